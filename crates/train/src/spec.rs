@@ -1,0 +1,160 @@
+//! The valid scenario, as the face hands it down: integers with their units in their names, nothing optional
+//! that has a default, nothing unknown.
+//!
+//! Defaults, unit parsing and every message to a user live in `gradtide.scenario` (Python). What arrives here is
+//! only checked against what would make the model meaningless ([`crate::SpecError`]); an unknown field is refused.
+
+use serde::Deserialize;
+
+/// One run: jobs on a cluster.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// Training jobs, in the order of the scenario file.
+    pub jobs: Vec<JobSpec>,
+    /// Hosts and links.
+    pub cluster: ClusterSpec,
+    /// Engine, seed and length.
+    pub run: RunSpec,
+}
+
+/// One data-parallel training job.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobSpec {
+    /// Key of the job in the scenario (`job.<name>`).
+    pub name: String,
+    /// Layers from the input side (index 0) to the output side.
+    pub layers: Vec<LayerSpec>,
+    /// Host of each worker, by index into the cluster's hosts; its length is the number of workers.
+    pub hosts: Vec<u32>,
+    /// Measured iterations; `None` when `run.duration_ps` decides.
+    pub iterations: Option<u32>,
+    /// Algorithm that aggregates a bucket.
+    pub collective: CollectiveSpec,
+    /// Buckets and their order.
+    pub schedule: ScheduleSpec,
+    /// Band of the job's flows on the network; 0 is the most urgent.
+    pub band: u8,
+    /// Simulated time at which the job starts.
+    pub start_ps: u64,
+    /// Time for which every transfer holds the transmission queue before its first byte (0 in the thesis).
+    pub transfer_overhead_ps: u64,
+    /// Time that a unit of compute takes while a transfer of the job is under way, in millionths (1_000_000 = no slowdown).
+    pub overlap_slowdown_ppm: u64,
+}
+
+/// One layer: times of one worker for one mini-batch.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayerSpec {
+    /// Name shown to users.
+    pub name: String,
+    /// Forward time.
+    pub forward_ps: u64,
+    /// Backward time.
+    pub backward_ps: u64,
+    /// Time to apply the aggregated gradient.
+    pub update_ps: u64,
+    /// Bytes of the layer's gradient; 0 for a layer that sends nothing.
+    pub parameter_bytes: u64,
+}
+
+/// Collective algorithm.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum CollectiveSpec {
+    /// Ring all-reduce (thesis eq. 4.1).
+    Ring,
+}
+
+/// How gradients are grouped and in what order the groups are sent.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleSpec {
+    /// Order of the transmission queue.
+    pub order: OrderSpec,
+    /// Cap of a bucket; 0 leaves every layer alone.
+    pub fusion_bytes: u64,
+    /// Largest part that is sent without looking at the queue again; `None` sends a bucket whole.
+    pub chunk_bytes: Option<u64>,
+    /// Whether the next forward pass waits for all transfers.
+    pub barrier: bool,
+}
+
+/// Order of the transmission queue.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum OrderSpec {
+    /// In the order in which buckets become ready.
+    Fifo,
+    /// Lowest layer first; with `queues`, that many classes of layers, first come first served inside a class.
+    Priority {
+        /// Number of classes; `None` gives every layer its own.
+        queues: Option<u32>,
+    },
+    /// A fresh random order in every iteration.
+    Random,
+    /// Rank of every layer, from the user's file; smaller is sent earlier.
+    File {
+        /// One rank per layer, in layer order.
+        ranks: Vec<u32>,
+    },
+}
+
+/// Hosts and links.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterSpec {
+    /// Shape of the network.
+    pub topology: TopologySpec,
+    /// Every link.
+    pub link: LinkSpec,
+    /// Time a message spends in the sending and receiving hosts' stacks, once per ring step (0 in the thesis).
+    pub host_latency_ps: u64,
+}
+
+/// Shape of the network.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum TopologySpec {
+    /// Hosts around one switch.
+    Star {
+        /// Number of hosts.
+        hosts: u32,
+    },
+}
+
+/// One link.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSpec {
+    /// Nominal rate in bits per second; not 0.
+    pub rate_bps: u64,
+    /// Propagation delay.
+    pub delay_ps: u64,
+    /// Share of the rate left to gradients after headers and retransmissions, in millionths (1_000_000 = all).
+    pub efficiency_ppm: u64,
+}
+
+/// Engine, seed and length.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunSpec {
+    /// Network engine.
+    pub engine: EngineSpec,
+    /// Root of all random streams.
+    pub seed: u64,
+    /// Simulated time after which no further iteration is begun.
+    pub duration_ps: Option<u64>,
+    /// Measured iterations of each job whose operations are recorded one by one.
+    pub timeline_iterations: u32,
+}
+
+/// Network engine.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum EngineSpec {
+    /// One priority pipe per host.
+    Pipe,
+}
