@@ -1,0 +1,21 @@
+"""The table that every model becomes before it is simulated: one row per layer, input side first."""
+
+from typing import NamedTuple
+
+
+class Layer(NamedTuple):
+    """One layer of a model, for one worker and one mini-batch.
+
+    Attributes:
+        name: name shown to users.
+        forward_ps: forward time, picoseconds.
+        backward_ps: backward time, picoseconds.
+        parameter_bytes: bytes of the layer's gradient; 0 for a layer that sends nothing.
+        update_ps: time to apply the aggregated gradient, picoseconds.
+    """
+
+    name: str
+    forward_ps: int
+    backward_ps: int
+    parameter_bytes: int
+    update_ps: int = 0
