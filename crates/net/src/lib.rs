@@ -1,0 +1,86 @@
+//! The network under a training job: links, queues and the engines that move flows over them.
+//!
+//! Nothing here knows a layer, a gradient or an iteration. No file, clock, thread or global is touched: time is
+//! simulated ([`Network::now`]), so thousands of runs can live in one process and every run gives the same bytes.
+//!
+//! The floor above meets this one at [`Network`], and at nothing else.
+
+pub mod event;
+pub mod pipe;
+pub mod seed;
+pub mod topology;
+pub mod units;
+
+pub use pipe::Pipe;
+pub use seed::Seed;
+pub use topology::{HostId, Link, Star};
+pub use units::{Bytes, Rate, Time};
+
+/// Identity of a flow, in the order of [`Network::start`] calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FlowId(pub u64);
+
+/// Strict-priority band of a flow; 0 is served first. [`Band::COUNT`] bands, as in IEEE 802.1Q.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Band(u8);
+
+impl Band {
+    /// Number of bands.
+    pub const COUNT: usize = 8;
+
+    /// Band `index`, or `None` from [`Band::COUNT`] on.
+    pub fn new(index: u8) -> Option<Self> {
+        (usize::from(index) < Self::COUNT).then_some(Self(index))
+    }
+}
+
+/// Bytes that move from one host to another.
+///
+/// `rounds` and `parts` describe a lock-step collective as one of its hosts sees it: `rounds` messages of
+/// `bytes / parts` each, one after the other, every one followed by the propagation delay. A plain transfer has one
+/// of each. They are kept apart from `bytes` because `bytes / parts` need not be whole, and rounding every message
+/// would move an iteration by more than the nanosecond that the engines are compared at.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    /// Sending host.
+    pub src: HostId,
+    /// Receiving host.
+    pub dst: HostId,
+    /// Bytes of payload; see `parts`.
+    pub bytes: Bytes,
+    /// Messages sent one after the other.
+    pub rounds: u32,
+    /// Number that `bytes` is divided by for each message; not 0.
+    pub parts: u32,
+    /// Time for which the flow holds its queue before the first byte.
+    pub hold: Time,
+    /// Priority on the network.
+    pub band: Band,
+    /// Stream (connection) that the flow belongs to; returned in its [`Completion`].
+    pub stream: u32,
+}
+
+/// A flow's last byte has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Which flow.
+    pub flow: FlowId,
+    /// Its stream.
+    pub stream: u32,
+    /// When it took the first place of its queue.
+    pub began: Time,
+}
+
+/// What an engine can do. Control flows down, data flows up; an engine may process any number of its own events
+/// inside one [`Network::advance`].
+pub trait Network {
+    /// Current simulated time.
+    fn now(&self) -> Time;
+
+    /// Starts a flow at [`now`](Network::now).
+    fn start(&mut self, flow: Flow) -> FlowId;
+
+    /// Runs to `until`, or to the first instant at which a flow completes, whichever is earlier, and appends every
+    /// flow that completes at that instant to `done`. Flows started at one instant compete as if started together.
+    fn advance(&mut self, until: Time, done: &mut Vec<Completion>);
+}

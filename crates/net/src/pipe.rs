@@ -1,0 +1,187 @@
+//! Engine 0: one priority pipe per host (thesis, ch. 4; solvable by hand).
+//!
+//! A flow holds the pipe of its source for
+//!
+//! ```text
+//! hold + rounds · (bytes · 8 / (parts · rate) + delay)
+//! ```
+//!
+//! and completes when it leaves it. A ring all-reduce of S bytes on N hosts is `rounds = 2(N-1)`, `parts = N`: the
+//! thesis's eq. 4.1 plus one propagation delay per ring step, as its author's program has it. Bands are strict,
+//! first come first served inside a band, and a flow that has begun is not interrupted. What this leaves out: the
+//! switch, the receiving side, and flows that share a link with others.
+
+use crate::event::EventQueue;
+use crate::topology::Star;
+use crate::units::Time;
+use crate::{Band, Completion, Flow, FlowId, Network};
+use std::collections::BTreeMap;
+
+/// One pipe per host of a star. A thing of its own and no queue of a real switch.
+#[derive(Debug)]
+pub struct Pipe {
+    star: Star,
+    now: Time,
+    hosts: Vec<Host>,
+    /// Hosts that were given a flow since the last [`Network::advance`].
+    touched: Vec<u32>,
+    departures: EventQueue<Departure>,
+    started_count: u64,
+}
+
+#[derive(Debug, Default)]
+struct Host {
+    busy: bool,
+    /// First by band, then by arrival.
+    waiting: BTreeMap<(Band, FlowId), Flow>,
+}
+
+#[derive(Debug)]
+struct Departure {
+    host: u32,
+    completion: Completion,
+}
+
+impl Pipe {
+    /// Idle pipes at time zero.
+    pub fn new(star: Star) -> Self {
+        let hosts = (0..star.host_count).map(|_| Host::default()).collect();
+        Self { star, now: Time::ZERO, hosts, touched: Vec::new(), departures: EventQueue::default(), started_count: 0 }
+    }
+
+    /// Time for which `flow` holds its pipe, or `None` beyond [`Time::MAX`].
+    pub fn occupancy(star: &Star, flow: &Flow) -> Option<Time> {
+        let sending = star.link.rate.serialize(flow.bytes, flow.rounds, flow.parts)?;
+        let propagation = star.link.delay.ps().checked_mul(u64::from(flow.rounds))?;
+        flow.hold.checked_add(sending)?.checked_add(Time::from_ps(propagation))
+    }
+
+    fn serve_next(&mut self, host_index: u32) {
+        let host = &mut self.hosts[host_index as usize];
+        if host.busy {
+            return;
+        }
+        let Some(((_, id), flow)) = host.waiting.pop_first() else { return };
+        host.busy = true;
+        let occupancy = Self::occupancy(&self.star, &flow).expect("checked when the run is planned");
+        let completion = Completion { flow: id, stream: flow.stream, began: self.now };
+        self.departures.push(self.now + occupancy, Departure { host: host_index, completion });
+    }
+
+    fn serve_touched(&mut self) {
+        for index in 0..self.touched.len() {
+            self.serve_next(self.touched[index]);
+        }
+        self.touched.clear();
+    }
+}
+
+impl Network for Pipe {
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn start(&mut self, flow: Flow) -> FlowId {
+        let id = FlowId(self.started_count);
+        self.started_count += 1;
+        self.hosts[flow.src.0 as usize].waiting.insert((flow.band, id), flow);
+        self.touched.push(flow.src.0);
+        id
+    }
+
+    fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
+        self.serve_touched();
+        let instant = self.departures.next_at().map_or(until, |at| at.min(until));
+        debug_assert!(instant >= self.now, "time never goes back");
+        self.now = instant;
+        while let Some((_, departure)) = self.departures.pop_until(instant) {
+            self.hosts[departure.host as usize].busy = false;
+            self.touched.push(departure.host);
+            done.push(departure.completion);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Bytes, HostId, Link, Rate};
+
+    const MICROSECOND: u64 = 1_000_000;
+
+    fn star(host_count: u32) -> Star {
+        let rate = Rate::from_bps(8_000_000_000).unwrap(); // one byte per nanosecond
+        Star { host_count, link: Link { rate, delay: Time::from_ps(MICROSECOND) } }
+    }
+
+    fn flow(src: u32, bytes: u64, band: u8) -> Flow {
+        Flow {
+            src: HostId(src),
+            dst: HostId(src + 1),
+            bytes: Bytes(bytes),
+            rounds: 1,
+            parts: 1,
+            hold: Time::ZERO,
+            band: Band::new(band).unwrap(),
+            stream: 0,
+        }
+    }
+
+    fn run_out(pipe: &mut Pipe) -> Vec<(u64, u64)> {
+        let mut order = Vec::new();
+        loop {
+            let mut done = Vec::new();
+            pipe.advance(Time::MAX, &mut done);
+            if done.is_empty() {
+                return order;
+            }
+            order.extend(done.iter().map(|completion| (completion.flow.0, pipe.now().ps() / 1000)));
+        }
+    }
+
+    #[test]
+    fn ring_of_eight_takes_fourteen_slices_and_delays() {
+        // 2(N-1)·(S·8/(N·B) + d) = 14·(8000/8 ns + 1000 ns) = 28 us.
+        let ring = Flow { rounds: 14, parts: 8, ..flow(0, 8_000, 0) };
+        let mut pipe = Pipe::new(star(8));
+        pipe.start(ring);
+        assert_eq!(run_out(&mut pipe), [(0, 28_000)]);
+    }
+
+    #[test]
+    fn a_higher_band_goes_first_but_interrupts_nothing() {
+        let mut pipe = Pipe::new(star(2));
+        pipe.start(flow(0, 1000, 1));
+        pipe.advance(Time::from_ps(1), &mut Vec::new());
+        pipe.start(flow(0, 1000, 1));
+        pipe.start(flow(0, 1000, 0));
+        assert_eq!(run_out(&mut pipe), [(0, 2_000), (2, 4_000), (1, 6_000)]);
+    }
+
+    #[test]
+    fn flows_started_at_one_instant_compete_by_band() {
+        let mut pipe = Pipe::new(star(2));
+        pipe.start(flow(0, 1000, 1));
+        pipe.start(flow(0, 1000, 0));
+        assert_eq!(run_out(&mut pipe), [(1, 2_000), (0, 4_000)]);
+    }
+
+    #[test]
+    fn pipes_of_two_hosts_do_not_meet() {
+        let mut pipe = Pipe::new(star(3));
+        pipe.start(flow(0, 1000, 0));
+        pipe.start(flow(1, 1000, 0));
+        assert_eq!(run_out(&mut pipe), [(0, 2_000), (1, 2_000)]);
+    }
+
+    #[test]
+    fn advance_stops_at_until_and_at_completions() {
+        let mut pipe = Pipe::new(star(2));
+        let mut done = Vec::new();
+        pipe.advance(Time::from_ps(5), &mut done);
+        assert_eq!((pipe.now().ps(), done.len()), (5, 0));
+        pipe.start(flow(0, 1000, 0));
+        pipe.advance(Time::from_ps(2 * MICROSECOND + 5), &mut done);
+        assert_eq!((pipe.now().ps(), done.len()), (2 * MICROSECOND + 5, 1));
+    }
+}

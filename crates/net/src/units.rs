@@ -1,0 +1,144 @@
+//! Quantities that cannot be mixed up: time, bytes and rates. Arithmetic only.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Sub};
+
+/// Simulated time or a span of it, in picoseconds. Every Ethernet rate from 1 G to 1.6 T is a whole number of
+/// picoseconds per byte; the range is 213 days.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(u64);
+
+impl Time {
+    /// The start of the simulation, and the empty span.
+    pub const ZERO: Self = Self(0);
+    /// Later than everything.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// `ps` picoseconds.
+    pub const fn from_ps(ps: u64) -> Self {
+        Self(ps)
+    }
+
+    /// In picoseconds.
+    pub const fn ps(self) -> u64 {
+        self.0
+    }
+
+    /// The span from `earlier` to `self`, or zero if `earlier` is later.
+    pub const fn saturating_since(self, earlier: Self) -> Self {
+        Self(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The sum, or `None` beyond [`Time::MAX`].
+    pub fn checked_add(self, other: Self) -> Option<Self> {
+        self.0.checked_add(other.0).map(Self)
+    }
+}
+
+impl Add for Time {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.checked_add(other.0).expect("simulated time stays below 213 days: checked when the run is planned"))
+    }
+}
+
+impl AddAssign for Time {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Time {
+    type Output = Self;
+    fn sub(self, earlier: Self) -> Self {
+        Self(self.0.checked_sub(earlier.0).expect("time never goes back"))
+    }
+}
+
+impl Sum for Time {
+    fn sum<I: Iterator<Item = Self>>(spans: I) -> Self {
+        spans.fold(Self::ZERO, Add::add)
+    }
+}
+
+impl fmt::Display for Time {
+    /// Microseconds with all six decimals.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000)
+    }
+}
+
+/// An amount of data in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+impl Sum for Bytes {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        Self(parts.map(|part| part.0).sum())
+    }
+}
+
+/// Bits per second, never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate(u64);
+
+impl Rate {
+    /// `bps` bits per second, or `None` for 0, at which nothing would ever arrive.
+    pub const fn from_bps(bps: u64) -> Option<Self> {
+        if bps == 0 { None } else { Some(Self(bps)) }
+    }
+
+    /// In bits per second.
+    pub const fn bps(self) -> u64 {
+        self.0
+    }
+
+    /// Time to put `rounds` messages of `bytes / parts` on a link of this rate, one after the other, rounded once,
+    /// half up, to a picosecond. `None` if it passes [`Time::MAX`].
+    ///
+    /// # Panics
+    /// If `parts` is 0.
+    pub fn serialize(self, bytes: Bytes, rounds: u32, parts: u32) -> Option<Time> {
+        const BITS_PER_BYTE_PS_PER_S: u128 = 8 * 1_000_000_000_000;
+        let numerator = u128::from(bytes.0) * u128::from(rounds);
+        let numerator = numerator.checked_mul(BITS_PER_BYTE_PS_PER_S)?;
+        let denominator = u128::from(self.0) * u128::from(parts);
+        let rounded = numerator.checked_add(denominator / 2)? / denominator;
+        u64::try_from(rounded).ok().map(Time::from_ps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_at_one_gigabit_takes_eight_nanoseconds() {
+        let gigabit = Rate::from_bps(1_000_000_000).unwrap();
+        assert_eq!(gigabit.serialize(Bytes(1), 1, 1), Some(Time::from_ps(8_000)));
+        // A third of a byte, twice: 16000 / 3 = 5333.33 ps.
+        assert_eq!(gigabit.serialize(Bytes(1), 2, 3), Some(Time::from_ps(5_333)));
+        // Two thirds round up.
+        assert_eq!(gigabit.serialize(Bytes(2), 1, 3), Some(Time::from_ps(5_333)));
+        assert_eq!(gigabit.serialize(Bytes(1), 1, 3), Some(Time::from_ps(2_667)));
+    }
+
+    #[test]
+    fn a_transfer_of_more_than_213_days_is_none() {
+        let bit = Rate::from_bps(1).unwrap();
+        assert_eq!(bit.serialize(Bytes(u64::MAX), u32::MAX, 1), None);
+        assert_eq!(bit.serialize(Bytes(10_000_000), 1, 1), None);
+        assert!(bit.serialize(Bytes(1_000_000), 1, 1).is_some());
+    }
+
+    #[test]
+    fn zero_rate_does_not_exist() {
+        assert_eq!(Rate::from_bps(0), None);
+    }
+
+    #[test]
+    fn time_prints_microseconds_to_the_picosecond() {
+        assert_eq!(Time::from_ps(1_000_001).to_string(), "1.000001");
+    }
+}

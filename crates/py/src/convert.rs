@@ -1,0 +1,90 @@
+//! Columns of the core as numpy arrays, CSV text and Arrow streams.
+
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, RecordBatchIterator, StringArray, UInt64Array};
+use gradtide_train::result::Column;
+use numpy::PyArray1;
+use pyo3::exceptions::{PyKeyError, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use std::sync::Arc;
+
+/// Named columns of one length. Times are float64 microseconds here; the CSV keeps every picosecond.
+#[pyclass(frozen, module = "gradtide._core")]
+pub struct Table(gradtide_train::result::Table);
+
+impl Table {
+    pub fn new(table: gradtide_train::result::Table) -> Self {
+        Self(table)
+    }
+
+    fn batch(&self) -> Result<RecordBatch, arrow_schema::ArrowError> {
+        RecordBatch::try_from_iter(self.0.columns.iter().map(|(name, column)| (*name, to_arrow(column))))
+    }
+}
+
+#[pymethods]
+impl Table {
+    /// Column names, each with its unit last.
+    #[getter]
+    fn columns(&self) -> Vec<&'static str> {
+        self.0.columns.iter().map(|(name, _)| *name).collect()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.row_count()
+    }
+
+    /// One column; text as a list of str, absent numbers as NaN.
+    fn column<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let (_, column) = self.0.columns.iter().find(|(other, _)| *other == name).ok_or_else(|| {
+            PyKeyError::new_err(format!("no column {name:?}; there are {}", self.columns().join(", ")))
+        })?;
+        Ok(match column {
+            Column::Text(values) => values.into_pyobject(py)?.into_any(),
+            Column::Count(values) => PyArray1::from_slice(py, values).into_any(),
+            Column::Signed(values) => {
+                let values = values.iter().map(|value| value.map_or(f64::NAN, |value| value as f64));
+                PyArray1::from_iter(py, values).into_any()
+            }
+            Column::Time(values) => PyArray1::from_iter(py, values.iter().map(|&ps| microseconds(ps))).into_any(),
+            Column::Ratio(values) => {
+                PyArray1::from_iter(py, values.iter().map(|value| value.unwrap_or(f64::NAN))).into_any()
+            }
+        })
+    }
+
+    /// The table as CSV with a header row.
+    fn to_csv(&self) -> String {
+        self.0.to_csv()
+    }
+
+    /// Arrow PyCapsule interface: polars, pyarrow and pandas read it.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        // The protocol lets a producer ignore a schema that it does not offer.
+        let _ = requested_schema;
+        let batch = self.batch().map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        let schema = batch.schema();
+        let stream = FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new([Ok(batch)], schema)));
+        PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
+    }
+}
+
+fn to_arrow(column: &Column) -> ArrayRef {
+    match column {
+        Column::Text(values) => Arc::new(StringArray::from_iter_values(values)),
+        Column::Count(values) => Arc::new(UInt64Array::from_iter_values(values.iter().copied())),
+        Column::Signed(values) => Arc::new(Int64Array::from_iter(values.iter().copied())),
+        Column::Time(values) => Arc::new(Float64Array::from_iter_values(values.iter().map(|&ps| microseconds(ps)))),
+        Column::Ratio(values) => Arc::new(Float64Array::from_iter(values.iter().copied())),
+    }
+}
+
+fn microseconds(ps: i64) -> f64 {
+    ps as f64 / 1e6
+}

@@ -1,0 +1,19 @@
+//! The one table of what a Rust error becomes in Python.
+
+use gradtide_train::RunError;
+use pyo3::prelude::*;
+
+/// What the face should have caught: our bug, not the user's.
+pub fn from_json(error: &serde_json::Error) -> PyErr {
+    pyo3::exceptions::PyValueError::new_err(format!("the core does not understand the resolved scenario: {error}"))
+}
+
+/// A scenario that means nothing becomes `gradtide.errors.ScenarioError`, a run that cannot go on `SimulationError`.
+pub fn from_run(py: Python<'_>, error: &RunError) -> PyErr {
+    let class = match error {
+        RunError::Spec(_) => "CoreRefusal",
+        RunError::Iteration(_) => "SimulationError",
+    };
+    let raise = || py.import("gradtide.errors")?.getattr(class)?.call1((error.to_string(),));
+    raise().map_or_else(|failed| failed, PyErr::from_value)
+}

@@ -1,0 +1,64 @@
+//! The door between the core and Python: conversions and the one table of errors. No decisions.
+
+mod convert;
+mod errors;
+
+use convert::Table;
+use gradtide_train::spec::Spec;
+use pyo3::prelude::*;
+
+/// A finished run.
+#[pyclass(frozen, module = "gradtide._core")]
+struct RunOutput {
+    #[pyo3(get)]
+    iterations: Py<Table>,
+    #[pyo3(get)]
+    transfers: Py<Table>,
+    #[pyo3(get)]
+    operations: Py<Table>,
+    #[pyo3(get)]
+    links: Py<Table>,
+    /// Figures as a JSON document; times in picoseconds.
+    #[pyo3(get)]
+    summary_json: String,
+}
+
+/// Runs a scenario that `gradtide.scenario` has resolved.
+///
+/// `progress` is called every few milliseconds with the share that is done, from 0 to 1. Signals are looked at then, so
+/// Ctrl-C ends the run with `KeyboardInterrupt`; an exception of `progress` ends it too, and passes through.
+#[pyfunction]
+#[pyo3(signature = (spec_json, progress=None))]
+fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult<RunOutput> {
+    let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
+    let mut raised = None;
+    let outcome = py.detach(|| {
+        gradtide_train::run(&spec, &mut |share| {
+            Python::attach(|py| {
+                let told = progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (share,)).map(drop));
+                raised = told.and_then(|()| py.check_signals()).err();
+                raised.is_none()
+            })
+        })
+    });
+    if let Some(error) = raised {
+        return Err(error);
+    }
+    let result = outcome.map_err(|error| errors::from_run(py, &error))?;
+    let table = |table| Py::new(py, Table::new(table));
+    Ok(RunOutput {
+        iterations: table(result.iterations)?,
+        transfers: table(result.transfers)?,
+        operations: table(result.operations)?,
+        links: table(result.links)?,
+        summary_json: serde_json::to_string(&result.summary).map_err(|error| errors::from_json(&error))?,
+    })
+}
+
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<RunOutput>()?;
+    module.add_class::<Table>()?;
+    module.add_function(wrap_pyfunction!(run, module)?)
+}

@@ -1,0 +1,103 @@
+//! Grouping and splitting: layers into buckets, buckets into chunks.
+
+use gradtide_net::Bytes;
+
+/// Gradients that are aggregated together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// Layers in it, highest first: the order in which the backward pass reaches them.
+    pub layers: Vec<u32>,
+    /// Their bytes.
+    pub bytes: Bytes,
+}
+
+impl Bucket {
+    /// The layer whose backward pass comes last and whose forward pass comes first.
+    pub fn first_layer(&self) -> u32 {
+        self.layers[self.layers.len() - 1]
+    }
+
+    /// The layer on the output side.
+    pub fn last_layer(&self) -> u32 {
+        self.layers[0]
+    }
+
+    /// Number of chunks of at most `chunk` bytes; one if there is no limit.
+    pub fn chunk_count(&self, chunk: Option<Bytes>) -> u64 {
+        chunk.map_or(1, |chunk| self.bytes.0.div_ceil(chunk.0).max(1))
+    }
+
+    /// Bytes of chunk `index`: all are full but the last.
+    pub fn chunk_bytes(&self, chunk: Option<Bytes>, index: u64) -> Bytes {
+        chunk.map_or(self.bytes, |chunk| Bytes((self.bytes.0 - index * chunk.0).min(chunk.0)))
+    }
+}
+
+/// Groups layers into buckets of at most `cap` bytes.
+///
+/// Walks from the output side to the input side, as the backward pass does; a layer that would push the sum over
+/// the cap starts a new bucket, and a layer larger than the cap is a bucket of its own. A layer without parameters
+/// is in no bucket, because nothing of it is sent.
+///
+/// # Source
+/// Thesis section 4.3, with the rule of MODELS.md section 1. Differs from the author's program, whose off-by-one
+/// leaves the last layer always alone.
+pub fn fuse(parameter_bytes: &[Bytes], cap: Bytes) -> Vec<Bucket> {
+    let mut buckets: Vec<Bucket> = Vec::new();
+    for (layer, &bytes) in parameter_bytes.iter().enumerate().rev().filter(|(_, bytes)| bytes.0 > 0) {
+        let layer = layer as u32;
+        match buckets.last_mut() {
+            Some(bucket) if bucket.bytes.0.saturating_add(bytes.0) <= cap.0 => {
+                bucket.layers.push(layer);
+                bucket.bytes.0 += bytes.0;
+            }
+            _ => buckets.push(Bucket { layers: vec![layer], bytes }),
+        }
+    }
+    buckets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn layers_of(parameter_bytes: &[u64], cap: u64) -> Vec<Vec<u32>> {
+        let bytes: Vec<Bytes> = parameter_bytes.iter().copied().map(Bytes).collect();
+        fuse(&bytes, Bytes(cap)).into_iter().map(|bucket| bucket.layers).collect()
+    }
+
+    #[test]
+    fn a_layer_that_would_pass_the_cap_starts_a_new_bucket() {
+        assert_eq!(layers_of(&[1, 2, 3, 4], 7), [vec![3, 2], vec![1, 0]]);
+    }
+
+    #[test]
+    fn a_layer_larger_than_the_cap_is_alone() {
+        assert_eq!(layers_of(&[1, 9, 1], 4), [vec![2], vec![1], vec![0]]);
+    }
+
+    #[test]
+    fn a_cap_of_zero_leaves_every_layer_alone_and_layers_without_bytes_out() {
+        assert_eq!(layers_of(&[1, 0, 1], 0), [vec![2], vec![0]]);
+    }
+
+    proptest! {
+        #[test]
+        fn fusing_and_chunking_conserve_bytes(
+            sizes in prop::collection::vec(0_u64..1000, 0..60), cap in 0_u64..3000, chunk in 1_u64..500
+        ) {
+            let bytes: Vec<Bytes> = sizes.iter().copied().map(Bytes).collect();
+            let buckets = fuse(&bytes, Bytes(cap));
+            prop_assert_eq!(buckets.iter().map(|bucket| bucket.bytes.0).sum::<u64>(), sizes.iter().sum::<u64>());
+            for bucket in &buckets {
+                prop_assert!(bucket.layers.len() == 1 || bucket.bytes.0 <= cap);
+                let chunks: Vec<u64> = (0..bucket.chunk_count(Some(Bytes(chunk))))
+                    .map(|index| bucket.chunk_bytes(Some(Bytes(chunk)), index).0)
+                    .collect();
+                prop_assert_eq!(chunks.iter().sum::<u64>(), bucket.bytes.0);
+                prop_assert!(chunks.iter().all(|&part| 0 < part && part <= chunk));
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Collectives: what a transfer becomes on the network.
+
+pub mod ring;

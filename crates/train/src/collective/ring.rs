@@ -1,0 +1,23 @@
+//! Ring all-reduce, all hosts in lock step.
+
+use gradtide_net::{Band, Bytes, Flow, HostId, Time};
+
+/// The ring all-reduce of `bytes` as the first of `hosts` sees it: 2(N-1) messages of S/N, each followed by the
+/// propagation delay. All hosts do the same at the same time, so one stands for all. `None` for a single host,
+/// which has nobody to send to.
+///
+/// # Source
+/// Thesis eq. 4.1; Patarasuk & Yuan (2009).
+pub fn all_reduce(hosts: &[u32], bytes: Bytes, band: Band, stream: u32, hold: Time) -> Option<Flow> {
+    let host_count = hosts.len() as u32;
+    (host_count > 1).then(|| Flow {
+        src: HostId(hosts[0]),
+        dst: HostId(hosts[1]),
+        bytes,
+        rounds: 2 * (host_count - 1),
+        parts: host_count,
+        hold,
+        band,
+        stream,
+    })
+}

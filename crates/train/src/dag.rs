@@ -1,0 +1,177 @@
+//! Ops, and what each waits for: one iteration, and its edges into the next.
+
+use gradtide_net::{Bytes, Time};
+
+/// Index of an op in [`Dag::ops`].
+pub type OpId = u32;
+
+/// What is waited for, and who waits.
+pub type Edge = (OpId, OpId);
+
+/// What an op does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpKind {
+    /// Waits, in no time, for every transfer of the iteration before.
+    Barrier,
+    /// Applies the aggregated gradient of a layer.
+    Update(u32),
+    /// Forward pass of a layer.
+    Forward(u32),
+    /// Backward pass of a layer.
+    Backward(u32),
+    /// Aggregation of a bucket over the network.
+    Transfer(u32),
+}
+
+/// A vertex.
+#[derive(Clone, Copy, Debug)]
+pub struct Op {
+    /// What it does.
+    pub kind: OpKind,
+    /// Compute time; zero for a transfer, whose time is the network's answer.
+    pub cost: Time,
+}
+
+/// What a scheduler may know of a transfer.
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer {
+    /// Lowest layer in the bucket: the first that the next forward pass needs.
+    pub first_layer: u32,
+    /// Highest layer in the bucket.
+    pub last_layer: u32,
+    /// Bytes of the bucket.
+    pub bytes: Bytes,
+}
+
+/// One iteration of a training job.
+///
+/// The compute ops come first, in program order: one stream executes them one after the other, each no earlier than
+/// all it waits for. The transfers follow, in bucket order. `within` holds edges between ops of one iteration,
+/// `across` edges to ops of the next.
+#[derive(Clone, Debug)]
+pub struct Dag {
+    /// Compute ops in program order, then transfers.
+    pub ops: Vec<Op>,
+    /// Number of compute ops.
+    pub compute_count: u32,
+    /// Number of layers.
+    pub layer_count: u32,
+    /// One entry per transfer op.
+    pub transfers: Vec<Transfer>,
+    /// Edges inside an iteration.
+    pub within: Edges,
+    /// Edges into the next iteration.
+    pub across: Edges,
+}
+
+/// Edges by source.
+#[derive(Clone, Debug)]
+pub struct Edges {
+    starts: Vec<u32>,
+    targets: Vec<OpId>,
+}
+
+impl Edges {
+    /// Sorts `pairs` of (source, target) by source; order inside a source is kept.
+    pub fn new(op_count: usize, pairs: &[Edge]) -> Self {
+        let mut sorted = pairs.to_vec();
+        sorted.sort_by_key(|&(source, _)| source);
+        let mut starts = vec![0_u32; op_count + 1];
+        for &(source, _) in &sorted {
+            starts[source as usize + 1] += 1;
+        }
+        for index in 0..op_count {
+            starts[index + 1] += starts[index];
+        }
+        Self { starts, targets: sorted.into_iter().map(|(_, target)| target).collect() }
+    }
+
+    /// Ops that wait for `source`.
+    pub fn from(&self, source: OpId) -> &[OpId] {
+        let source = source as usize;
+        &self.targets[self.starts[source] as usize..self.starts[source + 1] as usize]
+    }
+
+    /// Number of ops that each op waits for.
+    pub fn indegrees(&self) -> Vec<u32> {
+        let mut counts = vec![0; self.starts.len() - 1];
+        for &target in &self.targets {
+            counts[target as usize] += 1;
+        }
+        counts
+    }
+}
+
+impl Dag {
+    /// Op of transfer `bucket`.
+    pub fn transfer_op(&self, bucket: u32) -> OpId {
+        self.compute_count + bucket
+    }
+
+    /// Compute time of one iteration.
+    pub fn compute_time(&self) -> Time {
+        self.ops.iter().map(|op| op.cost).sum()
+    }
+
+    /// Whether an iteration can be executed to its end: the edges inside it and the program order have no cycle.
+    pub fn is_executable(&self) -> bool {
+        let mut missing = self.within.indegrees();
+        let mut done_count = 0;
+        let mut program_counter = 0;
+        let mut stack: Vec<OpId> =
+            (self.compute_count..self.ops.len() as u32).filter(|&op| missing[op as usize] == 0).collect();
+        loop {
+            let op = match stack.pop() {
+                Some(op) => op,
+                None if program_counter < self.compute_count && missing[program_counter as usize] == 0 => {
+                    program_counter += 1;
+                    program_counter - 1
+                }
+                None => return done_count == self.ops.len(),
+            };
+            done_count += 1;
+            for &target in self.within.from(op) {
+                missing[target as usize] -= 1;
+                if missing[target as usize] == 0 && target >= self.compute_count {
+                    stack.push(target);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dag(compute_count: u32, transfer_count: u32, within: &[Edge]) -> Dag {
+        let op = Op { kind: OpKind::Barrier, cost: Time::ZERO };
+        let op_count = (compute_count + transfer_count) as usize;
+        Dag {
+            ops: vec![op; op_count],
+            compute_count,
+            layer_count: 0,
+            transfers: Vec::new(),
+            within: Edges::new(op_count, within),
+            across: Edges::new(op_count, &[]),
+        }
+    }
+
+    #[test]
+    fn an_edge_against_program_order_is_a_cycle() {
+        assert!(dag(2, 1, &[(0, 2), (2, 1)]).is_executable());
+        assert!(!dag(2, 1, &[(1, 2), (2, 0)]).is_executable());
+    }
+
+    #[test]
+    fn two_transfers_that_wait_for_each_other_are_a_cycle() {
+        assert!(!dag(0, 2, &[(0, 1), (1, 0)]).is_executable());
+    }
+
+    #[test]
+    fn edges_are_found_by_source() {
+        let edges = Edges::new(4, &[(2, 0), (0, 3), (2, 1)]);
+        assert_eq!((edges.from(0), edges.from(1), edges.from(2)), (&[3][..], &[][..], &[0, 1][..]));
+        assert_eq!(edges.indegrees(), [1, 1, 0, 1]);
+    }
+}

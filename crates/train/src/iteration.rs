@@ -1,0 +1,465 @@
+//! The event loop that joins compute with a network.
+//!
+//! Every job has one compute stream, which executes its ops in program order, and one transmission queue, which has
+//! at most one chunk on the network at a time and picks the most urgent ready bucket whenever that chunk is through.
+//! All workers of a job do the same at the same time, so one stands for all.
+//!
+//! At one instant everything that ends is taken in, and every op of zero length is done, before the queue picks:
+//! a choice at time t sees every bucket that became ready at or before t.
+//!
+//! The first iteration starts with all parameters present and can be shorter than the network allows; it is run and
+//! not measured. After the last measured iteration one more forward pass runs, because it needs the transfers.
+
+use crate::dag::{Edge, Edges, Op, OpId, OpKind};
+use crate::job::Job;
+use gradtide_net::{Completion, Network, Time};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use thiserror::Error;
+
+/// What a job did.
+#[derive(Debug, Default)]
+pub struct Trace {
+    /// Measured iterations, in order.
+    pub iterations: Vec<IterationRecord>,
+    /// One block of `buckets` records per iteration; the first block is the warm-up iteration's.
+    pub transfers: Vec<TransferRecord>,
+    /// Ops of the first measured iterations, as they ended.
+    pub operations: Vec<OperationRecord>,
+    /// Compute ops and chunks that ended.
+    pub event_count: u64,
+}
+
+/// One measured iteration: from the start of its forward pass to the start of the next one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IterationRecord {
+    /// Start of the forward pass.
+    pub start: Time,
+    /// To the start of the next forward pass.
+    pub time: Time,
+    /// Compute stood still for a gradient that it needed next.
+    pub exposed: Time,
+    /// Compute stood still only because the barrier asked for gradients that it did not need yet.
+    pub barrier: Time,
+    /// What overlap with transfers added to the compute time.
+    pub slowdown: Time,
+}
+
+/// One bucket of one iteration.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TransferRecord {
+    /// Gradient of the lowest layer computed.
+    pub ready: Time,
+    /// First chunk began.
+    pub start: Time,
+    /// Last chunk arrived.
+    pub end: Time,
+    /// Compute asked for the bucket.
+    pub needed: Time,
+    /// Time for which it held the network.
+    pub busy: Time,
+    /// Place in the order.
+    pub rank: u32,
+}
+
+/// One op or chunk, for timelines.
+#[derive(Clone, Copy, Debug)]
+pub struct OperationRecord {
+    /// Measured iteration; -1 for the one before the first.
+    pub iteration: i64,
+    /// What it did.
+    pub kind: OpKind,
+    /// Which chunk of a transfer.
+    pub chunk: u64,
+    /// Start; for a barrier, when compute reached it.
+    pub start: Time,
+    /// End.
+    pub end: Time,
+}
+
+/// When to stop, and what to keep.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// No further iteration begins at or after this time.
+    pub duration: Option<Time>,
+    /// Measured iterations whose ops are kept one by one.
+    pub timeline_iterations: u32,
+}
+
+/// The run cannot go on.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum IterationError {
+    /// Nothing can happen any more, yet a job is not done.
+    #[error("stalled at {at} us: job {job} waits for {waiting_ops} ops that nothing can finish")]
+    Stalled {
+        /// When.
+        at: Time,
+        /// Index of the job.
+        job: usize,
+        /// Number of ops that wait.
+        waiting_ops: usize,
+    },
+    /// The duration of the run ended before the first measured iteration.
+    #[error(
+        "job {job} completed no iteration within the run's duration: its warm-up iteration ends at {first_start} us"
+    )]
+    TooShort {
+        /// Index of the job.
+        job: usize,
+        /// Start of what would be the first measured iteration.
+        first_start: Time,
+    },
+    /// The observer asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Rounds of the loop between two calls of the observer: about 5 ms.
+const OBSERVE_EVERY: u64 = 1 << 16;
+
+/// Runs all jobs to their ends. `observe` is told now and then what share of the iterations is done, and stops the
+/// run by answering `false`.
+///
+/// # Errors
+/// See [`IterationError`].
+pub fn run(
+    jobs: &mut [Job],
+    network: &mut dyn Network,
+    limits: Limits,
+    observe: &mut dyn FnMut(f64) -> bool,
+) -> Result<Vec<Trace>, IterationError> {
+    let mut runners: Vec<Runner<'_>> =
+        jobs.iter_mut().enumerate().map(|(stream, job)| Runner::new(job, stream as u32, limits)).collect();
+    let mut done: Vec<Completion> = Vec::new();
+    for round in 1_u64.. {
+        let now = network.now();
+        for runner in &mut runners {
+            runner.settle(now, network)?;
+        }
+        if runners.iter().all(|runner| runner.finished) {
+            break;
+        }
+        let until = runners.iter().filter_map(Runner::wakes_at).min().unwrap_or(Time::MAX);
+        network.advance(until, &mut done);
+        if done.is_empty() && until == Time::MAX {
+            let (job, runner) =
+                runners.iter().enumerate().find(|(_, runner)| !runner.finished).expect("a job is not done");
+            return Err(IterationError::Stalled { at: now, job, waiting_ops: runner.waiting_ops() });
+        }
+        for completion in done.drain(..) {
+            runners[completion.stream as usize].on_chunk_arrived(network.now(), completion.began);
+        }
+        if round.is_multiple_of(OBSERVE_EVERY) {
+            let progress = runners.iter().map(|runner| runner.progress(now)).fold(1.0, f64::min);
+            if !observe(progress) {
+                return Err(IterationError::Interrupted);
+            }
+        }
+    }
+    Ok(runners.into_iter().map(|runner| runner.trace).collect())
+}
+
+/// One job under way.
+struct Runner<'a> {
+    job: &'a mut Job,
+    stream: u32,
+    limits: Limits,
+    /// Transfers that each compute op is the first to use.
+    first_uses: Edges,
+    indegrees: Vec<u32>,
+    /// Ops that each op still waits for: `missing[k % 2]` in iteration k. Two suffice, because a transfer is needed
+    /// by the forward pass of the next iteration, before that iteration's first transfer can be ready.
+    missing: [Vec<u32>; 2],
+    /// Iteration of the compute stream; 0 is the warm-up.
+    iteration: u32,
+    next_op: OpId,
+    /// When compute came to `next_op`.
+    reached_at: Time,
+    running: Option<Running>,
+    /// Iteration of every bucket that is ready or under way.
+    sending_iteration: u32,
+    queue: BinaryHeap<Reverse<Ready>>,
+    ready_count: u64,
+    sending: Option<Ready>,
+    ranks: Vec<u32>,
+    /// The iteration being measured, from one start of forward to the next.
+    current: IterationRecord,
+    /// Whether this is the forward pass after the last measured iteration.
+    is_last_pass: bool,
+    finished: bool,
+    /// Whether compute ops are kept: from the first measured forward pass to the one after the last wanted.
+    is_timeline_open: bool,
+    trace: Trace,
+}
+
+/// A compute op under way.
+#[derive(Clone, Copy)]
+struct Running {
+    started: Time,
+    end: Time,
+    /// Work left at `since`.
+    left: Time,
+    since: Time,
+    is_slow: bool,
+}
+
+/// A bucket in the transmission queue, or the chunk of it that is under way. Ordered as the queue sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Ready {
+    rank: u32,
+    /// Place among all buckets by when they became ready.
+    sequence: u64,
+    bucket: u32,
+    /// Chunks sent before.
+    chunk: u64,
+}
+
+impl<'a> Runner<'a> {
+    fn new(job: &'a mut Job, stream: u32, limits: Limits) -> Self {
+        let dag = &job.dag;
+        let within = dag.within.indegrees();
+        let indegrees: Vec<u32> = within.iter().zip(dag.across.indegrees()).map(|(a, b)| a + b).collect();
+        let first_uses: Vec<Edge> = (0..dag.transfers.len() as u32)
+            .filter_map(|bucket| dag.across.from(dag.transfer_op(bucket)).iter().min().map(|&op| (op, bucket)))
+            .collect();
+        let mut ranks = Vec::new();
+        job.scheduler.ranks(&job.dag, &mut ranks);
+        Self {
+            first_uses: Edges::new(job.dag.ops.len(), &first_uses),
+            missing: [within, indegrees.clone()],
+            indegrees,
+            reached_at: job.start,
+            stream,
+            limits,
+            iteration: 0,
+            next_op: 0,
+            running: None,
+            sending_iteration: 0,
+            queue: BinaryHeap::new(),
+            ready_count: 0,
+            sending: None,
+            ranks,
+            current: IterationRecord::default(),
+            is_last_pass: false,
+            finished: false,
+            is_timeline_open: false,
+            trace: Trace { transfers: vec![TransferRecord::default(); job.dag.transfers.len()], ..Trace::default() },
+            job,
+        }
+    }
+
+    /// When compute will do something of its own accord.
+    fn wakes_at(&self) -> Option<Time> {
+        match self.running {
+            Some(running) => Some(running.end),
+            None if self.iteration == 0 && self.next_op == 0 => Some(self.job.start),
+            None => None,
+        }
+    }
+
+    /// Does everything that happens at `now` without the network, then lets the queue pick.
+    fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<(), IterationError> {
+        if self.finished || now < self.job.start {
+            return Ok(());
+        }
+        while self.finish_op(now) && self.start_op(now)? {}
+        if self.sending.is_none()
+            && let Some(Reverse(ready)) = self.queue.pop()
+        {
+            network.start(self.job.flow(ready.bucket, ready.chunk, self.stream));
+            self.sending = Some(ready);
+        }
+        self.change_speed(now);
+        Ok(())
+    }
+
+    /// Ends the running op if it ends now; `false` if it goes on.
+    fn finish_op(&mut self, now: Time) -> bool {
+        match self.running {
+            Some(running) if running.end > now => false,
+            Some(running) => {
+                self.running = None;
+                self.on_computed(now, running.started);
+                true
+            }
+            None => true,
+        }
+    }
+
+    /// Starts the next op if all it waits for is done; `false` if it must wait or the job is finished.
+    fn start_op(&mut self, now: Time) -> Result<bool, IterationError> {
+        if self.missing[self.iteration as usize % 2][self.next_op as usize] > 0 {
+            return Ok(false);
+        }
+        let Op { kind, cost } = self.job.dag.ops[self.next_op as usize];
+        let wait = now - self.reached_at;
+        if wait > Time::ZERO {
+            let exposed = if kind == OpKind::Barrier { self.wait_without_barrier() } else { wait };
+            self.current.exposed += exposed;
+            self.current.barrier += wait - exposed;
+        }
+        match kind {
+            OpKind::Barrier => self.record(kind, self.reached_at, now),
+            OpKind::Forward(0) => self.on_forward_begins(now)?,
+            OpKind::Backward(_) if self.is_last_pass => {
+                self.finished = true;
+                return Ok(false);
+            }
+            OpKind::Backward(_) if self.iteration > self.limits.timeline_iterations => self.is_timeline_open = false,
+            _ => {}
+        }
+        let is_slow = self.sending.is_some();
+        let end = now + self.stretched(cost, is_slow);
+        self.running = Some(Running { started: now, end, left: cost, since: now, is_slow });
+        Ok(true)
+    }
+
+    fn on_forward_begins(&mut self, now: Time) -> Result<(), IterationError> {
+        if self.iteration > 1 {
+            self.current.time = now - self.current.start;
+            self.trace.iterations.push(self.current);
+        }
+        self.current = IterationRecord { start: now, ..IterationRecord::default() };
+        if self.iteration == 1 {
+            self.is_timeline_open = self.limits.timeline_iterations > 0;
+        }
+        let is_over = self.limits.duration.is_some_and(|duration| now >= duration);
+        if is_over && self.iteration == 1 {
+            return Err(IterationError::TooShort { job: self.stream as usize, first_start: now });
+        }
+        let is_enough = self.job.iteration_limit.is_some_and(|limit| self.iteration > limit);
+        self.is_last_pass = self.iteration > 1 && (is_over || is_enough);
+        Ok(())
+    }
+
+    /// How long layer 0 would have had to wait for its own bucket.
+    fn wait_without_barrier(&self) -> Time {
+        let own = self.job.buckets.iter().position(|bucket| bucket.first_layer() == 0);
+        own.map_or(Time::ZERO, |bucket| {
+            self.trace.transfers[self.block(self.iteration - 1) + bucket].end.saturating_since(self.reached_at)
+        })
+    }
+
+    fn on_computed(&mut self, now: Time, started: Time) {
+        let (op, parity) = (self.next_op, self.iteration as usize % 2);
+        let Op { kind, cost } = self.job.dag.ops[op as usize];
+        self.current.slowdown += now - started - cost;
+        self.trace.event_count += 1;
+        if kind != OpKind::Barrier {
+            self.record(kind, started, now);
+        }
+        let compute_count = self.job.dag.compute_count;
+        for index in 0..self.job.dag.within.from(op).len() {
+            let target = self.job.dag.within.from(op)[index];
+            let missing = &mut self.missing[parity][target as usize];
+            *missing -= 1;
+            if *missing == 0 && target >= compute_count {
+                self.on_bucket_ready(target - compute_count, now);
+            }
+        }
+        self.next_op += 1;
+        if self.next_op == compute_count {
+            self.on_program_ends(parity);
+        }
+        self.reached_at = now;
+        if self.iteration > 0 {
+            let block = self.block(self.iteration - 1);
+            for &bucket in self.first_uses.from(self.next_op) {
+                self.trace.transfers[block + bucket as usize].needed = now;
+            }
+        }
+    }
+
+    fn on_program_ends(&mut self, parity: usize) {
+        self.next_op = 0;
+        self.iteration += 1;
+        self.missing[parity].copy_from_slice(&self.indegrees);
+        self.trace.transfers.resize(self.block(self.iteration + 1), TransferRecord::default());
+        if !self.job.scheduler.is_fixed() {
+            self.job.scheduler.ranks(&self.job.dag, &mut self.ranks);
+        }
+    }
+
+    fn on_bucket_ready(&mut self, bucket: u32, now: Time) {
+        debug_assert!(self.sending_iteration == self.iteration || (self.queue.is_empty() && self.sending.is_none()));
+        self.sending_iteration = self.iteration;
+        let rank = self.ranks[bucket as usize];
+        let block = self.block(self.iteration);
+        let record = &mut self.trace.transfers[block + bucket as usize];
+        record.ready = now;
+        record.rank = rank;
+        self.queue.push(Reverse(Ready { rank, sequence: self.ready_count, bucket, chunk: 0 }));
+        self.ready_count += 1;
+    }
+
+    fn on_chunk_arrived(&mut self, now: Time, began: Time) {
+        let sent = self.sending.take().expect("the job has a chunk under way");
+        self.trace.event_count += 1;
+        let block = self.block(self.sending_iteration);
+        let record = &mut self.trace.transfers[block + sent.bucket as usize];
+        if sent.chunk == 0 {
+            record.start = began;
+        }
+        record.busy += now - began;
+        if self.sending_iteration <= self.limits.timeline_iterations {
+            let iteration = i64::from(self.sending_iteration) - 1;
+            let kind = OpKind::Transfer(sent.bucket);
+            self.trace.operations.push(OperationRecord { iteration, kind, chunk: sent.chunk, start: began, end: now });
+        }
+        if sent.chunk + 1 < self.job.chunk_count(sent.bucket) {
+            self.queue.push(Reverse(Ready { chunk: sent.chunk + 1, ..sent }));
+            return;
+        }
+        let record = &mut self.trace.transfers[block + sent.bucket as usize];
+        record.end = now;
+        let parity = (self.sending_iteration as usize + 1) % 2;
+        for &target in self.job.dag.across.from(self.job.dag.transfer_op(sent.bucket)) {
+            self.missing[parity][target as usize] -= 1;
+        }
+    }
+
+    /// Compute beside a transfer takes longer; when one begins or ends, the running op's end moves.
+    fn change_speed(&mut self, now: Time) {
+        let is_slow = self.sending.is_some();
+        let Some(running) = self.running.filter(|running| running.is_slow != is_slow) else { return };
+        let elapsed = u128::from((now - running.since).ps());
+        let worked = match running.is_slow {
+            true => (elapsed * 1_000_000 / u128::from(self.job.overlap_slowdown_ppm)) as u64,
+            false => elapsed as u64,
+        };
+        let left = Time::from_ps(running.left.ps().saturating_sub(worked));
+        let end = now + self.stretched(left, is_slow);
+        self.running = Some(Running { end, left, since: now, is_slow, ..running });
+    }
+
+    fn stretched(&self, work: Time, is_slow: bool) -> Time {
+        let ppm = self.job.overlap_slowdown_ppm;
+        if !is_slow || ppm == 1_000_000 {
+            return work;
+        }
+        Time::from_ps((u128::from(work.ps()) * u128::from(ppm)).div_ceil(1_000_000) as u64)
+    }
+
+    /// Keeps a compute op for the timeline.
+    fn record(&mut self, kind: OpKind, start: Time, end: Time) {
+        if self.is_timeline_open {
+            let iteration = i64::from(self.iteration) - 1;
+            self.trace.operations.push(OperationRecord { iteration, kind, chunk: 0, start, end });
+        }
+    }
+
+    /// Index of the first transfer record of an iteration.
+    fn block(&self, iteration: u32) -> usize {
+        iteration as usize * self.job.buckets.len()
+    }
+
+    fn waiting_ops(&self) -> usize {
+        self.missing[self.iteration as usize % 2].iter().filter(|&&count| count > 0).count()
+    }
+
+    fn progress(&self, now: Time) -> f64 {
+        let of_limit = self.job.iteration_limit.map(|limit| f64::from(self.iteration) / (f64::from(limit) + 1.0));
+        let of_duration = self.limits.duration.map(|duration| now.ps() as f64 / duration.ps() as f64);
+        of_limit.into_iter().chain(of_duration).fold(0.0, f64::max).min(1.0)
+    }
+}

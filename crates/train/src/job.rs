@@ -1,0 +1,152 @@
+//! A job that is ready to run: its DAG, its buckets, its scheduler. Built from a [`JobSpec`], checked once.
+
+use crate::bucket::{Bucket, fuse};
+use crate::collective::ring;
+use crate::dag::Dag;
+use crate::model::iteration_dag;
+use crate::schedule::{Fifo, File, LayerPriority, Random, Scheduler};
+use crate::spec::{CollectiveSpec, JobSpec, OrderSpec};
+use gradtide_net::{Band, Bytes, Flow, Seed, Time};
+use thiserror::Error;
+
+/// A planned job.
+pub struct Job {
+    /// Key of the job in the scenario.
+    pub name: String,
+    /// One iteration.
+    pub dag: Dag,
+    /// What each transfer carries.
+    pub buckets: Vec<Bucket>,
+    /// Order of the transmission queue.
+    pub scheduler: Box<dyn Scheduler>,
+    /// When the first iteration begins.
+    pub start: Time,
+    /// Measured iterations; `None` if the duration of the run decides.
+    pub iteration_limit: Option<u32>,
+    /// Time of a unit of compute beside a transfer, in millionths.
+    pub overlap_slowdown_ppm: u64,
+    hosts: Vec<u32>,
+    collective: CollectiveSpec,
+    chunk: Option<Bytes>,
+    band: Band,
+    hold: Time,
+}
+
+/// A job that means nothing. The face refuses all of these first, with a file and a line.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum JobError {
+    /// No layers.
+    #[error("the model has no layers")]
+    NoLayers,
+    /// No hosts.
+    #[error("the job has no workers")]
+    NoWorkers,
+    /// The priority is outside the network's bands.
+    #[error("band {0} is not among the network's {count} bands", count = Band::COUNT)]
+    Band(u8),
+    /// A chunk of no bytes.
+    #[error("a chunk has at least one byte")]
+    EmptyChunk,
+    /// Overlap that speeds compute up.
+    #[error("overlap can slow compute down, not speed it up: {0} is below 1000000 ppm")]
+    Slowdown(u64),
+    /// No class of layers.
+    #[error("there is at least one priority queue")]
+    NoQueues,
+    /// An order file for another model.
+    #[error("the order ranks {ranks} layers of {layers}")]
+    Ranks {
+        /// Ranks given.
+        ranks: usize,
+        /// Layers of the model.
+        layers: usize,
+    },
+    /// An iteration that takes no time would be repeated for ever at one instant.
+    #[error("no layer takes any time")]
+    NoTime,
+    /// More bytes than 64 bits count.
+    #[error("the parameters are larger than 2^64 bytes")]
+    TooManyBytes,
+}
+
+impl Job {
+    /// Plans a job; `stream` is its index among the jobs of the run.
+    ///
+    /// # Errors
+    /// See [`JobError`].
+    pub fn plan(spec: &JobSpec, seed: Seed) -> Result<Self, JobError> {
+        check(spec)?;
+        let sizes: Vec<Bytes> = spec.layers.iter().map(|layer| Bytes(layer.parameter_bytes)).collect();
+        // A single worker has nothing to aggregate.
+        let buckets = if spec.hosts.len() > 1 { fuse(&sizes, Bytes(spec.schedule.fusion_bytes)) } else { Vec::new() };
+        let dag = iteration_dag(&spec.layers, &buckets, spec.schedule.barrier);
+        debug_assert!(dag.is_executable(), "a layered model has no cycle");
+        let scheduler: Box<dyn Scheduler> = match &spec.schedule.order {
+            OrderSpec::Fifo => Box::new(Fifo),
+            OrderSpec::Priority { queues } => Box::new(LayerPriority { queue_count: *queues }),
+            OrderSpec::Random => Box::new(Random { stream: seed.stream(&format!("order/{}", spec.name)) }),
+            OrderSpec::File { ranks } => Box::new(File {
+                layer_ranks: ranks.clone(),
+                bucket_layers: buckets.iter().map(|bucket| bucket.layers.clone()).collect(),
+            }),
+        };
+        Ok(Self {
+            dag,
+            buckets,
+            scheduler,
+            name: spec.name.clone(),
+            start: Time::from_ps(spec.start_ps),
+            iteration_limit: spec.iterations,
+            overlap_slowdown_ppm: spec.overlap_slowdown_ppm,
+            hosts: spec.hosts.clone(),
+            collective: spec.collective,
+            chunk: spec.schedule.chunk_bytes.map(Bytes),
+            band: Band::new(spec.band).ok_or(JobError::Band(spec.band))?,
+            hold: Time::from_ps(spec.transfer_overhead_ps),
+        })
+    }
+
+    /// Number of chunks of a bucket.
+    pub fn chunk_count(&self, bucket: u32) -> u64 {
+        self.buckets[bucket as usize].chunk_count(self.chunk)
+    }
+
+    /// Chunk `index` of a bucket on the network, for the job whose index is `stream`.
+    pub fn flow(&self, bucket: u32, index: u64, stream: u32) -> Flow {
+        let bytes = self.buckets[bucket as usize].chunk_bytes(self.chunk, index);
+        match self.collective {
+            CollectiveSpec::Ring => ring::all_reduce(&self.hosts, bytes, self.band, stream, self.hold)
+                .expect("a job of one worker has no buckets"),
+        }
+    }
+}
+
+fn check(spec: &JobSpec) -> Result<(), JobError> {
+    if spec.layers.is_empty() {
+        return Err(JobError::NoLayers);
+    }
+    if spec.hosts.is_empty() {
+        return Err(JobError::NoWorkers);
+    }
+    if spec.schedule.chunk_bytes == Some(0) {
+        return Err(JobError::EmptyChunk);
+    }
+    if spec.overlap_slowdown_ppm < 1_000_000 {
+        return Err(JobError::Slowdown(spec.overlap_slowdown_ppm));
+    }
+    match &spec.schedule.order {
+        OrderSpec::Priority { queues: Some(0) } => return Err(JobError::NoQueues),
+        OrderSpec::File { ranks } if ranks.len() != spec.layers.len() => {
+            return Err(JobError::Ranks { ranks: ranks.len(), layers: spec.layers.len() });
+        }
+        _ => {}
+    }
+    if spec.layers.iter().all(|layer| layer.forward_ps == 0 && layer.backward_ps == 0 && layer.update_ps == 0) {
+        return Err(JobError::NoTime);
+    }
+    spec.layers
+        .iter()
+        .try_fold(0_u64, |sum, layer| sum.checked_add(layer.parameter_bytes))
+        .map(|_| ())
+        .ok_or(JobError::TooManyBytes)
+}

@@ -1,0 +1,471 @@
+//! What a run gave: columns of exact numbers, and the few figures that answer the question.
+
+use crate::dag::OpKind;
+use crate::iteration::{IterationRecord, OperationRecord, Trace, TransferRecord};
+use crate::job::Job;
+use crate::spec::{JobSpec, Spec};
+use gradtide_net::Time;
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// Everything a run gave.
+#[derive(Debug)]
+pub struct RunResult {
+    /// One row per measured iteration of each job.
+    pub iterations: Table,
+    /// One row per bucket of each measured iteration.
+    pub transfers: Table,
+    /// One row per op of the first measured iterations.
+    pub operations: Table,
+    /// One row per host link.
+    pub links: Table,
+    /// Figures of every job.
+    pub summary: Summary,
+}
+
+/// Named columns of one length.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// Name with its unit, and values.
+    pub columns: Vec<(&'static str, Column)>,
+}
+
+/// One column.
+#[derive(Debug)]
+pub enum Column {
+    /// Labels.
+    Text(Vec<String>),
+    /// Counts, indices and bytes.
+    Count(Vec<u64>),
+    /// Counts that can be absent or negative.
+    Signed(Vec<Option<i64>>),
+    /// Times in picoseconds, shown in microseconds.
+    Time(Vec<i64>),
+    /// Ratios; absent where they would divide by zero.
+    Ratio(Vec<Option<f64>>),
+}
+
+impl Table {
+    /// Number of rows.
+    pub fn row_count(&self) -> usize {
+        match self.columns.first() {
+            None => 0,
+            Some((_, Column::Text(values))) => values.len(),
+            Some((_, Column::Count(values))) => values.len(),
+            Some((_, Column::Signed(values))) => values.len(),
+            Some((_, Column::Time(values))) => values.len(),
+            Some((_, Column::Ratio(values))) => values.len(),
+        }
+    }
+
+    /// RFC 4180, header row first; times in microseconds with all six decimals, ratios as the shortest decimal that
+    /// reads back as the same number.
+    pub fn to_csv(&self) -> String {
+        let header: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        let mut csv = header.join(",") + "\n";
+        for row in 0..self.row_count() {
+            for (index, (_, column)) in self.columns.iter().enumerate() {
+                if index > 0 {
+                    csv.push(',');
+                }
+                column.write_cell(row, &mut csv);
+            }
+            csv.push('\n');
+        }
+        csv
+    }
+}
+
+impl Column {
+    fn write_cell(&self, row: usize, csv: &mut String) {
+        // Writing to a String cannot fail.
+        let _ = match self {
+            Self::Text(values) => write!(csv, "{}", quoted(&values[row])),
+            Self::Count(values) => write!(csv, "{}", values[row]),
+            Self::Signed(values) => values[row].map_or(Ok(()), |value| write!(csv, "{value}")),
+            Self::Ratio(values) => values[row].map_or(Ok(()), |value| write!(csv, "{value}")),
+            Self::Time(values) => {
+                let sign = if values[row] < 0 { "-" } else { "" };
+                write!(csv, "{sign}{}", Time::from_ps(values[row].unsigned_abs()))
+            }
+        };
+    }
+}
+
+fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\"")).into()
+    } else {
+        text.into()
+    }
+}
+
+/// Figures of a run.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// By job, in the order of the scenario.
+    pub jobs: Vec<JobSummary>,
+    /// Compute ops and chunks that ended.
+    pub event_count: u64,
+    /// Simulated time at the end.
+    pub end_ps: u64,
+    /// Largest busy share of a link.
+    pub max_link_utilisation: f64,
+}
+
+/// Figures of a job; times in picoseconds, means over the measured iterations.
+#[derive(Debug, Serialize)]
+pub struct JobSummary {
+    /// Key of the job in the scenario.
+    pub name: String,
+    /// Measured iterations.
+    pub iteration_count: u64,
+    /// Workers.
+    pub worker_count: u64,
+    /// Buckets.
+    pub bucket_count: u64,
+    /// T of every iteration.
+    pub iteration_time_ps: Vec<u64>,
+    /// C: compute time of one iteration without any wait.
+    pub compute_ps: u64,
+    /// N: time for which one iteration's transfers hold the network.
+    pub comm_ps: f64,
+    /// Waterfall.
+    pub exposed_ps: f64,
+    /// Waterfall.
+    pub barrier_ps: f64,
+    /// Waterfall.
+    pub slowdown_ps: f64,
+    /// needed - ready: minimum, median, maximum over all buckets of all measured iterations; absent if none is sent.
+    pub slack_ps: Option<[f64; 3]>,
+    /// needed - end, likewise.
+    pub margin_ps: Option<[f64; 3]>,
+    /// Bytes of the model.
+    pub parameter_bytes: u64,
+    /// Bytes that one worker sends in one iteration.
+    pub bytes_per_worker: f64,
+}
+
+impl RunResult {
+    /// Collects the traces of all jobs.
+    pub fn new(spec: &Spec, jobs: &[Job], traces: Vec<Trace>, end: Time) -> Self {
+        let parts: Vec<Part<'_>> = (spec.jobs.iter().zip(jobs).zip(&traces))
+            .map(|((spec, job), trace)| Part { spec, job, trace, compute: job.dag.compute_time() })
+            .collect();
+        let (links, max_link_utilisation) = links(spec, &parts, end);
+        Self {
+            iterations: iterations(&parts),
+            transfers: transfers(&parts),
+            operations: operations(&parts),
+            links,
+            summary: Summary {
+                jobs: parts.iter().map(Part::summary).collect(),
+                event_count: traces.iter().map(|trace| trace.event_count).sum(),
+                end_ps: end.ps(),
+                max_link_utilisation,
+            },
+        }
+    }
+}
+
+/// One job and what it did.
+struct Part<'a> {
+    spec: &'a JobSpec,
+    job: &'a Job,
+    trace: &'a Trace,
+    compute: Time,
+}
+
+impl Part<'_> {
+    /// Transfers of the measured iterations, a slice per iteration; the warm-up comes first and is left out.
+    fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
+        let bucket_count = self.job.buckets.len();
+        (1..=self.trace.iterations.len())
+            .map(move |block| &self.trace.transfers[block * bucket_count..(block + 1) * bucket_count])
+    }
+
+    /// N of one iteration.
+    fn comm(block: &[TransferRecord]) -> Time {
+        block.iter().map(|transfer| transfer.busy).sum()
+    }
+
+    /// What each worker sends of `bytes`, as a ring does: 2(N-1)/N of them.
+    fn sent_by_worker(&self, bytes: u128) -> f64 {
+        let workers = self.spec.hosts.len() as u128;
+        if self.job.buckets.is_empty() { 0.0 } else { (2 * (workers - 1) * bytes) as f64 / workers as f64 }
+    }
+
+    fn bucket_bytes(&self) -> u128 {
+        self.job.buckets.iter().map(|bucket| u128::from(bucket.bytes.0)).sum()
+    }
+
+    fn summary(&self) -> JobSummary {
+        let records = &self.trace.iterations;
+        let mean = |of: fn(&IterationRecord) -> Time| {
+            records.iter().map(|record| of(record).ps() as f64).sum::<f64>() / records.len() as f64
+        };
+        let all: Vec<&TransferRecord> = self.blocks().flatten().collect();
+        JobSummary {
+            name: self.spec.name.clone(),
+            iteration_count: records.len() as u64,
+            worker_count: self.spec.hosts.len() as u64,
+            bucket_count: self.job.buckets.len() as u64,
+            iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),
+            compute_ps: self.compute.ps(),
+            comm_ps: self.blocks().map(|block| Self::comm(block).ps() as f64).sum::<f64>() / records.len() as f64,
+            exposed_ps: mean(|record| record.exposed),
+            barrier_ps: mean(|record| record.barrier),
+            slowdown_ps: mean(|record| record.slowdown),
+            slack_ps: spread(all.iter().map(|transfer| slack(transfer)).collect()),
+            margin_ps: spread(all.iter().map(|transfer| margin(transfer)).collect()),
+            parameter_bytes: self.spec.layers.iter().map(|layer| layer.parameter_bytes).sum(),
+            bytes_per_worker: self.sent_by_worker(self.bucket_bytes()),
+        }
+    }
+}
+
+fn slack(transfer: &TransferRecord) -> i64 {
+    signed(transfer.needed) - signed(transfer.ready)
+}
+
+fn margin(transfer: &TransferRecord) -> i64 {
+    signed(transfer.needed) - signed(transfer.end)
+}
+
+/// Half of all times fit; [`crate::run`] refuses a run that comes near.
+fn signed(time: Time) -> i64 {
+    i64::try_from(time.ps()).expect("a run ends before 2^63 ps")
+}
+
+/// Minimum, median (mean of the two in the middle) and maximum.
+fn spread(mut values: Vec<i64>) -> Option<[f64; 3]> {
+    values.sort_unstable();
+    let (first, last) = (*values.first()?, *values.last()?);
+    let middle = (values[(values.len() - 1) / 2] as f64 + values[values.len() / 2] as f64) / 2.0;
+    Some([first as f64, middle, last as f64])
+}
+
+fn iterations(parts: &[Part<'_>]) -> Table {
+    let rows = || {
+        parts.iter().flat_map(|part| {
+            let comm = part.blocks().map(Part::comm);
+            part.trace
+                .iterations
+                .iter()
+                .zip(comm)
+                .enumerate()
+                .map(move |(index, (record, comm))| (part, index, record, comm))
+        })
+    };
+    let times = |of: fn(&Part<'_>, &IterationRecord, Time) -> Time| {
+        Column::Time(rows().map(|(part, _, record, comm)| signed(of(part, record, comm))).collect())
+    };
+    Table {
+        columns: vec![
+            ("job", Column::Text(rows().map(|(part, ..)| part.spec.name.clone()).collect())),
+            ("iteration", Column::Count(rows().map(|(_, index, ..)| index as u64).collect())),
+            ("start_us", times(|_, record, _| record.start)),
+            ("time_us", times(|_, record, _| record.time)),
+            ("compute_us", times(|part, _, _| part.compute)),
+            ("comm_us", times(|_, _, comm| comm)),
+            ("exposed_us", times(|_, record, _| record.exposed)),
+            ("barrier_us", times(|_, record, _| record.barrier)),
+            ("slowdown_us", times(|_, record, _| record.slowdown)),
+            (
+                "alpha",
+                Column::Ratio(rows().map(|(part, _, record, comm)| overlap(part.compute, comm, record.time)).collect()),
+            ),
+            (
+                "utilisation",
+                Column::Ratio(
+                    rows()
+                        .map(|(part, _, record, _)| Some(part.compute.ps() as f64 / record.time.ps() as f64))
+                        .collect(),
+                ),
+            ),
+        ],
+    }
+}
+
+/// Overlap coefficient (N + C - T) / min(N, C) of TicTac section 3.2; nothing overlaps if one of them is zero.
+fn overlap(compute: Time, comm: Time, time: Time) -> Option<f64> {
+    let shorter = compute.min(comm);
+    (shorter > Time::ZERO).then(|| (signed(compute) + signed(comm) - signed(time)) as f64 / shorter.ps() as f64)
+}
+
+fn transfers(parts: &[Part<'_>]) -> Table {
+    let rows = || {
+        parts.iter().flat_map(|part| {
+            part.blocks().enumerate().flat_map(move |(iteration, block)| {
+                block.iter().enumerate().map(move |(bucket, record)| (part, iteration, bucket, record))
+            })
+        })
+    };
+    let counts = |of: fn(&Part<'_>, usize, usize, &TransferRecord) -> u64| {
+        Column::Count(rows().map(|(part, iteration, bucket, record)| of(part, iteration, bucket, record)).collect())
+    };
+    let times = |of: fn(&TransferRecord) -> i64| Column::Time(rows().map(|(.., record)| of(record)).collect());
+    let first_layer = |part: &Part<'_>, bucket: usize| part.job.buckets[bucket].first_layer() as usize;
+    Table {
+        columns: vec![
+            ("job", Column::Text(rows().map(|(part, ..)| part.spec.name.clone()).collect())),
+            ("iteration", counts(|_, iteration, _, _| iteration as u64)),
+            ("bucket", counts(|_, _, bucket, _| bucket as u64)),
+            ("first_layer", counts(|part, _, bucket, _| part.job.buckets[bucket].first_layer().into())),
+            ("last_layer", counts(|part, _, bucket, _| part.job.buckets[bucket].last_layer().into())),
+            (
+                "layer",
+                Column::Text(
+                    rows()
+                        .map(|(part, _, bucket, _)| part.spec.layers[first_layer(part, bucket)].name.clone())
+                        .collect(),
+                ),
+            ),
+            ("bytes", counts(|part, _, bucket, _| part.job.buckets[bucket].bytes.0)),
+            ("chunks", counts(|part, _, bucket, _| part.job.chunk_count(bucket as u32))),
+            ("rank", counts(|_, _, _, record| record.rank.into())),
+            ("ready_us", times(|record| signed(record.ready))),
+            ("start_us", times(|record| signed(record.start))),
+            ("end_us", times(|record| signed(record.end))),
+            ("needed_us", times(|record| signed(record.needed))),
+            ("slack_us", times(slack)),
+            ("margin_us", times(margin)),
+        ],
+    }
+}
+
+fn operations(parts: &[Part<'_>]) -> Table {
+    let rows = || {
+        parts.iter().flat_map(|part| {
+            let from = part.trace.iterations[0].start;
+            part.trace
+                .operations
+                .iter()
+                // Of the iteration before, only what reaches into the window.
+                .filter(move |operation| operation.iteration >= 0 || operation.end > from)
+                .map(move |operation| (part, operation))
+        })
+    };
+    let texts = |of: fn(&Part<'_>, &OperationRecord) -> String| {
+        Column::Text(rows().map(|(part, operation)| of(part, operation)).collect())
+    };
+    Table {
+        columns: vec![
+            ("job", texts(|part, _| part.spec.name.clone())),
+            ("iteration", Column::Signed(rows().map(|(_, operation)| Some(operation.iteration)).collect())),
+            (
+                "resource",
+                texts(|_, operation| match operation.kind {
+                    OpKind::Transfer(_) => "network".into(),
+                    _ => "compute".into(),
+                }),
+            ),
+            (
+                "kind",
+                texts(|_, operation| {
+                    match operation.kind {
+                        OpKind::Barrier => "barrier",
+                        OpKind::Update(_) => "update",
+                        OpKind::Forward(_) => "forward",
+                        OpKind::Backward(_) => "backward",
+                        OpKind::Transfer(_) => "transfer",
+                    }
+                    .into()
+                }),
+            ),
+            (
+                "index",
+                Column::Signed(
+                    rows()
+                        .map(|(_, operation)| match operation.kind {
+                            OpKind::Barrier => None,
+                            OpKind::Update(index)
+                            | OpKind::Forward(index)
+                            | OpKind::Backward(index)
+                            | OpKind::Transfer(index) => Some(index.into()),
+                        })
+                        .collect(),
+                ),
+            ),
+            (
+                "chunk",
+                Column::Signed(
+                    rows()
+                        .map(|(_, operation)| {
+                            matches!(operation.kind, OpKind::Transfer(_)).then_some(operation.chunk as i64)
+                        })
+                        .collect(),
+                ),
+            ),
+            (
+                "name",
+                texts(|part, operation| match operation.kind {
+                    OpKind::Barrier => String::new(),
+                    OpKind::Update(layer) | OpKind::Forward(layer) | OpKind::Backward(layer) => {
+                        part.spec.layers[layer as usize].name.clone()
+                    }
+                    OpKind::Transfer(bucket) => {
+                        let first_layer = part.job.buckets[bucket as usize].first_layer();
+                        part.spec.layers[first_layer as usize].name.clone()
+                    }
+                }),
+            ),
+            ("start_us", Column::Time(rows().map(|(_, operation)| signed(operation.start)).collect())),
+            ("end_us", Column::Time(rows().map(|(_, operation)| signed(operation.end)).collect())),
+        ],
+    }
+}
+
+/// Links of the hosts that take part, and the largest busy share. All workers of a job do the same.
+fn links(spec: &Spec, parts: &[Part<'_>], end: Time) -> (Table, f64) {
+    let usage: Vec<(u64, Time)> = parts
+        .iter()
+        .map(|part| {
+            let ended = || {
+                part.trace
+                    .transfers
+                    .iter()
+                    .zip(part.job.buckets.iter().cycle())
+                    .filter(|(record, _)| record.end > Time::ZERO)
+            };
+            let bytes = ended().map(|(_, bucket)| u128::from(bucket.bytes.0)).sum();
+            (part.sent_by_worker(bytes) as u64, ended().map(|(record, _)| record.busy).sum())
+        })
+        .collect();
+    let utilisation = |busy: Time| busy.ps() as f64 / end.ps() as f64;
+    let rows =
+        || parts.iter().zip(&usage).flat_map(|(part, usage)| part.spec.hosts.iter().map(move |&host| (host, *usage)));
+    let table = Table {
+        columns: vec![
+            ("link", Column::Text(rows().map(|(host, _)| format!("h{host}")).collect())),
+            ("rate_bps", Column::Count(rows().map(|_| spec.cluster.link.rate_bps).collect())),
+            ("bytes", Column::Count(rows().map(|(_, (bytes, _))| bytes).collect())),
+            ("busy_us", Column::Time(rows().map(|(_, (_, busy))| signed(busy)).collect())),
+            ("utilisation", Column::Ratio(rows().map(|(_, (_, busy))| Some(utilisation(busy))).collect())),
+        ],
+    };
+    (table, usage.iter().map(|&(_, busy)| utilisation(busy)).fold(0.0, f64::max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn csv_quotes_what_would_break_a_row_and_keeps_every_picosecond() {
+        let table = Table {
+            columns: vec![
+                ("name", Column::Text(vec!["a,\"b\"".into(), "c".into()])),
+                ("time_us", Column::Time(vec![-1_000_001, 2])),
+                ("alpha", Column::Ratio(vec![Some(0.1), None])),
+            ],
+        };
+        assert_eq!(table.to_csv(), "name,time_us,alpha\n\"a,\"\"b\"\"\",-1.000001,0.1\nc,0.000002,\n");
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_the_two_in_the_middle() {
+        assert_eq!(spread(vec![4, 1, 3, 2]), Some([1.0, 2.5, 4.0]));
+        assert_eq!(spread(vec![]), None);
+    }
+}

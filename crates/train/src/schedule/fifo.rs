@@ -1,0 +1,15 @@
+//! First come, first served.
+
+use super::Scheduler;
+use crate::dag::Dag;
+
+/// In the order in which buckets become ready (thesis section 4.3; what frameworks do by default).
+#[derive(Debug)]
+pub struct Fifo;
+
+impl Scheduler for Fifo {
+    fn ranks(&mut self, dag: &Dag, ranks: &mut Vec<u32>) {
+        ranks.clear();
+        ranks.resize(dag.transfers.len(), 0);
+    }
+}

@@ -1,0 +1,24 @@
+//! Lowest layer first.
+
+use super::Scheduler;
+use crate::dag::Dag;
+
+/// The bucket whose lowest layer comes first in the forward pass goes first (thesis section 4.4).
+#[derive(Debug)]
+pub struct LayerPriority {
+    /// Number of priority queues: layer `i` of L belongs to queue `floor(i · queues / L)`, first come first served
+    /// inside a queue. `None` gives every layer its own.
+    pub queue_count: Option<u32>,
+}
+
+impl Scheduler for LayerPriority {
+    fn ranks(&mut self, dag: &Dag, ranks: &mut Vec<u32>) {
+        ranks.clear();
+        ranks.extend(dag.transfers.iter().map(|transfer| match self.queue_count {
+            None => transfer.first_layer,
+            Some(queue_count) => {
+                (u64::from(transfer.first_layer) * u64::from(queue_count) / u64::from(dag.layer_count)) as u32
+            }
+        }));
+    }
+}
