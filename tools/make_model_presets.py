@@ -1,22 +1,26 @@
-"""Writes the built-in model files, python/gradtide/presets/models/NAME.json, from two tables of parameters and FLOPs.
+"""Writes the model files python/gradtide/presets/models/NAME.json from two tables of parameters and FLOPs.
 
     python tools/make_model_presets.py SLIM_JSON TORCH_JSON OUT_DIR
-    python tools/make_model_presets.py --table models|devices
+    python tools/make_model_presets.py --table models|devices|checks|times
 
-The two tables are inputs of this script only; the package reads the files it writes. PROVENANCE.md beside those files says where
-the tables come from. The second form prints a table of docs/models/compute.md.
+The two tables are inputs of this script only; the package reads the files it writes. PROVENANCE.md beside
+those files says where the tables come from. The second form prints a table of docs/models/compute.md.
 
 Rules, in the order they are applied:
 
-- A layer is a module that owns parameters. Layers stand in execution order: registration order, except where it differs (the norms
-  of a Llama block, the norms of a pre-activation block of timm, the decoder bias of BertForPreTraining).
-- forward_flops counts the multiplications and additions of convolutions and matrix products, as FlopCounterMode does: 0 for norms
-  and embeddings. FLOPs of a module without parameters (attention, a head whose matrix is tied) go to the last parametric layer
-  under the nearest ancestor. They sum to the table's total exactly.
-- activation_bytes is what the layer's forward pass reads and writes besides its parameters, at 4 bytes an element, each operand once.
-  A norm reads and writes as many elements as stand before it. ReLU, pooling, dropout, additions and attention scores are left out.
-- The slim tables hold no FLOPs: output sizes follow from the layer names and the published architectures (see `slim_sizes`).
-  A slim layer with batch normalisation is convolution and norm in one, so both passes over its output are counted.
+- A layer is a module that owns parameters. Layers stand in execution order: registration order, except where
+  it differs (the norms of a Llama block, the shortcut of a pre-activation block of timm, the decoder bias of
+  BertForPreTraining).
+- forward_flops counts the multiplications and additions of convolutions and matrix products, as
+  FlopCounterMode does: 0 for norms and embeddings. FLOPs of a module without parameters (attention, a head
+  whose matrix is tied) go to the last parametric layer under the nearest ancestor. They sum to the table's
+  total exactly.
+- activation_bytes is what the layer's forward pass reads and writes besides its parameters, at 4 bytes an
+  element, each operand once. A norm reads and writes as many elements as stand before it. ReLU, pooling,
+  dropout, additions and attention scores are left out.
+- The slim tables hold no FLOPs: output sizes follow from the layer names and the published architectures (see
+  `slim_sizes`). A slim layer with batch normalisation is convolution and norm in one, so both passes over its
+  output are counted.
 """
 
 import argparse
@@ -45,7 +49,7 @@ class Row:
 
 @dataclass(frozen=True)
 class TorchModel:
-    """A model of the torch table: its key, what users read, and where its convolutions change the image size."""
+    """A model of the torch table: key, title, and the convolutions that change the image size."""
 
     key: str
     title: str
@@ -123,8 +127,8 @@ SOURCES = {
     "torchvision": "torchvision 0.29.2; forward FLOPs of torch 2.13 FlopCounterMode",
     "timm": "timm 1.0.31; forward FLOPs of torch 2.13 FlopCounterMode",
     "transformers": "transformers 5.23.0; forward FLOPs of torch 2.13 FlopCounterMode",
-    "tictac": "TF-slim variables, TicTac (MLSys 2019) Table 1; FLOPs from the published architecture",
-    "caramel": "TF-slim variables, Caramel (arXiv:2004.14020) section 6; FLOPs from the published architecture",
+    "tictac": "TF-slim variables, TicTac (MLSys 2019) Table 1; FLOPs from published architecture",
+    "caramel": "TF-slim variables, Caramel (arXiv:2004.14020) section 6; FLOPs from published architecture",
 }
 
 
@@ -229,6 +233,7 @@ def fill_norms(
 
 def spread_residual(flops: dict[str, int], rows: list[Row], owned: dict[str, dict[str, list[int]]]) -> None:
     """Gives FLOPs that belong to no parametric layer to the last one under their nearest ancestor."""
+
     def parent(module: str) -> str:
         while module:
             module = module.rpartition(".")[0]
@@ -244,7 +249,8 @@ def spread_residual(flops: dict[str, int], rows: list[Row], owned: dict[str, dic
         if missing == 0 or (module in owned and not own_children(module, list(owned))):
             continue
         ancestor = module
-        while ancestor and not any(row.name == ancestor or row.name.startswith(ancestor + ".") for row in rows):
+        names = [row.name for row in rows]
+        while ancestor and not any(n == ancestor or n.startswith(ancestor + ".") for n in names):
             ancestor = ancestor.rpartition(".")[0]
         prefix = ancestor + "." if ancestor else ""
         last = [row for row in rows if row.name == ancestor or row.name.startswith(prefix)][-1]
@@ -258,11 +264,18 @@ def spread_residual(flops: dict[str, int], rows: list[Row], owned: dict[str, dic
 def slim_sizes(title: str, name: str, kernel: list[int]) -> tuple[int, int]:
     """Returns the input and output size in pixels of a convolution of a TF-slim model.
 
-    Sources: TF-slim `alexnet.py` (valid 11x11/4), `vgg.py`, `inception_v1.py`, `inception_v2.py`, `inception_v3.py`, `resnet_v1.py`
-    and `resnet_v2.py` (stride 2 stands on conv2 of the last unit of blocks 1 to 3). Fully connected layers are convolutions there.
+    Sources: TF-slim `alexnet.py` (valid 11x11/4), `vgg.py`, `inception_v1.py`, `inception_v2.py`,
+    `inception_v3.py`, `resnet_v1.py` and `resnet_v2.py` (stride 2 stands on conv2 of the last unit of blocks
+    1 to 3). Fully connected layers are convolutions there.
     """
     if title == "AlexNet v2":
-        sizes = {"conv1": (224, 54), "conv2": (26, 26), "conv3": (12, 12), "conv4": (12, 12), "conv5": (12, 12)}
+        sizes = {
+            "conv1": (224, 54),
+            "conv2": (26, 26),
+            "conv3": (12, 12),
+            "conv4": (12, 12),
+            "conv5": (12, 12),
+        }
         return sizes.get(name, (kernel[0], 1))
     if title.startswith("VGG"):
         block = re.match(r"conv(\d)/", name)
@@ -290,8 +303,8 @@ def slim_sizes(title: str, name: str, kernel: list[int]) -> tuple[int, int]:
         fixed = {
             "1a": (299, 149), "2a": (149, 147), "2b": (147, 147), "3b": (73, 73), "4a": (73, 71),
             "AuxLogits/1b": (5, 5), "AuxLogits/2a": (5, 1), "AuxLogits/2b": (1, 1),
-            "Mixed_6a/B0": (35, 17), "Mixed_6a/B1a": (35, 35), "Mixed_6a/B1b": (35, 35), "Mixed_6a/B1c": (35, 17),
-            "Mixed_7a/B0b": (17, 8), "Mixed_7a/B1d": (17, 8), "Mixed_7a/B0a": (17, 17),
+            "Mixed_6a/B0": (35, 17), "Mixed_6a/B1a": (35, 35), "Mixed_6a/B1b": (35, 35),
+            "Mixed_6a/B1c": (35, 17), "Mixed_7a/B0b": (17, 8), "Mixed_7a/B1d": (17, 8), "Mixed_7a/B0a": (17, 17),
         }  # fmt: skip
         assert name in fixed or stage, name
         size = {"5": 35, "6": 17, "7": 8}[stage[1][0]] if stage and name not in fixed else 0
@@ -301,7 +314,8 @@ def slim_sizes(title: str, name: str, kernel: list[int]) -> tuple[int, int]:
     if stage[1] == "1a":
         return 224, 112
     size = {"2": 56, "3": 28, "4": 14, "5": 7}[stage[1][0]]
-    if title == "Inception v2" and stage[1] in ("4a", "5a"):  # the reducing modules: last convolution of a branch has stride 2
+    if title == "Inception v2" and stage[1] in ("4a", "5a"):
+        # The reducing modules: the last convolution of a branch has stride 2.
         return (2 * size, size) if name.endswith(("B0b", "B1c")) else (2 * size, 2 * size)
     return size, size
 
@@ -371,7 +385,7 @@ def document(name: str, title: str, source: str, sample: str, tensors: int, rows
         if row.winograd:
             layer["winograd"] = True
         lines.append("  " + json.dumps(layer, separators=(",", ":")))
-    body = ",\n".join(f' {json.dumps(key)}: {json.dumps(value)}' for key, value in head.items())
+    body = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items())
     return "{\n" + body + ',\n "layers": [\n' + ",\n".join(lines) + "\n ]\n}\n"
 
 
@@ -398,12 +412,16 @@ def write_models(slim: dict[str, Any], torch: dict[str, Any], out: Path) -> list
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--table", choices=["models", "devices"], help="print a table of docs/models/compute.md")
+    parser.add_argument(
+        "--table",
+        choices=["models", "devices", "checks", "times"],
+        help="print a table of docs/models/compute.md",
+    )
     parser.add_argument("paths", nargs="*", type=Path, metavar="SLIM_JSON TORCH_JSON OUT_DIR")
     options = parser.parse_args(arguments)
     if options.table:
         sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
-        from gradtide.presets import markdown_table
+        from gradtide.presets.tables import markdown_table
 
         print(markdown_table(options.table))
         return 0
