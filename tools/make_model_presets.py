@@ -304,7 +304,8 @@ def slim_sizes(title: str, name: str, kernel: list[int]) -> tuple[int, int]:
             "1a": (299, 149), "2a": (149, 147), "2b": (147, 147), "3b": (73, 73), "4a": (73, 71),
             "AuxLogits/1b": (5, 5), "AuxLogits/2a": (5, 1), "AuxLogits/2b": (1, 1),
             "Mixed_6a/B0": (35, 17), "Mixed_6a/B1a": (35, 35), "Mixed_6a/B1b": (35, 35),
-            "Mixed_6a/B1c": (35, 17), "Mixed_7a/B0b": (17, 8), "Mixed_7a/B1d": (17, 8), "Mixed_7a/B0a": (17, 17),
+            "Mixed_6a/B1c": (35, 17), "Mixed_7a/B0b": (17, 8), "Mixed_7a/B1d": (17, 8),
+            "Mixed_7a/B0a": (17, 17),
         }  # fmt: skip
         assert name in fixed or stage, name
         size = {"5": 35, "6": 17, "7": 8}[stage[1][0]] if stage and name not in fixed else 0

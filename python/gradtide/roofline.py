@@ -60,7 +60,7 @@ def roofline(model: "ModelPreset", device: "Device", batch: int) -> list[Layer]:
 
     Returns:
         One row per layer, input side first. Times are whole picoseconds, each rounded to the nearest;
-        backward is exactly twice forward. `parameter_bytes` is the fp32 gradient whatever the device multiplies in.
+        backward is exactly twice forward. `parameter_bytes` is the fp32 gradient on every device.
         `update_ps` is 0.
 
     Raises:
