@@ -1,11 +1,14 @@
 """Built-in models and devices: exact sizes, sums of FLOPs, a roofline by hand, published throughputs."""
 
+import doctest
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import gradtide.roofline
 import pytest
 from gradtide import presets
 from gradtide.presets.tables import TABLES, images_per_s, markdown_table
@@ -71,9 +74,8 @@ FORWARD_FLOPS = {
     "llama_7b": 1_700_001_742_848,
 }
 
-# Published multiply-accumulates of one image, billions, and the tolerance: half of the last printed digit,
-# wider
-# where the publication counts another variant.
+# Published multiply-accumulates of one image, billions, and the tolerance: half of the last printed
+# digit, wider where the publication counts another variant.
 PUBLISHED_GMAC = {
     "vgg16": (15.5, 0.05, "torchvision _ops 15.47"),
     "vgg19": (19.6, 0.05, "He et al. (2016), fig. 3: 19.6 billion"),
@@ -407,3 +409,10 @@ def test_published_figures_name_only_what_exists() -> None:
         assert figure.device in DEVICES
         assert figure.model in MODELS
         assert figure.source
+
+
+@pytest.mark.parametrize("module", [presets, gradtide.roofline])
+def test_examples_in_docstrings_run(module: ModuleType) -> None:
+    outcome = doctest.testmod(module)
+    assert outcome.attempted > 0
+    assert outcome.failed == 0
