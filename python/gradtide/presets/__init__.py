@@ -1,0 +1,332 @@
+"""Built-in models, devices and papers' scenarios, each with its source; read from files when asked for.
+
+Models are counts (bytes, FLOPs); `gradtide.roofline` makes times of them on a device. No scenario is
+parsed here.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+SCHEMA = "gradtide.model/1"
+KINDS = ("model", "device", "paper")
+
+_MODEL_KEYS = {"schema", "name", "title", "source", "sample", "tensors", "layers"}
+_COUNTS = ("parameter_bytes", "forward_flops", "activation_bytes")
+
+
+@dataclass(frozen=True)
+class LayerPreset:
+    """Counts of one layer, for one sample.
+
+    Attributes:
+        name: the module's or variable's own name.
+        parameter_bytes: bytes of its parameters at 4 bytes an element.
+        forward_flops: multiplications and additions of its convolutions and matrix products.
+        activation_bytes: bytes that its forward pass reads and writes besides the parameters, at 4 bytes an
+            element.
+        winograd: true for a 3x3 convolution of stride 1, which fp32 libraries compute with fewer
+            multiplications.
+    """
+
+    name: str
+    parameter_bytes: int
+    forward_flops: int
+    activation_bytes: int
+    winograd: bool = False
+
+
+@dataclass(frozen=True)
+class ModelPreset:
+    """A model as counts, layers in execution order (0 = input side).
+
+    Attributes:
+        name: what users write in a scenario.
+        title: what reports print.
+        source: where the numbers come from.
+        sample: what one sample is, such as "224x224x3 image".
+        tensors: number of parameter tensors; a layer owns one or more. 0 if the file does not say.
+        layers: the counts.
+    """
+
+    name: str
+    title: str
+    source: str
+    sample: str
+    tensors: int
+    layers: tuple[LayerPreset, ...]
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of all parameters, fp32: what one gradient exchange moves."""
+        return sum(layer.parameter_bytes for layer in self.layers)
+
+    @property
+    def forward_flops(self) -> int:
+        """FLOPs of the forward pass of one sample."""
+        return sum(layer.forward_flops for layer in self.layers)
+
+
+@dataclass(frozen=True)
+class Device:
+    """What computes: a peak, a bandwidth, and the part of both that training reaches.
+
+    Attributes:
+        name: what users write in a scenario, case does not matter.
+        title: full name.
+        precision: what it multiplies in.
+        peak_flops: FLOP/s of that precision, dense (vendor).
+        memory_bytes_per_s: memory bandwidth (vendor).
+        element_bytes: bytes of one parameter or activation as it moves.
+        compute_efficiency: part of `peak_flops` reached (calibrated or assumed).
+        memory_efficiency: part of `memory_bytes_per_s` reached (assumed).
+        winograd_gain: how many times fewer multiplications a 3x3 convolution of stride 1 takes; 1 for none.
+        source: of peak and bandwidth.
+        assumption: where the efficiency comes from.
+    """
+
+    name: str
+    title: str
+    precision: str
+    peak_flops: float
+    memory_bytes_per_s: float
+    element_bytes: int
+    compute_efficiency: float
+    memory_efficiency: float
+    winograd_gain: float
+    source: str
+    assumption: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published training throughput of one device.
+
+    Attributes:
+        device: name of the device.
+        model: name of the model.
+        batch: samples in a mini-batch.
+        images_per_s: throughput.
+        source: publication.
+        calibrates: true if the device's efficiency was chosen to meet this figure.
+    """
+
+    device: str
+    model: str
+    batch: int
+    images_per_s: float
+    source: str
+    calibrates: bool
+
+
+def model_names() -> list[str]:
+    """Return the names of the built-in models, sorted."""
+    return _stems("models", ".json")
+
+
+def device_names() -> list[str]:
+    """Return the names of the built-in devices, oldest first."""
+    return list(_devices())
+
+
+def paper_names() -> list[str]:
+    """Return the names of the papers' scenarios, `paper/NAME`, sorted."""
+    return [f"paper/{stem}" for stem in _stems("papers", ".toml")]
+
+
+@cache
+def model(name: str) -> ModelPreset:
+    """Return a built-in model.
+
+    Raises:
+        KeyError: if there is none of that name.
+
+    Example:
+        >>> model("vgg16").parameter_bytes
+        553430176
+    """
+    import json
+
+    if name not in model_names():
+        raise KeyError(f"unknown model {name!r}; built in are {', '.join(model_names())}")
+    return parse_model(json.loads(_folder("models").joinpath(f"{name}.json").read_text(encoding="utf-8")))
+
+
+def device(name: str) -> Device:
+    """Return a built-in device; upper and lower case are the same.
+
+    Raises:
+        KeyError: if there is none of that name.
+
+    Example:
+        >>> device("v100").peak_flops
+        15700000000000.0
+    """
+    for known, found in _devices().items():
+        if known.casefold() == name.casefold():
+            return found
+    raise KeyError(f"unknown device {name!r}; built in are {', '.join(device_names())}")
+
+
+def published_throughputs() -> list[Published]:
+    """Return the published figures that the devices are calibrated against and checked with."""
+    document = _devices_document()
+    calibrated: set[str] = set()
+    figures = []
+    for entry in document["published"]:
+        source = document["source"][entry["source"]]
+        figures.append(
+            Published(
+                entry["device"],
+                entry["model"],
+                entry["batch"],
+                float(entry["images_per_s"]),
+                source,
+                calibrates=entry["device"] not in calibrated,
+            )
+        )
+        calibrated.add(entry["device"])
+    return figures
+
+
+def parse_model(document: Mapping[str, Any]) -> ModelPreset:
+    """Turn the content of a model file (`"schema": "gradtide.model/1"`) into a model.
+
+    Args:
+        document: the parsed JSON object.
+
+    Raises:
+        ValueError: if a key is missing or unknown, or a value is of the wrong kind; the message names it.
+    """
+    if document.get("schema") != SCHEMA:
+        raise ValueError(f"schema: expected {SCHEMA!r}, got {document.get('schema')!r}")
+    _check_keys(document, _MODEL_KEYS, optional={"tensors"}, where="")
+    for key in ("name", "title", "source", "sample"):
+        if not isinstance(document[key], str):
+            raise ValueError(f"{key}: expected text, got {document[key]!r}")
+    layers = document["layers"]
+    if not isinstance(layers, list) or not layers:
+        raise ValueError("layers: expected a list of at least one layer")
+    parsed = []
+    for i, layer in enumerate(layers):
+        if not isinstance(layer, Mapping):
+            raise ValueError(f"layers[{i}]: expected an object, got {layer!r}")
+        _check_keys(layer, {"name", *_COUNTS, "winograd"}, optional={"winograd"}, where=f"layers[{i}].")
+        for key in _COUNTS:
+            if type(layer[key]) is not int or layer[key] < 0:
+                raise ValueError(f"layers[{i}].{key}: expected a whole number >= 0, got {layer[key]!r}")
+        if not isinstance(layer["name"], str):
+            raise ValueError(f"layers[{i}].name: expected text, got {layer['name']!r}")
+        if not isinstance(layer.get("winograd", False), bool):
+            raise ValueError(f"layers[{i}].winograd: expected true or false, got {layer['winograd']!r}")
+        parsed.append(LayerPreset(**layer))
+    return ModelPreset(
+        name=document["name"],
+        title=document["title"],
+        source=document["source"],
+        sample=document["sample"],
+        tensors=document.get("tensors", 0),
+        layers=tuple(parsed),
+    )
+
+
+def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
+    """Describe what is built in, one dictionary a preset, for a table.
+
+    Args:
+        kind: `model`, `device` or `paper`; all of them if None.
+
+    Returns:
+        Every dictionary has `kind`, `name`, `title` and `source`. A model adds `sample`, `tensors`, `layers`,
+        `parameter_mib` and `forward_gflop` (one sample); a device `precision`, `peak_tflop_per_s`,
+        `memory_gb_per_s`, `compute_efficiency` and `memory_efficiency`.
+
+    Raises:
+        ValueError: if `kind` is another word.
+    """
+    if kind is not None and kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    rows: list[dict[str, Any]] = []
+    if kind in (None, "model"):
+        for found in map(model, model_names()):
+            rows.append(
+                {
+                    "kind": "model",
+                    "name": found.name,
+                    "title": found.title,
+                    "sample": found.sample,
+                    "tensors": found.tensors,
+                    "layers": len(found.layers),
+                    "parameter_mib": found.parameter_bytes / 2**20,
+                    "forward_gflop": found.forward_flops / 1e9,
+                    "source": found.source,
+                }
+            )
+    if kind in (None, "device"):
+        for machine in _devices().values():
+            rows.append(
+                {
+                    "kind": "device",
+                    "name": machine.name,
+                    "title": machine.title,
+                    "precision": machine.precision,
+                    "peak_tflop_per_s": machine.peak_flops / 1e12,
+                    "memory_gb_per_s": machine.memory_bytes_per_s / 1e9,
+                    "compute_efficiency": machine.compute_efficiency,
+                    "memory_efficiency": machine.memory_efficiency,
+                    "source": f"{machine.source}; {machine.assumption}",
+                }
+            )
+    if kind in (None, "paper"):
+        for name in paper_names():
+            file = _folder("papers").joinpath(name.removeprefix("paper/") + ".toml")
+            rows.append({"kind": "paper", "name": name, "title": _first_comment(file), "source": file.name})
+    return rows
+
+
+def _check_keys(found: Mapping[str, Any], known: set[str], optional: set[str], where: str) -> None:
+    for key in sorted(set(found) - known):
+        raise ValueError(f"{where}{key}: unknown key; known are {', '.join(sorted(known))}")
+    for key in sorted(known - optional - set(found)):
+        raise ValueError(f"{where}{key}: missing")
+
+
+def _first_comment(file: "Traversable") -> str:
+    """Return the first comment line of a TOML file without its mark, or its name if there is none."""
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            return line.lstrip("# ").rstrip()
+    return file.name
+
+
+def _folder(name: str) -> "Traversable":
+    from importlib.resources import files
+
+    return files(__name__).joinpath(name)
+
+
+def _stems(folder: str, suffix: str) -> list[str]:
+    place = _folder(folder)
+    if not place.is_dir():
+        return []
+    return sorted(entry.name.removesuffix(suffix) for entry in place.iterdir() if entry.name.endswith(suffix))
+
+
+@cache
+def _devices_document() -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    return tomllib.loads(_folder("devices.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _devices() -> dict[str, Device]:
+    return {name: Device(name=name, **fields) for name, fields in _devices_document()["device"].items()}

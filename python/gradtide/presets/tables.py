@@ -1,0 +1,113 @@
+"""Markdown tables of the presets, so that docs/models/compute.md copies no number by hand."""
+
+from gradtide.presets import device, device_names, list_presets, model, published_throughputs
+from gradtide.roofline import PICOSECONDS_PER_SECOND, roofline
+
+TABLES = ("models", "devices", "checks", "times")
+TIMED_MODELS = ("resnet50", "vgg16", "inception_v3", "tictac_resnet50_v1", "bert_base")
+TIMED_BATCH = 32
+
+
+def images_per_s(model_name: str, device_name: str, batch: int) -> float:
+    """Return the predicted training throughput of one device that never waits for the network, samples/s."""
+    rows = roofline(model(model_name), device(device_name), batch)
+    return batch * PICOSECONDS_PER_SECOND / sum(row.forward_ps + row.backward_ps for row in rows)
+
+
+def markdown_table(table: str) -> str:
+    """Render one table of the compute page.
+
+    Args:
+        table: `models`, `devices`, `checks` (published throughput beside ours) or `times` (forward and
+            backward of a few models).
+
+    Raises:
+        ValueError: if there is no such table.
+    """
+    if table == "models":
+        return _render(
+            ("preset", "model", "sample", "tensors", "layers", "parameters, MiB", "forward, GFLOP", "source"),
+            [
+                (
+                    f"`{row['name']}`",
+                    row["title"],
+                    row["sample"],
+                    str(row["tensors"]),
+                    str(row["layers"]),
+                    f"{row['parameter_mib']:.2f}",
+                    f"{row['forward_gflop']:.3f}",
+                    row["source"],
+                )
+                for row in list_presets("model")
+            ],
+        )
+    if table == "devices":
+        return _render(
+            (
+                "preset",
+                "device",
+                "precision",
+                "bytes an element",
+                "peak, TFLOP/s",
+                "memory, GB/s",
+                "compute efficiency",
+                "memory efficiency",
+                "Winograd gain",
+                "source; efficiency",
+            ),
+            [
+                (
+                    f"`{d.name}`",
+                    d.title,
+                    d.precision,
+                    str(d.element_bytes),
+                    f"{d.peak_flops / 1e12:g}",
+                    f"{d.memory_bytes_per_s / 1e9:g}",
+                    f"{d.compute_efficiency:g}",
+                    f"{d.memory_efficiency:g}",
+                    f"{d.winograd_gain:g}",
+                    f"{d.source}; {d.assumption}",
+                )
+                for d in map(device, device_names())
+            ],
+        )
+    if table == "checks":
+        rows: list[tuple[str, ...]] = []
+        for figure in published_throughputs():
+            ours = images_per_s(figure.model, figure.device, figure.batch)
+            ratio = 100 * (ours / figure.images_per_s - 1)
+            use = "calibrates" if figure.calibrates else "checks"
+            rows.append(
+                (
+                    f"`{figure.device}`",
+                    f"`{figure.model}`",
+                    str(figure.batch),
+                    f"{figure.images_per_s:g}",
+                    f"{ours:.0f}",
+                    f"{ratio:+.0f} %",
+                    use,
+                    figure.source,
+                )
+            )
+        return _render(
+            ("device", "model", "batch", "published, images/s", "ours", "difference", "use", "source"), rows
+        )
+    if table == "times":
+        rows = []
+        for name in TIMED_MODELS:
+            cells = [f"`{name}`"]
+            for machine in map(device, device_names()):
+                layers = roofline(model(name), machine, TIMED_BATCH)
+                forward, backward = (
+                    sum(times) / 1e9
+                    for times in ([row.forward_ps for row in layers], [row.backward_ps for row in layers])
+                )
+                cells.append(f"{forward:.1f} / {backward:.1f}")
+            rows.append(tuple(cells))
+        return _render(("model", *(f"`{name}`" for name in device_names())), rows)
+    raise ValueError(f"table must be one of {', '.join(TABLES)}, got {table!r}")
+
+
+def _render(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

@@ -1,0 +1,81 @@
+"""Compute times of a model's layers on a named device, from FLOPs and bytes moved.
+
+    forward = max(FLOPs / (peak x efficiency), bytes / (bandwidth x efficiency)), per layer
+    backward = 2 x forward
+
+The model and its limits are described in docs/models/compute.md. No time here is measured: measured tables
+come from a profile.
+Source: Williams, Waterman, Patterson, «Roofline: an insightful visual performance model», CACM 52(4), 2009.
+"""
+
+from typing import TYPE_CHECKING
+
+from gradtide.layers import Layer
+
+if TYPE_CHECKING:
+    from gradtide.presets import Device, LayerPreset, ModelPreset
+
+PICOSECONDS_PER_SECOND = 10**12
+
+BACKWARD_PER_FORWARD = 2
+"""Backward of a layer is two products as large as the forward's one: dL/dinput and dL/dweight.
+
+Gao (2020), section 3.6, measured the same ratio for ResNet-50 on a P100: 0.070 s forward, 0.139 s backward.
+"""
+
+STORED_BYTES_PER_ELEMENT = 4
+"""Model files count parameters and activations at 4 bytes an element."""
+
+
+def forward_seconds(layer: "LayerPreset", device: "Device", batch: int) -> float:
+    """Return the forward time of one layer, the larger of its compute time and its memory time.
+
+    Args:
+        layer: counts for one sample.
+        device: what computes it.
+        batch: samples in the mini-batch of one worker, at least 1.
+
+    Returns:
+        Seconds. The bytes moved are the layer's parameters once and its activations `batch` times, both at
+        `device.element_bytes` an element.
+    """
+    flops: float = layer.forward_flops * batch
+    if layer.winograd:
+        flops /= device.winograd_gain
+    moved_bytes = (layer.parameter_bytes + layer.activation_bytes * batch) * (
+        device.element_bytes / STORED_BYTES_PER_ELEMENT
+    )
+    compute_s = flops / (device.peak_flops * device.compute_efficiency)
+    memory_s = moved_bytes / (device.memory_bytes_per_s * device.memory_efficiency)
+    return max(compute_s, memory_s)
+
+
+def roofline(model: "ModelPreset", device: "Device", batch: int) -> list[Layer]:
+    """Turn a model into the table that is simulated, with compute times of one worker.
+
+    Args:
+        model: a built-in model or one read from a model file.
+        device: a built-in device.
+        batch: samples in the mini-batch of one worker, at least 1.
+
+    Returns:
+        One row per layer, input side first. Times are whole picoseconds, each rounded to the nearest;
+        backward is exactly twice forward. `parameter_bytes` is the fp32 gradient on every device.
+        `update_ps` is 0.
+
+    Raises:
+        ValueError: if `batch` is below 1.
+
+    Example:
+        >>> from gradtide import presets
+        >>> rows = roofline(presets.model("resnet50"), presets.device("V100"), batch=128)
+        >>> len(rows), rows[0].name, rows[-1].name
+        (107, 'conv1', 'fc')
+    """
+    if batch < 1:
+        raise ValueError(f"batch must be at least 1, got {batch}")
+    table = []
+    for layer in model.layers:
+        forward_ps = round(forward_seconds(layer, device, batch) * PICOSECONDS_PER_SECOND)
+        table.append(Layer(layer.name, forward_ps, BACKWARD_PER_FORWARD * forward_ps, layer.parameter_bytes))
+    return table
