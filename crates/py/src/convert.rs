@@ -4,7 +4,7 @@ use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, RecordBatchIterator, StringArray, UInt64Array};
 use gradtide_train::result::Column;
 use numpy::PyArray1;
-use pyo3::exceptions::{PyKeyError, PyRuntimeError};
+use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use std::sync::Arc;
@@ -19,16 +19,24 @@ impl Table {
     }
 
     fn batch(&self) -> Result<RecordBatch, arrow_schema::ArrowError> {
-        RecordBatch::try_from_iter(self.0.columns.iter().map(|(name, column)| (*name, to_arrow(column))))
+        RecordBatch::try_from_iter(self.0.columns.iter().map(|(name, column)| (name, to_arrow(column))))
     }
 }
 
 #[pymethods]
 impl Table {
+    /// A table of columns of one length: lists of str, of int, or of float and None.
+    #[staticmethod]
+    fn from_columns(columns: Vec<(String, Values)>) -> PyResult<Self> {
+        let columns: Vec<(String, Column)> = columns.into_iter().map(|(name, values)| (name, values.into())).collect();
+        let table = gradtide_train::result::Table { columns };
+        if table.is_ragged() { Err(PyValueError::new_err("columns differ in length")) } else { Ok(Self(table)) }
+    }
+
     /// Column names, each with its unit last.
     #[getter]
-    fn columns(&self) -> Vec<&'static str> {
-        self.0.columns.iter().map(|(name, _)| *name).collect()
+    fn columns(&self) -> Vec<&str> {
+        self.0.columns.iter().map(|(name, _)| name.as_str()).collect()
     }
 
     fn __len__(&self) -> usize {
@@ -37,7 +45,7 @@ impl Table {
 
     /// One column; text as a list of str, absent numbers as NaN.
     fn column<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        let (_, column) = self.0.columns.iter().find(|(other, _)| *other == name).ok_or_else(|| {
+        let (_, column) = self.0.columns.iter().find(|(other, _)| other == name).ok_or_else(|| {
             PyKeyError::new_err(format!("no column {name:?}; there are {}", self.columns().join(", ")))
         })?;
         Ok(match column {
@@ -72,6 +80,24 @@ impl Table {
         let schema = batch.schema();
         let stream = FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new([Ok(batch)], schema)));
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
+    }
+}
+
+/// A column as Python has it.
+#[derive(FromPyObject)]
+enum Values {
+    Text(Vec<String>),
+    Count(Vec<u64>),
+    Ratio(Vec<Option<f64>>),
+}
+
+impl From<Values> for Column {
+    fn from(values: Values) -> Self {
+        match values {
+            Values::Text(values) => Self::Text(values),
+            Values::Count(values) => Self::Count(values),
+            Values::Ratio(values) => Self::Ratio(values),
+        }
     }
 }
 

@@ -27,7 +27,7 @@ pub struct RunResult {
 #[derive(Debug, Default)]
 pub struct Table {
     /// Name with its unit, and values.
-    pub columns: Vec<(&'static str, Column)>,
+    pub columns: Vec<(String, Column)>,
 }
 
 /// One column.
@@ -46,22 +46,24 @@ pub enum Column {
 }
 
 impl Table {
+    fn new(columns: Vec<(&str, Column)>) -> Self {
+        Self { columns: columns.into_iter().map(|(name, column)| (name.into(), column)).collect() }
+    }
+
     /// Number of rows.
     pub fn row_count(&self) -> usize {
-        match self.columns.first() {
-            None => 0,
-            Some((_, Column::Text(values))) => values.len(),
-            Some((_, Column::Count(values))) => values.len(),
-            Some((_, Column::Signed(values))) => values.len(),
-            Some((_, Column::Time(values))) => values.len(),
-            Some((_, Column::Ratio(values))) => values.len(),
-        }
+        self.columns.first().map_or(0, |(_, column)| column.row_count())
+    }
+
+    /// Whether the columns differ in length.
+    pub fn is_ragged(&self) -> bool {
+        self.columns.iter().any(|(_, column)| column.row_count() != self.row_count())
     }
 
     /// RFC 4180, header row first; times in microseconds with all six decimals, ratios as the shortest decimal that
     /// reads back as the same number.
     pub fn to_csv(&self) -> String {
-        let header: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        let header: Vec<&str> = self.columns.iter().map(|(name, _)| name.as_str()).collect();
         let mut csv = header.join(",") + "\n";
         for row in 0..self.row_count() {
             for (index, (_, column)) in self.columns.iter().enumerate() {
@@ -77,6 +79,16 @@ impl Table {
 }
 
 impl Column {
+    fn row_count(&self) -> usize {
+        match self {
+            Self::Text(values) => values.len(),
+            Self::Count(values) => values.len(),
+            Self::Signed(values) => values.len(),
+            Self::Time(values) => values.len(),
+            Self::Ratio(values) => values.len(),
+        }
+    }
+
     fn write_cell(&self, row: usize, csv: &mut String) {
         // Writing to a String cannot fail.
         let _ = match self {
@@ -260,31 +272,27 @@ fn iterations(parts: &[Part<'_>]) -> Table {
     let times = |of: fn(&Part<'_>, &IterationRecord, Time) -> Time| {
         Column::Time(rows().map(|(part, _, record, comm)| signed(of(part, record, comm))).collect())
     };
-    Table {
-        columns: vec![
-            ("job", Column::Text(rows().map(|(part, ..)| part.spec.name.clone()).collect())),
-            ("iteration", Column::Count(rows().map(|(_, index, ..)| index as u64).collect())),
-            ("start_us", times(|_, record, _| record.start)),
-            ("time_us", times(|_, record, _| record.time)),
-            ("compute_us", times(|part, _, _| part.compute)),
-            ("comm_us", times(|_, _, comm| comm)),
-            ("exposed_us", times(|_, record, _| record.exposed)),
-            ("barrier_us", times(|_, record, _| record.barrier)),
-            ("slowdown_us", times(|_, record, _| record.slowdown)),
-            (
-                "alpha",
-                Column::Ratio(rows().map(|(part, _, record, comm)| overlap(part.compute, comm, record.time)).collect()),
+    Table::new(vec![
+        ("job", Column::Text(rows().map(|(part, ..)| part.spec.name.clone()).collect())),
+        ("iteration", Column::Count(rows().map(|(_, index, ..)| index as u64).collect())),
+        ("start_us", times(|_, record, _| record.start)),
+        ("time_us", times(|_, record, _| record.time)),
+        ("compute_us", times(|part, _, _| part.compute)),
+        ("comm_us", times(|_, _, comm| comm)),
+        ("exposed_us", times(|_, record, _| record.exposed)),
+        ("barrier_us", times(|_, record, _| record.barrier)),
+        ("slowdown_us", times(|_, record, _| record.slowdown)),
+        (
+            "alpha",
+            Column::Ratio(rows().map(|(part, _, record, comm)| overlap(part.compute, comm, record.time)).collect()),
+        ),
+        (
+            "utilisation",
+            Column::Ratio(
+                rows().map(|(part, _, record, _)| Some(part.compute.ps() as f64 / record.time.ps() as f64)).collect(),
             ),
-            (
-                "utilisation",
-                Column::Ratio(
-                    rows()
-                        .map(|(part, _, record, _)| Some(part.compute.ps() as f64 / record.time.ps() as f64))
-                        .collect(),
-                ),
-            ),
-        ],
-    }
+        ),
+    ])
 }
 
 /// Overlap coefficient (N + C - T) / min(N, C) of TicTac section 3.2; nothing overlaps if one of them is zero.
@@ -306,32 +314,28 @@ fn transfers(parts: &[Part<'_>]) -> Table {
     };
     let times = |of: fn(&TransferRecord) -> i64| Column::Time(rows().map(|(.., record)| of(record)).collect());
     let first_layer = |part: &Part<'_>, bucket: usize| part.job.buckets[bucket].first_layer() as usize;
-    Table {
-        columns: vec![
-            ("job", Column::Text(rows().map(|(part, ..)| part.spec.name.clone()).collect())),
-            ("iteration", counts(|_, iteration, _, _| iteration as u64)),
-            ("bucket", counts(|_, _, bucket, _| bucket as u64)),
-            ("first_layer", counts(|part, _, bucket, _| part.job.buckets[bucket].first_layer().into())),
-            ("last_layer", counts(|part, _, bucket, _| part.job.buckets[bucket].last_layer().into())),
-            (
-                "layer",
-                Column::Text(
-                    rows()
-                        .map(|(part, _, bucket, _)| part.spec.layers[first_layer(part, bucket)].name.clone())
-                        .collect(),
-                ),
+    Table::new(vec![
+        ("job", Column::Text(rows().map(|(part, ..)| part.spec.name.clone()).collect())),
+        ("iteration", counts(|_, iteration, _, _| iteration as u64)),
+        ("bucket", counts(|_, _, bucket, _| bucket as u64)),
+        ("first_layer", counts(|part, _, bucket, _| part.job.buckets[bucket].first_layer().into())),
+        ("last_layer", counts(|part, _, bucket, _| part.job.buckets[bucket].last_layer().into())),
+        (
+            "layer",
+            Column::Text(
+                rows().map(|(part, _, bucket, _)| part.spec.layers[first_layer(part, bucket)].name.clone()).collect(),
             ),
-            ("bytes", counts(|part, _, bucket, _| part.job.buckets[bucket].bytes.0)),
-            ("chunks", counts(|part, _, bucket, _| part.job.chunk_count(bucket as u32))),
-            ("rank", counts(|_, _, _, record| record.rank.into())),
-            ("ready_us", times(|record| signed(record.ready))),
-            ("start_us", times(|record| signed(record.start))),
-            ("end_us", times(|record| signed(record.end))),
-            ("needed_us", times(|record| signed(record.needed))),
-            ("slack_us", times(slack)),
-            ("margin_us", times(margin)),
-        ],
-    }
+        ),
+        ("bytes", counts(|part, _, bucket, _| part.job.buckets[bucket].bytes.0)),
+        ("chunks", counts(|part, _, bucket, _| part.job.chunk_count(bucket as u32))),
+        ("rank", counts(|_, _, _, record| record.rank.into())),
+        ("ready_us", times(|record| signed(record.ready))),
+        ("start_us", times(|record| signed(record.start))),
+        ("end_us", times(|record| signed(record.end))),
+        ("needed_us", times(|record| signed(record.needed))),
+        ("slack_us", times(slack)),
+        ("margin_us", times(margin)),
+    ])
 }
 
 fn operations(parts: &[Part<'_>]) -> Table {
@@ -349,71 +353,69 @@ fn operations(parts: &[Part<'_>]) -> Table {
     let texts = |of: fn(&Part<'_>, &OperationRecord) -> String| {
         Column::Text(rows().map(|(part, operation)| of(part, operation)).collect())
     };
-    Table {
-        columns: vec![
-            ("job", texts(|part, _| part.spec.name.clone())),
-            ("iteration", Column::Signed(rows().map(|(_, operation)| Some(operation.iteration)).collect())),
-            (
-                "resource",
-                texts(|_, operation| match operation.kind {
-                    OpKind::Transfer(_) => "network".into(),
-                    _ => "compute".into(),
-                }),
+    Table::new(vec![
+        ("job", texts(|part, _| part.spec.name.clone())),
+        ("iteration", Column::Signed(rows().map(|(_, operation)| Some(operation.iteration)).collect())),
+        (
+            "resource",
+            texts(|_, operation| match operation.kind {
+                OpKind::Transfer(_) => "network".into(),
+                _ => "compute".into(),
+            }),
+        ),
+        (
+            "kind",
+            texts(|_, operation| {
+                match operation.kind {
+                    OpKind::Barrier => "barrier",
+                    OpKind::Update(_) => "update",
+                    OpKind::Forward(_) => "forward",
+                    OpKind::Backward(_) => "backward",
+                    OpKind::Transfer(_) => "transfer",
+                }
+                .into()
+            }),
+        ),
+        (
+            "index",
+            Column::Signed(
+                rows()
+                    .map(|(_, operation)| match operation.kind {
+                        OpKind::Barrier => None,
+                        OpKind::Update(index)
+                        | OpKind::Forward(index)
+                        | OpKind::Backward(index)
+                        | OpKind::Transfer(index) => Some(index.into()),
+                    })
+                    .collect(),
             ),
-            (
-                "kind",
-                texts(|_, operation| {
-                    match operation.kind {
-                        OpKind::Barrier => "barrier",
-                        OpKind::Update(_) => "update",
-                        OpKind::Forward(_) => "forward",
-                        OpKind::Backward(_) => "backward",
-                        OpKind::Transfer(_) => "transfer",
-                    }
-                    .into()
-                }),
+        ),
+        (
+            "chunk",
+            Column::Signed(
+                rows()
+                    .map(|(_, operation)| {
+                        matches!(operation.kind, OpKind::Transfer(_)).then_some(operation.chunk as i64)
+                    })
+                    .collect(),
             ),
-            (
-                "index",
-                Column::Signed(
-                    rows()
-                        .map(|(_, operation)| match operation.kind {
-                            OpKind::Barrier => None,
-                            OpKind::Update(index)
-                            | OpKind::Forward(index)
-                            | OpKind::Backward(index)
-                            | OpKind::Transfer(index) => Some(index.into()),
-                        })
-                        .collect(),
-                ),
-            ),
-            (
-                "chunk",
-                Column::Signed(
-                    rows()
-                        .map(|(_, operation)| {
-                            matches!(operation.kind, OpKind::Transfer(_)).then_some(operation.chunk as i64)
-                        })
-                        .collect(),
-                ),
-            ),
-            (
-                "name",
-                texts(|part, operation| match operation.kind {
-                    OpKind::Barrier => String::new(),
-                    OpKind::Update(layer) | OpKind::Forward(layer) | OpKind::Backward(layer) => {
-                        part.spec.layers[layer as usize].name.clone()
-                    }
-                    OpKind::Transfer(bucket) => {
-                        let first_layer = part.job.buckets[bucket as usize].first_layer();
-                        part.spec.layers[first_layer as usize].name.clone()
-                    }
-                }),
-            ),
-            ("start_us", Column::Time(rows().map(|(_, operation)| signed(operation.start)).collect())),
-            ("end_us", Column::Time(rows().map(|(_, operation)| signed(operation.end)).collect())),
-        ],
-    }
+        ),
+        (
+            "name",
+            texts(|part, operation| match operation.kind {
+                OpKind::Barrier => String::new(),
+                OpKind::Update(layer) | OpKind::Forward(layer) | OpKind::Backward(layer) => {
+                    part.spec.layers[layer as usize].name.clone()
+                }
+                OpKind::Transfer(bucket) => {
+                    let first_layer = part.job.buckets[bucket as usize].first_layer();
+                    part.spec.layers[first_layer as usize].name.clone()
+                }
+            }),
+        ),
+        ("start_us", Column::Time(rows().map(|(_, operation)| signed(operation.start)).collect())),
+        ("end_us", Column::Time(rows().map(|(_, operation)| signed(operation.end)).collect())),
+    ])
 }
 
 /// Links of the hosts that take part, and the largest busy share. All workers of a job do the same.
@@ -435,15 +437,13 @@ fn links(spec: &Spec, parts: &[Part<'_>], end: Time) -> (Table, f64) {
     let utilisation = |busy: Time| busy.ps() as f64 / end.ps() as f64;
     let rows =
         || parts.iter().zip(&usage).flat_map(|(part, usage)| part.spec.hosts.iter().map(move |&host| (host, *usage)));
-    let table = Table {
-        columns: vec![
-            ("link", Column::Text(rows().map(|(host, _)| format!("h{host}")).collect())),
-            ("rate_bps", Column::Count(rows().map(|_| spec.cluster.link.rate_bps).collect())),
-            ("bytes", Column::Count(rows().map(|(_, (bytes, _))| bytes).collect())),
-            ("busy_us", Column::Time(rows().map(|(_, (_, busy))| signed(busy)).collect())),
-            ("utilisation", Column::Ratio(rows().map(|(_, (_, busy))| Some(utilisation(busy))).collect())),
-        ],
-    };
+    let table = Table::new(vec![
+        ("link", Column::Text(rows().map(|(host, _)| format!("h{host}")).collect())),
+        ("rate_bps", Column::Count(rows().map(|_| spec.cluster.link.rate_bps).collect())),
+        ("bytes", Column::Count(rows().map(|(_, (bytes, _))| bytes).collect())),
+        ("busy_us", Column::Time(rows().map(|(_, (_, busy))| signed(busy)).collect())),
+        ("utilisation", Column::Ratio(rows().map(|(_, (_, busy))| Some(utilisation(busy))).collect())),
+    ]);
     (table, usage.iter().map(|&(_, busy)| utilisation(busy)).fold(0.0, f64::max))
 }
 
@@ -453,13 +453,11 @@ mod tests {
 
     #[test]
     fn csv_quotes_what_would_break_a_row_and_keeps_every_picosecond() {
-        let table = Table {
-            columns: vec![
-                ("name", Column::Text(vec!["a,\"b\"".into(), "c".into()])),
-                ("time_us", Column::Time(vec![-1_000_001, 2])),
-                ("alpha", Column::Ratio(vec![Some(0.1), None])),
-            ],
-        };
+        let table = Table::new(vec![
+            ("name", Column::Text(vec!["a,\"b\"".into(), "c".into()])),
+            ("time_us", Column::Time(vec![-1_000_001, 2])),
+            ("alpha", Column::Ratio(vec![Some(0.1), None])),
+        ]);
         assert_eq!(table.to_csv(), "name,time_us,alpha\n\"a,\"\"b\"\"\",-1.000001,0.1\nc,0.000002,\n");
     }
 

@@ -1,0 +1,233 @@
+"""What a run gives back: tables, and the figures that answer the question."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradtide import _core, words
+
+if TYPE_CHECKING:
+    from gradtide.scenario import Scenario
+
+PS_PER_MS = 1e9
+PS_PER_S = 1e12
+
+
+class Table:
+    """Named columns of one length. polars, pyarrow and pandas read it directly (Arrow PyCapsule interface).
+
+    Times are float64 microseconds, as their names say.
+    """
+
+    def __init__(self, core: "_core.Table") -> None:
+        self._core = core
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Sequence[Any]]) -> "Table":
+        """Make a table from columns of one length: str, int, or float and None."""
+        return cls(_core.Table.from_columns(list(columns.items())))
+
+    @property
+    def columns(self) -> list[str]:
+        """Column names, each with its unit last."""
+        return self._core.columns
+
+    def __len__(self) -> int:
+        return len(self._core)
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        return np.asarray(self._core.column(column))
+
+    def to_numpy(self) -> dict[str, NDArray[Any]]:
+        """Return every column as an array of shape (rows,); absent numbers are NaN."""
+        return {name: self[name] for name in self.columns}
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return one dict per row; absent numbers are None."""
+        lists = [self[name].tolist() for name in self.columns]
+        return [
+            {name: _absent(value) for name, value in zip(self.columns, row, strict=True)}
+            for row in zip(*lists, strict=True)
+        ]
+
+    def to_csv(self) -> str:
+        """Return the table as CSV with a header row; times with all six decimals of a microsecond."""
+        return self._core.to_csv()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
+        return self._core.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"<gradtide.Table {len(self)} rows: {', '.join(self.columns)}>"
+
+    def _repr_html_(self) -> str:
+        return words.html_table(self.columns, [list(row.values()) for row in self.to_dicts()[:20]], len(self))
+
+
+def _absent(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+class Series:
+    """One column with its unit."""
+
+    def __init__(self, name: str, values: NDArray[Any]) -> None:
+        self.name = name
+        self._values = values
+
+    def to_numpy(self) -> NDArray[Any]:
+        """Return the values, shape (length,)."""
+        return self._values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self._values, dtype=dtype, copy=copy)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"<gradtide.Series {self.name}: {len(self)} values>"
+
+
+class RunResult:
+    """A finished run.
+
+    Attributes:
+        scenario: what was run.
+        summary: the figures of `summary.json`; measured costs are filled in.
+        iterations: one row per measured iteration of each job.
+        transfers: one row per bucket of each measured iteration.
+        operations: one row per operation of the first measured iterations.
+        links: one row per host link.
+    """
+
+    def __init__(self, scenario: "Scenario", output: "_core.RunOutput", cost: dict[str, Any]) -> None:
+        self.scenario = scenario
+        self.iterations = Table(output.iterations)
+        self.transfers = Table(output.transfers)
+        self.operations = Table(output.operations)
+        self.links = Table(output.links)
+        self.summary = _summary(scenario, json.loads(output.summary_json), cost)
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """Figures of the first job."""
+        first: dict[str, Any] = next(iter(self.summary["jobs"].values()))
+        return first
+
+    @property
+    def iteration_time(self) -> float:
+        """Mean iteration time of the first job, seconds."""
+        return float(self.job["iteration_time_ms"]["mean"]) / 1e3
+
+    @property
+    def slack(self) -> Series:
+        """Network slack of every bucket of every measured iteration, seconds: needed - ready (thesis section 3.1)."""
+        return Series("slack_s", self.transfers["slack_us"] / 1e6)
+
+    @property
+    def margin(self) -> Series:
+        """What is left of the slack when the bucket has arrived, seconds; negative where compute waited."""
+        return Series("margin_s", self.transfers["margin_us"] / 1e6)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the run folder `path`; it appears by rename when it is complete.
+
+        Raises:
+            FolderError: if `path` exists and is not a folder of gradtide's.
+        """
+        from gradtide.studies.run import save
+
+        return save(self, Path(path))
+
+    def report(self, path: str | Path) -> Path:
+        """Write the report, one HTML file that needs no network."""
+        from gradtide.studies.run import write_part
+
+        return write_part(self, Path(path), "report.html")
+
+    def timeline(self, path: str | Path) -> Path:
+        """Write the timeline for Perfetto (ui.perfetto.dev)."""
+        from gradtide.studies.run import write_part
+
+        return write_part(self, Path(path), "timeline.pftrace")
+
+    def __repr__(self) -> str:
+        return f"<gradtide.RunResult {self.summary['headline']}>"
+
+    def _repr_html_(self) -> str:
+        return words.html_table(*words.run_rows(self.summary))
+
+
+def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -> dict[str, Any]:
+    labels = {job.name: job.model for job in scenario.jobs}
+    jobs = {job["name"]: _job_summary(job, labels[job["name"]]) for job in core["jobs"]}
+    summary = {
+        "schema": "gradtide.run/1",
+        "version": _core.__version__,
+        "engine": scenario.engine,
+        "seed": scenario.seed,
+        "scenario_sha256": scenario.sha256,
+        "headline": "",
+        "jobs": jobs,
+        "traffic": {},
+        "links": {
+            "max_utilisation": core["max_link_utilisation"],
+            "drops": 0,
+            "ce_marks": 0,
+            # The pipe engine has no packets, hence no queue of them.
+            "max_queue_packets": None,
+        },
+        "simulated_ms": core["end_ps"] / PS_PER_MS,
+        "cost": {"events": core["event_count"], "packet_hops": 0, **cost},
+    }
+    summary["headline"] = words.run_headline(summary)
+    return summary
+
+
+def _job_summary(core: dict[str, Any], model: str) -> dict[str, Any]:
+    times_ms = np.array(core["iteration_time_ps"]) / PS_PER_MS
+    mean_ms = float(times_ms.mean())
+    compute_ms, comm_ms = core["compute_ps"] / PS_PER_MS, core["comm_ps"] / PS_PER_MS
+    shorter = min(compute_ms, comm_ms)
+    sent = core["bytes_per_worker"]
+    return {
+        "model": model,
+        "workers": core["worker_count"],
+        "iterations": core["iteration_count"],
+        "iteration_time_ms": {
+            "mean": mean_ms,
+            "p50": float(np.median(times_ms)),
+            "min": float(times_ms.min()),
+            "max": float(times_ms.max()),
+            "all": times_ms.tolist(),
+        },
+        "compute_ms": compute_ms,
+        "comm_ms": comm_ms,
+        "rho": comm_ms / compute_ms if compute_ms else None,
+        "alpha": (compute_ms + comm_ms - mean_ms) / shorter if shorter else None,
+        "utilisation": compute_ms / mean_ms,
+        # All workers of the pipe engine do the same at the same time: nobody waits for a straggler.
+        "straggler_percent": 0.0,
+        "slack_ms": _spread_ms(core["slack_ps"]),
+        "margin_ms": _spread_ms(core["margin_ps"]),
+        "waterfall_ms": {
+            "compute": compute_ms,
+            "slowdown": core["slowdown_ps"] / PS_PER_MS,
+            "exposed": core["exposed_ps"] / PS_PER_MS,
+            "barrier": core["barrier_ps"] / PS_PER_MS,
+        },
+        "buckets": core["bucket_count"],
+        "parameter_bytes": core["parameter_bytes"],
+        "bytes_per_worker": int(sent) if float(sent).is_integer() else sent,
+    }
+
+
+def _spread_ms(spread_ps: list[float] | None) -> dict[str, float | None]:
+    low, middle, high = (value / PS_PER_MS for value in spread_ps) if spread_ps else (None, None, None)
+    return {"min": low, "p50": middle, "max": high}

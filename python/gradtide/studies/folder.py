@@ -1,0 +1,88 @@
+"""Folders that appear whole or not at all."""
+
+import json
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from gradtide import _core
+from gradtide.errors import GradtideError
+
+
+class FolderError(GradtideError):
+    """A folder cannot be written, or is not what it should be; the message names it and the mend."""
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Give a hidden folder beside `path` to write into, and rename it to `path` when the block ends well.
+
+    An older folder of gradtide's at `path` is replaced; anything else that is there is left alone.
+
+    Raises:
+        FolderError: if `path` holds something that is not ours, or cannot be written.
+    """
+    path = Path(os.path.abspath(path))
+    _refuse_foreign(path)
+    part: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+        yield part
+        part.chmod(0o755)
+        _replace(part, path)
+    except OSError as error:
+        raise FolderError(f"cannot write {path}: {error.strerror or error}; nothing was left behind") from error
+    finally:
+        if part is not None:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _refuse_foreign(path: Path) -> None:
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise FolderError(f"{path} is a file; name a folder that does not exist yet")
+    if any(path.iterdir()) and "schema" not in _peek(path / "summary.json"):
+        raise FolderError(f"{path} holds files that are not a run's; name a folder that does not exist yet")
+
+
+def _peek(file: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) and str(document.get("schema")).startswith("gradtide.") else {}
+
+
+def _replace(part: Path, path: Path) -> None:
+    if not path.exists():
+        part.rename(path)
+        return
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".old", dir=path.parent) as old:
+        path.rename(Path(old) / "folder")
+        part.rename(path)
+
+
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    """Write `document` with stable bytes; NaN is refused, because JSON has none."""
+    path.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def write_versions(folder: Path) -> None:
+    """Write `versions.json`; `made_at` is the only thing in a run folder that two equal runs do not share."""
+    write_json(
+        folder / "versions.json",
+        {
+            "gradtide": _core.__version__,
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "made_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        },
+    )

@@ -1,0 +1,125 @@
+"""`gradtide run`: how long does one iteration take, and what does it wait for?"""
+
+import json
+import resource
+import shutil
+import time
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from gradtide import _core, report
+from gradtide.results import RunResult, Table
+from gradtide.scenario import Scenario
+from gradtide.studies.folder import whole_folder, write_json, write_versions
+
+# What a run is also tried at, so that its report can say from which rate on the network does not matter.
+WHAT_IF_RATES_BPS = tuple(int(gbps * 1e9) for gbps in (0.5, 1, 2, 5, 10, 25, 50, 100))
+
+# Enough for the mean of random orders; the others repeat from the second iteration on.
+WHAT_IF_ITERATIONS = 20
+
+MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
+
+
+def run(
+    scenario: "Scenario | str | Path | dict[str, Any]",
+    *,
+    seed: int | None = None,
+    progress: Callable[[float], object] | None = None,
+) -> RunResult:
+    """Run one scenario.
+
+    Args:
+        scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file.
+        seed: replaces the scenario's seed.
+        progress: called now and then with the share that is done, 0 to 1.
+
+    Returns:
+        The result; nothing is written to disk.
+
+    Raises:
+        ScenarioError: if the scenario is wrong; all faults at once.
+        SimulationError: if the run cannot go on.
+    """
+    scenario = Scenario.of(scenario)
+    if seed is not None:
+        scenario = scenario.replace(seed=seed)
+    wall, cpu = time.perf_counter(), time.process_time()
+    output = _core.run(json.dumps(scenario.spec()), progress)
+    cost = {
+        "cpu_s": time.process_time() - cpu,
+        "wall_s": time.perf_counter() - wall,
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    return RunResult(scenario, output, cost)
+
+
+def save(result: RunResult, path: Path) -> Path:
+    """Write a run folder with its report and timeline."""
+    with whole_folder(path) as folder:
+        write_run(result, folder)
+        report.write_timeline(folder)
+        report.write_report(folder)
+    return path
+
+
+def write_part(result: RunResult, path: Path, name: str) -> Path:
+    """Write one file of the run folder to `path`."""
+    with TemporaryDirectory(prefix="gradtide-") as parent:
+        shutil.copyfile(save(result, Path(parent) / "run") / name, path)
+    return path
+
+
+def write_run(result: RunResult, folder: Path) -> None:
+    """Write into the existing `folder` what the run gave, and what it would give at other rates."""
+    write_core(result, folder)
+    (folder / "bandwidth.csv").write_text(bandwidth(result.scenario).to_csv(), encoding="utf-8")
+
+
+def write_core(result: RunResult, folder: Path) -> None:
+    """Write into the existing `folder` what the run itself gave."""
+    (folder / "scenario.resolved.toml").write_text(result.scenario.to_toml(), encoding="utf-8")
+    for name in ("iterations", "transfers", "operations", "links"):
+        (folder / f"{name}.csv").write_text(getattr(result, name).to_csv(), encoding="utf-8")
+    # What a run cost differs from one to the next; the folder holds only what does not.
+    costs = {**result.summary["cost"], **dict.fromkeys(MEASURED_COSTS)}
+    write_json(folder / "summary.json", {**result.summary, "cost": costs})
+    write_versions(folder)
+
+
+def bandwidth(scenario: Scenario) -> Table:
+    """Run the scenario's jobs at other link rates, under FIFO and under priority (or their own order), with the barrier and without.
+
+    Returns:
+        The table of `bandwidth.csv`; no rows if no job has anything to send.
+    """
+    rows: list[tuple[str, int, str, str, float, float, float]] = []
+    orders = dict.fromkeys(("fifo", *(job.order for job in scenario.jobs if job.order not in ("fifo", "priority"))))
+    orders = orders if len(orders) > 1 else dict.fromkeys(("fifo", "priority"))
+    rates_bps = sorted({*WHAT_IF_RATES_BPS, scenario.link_rate_bps})
+    senders = [job.name for job in scenario.jobs if job.workers > 1 and job.parameter_bytes]
+    for rate_bps, order, barrier in product(rates_bps if senders else (), orders, (True, False)):
+        spec = what_if(scenario.spec(), rate_bps, order, barrier)
+        for job in json.loads(_core.run(json.dumps(spec)).summary_json)["jobs"]:
+            times_us = [ps / 1e6 for ps in job["iteration_time_ps"]]
+            mean_us = sum(times_us) / len(times_us)
+            waits_us = (job["exposed_ps"] / 1e6, job["barrier_ps"] / 1e6)
+            rows.append((job["name"], rate_bps, order, str(barrier).lower(), mean_us, *waits_us))
+    names = ("job", "rate_bps", "order", "barrier", "iteration_time_us", "exposed_us", "barrier_us")
+    return Table.of({name: [row[index] for row in rows] for index, name in enumerate(names)})
+
+
+def what_if(spec: dict[str, Any], rate_bps: int, order: str, barrier: bool) -> dict[str, Any]:
+    """Change a resolved scenario's rate, order and barrier; few iterations, because they repeat but for random orders."""
+    spec["cluster"]["link"]["rate_bps"] = rate_bps
+    spec["run"].update(duration_ps=None, timeline_iterations=0)
+    for job in spec["jobs"]:
+        own = job["schedule"]["order"]
+        if own["kind"] != order:
+            job["schedule"]["order"] = {"kind": order, **({"queues": None} if order == "priority" else {})}
+        job["schedule"]["barrier"] = barrier
+        job["iterations"] = min(job["iterations"] or WHAT_IF_ITERATIONS, WHAT_IF_ITERATIONS)
+    return spec

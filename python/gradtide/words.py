@@ -1,0 +1,131 @@
+"""Results in words and small tables: the sentences of reports, the terminal and notebooks share them."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+# Two schedules whose iteration times differ by less than this share are called the same.
+SAME = 0.005
+
+
+def number(value: float) -> str:
+    """Write a figure with four significant digits and no exponent below a million."""
+    if value == 0:
+        return "0"
+    text = f"{value:.4g}"
+    return f"{value:.0f}" if "e" in text else text
+
+
+def rate(bps: float) -> str:
+    """Write a link rate, as in `10 Gbit/s`."""
+    for unit, name in ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
+        if bps >= unit:
+            return f"{number(bps / unit)} {name}"
+    return f"{number(bps)} bit/s"
+
+
+def milliseconds(value_ms: float) -> str:
+    """Write a time, as in `932.2 ms` or `1.110 s`."""
+    return f"{value_ms / 1e3:.3f} s" if value_ms >= 10_000 else f"{number(value_ms)} ms"
+
+
+def percent(share: float) -> str:
+    """Write a share with one decimal, as in `16.0 %`."""
+    return f"{100 * share:.1f} %"
+
+
+def schedule(order: str, barrier: bool) -> str:
+    """Name a schedule, as in `priority without barrier`."""
+    name = "FIFO" if order == "fifo" else order
+    return f"{name} with barrier" if barrier else f"{name} without barrier"
+
+
+def workers(count: int) -> str:
+    """Write a number of workers."""
+    return "1 worker" if count == 1 else f"{count} workers"
+
+
+def run_headline(summary: Mapping[str, Any], link_rate_bps: float | None = None) -> str:
+    """Say in a sentence how long an iteration of each job takes, and what it waits for."""
+    at = "" if link_rate_bps is None else f" at {rate(link_rate_bps)}"
+    return " ".join(_job_sentence(job, at) for job in summary["jobs"].values())
+
+
+def _job_sentence(job: Mapping[str, Any], at: str) -> str:
+    mean_ms = job["iteration_time_ms"]["mean"]
+    waterfall = job["waterfall_ms"]
+    wait_ms = waterfall["exposed"] + waterfall["barrier"]
+    who = f"{job['model']} on {workers(job['workers'])}{at}: {milliseconds(mean_ms)} per iteration"
+    if wait_ms < SAME * mean_ms:
+        return f"{who}, and the network is never waited for."
+    why = "at the barrier" if waterfall["barrier"] > waterfall["exposed"] else "for gradients"
+    return f"{who}, {percent(wait_ms / mean_ms)} of it waiting {why}."
+
+
+def saving_headline(points: Sequence[tuple[float, float, float]], baseline: str, best: str) -> str:
+    """Say where `best` beats `baseline`, and from which rate on it no longer matters.
+
+    Args:
+        points: (link rate in bit/s, baseline time, best time), any one unit of time; at least one.
+        baseline: name of the schedule that is compared with.
+        best: name of the other.
+    """
+    points = sorted(points)
+    savings = [(rate_bps, 1 - best_time / base_time) for rate_bps, base_time, best_time in points]
+    at, top = max(savings, key=lambda point: (point[1], -point[0]))
+    if top < SAME:
+        return f"{best} saves nothing over {baseline} from {rate(points[0][0])} to {rate(points[-1][0])}."
+    sentence = f"At {rate(at)} {best} saves {percent(top)} over {baseline}"
+    same_from = None
+    for rate_bps, saving in reversed(savings):
+        if saving >= SAME:
+            break
+        same_from = rate_bps
+    if same_from is None:
+        return sentence + "."
+    return f"{sentence}; from {rate(same_from)} on it makes no difference."
+
+
+def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the table that a run prints: one row per figure, one column per job."""
+    jobs = summary["jobs"]
+    rows: list[list[str]] = []
+
+    def add(name: str, of: Any) -> None:
+        rows.append([name, *(of(job) for job in jobs.values())])
+
+    def ms(value: float | None) -> str:
+        return "–" if value is None else milliseconds(value)
+
+    def share(value: float | None) -> str:
+        return "–" if value is None else f"{value:.3f}"
+
+    def part(name: str) -> Any:
+        return lambda job: (
+            f"{ms(job['waterfall_ms'][name])}  ({percent(job['waterfall_ms'][name] / job['iteration_time_ms']['mean'])})"
+        )
+
+    add("model", lambda job: f"{job['model']}, {workers(job['workers'])}")
+    add("iteration time", lambda job: ms(job["iteration_time_ms"]["mean"]))
+    add("  compute", part("compute"))
+    add("  waits for gradients", part("exposed"))
+    add("  waits at the barrier", part("barrier"))
+    if any(job["waterfall_ms"]["slowdown"] for job in jobs.values()):
+        add("  slowed by overlap", part("slowdown"))
+    add("communication (N)", lambda job: ms(job["comm_ms"]))
+    add("ratio rho = N/C", lambda job: share(job["rho"]))
+    add("overlap alpha", lambda job: share(job["alpha"]))
+    add("utilisation U = C/T", lambda job: share(job["utilisation"]))
+    add("network slack", lambda job: " … ".join(ms(job["slack_ms"][key]) for key in ("min", "p50", "max")))
+    add("sent by a worker", lambda job: f"{number(job['bytes_per_worker'] / 1e6)} MB in {job['buckets']} buckets")
+    return ["", *jobs], rows
+
+
+def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int | None = None) -> str:
+    """Return a plain HTML table for notebooks; says how many rows are left out."""
+    head = "".join(f"<th>{escape(str(column))}</th>" for column in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    rest = "" if total is None or total <= len(rows) else f"<p>{total - len(rows)} more rows</p>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
