@@ -1,7 +1,7 @@
 """The exceptions of the package, and the table of every fault that a user's input can have.
 
-A code is a stable id: it is never reused for another fault. `explain` prints a code's entry; the reference page is made
-from the same table, and a test produces each code from the example that is shown here.
+A code is a stable id: it is never reused for another fault. `explain` prints a code's entry; the reference
+page is made from the same table, and a test produces each code from the example that is shown here.
 """
 
 from collections.abc import Sequence
@@ -100,7 +100,7 @@ class ScenarioError(GradtideError, ValueError):
 
 
 def _window(text: str, column: int, width: int, limit: int = 100) -> tuple[str, int, int]:
-    """Cut a long source line to the part around the offence; replace what a terminal cannot show by a space."""
+    """Cut a long source line to the part around the offence; blank what a terminal cannot show."""
     text = "".join(c if c.isprintable() else " " for c in text)
     width = max(1, width)
     if len(text) > limit:
@@ -152,30 +152,30 @@ class Code(NamedTuple):
 CODES: dict[str, Code] = {
     "GT001": Code(
         "the file is not valid TOML or JSON",
-        "The text breaks the grammar of its format, so no key of it can be trusted. This fault is reported alone; other "
-        "faults follow once it is mended. Frequent causes: a text without quotes, a key written twice, a bracket that "
-        "is never closed, a file that was cut off.",
+        "The text breaks the grammar of its format, so no key of it can be trusted. This fault is "
+        "reported alone; other faults follow once it is mended. Frequent causes: a text without "
+        "quotes, a key written twice, a bracket that is never closed, a file that was cut off.",
         "link = { rate = 10Gbps }",
         'link = { rate = "10Gbps" }',
     ),
     "GT002": Code(
         "a file cannot be read",
-        "The file does not exist, is a directory, or may not be read. A path inside a scenario is relative to the "
-        "scenario file, not to the current directory.",
+        "The file does not exist, is a directory, or may not be read. A path inside a scenario is "
+        "relative to the scenario file, not to the current directory.",
         'model = "no-such-file.csv"',
         'model = "resnet50.csv"                # beside the scenario file',
     ),
     "GT003": Code(
         "the file is not UTF-8 text",
-        "Scenario files, model files and order files are UTF-8 text without NUL bytes. Save the file as UTF-8 in your "
-        "editor. A byte order mark at the start is accepted.",
+        "Scenario files, model files and order files are UTF-8 text without NUL bytes. Save the file "
+        "as UTF-8 in your editor. A byte order mark at the start is accepted.",
         "(a file saved as UTF-16)",
         "(the same file saved as UTF-8)",
     ),
     "GT004": Code(
         "the file is too large",
-        "Files of more than 10 MB are refused before they are read: a scenario has a few kilobytes and a layer table "
-        "some hundred. Usually another file was named by mistake.",
+        "Files of more than 10 MB are refused before they are read: a scenario has a few kilobytes "
+        "and a layer table some hundred. Usually another file was named by mistake.",
         "gradtide run trace-of-2-GB.toml",
         "gradtide run scenario.toml",
     ),
@@ -194,22 +194,24 @@ CODES: dict[str, Code] = {
     ),
     "GT010": Code(
         "a needed key is missing",
-        "The key has no default that could be right for everyone. The message says which key and gives an example.",
+        "The key has no default that could be right for everyone. The message says which key and "
+        "gives an example.",
         "[job.train]\nworkers = 8",
         '[job.train]\nmodel = "resnet50"\nworkers = 8',
     ),
     "GT011": Code(
         "a value has the wrong type",
-        "A table, list, text, whole number or boolean was expected and something else was found. Whole numbers have no "
-        "quotes and no decimal point; true and false have no quotes.",
+        "A table, list, text, whole number or boolean was expected and something else was found. "
+        "Whole numbers have no quotes and no decimal point; true and false have no quotes.",
         'workers = "8"',
         "workers = 8",
     ),
     "GT012": Code(
         "unknown field",
-        "Every key of a scenario must be one that gradtide reads: a misspelt key would otherwise silently leave a "
-        "default in force. The nearest known key is offered. `gradtide schema` lists them all.",
-        '[cluster.link]\nrate_gpbs = 10',
+        "Every key of a scenario must be one that gradtide reads: a misspelt key would otherwise "
+        "silently leave a default in force. The nearest known key is offered. `gradtide schema` lists "
+        "them all.",
+        "[cluster.link]\nrate_gpbs = 10",
         '[cluster.link]\nrate = "10Gbps"',
     ),
     "GT013": Code(
@@ -226,9 +228,9 @@ CODES: dict[str, Code] = {
     ),
     "GT015": Code(
         "a key has no effect here",
-        "The key is known but does nothing beside the other values, for instance `queues` without priority order, or "
-        "`device` for a model whose times are given. It is refused rather than ignored, so that a result never differs "
-        "from what the file seems to say.",
+        "The key is known but does nothing beside the other values, for instance `queues` without "
+        "priority order, or `device` for a model whose times are given. It is refused rather than "
+        "ignored, so that a result never differs from what the file seems to say.",
         'schedule = { order = "fifo", queues = 8 }',
         'schedule = { order = "priority", queues = 8 }',
     ),
@@ -240,36 +242,38 @@ CODES: dict[str, Code] = {
     ),
     "GT017": Code(
         "--set names nothing that can be set",
-        "A path of `--set` is dotted: job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY, followed by = and a value. "
-        "The job must exist in the scenario, and a value cannot be set inside a text or a list.",
+        "A path of `--set` is dotted: job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY, "
+        "followed by = and a value. The job must exist in the scenario, and a value cannot be set "
+        "inside a text or a list.",
         "--set job.tain.workers=8",
         "--set job.train.workers=8",
     ),
     "GT018": Code(
         "a name has characters that it cannot have",
-        "Names of jobs and of traffic become parts of file names and of dotted paths: letters, digits, - and _, at most "
-        "64. Names of layers and files are any printable text of at most 200 characters.",
+        "Names of jobs and of traffic become parts of file names and of dotted paths: letters, "
+        "digits, - and _, at most 64. Names of layers and files are any printable text of at most 200 "
+        "characters.",
         '[job."my job"]',
         "[job.my-job]",
     ),
     "GT020": Code(
         "a number has no unit",
-        "Bare numbers are refused wherever a unit belongs: 10 may be 10 Gbit/s to one reader and 10 MB/s to the next. "
-        "B is byte, b is bit; k, M, G are powers of ten and Ki, Mi, Gi of two.",
+        "Bare numbers are refused wherever a unit belongs: 10 may be 10 Gbit/s to one reader and 10 "
+        "MB/s to the next. B is byte, b is bit; k, M, G are powers of ten and Ki, Mi, Gi of two.",
         'link = { rate = 10, delay = "10us" }',
         'link = { rate = "10Gbps", delay = "10us" }',
     ),
     "GT021": Code(
         "unknown unit",
-        'The text has a number but its unit is not one of this kind of quantity. "10G" does not say whether bits or '
-        "bytes; letter case matters, since B is byte and b is bit.",
+        'The text has a number but its unit is not one of this kind of quantity. "10G" does not say '
+        "whether bits or bytes; letter case matters, since B is byte and b is bit.",
         'rate = "10G"',
         'rate = "10Gbps"',
     ),
     "GT022": Code(
         "the text is not a number with a unit",
-        "Quantities are plain decimal numbers followed by a unit: no exponent, no thousands separator, no NaN, no "
-        "infinity.",
+        "Quantities are plain decimal numbers followed by a unit: no exponent, no thousands "
+        "separator, no NaN, no infinity.",
         'delay = "ten microseconds"',
         'delay = "10us"',
     ),
@@ -281,27 +285,29 @@ CODES: dict[str, Code] = {
     ),
     "GT024": Code(
         "a quantity is too large",
-        "Times are counted in picoseconds in 64 bits, which ends after 213 days; sizes and rates end at 2^64 too.",
+        "Times are counted in picoseconds in 64 bits, which ends after 213 days; sizes and rates end "
+        "at 2^64 too.",
         'duration = "1000000h"',
         'duration = "12s"',
     ),
     "GT025": Code(
         "a size or rate is not whole",
-        "A size must be a whole number of bytes, a rate a whole number of bits per second. (Times are rounded to the "
-        "nearest picosecond instead, half up.)",
+        "A size must be a whole number of bytes, a rate a whole number of bits per second. (Times are "
+        "rounded to the nearest picosecond instead, half up.)",
         'fusion = "1.5B"',
         'fusion = "2B"',
     ),
     "GT026": Code(
         "a quantity is zero where it cannot be",
-        "A link without rate never delivers, a run without duration has no iteration, a chunk of no bytes never ends.",
+        "A link without rate never delivers, a run without duration has no iteration, a chunk of no "
+        "bytes never ends.",
         'link = { rate = "0Gbps" }',
         'link = { rate = "10Gbps" }',
     ),
     "GT030": Code(
         "unknown model",
-        "A model is the name of a preset, the path of a layer table (.csv) or of a model file (.json), or an inline "
-        "table. `gradtide presets models` lists the names.",
+        "A model is the name of a preset, the path of a layer table (.csv) or of a model file "
+        "(.json), or an inline table. `gradtide presets models` lists the names.",
         'model = "resnet5"',
         'model = "resnet50"',
     ),
@@ -313,14 +319,16 @@ CODES: dict[str, Code] = {
     ),
     "GT032": Code(
         "a model file has the wrong shape",
-        "A layer table starts with the header layer,forward_us,backward_us,parameter_bytes[,update_us]. A model file is "
-        'a JSON object with "schema": "gradtide.model/1", "name" and "layers".',
+        "A layer table starts with the header "
+        "layer,forward_us,backward_us,parameter_bytes[,update_us]. A model file is a JSON object with "
+        '"schema": "gradtide.model/1", "name" and "layers".',
         "name,fwd,bwd,bytes",
         "layer,forward_us,backward_us,parameter_bytes",
     ),
     "GT033": Code(
         "a field of a model file is wrong",
-        "The message names file, line and field. Times are plain decimal microseconds; bytes are whole numbers.",
+        "The message names file, line and field. Times are plain decimal microseconds; bytes are "
+        "whole numbers.",
         "conv1,12.5,25,4.5",
         "conv1,12.5,25,4500",
     ),
@@ -338,15 +346,16 @@ CODES: dict[str, Code] = {
     ),
     "GT036": Code(
         "a model computes nothing",
-        "Every forward and backward time is zero, so there is no compute to overlap with and no slack to measure. Often "
-        "the columns of a table are in another order, or times were written in seconds in a column of microseconds.",
+        "Every forward and backward time is zero, so there is no compute to overlap with and no slack "
+        "to measure. Often the columns of a table are in another order, or times were written in "
+        "seconds in a column of microseconds.",
         "conv1,0,0,4096",
         "conv1,12.5,25,4096",
     ),
     "GT037": Code(
         "an order file is wrong",
-        "An order file (or `schedule.ranking`) names every layer that has parameters exactly once, most urgent first, "
-        "one name a line, without a header.",
+        "An order file (or `schedule.ranking`) names every layer that has parameters exactly once, "
+        "most urgent first, one name a line, without a header.",
         "conv1\nconv1",
         "conv1\nfc",
     ),
@@ -364,35 +373,36 @@ CODES: dict[str, Code] = {
     ),
     "GT042": Code(
         "the cluster has too few hosts",
-        "A job needs one host per worker. Leave `hosts` of a star out to let it have as many as the jobs need.",
+        "A job needs one host per worker. Leave `hosts` of a star out to let it have as many as the "
+        "jobs need.",
         'workers = 8\ntopology = { kind = "star", hosts = 4 }',
         'workers = 8\ntopology = { kind = "star", hosts = 8 }',
     ),
     "GT043": Code(
         "two jobs share a host",
-        "The pipe engine gives each host one transmission queue of one job. Sharing is for the packet engine "
-        '(engine = "packet").',
+        "The pipe engine gives each host one transmission queue of one job. Sharing is for the packet "
+        'engine (engine = "packet").',
         '[job.a]\nhosts = ["h0", "h1"]\n[job.b]\nhosts = ["h1", "h2"]',
         '[job.a]\nhosts = ["h0", "h1"]\n[job.b]\nhosts = ["h2", "h3"]',
     ),
     "GT050": Code(
         "the run would be too big",
-        "The number of workers, layers or iterations, or their product with the chunks of a bucket, is beyond what one "
-        "run can hold in memory. The message gives the limit.",
+        "The number of workers, layers or iterations, or their product with the chunks of a bucket, "
+        "is beyond what one run can hold in memory. The message gives the limit.",
         "iterations = 1000000000",
         "iterations = 100",
     ),
     "GT051": Code(
         "the run would outlast the simulated clock",
-        "Time is counted in picoseconds in 64 bits, which is 213 days. Iterations times the longest possible iteration "
-        "would pass it.",
+        "Time is counted in picoseconds in 64 bits, which is 213 days. Iterations times the longest "
+        "possible iteration would pass it.",
         'model = { kind = "thesis", time = "100h" }\niterations = 1000',
         'model = { kind = "thesis", time = "900ms" }\niterations = 1000',
     ),
     "GT090": Code(
         "not built yet",
-        "The scenario is understood, but this version has no engine for what it asks. The message names the value and "
-        "what is available now. Nothing is run with something else in its place.",
+        "The scenario is understood, but this version has no engine for what it asks. The message "
+        "names the value and what is available now. Nothing is run with something else in its place.",
         'run = { engine = "packet" }',
         'run = { engine = "pipe" }',
     ),

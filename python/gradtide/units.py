@@ -1,8 +1,9 @@
 """Quantities with units, read and written exactly: text <-> whole picoseconds, bytes and bits per second.
 
-Arithmetic is in fractions of integers, never in floats. B is byte, b is bit; k (or K), M, G, T are powers of ten, Ki, Mi,
-Gi, Ti of two. A time between two picoseconds is rounded half up; a size that is not a whole number of bytes, and a rate
-that is not a whole number of bits per second, is refused, because a fraction of a byte is always a slip.
+Arithmetic is in fractions of integers, never in floats. B is byte, b is bit; k (or K), M, G, T are powers
+of ten, Ki, Mi, Gi, Ti of two. A time between two picoseconds is rounded half up; a size that is not a whole
+number of bytes, and a rate that is not a whole number of bits per second, is refused, because a fraction of
+a byte is always a slip.
 """
 
 import re
@@ -135,7 +136,7 @@ def parse_ratio(text: object) -> Fraction:
 
 
 def format_time(ps: int) -> str:
-    """Return picoseconds as the shortest whole number of a unit: `format_time(900_000_000_000) == "900ms"`."""
+    """Return picoseconds as a whole number of a unit: `format_time(900_000_000_000) == "900ms"`."""
     return _largest_whole(ps, _TIME_OUT, _TIME_UNITS)
 
 
@@ -210,7 +211,9 @@ def describe(value: object) -> str:
 def _scaled(text: object, kind: str, units: "dict[str, int] | dict[str, Fraction]", example: str) -> Fraction:
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         raise UnitError(
-            "GT020", f"the number {_shown(text)} has no unit", f'write a {kind} with its unit, as in "{example}"'
+            "GT020",
+            f"the number {_shown(text)} has no unit",
+            f'write a {kind} with its unit, as in "{example}"',
         )
     if not isinstance(text, str):
         raise UnitError("GT011", f"expected a {kind}, found {describe(text)}", f'write it as in "{example}"')
@@ -231,7 +234,9 @@ def _scaled(text: object, kind: str, units: "dict[str, int] | dict[str, Fraction
         raise UnitError("GT021", f"{_shown(unit)} is not a unit of {kind}", _unit_hint(number, unit, units))
     value = Fraction(number) * factor
     if sign == "-" and value != 0:
-        raise UnitError("GT023", f"a {kind} cannot be negative: {_shown(text)}", f'write it as in "{example}"')
+        raise UnitError(
+            "GT023", f"a {kind} cannot be negative: {_shown(text)}", f'write it as in "{example}"'
+        )
     return value
 
 
@@ -258,7 +263,9 @@ def _unit_hint(number: str, unit: str, units: "dict[str, int] | dict[str, Fracti
 def _whole(value: Fraction, kind: str, what: str) -> int:
     if value.denominator != 1:
         nearest = _half_up(value)
-        raise UnitError("GT025", f"the {kind} is not a whole number of {what}", f"the nearest is {nearest} {what}")
+        raise UnitError(
+            "GT025", f"the {kind} is not a whole number of {what}", f"the nearest is {nearest} {what}"
+        )
     return value.numerator
 
 

@@ -1,7 +1,8 @@
 """The one parser of scenario files: TOML, JSON and Python dicts to a `Scenario` that has no invalid value.
 
-Every fault of a file is found at once and points at its line. `keys` holds what may be written, `source` where it stands,
-`tables` the models, `resolve` what keys mean for one another, `write` the way back to TOML.
+Every fault of a file is found at once and points at its line. `keys` holds what may be written, `source`
+where it stands, `tables` the models, `resolve` what keys mean for one another, `write` the way back to
+TOML.
 """
 
 import difflib
@@ -13,10 +14,11 @@ from typing import Any
 
 from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
+from gradtide.scenario import built, check
 from gradtide.scenario import resolve as _resolve
 from gradtide.scenario.keys import json_schema
 from gradtide.scenario.resolve import Job
-from gradtide.scenario.source import Loc, Overlay, Source, parse_json, parse_toml, read_text, tomllib
+from gradtide.scenario.source import Loc, Overlay, Source, parse_json, parse_toml, read_text, scalar
 from gradtide.scenario.tables import layers_table
 from gradtide.scenario.write import toml, toml_value
 
@@ -72,13 +74,15 @@ class Scenario:
 
     def __init__(self, data: Mapping[str, Any], source: Source, base_dir: Path) -> None:
         resolved = _resolve.resolve(data, source, base_dir)
-        object.__setattr__(self, "_data", _resolve.plain(data, source))
+        object.__setattr__(self, "_data", check.plain(data, source))
         object.__setattr__(self, "_source", source)
         object.__setattr__(self, "_base_dir", base_dir)
         object.__setattr__(self, "_resolved", resolved)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Scenario never changes; use .replace() to make another (tried to set {name})")
+        raise AttributeError(
+            f"a Scenario never changes; use .replace() to make another (tried to set {name})"
+        )
 
     # ways in
 
@@ -110,7 +114,7 @@ class Scenario:
         if file.suffix == ".json":
             data = parse_json(text, name)
             if not isinstance(data, dict):
-                fault = Fault("GT011", "", "a scenario is a JSON object", None, "write { \"job\": … }", name)
+                fault = Fault("GT011", "", "a scenario is a JSON object", None, 'write { "job": … }', name)
                 raise ScenarioError([fault])
             return cls(data, Source(name, text), file.parent)
         return cls.from_toml(text, name=name, base_dir=file.parent)
@@ -146,13 +150,15 @@ class Scenario:
     def replace(self, **changes: Any) -> "Scenario":
         """Return a scenario with some keys changed, by short names.
 
-        `None` puts a key back to its default. What belongs to a job changes in every job. `workers` takes the place of `hosts`
-        and the reverse; a list of layers may be given as `model`; `collective` is the name of its kind or a table.
+        `None` puts a key back to its default. What belongs to a job changes in every job. `workers` takes
+        the place of `hosts` and the reverse; a list of layers may be given as `model`; `collective` is the
+        name of its kind or a table.
 
         Args:
-            changes: model, workers, hosts, iterations, collective, priority, order, order_file, fusion, chunk, queues, barrier,
-                depth, overhead, scale_to, device, batch, overlap_slowdown, link_rate, link_delay, link_efficiency,
-                host_latency, engine, seed, duration, timeline.
+            changes: model, workers, hosts, iterations, collective, priority, order, order_file, fusion,
+                chunk, queues, barrier,
+                depth, overhead, scale_to, device, batch, overlap_slowdown, link_rate, link_delay,
+                link_efficiency, host_latency, engine, seed, duration, timeline.
 
         Raises:
             TypeError: if a name is not one of these.
@@ -186,7 +192,8 @@ class Scenario:
         """Return a scenario with keys changed by dotted path, as `--set` does.
 
         Args:
-            values: path to value, as in `{"cluster.link.rate": "1Gbps", "job.train.workers": "16"}`. A text that reads as a
+            values: path to value, as in `{"cluster.link.rate": "1Gbps", "job.train.workers": "16"}`. A text
+                that reads as a
                 TOML value is one; any other is a text.
 
         Raises:
@@ -196,7 +203,7 @@ class Scenario:
         faults: list[Fault] = []
         for dotted_path, given in values.items():
             text = f"{dotted_path}={given if isinstance(given, str) else _shown(given)}"
-            value = _scalar(given) if isinstance(given, str) else given
+            value = scalar(given) if isinstance(given, str) else given
             path: Loc = tuple(part.strip() for part in dotted_path.split("."))
             problem = _path_problem(data, path)
             if problem is not None:
@@ -249,8 +256,9 @@ class Scenario:
         return self._resolved.file.cluster.link.delay
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the resolved scenario as plain data: every default written, models and orders of files included."""
-        return _copy(self._resolved.written)
+        """Return the resolved scenario as plain data: every default written, files read in."""
+        data: dict[str, Any] = _copy(self._resolved.written)
+        return data
 
     def to_toml(self) -> str:
         """Return the resolved scenario as TOML; reading it gives an equal scenario."""
@@ -271,7 +279,7 @@ class Scenario:
         Raises:
             ScenarioError: with a fault GT090 for each thing that is not built yet.
         """
-        faults = _resolve.not_built(self._resolved, self._source)
+        faults = built.not_built(self._resolved, self._source)
         if faults:
             raise ScenarioError(sorted(faults, key=lambda f: f.line or 0))
 
@@ -282,7 +290,7 @@ class Scenario:
             ScenarioError: if something is not built yet.
         """
         self.check_built()
-        return _resolve.spec(self._resolved)
+        return built.spec(self._resolved)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Scenario) and self._toml == other._toml
@@ -319,7 +327,7 @@ def _copy(tree: Any) -> Any:
 
 
 def _put(data: dict[str, Any], path: Loc, value: Any) -> None:
-    """Set a value in a tree, or delete it if it is `None`; what is no table on the way is left for the parser to refuse."""
+    """Set a value in a tree, or delete it if it is `None`; what is no table on the way is replaced."""
     *parents, last = (str(part) for part in path)
     for part in parents:
         if not isinstance(data.get(part), dict):
@@ -337,13 +345,17 @@ def _path_problem(data: dict[str, Any], path: Loc) -> tuple[str, str] | None:
     """Return what is wrong with a path of `--set` and its mend."""
     example = "write job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY, as in run.seed=1"
     if len(path) < 2 or not all(path) or path[0] not in ("job", "cluster", "traffic", "run"):
-        near = _resolve.nearest_path(".".join(str(p) for p in path))
+        near = check.nearest_path(".".join(str(p) for p in path))
         return "the path names nothing", f"did you mean {near}?" if near else example
     if path[0] in ("job", "traffic"):
         names = list(data.get(str(path[0]), {}))
         if path[1] not in names:
             near_name = difflib.get_close_matches(str(path[1]), names, 1, 0.5)
-            hint = f"did you mean {path[0]}.{near_name[0]}?" if near_name else f"there is {', '.join(names) or 'none'}"
+            hint = (
+                f"did you mean {path[0]}.{near_name[0]}?"
+                if near_name
+                else f"there is {', '.join(names) or 'none'}"
+            )
             return f"the scenario has no {path[0]} `{path[1]}`", hint
         if len(path) < 3:
             return "the path names nothing", example
@@ -354,15 +366,6 @@ def _path_problem(data: dict[str, Any], path: Loc) -> tuple[str, str] | None:
             name = ".".join(str(p) for p in path[: index + 1])
             return f"{name} is not a table", f"set {name} itself"
     return None
-
-
-def _scalar(text: str) -> Any:
-    """Return the TOML value that a text is, or the text."""
-    try:
-        data = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
-        return text
-    return data["value"] if list(data) == ["value"] else text
 
 
 def _written_value(name: str, value: Any) -> Any:

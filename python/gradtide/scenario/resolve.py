@@ -2,52 +2,41 @@
 
     data -> ScenarioFile (types, units) -> jobs (models read, hosts given out, limits checked)
 
-A value that pydantic refuses is left out and the rest is checked with its default, so that one fault does not hide others.
+A value that pydantic refuses is left out and the rest is checked with its default, so that one fault does
+not hide others.
 """
 
 import difflib
 import re
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
-
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
+from gradtide.scenario.check import example, plain, read_keys
 from gradtide.scenario.keys import (
     BANDS,
     PPM,
     Adaptive,
-    Cluster,
-    InlineModel,
     JobTable,
     Queue,
     ScenarioFile,
     Schedule,
-    Table,
-    ThesisModel,
     Topology,
     TrafficTable,
-    Transport,
 )
-from gradtide.scenario.source import MAX_DEPTH, Failure, Loc, Source, dotted, read_text
+from gradtide.scenario.source import Failure, Loc, Source, read_text
 from gradtide.scenario.tables import LayerTable, read_model, read_ranking, scaled
-from gradtide.scenario.write import toml_value
 
 DEFAULT_ITERATIONS = 10
 MAX_WORKERS = 1_000_000
 MAX_ITERATIONS = 100_000
 MAX_OPERATIONS = 100_000_000
-"""Layers and chunks times iterations that one run may have: calibration, about a minute of the pipe engine."""
+"""Layers and chunks times iterations that one run may have; calibration, about a minute of work."""
 
-_TAGS: dict[str, type[Table]] = {"<table>": InlineModel, "<thesis>": ThesisModel, "<adaptive>": Adaptive}
-_ALL_TAGS = {*_TAGS, "<name>", "<word>", "<band>"}
 _JOB_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HOST = re.compile(r"h(0|[1-9]\d{0,8})")
 
@@ -144,218 +133,16 @@ def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved
     if not raw:
         hint = 'the least is [job.train] with model = "resnet50" and workers = 8'
         raise ScenarioError([source.fault("GT005", (), "the scenario is empty", hint, None)])
-    file, faults, bad = _keys(raw, source)
+    file, faults, bad = read_keys(raw, source)
     resolver = _Resolver(file, source, base_dir, raw, bad, faults)
     result = resolver.result()
     if faults:
-        raise ScenarioError(sorted(faults, key=lambda f: (f.file == source.name, f.file, f.line or 0)))
+        raise ScenarioError(sorted(faults, key=lambda f: (f.file != source.name, f.file, f.line or 0)))
     assert result is not None  # without faults every job was resolved
     return result
 
 
-def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
-    """Copy a tree to plain dicts, lists and scalars, and refuse what no file can hold.
-
-    Raises:
-        ScenarioError: with the first such thing.
-    """
-    if len(loc) > MAX_DEPTH:
-        raise ScenarioError([source.fault("GT011", loc[:4], "nested too deeply", "flatten it")])
-    if isinstance(data, Mapping):
-        result = {}
-        for key, value in data.items():
-            if not isinstance(key, str):
-                msg = f"a key must be a text, found {units.describe(key)}"
-                raise ScenarioError([source.fault("GT011", loc, msg, "write it in quotes")])
-            result[key] = plain(value, source, (*loc, key))
-        return result
-    if isinstance(data, (list, tuple)):
-        return [plain(value, source, (*loc, index)) for index, value in enumerate(data)]
-    if data is None or isinstance(data, (bool, float)):
-        return data
-    if isinstance(data, str):
-        return str(data)
-    index_of = getattr(type(data), "__index__", None)
-    if index_of is not None:
-        number = int(index_of(data))
-        if abs(number) > units.U64_MAX:
-            raise ScenarioError([source.fault("GT014", loc, "the number is too large", "write a number below 2^64")])
-        return number
-    return data
-
-
-# ── pydantic's faults in our words ─────────────────────────────────────────────────────────────────────────────
-
-
-def _keys(raw: dict[str, Any], source: Source) -> tuple[ScenarioFile, list[Fault], set[Loc]]:
-    """Validate types and units; return also the paths whose values were refused and replaced by defaults."""
-    try:
-        return ScenarioFile.model_validate(raw), [], set()
-    except ValidationError as error:
-        details = error.errors(include_url=False)
-    faults = [_fault(detail, source) for detail in details]
-    bad: set[Loc] = set()
-    rest = raw
-    for attempt in range(4):
-        for detail in details:
-            at = _cut(_loc(detail), missing=detail["type"] == "missing" or attempt > 0)
-            bad.add(at)
-            rest = _without(rest, at)
-        try:
-            return ScenarioFile.model_validate(rest), faults, bad
-        except ValidationError as error:
-            details = error.errors(include_url=False)
-    for name in raw:
-        bad.add((name,))
-    return ScenarioFile(), faults, bad
-
-
-def _loc(detail: ErrorDetails) -> Loc:
-    """Return the path in the file: without the tags of unions."""
-    loc = detail["loc"]
-    last = len(loc) - 1
-    unknown = detail["type"] == "extra_forbidden"
-    return tuple(p for i, p in enumerate(loc) if p not in _ALL_TAGS or (unknown and i == last))
-
-
-def _cut(loc: Loc, *, missing: bool) -> Loc:
-    """Return the part of the tree to leave out: no element of a list alone, nor a table that lacks a key."""
-    numbers = [i for i, part in enumerate(loc) if isinstance(part, int)]
-    if numbers:
-        loc = loc[: numbers[0]]
-        return loc[:-1] if loc[-1:] == ("layers",) else loc
-    return loc[:-1] if missing and len(loc) > 1 else loc
-
-
-def _without(tree: dict[str, Any], loc: Loc) -> dict[str, Any]:
-    if not loc:
-        return {}
-    head, rest = loc[0], loc[1:]
-    copy = dict(tree)
-    if not rest or not isinstance(copy.get(str(head)), dict):
-        copy.pop(str(head), None)
-    else:
-        copy[str(head)] = _without(copy[str(head)], rest)
-    return copy
-
-
-def _fault(detail: ErrorDetails, source: Source) -> Fault:
-    kind, value, loc = detail["type"], detail["input"], _loc(detail)
-    ctx = detail.get("ctx", {})
-    key = str(loc[-1]) if loc else ""
-    table = _table_of(detail["loc"][:-1])
-    info = table.model_fields.get(key) if table else None
-    if kind.startswith("GT"):
-        return source.fault(kind, loc, ctx["msg"], ctx["hint"], value)
-    if kind == "extra_forbidden":
-        return source.fault("GT012", loc, f"unknown field `{key}`", _near_key(key, table), value, at_key=True)
-    if kind == "missing":
-        return source.fault("GT010", loc, f"`{key}` is missing", _example(key, info), None)
-    if kind == "literal_error":
-        allowed = re.findall(r"'([^']*)'", str(ctx.get("expected", "")))
-        listed = ", ".join(allowed)
-        if not isinstance(value, str):
-            msg = f"expected a text, found {units.describe(value)}"
-            return source.fault("GT011", loc, msg, f"one of {listed}", value)
-        near = difflib.get_close_matches(value.lower(), allowed, 1, 0.5)
-        hint = (f'did you mean "{near[0]}"? ' if near else "") + f"one of {listed}"
-        return source.fault("GT013", loc, f"unknown value {units.describe(value)[9:]}", hint, value)
-    if kind in ("greater_than_equal", "less_than_equal"):
-        bound = f"at least {ctx['ge']}" if "ge" in ctx else f"at most {ctx['le']}"
-        return source.fault("GT014", loc, f"{value} is out of range", f"`{key}` is {bound}", value)
-    expected = {
-        "int_type": "a whole number",
-        "bool_type": "true or false",
-        "string_type": "a text",
-        "list_type": "a list",
-        "union_tag_not_found": "a text, a number or a table" if key == "priority" else "a text or a table",
-    }.get(kind, "a table")
-    msg = f"expected {expected}, found {units.describe(value)}"
-    return source.fault("GT011", loc, msg, _example(key, info), value)
-
-
-def _example(key: str, info: FieldInfo | None) -> str:
-    if info is None or not info.examples:
-        return "write it as gradtide schema says"
-    if key in ("job", "traffic"):
-        return f"write a table with a name, as in [{key}.{next(iter(info.examples[0]))}]"
-    return f"write {key} = {toml_value(info.examples[0])}"
-
-
-def _table_of(loc: Loc) -> type[Table] | None:
-    """Return the class of the table at a path of pydantic's, tags included."""
-    table: type[Table] | None = ScenarioFile
-    skip = 0
-    for index, part in enumerate(loc):
-        if skip:
-            skip -= 1
-        elif isinstance(part, int):
-            continue
-        elif index > 0 and part in _TAGS and loc[index - 1] in ("model", "priority"):
-            table = _TAGS[part]
-        elif table is not None:
-            info = table.model_fields.get(part)
-            table = _inner(info.annotation) if info else None
-            skip = 1 if table in (JobTable, TrafficTable) else 0
-    if skip:
-        return None
-    return table
-
-
-def _inner(annotation: Any) -> type[Table] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return typing.cast("type[Table]", annotation)
-    for argument in typing.get_args(annotation):
-        found = _inner(argument)
-        if found is not None:
-            return found
-    return None
-
-
-def _near_key(key: str, table: type[Table] | None) -> str:
-    if table is None:
-        return "delete it"
-    known = list(table.model_fields)
-    near = difflib.get_close_matches(key.lower(), known, 1, 0.5)
-    if near:
-        return _offer(near[0], table)
-    homes = [path for path, name in _homes() if name == key.lower()]
-    if homes:
-        return f"it belongs to {' or '.join(homes[:2])}"
-    return "known fields are " + ", ".join(known)
-
-
-def _offer(key: str, table: type[Table]) -> str:
-    examples = table.model_fields[key].examples or [None]
-    shown = "" if examples[0] is None or isinstance(examples[0], list) else f"{key} = {toml_value(examples[0])}"
-    has_unit = isinstance(examples[0], str) and re.match(r"[\d.]+[^\d./]", examples[0])
-    if not shown or len(shown) > 60:
-        return f"did you mean `{key}`?"
-    return f"did you mean `{key}`, {'with a unit, ' if has_unit else ''}as in {shown}?"
-
-
-def _homes() -> Iterator[tuple[str, str]]:
-    """Yield every table of a scenario, by its path, with each of its keys."""
-
-    def walk(table: type[Table], path: str) -> Iterator[tuple[str, str]]:
-        for name, info in table.model_fields.items():
-            if path:
-                yield path, name
-            inner = _inner(info.annotation)
-            below = f"{path}.{name}" if path else name
-            if inner is not None and name not in ("model", "priority", "layers", "links"):
-                yield from walk(inner, below + (".NAME" if inner in (JobTable, TrafficTable) else ""))
-
-    return walk(ScenarioFile, "")
-
-
-def nearest_path(path: str) -> str | None:
-    """Return the known dotted path nearest to `path`, names of jobs and traffic left as `NAME`."""
-    known = [f"{home}.{name}" for home, name in _homes()]
-    return next(iter(difflib.get_close_matches(path, known, 1, 0.6)), None)
-
-
-# ── what keys mean for one another ─────────────────────────────────────────────────────────────────────────────
+# ── what keys mean for one another ────────────────────────────────────────────────────────────────────────
 
 
 @dataclass
@@ -375,7 +162,9 @@ class _Resolver:
             for name in names:
                 if not _JOB_NAME.fullmatch(name):
                     hint = "letters, digits, - and _, at most 64"
-                    self.add("GT018", (kind, name), f'"{name[:80]}" cannot be a name', hint, name, at_key=True)
+                    self.add(
+                        "GT018", (kind, name), f'"{name[:80]}" cannot be a name', hint, name, at_key=True
+                    )
         if not file.job and self.ok("job"):
             hint = 'write [job.train] with model = "resnet50" and workers = 8'
             self.add("GT010", ("job",), "the scenario has no job", hint)
@@ -403,6 +192,13 @@ class _Resolver:
         """Whether the value at a path, or the one inside it that matters, is what the user wrote."""
         return not any(b == loc[: len(b)] or loc == b[: len(loc)] for b in self.bad)
 
+    def misspelt(self, loc: Loc, *keys: str) -> bool:
+        """Whether an unknown key of a table, already a fault, was probably meant to be one of `keys`."""
+        unknown = [str(b[-1]) for b in self.bad if b[:-1] == loc]
+        return any(
+            difflib.get_close_matches(u, keys, 1, 0.5) for u in unknown if u not in JobTable.model_fields
+        )
+
     # cluster
 
     def topology(self, topology: Topology) -> int | None:
@@ -423,7 +219,7 @@ class _Resolver:
                 self.no_effect((*loc, key), f'with kind = "{topology.kind}"', "it has " + ", ".join(allowed))
         for key in needed:
             if getattr(topology, key) is None:
-                hint = _example(key, Topology.model_fields[key])
+                hint = example(key, Topology.model_fields[key])
                 self.add("GT010", (*loc, key), f'kind = "{topology.kind}" needs `{key}`', hint)
         if topology.hosts is not None and topology.hosts > MAX_WORKERS:
             self.too_many((*loc, "hosts"), topology.hosts, MAX_WORKERS, "hosts")
@@ -432,7 +228,13 @@ class _Resolver:
             if topology.ports is None:
                 return None
             if topology.ports % 2:
-                self.add("GT014", (*loc, "ports"), "the number of ports is odd", "write an even number", topology.ports)
+                self.add(
+                    "GT014",
+                    (*loc, "ports"),
+                    "the number of ports is odd",
+                    "write an even number",
+                    topology.ports,
+                )
             return topology.ports**2 // 2 if topology.kind == "clos2" else topology.ports**3 // 4
         if topology.kind == "custom":
             ends = {end for link in topology.links or [] for end in (link.a, link.b)}
@@ -443,24 +245,36 @@ class _Resolver:
     def queue(self, queue: Queue) -> None:
         if not self.ok("cluster", "queue"):
             return
-        for key, kinds in (("bands", ("strict",)), ("threshold", ("ecn", "pcn")), ("mark_at", ("ecn", "pcn"))):
+        for key, kinds in (
+            ("bands", ("strict",)),
+            ("threshold", ("ecn", "pcn")),
+            ("mark_at", ("ecn", "pcn")),
+        ):
             if getattr(queue, key) is not None and queue.kind not in kinds:
                 words = " or ".join(f'"{k}"' for k in kinds)
-                self.no_effect(("cluster", "queue", key), f'with kind = "{queue.kind}"', f"it is for kind = {words}")
+                self.no_effect(
+                    ("cluster", "queue", key), f'with kind = "{queue.kind}"', f"it is for kind = {words}"
+                )
 
     def traffic(self, traffic: TrafficTable, loc: Loc) -> None:
         if not self.ok(*(str(p) for p in loc)):
             return
         if traffic.sizes is not None and traffic.replay is not None:
-            self.add("GT016", (*loc, "replay"), "`sizes` and `replay` contradict each other", "keep one of them")
+            self.add(
+                "GT016", (*loc, "replay"), "`sizes` and `replay` contradict each other", "keep one of them"
+            )
         elif traffic.replay is not None:
             for key in ("arrivals", "load"):
                 if getattr(traffic, key) is not None:
                     self.no_effect((*loc, key), "with `replay`", "the list has its own start times")
         elif traffic.sizes is None:
-            self.add("GT010", (*loc, "sizes"), "`sizes` is missing", 'write sizes = "web-search", or a replay')
+            self.add(
+                "GT010", (*loc, "sizes"), "`sizes` is missing", 'write sizes = "web-search", or a replay'
+            )
         elif traffic.arrivals is not None and traffic.load is not None:
-            self.add("GT016", (*loc, "load"), "`arrivals` and `load` contradict each other", "keep one of them")
+            self.add(
+                "GT016", (*loc, "load"), "`arrivals` and `load` contradict each other", "keep one of them"
+            )
         elif traffic.arrivals is None and traffic.load is None:
             hint = 'write arrivals = { rate = "23/s" } or load = 0.3'
             self.add("GT010", (*loc, "arrivals"), "`arrivals` is missing", hint)
@@ -486,8 +300,13 @@ class _Resolver:
                     named[name] = found
             elif job.workers is not None:
                 wanted[name] = job.workers
-            else:
-                self.add("GT010", (*loc, "workers"), "`workers` is missing", 'write workers = 8, or hosts = ["h0", "h1"]')
+            elif not self.misspelt(loc, "workers", "hosts"):
+                self.add(
+                    "GT010",
+                    (*loc, "workers"),
+                    "`workers` is missing",
+                    'write workers = 8, or hosts = ["h0", "h1"]',
+                )
         if len(self.faults) > faults_before or not is_known:
             return {}
         return self.share_out(named, wanted, host_count)
@@ -498,7 +317,13 @@ class _Resolver:
         here: Loc = (*loc, "hosts")
         before = len(self.faults)
         if not hosts:
-            self.add("GT014", here, "the list of hosts is empty", 'write hosts = ["h0", "h1"], or workers = 2', hosts)
+            self.add(
+                "GT014",
+                here,
+                "the list of hosts is empty",
+                'write hosts = ["h0", "h1"], or workers = 2',
+                hosts,
+            )
         if len(hosts) > MAX_WORKERS:
             self.too_many(here, len(hosts), MAX_WORKERS, "workers")
         if job.workers is not None and job.workers != len(hosts):
@@ -513,7 +338,13 @@ class _Resolver:
                 known = "h0, h1, …" if host_count is None else f"h0 to h{host_count - 1}"
                 self.add("GT040", (*here, index), f'unknown host "{host[:80]}"', f"hosts are {known}", host)
             elif host in seen:
-                self.add("GT041", (*here, index), f'the host "{host}" is named twice', "each worker has its own", host)
+                self.add(
+                    "GT041",
+                    (*here, index),
+                    f'the host "{host}" is named twice',
+                    "each worker has its own",
+                    host,
+                )
             else:
                 numbers.append(int(match[1]))
             seen.setdefault(host, index)
@@ -548,7 +379,9 @@ class _Resolver:
             if len(numbers_found) < count and engine == "pipe":
                 total = sum(wanted.values()) + sum(map(len, named.values()))
                 msg = f"the jobs have {total} workers together, the cluster {host_count} hosts"
-                self.too_few(msg, f'write hosts = {total}; sharing hosts is for engine = "packet"', host_count)
+                self.too_few(
+                    msg, f'write hosts = {total}; sharing hosts is for engine = "packet"', host_count
+                )
                 break
             used = set(numbers_found)
             spare = (n for n in range(host_count or 0) if n not in used)
@@ -604,6 +437,8 @@ class _Resolver:
     def model(self, name: str, job: JobTable, loc: Loc) -> LayerTable | None:
         if not self.ok("job", name, "model"):
             return None
+        if job.model is None and self.misspelt(loc, "model"):
+            return None
         if job.model is None:
             hint = 'write model = "resnet50", a layer table "layers.csv", or an inline table'
             self.add("GT010", (*loc, "model"), "`model` is missing", hint)
@@ -618,13 +453,17 @@ class _Resolver:
         if table.is_timed:
             for key in ("device", "batch"):
                 if key in compute.model_fields_set:
-                    self.no_effect((*loc, "compute", key), "for a model with times of its own", "leave it out")
+                    self.no_effect(
+                        (*loc, "compute", key), "for a model with times of its own", "leave it out"
+                    )
         if sum(r.parameter_bytes for r in table.layers) > units.U64_MAX:
             self.add("GT024", (*loc, "model"), "the parameters are too large", "sizes end at 2^64 B in all")
         self.tables[name] = table
         return table
 
-    def order(self, name: str, schedule: Schedule, loc: Loc, table: LayerTable | None) -> tuple[int, ...] | None:
+    def order(
+        self, name: str, schedule: Schedule, loc: Loc, table: LayerTable | None
+    ) -> tuple[int, ...] | None:
         """Check the order's keys; return the rank of every layer if a file gives it."""
         at: Loc = (*loc, "schedule")
         if not self.ok("job", name, "schedule", "order"):
@@ -637,7 +476,9 @@ class _Resolver:
                     self.no_effect((*at, key), f'with order = "{schedule.order}"', 'write order = "file"')
             return None
         if schedule.file is not None and schedule.ranking is not None:
-            self.add("GT016", (*at, "ranking"), "`file` and `ranking` contradict each other", "keep one of them")
+            self.add(
+                "GT016", (*at, "ranking"), "`file` and `ranking` contradict each other", "keep one of them"
+            )
             return None
         if schedule.ranking is not None:
             entries = [
@@ -666,7 +507,9 @@ class _Resolver:
     def ranking_fault(self, loc: Loc, layer: str) -> Any:
         return lambda msg, hint: self.source.fault("GT037", loc, msg, hint, layer)
 
-    def ranks(self, name: str, table: LayerTable, entries: list[Any], whole: Failure) -> tuple[int, ...] | None:
+    def ranks(
+        self, name: str, table: LayerTable, entries: list[Any], whole: Failure
+    ) -> tuple[int, ...] | None:
         owners = [r.name for r in table.layers if r.parameter_bytes]
         every = {r.name for r in table.layers}
         rank: dict[str, int] = {}
@@ -678,7 +521,9 @@ class _Resolver:
                 self.faults.append(fault(f'the layer "{layer}" is named twice', "delete one of them"))
             elif layer not in every:
                 near = difflib.get_close_matches(layer, owners[:5000], 1, 0.5)
-                hint = f'did you mean "{near[0]}"?' if near else f'layers are "{owners[0]}", …' if owners else ""
+                hint = (
+                    f'did you mean "{near[0]}"?' if near else f'layers are "{owners[0]}", …' if owners else ""
+                )
                 self.faults.append(fault(f'the model has no layer "{layer[:80]}"', hint))
             rank.setdefault(layer, len(rank))
         missing = [o for o in owners if o not in rank]
@@ -729,7 +574,7 @@ class _Resolver:
             if total_ps > units.U64_MAX:
                 days = total_ps // (86_400 * units.PS_PER_SECOND)
                 msg = f"the run could last {days:,} simulated days"
-                hint = "the simulated clock ends after 213 days; are rate, size and times in the units you meant?"
+                hint = "the clock ends after 213 days; are rate, size and times in the units you meant?"
                 self.add("GT051", loc, msg, hint)
         if self.faults:
             raise ScenarioError(self.faults)
@@ -764,94 +609,3 @@ class _Resolver:
         if topology["kind"] == "star":
             topology["hosts"] = host_count
         return {name: data[name] for name in data if data[name]}
-
-
-# ── what has an engine ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def not_built(resolved: Resolved, source: Source) -> list[Fault]:
-    """Return a fault for everything that is understood but that this version cannot run."""
-    faults = []
-
-    def add(loc: Loc, what: str, available: str) -> None:
-        faults.append(source.fault("GT090", loc, f"{what} is not built yet", f"available: {available}"))
-
-    def word(loc: Loc, value: str, available: tuple[str, ...]) -> None:
-        if value not in available:
-            add(loc, f'{loc[-1]} = "{value}"', ", ".join(f'"{a}"' for a in available))
-
-    file = resolved.file
-    cluster = file.cluster
-    word(("run", "engine"), file.run.engine, ("pipe",))
-    word(("cluster", "topology", "kind"), cluster.topology.kind, ("star",))
-    word(("cluster", "routing"), cluster.routing, ("ecmp",))
-    if cluster.queue != Queue():
-        add(("cluster", "queue"), "a queue other than the default", "the default, pfifo_fast of 1000pkt")
-    if cluster.transport != Transport():
-        add(("cluster", "transport"), "a transport other than the default", "the default, newreno of 1380B")
-    for job in resolved.jobs:
-        loc: Loc = ("job", job.name)
-        word((*loc, "collective", "kind"), job.collective, ("ring",))
-        word((*loc, "schedule", "order"), job.order, ("fifo", "priority", "random", "file"))
-        depth = file.job[job.name].schedule.depth
-        if depth != 1:
-            add((*loc, "schedule", "depth"), f"depth = {depth}", "1")
-        if job.band is None:
-            add((*loc, "priority"), "adaptive priority", '"high", "low", 0 to 7')
-    for name in file.traffic:
-        add(("traffic", name), "traffic of neighbours", "jobs only")
-    for key in ("warmup", "cooldown"):
-        if getattr(file.run, key):
-            add(("run", key), f"{key} (it is for neighbours' traffic)", '"0s"')
-    return faults
-
-
-def spec(resolved: Resolved) -> dict[str, Any]:
-    """Return the core's input (`crates/train/src/spec.rs`) for a scenario that has an engine."""
-    cluster, run = resolved.file.cluster, resolved.file.run
-    return {
-        "jobs": [_job_spec(job) for job in resolved.jobs],
-        "cluster": {
-            "topology": {"kind": "star", "hosts": resolved.host_count},
-            "link": {
-                "rate_bps": cluster.link.rate,
-                "delay_ps": cluster.link.delay,
-                "efficiency_ppm": cluster.link.efficiency,
-            },
-            "host_latency_ps": cluster.host_latency,
-        },
-        "run": {
-            "engine": run.engine,
-            "seed": run.seed,
-            "duration_ps": run.duration,
-            "timeline_iterations": run.timeline,
-        },
-    }
-
-
-def _job_spec(job: Job) -> dict[str, Any]:
-    order: dict[str, Any] = {"kind": job.order}
-    if job.order == "priority":
-        order["queues"] = job.queues
-    if job.order == "file":
-        order["ranks"] = list(job.ranks or ())
-    return {
-        "name": job.name,
-        "layers": [layer._asdict() for layer in job.layers],
-        "hosts": list(job.hosts),
-        "iterations": job.iterations,
-        "collective": {"kind": job.collective},
-        "schedule": {
-            "order": order,
-            "fusion_bytes": job.fusion_bytes,
-            "chunk_bytes": job.chunk_bytes,
-            "barrier": job.barrier,
-        },
-        "band": job.band,
-        "start_ps": job.start_ps,
-        "transfer_overhead_ps": job.overhead_ps,
-        "overlap_slowdown_ppm": job.overlap_slowdown_ppm,
-    }
-
-
-__all__ = ["Cluster", "Job", "Resolved", "dotted", "nearest_path", "not_built", "plain", "resolve", "spec"]

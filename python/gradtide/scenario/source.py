@@ -1,7 +1,8 @@
 """Where a scenario came from, and which line holds which key.
 
-`tomllib` and `json` say what a text means but not where; `locate` walks the same text again, which is known to be valid
-by then, and records the place of every key and value. Faults are made here, so that each of them points at its line.
+`tomllib` and `json` say what a text means but not where; `locate` walks the same text again, which is known
+to be valid by then, and records the place of every key and value. Faults are made here, so that each of
+them points at its line.
 """
 
 import json
@@ -37,7 +38,7 @@ class Span(NamedTuple):
 
 
 class Overlay(NamedTuple):
-    """A value that did not come from the file: what the user wrote instead, and where in it the value begins."""
+    """A value that is not of the file: what the user wrote instead, and where in it the value begins."""
 
     file: str
     text: str
@@ -66,7 +67,7 @@ class Source:
     def fault(
         self, code: str, loc: Loc, msg: str, hint: str = "", value: Any = None, *, at_key: bool = False
     ) -> Fault:
-        """Make a fault that points at the value at `loc`, or at its key; at the nearest parent if it is absent."""
+        """Make a fault that points at the value at `loc`, or at its key; at its parent if it is absent."""
         for end in range(len(loc), 0, -1):
             over = self.overlays.get(loc[:end])
             if over is not None:
@@ -111,8 +112,8 @@ def dotted(loc: Loc) -> str:
     return text
 
 
-def read_text(path: Path, name: str, fail: "Failure") -> str:
-    """Return the text of a file, newlines as `\\n`.
+def read_text(path: Path, name: str, fail: "Fail") -> str:
+    """Return the text of a file, with LF for CR LF.
 
     Args:
         path: the file.
@@ -151,6 +152,10 @@ def read_text(path: Path, name: str, fail: "Failure") -> str:
     return text.replace("\r\n", "\n")
 
 
+Fail = Callable[[str, str, str], Fault]
+"""Makes a fault of code, message and hint, at the place that named the file."""
+
+
 class Failure:
     """Makes faults at one place: a key that names a file, or the command line."""
 
@@ -176,7 +181,9 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
         raise ScenarioError([Fault("GT001", "", "nested too deeply", hint="flatten it", file=name)]) from None
     except ValueError as error:
         # TOMLDecodeError, or the ValueError of an integer with thousands of digits.
-        match = re.fullmatch(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", str(error), re.DOTALL)
+        match = re.fullmatch(
+            r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", str(error), re.DOTALL
+        )
         if match is None:
             fault = Fault("GT001", "", "not valid TOML", hint=str(error).splitlines()[0], file=name)
             raise ScenarioError([fault]) from None
@@ -210,7 +217,9 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
         data = dict(pairs)
         if len(data) < len(pairs):
             twice = next(k for k, _ in pairs if sum(k == other for other, _ in pairs) > 1)
-            raise ScenarioError([fault(f"the key {json.dumps(twice)} is written twice", "delete one of them")])
+            raise ScenarioError(
+                [fault(f"the key {json.dumps(twice)} is written twice", "delete one of them")]
+            )
         return data
 
     def constant(word: str) -> Any:
@@ -227,6 +236,15 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
         raise ScenarioError([fault("nested too deeply", "flatten it")]) from None
     except ValueError as error:
         raise ScenarioError([fault("a number is too long", str(error).splitlines()[0])]) from None
+
+
+def scalar(text: str) -> Any:
+    """Return the TOML value that a text is, or the text."""
+    try:
+        data = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return data["value"] if list(data) == ["value"] else text
 
 
 def _syntax_hint(text: str, start: int, *, ended: bool) -> str:

@@ -1,4 +1,4 @@
-"""From what `model` names to a table of layers: presets, layer tables (CSV), model files (JSON), inline and synthetic tables.
+"""From what `model` names to a table of layers: presets, CSV, JSON, inline and synthetic tables.
 
 No cluster and no schedule here.
 """
@@ -18,7 +18,7 @@ from gradtide import units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
 from gradtide.scenario.keys import MAX_NAME, InlineModel, ThesisModel
-from gradtide.scenario.source import Failure, Loc, Source, parse_json, pointed, read_text
+from gradtide.scenario.source import Fail, Failure, Loc, Source, parse_json, pointed, read_text
 
 MAX_LAYERS = 100_000
 MAX_FAULTS_OF_A_FILE = 20
@@ -48,7 +48,8 @@ class LayerTable:
     Attributes:
         label: name of the model in results.
         layers: input side first.
-        written: what the resolved scenario says under `model`: a preset's name, or a table that needs no other file.
+        written: what the resolved scenario says under `model`: a preset's name, or a table that needs no
+            other file.
         is_timed: whether the times are the table's own; if not, they come from device and batch.
     """
 
@@ -93,11 +94,11 @@ def read_model(
     return _preset(value, source, loc, device, batch)
 
 
-def thesis_layers(count: int, size_bytes: int, time_ps: int, fail: Failure) -> tuple[Layer, ...]:
+def thesis_layers(count: int, size_bytes: int, time_ps: int, fail: Fail) -> tuple[Layer, ...]:
     """Return the synthetic table of the thesis.
 
-    Forward times fall by d from layer to layer and backward times rise by e; the layer whose time would be 0 gets d or e
-    instead, so the sums exceed T/3 and 2T/3 by d and e.
+    Forward times fall by d from layer to layer and backward times rise by e; the layer whose time would be
+    0 gets d or e instead, so the sums exceed T/3 and 2T/3 by d and e.
 
     Args:
         count: number of layers L, at least 2.
@@ -130,7 +131,7 @@ def thesis_layers(count: int, size_bytes: int, time_ps: int, fail: Failure) -> t
 
 
 def scaled(layers: Sequence[Layer], total_ps: int) -> tuple[Layer, ...]:
-    """Return the layers with all times rescaled so that they sum to `total_ps` exactly (largest remainders round up)."""
+    """Return the layers with all times rescaled to sum to `total_ps` exactly, largest remainder first."""
     times = [t for layer in layers for t in (layer.forward_ps, layer.backward_ps, layer.update_ps)]
     now_ps = sum(times)
     parts = [t * total_ps // now_ps for t in times]
@@ -180,7 +181,9 @@ def read_layers_csv(text: str, name: str) -> tuple[Layer, ...]:
     if faults:
         raise ScenarioError(faults)
     if not rows:
-        raise ScenarioError([Fault("GT005", "", f"{name} is empty", None, f"its first line is {_HEADER}", name)])
+        raise ScenarioError(
+            [Fault("GT005", "", f"{name} is empty", None, f"its first line is {_HEADER}", name)]
+        )
     columns = _csv_header(rows[0], name, lines)
     layers: list[Layer] = []
     places: list[int] = []
@@ -205,7 +208,9 @@ def read_layers_csv(text: str, name: str) -> tuple[Layer, ...]:
                 if field == "layer":
                     _check_name(cell)
                 else:
-                    numbers[field] = _bytes(cell) if field == "parameter_bytes" else units.parse_decimal_us(cell)
+                    numbers[field] = (
+                        _bytes(cell) if field == "parameter_bytes" else units.parse_decimal_us(cell)
+                    )
             except units.UnitError as error:
                 faults.append(at(index, field, error.code, error.msg, error.hint, cell))
                 numbers[field] = 1
@@ -236,12 +241,16 @@ def _csv_rows(lines: list[str], name: str) -> tuple[list[tuple[int, list[str]]],
         if not line.strip():
             continue
         if len(rows) > MAX_LAYERS:
-            fault = Fault("GT050", "", f"{name} has more than {MAX_LAYERS:,} layers", None, "merge layers", name)
+            fault = Fault(
+                "GT050", "", f"{name} has more than {MAX_LAYERS:,} layers", None, "merge layers", name
+            )
             return rows, [fault]
         try:
             cells = next(csv.reader([line], strict=True, skipinitialspace=True))
         except (csv.Error, StopIteration) as error:
-            fault = Fault("GT033", "", f"not valid CSV: {error}", line[:80], "check the quotes", name, number, line)
+            fault = Fault(
+                "GT033", "", f"not valid CSV: {error}", line[:80], "check the quotes", name, number, line
+            )
             return rows, [fault]
         rows.append((number, [cell.strip() for cell in cells]))
     return rows, []
@@ -262,7 +271,11 @@ def _csv_header(first: tuple[int, list[str]], name: str, lines: list[str]) -> li
         for index, column in enumerate(columns):
             if column not in _COLUMNS:
                 near = difflib.get_close_matches(column, _COLUMNS, 1, 0.5)
-                fault(index, f"unknown column `{column}`", f"did you mean `{near[0]}`?" if near else f"write {_HEADER}")
+                fault(
+                    index,
+                    f"unknown column `{column}`",
+                    f"did you mean `{near[0]}`?" if near else f"write {_HEADER}",
+                )
             elif column in columns[:index]:
                 fault(index, f"the column `{column}` occurs twice", "delete one")
         for column in _COLUMNS[:4]:
@@ -300,7 +313,7 @@ def _model_file(text: str, name: str, source: Source, loc: Loc, device: str, bat
             fault = file.fault("GT032", where, msg, 'it starts { "schema": "gradtide.model/1", …', found)
         raise ScenarioError([fault])
     faults: list[Fault] = []
-    label = data.get("name")
+    label: Any = data.get("name")
     try:
         _check_name(label)
     except units.UnitError as error:
@@ -336,9 +349,7 @@ def _model_file(text: str, name: str, source: Source, loc: Loc, device: str, bat
         faults += _table_faults(checked, at, Failure(file, ("layers",)))
     if faults:
         raise ScenarioError(faults)
-    if is_timed:
-        return _written_out(label, timed, is_timed=True)
-    return _written_out(label, timed, is_timed=False)
+    return _written_out(label, timed, is_timed=is_timed)
 
 
 def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any, list[Fault]]:
@@ -355,7 +366,7 @@ def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any
     )
     if not isinstance(row, dict):
         msg = f"expected an object, found {units.describe(row)}"
-        return result, [file.fault("GT033", loc, msg, "write { \"name\": …, … }", row)]
+        return result, [file.fault("GT033", loc, msg, 'write { "name": …, … }', row)]
     needed = ("name", "parameter_bytes") + (
         ("forward_us", "backward_us") if is_timed else ("forward_flops", "activation_bytes")
     )
@@ -381,7 +392,9 @@ def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any
                 setattr(result, key[:-3] + "_ps", units.parse_decimal_us(_plain_number(value)))
             elif key == "winograd":
                 if not isinstance(value, bool):
-                    raise units.UnitError("GT033", f"expected true or false, found {units.describe(value)}", "")
+                    raise units.UnitError(
+                        "GT033", f"expected true or false, found {units.describe(value)}", ""
+                    )
                 result.winograd = value
             else:
                 setattr(result, key, _count(value, key))
@@ -419,7 +432,9 @@ def _roofline(model: Any, source: Source, loc: Loc, device: str, batch: int) -> 
         listed = ", ".join(names)
         hint = f'did you mean "{folded[near[0]]}"? devices are {listed}' if near else f"devices are {listed}"
         where = (*loc[:-1], "compute", "device")
-        raise ScenarioError([source.fault("GT031", where, f'unknown device "{device}"', hint, device)]) from None
+        raise ScenarioError(
+            [source.fault("GT031", where, f'unknown device "{device}"', hint, device)]
+        ) from None
     return list(roofline(model, found, batch))
 
 
@@ -442,11 +457,11 @@ def _written_out(label: str, layers: Sequence[Layer], *, is_timed: bool) -> Laye
     return LayerTable(label, tuple(layers), layers_table(label, layers), is_timed)
 
 
-def _table_faults(layers: Sequence[Layer], at: At, fail: Callable[[str, str, str], Fault]) -> list[Fault]:
+def _table_faults(layers: Sequence[Layer], at: At, fail: Fail) -> list[Fault]:
     """Find what is wrong with a table as a whole."""
     if not layers:
         return [fail("GT035", "the model has no layers", "write at least one layer")]
-    faults = []
+    faults: list[Fault] = []
     seen: dict[str, int] = {}
     for index, layer in enumerate(layers):
         if layer.name in seen and len(faults) < MAX_FAULTS_OF_A_FILE:
@@ -482,7 +497,7 @@ def _count(value: object, key: str) -> int:
 
 
 def _plain_number(value: "int | Decimal") -> str:
-    """Write a JSON number without exponent; one too long for that is left as it is, and refused by the parser."""
+    """Write a JSON number without exponent; one too long for that is left for the parser to refuse."""
     if isinstance(value, Decimal) and -30 < value.adjusted() < 30:
         return f"{value:f}"
     return str(value)
@@ -498,8 +513,10 @@ def _unknown(file: Source, loc: Loc, key: str, known: Sequence[str]) -> Fault:
     return file.fault("GT032", loc, f"unknown field `{key}`", hint, key, at_key=True)
 
 
-def _too_many(fail: Failure, count: int) -> Fault:
-    return fail("GT050", f"{count:,} layers are too many", f"a model has at most {MAX_LAYERS:,}; merge layers")
+def _too_many(fail: Fail, count: int) -> Fault:
+    return fail(
+        "GT050", f"{count:,} layers are too many", f"a model has at most {MAX_LAYERS:,}; merge layers"
+    )
 
 
 def _with(fault: Fault, code: str, msg: str, hint: str) -> Fault:

@@ -8,7 +8,7 @@ _OWN_SECTION = ("model",)
 
 
 def toml(data: dict[str, Any]) -> str:
-    """Return the TOML of a resolved scenario: one section per job, cluster, traffic and run, keys in their own order."""
+    """Return the TOML of a resolved scenario: one section per job, cluster, traffic and run."""
     sections: list[str] = []
     for name, value in data.items():
         if name in ("job", "traffic"):
