@@ -1,0 +1,438 @@
+"""The exceptions of the package, and the table of every fault that a user's input can have.
+
+A code is a stable id: it is never reused for another fault. `explain` prints a code's entry; the reference
+page is made from the same table, and a test produces each code from the example that is shown here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class GradtideError(Exception):
+    """Anything that gradtide raises on purpose."""
+
+
+class TraceError(GradtideError):
+    """A foreign file (a trace of another tool) cannot be read."""
+
+
+class SimulationError(GradtideError):
+    """A run could not go on; the message says what waits for what."""
+
+
+class InternalError(GradtideError):
+    """A bug of gradtide. Please report it with the scenario."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong in an input.
+
+    Attributes:
+        code: id in `CODES`.
+        loc: dotted path of the offending key, or field of a model file.
+        msg: what is wrong, in one clause.
+        input: the offending value.
+        hint: the mend, in one clause.
+        file: file as the user named it, `<dict>` or `--set`.
+        line: line in the file, from 1; `None` if the input has no lines.
+        text: that source line.
+        column: first offending character in `text`, from 0.
+        width: number of offending characters.
+    """
+
+    code: str
+    loc: str
+    msg: str
+    input: Any = None
+    hint: str = ""
+    file: str = "<dict>"
+    line: int | None = None
+    text: str | None = None
+    column: int = 0
+    width: int = 1
+
+    def render(self) -> str:
+        """Return the block that is shown to a user."""
+        head = f"error[{self.code}]: {self.msg}"
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        lines = [head, f"  --> {where}" + (f"   {self.loc}" if self.loc else "")]
+        if self.text is None:
+            lines += [f"   = {self.hint}"] if self.hint else []
+        else:
+            number = "" if self.line is None else str(self.line)
+            gutter = " " * max(2, len(number))
+            text, column, width = _window(self.text, self.column, self.width)
+            carets = " " * column + "^" * width
+            lines.append(f"{number.rjust(len(gutter))} | {text}".rstrip())
+            lines.append(f"{gutter} | {carets} {self.hint}".rstrip())
+        lines.append(f"help: gradtide explain {self.code}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fault as the dict of `ScenarioError.errors`; `input` is made JSON-able."""
+        return {
+            "code": self.code,
+            "loc": self.loc,
+            "msg": self.msg,
+            "input": _jsonable(self.input),
+            "hint": self.hint,
+            "file": self.file,
+            "line": self.line,
+        }
+
+
+class ScenarioError(GradtideError, ValueError):
+    """A scenario, or a file that it names, is wrong; holds every fault found.
+
+    Attributes:
+        errors: one dict per fault with `code`, `loc`, `msg`, `input`, `hint`, `file`, `line`.
+    """
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        self.errors: list[dict[str, Any]] = [fault.to_dict() for fault in self.faults]
+        super().__init__("\n\n".join(fault.render() for fault in self.faults))
+
+    def __reduce__(self) -> tuple[type["ScenarioError"], tuple[tuple[Fault, ...]]]:
+        return (ScenarioError, (self.faults,))
+
+
+def _window(text: str, column: int, width: int, limit: int = 100) -> tuple[str, int, int]:
+    """Cut a long source line to the part around the offence; blank what a terminal cannot show."""
+    text = "".join(c if c.isprintable() else " " for c in text)
+    width = max(1, width)
+    if len(text) > limit:
+        start = max(0, min(column - limit // 4, len(text) - limit))
+        text = text[start : start + limit]
+        column -= start
+    return text, column, max(1, min(width, max(len(text) - column, 1)))
+
+
+def _jsonable(value: Any, depth: int = 0) -> Any:
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < 2**64 else repr_short(value)
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else repr(value)
+    if depth < 4 and isinstance(value, dict):
+        return {str(k): _jsonable(v, depth + 1) for k, v in list(value.items())[:20]}
+    if depth < 4 and isinstance(value, (list, tuple)):
+        return [_jsonable(v, depth + 1) for v in value[:20]]
+    return repr_short(value)
+
+
+def repr_short(value: object) -> str:
+    """Return a short `repr` that itself cannot fail."""
+    try:
+        text = repr(value)
+    except Exception:  # a user's own `__repr__`, or an integer too long to print
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+class Code(NamedTuple):
+    """An entry of the table of faults.
+
+    Attributes:
+        title: the fault in a few words.
+        text: a paragraph: why it is refused and what to do.
+        bad: an example that has the fault.
+        good: the same, mended.
+    """
+
+    title: str
+    text: str
+    bad: str
+    good: str
+
+
+CODES: dict[str, Code] = {
+    "GT001": Code(
+        "the file is not valid TOML or JSON",
+        "The text breaks the grammar of its format, so no key of it can be trusted. This fault is "
+        "reported alone; other faults follow once it is mended. Frequent causes: a text without "
+        "quotes, a key written twice, a bracket that is never closed, a file that was cut off.",
+        "link = { rate = 10Gbps }",
+        'link = { rate = "10Gbps" }',
+    ),
+    "GT002": Code(
+        "a file cannot be read",
+        "The file does not exist, is a directory, or may not be read. A path inside a scenario is "
+        "relative to the scenario file, not to the current directory.",
+        'model = "no-such-file.csv"',
+        'model = "resnet50.csv"                # beside the scenario file',
+    ),
+    "GT003": Code(
+        "the file is not UTF-8 text",
+        "Scenario files, model files and order files are UTF-8 text without NUL bytes. Save the file "
+        "as UTF-8 in your editor. A byte order mark at the start is accepted.",
+        "(a file saved as UTF-16)",
+        "(the same file saved as UTF-8)",
+    ),
+    "GT004": Code(
+        "the file is too large",
+        "Files of more than 10 MB are refused before they are read: a scenario has a few kilobytes "
+        "and a layer table some hundred. Usually another file was named by mistake.",
+        "gradtide run trace-of-2-GB.toml",
+        "gradtide run scenario.toml",
+    ),
+    "GT005": Code(
+        "the file is empty",
+        "The file holds no key at all (perhaps only comments). The least that makes a scenario is one job.",
+        "# nothing yet",
+        '[job.train]\nmodel = "resnet50"\nworkers = 8',
+    ),
+    "GT006": Code(
+        "there is no such scenario or preset",
+        "A scenario is named by the path of a TOML or JSON file, or by a preset such as paper/gao2020-ch4. "
+        "`gradtide presets` lists them.",
+        "gradtide run paper/gao2020",
+        "gradtide run paper/gao2020-ch4",
+    ),
+    "GT010": Code(
+        "a needed key is missing",
+        "The key has no default that could be right for everyone. The message says which key and "
+        "gives an example.",
+        "[job.train]\nworkers = 8",
+        '[job.train]\nmodel = "resnet50"\nworkers = 8',
+    ),
+    "GT011": Code(
+        "a value has the wrong type",
+        "A table, list, text, whole number or boolean was expected and something else was found. "
+        "Whole numbers have no quotes and no decimal point; true and false have no quotes.",
+        'workers = "8"',
+        "workers = 8",
+    ),
+    "GT012": Code(
+        "unknown field",
+        "Every key of a scenario must be one that gradtide reads: a misspelt key would otherwise "
+        "silently leave a default in force. The nearest known key is offered. `gradtide schema` lists "
+        "them all.",
+        "[cluster.link]\nrate_gpbs = 10",
+        '[cluster.link]\nrate = "10Gbps"',
+    ),
+    "GT013": Code(
+        "unknown value",
+        "The key takes one of a few words. The nearest one and the whole list are offered.",
+        'schedule = { order = "fifi" }',
+        'schedule = { order = "fifo" }',
+    ),
+    "GT014": Code(
+        "a number is out of range",
+        "The number is of the right type but outside what has a meaning; the message gives the range.",
+        "workers = 0",
+        "workers = 8",
+    ),
+    "GT015": Code(
+        "a key has no effect here",
+        "The key is known but does nothing beside the other values, for instance `queues` without "
+        "priority order, or `device` for a model whose times are given. It is refused rather than "
+        "ignored, so that a result never differs from what the file seems to say.",
+        'schedule = { order = "fifo", queues = 8 }',
+        'schedule = { order = "priority", queues = 8 }',
+    ),
+    "GT016": Code(
+        "two keys contradict each other",
+        "Both keys say the same thing in different ways, and they disagree or only one can be in force.",
+        'workers = 3\nhosts = ["h0", "h1"]',
+        'hosts = ["h0", "h1"]',
+    ),
+    "GT017": Code(
+        "--set names nothing that can be set",
+        "A path of `--set` is dotted: job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY, "
+        "followed by = and a value. The job must exist in the scenario, and a value cannot be set "
+        "inside a text or a list.",
+        "--set job.tain.workers=8",
+        "--set job.train.workers=8",
+    ),
+    "GT018": Code(
+        "a name has characters that it cannot have",
+        "Names of jobs and of traffic become parts of file names and of dotted paths: letters, "
+        "digits, - and _, at most 64. Names of layers and files are any printable text of at most 200 "
+        "characters.",
+        '[job."my job"]',
+        "[job.my-job]",
+    ),
+    "GT020": Code(
+        "a number has no unit",
+        "Bare numbers are refused wherever a unit belongs: 10 may be 10 Gbit/s to one reader and 10 "
+        "MB/s to the next. B is byte, b is bit; k, M, G are powers of ten and Ki, Mi, Gi of two.",
+        'link = { rate = 10, delay = "10us" }',
+        'link = { rate = "10Gbps", delay = "10us" }',
+    ),
+    "GT021": Code(
+        "unknown unit",
+        'The text has a number but its unit is not one of this kind of quantity. "10G" does not say '
+        "whether bits or bytes; letter case matters, since B is byte and b is bit.",
+        'rate = "10G"',
+        'rate = "10Gbps"',
+    ),
+    "GT022": Code(
+        "the text is not a number with a unit",
+        "Quantities are plain decimal numbers followed by a unit: no exponent, no thousands "
+        "separator, no NaN, no infinity.",
+        'delay = "ten microseconds"',
+        'delay = "10us"',
+    ),
+    "GT023": Code(
+        "a quantity is negative",
+        "Times, rates and sizes start at 0.",
+        'delay = "-10us"',
+        'delay = "10us"',
+    ),
+    "GT024": Code(
+        "a quantity is too large",
+        "Times are counted in picoseconds in 64 bits, which ends after 213 days; sizes and rates end "
+        "at 2^64 too.",
+        'duration = "1000000h"',
+        'duration = "12s"',
+    ),
+    "GT025": Code(
+        "a size or rate is not whole",
+        "A size must be a whole number of bytes, a rate a whole number of bits per second. (Times are "
+        "rounded to the nearest picosecond instead, half up.)",
+        'fusion = "1.5B"',
+        'fusion = "2B"',
+    ),
+    "GT026": Code(
+        "a quantity is zero where it cannot be",
+        "A link without rate never delivers, a run without duration has no iteration, a chunk of no "
+        "bytes never ends.",
+        'link = { rate = "0Gbps" }',
+        'link = { rate = "10Gbps" }',
+    ),
+    "GT030": Code(
+        "unknown model",
+        "A model is the name of a preset, the path of a layer table (.csv) or of a model file "
+        "(.json), or an inline table. `gradtide presets models` lists the names.",
+        'model = "resnet5"',
+        'model = "resnet50"',
+    ),
+    "GT031": Code(
+        "unknown device",
+        "The device turns floating-point operations into times. `gradtide presets devices` lists the names.",
+        'compute = { device = "V10" }',
+        'compute = { device = "V100" }',
+    ),
+    "GT032": Code(
+        "a model file has the wrong shape",
+        "A layer table starts with the header "
+        "layer,forward_us,backward_us,parameter_bytes[,update_us]. A model file is a JSON object with "
+        '"schema": "gradtide.model/1", "name" and "layers".',
+        "name,fwd,bwd,bytes",
+        "layer,forward_us,backward_us,parameter_bytes",
+    ),
+    "GT033": Code(
+        "a field of a model file is wrong",
+        "The message names file, line and field. Times are plain decimal microseconds; bytes are "
+        "whole numbers.",
+        "conv1,12.5,25,4.5",
+        "conv1,12.5,25,4500",
+    ),
+    "GT034": Code(
+        "a layer name occurs twice",
+        "Results and order files refer to layers by name, so a name stands for one layer.",
+        "conv,1,2,100\nconv,1,2,100",
+        "conv1,1,2,100\nconv2,1,2,100",
+    ),
+    "GT035": Code(
+        "a model has no layers",
+        "There is nothing to simulate.",
+        "model = { layers = [] }",
+        'model = { layers = [{ name = "fc", forward = "1ms", backward = "2ms", parameters = "4MB" }] }',
+    ),
+    "GT036": Code(
+        "a model computes nothing",
+        "Every forward and backward time is zero, so there is no compute to overlap with and no slack "
+        "to measure. Often the columns of a table are in another order, or times were written in "
+        "seconds in a column of microseconds.",
+        "conv1,0,0,4096",
+        "conv1,12.5,25,4096",
+    ),
+    "GT037": Code(
+        "an order file is wrong",
+        "An order file (or `schedule.ranking`) names every layer that has parameters exactly once, "
+        "most urgent first, one name a line, without a header.",
+        "conv1\nconv1",
+        "conv1\nfc",
+    ),
+    "GT040": Code(
+        "unknown host",
+        "Hosts are named h0, h1, … up to the number of hosts of the topology less one.",
+        'topology = { kind = "star", hosts = 2 }\nhosts = ["h1", "h2"]',
+        'topology = { kind = "star", hosts = 3 }\nhosts = ["h1", "h2"]',
+    ),
+    "GT041": Code(
+        "a host is named twice",
+        "Each worker of a job runs on a host of its own.",
+        'hosts = ["h0", "h0"]',
+        'hosts = ["h0", "h1"]',
+    ),
+    "GT042": Code(
+        "the cluster has too few hosts",
+        "A job needs one host per worker. Leave `hosts` of a star out to let it have as many as the "
+        "jobs need.",
+        'workers = 8\ntopology = { kind = "star", hosts = 4 }',
+        'workers = 8\ntopology = { kind = "star", hosts = 8 }',
+    ),
+    "GT043": Code(
+        "two jobs share a host",
+        "The pipe engine gives each host one transmission queue of one job. Sharing is for the packet "
+        'engine (engine = "packet").',
+        '[job.a]\nhosts = ["h0", "h1"]\n[job.b]\nhosts = ["h1", "h2"]',
+        '[job.a]\nhosts = ["h0", "h1"]\n[job.b]\nhosts = ["h2", "h3"]',
+    ),
+    "GT050": Code(
+        "the run would be too big",
+        "The number of workers, layers or iterations, or their product with the chunks of a bucket, "
+        "is beyond what one run can hold in memory. The message gives the limit.",
+        "iterations = 1000000000",
+        "iterations = 100",
+    ),
+    "GT051": Code(
+        "the run would outlast the simulated clock",
+        "Time is counted in picoseconds in 64 bits, which is 213 days. Iterations times the longest "
+        "possible iteration would pass it.",
+        'model = { kind = "thesis", time = "100h" }\niterations = 1000',
+        'model = { kind = "thesis", time = "900ms" }\niterations = 1000',
+    ),
+    "GT090": Code(
+        "not built yet",
+        "The scenario is understood, but this version has no engine for what it asks. The message "
+        "names the value and what is available now. Nothing is run with something else in its place.",
+        'run = { engine = "packet" }',
+        'run = { engine = "pipe" }',
+    ),
+}
+
+
+def explain(code: str) -> str:
+    """Return the entry of a code as plain text: title, paragraph, a bad and a mended example.
+
+    Raises:
+        KeyError: if there is no such code.
+    """
+    entry = CODES[code.strip().upper()]
+    return "\n".join(
+        [
+            f"{code.strip().upper()}: {entry.title}",
+            "",
+            *_wrapped(entry.text),
+            "",
+            "wrong:",
+            *(f"    {line}" for line in entry.bad.splitlines()),
+            "",
+            "mended:",
+            *(f"    {line}" for line in entry.good.splitlines()),
+            "",
+        ]
+    )
+
+
+def _wrapped(text: str) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, 88)

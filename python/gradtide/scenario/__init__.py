@@ -1,0 +1,386 @@
+"""The one parser of scenario files: TOML, JSON and Python dicts to a `Scenario` that has no invalid value.
+
+Every fault of a file is found at once and points at its line. `keys` holds what may be written, `source`
+where it stands, `tables` the models, `resolve` what keys mean for one another, `write` the way back to
+TOML.
+"""
+
+import difflib
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gradtide.errors import Fault, ScenarioError
+from gradtide.layers import Layer
+from gradtide.scenario import built, check
+from gradtide.scenario import resolve as _resolve
+from gradtide.scenario.keys import json_schema
+from gradtide.scenario.resolve import Job
+from gradtide.scenario.source import Loc, Overlay, Source, parse_json, parse_toml, read_text, scalar
+from gradtide.scenario.tables import layers_table
+from gradtide.scenario.write import toml, toml_value
+
+__all__ = ["Job", "Scenario", "json_schema", "preset_names"]
+
+_PRESETS = Path(__file__).resolve().parent.parent / "presets"
+
+_JOB_NAMES: dict[str, Loc] = {
+    "model": ("model",),
+    "workers": ("workers",),
+    "hosts": ("hosts",),
+    "iterations": ("iterations",),
+    "collective": ("collective",),
+    "priority": ("priority",),
+    "order": ("schedule", "order"),
+    "fusion": ("schedule", "fusion"),
+    "chunk": ("schedule", "chunk"),
+    "queues": ("schedule", "queues"),
+    "barrier": ("schedule", "barrier"),
+    "depth": ("schedule", "depth"),
+    "overhead": ("schedule", "overhead"),
+    "order_file": ("schedule", "file"),
+    "scale_to": ("compute", "scale_to"),
+    "device": ("compute", "device"),
+    "batch": ("compute", "batch"),
+    "overlap_slowdown": ("compute", "overlap_slowdown"),
+}
+_OTHER_NAMES: dict[str, Loc] = {
+    "link_rate": ("cluster", "link", "rate"),
+    "link_delay": ("cluster", "link", "delay"),
+    "link_efficiency": ("cluster", "link", "efficiency"),
+    "host_latency": ("cluster", "host_latency"),
+    "engine": ("run", "engine"),
+    "seed": ("run", "seed"),
+    "duration": ("run", "duration"),
+    "timeline": ("run", "timeline"),
+}
+_EITHER = {"workers": "hosts", "hosts": "workers"}
+
+
+class Scenario:
+    """A valid scenario, resolved; it never changes.
+
+    Two scenarios are equal if their resolved TOML is.
+    """
+
+    __slots__ = ("__dict__", "_base_dir", "_data", "_resolved", "_source")
+
+    _data: dict[str, Any]
+    _source: Source
+    _base_dir: Path
+    _resolved: _resolve.Resolved
+
+    def __init__(self, data: Mapping[str, Any], source: Source, base_dir: Path) -> None:
+        resolved = _resolve.resolve(data, source, base_dir)
+        object.__setattr__(self, "_data", check.plain(data, source))
+        object.__setattr__(self, "_source", source)
+        object.__setattr__(self, "_base_dir", base_dir)
+        object.__setattr__(self, "_resolved", resolved)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"a Scenario never changes; use .replace() to make another (tried to set {name})"
+        )
+
+    # ways in
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Scenario":
+        """Read a scenario file (.toml or .json), or a preset such as `paper/gao2020-ch4`.
+
+        Raises:
+            ScenarioError: with every fault of the file.
+        """
+        name = str(path)
+        file = Path(path)
+        if name.startswith("paper/") and file.suffix not in (".toml", ".json"):
+            file = _PRESETS / "papers" / (name.removeprefix("paper/") + ".toml")
+            if "/" in name.removeprefix("paper/") or not file.is_file():
+                raise ScenarioError([_no_such(name)])
+            return cls.from_toml(file.read_text(encoding="utf-8"), name=name)
+        try:
+            is_missing = not file.exists()
+        except (OSError, ValueError):
+            is_missing = False
+        if is_missing and file.suffix not in (".toml", ".json"):
+            raise ScenarioError([_no_such(name)])
+
+        def fail(code: str, msg: str, hint: str) -> Fault:
+            return Fault(code, "", msg, name, hint.replace("; it is relative to the scenario file", ""), name)
+
+        text = read_text(file, name, fail)
+        if file.suffix == ".json":
+            data = parse_json(text, name)
+            if not isinstance(data, dict):
+                fault = Fault("GT011", "", "a scenario is a JSON object", None, 'write { "job": … }', name)
+                raise ScenarioError([fault])
+            return cls(data, Source(name, text), file.parent)
+        return cls.from_toml(text, name=name, base_dir=file.parent)
+
+    @classmethod
+    def from_toml(cls, text: str, *, name: str = "<toml>", base_dir: str | Path = ".") -> "Scenario":
+        """Read the text of a scenario file.
+
+        Args:
+            text: TOML.
+            name: what errors call it.
+            base_dir: directory that paths in it start from.
+
+        Raises:
+            ScenarioError: with every fault.
+        """
+        text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+        return cls(parse_toml(text, name), Source(name, text), Path(base_dir))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], base_dir: str | Path = ".") -> "Scenario":
+        """Read a dict with the keys of a scenario file.
+
+        Raises:
+            ScenarioError: with every fault; they have no line.
+        """
+        if not isinstance(data, Mapping):
+            raise TypeError(f"a scenario is a dict, not a {type(data).__name__}")
+        return cls(data, Source(), Path(base_dir))
+
+    # variations
+
+    def replace(self, **changes: Any) -> "Scenario":
+        """Return a scenario with some keys changed, by short names.
+
+        `None` puts a key back to its default. What belongs to a job changes in every job. `workers` takes
+        the place of `hosts` and the reverse; a list of layers may be given as `model`; `collective` is the
+        name of its kind or a table.
+
+        Args:
+            changes: model, workers, hosts, iterations, collective, priority, order, order_file, fusion,
+                chunk, queues, barrier,
+                depth, overhead, scale_to, device, batch, overlap_slowdown, link_rate, link_delay,
+                link_efficiency, host_latency, engine, seed, duration, timeline.
+
+        Raises:
+            TypeError: if a name is not one of these.
+            ScenarioError: if a value is wrong.
+
+        Example:
+            >>> base = Scenario.load("paper/gao2020-ch4")
+            >>> base.replace(link_rate="1Gbps", order="priority", barrier=False).link_rate_bps
+            1000000000
+        """
+        data, overlays = _copy(self._data), dict(self._source.overlays)
+        for name, value in changes.items():
+            if name not in _JOB_NAMES and name not in _OTHER_NAMES:
+                near = difflib.get_close_matches(name, [*_JOB_NAMES, *_OTHER_NAMES], 1, 0.5)
+                hint = f"did you mean {near[0]!r}?" if near else "see help(Scenario.replace)"
+                raise TypeError(f"replace() has no {name!r}; {hint}")
+            if name in _JOB_NAMES:
+                paths = [("job", job, *_JOB_NAMES[name]) for job in data["job"]]
+            else:
+                paths = [_OTHER_NAMES[name]]
+            value = _written_value(name, value)
+            text = f"{name}={_shown(value)}"
+            for path in paths:
+                if name in _EITHER and value is not None:
+                    data["job"][path[1]].pop(_EITHER[name], None)
+                _put(data, path, value)
+                overlays[path] = Overlay("replace()", text, len(name) + 1)
+        return Scenario(data, Source(self._source.name, self._source.text, overlays), self._base_dir)
+
+    def set(self, values: Mapping[str, Any]) -> "Scenario":
+        """Return a scenario with keys changed by dotted path, as `--set` does.
+
+        Args:
+            values: path to value, as in `{"cluster.link.rate": "1Gbps", "job.train.workers": "16"}`. A text
+                that reads as a
+                TOML value is one; any other is a text.
+
+        Raises:
+            ScenarioError: if a path names nothing or a value is wrong; the faults name `--set` as their file.
+        """
+        data, overlays = _copy(self._data), dict(self._source.overlays)
+        faults: list[Fault] = []
+        for dotted_path, given in values.items():
+            text = f"{dotted_path}={given if isinstance(given, str) else _shown(given)}"
+            value = scalar(given) if isinstance(given, str) else given
+            path: Loc = tuple(part.strip() for part in dotted_path.split("."))
+            problem = _path_problem(data, path)
+            if problem is not None:
+                width = len(dotted_path) or 1
+                faults.append(
+                    Fault("GT017", dotted_path, problem[0], given, problem[1], "--set", None, text, 0, width)
+                )
+                continue
+            _put(data, path, value)
+            overlays[path] = Overlay("--set", text, len(dotted_path) + 1)
+        if faults:
+            raise ScenarioError(faults)
+        return Scenario(data, Source(self._source.name, self._source.text, overlays), self._base_dir)
+
+    # what it says
+
+    @property
+    def name(self) -> str:
+        """The file or preset that it was read from."""
+        return self._source.name
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """The jobs, resolved, in the order of the file."""
+        return self._resolved.jobs
+
+    @property
+    def engine(self) -> str:
+        """Network engine: pipe, fluid or packet."""
+        return self._resolved.file.run.engine
+
+    @property
+    def seed(self) -> int:
+        """Root of all random streams."""
+        return self._resolved.file.run.seed
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts of the cluster."""
+        return self._resolved.host_count
+
+    @property
+    def link_rate_bps(self) -> int:
+        """Nominal rate of a link, bits per second."""
+        return self._resolved.file.cluster.link.rate
+
+    @property
+    def link_delay_ps(self) -> int:
+        """Propagation delay of a link, picoseconds."""
+        return self._resolved.file.cluster.link.delay
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the resolved scenario as plain data: every default written, files read in."""
+        data: dict[str, Any] = _copy(self._resolved.written)
+        return data
+
+    def to_toml(self) -> str:
+        """Return the resolved scenario as TOML; reading it gives an equal scenario."""
+        return self._toml
+
+    @cached_property
+    def _toml(self) -> str:
+        return toml(self._resolved.written)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of `to_toml()`, in hex."""
+        return hashlib.sha256(self._toml.encode()).hexdigest()
+
+    def check_built(self) -> None:
+        """Check that this version has an engine for everything that the scenario asks.
+
+        Raises:
+            ScenarioError: with a fault GT090 for each thing that is not built yet.
+        """
+        faults = built.not_built(self._resolved, self._source)
+        if faults:
+            raise ScenarioError(sorted(faults, key=lambda f: f.line or 0))
+
+    def spec(self) -> dict[str, Any]:
+        """Return the input of the core: whole numbers with their units in the names.
+
+        Raises:
+            ScenarioError: if something is not built yet.
+        """
+        self.check_built()
+        return built.spec(self._resolved)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Scenario) and self._toml == other._toml
+
+    def __hash__(self) -> int:
+        return hash(self._toml)
+
+    def __repr__(self) -> str:
+        jobs = ", ".join(f"{j.name}: {j.model} on {j.workers}" for j in self.jobs)
+        return f"<Scenario {self.name} ({jobs}; {self.engine})>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Scenario, (self._data, self._source, self._base_dir))
+
+
+def preset_names() -> list[str]:
+    """Return the names of the scenario presets."""
+    return sorted("paper/" + path.stem for path in (_PRESETS / "papers").glob("*.toml"))
+
+
+def _no_such(name: str) -> Fault:
+    known = preset_names()
+    near = difflib.get_close_matches(name, known, 1, 0.5)
+    hint = f"did you mean {near[0]}?" if near else "name a .toml or .json file, or one of " + ", ".join(known)
+    return Fault("GT006", "", f"there is no scenario {name[:200]}", name, hint, name[:200])
+
+
+def _copy(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _copy(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_copy(value) for value in tree]
+    return tree
+
+
+def _put(data: dict[str, Any], path: Loc, value: Any) -> None:
+    """Set a value in a tree, or delete it if it is `None`; what is no table on the way is replaced."""
+    *parents, last = (str(part) for part in path)
+    for part in parents:
+        if not isinstance(data.get(part), dict):
+            if value is None:
+                return
+            data[part] = {}
+        data = data[part]
+    if value is None:
+        data.pop(last, None)
+    else:
+        data[last] = value
+
+
+def _path_problem(data: dict[str, Any], path: Loc) -> tuple[str, str] | None:
+    """Return what is wrong with a path of `--set` and its mend."""
+    example = "write job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY, as in run.seed=1"
+    if len(path) < 2 or not all(path) or path[0] not in ("job", "cluster", "traffic", "run"):
+        near = check.nearest_path(".".join(str(p) for p in path))
+        return "the path names nothing", f"did you mean {near}?" if near else example
+    if path[0] in ("job", "traffic"):
+        names = list(data.get(str(path[0]), {}))
+        if path[1] not in names:
+            near_name = difflib.get_close_matches(str(path[1]), names, 1, 0.5)
+            hint = (
+                f"did you mean {path[0]}.{near_name[0]}?"
+                if near_name
+                else f"there is {', '.join(names) or 'none'}"
+            )
+            return f"the scenario has no {path[0]} `{path[1]}`", hint
+        if len(path) < 3:
+            return "the path names nothing", example
+    tree: Any = data
+    for index, part in enumerate(path[:-1]):
+        tree = tree.get(part, {})
+        if not isinstance(tree, dict):
+            name = ".".join(str(p) for p in path[: index + 1])
+            return f"{name} is not a table", f"set {name} itself"
+    return None
+
+
+def _written_value(name: str, value: Any) -> Any:
+    if name == "collective" and isinstance(value, str):
+        return {"kind": value}
+    if isinstance(value, Path):
+        return str(value)
+    if name == "model" and isinstance(value, Sequence) and all(isinstance(row, Layer) for row in value):
+        return layers_table("inline", value)
+    return value
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = toml_value(value)
+    except (TypeError, ValueError, RecursionError):
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 60 else text[:57] + "..."

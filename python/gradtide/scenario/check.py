@@ -1,0 +1,234 @@
+"""Types and units of a whole file at once: what pydantic finds, in the words of a scenario file.
+
+What one key means for another is not here but in `resolve`.
+"""
+
+import difflib
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gradtide import units
+from gradtide.errors import Fault, ScenarioError
+from gradtide.scenario.keys import (
+    Adaptive,
+    InlineModel,
+    JobTable,
+    ScenarioFile,
+    Table,
+    ThesisModel,
+    TrafficTable,
+)
+from gradtide.scenario.source import MAX_DEPTH, Loc, Source
+from gradtide.scenario.write import toml_value
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+_TAGS: dict[str, type[Table]] = {"<table>": InlineModel, "<thesis>": ThesisModel, "<adaptive>": Adaptive}
+_ALL_TAGS = {*_TAGS, "<name>", "<word>", "<band>"}
+
+
+def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
+    """Copy a tree to plain dicts, lists and scalars, and refuse what no file can hold.
+
+    Raises:
+        ScenarioError: with the first such thing.
+    """
+    if len(loc) > MAX_DEPTH:
+        raise ScenarioError([source.fault("GT011", loc[:4], "nested too deeply", "flatten it")])
+    if isinstance(data, Mapping):
+        result = {}
+        for key, value in data.items():
+            if not isinstance(key, str):
+                msg = f"a key must be a text, found {units.describe(key)}"
+                raise ScenarioError([source.fault("GT011", loc, msg, "write it in quotes")])
+            result[key] = plain(value, source, (*loc, key))
+        return result
+    if isinstance(data, (list, tuple)):
+        return [plain(value, source, (*loc, index)) for index, value in enumerate(data)]
+    if data is None or isinstance(data, (bool, float)):
+        return data
+    if isinstance(data, str):
+        return str(data)
+    index_of = getattr(type(data), "__index__", None)
+    if index_of is not None:
+        number = int(index_of(data))
+        if abs(number) > units.U64_MAX:
+            raise ScenarioError(
+                [source.fault("GT014", loc, "the number is too large", "write a number below 2^64")]
+            )
+        return number
+    return data
+
+
+def read_keys(raw: dict[str, Any], source: Source) -> tuple[ScenarioFile, list[Fault], set[Loc]]:
+    """Validate types and units; return also the paths whose values were refused and replaced by defaults."""
+    try:
+        return ScenarioFile.model_validate(raw), [], set()
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    faults = [_fault(detail, source) for detail in details]
+    bad: set[Loc] = set()
+    rest = raw
+    for attempt in range(4):
+        for detail in details:
+            at = _cut(_loc(detail), missing=detail["type"] == "missing" or attempt > 0)
+            bad.add(at)
+            rest = _without(rest, at)
+        try:
+            return ScenarioFile.model_validate(rest), faults, bad
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+    for name in raw:
+        bad.add((name,))
+    return ScenarioFile(), faults, bad
+
+
+def _loc(detail: ErrorDetails) -> Loc:
+    """Return the path in the file: without the tags of unions."""
+    loc = detail["loc"]
+    last = len(loc) - 1
+    unknown = detail["type"] == "extra_forbidden"
+    return tuple(p for i, p in enumerate(loc) if p not in _ALL_TAGS or (unknown and i == last))
+
+
+def _cut(loc: Loc, *, missing: bool) -> Loc:
+    """Return the part of the tree to leave out: no element of a list alone, nor a table that lacks a key."""
+    numbers = [i for i, part in enumerate(loc) if isinstance(part, int)]
+    if numbers:
+        loc = loc[: numbers[0]]
+        return loc[:-1] if loc[-1:] == ("layers",) else loc
+    return loc[:-1] if missing and len(loc) > 1 else loc
+
+
+def _without(tree: dict[str, Any], loc: Loc) -> dict[str, Any]:
+    if not loc:
+        return {}
+    head, rest = loc[0], loc[1:]
+    copy = dict(tree)
+    if not rest or not isinstance(copy.get(str(head)), dict):
+        copy.pop(str(head), None)
+    else:
+        copy[str(head)] = _without(copy[str(head)], rest)
+    return copy
+
+
+def _fault(detail: ErrorDetails, source: Source) -> Fault:
+    kind, value, loc = detail["type"], detail["input"], _loc(detail)
+    ctx = detail.get("ctx", {})
+    key = str(loc[-1]) if loc else ""
+    table = _table_of(detail["loc"][:-1])
+    info = table.model_fields.get(key) if table else None
+    if kind.startswith("GT"):
+        return source.fault(kind, loc, ctx["msg"], ctx["hint"], value)
+    if kind == "extra_forbidden":
+        return source.fault("GT012", loc, f"unknown field `{key}`", _near_key(key, table), value, at_key=True)
+    if kind == "missing":
+        return source.fault("GT010", loc, f"`{key}` is missing", example(key, info), None)
+    if kind == "literal_error":
+        allowed = re.findall(r"'([^']*)'", str(ctx.get("expected", "")))
+        listed = ", ".join(allowed)
+        if not isinstance(value, str):
+            msg = f"expected a text, found {units.describe(value)}"
+            return source.fault("GT011", loc, msg, f"one of {listed}", value)
+        near = difflib.get_close_matches(value.lower(), allowed, 1, 0.5)
+        hint = (f'did you mean "{near[0]}"? ' if near else "") + f"one of {listed}"
+        return source.fault("GT013", loc, f"unknown value {units.describe(value)[9:]}", hint, value)
+    if kind in ("greater_than_equal", "less_than_equal"):
+        bound = f"at least {ctx['ge']}" if "ge" in ctx else f"at most {ctx['le']}"
+        return source.fault("GT014", loc, f"{value} is out of range", f"`{key}` is {bound}", value)
+    expected = {
+        "int_type": "a whole number",
+        "bool_type": "true or false",
+        "string_type": "a text",
+        "list_type": "a list",
+        "union_tag_not_found": "a text, a number or a table" if key == "priority" else "a text or a table",
+    }.get(kind, "a table")
+    msg = f"expected {expected}, found {units.describe(value)}"
+    return source.fault("GT011", loc, msg, example(key, info), value)
+
+
+def example(key: str, info: FieldInfo | None) -> str:
+    """Return a hint that writes a key out with its first example."""
+    if info is None or not info.examples:
+        return "write it as gradtide schema says"
+    if key in ("job", "traffic"):
+        return f"write a table with a name, as in [{key}.{next(iter(info.examples[0]))}]"
+    return f"write {key} = {toml_value(info.examples[0])}"
+
+
+def _table_of(loc: Loc) -> type[Table] | None:
+    """Return the class of the table at a path of pydantic's, tags included."""
+    table: type[Table] | None = ScenarioFile
+    skip = 0
+    for index, part in enumerate(loc):
+        if skip:
+            skip -= 1
+        elif isinstance(part, int):
+            continue
+        elif index > 0 and part in _TAGS and loc[index - 1] in ("model", "priority"):
+            table = _TAGS[part]
+        elif table is not None:
+            info = table.model_fields.get(part)
+            table = _inner(info.annotation) if info else None
+            skip = 1 if table in (JobTable, TrafficTable) else 0
+    if skip:
+        return None
+    return table
+
+
+def _inner(annotation: Any) -> type[Table] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return typing.cast("type[Table]", annotation)
+    for argument in typing.get_args(annotation):
+        found = _inner(argument)
+        if found is not None:
+            return found
+    return None
+
+
+def _near_key(key: str, table: type[Table] | None) -> str:
+    if table is None:
+        return "delete it"
+    known = list(table.model_fields)
+    near = difflib.get_close_matches(key.lower(), known, 1, 0.5)
+    if near:
+        return _offer(near[0], table)
+    homes = [path for path, name in _homes() if name == key.lower()]
+    if homes:
+        return f"it belongs to {' or '.join(homes[:2])}"
+    return "known fields are " + ", ".join(known)
+
+
+def _offer(key: str, table: type[Table]) -> str:
+    examples = table.model_fields[key].examples or [None]
+    shown = (
+        "" if examples[0] is None or isinstance(examples[0], list) else f"{key} = {toml_value(examples[0])}"
+    )
+    has_unit = isinstance(examples[0], str) and re.match(r"[\d.]+[^\d./]", examples[0])
+    if not shown or len(shown) > 60:
+        return f"did you mean `{key}`?"
+    return f"did you mean `{key}`, {'with a unit, ' if has_unit else ''}as in {shown}?"
+
+
+def _homes() -> Iterator[tuple[str, str]]:
+    """Yield every table of a scenario, by its path, with each of its keys."""
+
+    def walk(table: type[Table], path: str) -> Iterator[tuple[str, str]]:
+        for name, info in table.model_fields.items():
+            if path:
+                yield path, name
+            inner = _inner(info.annotation)
+            below = f"{path}.{name}" if path else name
+            if inner is not None and name not in ("model", "priority", "layers", "links"):
+                yield from walk(inner, below + (".NAME" if inner in (JobTable, TrafficTable) else ""))
+
+    return walk(ScenarioFile, "")
+
+
+def nearest_path(path: str) -> str | None:
+    """Return the known dotted path nearest to `path`, names of jobs and traffic left as `NAME`."""
+    known = [f"{home}.{name}" for home, name in _homes()]
+    return next(iter(difflib.get_close_matches(path, known, 1, 0.6)), None)

@@ -1,0 +1,510 @@
+"""Every key of a scenario file: its type, default, unit and meaning; source of schema and reference.
+
+Quantities are held as whole picoseconds, bytes and bits per second and written back with their units. What
+one key means for another is not here but in `resolve`.
+"""
+
+import math
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal
+from fractions import Fraction
+from typing import Annotated, Any, Literal, TypeVar
+
+from gradtide import units
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    Tag,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+T = TypeVar("T")
+PPM = 1_000_000
+BANDS = {"high": 0, "low": 1}
+MAX_NAME = 200
+
+
+def _checked(parse: Callable[[object], T], *, positive: str = "") -> PlainValidator:
+    """Make a validator from a parser of `units`; `positive` says why the quantity cannot be zero."""
+
+    def validate(value: object) -> T:
+        try:
+            parsed = parse(value)
+        except units.UnitError as error:
+            raise _custom(error.code, error.msg, error.hint) from None
+        if positive and parsed == 0:
+            raise _custom("GT026", "the value is zero", positive)
+        return parsed
+
+    return PlainValidator(validate)
+
+
+def _custom(code: str, msg: str, hint: str) -> PydanticCustomError:
+    return PydanticCustomError(code, "{msg}", {"msg": msg, "hint": hint})
+
+
+def _schema(pattern: str, what: str, *examples: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": pattern, "title": what, "examples": list(examples)})
+
+
+_TIME = r"^\s*\d+(\.\d+)?\s*(ps|ns|us|µs|ms|s|min|h)\s*$"
+_SIZE = r"^\s*\d+(\.\d+)?\s*([kKMGT]|[KMGT]i)?[Bb]\s*$"
+_RATE = r"^\s*\d+(\.\d+)?\s*([kKMGT]|[KMGT]i)?(bps|bit/s|b/s|Bps|B/s)\s*$"
+
+_time_out = PlainSerializer(units.format_time, return_type=str)
+_bytes_out = PlainSerializer(units.format_bytes, return_type=str)
+
+Time = Annotated[int, _checked(units.parse_time), _time_out, _schema(_TIME, "time", "10us", "0.9s")]
+Duration = Annotated[
+    int,
+    _checked(units.parse_time, positive='write a time above 0, as in "900ms"'),
+    _time_out,
+    _schema(_TIME, "time above 0", "900ms", "12s"),
+]
+Size = Annotated[int, _checked(units.parse_bytes), _bytes_out, _schema(_SIZE, "size", "6.28MB", "64KiB")]
+PartSize = Annotated[
+    int,
+    _checked(units.parse_bytes, positive='write a size above 0, as in "1MB", or leave the key out'),
+    _bytes_out,
+    _schema(_SIZE, "size above 0", "1MB", "64KiB"),
+]
+Rate = Annotated[
+    int,
+    _checked(units.parse_rate, positive='nothing would ever arrive; write a rate above 0, as in "10Gbps"'),
+    PlainSerializer(units.format_rate, return_type=str),
+    _schema(_RATE, "rate", "10Gbps", "100Mbps", "4GB/s"),
+]
+Frequency = Annotated[
+    Fraction,
+    _checked(units.parse_frequency, positive='leave the table out, or write a rate above 0, as in "23/s"'),
+    PlainSerializer(units.format_frequency, return_type=str),
+    _schema(r"^\s*\d+(\.\d+)?\s*/(s|ms|us|min|h)\s*$", "events per time", "23/s"),
+]
+Packets = Annotated[
+    int,
+    _checked(units.parse_packets, positive='write a number of packets above 0, as in "1000pkt"'),
+    PlainSerializer(units.format_packets, return_type=str),
+    _schema(r"^\s*\d+\s*k?pkt\s*$", "packets", "1000pkt"),
+]
+Ratio = Annotated[
+    Fraction,
+    _checked(units.parse_ratio),
+    PlainSerializer(units.format_ratio, return_type=str),
+    WithJsonSchema({"type": ["string", "number"], "title": "ratio", "examples": ["1/4", "1"]}),
+]
+
+
+def _ppm(low: float, high: float) -> Callable[[object], int]:
+    """Make a parser of a bare number into millionths; `low` itself is allowed unless it is 0."""
+
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise units.UnitError(
+                "GT011",
+                f"expected a number, found {units.describe(value)}",
+                "write it without quotes or unit",
+            )
+        ppm = 0
+        if math.isfinite(value) and low <= value <= high:
+            ppm = int((Decimal(repr(value)) * PPM).to_integral_value(ROUND_HALF_UP))
+        if ppm == 0:
+            span = f"above 0 and at most {high:g}" if low == 0 else f"from {low:g} to {high:g}"
+            raise units.UnitError(
+                "GT014",
+                f"{units.describe(value)} is out of range",
+                f"write a number {span}, in steps of 1e-6",
+            )
+        return ppm
+
+    return parse
+
+
+def _ppm_text(ppm: int) -> float:
+    return ppm / PPM
+
+
+def _number(low: float, high: float, *examples: float) -> Any:
+    bound = {"exclusiveMinimum": 0} if low == 0 else {"minimum": low}
+    schema = {"type": "number", **bound, "maximum": high, "examples": list(examples)}
+    return (
+        _checked(_ppm(low, high)),
+        PlainSerializer(_ppm_text, return_type=float),
+        WithJsonSchema(schema),
+    )
+
+
+_share_validator, _share_out, _share_schema = _number(0, 1, 0.95)
+_factor_validator, _factor_out, _factor_schema = _number(1, 100, 1.1)
+Share = Annotated[int, _share_validator, _share_out, _share_schema]
+Factor = Annotated[int, _factor_validator, _factor_out, _factor_schema]
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str):
+        raise _custom("GT011", f"expected a text, found {units.describe(value)}", "write it in quotes")
+    if not value.strip() or len(value) > MAX_NAME or not value.isprintable():
+        raise _custom(
+            "GT018",
+            f"{units.describe(value)} cannot be a name",
+            f"a name is 1 to {MAX_NAME} printable characters, not all blank",
+        )
+    return value
+
+
+Name = Annotated[
+    str, PlainValidator(_name), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_NAME})
+]
+
+
+def key(default: Any = ..., *, examples: list[Any], **bounds: Any) -> Any:
+    """Make a key: its default as a file would write it, and examples for the schema and for hints."""
+    return Field(default=default, examples=examples, **bounds)
+
+
+class Table(BaseModel):
+    """A table of the file: nothing unknown, nothing converted, not changed once read."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, validate_default=True, use_attribute_docstrings=True
+    )
+
+
+# ── model ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class InlineLayer(Table):
+    """One layer: times of one worker for one mini-batch."""
+
+    name: Name = key(examples=["conv1"])
+    """Name of the layer; no other layer has it."""
+    forward: Time = key(examples=["1ms"])
+    """Forward time."""
+    backward: Time = key(examples=["2ms"])
+    """Backward time."""
+    parameters: Size = key(examples=["4MB"])
+    """Bytes of the layer's gradient; "0B" for a layer that sends nothing."""
+    update: Time = key(default="0s", examples=["50us"])
+    """Time to apply the aggregated gradient."""
+
+
+class InlineModel(Table):
+    """A model written in the scenario itself, layer by layer."""
+
+    name: Name = key(default="inline", examples=["my-model"])
+    """Name of the model in results."""
+    layers: list[InlineLayer] = key(
+        examples=[[{"name": "fc", "forward": "1ms", "backward": "2ms", "parameters": "4MB"}]]
+    )
+    """Layers from the input side to the output side."""
+
+
+class ThesisModel(Table):
+    """The synthetic layer table of Gao (2020), section 4.2: size rises with depth, forward time falls."""
+
+    kind: Literal["thesis"] = key(default="thesis", examples=["thesis"])
+    """Which synthetic table."""
+    layers: int = key(default=100, ge=2, examples=[50, 100])
+    """Number of layers L."""
+    size: Size = key(default="100MB", examples=["100MB"])
+    """Nominal size M; a unit of s = floor(2M / 9L) bytes gives layers of s, 4s and 12s."""
+    time: Duration = key(default="900ms", examples=["900ms", "2240ms"])
+    """Nominal compute time T of an iteration: a third forward, two thirds backward."""
+
+
+def _model_tag(value: object) -> str | None:
+    if isinstance(value, str):
+        return "<name>"
+    if isinstance(value, (InlineModel, ThesisModel)):
+        return "<table>" if isinstance(value, InlineModel) else "<thesis>"
+    if isinstance(value, dict):
+        synthetic = "kind" in value or (type(value.get("layers")) is int) or "time" in value
+        return "<thesis>" if synthetic else "<table>"
+    return None
+
+
+Model = Annotated[
+    Annotated[Name, Tag("<name>")]
+    | Annotated[InlineModel, Tag("<table>")]
+    | Annotated[ThesisModel, Tag("<thesis>")],
+    Discriminator(_model_tag),
+]
+
+# ── job ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Compute(Table):
+    """How long the layers compute."""
+
+    device: Name = key(default="V100", examples=["V100", "H100"])
+    """Device preset that turns a model's operations into times; only for models without times of their
+    own."""
+    batch: int = key(default=32, ge=1, le=1_000_000, examples=[32])
+    """Mini-batch of one worker; only for models without times of their own."""
+    scale_to: Duration | None = key(default=None, examples=["900ms"])
+    """Rescale all times of the table so that one iteration computes for exactly this long. Default: as
+    the table is."""
+    overlap_slowdown: Factor = key(default=1.0, examples=[1.1])
+    """Time that a unit of compute takes while a transfer of the job is under way."""
+
+
+class Ps(Table):
+    """Parameter servers."""
+
+    servers: int = key(default=1, ge=1, le=1_000_000, examples=[2])
+    """Number of parameter servers."""
+    placement: Literal["packed", "distributed"] = key(default="packed", examples=["distributed"])
+    """Where the servers are in the topology."""
+
+
+class Collective(Table):
+    """Algorithm that aggregates gradients. Built: ring."""
+
+    kind: Literal[
+        "ring", "halving_doubling", "shuffle", "butterfly", "butterfly_layered", "hierarchical", "ps"
+    ] = key(default="ring", examples=["ring"])
+    """Algorithm."""
+    ps: Ps | None = key(default=None, examples=[{"servers": 2, "placement": "packed"}])
+    """Parameter servers, with kind = "ps"; giving this table is enough."""
+
+
+class Schedule(Table):
+    """How gradients are grouped, and in what order the groups are sent."""
+
+    order: Literal["fifo", "priority", "random", "tic", "tac", "caramel", "optimal", "file"] = key(
+        default="fifo", examples=["priority"]
+    )
+    """Order of the transmission queue. fifo: as gradients become ready; priority: lowest layer first;
+    random: a fresh order in every iteration; file: the user's. Built: fifo, priority, random, file."""
+    fusion: Size = key(default="25MiB", examples=["6.28MB"])
+    """Cap of a bucket of gradients that are sent together; "0B" sends every layer alone. The default is
+    that of PyTorch DistributedDataParallel (bucket_cap_mb = 25, counted in MiB)."""
+    chunk: PartSize | None = key(default=None, examples=["1MB"])
+    """Largest part of a bucket that is sent without looking at the queue again. Default: a bucket is sent
+    whole."""
+    queues: int | None = key(default=None, ge=1, le=1_000_000, examples=[8])
+    """With order = "priority": this many classes of layers, first come first served inside a class.
+    Default: each layer has its own."""
+    barrier: bool = key(default=True, examples=[False])
+    """Whether the next forward pass waits for all transfers; without it each layer waits for its own."""
+    depth: int = key(default=1, ge=1, le=1024, examples=[1])
+    """Chunks of a bucket in flight at once. Built: 1."""
+    file: Name | None = key(default=None, examples=["order.csv"])
+    """With order = "file": one layer name a line, most urgent first, no header, each layer that has
+    parameters exactly once."""
+    ranking: list[Name] | None = key(default=None, examples=[["fc", "conv1"]])
+    """With order = "file": the content of `file` written here; the resolved scenario carries it so."""
+    overhead: Time = key(default="0us", examples=["20us"])
+    """Time for which every transfer holds the transmission queue before its first byte."""
+
+
+class Adaptive(Table):
+    """A band that changes while the transfer is under way. Not built."""
+
+    adaptive: dict[str, Any] = key(examples=[{"deadline": "slack"}])
+    """Settings of the adaptive priority."""
+
+
+def _priority_tag(value: object) -> str | None:
+    if isinstance(value, str):
+        return "<word>"
+    if isinstance(value, (dict, Adaptive)):
+        return "<adaptive>"
+    return "<band>" if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+Priority = Annotated[
+    Annotated[Literal["high", "low"], Tag("<word>")]
+    | Annotated[int, Field(ge=0, le=7), Tag("<band>")]
+    | Annotated[Adaptive, Tag("<adaptive>")],
+    Discriminator(_priority_tag),
+]
+
+
+class JobTable(Table):
+    """One data-parallel training job."""
+
+    model: Model | None = key(
+        default=None, examples=["resnet50", "layers.csv", {"kind": "thesis", "layers": 50, "size": "100MB"}]
+    )
+    """What is trained: a preset, a layer table (.csv), a model file (.json), or an inline table. Needed."""
+    workers: int | None = key(default=None, ge=1, examples=[8])
+    """Number of workers, each on a host of its own: the lowest-numbered hosts that no other job names.
+    This or `hosts` is needed."""
+    hosts: list[str] | None = key(default=None, examples=[["h0", "h1", "h3"]])
+    """Host of each worker."""
+    iterations: int | None = key(default=None, ge=1, examples=[10])
+    """Measured iterations. Default: 10, or as many as `run.duration` allows if that is given."""
+    compute: Compute = key(default={}, examples=[{"scale_to": "900ms"}])
+    """How long the layers compute."""
+    collective: Collective = key(default={}, examples=[{"kind": "ring"}])
+    """Algorithm that aggregates gradients."""
+    schedule: Schedule = key(default={}, examples=[{"order": "fifo", "fusion": "6.28MB", "barrier": True}])
+    """How gradients are grouped and ordered."""
+    priority: Priority = key(default="high", examples=["high", 2])
+    """Band of the job's flows on the network, 0 (most urgent) to 7; "high" is 0 and "low" is 1."""
+    start: Time = key(default="0s", examples=["0s"])
+    """Simulated time at which the job starts."""
+
+
+# ── cluster ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Link(Table):
+    """A link, one direction."""
+
+    rate: Rate = key(default="10Gbps", examples=["10Gbps"])
+    """Nominal rate."""
+    delay: Time = key(default="10us", examples=["10us"])
+    """Propagation delay."""
+    efficiency: Share = key(default=1.0, examples=[0.95])
+    """Share of the rate left to gradients after headers and retransmissions."""
+
+
+class CustomLink(Table):
+    """A cable of a custom topology: a link in each direction."""
+
+    a: Name = key(examples=["h0"])
+    """One end: a host h0, h1, … or a switch of any other name."""
+    b: Name = key(examples=["s0"])
+    """The other end."""
+    rate: Rate | None = key(default=None, examples=["25Gbps"])
+    """Nominal rate. Default: that of cluster.link."""
+    delay: Time | None = key(default=None, examples=["1us"])
+    """Propagation delay. Default: that of cluster.link."""
+
+
+class Topology(Table):
+    """Shape of the network. Built: star."""
+
+    kind: Literal["star", "leaf_spine", "clos2", "clos3", "custom"] = key(default="star", examples=["star"])
+    """Hosts around one switch, leaf-spine, Clos of 2 or 3 layers, or cable by cable."""
+    hosts: int | None = key(default=None, ge=1, examples=[8])
+    """Number of hosts (star, leaf_spine). Default of a star: as many as the jobs need."""
+    ports: int | None = key(default=None, ge=2, le=1024, examples=[16])
+    """Ports of a switch (clos2, clos3)."""
+    bisection: Ratio | None = key(default=None, examples=["1/4"])
+    """Bisection ratio (leaf_spine, clos2, clos3). Default: 1."""
+    leaves: int | None = key(default=None, ge=1, examples=[4])
+    """Number of leaf switches (leaf_spine)."""
+    spines: int | None = key(default=None, ge=1, examples=[2])
+    """Number of spine switches (leaf_spine)."""
+    links: list[CustomLink] | None = key(default=None, examples=[[{"a": "h0", "b": "s0"}]])
+    """Cables (custom)."""
+
+
+class Queue(Table):
+    """Queue of every egress port. Read by the packet engine only."""
+
+    kind: Literal["pfifo_fast", "fifo", "strict", "ecn", "red", "pcn"] = key(
+        default="pfifo_fast", examples=["pfifo_fast"]
+    )
+    """Discipline."""
+    capacity: Packets = key(default="1000pkt", examples=["1000pkt"])
+    """Packets that a port holds."""
+    bands: int | None = key(default=None, ge=1, le=8, examples=[3])
+    """Number of bands (strict)."""
+    threshold: Packets | None = key(default=None, examples=["40pkt"])
+    """Queue length from which packets are marked (ecn, pcn)."""
+    mark_at: Literal["enqueue", "dequeue"] | None = key(default=None, examples=["enqueue"])
+    """When packets are marked (ecn, pcn)."""
+
+
+class Transport(Table):
+    """Transport protocol of every flow. Read by the packet engine only."""
+
+    kind: Literal["newreno", "cubic", "dctcp", "ideal"] = key(default="newreno", examples=["newreno"])
+    """Congestion control."""
+    segment: PartSize = key(default="1380B", examples=["1380B"])
+    """Payload of a full segment."""
+    initial_cwnd: int = key(default=10, ge=1, le=10_000, examples=[10])
+    """Initial window, in segments."""
+
+
+class Cluster(Table):
+    """Hosts, links and switches."""
+
+    topology: Topology = key(default={}, examples=[{"kind": "star", "hosts": 8}])
+    """Shape of the network."""
+    link: Link = key(default={}, examples=[{"rate": "10Gbps", "delay": "10us"}])
+    """Every link."""
+    host_latency: Time = key(default="0s", examples=["5us"])
+    """Time that a message spends in the sending and receiving hosts' stacks, once per ring step."""
+    routing: Literal["ecmp", "dmodk", "spread"] = key(default="ecmp", examples=["ecmp"])
+    """Choice among equal routes. Read by the packet engine only."""
+    queue: Queue = key(default={}, examples=[{"kind": "pfifo_fast", "capacity": "1000pkt"}])
+    """Queue of every egress port."""
+    transport: Transport = key(default={}, examples=[{"kind": "newreno", "segment": "1380B"}])
+    """Transport protocol of every flow."""
+
+
+# ── neighbours and run ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Arrivals(Table):
+    """When flows start: a Poisson process."""
+
+    rate: Frequency = key(examples=["23/s"])
+    """Flows per time."""
+    per: Literal["host", "cluster"] = key(default="host", examples=["host"])
+    """Whether the rate is that of each host or of all together."""
+
+
+class TrafficTable(Table):
+    """Flows of a neighbour that is not training. Not built."""
+
+    sizes: Name | None = key(default=None, examples=["web-search"])
+    """Flow-size distribution: a preset or a CDF file. This or `replay` is needed."""
+    replay: Name | None = key(default=None, examples=["flows.csv"])
+    """List of flows: start_ns,src,dst,bytes[,band]."""
+    arrivals: Arrivals | None = key(default=None, examples=[{"rate": "23/s", "per": "host"}])
+    """When flows start. This or `load` is needed with `sizes`."""
+    load: Share | None = key(default=None, examples=[0.3])
+    """Share of the hosts' link rate that the flows take."""
+    priority: Priority = key(default="high", examples=["high"])
+    """Band of the flows on the network, as for a job."""
+
+
+class Run(Table):
+    """Engine, seed and length."""
+
+    engine: Literal["pipe", "fluid", "packet"] = key(default="pipe", examples=["pipe"])
+    """Network engine. pipe: one transmission queue per host, solvable by hand; fluid: max-min fair rates;
+    packet: TCP packet by packet. Built: pipe."""
+    seed: int = key(default=0, ge=0, le=2**63 - 1, examples=[0])
+    """Root of all random streams. Equal seeds give equal results."""
+    duration: Duration | None = key(default=None, examples=["12s"])
+    """Simulated time after which no further iteration is begun. Default: no limit."""
+    warmup: Time = key(default="0s", examples=["2s"])
+    """Flows of neighbours that start before this do not count. Read by the packet engine only."""
+    cooldown: Time = key(default="0s", examples=["2s"])
+    """Flows of neighbours that start in this last part do not count. Read by the packet engine only."""
+    timeline: int = key(default=2, ge=0, le=1000, examples=[2])
+    """Measured iterations of each job whose operations are recorded one by one, for pictures."""
+
+
+class ScenarioFile(Table):
+    """Training jobs on a cluster. Quantities carry their units; B is byte, b is bit."""
+
+    job: dict[str, JobTable] = key(default={}, examples=[{"train": {"model": "resnet50", "workers": 8}}])
+    """Training jobs by name; at least one."""
+    cluster: Cluster = key(default={}, examples=[{"link": {"rate": "10Gbps"}}])
+    """Hosts, links and switches."""
+    traffic: dict[str, TrafficTable] = key(
+        default={}, examples=[{"web": {"sizes": "web-search", "load": 0.3}}]
+    )
+    """Neighbours' flows by name."""
+    run: Run = key(default={}, examples=[{"engine": "pipe", "seed": 0}])
+    """Engine, seed and length."""
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a scenario file, with a description and examples in every
+    field.
+    """
+    schema = ScenarioFile.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "gradtide scenario", **schema}

@@ -1,0 +1,611 @@
+"""From the keys of a file to jobs that can be run: what one key means for another, and every fault at once.
+
+    data -> ScenarioFile (types, units) -> jobs (models read, hosts given out, limits checked)
+
+A value that pydantic refuses is left out and the rest is checked with its default, so that one fault does
+not hide others.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gradtide import units
+from gradtide.errors import Fault, ScenarioError
+from gradtide.layers import Layer
+from gradtide.scenario.check import example, plain, read_keys
+from gradtide.scenario.keys import (
+    BANDS,
+    PPM,
+    Adaptive,
+    JobTable,
+    Queue,
+    ScenarioFile,
+    Schedule,
+    Topology,
+    TrafficTable,
+)
+from gradtide.scenario.source import Failure, Loc, Source, read_text
+from gradtide.scenario.tables import LayerTable, read_model, read_ranking, scaled
+
+DEFAULT_ITERATIONS = 10
+MAX_WORKERS = 1_000_000
+MAX_ITERATIONS = 100_000
+MAX_OPERATIONS = 100_000_000
+"""Layers and chunks times iterations that one run may have; calibration, about a minute of work."""
+
+_JOB_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_HOST = re.compile(r"h(0|[1-9]\d{0,8})")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training job, resolved.
+
+    Attributes:
+        name: key of the job in the scenario.
+        model: name of the model in results.
+        hosts: host of each worker, by index into the cluster's hosts.
+        layers: times of one worker for one mini-batch, after `compute.scale_to`; input side first.
+        iterations: measured iterations; `None` if `run.duration` decides.
+        collective: algorithm that aggregates a bucket.
+        order: order of the transmission queue.
+        fusion_bytes: cap of a bucket; 0 leaves every layer alone.
+        chunk_bytes: largest part sent at once; `None` sends a bucket whole.
+        queues: classes of priority order; `None` gives each layer its own.
+        ranks: with order "file", rank of every layer; smaller is sent earlier.
+        barrier: whether the next forward pass waits for all transfers.
+        band: band of the job's flows; `None` if it is adaptive.
+        start_ps: simulated time at which the job starts.
+        overhead_ps: time for which a transfer holds the queue before its first byte.
+        overlap_slowdown_ppm: time of a unit of compute beside a transfer, in millionths.
+        device: device that the times come from; `None` if the model has times of its own.
+        batch: mini-batch of a worker; `None` if the model has times of its own.
+    """
+
+    name: str
+    model: str
+    hosts: tuple[int, ...]
+    layers: tuple[Layer, ...]
+    iterations: int | None
+    collective: str
+    order: str
+    fusion_bytes: int
+    chunk_bytes: int | None
+    queues: int | None
+    ranks: tuple[int, ...] | None
+    barrier: bool
+    band: int | None
+    start_ps: int
+    overhead_ps: int
+    overlap_slowdown_ppm: int
+    device: str | None
+    batch: int | None
+
+    @property
+    def workers(self) -> int:
+        """Number of workers."""
+        return len(self.hosts)
+
+    @property
+    def compute_ps(self) -> int:
+        """Compute time of one iteration."""
+        return sum(r.forward_ps + r.backward_ps + r.update_ps for r in self.layers)
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of the whole gradient."""
+        return sum(r.parameter_bytes for r in self.layers)
+
+
+@dataclass
+class Resolved:
+    """A scenario whose faults have all been looked for.
+
+    Attributes:
+        file: the keys, with defaults.
+        host_count: hosts of the cluster.
+        jobs: the jobs, in the order of the file.
+        written: the resolved scenario as plain data.
+    """
+
+    file: ScenarioFile
+    host_count: int
+    jobs: tuple[Job, ...]
+    written: dict[str, Any]
+
+
+def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved:
+    """Read a scenario.
+
+    Args:
+        data: what the file says.
+        source: where it says so.
+        base_dir: directory that relative paths start from.
+
+    Raises:
+        ScenarioError: with every fault, in the order of the file.
+    """
+    raw = plain(data, source)
+    if not raw:
+        hint = 'the least is [job.train] with model = "resnet50" and workers = 8'
+        raise ScenarioError([source.fault("GT005", (), "the scenario is empty", hint, None)])
+    file, faults, bad = read_keys(raw, source)
+    resolver = _Resolver(file, source, base_dir, raw, bad, faults)
+    result = resolver.result()
+    if faults:
+        raise ScenarioError(sorted(faults, key=lambda f: (f.file != source.name, f.file, f.line or 0)))
+    assert result is not None  # without faults every job was resolved
+    return result
+
+
+# ── what keys mean for one another ────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class _Resolver:
+    file: ScenarioFile
+    source: Source
+    base_dir: Path
+    raw: dict[str, Any]
+    bad: set[Loc]
+    faults: list[Fault]
+    tables: dict[str, LayerTable] = field(default_factory=dict)
+    rankings: dict[str, list[str]] = field(default_factory=dict)
+
+    def result(self) -> Resolved | None:
+        file = self.file
+        for kind, names in (("job", file.job), ("traffic", file.traffic)):
+            for name in names:
+                if not _JOB_NAME.fullmatch(name):
+                    hint = "letters, digits, - and _, at most 64"
+                    self.add(
+                        "GT018", (kind, name), f'"{name[:80]}" cannot be a name', hint, name, at_key=True
+                    )
+        if not file.job and self.ok("job"):
+            hint = 'write [job.train] with model = "resnet50" and workers = 8'
+            self.add("GT010", ("job",), "the scenario has no job", hint)
+        host_count = self.topology(file.cluster.topology)
+        self.queue(file.cluster.queue)
+        for name, traffic in file.traffic.items():
+            self.traffic(traffic, ("traffic", name))
+        hosts = self.hosts(host_count)
+        if host_count is None:
+            given = [max(h, default=-1) + 1 for h in hosts.values()]
+            host_count = max([1, *given])
+        jobs = [self.job(name, job, hosts.get(name)) for name, job in file.job.items()]
+        if self.faults:
+            return None
+        resolved = tuple(job for job in jobs if job is not None)
+        self.limits(resolved)
+        return Resolved(file, host_count, resolved, self.written(resolved, host_count))
+
+    def add(
+        self, code: str, loc: Loc, msg: str, hint: str, value: Any = None, *, at_key: bool = False
+    ) -> None:
+        self.faults.append(self.source.fault(code, loc, msg, hint, value, at_key=at_key))
+
+    def ok(self, *loc: str) -> bool:
+        """Whether the value at a path, or the one inside it that matters, is what the user wrote."""
+        return not any(b == loc[: len(b)] or loc == b[: len(loc)] for b in self.bad)
+
+    def misspelt(self, loc: Loc, *keys: str) -> bool:
+        """Whether an unknown key of a table, already a fault, was probably meant to be one of `keys`."""
+        unknown = [str(b[-1]) for b in self.bad if b[:-1] == loc]
+        return any(
+            difflib.get_close_matches(u, keys, 1, 0.5) for u in unknown if u not in JobTable.model_fields
+        )
+
+    # cluster
+
+    def topology(self, topology: Topology) -> int | None:
+        """Check the shape; return its number of hosts, or `None` if the jobs decide or it cannot be known."""
+        loc: Loc = ("cluster", "topology")
+        if not self.ok("cluster", "topology"):
+            return None
+        allowed = {
+            "star": ("hosts",),
+            "leaf_spine": ("hosts", "leaves", "spines", "bisection"),
+            "clos2": ("ports", "bisection"),
+            "clos3": ("ports", "bisection"),
+            "custom": ("links",),
+        }[topology.kind]
+        needed = {"leaf_spine": ("hosts", "leaves"), "star": ()}.get(topology.kind, allowed[:1])
+        for key in Topology.model_fields:
+            if key != "kind" and key not in allowed and getattr(topology, key) is not None:
+                self.no_effect((*loc, key), f'with kind = "{topology.kind}"', "it has " + ", ".join(allowed))
+        for key in needed:
+            if getattr(topology, key) is None:
+                hint = example(key, Topology.model_fields[key])
+                self.add("GT010", (*loc, key), f'kind = "{topology.kind}" needs `{key}`', hint)
+        if topology.hosts is not None and topology.hosts > MAX_WORKERS:
+            self.too_many((*loc, "hosts"), topology.hosts, MAX_WORKERS, "hosts")
+            return None
+        if topology.kind in ("clos2", "clos3"):
+            if topology.ports is None:
+                return None
+            if topology.ports % 2:
+                self.add(
+                    "GT014",
+                    (*loc, "ports"),
+                    "the number of ports is odd",
+                    "write an even number",
+                    topology.ports,
+                )
+            return topology.ports**2 // 2 if topology.kind == "clos2" else topology.ports**3 // 4
+        if topology.kind == "custom":
+            ends = {end for link in topology.links or [] for end in (link.a, link.b)}
+            numbers = {int(end[1:]) for end in ends if _HOST.fullmatch(end)}
+            return max(numbers) + 1 if numbers and max(numbers) < MAX_WORKERS else None
+        return topology.hosts
+
+    def queue(self, queue: Queue) -> None:
+        if not self.ok("cluster", "queue"):
+            return
+        for key, kinds in (
+            ("bands", ("strict",)),
+            ("threshold", ("ecn", "pcn")),
+            ("mark_at", ("ecn", "pcn")),
+        ):
+            if getattr(queue, key) is not None and queue.kind not in kinds:
+                words = " or ".join(f'"{k}"' for k in kinds)
+                self.no_effect(
+                    ("cluster", "queue", key), f'with kind = "{queue.kind}"', f"it is for kind = {words}"
+                )
+
+    def traffic(self, traffic: TrafficTable, loc: Loc) -> None:
+        if not self.ok(*(str(p) for p in loc)):
+            return
+        if traffic.sizes is not None and traffic.replay is not None:
+            self.add(
+                "GT016", (*loc, "replay"), "`sizes` and `replay` contradict each other", "keep one of them"
+            )
+        elif traffic.replay is not None:
+            for key in ("arrivals", "load"):
+                if getattr(traffic, key) is not None:
+                    self.no_effect((*loc, key), "with `replay`", "the list has its own start times")
+        elif traffic.sizes is None:
+            self.add(
+                "GT010", (*loc, "sizes"), "`sizes` is missing", 'write sizes = "web-search", or a replay'
+            )
+        elif traffic.arrivals is not None and traffic.load is not None:
+            self.add(
+                "GT016", (*loc, "load"), "`arrivals` and `load` contradict each other", "keep one of them"
+            )
+        elif traffic.arrivals is None and traffic.load is None:
+            hint = 'write arrivals = { rate = "23/s" } or load = 0.3'
+            self.add("GT010", (*loc, "arrivals"), "`arrivals` is missing", hint)
+
+    # jobs
+
+    def hosts(self, host_count: int | None) -> dict[str, tuple[int, ...]]:
+        """Give hosts to the workers; jobs that name none get the lowest ones that are free."""
+        named: dict[str, tuple[int, ...]] = {}
+        wanted: dict[str, int] = {}
+        faults_before = len(self.faults)
+        is_known = self.ok("cluster", "topology")
+        for name, job in self.file.job.items():
+            loc: Loc = ("job", name)
+            if not self.ok("job", name, "workers") or not self.ok("job", name, "hosts"):
+                is_known = False
+                continue
+            if job.workers is not None and job.workers > MAX_WORKERS:
+                self.too_many((*loc, "workers"), job.workers, MAX_WORKERS, "workers")
+            elif job.hosts is not None:
+                found = self.named_hosts(job, job.hosts, loc, host_count)
+                if found is not None:
+                    named[name] = found
+            elif job.workers is not None:
+                wanted[name] = job.workers
+            elif not self.misspelt(loc, "workers", "hosts"):
+                self.add(
+                    "GT010",
+                    (*loc, "workers"),
+                    "`workers` is missing",
+                    'write workers = 8, or hosts = ["h0", "h1"]',
+                )
+        if len(self.faults) > faults_before or not is_known:
+            return {}
+        return self.share_out(named, wanted, host_count)
+
+    def named_hosts(
+        self, job: JobTable, hosts: list[str], loc: Loc, host_count: int | None
+    ) -> tuple[int, ...] | None:
+        here: Loc = (*loc, "hosts")
+        before = len(self.faults)
+        if not hosts:
+            self.add(
+                "GT014",
+                here,
+                "the list of hosts is empty",
+                'write hosts = ["h0", "h1"], or workers = 2',
+                hosts,
+            )
+        if len(hosts) > MAX_WORKERS:
+            self.too_many(here, len(hosts), MAX_WORKERS, "workers")
+        if job.workers is not None and job.workers != len(hosts):
+            msg = f"{job.workers} workers but {len(hosts)} hosts"
+            self.add("GT016", (*loc, "workers"), msg, "leave one of the two keys out", job.workers)
+        seen: dict[str, int] = {}
+        numbers = []
+        for index, host in enumerate(hosts[:MAX_WORKERS]):
+            match = _HOST.fullmatch(host)
+            limit = MAX_WORKERS if host_count is None else host_count
+            if match is None or int(match[1]) >= limit:
+                known = "h0, h1, …" if host_count is None else f"h0 to h{host_count - 1}"
+                self.add("GT040", (*here, index), f'unknown host "{host[:80]}"', f"hosts are {known}", host)
+            elif host in seen:
+                self.add(
+                    "GT041",
+                    (*here, index),
+                    f'the host "{host}" is named twice',
+                    "each worker has its own",
+                    host,
+                )
+            else:
+                numbers.append(int(match[1]))
+            seen.setdefault(host, index)
+        return tuple(numbers) if len(self.faults) == before else None
+
+    def share_out(
+        self, named: dict[str, tuple[int, ...]], wanted: dict[str, int], host_count: int | None
+    ) -> dict[str, tuple[int, ...]]:
+        engine = self.file.run.engine
+        taken: dict[int, str] = {}
+        for name, numbers in named.items():
+            for index, number in enumerate(numbers):
+                if number in taken and engine == "pipe" and self.ok("run", "engine"):
+                    msg = f'jobs "{taken[number]}" and "{name}" share the host h{number}'
+                    hint = 'give each job hosts of its own; sharing is for engine = "packet"'
+                    self.add("GT043", ("job", name, "hosts", index), msg, hint, f"h{number}")
+                    break
+                taken.setdefault(number, name)
+        result = dict(named)
+        free = 0
+        for name, count in wanted.items():
+            if host_count is not None and count > host_count:
+                msg = f"{count} workers on {host_count} hosts"
+                self.too_few(msg, f"write hosts = {count}, or fewer workers", host_count)
+                continue
+            numbers_found: list[int] = []
+            while len(numbers_found) < count and (host_count is None or free < host_count):
+                if free not in taken:
+                    taken[free] = name
+                    numbers_found.append(free)
+                free += 1
+            if len(numbers_found) < count and engine == "pipe":
+                total = sum(wanted.values()) + sum(map(len, named.values()))
+                msg = f"the jobs have {total} workers together, the cluster {host_count} hosts"
+                self.too_few(
+                    msg, f'write hosts = {total}; sharing hosts is for engine = "packet"', host_count
+                )
+                break
+            used = set(numbers_found)
+            spare = (n for n in range(host_count or 0) if n not in used)
+            numbers_found += [next(spare) for _ in range(count - len(numbers_found))]
+            result[name] = tuple(numbers_found)
+        return {name: result[name] for name in self.file.job if name in result}
+
+    def too_few(self, msg: str, hint: str, host_count: int | None) -> None:
+        kind = self.file.cluster.topology.kind
+        key = "hosts" if kind in ("star", "leaf_spine") else "ports" if kind.startswith("clos") else "links"
+        if key != "hosts":
+            hint = "enlarge the topology, or have fewer workers"
+        self.add("GT042", ("cluster", "topology", key), msg, hint, host_count)
+
+    def job(self, name: str, job: JobTable, hosts: tuple[int, ...] | None) -> Job | None:
+        loc: Loc = ("job", name)
+        table = self.model(name, job, loc)
+        if job.iterations is not None and job.iterations > MAX_ITERATIONS:
+            self.too_many((*loc, "iterations"), job.iterations, MAX_ITERATIONS, "iterations")
+        collective = job.collective
+        if collective.ps is not None and "kind" in collective.model_fields_set and collective.kind != "ps":
+            msg = f'`ps` contradicts kind = "{collective.kind}"'
+            self.add("GT016", (*loc, "collective", "ps"), msg, "leave one of the two out")
+        ranks = self.order(name, job.schedule, loc, table)
+        if table is None or hosts is None or self.faults:
+            return None
+        layers = table.layers if job.compute.scale_to is None else scaled(table.layers, job.compute.scale_to)
+        iterations = job.iterations
+        if iterations is None and self.file.run.duration is None:
+            iterations = DEFAULT_ITERATIONS
+        band = None if isinstance(job.priority, Adaptive) else BANDS.get(str(job.priority), job.priority)
+        return Job(
+            name=name,
+            model=table.label,
+            hosts=hosts,
+            layers=layers,
+            iterations=iterations,
+            collective="ps" if collective.ps is not None else collective.kind,
+            order=job.schedule.order,
+            fusion_bytes=job.schedule.fusion,
+            chunk_bytes=job.schedule.chunk,
+            queues=job.schedule.queues,
+            ranks=ranks,
+            barrier=job.schedule.barrier,
+            band=None if band is None else int(band),
+            start_ps=job.start,
+            overhead_ps=job.schedule.overhead,
+            overlap_slowdown_ppm=job.compute.overlap_slowdown,
+            device=None if table.is_timed else job.compute.device,
+            batch=None if table.is_timed else job.compute.batch,
+        )
+
+    def model(self, name: str, job: JobTable, loc: Loc) -> LayerTable | None:
+        if not self.ok("job", name, "model"):
+            return None
+        if job.model is None and self.misspelt(loc, "model"):
+            return None
+        if job.model is None:
+            hint = 'write model = "resnet50", a layer table "layers.csv", or an inline table'
+            self.add("GT010", (*loc, "model"), "`model` is missing", hint)
+            return None
+        compute = job.compute
+        try:
+            at = (*loc, "model")
+            table = read_model(job.model, self.source, at, self.base_dir, compute.device, compute.batch)
+        except ScenarioError as error:
+            self.faults += error.faults
+            return None
+        if table.is_timed:
+            for key in ("device", "batch"):
+                if key in compute.model_fields_set:
+                    self.no_effect(
+                        (*loc, "compute", key), "for a model with times of its own", "leave it out"
+                    )
+        if sum(r.parameter_bytes for r in table.layers) > units.U64_MAX:
+            self.add("GT024", (*loc, "model"), "the parameters are too large", "sizes end at 2^64 B in all")
+        self.tables[name] = table
+        return table
+
+    def order(
+        self, name: str, schedule: Schedule, loc: Loc, table: LayerTable | None
+    ) -> tuple[int, ...] | None:
+        """Check the order's keys; return the rank of every layer if a file gives it."""
+        at: Loc = (*loc, "schedule")
+        if not self.ok("job", name, "schedule", "order"):
+            return None
+        if schedule.queues is not None and schedule.order != "priority":
+            self.no_effect((*at, "queues"), f'with order = "{schedule.order}"', 'write order = "priority"')
+        if schedule.order != "file":
+            for key in ("file", "ranking"):
+                if getattr(schedule, key) is not None:
+                    self.no_effect((*at, key), f'with order = "{schedule.order}"', 'write order = "file"')
+            return None
+        if schedule.file is not None and schedule.ranking is not None:
+            self.add(
+                "GT016", (*at, "ranking"), "`file` and `ranking` contradict each other", "keep one of them"
+            )
+            return None
+        if schedule.ranking is not None:
+            entries = [
+                (layer, self.ranking_fault((*at, "ranking", index), layer))
+                for index, layer in enumerate(schedule.ranking)
+            ]
+            whole = Failure(self.source, (*at, "ranking"))
+        elif schedule.file is not None:
+            whole = Failure(self.source, (*at, "file"), schedule.file)
+            try:
+                text = read_text(self.base_dir / schedule.file, schedule.file, whole)
+            except ScenarioError as error:
+                self.faults += error.faults
+                return None
+            entries = read_ranking(text, schedule.file)
+        elif self.ok("job", name, "schedule"):
+            hint = 'write file = "order.csv": one layer name a line, most urgent first'
+            self.add("GT010", (*at, "file"), 'order = "file" needs `file`', hint)
+            return None
+        else:
+            return None
+        if table is None:
+            return None
+        return self.ranks(name, table, entries, whole)
+
+    def ranking_fault(self, loc: Loc, layer: str) -> Any:
+        return lambda msg, hint: self.source.fault("GT037", loc, msg, hint, layer)
+
+    def ranks(
+        self, name: str, table: LayerTable, entries: list[Any], whole: Failure
+    ) -> tuple[int, ...] | None:
+        owners = [r.name for r in table.layers if r.parameter_bytes]
+        every = {r.name for r in table.layers}
+        rank: dict[str, int] = {}
+        before = len(self.faults)
+        for layer, fault in entries:
+            if len(self.faults) - before >= 20:
+                break
+            if layer in rank:
+                self.faults.append(fault(f'the layer "{layer}" is named twice', "delete one of them"))
+            elif layer not in every:
+                near = difflib.get_close_matches(layer, owners[:5000], 1, 0.5)
+                hint = (
+                    f'did you mean "{near[0]}"?' if near else f'layers are "{owners[0]}", …' if owners else ""
+                )
+                self.faults.append(fault(f'the model has no layer "{layer[:80]}"', hint))
+            rank.setdefault(layer, len(rank))
+        missing = [o for o in owners if o not in rank]
+        if missing and len(self.faults) == before:
+            shown = ", ".join(f'"{m}"' for m in missing[:5]) + (", …" if len(missing) > 5 else "")
+            msg = f"{len(missing)} of {len(owners)} layers with parameters are not named"
+            self.faults.append(whole("GT037", msg, f"add {shown}"))
+        if len(self.faults) > before:
+            return None
+        self.rankings[name] = [layer for layer, _ in entries]
+        return tuple(rank.get(r.name, len(rank)) for r in table.layers)
+
+    # limits
+
+    def limits(self, jobs: tuple[Job, ...]) -> None:
+        """Refuse early what would end in a full memory or past the end of the clock."""
+        run, link = self.file.run, self.file.cluster.link
+        for job in jobs:
+            loc: Loc = ("job", job.name)
+            parts = sum(
+                1 if job.chunk_bytes is None else -(-r.parameter_bytes // job.chunk_bytes) for r in job.layers
+            )
+            key, count = "iterations", job.iterations
+            if count is None:
+                key, count = "duration", -(-(run.duration or 0) // max(job.compute_ps, 1))
+            at = (*loc, key) if key == "iterations" else ("run", key)
+            if count > MAX_ITERATIONS:
+                msg = f"a duration of about {count:,} iterations is too long"
+                hint = f"a run has at most {MAX_ITERATIONS:,}; shorten it"
+                self.add("GT050", at, msg, hint)
+                continue
+            operations = count * (2 * len(job.layers) + parts)
+            if operations > MAX_OPERATIONS:
+                msg = f"{count:,} iterations of {len(job.layers):,} layers and {parts:,} chunks are too many"
+                hint = f"at most {MAX_OPERATIONS:,} operations in all; use fewer iterations or larger chunks"
+                self.add("GT050", (*loc, "schedule", "chunk") if job.chunk_bytes else at, msg, hint)
+                continue
+            steps = 2 * (job.workers - 1)
+            bits = -(-job.parameter_bytes * 8 * steps // job.workers)
+            wire_ps = -(-bits * units.PS_PER_SECOND * PPM // (link.rate * link.efficiency))
+            fixed_ps = steps * (link.delay + self.file.cluster.host_latency) + job.overhead_ps
+            compute_ps = -(-job.compute_ps * job.overlap_slowdown_ppm // PPM)
+            iteration_ps = compute_ps + wire_ps + (parts + len(job.layers)) * fixed_ps
+            # One iteration goes before the measured ones and one may follow them.
+            total_ps = job.start_ps + (count + 2) * iteration_ps
+            if run.duration is not None:
+                total_ps = min(total_ps, job.start_ps + run.duration + 2 * iteration_ps)
+            if total_ps > units.U64_MAX:
+                days = total_ps // (86_400 * units.PS_PER_SECOND)
+                msg = f"the run could last {days:,} simulated days"
+                hint = "the clock ends after 213 days; are rate, size and times in the units you meant?"
+                self.add("GT051", loc, msg, hint)
+        if self.faults:
+            raise ScenarioError(self.faults)
+
+    def too_many(self, loc: Loc, count: int, limit: int, what: str) -> None:
+        msg = f"{count:,} {what} are too many"
+        self.add("GT050", loc, msg, f"a run has at most {limit:,}: its results are held in memory", count)
+
+    def no_effect(self, loc: Loc, why: str, hint: str) -> None:
+        self.add("GT015", loc, f"`{loc[-1]}` has no effect {why}", hint, at_key=True)
+
+    # the resolved file
+
+    def written(self, jobs: tuple[Job, ...], host_count: int) -> dict[str, Any]:
+        """Write every default out, and models and orders in place of the files that hold them."""
+        data = self.file.model_dump(exclude_none=True)
+        for job in jobs:
+            table = data["job"][job.name]
+            model = self.tables[job.name]
+            table["model"] = model.written
+            if not isinstance(model.written, str):
+                del table["compute"]["device"], table["compute"]["batch"]
+            if job.iterations is not None:
+                table["iterations"] = job.iterations
+            table["collective"]["kind"] = job.collective
+            if job.name in self.rankings:
+                table["schedule"].pop("file", None)
+                table["schedule"]["ranking"] = self.rankings[job.name]
+            order = list(JobTable.model_fields)
+            data["job"][job.name] = dict(sorted(table.items(), key=lambda item: order.index(item[0])))
+        topology = data["cluster"]["topology"]
+        if topology["kind"] == "star":
+            topology["hosts"] = host_count
+        return {name: data[name] for name in data if data[name]}

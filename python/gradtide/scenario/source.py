@@ -1,0 +1,418 @@
+"""Where a scenario came from, and which line holds which key.
+
+`tomllib` and `json` say what a text means but not where; `locate` walks the same text again, which is known
+to be valid by then, and records the place of every key and value. Faults are made here, so that each of
+them points at its line.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gradtide.errors import Fault, ScenarioError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Loc = tuple["str | int", ...]
+
+MAX_FILE_BYTES = 10_000_000
+MAX_DEPTH = 32
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_BARE_VALUE = re.compile(r"[^,\]}#\n]*")
+_GAP = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+
+
+class Span(NamedTuple):
+    """Offsets of a key and of its value in the text; an element of a list has its value for key."""
+
+    key: tuple[int, int]
+    value: tuple[int, int]
+
+
+class Overlay(NamedTuple):
+    """A value that is not of the file: what the user wrote instead, and where in it the value begins."""
+
+    file: str
+    text: str
+    column: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a scenario, if it has one, and what was set over it.
+
+    Attributes:
+        name: the file as the user named it, or `<dict>`.
+        text: its whole text; `None` for a Python dict.
+        overlays: values given by `--set` or `replace`, by path.
+    """
+
+    name: str = "<dict>"
+    text: str | None = None
+    overlays: Mapping[Loc, Overlay] = field(default_factory=dict)
+
+    @cached_property
+    def spans(self) -> dict[Loc, Span]:
+        """Place of every key."""
+        return {} if self.text is None else locate(self.text)
+
+    def fault(
+        self, code: str, loc: Loc, msg: str, hint: str = "", value: Any = None, *, at_key: bool = False
+    ) -> Fault:
+        """Make a fault that points at the value at `loc`, or at its key; at its parent if it is absent."""
+        for end in range(len(loc), 0, -1):
+            over = self.overlays.get(loc[:end])
+            if over is not None:
+                column, width = over.column, len(over.text) - over.column
+                return Fault(code, dotted(loc), msg, value, hint, over.file, None, over.text, column, width)
+            span = self.spans.get(loc[:end])
+            if span is not None and self.text is not None:
+                start, stop = span.key if at_key or end < len(loc) else span.value
+                plain = Fault(code, dotted(loc), msg, value, hint, self.name)
+                return pointed(self.text, start, stop, plain)
+        return Fault(code, dotted(loc), msg, value, hint, self.name)
+
+
+def pointed(text: str, start: int, stop: int, fault: Fault) -> Fault:
+    """Return `fault` with the line and column of an offset in a text."""
+    line_start = text.rfind("\n", 0, start) + 1
+    line_end = text.find("\n", start)
+    line_end = len(text) if line_end < 0 else line_end
+    return Fault(
+        code=fault.code,
+        loc=fault.loc,
+        msg=fault.msg,
+        input=fault.input,
+        hint=fault.hint,
+        file=fault.file,
+        line=text.count("\n", 0, start) + 1,
+        text=text[line_start:line_end],
+        column=start - line_start,
+        width=max(1, min(stop, line_end) - start),
+    )
+
+
+def dotted(loc: Loc) -> str:
+    """Return a path as users write it: `job.train.model.layers[3].name`."""
+    text = ""
+    for part in loc:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            name = part if part.isprintable() and part and "." not in part else json.dumps(part)
+            text += "." * bool(text) + name
+    return text
+
+
+def read_text(path: Path, name: str, fail: "Fail") -> str:
+    """Return the text of a file, with LF for CR LF.
+
+    Args:
+        path: the file.
+        name: the file as the user named it.
+        fail: makes the fault from code, message and hint, at the place that named the file.
+
+    Raises:
+        ScenarioError: if it is not a readable UTF-8 text of at most 10 MB.
+    """
+    try:
+        if path.is_dir():
+            raise ScenarioError([fail("GT002", f"{name} is a directory", "name a file in it")])
+        if path.exists() and not path.is_file():
+            raise ScenarioError([fail("GT002", f"{name} is not a regular file", "copy it to a file first")])
+        size_bytes = path.stat().st_size
+        if size_bytes > MAX_FILE_BYTES:
+            message = f"{name} has {size_bytes:,} bytes, more than {MAX_FILE_BYTES:,}"
+            raise ScenarioError([fail("GT004", message, "is it the right file?")])
+        data = path.read_bytes()
+    except FileNotFoundError:
+        near = _nearest_file(path)
+        hint = f"did you mean {near}?" if near else "check the path; it is relative to the scenario file"
+        raise ScenarioError([fail("GT002", f"there is no file {name}", hint)]) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a valid path"
+        raise ScenarioError([fail("GT002", f"{name} cannot be read: {reason}", "check the path")]) from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        message = f"{name} is not UTF-8 text (line {line})"
+        raise ScenarioError([fail("GT003", message, "save the file as UTF-8")]) from None
+    if "\0" in text:
+        message = f"{name} holds a NUL byte (line {text.count(chr(10), 0, text.index(chr(0))) + 1})"
+        raise ScenarioError([fail("GT003", message, "save the file as UTF-8 text; is it a binary file?")])
+    return text.replace("\r\n", "\n")
+
+
+Fail = Callable[[str, str, str], Fault]
+"""Makes a fault of code, message and hint, at the place that named the file."""
+
+
+class Failure:
+    """Makes faults at one place: a key that names a file, or the command line."""
+
+    def __init__(self, source: Source, loc: Loc, value: Any = None) -> None:
+        self.source = source
+        self.loc = loc
+        self.value = value
+
+    def __call__(self, code: str, msg: str, hint: str) -> Fault:
+        """Return the fault."""
+        return self.source.fault(code, self.loc, msg, hint, self.value)
+
+
+def parse_toml(text: str, name: str) -> dict[str, Any]:
+    """Return the data of a TOML text.
+
+    Raises:
+        ScenarioError: with the one syntax fault.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ScenarioError([Fault("GT001", "", "nested too deeply", hint="flatten it", file=name)]) from None
+    except ValueError as error:
+        # TOMLDecodeError, or the ValueError of an integer with thousands of digits.
+        match = re.fullmatch(
+            r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", str(error), re.DOTALL
+        )
+        if match is None:
+            fault = Fault("GT001", "", "not valid TOML", hint=str(error).splitlines()[0], file=name)
+            raise ScenarioError([fault]) from None
+        if match[2] is None:
+            start = max(len(text.rstrip()) - 1, 0)
+        else:
+            lines = text.split("\n")
+            start = sum(len(line) + 1 for line in lines[: int(match[2]) - 1]) + int(match[3]) - 1
+        message = "not valid TOML: " + match[1][:1].lower() + match[1][1:]
+        hint = _syntax_hint(text, start, ended=match[2] is None)
+        fault = Fault("GT001", "", message, None, hint, name)
+        raise ScenarioError([pointed(text, min(start, len(text)), start + 1, fault)]) from None
+
+
+def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) -> Any:
+    """Return the data of a JSON text; a key that is written twice is a fault.
+
+    Args:
+        text: the JSON text.
+        name: the file as the user named it.
+        parse_float: makes a value of a number with a point or an exponent.
+
+    Raises:
+        ScenarioError: with the one syntax fault.
+    """
+
+    def fault(msg: str, hint: str) -> Fault:
+        return Fault("GT001", "", f"not valid JSON: {msg}", None, hint, name)
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        data = dict(pairs)
+        if len(data) < len(pairs):
+            twice = next(k for k, _ in pairs if sum(k == other for other, _ in pairs) > 1)
+            raise ScenarioError(
+                [fault(f"the key {json.dumps(twice)} is written twice", "delete one of them")]
+            )
+        return data
+
+    def constant(word: str) -> Any:
+        raise ScenarioError([fault(f"{word} is not a JSON number", "write a plain number")])
+
+    try:
+        return json.loads(text, object_pairs_hook=unique, parse_constant=constant, parse_float=parse_float)
+    except json.JSONDecodeError as error:
+        what = error.msg[:1].lower() + error.msg[1:]
+        hint = "is the file cut off?" if error.pos >= len(text.rstrip()) else "mend the syntax here"
+        start = min(error.pos, max(len(text) - 1, 0))
+        raise ScenarioError([pointed(text, start, start + 1, fault(what, hint))]) from None
+    except RecursionError:
+        raise ScenarioError([fault("nested too deeply", "flatten it")]) from None
+    except ValueError as error:
+        raise ScenarioError([fault("a number is too long", str(error).splitlines()[0])]) from None
+
+
+def scalar(text: str) -> Any:
+    """Return the TOML value that a text is, or the text."""
+    try:
+        data = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return data["value"] if list(data) == ["value"] else text
+
+
+def _syntax_hint(text: str, start: int, *, ended: bool) -> str:
+    if ended:
+        return "the file ends here; is it cut off, or a bracket or quote not closed?"
+    line_start = text.rfind("\n", 0, start) + 1
+    line = text[line_start:].split("\n", 1)[0]
+    match = re.match(r"\s*[\w.-]+\s*=\s*([^\"'\[{\s][^#\n]*?)\s*$", line)
+    if match and match[1] not in ("true", "false") and not re.fullmatch(r"[+-]?[\d_.]+", match[1]):
+        if match[1] in ("True", "False"):
+            return f"write {match[1].lower()}"
+        return f'texts and quantities need quotes, as in "{match[1]}"'
+    return "mend the syntax here; texts and quantities need quotes"
+
+
+def _nearest_file(path: Path) -> str | None:
+    import difflib
+
+    try:
+        names = [p.name for p in path.parent.iterdir()][:1000]
+    except OSError:
+        return None
+    return next(iter(difflib.get_close_matches(path.name, names, 1, 0.75)), None)
+
+
+def locate(text: str) -> dict[Loc, Span]:
+    """Return the place of every key and list element of a valid TOML or JSON text."""
+    scanner = _Scanner(text)
+    try:
+        if text.lstrip()[:1] == "{":
+            scanner.value((), (0, 0))
+        else:
+            scanner.document()
+    except (RecursionError, IndexError):
+        pass  # Positions are a courtesy: a text nested beyond reason keeps those found so far.
+    return scanner.spans
+
+
+class _Scanner:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.spans: dict[Loc, Span] = {}
+        self.counts: dict[Loc, int] = {}
+
+    def document(self) -> None:
+        prefix: Loc = ()
+        while True:
+            self.gap()
+            if self.at >= len(self.text):
+                return
+            if self.text[self.at] == "[":
+                prefix = self.header()
+            else:
+                self.pair(prefix)
+
+    def header(self) -> Loc:
+        is_array = self.text.startswith("[[", self.at)
+        self.at += 1 + is_array
+        keys = self.keys()
+        self.at = self.text.index("]", self.at) + 1 + is_array
+        loc: Loc = ()
+        for index, (name, span) in enumerate(keys):
+            loc += (name,)
+            last = index == len(keys) - 1
+            if last and is_array:
+                self.counts[loc] = self.counts.get(loc, -1) + 1
+                self.spans.setdefault(loc, Span(span, span))
+            if loc in self.counts:
+                loc += (self.counts[loc],)
+            self.spans.setdefault(loc, Span(span, span))
+        return loc
+
+    def pair(self, prefix: Loc) -> None:
+        keys = self.keys()
+        self.blank()
+        self.at += 1  # = or :
+        loc = prefix
+        for name, span in keys:
+            loc += (name,)
+            if loc in self.counts:
+                loc += (self.counts[loc],)
+            self.spans.setdefault(loc, Span(span, span))
+        self.value(loc, keys[-1][1])
+
+    def keys(self) -> list[tuple[str, tuple[int, int]]]:
+        found = []
+        while True:
+            self.blank()
+            start = self.at
+            if self.text[start] in "\"'":
+                self.string()
+                name = _unquoted(self.text[start : self.at])
+            else:
+                match = _BARE_KEY.match(self.text, start)
+                if match is None:
+                    raise IndexError
+                self.at = match.end()
+                name = match[0]
+            found.append((name, (start, self.at)))
+            self.blank()
+            if self.at < len(self.text) and self.text[self.at] == ".":
+                self.at += 1
+                continue
+            return found
+
+    def value(self, loc: Loc, key: tuple[int, int] | None) -> None:
+        self.gap()
+        start = self.at
+        first = self.text[start]
+        if first in "\"'":
+            self.string()
+        elif first == "[":
+            self.at += 1
+            index = 0
+            while self.more("]"):
+                self.value((*loc, index), None)
+                index += 1
+        elif first == "{":
+            self.at += 1
+            while self.more("}"):
+                self.pair(loc)
+        else:
+            match = _BARE_VALUE.match(self.text, start)
+            assert match is not None  # the pattern matches the empty text
+            self.at = start + len(match[0].rstrip())
+        self.spans[loc] = Span(key or (start, self.at), (start, self.at))
+
+    def more(self, close: str) -> bool:
+        self.gap()
+        if self.text[self.at] == ",":
+            self.at += 1
+            self.gap()
+        if self.text[self.at] == close:
+            self.at += 1
+            return False
+        return True
+
+    def string(self) -> None:
+        quote = self.text[self.at]
+        if self.text.startswith(quote * 3, self.at):
+            self.at += 3
+            while not self.text.startswith(quote * 3, self.at):
+                self.at += 2 if quote == '"' and self.text[self.at] == "\\" else 1
+            self.at += 3
+            while self.at < len(self.text) and self.text[self.at] == quote:
+                self.at += 1  # up to two quotes may end the text itself
+            return
+        self.at += 1
+        while self.text[self.at] != quote:
+            self.at += 2 if quote == '"' and self.text[self.at] == "\\" else 1
+        self.at += 1
+
+    def gap(self) -> None:
+        match = _GAP.match(self.text, self.at)
+        assert match is not None  # the pattern matches the empty text
+        self.at = match.end()
+
+    def blank(self) -> None:
+        while self.at < len(self.text) and self.text[self.at] in " \t\r\n":
+            self.at += 1
+
+
+def _unquoted(raw: str) -> str:
+    try:
+        return str(tomllib.loads("key = " + raw)["key"])
+    except ValueError:
+        try:
+            return str(json.loads(raw))
+        except ValueError:
+            return raw[1:-1]

@@ -1,0 +1,553 @@
+"""From what `model` names to a table of layers: presets, CSV, JSON, inline and synthetic tables.
+
+No cluster and no schedule here.
+"""
+
+import csv
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from gradtide import units
+from gradtide.errors import Fault, ScenarioError
+from gradtide.layers import Layer
+from gradtide.scenario.keys import MAX_NAME, InlineModel, ThesisModel
+from gradtide.scenario.source import Fail, Failure, Loc, Source, parse_json, pointed, read_text
+
+MAX_LAYERS = 100_000
+MAX_FAULTS_OF_A_FILE = 20
+_COLUMNS = ("layer", "forward_us", "backward_us", "parameter_bytes", "update_us")
+_HEADER = "layer,forward_us,backward_us,parameter_bytes[,update_us]"
+_MODEL_KEYS = ("schema", "name", "title", "source", "sample", "tensors", "layers")
+_LAYER_KEYS = (
+    "name",
+    "parameter_bytes",
+    "forward_us",
+    "backward_us",
+    "update_us",
+    "forward_flops",
+    "activation_bytes",
+    "winograd",
+)
+_TRACE_SUFFIXES = (".gz", ".et", ".pftrace")
+
+At = Callable[[int, str, str, str, str, Any], Fault]
+"""Makes a fault of a layer's field: index, field, code, message, hint, value."""
+
+
+@dataclass(frozen=True)
+class LayerTable:
+    """A model, before `compute` rescales it.
+
+    Attributes:
+        label: name of the model in results.
+        layers: input side first.
+        written: what the resolved scenario says under `model`: a preset's name, or a table that needs no
+            other file.
+        is_timed: whether the times are the table's own; if not, they come from device and batch.
+    """
+
+    label: str
+    layers: tuple[Layer, ...]
+    written: Any
+    is_timed: bool
+
+
+def read_model(
+    value: str | InlineModel | ThesisModel, source: Source, loc: Loc, base_dir: Path, device: str, batch: int
+) -> LayerTable:
+    """Return the table that `model` names.
+
+    Args:
+        value: the key's value.
+        source: where the scenario came from.
+        loc: path of the key.
+        base_dir: directory that relative paths start from.
+        device: device preset, for models without times.
+        batch: mini-batch of a worker, for models without times.
+
+    Raises:
+        ScenarioError: with every fault of the table.
+    """
+    fail = Failure(source, loc, value if isinstance(value, str) else None)
+    if isinstance(value, ThesisModel):
+        layers = thesis_layers(value.layers, value.size, value.time, fail)
+        return LayerTable("thesis", layers, value.model_dump(), True)
+    if isinstance(value, InlineModel):
+        return _inline(value, source, loc)
+    suffix = Path(value).suffix.lower()
+    if suffix in (".csv", ".json"):
+        path = base_dir / value
+        text = read_text(path, value, fail)
+        if suffix == ".csv":
+            return _written_out(path.stem, read_layers_csv(text, value), is_timed=True)
+        return _model_file(text, value, source, loc, device, batch)
+    if suffix in _TRACE_SUFFIXES:
+        hint = "available: a preset, a layer table (.csv), a model file (.json), an inline table"
+        raise ScenarioError([fail("GT090", f"reading traces ({suffix}) is not built yet", hint)])
+    return _preset(value, source, loc, device, batch)
+
+
+def thesis_layers(count: int, size_bytes: int, time_ps: int, fail: Fail) -> tuple[Layer, ...]:
+    """Return the synthetic table of the thesis.
+
+    Forward times fall by d from layer to layer and backward times rise by e; the layer whose time would be
+    0 gets d or e instead, so the sums exceed T/3 and 2T/3 by d and e.
+
+    Args:
+        count: number of layers L, at least 2.
+        size_bytes: nominal size M.
+        time_ps: nominal compute time T.
+        fail: makes the fault.
+
+    Raises:
+        ScenarioError: if there are too many layers, or M is too small for its unit to have a byte.
+
+    Source:
+        Gao (2020), section 4.2.
+    """
+    if count > MAX_LAYERS:
+        raise ScenarioError([_too_many(fail, count)])
+    unit = 2 * size_bytes // (9 * count)
+    if unit == 0 and size_bytes > 0:
+        hint = f'write a size of at least "{-(-9 * count // 2)}B"'
+        raise ScenarioError([fail("GT014", f"the size is too small for {count} layers", hint)])
+    forward, backward = Fraction(time_ps, 3), Fraction(2 * time_ps, 3)
+    d = 2 * forward / (count * (count - 1))
+    e = 2 * backward / (count * (count - 1))
+    layers = []
+    for i in range(count):
+        forward_ps = d if i == count - 1 else 2 * forward / count - i * d
+        backward_ps = e if i == 0 else i * e
+        share = 1 if 2 * i < count else 4 if 4 * i <= 3 * count else 12
+        layers.append(Layer(f"layer{i}", _half_up(forward_ps), _half_up(backward_ps), share * unit))
+    return tuple(layers)
+
+
+def scaled(layers: Sequence[Layer], total_ps: int) -> tuple[Layer, ...]:
+    """Return the layers with all times rescaled to sum to `total_ps` exactly, largest remainder first."""
+    times = [t for layer in layers for t in (layer.forward_ps, layer.backward_ps, layer.update_ps)]
+    now_ps = sum(times)
+    parts = [t * total_ps // now_ps for t in times]
+    rest = [t * total_ps % now_ps for t in times]
+    short = total_ps - sum(parts)
+    for index in sorted(range(len(times)), key=lambda i: (-rest[i], i))[:short]:
+        parts[index] += 1
+    return tuple(
+        layer._replace(forward_ps=parts[3 * i], backward_ps=parts[3 * i + 1], update_ps=parts[3 * i + 2])
+        for i, layer in enumerate(layers)
+    )
+
+
+def layers_table(label: str, layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return the inline table of a scenario that says what `layers` are.
+
+    Args:
+        label: name of the model in results.
+        layers: input side first.
+    """
+    rows = []
+    for layer in layers:
+        row = {
+            "name": layer.name,
+            "forward": units.format_time(layer.forward_ps),
+            "backward": units.format_time(layer.backward_ps),
+            "parameters": units.format_bytes(layer.parameter_bytes),
+        }
+        if layer.update_ps:
+            row["update"] = units.format_time(layer.update_ps)
+        rows.append(row)
+    return {"name": label, "layers": rows}
+
+
+def read_layers_csv(text: str, name: str) -> tuple[Layer, ...]:
+    """Return the layers of a table `layer,forward_us,backward_us,parameter_bytes[,update_us]`.
+
+    Args:
+        text: the whole file.
+        name: the file as the user named it.
+
+    Raises:
+        ScenarioError: with every fault, each at its line and field.
+    """
+    lines = text.split("\n")
+    rows, faults = _csv_rows(lines, name)
+    if faults:
+        raise ScenarioError(faults)
+    if not rows:
+        raise ScenarioError(
+            [Fault("GT005", "", f"{name} is empty", None, f"its first line is {_HEADER}", name)]
+        )
+    columns = _csv_header(rows[0], name, lines)
+    layers: list[Layer] = []
+    places: list[int] = []
+
+    def at(index: int, field: str, code: str, msg: str, hint: str, value: Any) -> Fault:
+        line = places[index]
+        return _csv_fault(lines, line, columns.index(field), field, name, code, msg, hint, value)
+
+    for line, cells in rows[1:]:
+        if len(faults) >= MAX_FAULTS_OF_A_FILE:
+            break
+        if len(cells) != len(columns):
+            msg = f"the row has {len(cells)} fields, the header {len(columns)}"
+            faults.append(_csv_fault(lines, line, -1, "", name, "GT033", msg, "add or delete fields", None))
+            continue
+        places.append(line)
+        row = dict(zip(columns, cells, strict=True))
+        index = len(places) - 1
+        numbers = {}
+        for field, cell in row.items():
+            try:
+                if field == "layer":
+                    _check_name(cell)
+                else:
+                    numbers[field] = (
+                        _bytes(cell) if field == "parameter_bytes" else units.parse_decimal_us(cell)
+                    )
+            except units.UnitError as error:
+                faults.append(at(index, field, error.code, error.msg, error.hint, cell))
+                numbers[field] = 1
+        layers.append(
+            Layer(
+                row["layer"],
+                numbers["forward_us"],
+                numbers["backward_us"],
+                numbers["parameter_bytes"],
+                numbers.get("update_us", 0),
+            )
+        )
+    fields = {"name": "layer", "forward": "forward_us"}
+
+    def at_field(index: int, field: str, code: str, msg: str, hint: str, value: Any) -> Fault:
+        return at(index, fields[field], code, msg, hint, value)
+
+    file_fault = Fault("", "", "", None, "", name)
+    faults += _table_faults(layers, at_field, lambda code, msg, hint: _with(file_fault, code, msg, hint))
+    if faults:
+        raise ScenarioError(faults)
+    return tuple(layers)
+
+
+def _csv_rows(lines: list[str], name: str) -> tuple[list[tuple[int, list[str]]], list[Fault]]:
+    rows: list[tuple[int, list[str]]] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        if len(rows) > MAX_LAYERS:
+            fault = Fault(
+                "GT050", "", f"{name} has more than {MAX_LAYERS:,} layers", None, "merge layers", name
+            )
+            return rows, [fault]
+        try:
+            cells = next(csv.reader([line], strict=True, skipinitialspace=True))
+        except (csv.Error, StopIteration) as error:
+            fault = Fault(
+                "GT033", "", f"not valid CSV: {error}", line[:80], "check the quotes", name, number, line
+            )
+            return rows, [fault]
+        rows.append((number, [cell.strip() for cell in cells]))
+    return rows, []
+
+
+def _csv_header(first: tuple[int, list[str]], name: str, lines: list[str]) -> list[str]:
+    line, columns = first
+    faults = []
+
+    def fault(index: int, msg: str, hint: str) -> None:
+        field = columns[index] if index >= 0 else ""
+        faults.append(_csv_fault(lines, line, index, field, name, "GT032", msg, hint, field or None))
+
+    known = [c for c in columns if c in _COLUMNS]
+    if not known:
+        fault(-1, "the first line is not the header", f"write {_HEADER}")
+    else:
+        for index, column in enumerate(columns):
+            if column not in _COLUMNS:
+                near = difflib.get_close_matches(column, _COLUMNS, 1, 0.5)
+                fault(
+                    index,
+                    f"unknown column `{column}`",
+                    f"did you mean `{near[0]}`?" if near else f"write {_HEADER}",
+                )
+            elif column in columns[:index]:
+                fault(index, f"the column `{column}` occurs twice", "delete one")
+        for column in _COLUMNS[:4]:
+            if column not in columns:
+                fault(-1, f"the column `{column}` is missing", f"write {_HEADER}")
+    if faults:
+        raise ScenarioError(faults)
+    return columns
+
+
+def _csv_fault(
+    lines: list[str], line: int, index: int, field: str, name: str, code: str, msg: str, hint: str, value: Any
+) -> Fault:
+    text = lines[line - 1]
+    start, stop = 0, len(text)
+    if index >= 0 and '"' not in text:
+        cells = text.split(",")
+        start = sum(len(cell) + 1 for cell in cells[:index])
+        cell = cells[index]
+        start += len(cell) - len(cell.lstrip())
+        stop = start + max(len(cell.strip()), 1)
+    return Fault(code, field, msg, value, hint, name, line, text, start, max(1, stop - start))
+
+
+def _model_file(text: str, name: str, source: Source, loc: Loc, device: str, batch: int) -> LayerTable:
+    data = parse_json(text, name, Decimal)
+    file = Source(name, text)
+    if not isinstance(data, dict) or data.get("schema") != "gradtide.model/1":
+        if isinstance(data, dict) and "traceEvents" in data:
+            fault = Fault("GT090", "", "reading Kineto traces is not built yet", None, _KINDS_HINT, name)
+        else:
+            found = data.get("schema") if isinstance(data, dict) else data
+            where: Loc = ("schema",) if isinstance(data, dict) and "schema" in data else ()
+            msg = f"{name} is not a model file"
+            fault = file.fault("GT032", where, msg, 'it starts { "schema": "gradtide.model/1", …', found)
+        raise ScenarioError([fault])
+    faults: list[Fault] = []
+    label: Any = data.get("name")
+    try:
+        _check_name(label)
+    except units.UnitError as error:
+        faults.append(file.fault("GT032", ("name",), error.msg, error.hint, label))
+    for key in data:
+        if key not in _MODEL_KEYS:
+            faults.append(_unknown(file, (key,), key, _MODEL_KEYS))
+    rows = data.get("layers")
+    if not isinstance(rows, list):
+        faults.append(file.fault("GT032", ("layers",), "`layers` must be a list of objects", "add it", rows))
+        raise ScenarioError(faults)
+    if len(rows) > MAX_LAYERS:
+        raise ScenarioError([_too_many(Failure(file, ("layers",)), len(rows))])
+    is_timed = any(isinstance(row, dict) and ("forward_us" in row or "backward_us" in row) for row in rows)
+    layers = []
+    for index, row in enumerate(rows):
+        if len(faults) >= MAX_FAULTS_OF_A_FILE:
+            break
+        layer, found_faults = _model_row(row, file, ("layers", index), is_timed=is_timed)
+        faults += found_faults
+        layers.append(layer)
+    if not faults and not is_timed and layers:
+        timed = _roofline(SimpleNamespace(name=label, layers=layers), source, loc, device, batch)
+    else:
+        timed = [Layer(r.name, r.forward_ps, r.backward_ps, r.parameter_bytes, r.update_ps) for r in layers]
+    fields = {"name": "name", "forward": "forward_us" if is_timed else "forward_flops"}
+
+    def at(index: int, field: str, code: str, msg: str, hint: str, value: Any) -> Fault:
+        return file.fault(code, ("layers", index, fields[field]), msg, hint, value)
+
+    if not any(fault.loc.endswith("name") for fault in faults):
+        checked = timed if not faults else [row._replace(forward_ps=1) for row in timed]
+        faults += _table_faults(checked, at, Failure(file, ("layers",)))
+    if faults:
+        raise ScenarioError(faults)
+    return _written_out(label, timed, is_timed=is_timed)
+
+
+def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any, list[Fault]]:
+    """Read one layer of a model file into a row with both its counts and its times, whichever it has."""
+    result = SimpleNamespace(
+        name="",
+        forward_ps=0,
+        backward_ps=0,
+        update_ps=0,
+        parameter_bytes=0,
+        forward_flops=0,
+        activation_bytes=0,
+        winograd=False,
+    )
+    if not isinstance(row, dict):
+        msg = f"expected an object, found {units.describe(row)}"
+        return result, [file.fault("GT033", loc, msg, 'write { "name": …, … }', row)]
+    needed = ("name", "parameter_bytes") + (
+        ("forward_us", "backward_us") if is_timed else ("forward_flops", "activation_bytes")
+    )
+    faults = []
+    for key in needed:
+        if key not in row:
+            msg = f"`{key}` is missing"
+            hint = "every layer has " + ", ".join(needed)
+            faults.append(file.fault("GT033", (*loc, key), msg, hint, None))
+    for key, value in row.items():
+        at = (*loc, key)
+        if key not in _LAYER_KEYS:
+            faults.append(_unknown(file, at, key, _LAYER_KEYS))
+            continue
+        try:
+            if key == "name":
+                _check_name(value)
+                result.name = value
+            elif key.endswith("_us"):
+                if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+                    what = units.describe(value)
+                    raise units.UnitError("GT033", f"{what} is not a number of microseconds", "write 12.5")
+                setattr(result, key[:-3] + "_ps", units.parse_decimal_us(_plain_number(value)))
+            elif key == "winograd":
+                if not isinstance(value, bool):
+                    raise units.UnitError(
+                        "GT033", f"expected true or false, found {units.describe(value)}", ""
+                    )
+                result.winograd = value
+            else:
+                setattr(result, key, _count(value, key))
+        except units.UnitError as error:
+            faults.append(file.fault(error.code, at, error.msg, error.hint, _plain_input(value)))
+    return result, faults
+
+
+def _preset(name: str, source: Source, loc: Loc, device: str, batch: int) -> LayerTable:
+    from gradtide import presets
+
+    try:
+        model = presets.model(name)
+    except KeyError:
+        names = list(presets.model_names())
+        near = difflib.get_close_matches(name.lower(), names, 1, 0.5)
+        hint = f'did you mean "{near[0]}"?' if near else "gradtide presets models lists the names"
+        if Path(name).suffix or "/" in name:
+            hint += "; a file ends in .csv or .json"
+        raise ScenarioError([source.fault("GT030", loc, f'unknown model "{name}"', hint, name)]) from None
+    layers = _roofline(model, source, loc, device, batch)
+    return LayerTable(name, tuple(layers), name, False)
+
+
+def _roofline(model: Any, source: Source, loc: Loc, device: str, batch: int) -> list[Layer]:
+    from gradtide import presets
+    from gradtide.roofline import roofline
+
+    try:
+        found = presets.device(device)
+    except KeyError:
+        names = list(presets.device_names())
+        folded = {n.lower(): n for n in names}
+        near = difflib.get_close_matches(device.lower(), list(folded), 1, 0.5)
+        listed = ", ".join(names)
+        hint = f'did you mean "{folded[near[0]]}"? devices are {listed}' if near else f"devices are {listed}"
+        where = (*loc[:-1], "compute", "device")
+        raise ScenarioError(
+            [source.fault("GT031", where, f'unknown device "{device}"', hint, device)]
+        ) from None
+    return list(roofline(model, found, batch))
+
+
+def _inline(model: InlineModel, source: Source, loc: Loc) -> LayerTable:
+    layers = [Layer(r.name, r.forward, r.backward, r.parameters, r.update) for r in model.layers]
+
+    def at(index: int, field: str, code: str, msg: str, hint: str, value: Any) -> Fault:
+        return source.fault(code, (*loc, "layers", index, field), msg, hint, value)
+
+    fail = Failure(source, (*loc, "layers"))
+    if len(layers) > MAX_LAYERS:
+        raise ScenarioError([_too_many(fail, len(layers))])
+    faults = _table_faults(layers, at, fail)
+    if faults:
+        raise ScenarioError(faults)
+    return _written_out(model.name, layers, is_timed=True)
+
+
+def _written_out(label: str, layers: Sequence[Layer], *, is_timed: bool) -> LayerTable:
+    return LayerTable(label, tuple(layers), layers_table(label, layers), is_timed)
+
+
+def _table_faults(layers: Sequence[Layer], at: At, fail: Fail) -> list[Fault]:
+    """Find what is wrong with a table as a whole."""
+    if not layers:
+        return [fail("GT035", "the model has no layers", "write at least one layer")]
+    faults: list[Fault] = []
+    seen: dict[str, int] = {}
+    for index, layer in enumerate(layers):
+        if layer.name in seen and len(faults) < MAX_FAULTS_OF_A_FILE:
+            msg = f'the layer name "{layer.name}" occurs twice'
+            hint = f"layer {seen[layer.name]} has it too (counting from 0); rename one"
+            faults.append(at(index, "name", "GT034", msg, hint, layer.name))
+        seen.setdefault(layer.name, index)
+    if not any(layer.forward_ps or layer.backward_ps for layer in layers):
+        hint = "give forward and backward times; are the columns in the right order and in microseconds?"
+        faults.append(at(0, "forward", "GT036", "every forward and backward time is zero", hint, 0))
+    return faults
+
+
+def _check_name(value: object) -> None:
+    if isinstance(value, str) and value.strip() and len(value) <= MAX_NAME and value.isprintable():
+        return
+    hint = f"a name is 1 to {MAX_NAME} printable characters, not all blank"
+    raise units.UnitError("GT018", f"{units.describe(value)} cannot be a name", hint)
+
+
+def _bytes(text: str) -> int:
+    if not re.fullmatch(r"\d{1,20}", text, re.ASCII) or int(text) > units.U64_MAX:
+        hint = "write a whole number of bytes, as in 4096"
+        raise units.UnitError("GT033", f'"{text[:40]}" is not a number of bytes', hint)
+    return int(text)
+
+
+def _count(value: object, key: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= units.U64_MAX:
+        what = units.describe(_plain_input(value))
+        raise units.UnitError("GT033", f"{what} is not a whole number from 0", f'write "{key}": 4096')
+    return value
+
+
+def _plain_number(value: "int | Decimal") -> str:
+    """Write a JSON number without exponent; one too long for that is left for the parser to refuse."""
+    if isinstance(value, Decimal) and -30 < value.adjusted() < 30:
+        return f"{value:f}"
+    return str(value)
+
+
+def _plain_input(value: object) -> object:
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def _unknown(file: Source, loc: Loc, key: str, known: Sequence[str]) -> Fault:
+    near = difflib.get_close_matches(key, known, 1, 0.5)
+    hint = f"did you mean `{near[0]}`?" if near else "known fields are " + ", ".join(known)
+    return file.fault("GT032", loc, f"unknown field `{key}`", hint, key, at_key=True)
+
+
+def _too_many(fail: Fail, count: int) -> Fault:
+    return fail(
+        "GT050", f"{count:,} layers are too many", f"a model has at most {MAX_LAYERS:,}; merge layers"
+    )
+
+
+def _with(fault: Fault, code: str, msg: str, hint: str) -> Fault:
+    return Fault(code, fault.loc, msg, None, hint, fault.file)
+
+
+def _half_up(value: Fraction) -> int:
+    return (2 * value.numerator + value.denominator) // (2 * value.denominator)
+
+
+_KINDS_HINT = "available: a layer table (.csv), a model file (.json), a preset, an inline table"
+
+
+def read_ranking(text: str, name: str) -> list[tuple[str, Callable[[str, str], Fault]]]:
+    """Return the names of an order file, each with a maker of its faults from message and hint.
+
+    Args:
+        text: the whole file: one layer name a line, most urgent first.
+        name: the file as the user named it.
+    """
+    found: list[tuple[str, Callable[[str, str], Fault]]] = []
+    offset = 0
+    for line in text.split("\n"):
+        if line.strip():
+            found.append((line.strip(), _line_fault(text, offset, offset + len(line), line.strip(), name)))
+        offset += len(line) + 1
+    return found
+
+
+def _line_fault(text: str, start: int, stop: int, value: str, name: str) -> Callable[[str, str], Fault]:
+    def fault(msg: str, hint: str) -> Fault:
+        return pointed(text, start, stop, Fault("GT037", "", msg, value, hint, name))
+
+    return fault

@@ -1,0 +1,307 @@
+"""Quantities with units, read and written exactly: text <-> whole picoseconds, bytes and bits per second.
+
+Arithmetic is in fractions of integers, never in floats. B is byte, b is bit; k (or K), M, G, T are powers
+of ten, Ki, Mi, Gi, Ti of two. A time between two picoseconds is rounded half up; a size that is not a whole
+number of bytes, and a rate that is not a whole number of bits per second, is refused, because a fraction of
+a byte is always a slip.
+"""
+
+import re
+from fractions import Fraction
+
+PS_PER_SECOND = 1_000_000_000_000
+U64_MAX = 2**64 - 1
+"""Largest value of the core's integers; as a time it is 213 days."""
+
+_NUMBER = re.compile(r"\s*([+-]?)(\d+(?:\.\d+)?)\s*(.*?)\s*", re.ASCII | re.DOTALL)
+_MAX_TEXT = 64
+
+_TIME_UNITS = {
+    "ps": 1,
+    "ns": 1_000,
+    "us": 1_000_000,
+    "µs": 1_000_000,
+    "μs": 1_000_000,
+    "ms": 1_000_000_000,
+    "s": PS_PER_SECOND,
+    "min": 60 * PS_PER_SECOND,
+    "h": 3600 * PS_PER_SECOND,
+}
+_DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_PREFIXES = _DECIMAL | _BINARY
+_SIZE_UNITS = {p + "B": Fraction(f) for p, f in _PREFIXES.items()} | {
+    p + "b": Fraction(f, 8) for p, f in _PREFIXES.items()
+}
+_RATE_UNITS = {
+    prefix + unit: factor * bits
+    for prefix, factor in _PREFIXES.items()
+    for unit, bits in (("bps", 1), ("bit/s", 1), ("b/s", 1), ("Bps", 8), ("B/s", 8))
+}
+_FREQUENCY_UNITS = {
+    "/s": Fraction(1),
+    "/ms": Fraction(1000),
+    "/us": Fraction(1_000_000),
+    "/min": Fraction(1, 60),
+    "/h": Fraction(1, 3600),
+}
+_PACKET_UNITS = {"pkt": 1, "kpkt": 1000}
+
+_TIME_OUT = ("s", "ms", "us", "ns", "ps")
+_RATE_OUT = ("Tbps", "Gbps", "Mbps", "kbps", "bps")
+_SIZE_OUT = ("TB", "GB", "MB", "kB", "B", "TiB", "GiB", "MiB", "KiB")
+
+
+class UnitError(ValueError):
+    """A text that is not a quantity of the wanted kind.
+
+    Attributes:
+        code: id of the fault in `gradtide.errors.CODES`.
+        msg: what is wrong.
+        hint: how to mend it.
+    """
+
+    def __init__(self, code: str, msg: str, hint: str) -> None:
+        super().__init__(f"{msg}; {hint}")
+        self.code = code
+        self.msg = msg
+        self.hint = hint
+
+
+def parse_time(text: object) -> int:
+    """Return the picoseconds in a time such as `"10us"`, rounded half up.
+
+    Raises:
+        UnitError: if `text` is not a time from 0 to 213 days.
+    """
+    value = _scaled(text, "time", _TIME_UNITS, "10us")
+    return _bounded(_half_up(value), "time", "the simulated clock ends after 213 days (2^64 ps)")
+
+
+def parse_rate(text: object) -> int:
+    """Return the bits per second in a rate such as `"10Gbps"`.
+
+    Raises:
+        UnitError: if `text` is not a whole number of bits per second that fits 64 bits.
+    """
+    value = _whole(_scaled(text, "rate", _RATE_UNITS, "10Gbps"), "rate", "bits per second")
+    return _bounded(value, "rate", "rates end at 2^64 bps")
+
+
+def parse_bytes(text: object) -> int:
+    """Return the bytes in a size such as `"6.28MB"` or `"1Gb"`.
+
+    Raises:
+        UnitError: if `text` is not a whole number of bytes that fits 64 bits.
+    """
+    value = _whole(_scaled(text, "size", _SIZE_UNITS, "25MB"), "size", "bytes")
+    return _bounded(value, "size", "sizes end at 2^64 B")
+
+
+def parse_frequency(text: object) -> Fraction:
+    """Return the events per second in a rate of events such as `"23/s"`.
+
+    Raises:
+        UnitError: if `text` is not a number of events per time.
+    """
+    return _scaled(text, "rate of events", _FREQUENCY_UNITS, "23/s")
+
+
+def parse_packets(text: object) -> int:
+    """Return the count in a number of packets such as `"1000pkt"`.
+
+    Raises:
+        UnitError: if `text` is not a whole number of packets.
+    """
+    value = _whole(_scaled(text, "number of packets", _PACKET_UNITS, "1000pkt"), "number", "packets")
+    return _bounded(value, "number of packets", "counts end at 2^64")
+
+
+def parse_ratio(text: object) -> Fraction:
+    """Return a ratio in 0 < r <= 1 written `"1/4"`, `"1"`, `1` or `0.25`.
+
+    Raises:
+        UnitError: if `text` is not such a ratio.
+    """
+    hint = 'write a share above 0 and at most 1, as in "1/4"'
+    if isinstance(text, bool) or not isinstance(text, (str, int, float)):
+        raise UnitError("GT011", f"expected a ratio, found {describe(text)}", hint)
+    match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*(?:/\s*(\d{1,18})\s*)?", str(text), re.ASCII)
+    if match is None or (match[2] is not None and int(match[2]) == 0):
+        raise UnitError("GT022", f"{_shown(text)} is not a ratio", hint)
+    value = Fraction(match[1]) / int(match[2] or 1)
+    if not 0 < value <= 1:
+        raise UnitError("GT014", f"{_shown(text)} is outside 0 < ratio <= 1", hint)
+    return value
+
+
+def format_time(ps: int) -> str:
+    """Return picoseconds as a whole number of a unit: `format_time(900_000_000_000) == "900ms"`."""
+    return _largest_whole(ps, _TIME_OUT, _TIME_UNITS)
+
+
+def format_rate(bps: int) -> str:
+    """Return bits per second as a whole number of the largest unit that allows one."""
+    return _largest_whole(bps, _RATE_OUT, _RATE_UNITS)
+
+
+def format_bytes(size_bytes: int) -> str:
+    """Return bytes in the unit, decimal or binary, that gives the shortest whole number; decimal if equal."""
+    candidates = [
+        f"{size_bytes // int(_SIZE_UNITS[unit])}{unit}"
+        for unit in _SIZE_OUT
+        if size_bytes % int(_SIZE_UNITS[unit]) == 0
+    ]
+    return min(candidates, key=len) if size_bytes else "0B"
+
+
+def format_frequency(per_second: Fraction) -> str:
+    """Return events per second as an exact decimal per second, minute or hour."""
+    for unit in ("/s", "/min", "/h"):
+        value = per_second / _FREQUENCY_UNITS[unit]
+        text = _decimal(value)
+        if text is not None:
+            return text + unit
+    raise ValueError(f"{per_second} events per second is not a decimal number per second, minute or hour")
+
+
+def format_packets(count: int) -> str:
+    """Return a number of packets."""
+    return f"{count}pkt"
+
+
+def format_ratio(ratio: Fraction) -> str:
+    """Return a ratio as a reduced fraction."""
+    return str(ratio)
+
+
+def parse_decimal_us(text: str) -> int:
+    """Return the picoseconds in a bare decimal number of microseconds (a column whose name carries the unit).
+
+    Raises:
+        UnitError: if `text` is not a plain decimal number from 0 to 213 days.
+    """
+    match = _NUMBER.fullmatch(text) if len(text) <= _MAX_TEXT else None
+    hint = "write plain microseconds, as in 1250.5"
+    if match is None or match[3]:
+        raise UnitError("GT033", f"{_shown(text)} is not a number of microseconds", hint)
+    if match[1] == "-" and Fraction(match[2]) != 0:
+        raise UnitError("GT033", f"{_shown(text)} is negative", "times start at 0")
+    ps = _half_up(Fraction(match[2]) * 1_000_000)
+    return _bounded(ps, "time", "the simulated clock ends after 213 days (2^64 ps)")
+
+
+def describe(value: object) -> str:
+    """Return what a value is, in the words of a scenario file."""
+    if value is None:
+        return "nothing (null)"
+    if isinstance(value, bool):
+        return f"the boolean {str(value).lower()}"
+    if isinstance(value, (int, float)):
+        return f"the number {_shown(value)}"
+    if isinstance(value, str):
+        return f"the text {_shown(value)}"
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    return f"a {type(value).__name__}"
+
+
+def _scaled(text: object, kind: str, units: "dict[str, int] | dict[str, Fraction]", example: str) -> Fraction:
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        raise UnitError(
+            "GT020",
+            f"the number {_shown(text)} has no unit",
+            f'write a {kind} with its unit, as in "{example}"',
+        )
+    if not isinstance(text, str):
+        raise UnitError("GT011", f"expected a {kind}, found {describe(text)}", f'write it as in "{example}"')
+    match = _NUMBER.fullmatch(text) if len(text) <= _MAX_TEXT else None
+    if match is None:
+        raise UnitError(
+            "GT022",
+            f"{_shown(text)} is not a {kind}",
+            f'write a plain decimal number and a unit, as in "{example}"',
+        )
+    sign, number, unit = match.groups()
+    if not unit:
+        raise UnitError(
+            "GT020", f"{_shown(text)} has no unit", f'write a {kind} with its unit, as in "{example}"'
+        )
+    factor = units.get(unit)
+    if factor is None:
+        raise UnitError("GT021", f"{_shown(unit)} is not a unit of {kind}", _unit_hint(number, unit, units))
+    value = Fraction(number) * factor
+    if sign == "-" and value != 0:
+        raise UnitError(
+            "GT023", f"a {kind} cannot be negative: {_shown(text)}", f'write it as in "{example}"'
+        )
+    return value
+
+
+def _unit_hint(number: str, unit: str, units: "dict[str, int] | dict[str, Fraction]") -> str:
+    """Name the unit that was probably meant, and the whole list."""
+    listed = [u for u in units if u[:1] not in ("µ", "μ")]
+    prefixed = [u for u in listed if len(u) > len(unit) and u.startswith(unit) and unit in _PREFIXES]
+    same = [u for u in listed if u.lower() == unit.lower()]
+    if units is _RATE_UNITS:
+        same = same or [u for u in listed if u.endswith("bps") and u.lower() == (unit + "ps").lower()]
+        names = "bps, kbps, Mbps, Gbps, Tbps (bits) or B/s, kB/s, MB/s, GB/s (bytes)"
+    elif units is _SIZE_UNITS:
+        names = "B, kB, MB, GB (bytes), KiB, MiB, GiB, or b, kb, Mb, Gb (bits)"
+    else:
+        names = ", ".join(listed)
+    if prefixed:
+        pair = [u for u in prefixed if u in ("Gbps", "Mbps", "kbps", "Tbps")] or prefixed[:2]
+        return "did you mean " + " or ".join(f'"{number}{u}"' for u in pair[:2]) + "?"
+    if same:
+        return f'did you mean "{number}{same[0]}"? units are {names}'
+    return f"units are {names}"
+
+
+def _whole(value: Fraction, kind: str, what: str) -> int:
+    if value.denominator != 1:
+        nearest = _half_up(value)
+        raise UnitError(
+            "GT025", f"the {kind} is not a whole number of {what}", f"the nearest is {nearest} {what}"
+        )
+    return value.numerator
+
+
+def _bounded(value: int, kind: str, why: str) -> int:
+    if value > U64_MAX:
+        raise UnitError("GT024", f"the {kind} is too large", f"{why}; is the unit what you meant?")
+    return value
+
+
+def _half_up(value: Fraction) -> int:
+    return (2 * value.numerator + value.denominator) // (2 * value.denominator)
+
+
+def _largest_whole(value: int, out: tuple[str, ...], units: dict[str, int]) -> str:
+    if value == 0:
+        return "0" + ("s" if out is _TIME_OUT else "bps")
+    return next(f"{value // units[u]}{u}" for u in out if value % units[u] == 0)
+
+
+def _decimal(value: Fraction) -> "str | None":
+    """Return `value` as a decimal number if its expansion ends."""
+    digits = 0
+    denominator = value.denominator
+    for prime in (2, 5):
+        count = 0
+        while denominator % prime == 0:
+            denominator //= prime
+            count += 1
+        digits = max(digits, count)
+    if denominator != 1:
+        return None
+    scaled = str(value.numerator * 10**digits // value.denominator).rjust(digits + 1, "0")
+    return scaled if digits == 0 else f"{scaled[:-digits]}.{scaled[-digits:]}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if not isinstance(value, str) else '"' + value + '"'
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= 48 else text[:45] + "..."
