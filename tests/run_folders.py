@@ -132,7 +132,11 @@ def simulate(job: Job, rate_bps: int, delay_ps: int, iterations: int) -> Trace:
                 waits = list(range(len(buckets))) if job.barrier and i == 0 else [] if b is None else [b]
             if all((k - 1, b) in trace.sent and trace.sent[k - 1, b][1] <= now for b in waits):
                 if now > idle_since:
-                    own = min(max(trace.sent[k - 1, owner[i]][1], idle_since), now) if i in owner else idle_since
+                    own = (
+                        min(max(trace.sent[k - 1, owner[i]][1], idle_since), now)
+                        if i in owner
+                        else idle_since
+                    )
                     # A wait before layer 0 belongs to the iteration before, which lasts until layer 0 starts.
                     belongs = k - 1 if i == 0 else k
                     trace.exposed[belongs] = trace.exposed.get(belongs, 0) + own - idle_since
@@ -183,7 +187,9 @@ def _means(trace: Trace, job: Job, iterations: int) -> dict[str, float]:
     """Means over the measured iterations, ms."""
     spans = [trace.starts[k + 1] - trace.starts[k] for k in range(iterations)]
     sums = {"exposed": trace.exposed, "barrier": trace.waited}
-    result = {name: sum(x.get(k, 0) for k in range(iterations)) / iterations / 1e9 for name, x in sums.items()}
+    result = {
+        name: sum(x.get(k, 0) for k in range(iterations)) / iterations / 1e9 for name, x in sums.items()
+    }
     result["time"] = sum(spans) / iterations / 1e9
     result["compute"] = sum(x.forward_ps + x.backward_ps for x in trace.layers) / 1e9
     result["comm"] = sum(trace.sent[0, b][1] - trace.sent[0, b][0] for b in range(len(trace.buckets))) / 1e9
@@ -244,7 +250,9 @@ def make_run(
         for (k, b), (start, end) in trace.sent.items():
             if 0 <= k < timeline_iterations or (k == -1 and end > trace.starts[0]):
                 name = trace.layers[trace.buckets[b].first].name
-                operations.append((start, end, [job.name, k, "network", "transfer", b, 0, name, _us(start), _us(end)]))
+                operations.append(
+                    (start, end, [job.name, k, "network", "transfer", b, 0, name, _us(start), _us(end)])
+                )
         tables["operations"] += [row for _, _, row in sorted(operations, key=lambda x: x[:2])]
         parameter_bytes = sum(x.parameter_bytes for x in trace.layers)
         per_worker = round(2 * (job.workers - 1) * parameter_bytes / job.workers)
@@ -252,7 +260,9 @@ def make_run(
             busy = sum(end - start for start, end in trace.sent.values())
             share = busy / max(end for *_, end in trace.compute)
             busiest = max(busiest, share)
-            tables["links"].append([f"h{host}", rate_bps, per_worker * (iterations + 1), _us(busy), f"{share:.9f}"])
+            tables["links"].append(
+                [f"h{host}", rate_bps, per_worker * (iterations + 1), _us(busy), f"{share:.9f}"]
+            )
             host += 1
         if bandwidth and job.workers > 1:
             for rate in sorted({rate_bps} | {round(g * 1e9) for g in (0.5, 1, 1.5, 2, 3, 5, 10, 20, 40)}):
@@ -308,10 +318,14 @@ def make_run(
     wait = first["waterfall_ms"]["exposed"] + first["waterfall_ms"]["barrier"]
     mean = first["iteration_time_ms"]["mean"]
     if headline is None:
-        headline = (
-            f"An iteration takes {mean:.1f} ms; for {wait:.1f} ms of them ({wait / mean:.0%}) the processors wait for the network."
-        )
-    scenario += ["[cluster]", f'link = {{ rate = "{rate_bps}bps", delay = "{delay_ps}ps" }}', "", "[run]", 'engine = "pipe"']
+        headline = f"An iteration takes {mean:.1f} ms; for {wait:.1f} ms of them ({wait / mean:.0%}) the processors wait for the network."
+    scenario += [
+        "[cluster]",
+        f'link = {{ rate = "{rate_bps}bps", delay = "{delay_ps}ps" }}',
+        "",
+        "[run]",
+        'engine = "pipe"',
+    ]
     summary = {
         "schema": "gradtide.run/1", "version": "0.1.0", "engine": "pipe", "seed": 0, "scenario_sha256": "0" * 64,
         "headline": headline, "jobs": summary_jobs, "traffic": {},
@@ -335,7 +349,12 @@ def make_run(
 
 
 def _versions(folder: Path) -> None:
-    versions = {"gradtide": "0.1.0", "python": "3.11.9", "platform": "Linux-x86_64", "made_at": "2026-01-01T00:00:00Z"}
+    versions = {
+        "gradtide": "0.1.0",
+        "python": "3.11.9",
+        "platform": "Linux-x86_64",
+        "made_at": "2026-01-01T00:00:00Z",
+    }
     (folder / "versions.json").write_text(json.dumps(versions, indent=2) + "\n", encoding="utf-8")
 
 
@@ -436,7 +455,12 @@ def nasty() -> dict[str, dict[str, Any]]:
     """Options of `make_run` that a report must survive."""
     return {
         "one-layer": {"layers": 1, "rate_bps": 1_000_000_000},
-        "thousand-buckets": {"layers": 1000, "fusion_bytes": 0, "rate_bps": 2_000_000_000, "bandwidth": False},
+        "thousand-buckets": {
+            "layers": 1000,
+            "fusion_bytes": 0,
+            "rate_bps": 2_000_000_000,
+            "bandwidth": False,
+        },
         "one-worker": {"workers": 1},
         "evil-names": {
             "jobs": [Job(name=EVIL, model=EVIL, layer_names=[EVIL] * 100, order="priority", barrier=False)],
@@ -444,7 +468,10 @@ def nasty() -> dict[str, dict[str, Any]]:
             "headline": EVIL,
         },
         "two-jobs": {
-            "jobs": [Job(name="a"), Job(name="b", workers=4, order="priority", barrier=False, compute_ms=500.0)],
+            "jobs": [
+                Job(name="a"),
+                Job(name="b", workers=4, order="priority", barrier=False, compute_ms=500.0),
+            ],
             "rate_bps": 2_000_000_000,
         },
     }
