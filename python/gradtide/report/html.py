@@ -48,28 +48,28 @@ _TOKENS = {
     "slowdown": ("#8a6400", "#e6b43c"),
     "on-colour": ("#ffffff", "#11161d"),
     "s1": ("#2b6cb3", "#6fa8e8"),
-    "s2": ("#c2410c", "#ff8a50"),
+    "s2": ("#c2410c", "#ff9a66"),
     "s3": ("#00876a", "#2cbd96"),
     "s4": ("#93468f", "#d993d4"),
-    "s5": ("#8a6400", "#e6b43c"),
-    "s6": ("#55606f", "#a7b1bf"),
+    "s5": ("#c98a00", "#f2c14e"),
+    "s6": ("#8793a3", "#7b8797"),
 }
 
 # Lines are drawn in this order; each is thinner than the one below, so that lines that coincide all stay visible.
 _STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
-    ("s1", 7, ()),
-    ("s2", 4, ()),
-    ("s3", 4, (12, 9)),
-    ("s4", 1.6, ()),
-    ("s5", 2.4, (3, 7)),
-    ("s6", 1.6, (9, 4, 2, 4)),
+    ("s6", 10, ()),
+    ("s1", 6, ()),
+    ("s5", 3.4, (9, 7)),
+    ("s2", 1.8, ()),
+    ("s3", 2.4, (3, 6)),
+    ("s4", 1.4, (10, 4, 2, 4)),
 )
 
 _WATERFALL = (
-    ("compute", "compute"),
-    ("slowdown", "slowdown by overlap"),
-    ("exposed", "exposed communication"),
-    ("barrier", "wait at barrier"),
+    ("compute", "compute", "compute"),
+    ("slowdown", "slowdown by overlap", "slowdown"),
+    ("exposed", "exposed communication", "exposed"),
+    ("barrier", "wait at barrier", "barrier"),
 )
 
 
@@ -240,7 +240,7 @@ def _chart(
         xrange = [first - margin, last + margin]
     spec = {
         "x": list(x), "lines": list(lines), "xlabel": xlabel, "ylabel": ylabel, "xname": xname, "xunit": xunit, "unit": unit,
-        "xrange": xrange, "yrange": [low - pad, high + pad], **more,
+        "xrange": xrange, "yrange": [low - 1.6 * pad, high + pad], **more,
     }  # fmt: skip
     columns = ["#" + xlabel, *("#" + line["name"] for line in lines)]
     rows = [
@@ -257,10 +257,11 @@ def _chart(
 def _parts(values: Mapping[str, float], longest: float) -> list[dict[str, Any]]:
     """Return the pieces of one waterfall bar; a piece is named inside where there is room."""
     pieces = []
-    for kind, name in _WATERFALL:
+    for kind, name, short in _WATERFALL:
         share = 100 * max(values[kind], 0) / longest
         words = f"{name} {_ms(values[kind])} ms"
-        text = words if share > 0.95 * len(words) else _ms(values[kind]) if share > 6 else ""
+        fits = (words, f"{short} {_ms(values[kind])} ms", _ms(values[kind]), "")
+        text = next(text for text in fits if len(text) < share * 1.1 or not text)
         pieces.append({"kind": kind, "share": share, "text": text, "words": words})
     return pieces
 
@@ -269,7 +270,7 @@ def _waterfall(values: Mapping[str, float], key: str) -> dict[str, Any]:
     parts = _parts(values, sum(values.values()))
     legend = [
         {"kind": k, "name": name, "value": _ms(values[k]), "key": f"{key}.{k}", "zero": values[k] == 0}
-        for k, name in _WATERFALL
+        for k, name, _ in _WATERFALL
     ]
     return {"rows": [{"parts": parts, "label": "; ".join(p["words"] for p in parts)}], "legend": legend}
 
@@ -296,7 +297,10 @@ def _timeline(
     if not total:
         words = "This job sends nothing."
     if len(shown) < len(total):
-        words += f" Rows show the {len(shown)} buckets with the least margin; the lane `network` shows all {len(total)}."
+        words += (
+            f" Rows show {len(shown)} of {len(total)} buckets, the {timeline.TIGHTEST} with the least margin among them; "
+            "the lane `network` shows all."
+        )
     rows = [
         [row["bucket"], timeline.layers(row), size(row["bytes"]), row["rank"],
          *(milliseconds(row[k] - view.start) for k in ("ready_us", "start_us", "end_us", "needed_us")),
@@ -309,7 +313,7 @@ def _timeline(
         "label": label,
         "caption": words,
         "table": _table(label, columns, rows, cap=cap, where="transfers.csv"),
-        "update": any(row["kind"] == "update" for row in view.compute),
+        "has_update": any(row["kind"] == "update" for row in view.compute),
         "span_ms": view.span_ms,
     }
 
@@ -394,7 +398,7 @@ def _job(
     key = f"jobs.{name}"
     mean, low, high = (number(f"iteration_time_ms.{k}") for k in ("mean", "min", "max"))
     count = entry(path, facts, "iterations", int)
-    waterfall = {kind: number(f"waterfall_ms.{kind}") for kind, _ in _WATERFALL}
+    waterfall = {kind: number(f"waterfall_ms.{kind}") for kind, _, _ in _WATERFALL}
     varies = high - low > 1e-6 * mean
     spread = f"{_ms(low)} to {_ms(high)} ms in {count} iterations" if varies else f"the same in all {count} iterations"
     exposed = f"{_percent(waterfall['exposed'] / mean)} % of the iteration: compute stands still for a gradient"
@@ -416,8 +420,8 @@ def _job(
              "kind": "compute", "note": f"share of the iteration in which workers compute; {_ms(number('compute_ms'))} ms"},
             {"name": "Exposed communication", "value": _ms(waterfall["exposed"]), "unit": "ms",
              "key": f"{key}.waterfall_ms.exposed", "kind": "exposed", "note": exposed},
-            {"name": "ρ, communication to compute", "value": f"{number('rho'):.2f}", "unit": "", "key": f"{key}.rho",
-             "kind": "transfer", "note": f"{_ms(number('comm_ms'))} ms on the network for {_ms(number('compute_ms'))} ms of compute"},
+            {"name": "ρ = N/C", "value": f"{number('rho'):.2f}", "unit": "", "key": f"{key}.rho",
+             "kind": "transfer", "note": f"communication over compute: {_ms(number('comm_ms'))} ms to {_ms(number('compute_ms'))} ms"},
         ],
         "waterfall": _waterfall(waterfall, f"{key}.waterfall_ms"),
         "timeline": _timeline(tables["operations"], tables["transfers"], label=f"Timeline of one iteration of job {_clip(name)}",
@@ -567,7 +571,7 @@ def _compare(run_dir: Path, summary: Row, caps: _Caps) -> tuple[str, dict[str, A
         "reproduce": "",
         "telling": {"name": title(telling), "why": why, "waterfall": _group_bars(chosen, names, caps)},
         "timelines": timelines,
-        "update": any(t["update"] for t in timelines),
+        "has_update": any(t["has_update"] for t in timelines),
         "pivot": _pivot(groups, names, schedules, title, caps),
         "charts": charts,
         "charts_note": more,
@@ -604,7 +608,7 @@ def _group_bars(rows: Sequence[Row], names: Mapping[str, str], caps: _Caps) -> d
         words = f"{names[row['run']]}: {total}; " + "; ".join(p["words"] for p in parts if p["share"] > 0)
         best = row["iteration_time_us"] <= fastest * (1 + 1e-9) < longest
         bars.append({"name": names[row["run"]], "parts": parts, "total": total, "label": words, "best": best})
-    legend = [{"kind": k, "name": name, "value": "", "key": "", "zero": False} for k, name in _WATERFALL if k in seen]
+    legend = [{"kind": k, "name": name, "value": "", "key": "", "zero": False} for k, name, _ in _WATERFALL if k in seen]
     return {"rows": bars, "legend": legend}
 
 
@@ -777,7 +781,7 @@ def _reproduce(run_dir: Path, summary: Row, caps: _Caps) -> tuple[str, dict[str,
                          cap=caps.rows, where="summary.json"),
         "charts": charts,
         "timelines": timelines,
-        "update": any(t["update"] for t in timelines),
+        "has_update": any(t["has_update"] for t in timelines),
         "tables": kept,
         "dropped": f"Not shown: {', '.join(left)}." if left else "",
     }  # fmt: skip

@@ -15,6 +15,9 @@ from gradtide.report.folder import Row
 MAX_ROWS = 40
 """Buckets drawn with a row of their own; more cannot be told apart on a screen."""
 
+TIGHTEST = 16
+"""Of these rows, those kept for the buckets with the least margin."""
+
 _WIDTH, _LEFT, _RIGHT = 1080.0, 122.0, 84.0
 _PLOT = _WIDTH - _LEFT - _RIGHT
 _TOLERANCE_US = 1e-5  # times are written with six decimals; two of them may each be off by half a unit
@@ -112,7 +115,7 @@ def milliseconds(us: float) -> str:
     ms = us / 1e3
     digits = 1 if abs(ms) >= 10 else 2 if abs(ms) >= 1 else 3
     text = f"{ms:.{digits}f}"
-    return text.replace("-", "−") if float(text) else f"{0:.{digits}f}"
+    return text.replace("-", "−") if float(text) else "0"
 
 
 def size(count: float) -> str:
@@ -143,10 +146,13 @@ def _floor_log10(value: float) -> int:
 
 
 def chosen(transfers: Sequence[Row]) -> list[Row]:
-    """Return the buckets that get a row: all, or those with the least margin, in order of priority."""
+    """Return the buckets that get a row, in order of priority: all, or the tightest and an even choice of the others."""
     if len(transfers) <= MAX_ROWS:
         return list(transfers)
-    kept = sorted(transfers, key=lambda row: (row["margin_us"], row["first_layer"]))[:MAX_ROWS]
+    tightest = sorted(transfers, key=lambda row: (row["margin_us"], row["first_layer"]))
+    kept, rest = tightest[:TIGHTEST], sorted(tightest[TIGHTEST:], key=lambda row: row["first_layer"])
+    count = MAX_ROWS - TIGHTEST
+    kept += [rest[i * (len(rest) - 1) // (count - 1)] for i in range(count)]
     return sorted(kept, key=lambda row: row["first_layer"])
 
 
@@ -294,7 +300,7 @@ def _idle_labels(view: Window, x: Callable[[float], float], top: float, lane: fl
         says = f"{words[cause]} {milliseconds(idle.end - idle.start)} ms"
         wide = 6.3 * len(says) + 8
         if x(idle.end) - x(idle.start) > wide:
-            text(f"idle-label {cause}", (x(idle.start) + x(idle.end)) / 2, top + lane + 4, says, "middle")
+            text(f"idle-label inside {cause}", (x(idle.start) + x(idle.end)) / 2, top + lane + 4, says, "middle")
         elif abs(idle.end - view.turn) < 1 or idle.end < view.turn:
             # Before the next iteration begins the forward lane is empty to the left.
             backward = [r["start_us"] for r in view.compute if r["kind"] == "backward"]

@@ -27,6 +27,7 @@
       at = i;
       rows[at].classList.add("on");
       output.textContent = rows[at].dataset.readout;
+      output.className = "live";
     };
     rows.forEach((row, i) => row.addEventListener("pointerenter", () => show(i)));
     box.addEventListener("keydown", (event) => {
@@ -45,7 +46,7 @@
     probe.style.color = `var(--${token})`;
     return getComputedStyle(probe).color;
   };
-  const short = (v) => (v === null || v === undefined ? "–" : String(Number(v.toPrecision(5))));
+  const short = (v) => (v === null || v === undefined ? "–" : String(Number(v.toPrecision(5))).replace("-", "−"));
 
   // Ticks of a logarithmic axis: 1, 2, 5 of every decade where they fit.
   const logSplits = (u, axis, low, high) => {
@@ -59,16 +60,17 @@
   function build(entry) {
     const { spec, box, output } = entry;
     const text = colour("text"), muted = colour("muted"), line = colour("line"), ground = colour("bg");
-    const font = '12.5px system-ui, -apple-system, "Segoe UI", sans-serif';
+    const font = '13px system-ui, -apple-system, "Segoe UI", sans-serif';
     const axis = (label, log) => ({
-      label, labelSize: 22, labelFont: font, font, stroke: muted, labelGap: 2, size: label ? undefined : 30,
+      label, labelSize: 24, labelFont: font, font, stroke: muted, labelGap: 0, size: label === spec.ylabel ? 56 : 32,
       grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 5 },
-      ...(log ? { splits: logSplits, filter: (u, s) => s, values: (u, s) => s.map((v) => short(v)) } : {}),
+      values: (u, all) => all.map((v) => (v === null ? null : short(v))),
+      ...(log ? { splits: logSplits, filter: (u, all) => all } : {}),
     });
     const marks = (u) => {
       const c = u.ctx, k = uPlot.pxRatio, { left, top, width, height } = u.bbox;
       c.save();
-      c.font = `${12.5 * k}px system-ui, -apple-system, "Segoe UI", sans-serif`;
+      c.font = `${13 * k}px system-ui, -apple-system, "Segoe UI", sans-serif`;
       c.lineWidth = 1.4 * k;
       const label = (words, x, y, align, ink) => {
         c.textAlign = align;
@@ -124,6 +126,7 @@
           const i = u.cursor.idx;
           if (i === null || i === undefined) return;
           const values = spec.lines.map((s) => `${s.name} ${short(s.values[i])}${spec.unit ? " " + spec.unit : ""}`);
+          output.className = "live";
           output.textContent = `${spec.xname} ${short(spec.x[i])}${spec.xunit ? " " + spec.xunit : ""}: ${values.join(" · ")}`;
         }],
       },
