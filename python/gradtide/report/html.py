@@ -245,7 +245,7 @@ def _chart(
     columns = ["#" + xlabel, *("#" + line["name"] for line in lines)]
     rows = [
         [_figure(at), *("–" if line["values"][i] is None else _figure(line["values"][i]) for line in lines)]
-        for i, at in enumerate(x)
+        for i, at in enumerate(x[:-1] if more.get("stepped") else x)
     ]
     return {
         "label": label, "spec": spec, "json": _json(spec), "legend": list(legend), "caption": caption,
@@ -254,20 +254,20 @@ def _chart(
     }  # fmt: skip
 
 
-def _parts(values: Mapping[str, float], longest: float) -> list[dict[str, Any]]:
-    """Return the pieces of one waterfall bar; a piece is named inside where there is room."""
+def _parts(values: Mapping[str, float], longest: float, room: float) -> list[dict[str, Any]]:
+    """Return the pieces of one waterfall bar; a piece is named inside where `room` characters a bar allow it."""
     pieces = []
     for kind, name, short in _WATERFALL:
         share = 100 * max(values[kind], 0) / longest
         words = f"{name} {_ms(values[kind])} ms"
-        fits = (words, f"{short} {_ms(values[kind])} ms", _ms(values[kind]), "")
-        text = next(text for text in fits if len(text) < share * 1.1 or not text)
+        fits = (f"{short} {_ms(values[kind])} ms", _ms(values[kind]), "")
+        text = next(text for text in fits if len(text) < share / 100 * room or not text)
         pieces.append({"kind": kind, "share": share, "text": text, "words": words})
     return pieces
 
 
 def _waterfall(values: Mapping[str, float], key: str) -> dict[str, Any]:
-    parts = _parts(values, sum(values.values()))
+    parts = _parts(values, sum(values.values()), 120)
     legend = [
         {"kind": k, "name": name, "value": _ms(values[k]), "key": f"{key}.{k}", "zero": values[k] == 0}
         for k, name, _ in _WATERFALL
@@ -313,7 +313,13 @@ def _timeline(
         "label": label,
         "caption": words,
         "table": _table(label, columns, rows, cap=cap, where="transfers.csv"),
-        "has_update": any(row["kind"] == "update" for row in view.compute),
+        "legend": {
+            *(["update"] if any(row["kind"] == "update" for row in view.compute) else []),
+            *(["transfer"] if total else []),
+            *(["late"] if late else []),
+            *(["old"] if any(row["iteration"] < view.compute[0]["iteration"] for row in view.network) else []),
+            *(idle.cause for idle in view.idle),
+        },
         "span_ms": view.span_ms,
     }
 
@@ -429,19 +435,19 @@ def _job(
         "slack": _slack_chart(tables["transfers"], caps),
         "bandwidth": _bandwidth_chart(tables["bandwidth"], rate, mean, number("compute_ms"), caps),
         "iterations": _iteration_chart(tables["iterations"], caps) if varies else None,
-        "all": _table(f"All figures of job {_clip(name)}", ("key", "#value"), _flat(facts, key), cap=caps.rows, where="summary.json"),
+        "all": _table(f"All figures of job {_clip(name)}", ("key", "#value"), _flat(facts, key, key + "."), cap=caps.rows, where="summary.json"),
     }  # fmt: skip
 
 
-def _flat(value: Any, key: str) -> list[list[dict[str, str]]]:
+def _flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
     """List every number and word of a summary under its dotted key; lists are left to the file."""
     if isinstance(value, Mapping):
-        return [row for k, v in value.items() for row in _flat(v, f"{key}.{k}")]
+        return [row for k, v in value.items() for row in _flat(v, f"{key}.{k}", start)]
     if isinstance(value, list):
         return []
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     text = "–" if value is None else _figure(value) if isinstance(value, float) and number else str(value)
-    return [[_cell(key), _cell(text, key=key)]]
+    return [[_cell(key.removeprefix(start)), _cell(text, key=key)]]
 
 
 def _slack_chart(transfers: Sequence[Row], caps: _Caps) -> dict[str, Any] | None:
@@ -571,7 +577,7 @@ def _compare(run_dir: Path, summary: Row, caps: _Caps) -> tuple[str, dict[str, A
         "reproduce": "",
         "telling": {"name": title(telling), "why": why, "waterfall": _group_bars(chosen, names, caps)},
         "timelines": timelines,
-        "has_update": any(t["has_update"] for t in timelines),
+        "legend": set().union(*(t["legend"] for t in timelines)),
         "pivot": _pivot(groups, names, schedules, title, caps),
         "charts": charts,
         "charts_note": more,
@@ -602,7 +608,7 @@ def _group_bars(rows: Sequence[Row], names: Mapping[str, str], caps: _Caps) -> d
         values["slowdown"] = max(row["iteration_time_us"] - sum(values.values()), 0.0)
         if values["slowdown"] < 1e-3:  # a nanosecond: what rounding leaves of a difference
             values["slowdown"] = 0.0
-        parts = _parts({k: v / 1e3 for k, v in values.items()}, longest / 1e3)
+        parts = _parts({k: v / 1e3 for k, v in values.items()}, longest / 1e3, 85)
         seen |= {p["kind"] for p in parts if p["share"] > 0}
         total = f"{milliseconds(row['iteration_time_us'])} ms"
         words = f"{names[row['run']]}: {total}; " + "; ".join(p["words"] for p in parts if p["share"] > 0)
@@ -781,7 +787,7 @@ def _reproduce(run_dir: Path, summary: Row, caps: _Caps) -> tuple[str, dict[str,
                          cap=caps.rows, where="summary.json"),
         "charts": charts,
         "timelines": timelines,
-        "has_update": any(t["has_update"] for t in timelines),
+        "legend": set().union(*(t["legend"] for t in timelines)),
         "tables": kept,
         "dropped": f"Not shown: {', '.join(left)}." if left else "",
     }  # fmt: skip

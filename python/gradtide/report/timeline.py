@@ -293,7 +293,7 @@ def _merged(rows: Sequence[Row], gap: float) -> list[tuple[float, float]]:
 def _idle_labels(view: Window, x: Callable[[float], float], top: float, lane: float, text: _Text) -> None:
     """Name the longest wait of either cause: inside it if it is wide enough, otherwise beside it where the lane is free."""
     words = {"exposed": "waits for network", "barrier": "waits at barrier"}
-    for row, cause in enumerate(words):
+    for cause in words:
         idle = max((i for i in view.idle if i.cause == cause), key=lambda i: i.end - i.start, default=None)
         if idle is None or x(idle.end) - x(idle.start) < 1:
             continue
@@ -301,12 +301,15 @@ def _idle_labels(view: Window, x: Callable[[float], float], top: float, lane: fl
         wide = 6.3 * len(says) + 8
         if x(idle.end) - x(idle.start) > wide:
             text(f"idle-label inside {cause}", (x(idle.start) + x(idle.end)) / 2, top + lane + 4, says, "middle")
-        elif abs(idle.end - view.turn) < 1 or idle.end < view.turn:
+        elif x(idle.end) - x(idle.start) > 66:
+            middle = (x(idle.start) + x(idle.end)) / 2
+            text(f"idle-label inside {cause}", middle, top + lane - 4, words[cause].split()[-1], "middle")
+            text(f"idle-label inside {cause}", middle, top + lane + 12, says.split(maxsplit=3)[-1], "middle")
+        elif idle.end < view.turn + 1:
             # Before the next iteration begins the forward lane is empty to the left.
             backward = [r["start_us"] for r in view.compute if r["kind"] == "backward"]
             if backward and x(min(backward)) + wide < x(idle.start):
-                both = sum(x(i.end) - x(i.start) < wide for i in view.idle if i.end <= view.turn + 1) > 1
-                text(f"idle-label {cause}", x(idle.start) - 6, top + (9 + 11 * row if both else 16), says, "end")
+                text(f"idle-label {cause}", x(idle.start) - 6, top + 16, says, "end")
 
 
 def describe(row: Row, origin: float) -> str:
