@@ -1,0 +1,58 @@
+"""Reports of finished runs: one HTML file and a Perfetto trace, made from run folders alone.
+
+Nothing of a simulation lives here: a folder written by another version, or by hand, reports as well.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+from gradtide.report.folder import RunFolderError
+from gradtide.report.html import render
+from gradtide.report.perfetto import encode_timeline
+
+__all__ = ["RunFolderError", "encode_timeline", "render", "write_report", "write_timeline"]
+
+
+def write_report(run_dir: Path | str) -> Path:
+    """Write `report.html` into a run or study folder, replacing an older one.
+
+    Args:
+        run_dir: finished run or study folder.
+
+    Returns:
+        Path of the report.
+
+    Raises:
+        RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
+    """
+    return _replace(Path(run_dir) / "report.html", render(Path(run_dir)).encode("utf-8"))
+
+
+def write_timeline(run_dir: Path | str) -> Path:
+    """Write `timeline.pftrace` into a run folder, replacing an older one; open it at https://ui.perfetto.dev.
+
+    Args:
+        run_dir: finished run folder.
+
+    Returns:
+        Path of the trace.
+
+    Raises:
+        RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
+    """
+    return _replace(Path(run_dir) / "timeline.pftrace", encode_timeline(Path(run_dir)))
+
+
+def _replace(path: Path, data: bytes) -> Path:
+    """Write a file so that it is seen whole or not at all."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return path

@@ -1,0 +1,177 @@
+// What a report does on its own: switch the theme, draw the xy charts, step through transfers. Works from file://.
+(() => {
+  "use strict";
+  const root = document.documentElement;
+  const charts = [];
+
+  // Theme: the system's until the button is pressed.
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : dark.matches);
+  const button = document.getElementById("theme");
+  const name = () => { button.textContent = isDark() ? "Light" : "Dark"; };
+  button.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    name();
+    redraw();
+  });
+  dark.addEventListener("change", () => { name(); redraw(); });
+  name();
+
+  // Timelines: point at a row, or step with the arrow keys.
+  for (const box of document.querySelectorAll(".timeline-box")) {
+    const rows = [...box.querySelectorAll(".row")];
+    const output = box.parentElement.querySelector("output");
+    let at = -1;
+    const show = (i) => {
+      if (at >= 0) rows[at].classList.remove("on");
+      at = i;
+      rows[at].classList.add("on");
+      output.textContent = rows[at].dataset.readout;
+      output.className = "live";
+    };
+    rows.forEach((row, i) => row.addEventListener("pointerenter", () => show(i)));
+    box.addEventListener("keydown", (event) => {
+      const to = { ArrowDown: at + 1, ArrowRight: at + 1, ArrowUp: at - 1, ArrowLeft: at - 1, Home: 0, End: rows.length - 1 }[event.key];
+      if (to === undefined || !rows.length) return;
+      event.preventDefault();
+      show(Math.min(Math.max(to, 0), rows.length - 1));
+    });
+  }
+
+  // XY charts.
+  const probe = document.createElement("span");
+  document.body.append(probe);
+  probe.hidden = true;
+  const colour = (token) => {
+    probe.style.color = `var(--${token})`;
+    return getComputedStyle(probe).color;
+  };
+  const short = (v) => (v === null || v === undefined ? "–" : String(Number(v.toPrecision(5))).replace("-", "−"));
+
+  // Ticks of a logarithmic axis: 1, 2, 5 of every decade where they fit.
+  const logSplits = (u, axis, low, high) => {
+    const all = [];
+    for (let e = Math.floor(Math.log10(low)) - 1; e <= Math.log10(high) + 1; e++) {
+      for (const m of [1, 2, 5]) all.push(Number(`${m}e${e}`));
+    }
+    return all.filter((v) => v >= low * 0.999 && v <= high * 1.001);
+  };
+
+  function build(entry) {
+    const { spec, box, output } = entry;
+    const text = colour("text"), muted = colour("muted"), line = colour("line"), ground = colour("bg");
+    const font = '13px system-ui, -apple-system, "Segoe UI", sans-serif';
+    const axis = (label, log) => ({
+      label, labelSize: 24, labelFont: font, font, stroke: muted, labelGap: 0, size: label === spec.ylabel ? 56 : 32,
+      grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 5 },
+      values: (u, all) => all.map((v) => (v === null ? null : short(v))),
+      ...(log ? { splits: logSplits, filter: (u, all) => all } : {}),
+    });
+    const marks = (u) => {
+      const c = u.ctx, k = uPlot.pxRatio, { left, top, width, height } = u.bbox;
+      c.save();
+      c.font = `${13 * k}px system-ui, -apple-system, "Segoe UI", sans-serif`;
+      c.lineWidth = 1.4 * k;
+      const label = (words, x, y, align, ink) => {
+        c.textAlign = align;
+        c.lineWidth = 4 * k; c.strokeStyle = ground; c.lineJoin = "round"; c.setLineDash([]);
+        c.strokeText(words, x, y);
+        c.fillStyle = ink; c.fillText(words, x, y);
+        c.lineWidth = 1.4 * k;
+      };
+      for (const mark of spec.marks || []) {
+        const ink = colour(mark.token || "muted");
+        c.strokeStyle = ink;
+        c.setLineDash([5 * k, 4 * k]);
+        c.beginPath();
+        if (mark.x !== undefined) {
+          const x = Math.round(u.valToPos(mark.x, "x", true));
+          c.moveTo(x, top); c.lineTo(x, top + height); c.stroke();
+          const right = x > left + width * 0.7;
+          if (mark.label) label(mark.label, x + (right ? -6 : 6) * k, top + 13 * k, right ? "right" : "left", ink);
+        } else {
+          const y = Math.round(u.valToPos(mark.y, "y", true));
+          c.moveTo(left, y); c.lineTo(left + width, y); c.stroke();
+          if (mark.label) label(mark.label, left + width - 6 * k, y + 15 * k, "right", ink);
+        }
+      }
+      for (const dot of spec.dots || []) {
+        c.setLineDash([]);
+        c.beginPath();
+        c.arc(u.valToPos(dot.x, "x", true), u.valToPos(dot.y, "y", true), 5.5 * k, 0, 7);
+        c.fillStyle = ground; c.fill();
+        c.lineWidth = 2.6 * k; c.strokeStyle = text; c.stroke();
+      }
+      c.restore();
+    };
+    const steps = uPlot.paths.stepped({ align: 1 });
+    const [low, high] = spec.xrange;
+    return new uPlot({
+      width: box.clientWidth || 600, height: box.clientHeight || 300,
+      legend: { show: false }, cursor: { y: false, drag: { x: false, y: false }, points: { size: 8 } },
+      scales: {
+        x: { time: false, distr: spec.xlog ? 3 : 1, range: () => [low, high] },
+        y: { range: () => spec.yrange },
+      },
+      axes: [axis(spec.xlabel, spec.xlog), axis(spec.ylabel, false)],
+      bands: spec.band ? [{ series: spec.band, fill: colour("slack") }] : [],
+      series: [{}, ...spec.lines.map((s) => ({
+        label: s.name, stroke: colour(s.token), width: s.width, dash: s.dash || undefined, spanGaps: false,
+        paths: spec.stepped ? steps : undefined,
+        points: { show: !spec.stepped && spec.x.length <= 24, size: s.width + 4, fill: colour(s.token), stroke: colour(s.token) },
+      }))],
+      hooks: {
+        draw: [marks],
+        setCursor: [(u) => {
+          const i = u.cursor.idx;
+          if (i === null || i === undefined) return;
+          const values = spec.lines.map((s) => `${s.name} ${short(s.values[i])}${spec.unit ? " " + spec.unit : ""}`);
+          output.className = "live";
+          output.textContent = `${spec.xname} ${short(spec.x[i])}${spec.xunit ? " " + spec.xunit : ""}: ${values.join(" · ")}`;
+        }],
+      },
+    }, [spec.x, ...spec.lines.map((s) => s.values)], box);
+  }
+
+  function redraw() {
+    for (const entry of charts) {
+      if (entry.plot) entry.plot.destroy();
+      entry.plot = build(entry);
+    }
+  }
+
+  for (const data of document.querySelectorAll("script[data-chart]")) {
+    const chart = data.parentElement;
+    const entry = { spec: JSON.parse(data.textContent), box: chart.querySelector(".plot"), output: chart.querySelector("output") };
+    let at = -1;
+    entry.box.addEventListener("keydown", (event) => {
+      const n = entry.spec.x.length;
+      const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: n - 1 }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      at = Math.min(Math.max(to, 0), n - 1);
+      const u = entry.plot;
+      u.setCursor({ left: u.valToPos(entry.spec.x[at], "x"), top: 10 });
+    });
+    charts.push(entry);
+  }
+  redraw();
+  if (window.ResizeObserver) {
+    const seen = new ResizeObserver((items) => {
+      for (const item of items) {
+        const entry = charts.find((c) => c.box === item.target);
+        const width = Math.floor(item.contentRect.width);
+        if (entry.plot && width > 0 && width !== entry.plot.width) entry.plot.setSize({ width, height: entry.plot.height });
+      }
+    });
+    for (const entry of charts) seen.observe(entry.box);
+  }
+
+  // Paper is light: canvases keep their pixels, so they are drawn again for it.
+  let before;
+  addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; redraw(); });
+  addEventListener("afterprint", () => {
+    if (before === undefined) delete root.dataset.theme; else root.dataset.theme = before;
+    redraw();
+  });
+})();

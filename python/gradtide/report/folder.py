@@ -1,0 +1,179 @@
+"""Reading run folders: every table as documented in docs/reference/run-folder.md, every fault with file, line and column.
+
+Nothing here interprets a result. A reader gets dictionaries of whole columns' names to parsed values, in file order.
+"""
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+"""One line of a table; values are parsed as the table's columns say."""
+
+
+class RunFolderError(ValueError):
+    """A file of a run folder is missing, truncated or garbled; the message names file, line and column."""
+
+
+def _integer(text: str) -> int:
+    if re.fullmatch(r"-?[0-9]{1,30}", text) is None:
+        raise ValueError("a whole number")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    if re.fullmatch(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?", text) is None or not math.isfinite(
+        float(text)
+    ):
+        raise ValueError("a number")
+    return float(text)
+
+
+def _optional(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: None if text == "" else parse(text)
+
+
+def _boolean(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("`true` or `false`")
+    return text == "true"
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "int": _integer,
+    "int?": _optional(_integer),
+    "float": _number,
+    "float?": _optional(_number),
+    "bool": _boolean,
+    "str": str,
+}
+
+_COLUMNS: dict[str, str] = {
+    "iterations.csv": "job:str iteration:int start_us:float time_us:float compute_us:float comm_us:float exposed_us:float "
+    "barrier_us:float slowdown_us:float alpha:float? utilisation:float",
+    "transfers.csv": "job:str iteration:int bucket:int first_layer:int last_layer:int layer:str bytes:int chunks:int rank:int "
+    "ready_us:float start_us:float end_us:float needed_us:float slack_us:float margin_us:float",
+    "operations.csv": "job:str iteration:int resource:str kind:str index:int chunk:int? name:str start_us:float end_us:float",
+    "links.csv": "link:str rate_bps:int bytes:int busy_us:float utilisation:float",
+    "bandwidth.csv": "job:str rate_bps:int order:str barrier:bool iteration_time_us:float exposed_us:float barrier_us:float",
+    "rows.csv": "run:str job:str model:str workers:int rate_bps:int order:str barrier:bool fusion_bytes:int? chunk_bytes:int? "
+    "iteration_time_us:float compute_us:float comm_us:float exposed_us:float barrier_us:float rho:float? alpha:float? "
+    "utilisation:float saves_percent:float",
+}
+
+
+def read_text(path: Path) -> str:
+    """Return a file as text.
+
+    Raises:
+        RunFolderError: if it is missing or not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise RunFolderError(f"{path}: no such file; is {path.parent} a finished run folder?") from error
+    except UnicodeDecodeError as error:
+        raise RunFolderError(
+            f"{path}: byte {error.start} is not UTF-8 text; write the run folder again"
+        ) from error
+
+
+def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
+    """Return the rows of one of the documented tables.
+
+    Columns may stand in any order and there may be more of them than documented; those are left out.
+
+    Args:
+        folder: run or study folder.
+        name: file name, as `transfers.csv`.
+        required: whether a missing file is an error; otherwise it gives no rows.
+
+    Raises:
+        RunFolderError: if the file is missing, ends in the middle of a line, or holds what its columns do not allow.
+    """
+    path = folder / name
+    if not required and not path.exists():
+        return []
+    text = _whole_text(path)
+    columns = [item.split(":") for item in _COLUMNS[name].split()]
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows: list[Row] = []
+    try:
+        header = next(reader)
+        missing = [column for column, _ in columns if column not in header]
+        if missing:
+            raise RunFolderError(f"{path}:1: no column `{missing[0]}`; the columns are {', '.join(header)}")
+        places = [(column, header.index(column), _PARSERS[kind]) for column, kind in columns]
+        before = reader.line_num
+        for cells in reader:
+            line, before = before + 1, reader.line_num
+            if len(cells) != len(header):
+                raise RunFolderError(
+                    f"{path}:{line}: {len(cells)} cells where the header has {len(header)} columns"
+                )
+            row: Row = {}
+            for column, at, parse in places:
+                try:
+                    row[column] = parse(cells[at])
+                except ValueError as error:
+                    raise RunFolderError(
+                        f"{path}:{line}: column `{column}`: `{cells[at][:60]}` is not {error}"
+                    ) from error
+            rows.append(row)
+    except csv.Error as error:
+        raise RunFolderError(f"{path}:{reader.line_num}: {error}") from error
+    return rows
+
+
+def _whole_text(path: Path) -> str:
+    """Return the text of a table after checking that it is whole."""
+    text = read_text(path)
+    if not text:
+        raise RunFolderError(f"{path}:1: the file is empty; a table starts with a line of column names")
+    if not text.endswith("\n"):
+        raise RunFolderError(
+            f"{path}:{text.count(chr(10)) + 1}: the last line is cut off; write the run folder again"
+        )
+    return text
+
+
+def read_json(path: Path) -> Row:
+    """Return a JSON file that holds an object.
+
+    Raises:
+        RunFolderError: if it is missing, not JSON, or not an object.
+    """
+
+    def refuse(constant: str) -> None:
+        raise RunFolderError(f"{path}: `{constant}` is not a number that JSON knows")
+
+    try:
+        value = json.loads(read_text(path), parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        raise RunFolderError(f"{path}:{error.lineno}: column {error.colno}: {error.msg}") from error
+    except RecursionError as error:
+        raise RunFolderError(f"{path}: nested too deeply to be a summary") from error
+    if not isinstance(value, dict):
+        raise RunFolderError(f"{path}:1: an object was expected")
+    return value
+
+
+def entry(path: Path, value: Mapping[str, Any], key: str, kind: type | tuple[type, ...]) -> Any:
+    """Return a nested value, `key` being a dotted path without dots in its parts.
+
+    Raises:
+        RunFolderError: if a part is missing or the value is of another type; the message names the key.
+    """
+    found: Any = value
+    for part in key.split("."):
+        if not isinstance(found, Mapping) or part not in found:
+            raise RunFolderError(f"{path}: no key `{key}`")
+        found = found[part]
+    if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
+        raise RunFolderError(f"{path}: key `{key}`: `{str(found)[:60]}` is of the wrong type")
+    return found

@@ -1,0 +1,190 @@
+"""Operations of a run as a Perfetto trace: one process per worker, one thread per resource, arrows for the gradients.
+
+The protobuf wire format is written by hand (https://protobuf.dev/programming-guides/encoding/): the trace needs two of its six
+wire types, and a dependency on the protobuf package would clash with versions that users already have installed. Field numbers are those of
+`protos/perfetto/trace/perfetto_trace.proto`.
+"""
+
+import struct
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gradtide.report.folder import Row, entry, read_json, read_table
+
+MAX_WORKERS = 64
+"""Workers drawn of each job. Viewers grow slow with more, and the pipe engine's workers are all alike."""
+
+_SEQUENCE = 1  # TracePacket.trusted_packet_sequence_id: one writer
+_SLICE_BEGIN, _SLICE_END = 1, 2  # TrackEvent.Type
+
+
+def _varint(value: int) -> bytes:
+    value &= (1 << 64) - 1  # negative int64 take ten bytes, as two's complement
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _int(number: int, value: int) -> bytes:
+    return _varint(number << 3) + _varint(value)
+
+
+def _fixed64(number: int, value: int) -> bytes:
+    return _varint(number << 3 | 1) + struct.pack("<Q", value)
+
+
+def _bytes(number: int, value: bytes | str) -> bytes:
+    data = value.encode("utf-8") if isinstance(value, str) else value
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _double(number: int, value: float) -> bytes:
+    return _varint(number << 3 | 1) + struct.pack("<d", value)
+
+
+def _argument(name: str, value: int | float | str) -> bytes:
+    """Return a DebugAnnotation: name 10; int_value 4, double_value 5, string_value 6."""
+    if isinstance(value, int):
+        return _bytes(4, _bytes(10, name) + _int(4, value))
+    if isinstance(value, float):
+        return _bytes(4, _bytes(10, name) + _double(5, value))
+    return _bytes(4, _bytes(10, name) + _bytes(6, value))
+
+
+def _packet(body: bytes, timestamp_ns: int | None = None) -> bytes:
+    """Return one TracePacket (Trace.packet 1): timestamp 8, trusted_packet_sequence_id 10."""
+    stamp = b"" if timestamp_ns is None else _int(8, timestamp_ns)
+    return _bytes(1, stamp + _int(10, _SEQUENCE) + body)
+
+
+def _process(track: int, pid: int, name: str) -> bytes:
+    """Return a TrackDescriptor (60): uuid 1, process 3 {pid 1, process_name 6}."""
+    return _packet(_bytes(60, _int(1, track) + _bytes(3, _int(1, pid) + _bytes(6, name))))
+
+
+def _thread(track: int, parent: int, pid: int, tid: int, name: str) -> bytes:
+    """Return a TrackDescriptor (60): uuid 1, thread 4 {pid 1, tid 2, thread_name 5}, parent_uuid 5."""
+    thread = _int(1, pid) + _int(2, tid) + _bytes(5, name)
+    return _packet(_bytes(60, _int(1, track) + _bytes(4, thread) + _int(5, parent)))
+
+
+def _slice(
+    track: int, start_ns: int, end_ns: int, name: str, kind: str, arguments: bytes, flows: bytes
+) -> bytes:
+    """Return begin and end of a TrackEvent (11): type 9, track_uuid 11, categories 22, name 23, flows 47 and 48."""
+    begin = _int(9, _SLICE_BEGIN) + _int(11, track) + _bytes(22, kind) + _bytes(23, name) + flows + arguments
+    end = _int(9, _SLICE_END) + _int(11, track)
+    return _packet(_bytes(11, begin), start_ns) + _packet(_bytes(11, end), end_ns)
+
+
+def _lanes(rows: list[Row]) -> list[int]:
+    """Return a lane for every row so that rows of one lane do not overlap; one lane where the resource is exclusive."""
+    free: list[float] = []
+    lanes = []
+    for row in rows:
+        lane = next((i for i, until in enumerate(free) if until <= row["start_us"]), len(free))
+        free[lane : lane + 1] = [row["end_us"]]
+        lanes.append(lane)
+    return lanes
+
+
+def encode_timeline(run_dir: Path) -> bytes:
+    """Return the operations of a run folder as a Perfetto trace, the same bytes for the same folder.
+
+    Times in the trace are nanoseconds, rounded from the run's picoseconds.
+
+    Args:
+        run_dir: run folder; `summary.json`, `operations.csv` and `transfers.csv` are read.
+
+    Raises:
+        RunFolderError: if one of them is missing or garbled.
+    """
+    path = run_dir / "summary.json"
+    jobs: Mapping[str, Any] = entry(path, read_json(path), "jobs", dict)
+    operations = defaultdict(list)
+    for row in read_table(run_dir, "operations.csv"):
+        operations[row["job"]].append(row)
+    transfers = defaultdict(dict)
+    for row in read_table(run_dir, "transfers.csv"):
+        transfers[row["job"]][row["iteration"], row["bucket"]] = row
+
+    out = bytearray()
+    pid = flow = 0
+    for job, facts in jobs.items():
+        workers = entry(path, facts, "workers", int)
+        rows = sorted(operations[job], key=lambda row: (row["start_us"], row["end_us"]))
+        places = {x: [row for row in rows if row["resource"] == x] for x in ("compute", "network")}
+        for worker in range(min(workers, MAX_WORKERS)):
+            pid += 1
+            process = pid << 16
+            out += _process(process, pid, f"{job} worker {worker}")
+            arrows, flow = _arrows(transfers[job], rows, flow)
+            tid = 0
+            for resource, own in places.items():
+                lanes = _lanes(own)
+                for lane in range(max(lanes, default=0) + 1):
+                    tid += 1
+                    name = resource if lane == 0 else f"{resource} {lane + 1}"
+                    out += _thread(process + tid, process, pid, pid * 1000 + tid, name)
+                    for row, at in zip(own, lanes, strict=True):
+                        if at == lane:
+                            out += _operation(process + tid, row, transfers[job], arrows)
+    return bytes(out)
+
+
+def _operation(
+    track: int, row: Row, transfers: Mapping[tuple[int, int], Row], arrows: Mapping[int, bytes]
+) -> bytes:
+    """Return one row of operations.csv as a slice."""
+    kind, index, name = row["kind"], row["index"], row["name"]
+    if row["resource"] == "network":
+        label = f"bucket {index}" if row["chunk"] in (None, 0) else f"bucket {index} chunk {row['chunk']}"
+        arguments = _argument("bucket", index)
+        transfer = transfers.get((row["iteration"], index))
+        if transfer is not None:
+            layers = f"{transfer['first_layer']}-{transfer['last_layer']}"
+            arguments += _argument("layers", layers) + _argument("bytes", transfer["bytes"])
+            arguments += _argument("slack_us", transfer["slack_us"]) + _argument(
+                "margin_us", transfer["margin_us"]
+            )
+    else:
+        label, arguments = f"{kind} {name}", _argument("layer", index)
+    arguments += _argument("iteration", row["iteration"])
+    start, end = (round(row[key] * 1000) for key in ("start_us", "end_us"))
+    return _slice(track, start, end, label, kind, arguments, arrows.get(id(row), b""))
+
+
+def _arrows(
+    transfers: Mapping[tuple[int, int], Row], rows: list[Row], flow: int
+) -> tuple[dict[int, bytes], int]:
+    """Return the flow fields of the slices that an arrow leaves (flow_ids 47) or ends at (terminating_flow_ids 48).
+
+    Two arrows per transfer: from the backward op that completes the gradient, and to the forward op that asks for it.
+    """
+    compute: dict[tuple[int, str, int], Row] = {}
+    first: dict[tuple[int, int], Row] = {}
+    last: dict[tuple[int, int], Row] = {}
+    for row in rows:
+        if row["resource"] == "compute":
+            compute[row["iteration"], row["kind"], row["index"]] = row
+        else:
+            first.setdefault((row["iteration"], row["index"]), row)
+            last[row["iteration"], row["index"]] = row
+    arrows: dict[int, bytes] = defaultdict(bytes)
+    for (iteration, bucket), transfer in sorted(transfers.items()):
+        layer = transfer["first_layer"]
+        ends = (
+            (compute.get((iteration, "backward", layer)), first.get((iteration, bucket))),
+            (last.get((iteration, bucket)), compute.get((iteration + 1, "forward", layer))),
+        )
+        for tail, head in ends:
+            if tail is not None and head is not None:
+                flow += 1
+                arrows[id(tail)] += _fixed64(47, flow)
+                arrows[id(head)] += _fixed64(48, flow)
+    return arrows, flow

@@ -1,0 +1,323 @@
+"""The timeline of one iteration as SVG: when each gradient is ready, when it is sent, when it is needed.
+
+Top to bottom: the iteration and a time axis; the forward and the backward pass with the time that compute stands
+still; the network; one row per bucket, the most urgent on top. Colours are classes, so that the page's theme decides.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from markupsafe import Markup, escape
+
+from gradtide.report.folder import Row
+
+MAX_ROWS = 40
+"""Buckets drawn with a row of their own; more cannot be told apart on a screen."""
+
+TIGHTEST = 16
+"""Of these rows, those kept for the buckets with the least margin."""
+
+_WIDTH, _LEFT, _RIGHT = 1080.0, 122.0, 84.0
+_PLOT = _WIDTH - _LEFT - _RIGHT
+_TOLERANCE_US = 1e-5  # times are written with six decimals; two of them may each be off by half a unit
+_MERGE_PX = 0.75  # blocks closer than this are drawn as one
+
+
+class _Text(Protocol):
+    def __call__(self, kind: str, at: float, y: float, words: str, anchor: str = ...) -> None: ...
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A stretch in which compute stands still, microseconds; `cause` is `exposed` or `barrier`."""
+
+    start: float
+    end: float
+    cause: str
+
+
+@dataclass
+class Window:
+    """Everything that one drawing shows, in microseconds of simulated time."""
+
+    start: float
+    turn: float
+    end: float
+    compute: list[Row] = field(default_factory=list)
+    network: list[Row] = field(default_factory=list)
+    transfers: list[Row] = field(default_factory=list)
+    idle: list[Idle] = field(default_factory=list)
+
+    @property
+    def span_ms(self) -> float:
+        """Length of the window."""
+        return (self.end - self.start) / 1e3
+
+    def idle_ms(self, cause: str) -> float:
+        """Time of the iteration itself (not of the pass that follows) that compute stands still for `cause`."""
+        return sum(x.end - x.start for x in self.idle if x.cause == cause and x.end <= self.turn + 1e-3) / 1e3
+
+
+def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None:
+    """Cut one iteration, and the forward pass that uses its gradients, out of the rows of one job.
+
+    Returns:
+        The first recorded iteration, or None where no operation was recorded.
+    """
+    rows = sorted(operations, key=lambda row: (row["start_us"], row["end_us"]))
+    passes = [row for row in rows if row["kind"] in ("forward", "backward", "update")]
+    if not passes:
+        return None
+    first = min(row["iteration"] for row in passes)
+    following = [row for row in passes if row["iteration"] == first + 1 and row["kind"] == "forward"]
+    start = min(row["start_us"] for row in passes if row["iteration"] == first)
+    end = max(row["end_us"] for row in following or passes)
+    turn = min((row["start_us"] for row in following), default=end)
+    if end <= start:
+        return None
+    inside = [row for row in rows if row["end_us"] > start and row["start_us"] < end]
+    own = [row for row in transfers if row["iteration"] == first]
+    found = Window(start, turn, end, transfers=sorted(own, key=lambda row: row["first_layer"]))
+    found.compute = [row for row in inside if row["kind"] in ("forward", "backward", "update")]
+    found.network = [row for row in inside if row["resource"] == "network"]
+    found.idle = _idle(found)
+    return found
+
+
+def _idle(view: Window) -> list[Idle]:
+    """Split the gaps of the compute lane: until the layer's own gradient is there, and what the barrier adds."""
+    ends: dict[tuple[int, int], float] = {}
+    for row in view.network:
+        key = row["iteration"], row["index"]
+        ends[key] = max(ends.get(key, row["end_us"]), row["end_us"])
+    idle: list[Idle] = []
+    before = view.start
+    for row in view.compute:
+        start = row["start_us"]
+        if start > before + _TOLERANCE_US:
+            arrived = before
+            for bucket in view.transfers:
+                if bucket["first_layer"] <= row["index"] <= bucket["last_layer"]:
+                    arrived = ends.get((row["iteration"] - 1, bucket["bucket"]), before)
+            arrived = min(max(arrived, before), start)
+            if row["kind"] != "forward":
+                arrived = start
+            for a, b, cause in ((before, arrived, "exposed"), (arrived, start, "barrier")):
+                if b > a + _TOLERANCE_US:
+                    idle.append(Idle(a, b, cause))
+        before = max(before, row["end_us"])
+    return idle
+
+
+def milliseconds(us: float) -> str:
+    """Write a time in ms with a precision that suits its size; a true minus sign."""
+    ms = us / 1e3
+    digits = 1 if abs(ms) >= 10 else 2 if abs(ms) >= 1 else 3
+    text = f"{ms:.{digits}f}"
+    return text.replace("-", "−") if float(text) else "0"
+
+
+def size(count: float) -> str:
+    """Write bytes with a decimal prefix."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.2f} {unit}"
+    return f"{count:.0f} B"
+
+
+def layers(row: Row) -> str:
+    """Name the layers of a bucket by index."""
+    if row["first_layer"] == row["last_layer"]:
+        return f"layer {row['first_layer']}"
+    return f"layers {row['first_layer']}–{row['last_layer']}"
+
+
+def ticks(low: float, high: float, count: int) -> list[float]:
+    """Return round numbers in [low, high], about `count` of them."""
+    step = 10.0 ** _floor_log10((high - low) / count)
+    step *= next(m for m in (1, 2, 5, 10) if step * m * count >= (high - low) * 0.999 or m == 10)
+    first = -int(-low // step)
+    return [i * step for i in range(first, first + 4 * count) if i * step <= high * (1 + 1e-12)]
+
+
+def _floor_log10(value: float) -> int:
+    return int(f"{value:e}".split("e")[1])
+
+
+def chosen(transfers: Sequence[Row]) -> list[Row]:
+    """Return the buckets that get a row, in order of priority: all, or the tightest and an even choice of the others."""
+    if len(transfers) <= MAX_ROWS:
+        return list(transfers)
+    tightest = sorted(transfers, key=lambda row: (row["margin_us"], row["first_layer"]))
+    kept, rest = tightest[:TIGHTEST], sorted(tightest[TIGHTEST:], key=lambda row: row["first_layer"])
+    count = MAX_ROWS - TIGHTEST
+    kept += [rest[i * (len(rest) - 1) // (count - 1)] for i in range(count)]
+    return sorted(kept, key=lambda row: row["first_layer"])
+
+
+def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) -> Markup:
+    """Draw a window.
+
+    Args:
+        view: what to draw.
+        label: what the drawing shows, for readers who do not see it.
+        ident: prefix of the ids in the drawing, unique in the page.
+        span_ms: length of the time axis; by default that of the window. Give both drawings of a pair the same.
+
+    Returns:
+        One `<svg>` element.
+    """
+    span = (span_ms or view.span_ms) * 1e3
+    rows = chosen(view.transfers)
+    pitch = 21.0 if len(rows) <= 24 else 15.0
+    top_compute, lane = 46.0, 24.0
+    top_network = top_compute + 2 * lane + 6
+    top_rows = top_network + (lane + 24 if rows else lane)
+    height = top_rows + pitch * len(rows) + 8
+
+    def x(us: float) -> float:
+        return _LEFT + (us - view.start) / span * _PLOT
+
+    out: list[str] = []
+
+    def rect(kind: str, a: float, b: float, y: float, h: float, least: float = 0.6) -> None:
+        wide = max(x(b) - x(a), least)
+        out.append(f'<rect class="{kind}" x="{x(a):.2f}" y="{y:.1f}" width="{wide:.2f}" height="{h:.1f}"/>')
+
+    def text(kind: str, at: float, y: float, words: str, anchor: str = "start") -> None:
+        out.append(f'<text class="{kind}" x="{at:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>')
+
+    # Time axis and the iteration it measures.
+    for tick in ticks(0, span / 1e3, 8):
+        at = x(view.start + tick * 1e3)
+        out.append(f'<path class="grid" d="M{at:.1f} {top_compute - 8:.1f}V{height - 4:.1f}"/>')
+        text("tick", at, top_compute - 12, f"{tick:g}", "middle")
+    text("tick", _LEFT - 10, top_compute - 12, "ms", "end")
+    turn = x(view.turn)
+    out.append(f'<path class="bracket" d="M{x(view.start):.1f} 19v-5H{turn:.1f}v5"/>')
+    text("strong", (x(view.start) + turn) / 2, 10, f"iteration {milliseconds(view.turn - view.start)} ms", "middle")
+    if x(view.end) - turn > 80:
+        text("muted", (turn + x(view.end)) / 2, 10, "next forward", "middle")
+
+    # Compute: passes as blocks, layers as separators where there is room for them.
+    for name, y in (("forward", top_compute), ("backward", top_compute + lane)):
+        text("label", _LEFT - 10, y + 15, name, "end")
+        out.append(f'<rect class="lane" x="{_LEFT}" y="{y + 1:.1f}" width="{_PLOT}" height="{lane - 2:.1f}"/>')
+    for idle in view.idle:
+        if x(idle.end) - x(idle.start) < 0.2:
+            continue
+        fill = f"url(#{ident}-{idle.cause})"
+        out.append(
+            f'<rect class="idle {idle.cause}" fill="{fill}" x="{x(idle.start):.2f}" y="{top_compute + 1:.1f}" '
+            f'width="{max(x(idle.end) - x(idle.start), 1):.2f}" height="{2 * lane - 2:.1f}"/>'
+        )
+    for kind in ("forward", "backward", "update"):
+        own = [row for row in view.compute if row["kind"] == kind]
+        y = top_compute + (0 if kind == "forward" else lane)
+        for a, b in _merged(own, _MERGE_PX / _PLOT * span):
+            rect(kind, a, b, y + 1, lane - 2)
+        edges = [row for row in own if x(row["end_us"]) - x(row["start_us"]) >= 3]
+        if edges:
+            path = "".join(f"M{x(row['end_us']):.1f} {y + 1:.0f}v{lane - 2:.0f}" for row in edges)
+            out.append(f'<path class="edge" d="{path}"/>')
+    _idle_labels(view, x, top_compute, lane, text)
+
+    # Network: everything on the wire, whatever the bucket.
+    text("label", _LEFT - 10, top_network + 15, "network", "end")
+    out.append(f'<rect class="lane" x="{_LEFT}" y="{top_network + 1:.1f}" width="{_PLOT}" height="{lane - 2:.1f}"/>')
+    first = min((row["iteration"] for row in view.compute), default=0)
+    for kind, own in (
+        ("transfer old", [row for row in view.network if row["iteration"] < first]),
+        ("transfer", [row for row in view.network if row["iteration"] >= first]),
+    ):
+        clipped = [(max(a, view.start), min(b, view.end)) for a, b in _merged(own, _MERGE_PX / _PLOT * span)]
+        for a, b in clipped:
+            rect(kind, a, b, top_network + 1, lane - 2)
+    starts = [row["start_us"] for row in view.network if x(row["end_us"]) - x(row["start_us"]) >= 3]
+    if starts:
+        path = "".join(f"M{x(max(s, view.start)):.1f} {top_network + 1:.0f}v{lane - 2:.0f}" for s in starts)
+        out.append(f'<path class="edge" d="{path}"/>')
+
+    # Buckets.
+    if rows:
+        text("muted", _LEFT - 10, top_rows - 6, "urgent first", "end")
+        text("muted", _LEFT + _PLOT + 10, top_rows - 6, "margin, ms")
+    sent: dict[tuple[int, int], list[Row]] = {}
+    for row in view.network:
+        sent.setdefault((row["iteration"], row["index"]), []).append(row)
+    for i, row in enumerate(rows):
+        y, h = top_rows + i * pitch, pitch - 5
+        out.append(f'<g class="row" data-readout="{escape(describe(row, view.start))}">')
+        out.append(f'<rect class="hit" x="0" y="{y - 2:.1f}" width="{_WIDTH}" height="{pitch:.1f}"/>')
+        text("label", _LEFT - 10, y + h / 2 + 4, layers(row), "end")
+        ready, needed, end = row["ready_us"], row["needed_us"], row["end_us"]
+        late = row["margin_us"] < -_TOLERANCE_US
+        if needed > ready:
+            rect("slack", ready, needed, y, h)
+        if late:
+            rect("overdue", max(needed, ready), end, y + h / 2 - 1.5, 3)
+        for old in sent.get((first - 1, row["bucket"]), []):
+            rect("transfer old", max(old["start_us"], view.start), old["end_us"], y + 1.5, h - 3)
+        parts = sent.get((row["iteration"], row["bucket"])) or [{"start_us": row["start_us"], "end_us": end}]
+        for a, b in _merged(parts, _MERGE_PX / _PLOT * span):
+            rect("transfer late" if late else "transfer", a, min(b, view.end), y + 1.5, h - 3, 1.5)
+        out.append(f'<path class="needed" d="M{x(needed):.1f} {y - 1:.1f}v{h + 2:.1f}"/>')
+        mark = "late" if late else "label"
+        text(mark, _LEFT + _PLOT + 72, y + h / 2 + 4, milliseconds(row["margin_us"]), "end")
+        out.append("</g>")
+    out.append(f'<path class="turn" d="M{turn:.1f} 22V{height - 4:.1f}"/>')
+
+    patterns = "".join(
+        f'<pattern id="{ident}-{cause}" class="{cause}" width="7" height="7" patternUnits="userSpaceOnUse" '
+        f'patternTransform="rotate({angle})"><rect width="7" height="7"/><path d="M0 0V7"/></pattern>'
+        for cause, angle in (("exposed", 45), ("barrier", -45))
+    )
+    return Markup(
+        f'<svg class="timeline" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="{escape(label)}">'
+        f"<defs>{patterns}</defs>{''.join(out)}</svg>"
+    )
+
+
+def _merged(rows: Sequence[Row], gap: float) -> list[tuple[float, float]]:
+    """Join rows that follow each other within `gap` microseconds."""
+    spans: list[tuple[float, float]] = []
+    for row in sorted(rows, key=lambda row: row["start_us"]):
+        if spans and row["start_us"] - spans[-1][1] <= gap:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], row["end_us"]))
+        else:
+            spans.append((row["start_us"], row["end_us"]))
+    return spans
+
+
+def _idle_labels(view: Window, x: Callable[[float], float], top: float, lane: float, text: _Text) -> None:
+    """Name the longest wait of either cause: inside it if it is wide enough, otherwise beside it where the lane is free."""
+    words = {"exposed": "waits for network", "barrier": "waits at barrier"}
+    for cause in words:
+        idle = max((i for i in view.idle if i.cause == cause), key=lambda i: i.end - i.start, default=None)
+        if idle is None or x(idle.end) - x(idle.start) < 1:
+            continue
+        says = f"{words[cause]} {milliseconds(idle.end - idle.start)} ms"
+        wide = 6.3 * len(says) + 8
+        if x(idle.end) - x(idle.start) > wide:
+            text(f"idle-label inside {cause}", (x(idle.start) + x(idle.end)) / 2, top + lane + 4, says, "middle")
+        elif x(idle.end) - x(idle.start) > 66:
+            middle = (x(idle.start) + x(idle.end)) / 2
+            text(f"idle-label inside {cause}", middle, top + lane - 4, words[cause].split()[-1], "middle")
+            text(f"idle-label inside {cause}", middle, top + lane + 12, says.split(maxsplit=3)[-1], "middle")
+        elif idle.end < view.turn + 1:
+            # Before the next iteration begins the forward lane is empty to the left.
+            backward = [r["start_us"] for r in view.compute if r["kind"] == "backward"]
+            if backward and x(min(backward)) + wide < x(idle.start):
+                text(f"idle-label {cause}", x(idle.start) - 6, top + 16, says, "end")
+
+
+def describe(row: Row, origin: float) -> str:
+    """Put one transfer in words; times from the start of the iteration."""
+    ready, start, end, needed = (milliseconds(row[k] - origin) for k in ("ready_us", "start_us", "end_us", "needed_us"))
+    margin = milliseconds(abs(row["margin_us"]))
+    verdict = f"{margin} ms late" if row["margin_us"] < -_TOLERANCE_US else f"{margin} ms to spare"
+    return (
+        f"Bucket {row['bucket']} · {layers(row)} · {size(row['bytes'])} · ready {ready} · sent {start} to {end} · "
+        f"needed {needed} ms · slack {milliseconds(row['slack_us'])} ms · {verdict}"
+    )
