@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +125,13 @@ class RunResult:
     def iteration_time(self) -> float:
         """Mean iteration time of the first job, seconds."""
         return float(self.job["iteration_time_ms"]["mean"]) / 1e3
+
+    @cached_property
+    def bandwidth(self) -> Table:
+        """The same jobs at other link rates, under FIFO and priority, with the barrier and without; run when first asked for."""
+        from gradtide.studies.run import bandwidth
+
+        return bandwidth(self.scenario)
 
     @property
     def slack(self) -> Series:

@@ -74,8 +74,8 @@ def saving_headline(points: Sequence[tuple[float, float, float]], baseline: str,
     savings = [(rate_bps, 1 - best_time / base_time) for rate_bps, base_time, best_time in points]
     at, top = max(savings, key=lambda point: (point[1], -point[0]))
     if top < SAME:
-        return f"{best} saves nothing over {baseline} from {rate(points[0][0])} to {rate(points[-1][0])}."
-    sentence = f"At {rate(at)} {best} saves {percent(top)} over {baseline}"
+        return f"{best[0].upper()}{best[1:]} saves nothing over {baseline} at any rate from {rate(points[0][0])} to {rate(points[-1][0])}."
+    sentence = f"At {rate(at)}, {best} saves {percent(top)} over {baseline}"
     same_from = None
     for rate_bps, saving in reversed(savings):
         if saving >= SAME:
@@ -129,3 +129,8 @@ def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int
     )
     rest = "" if total is None or total <= len(rows) else f"<p>{total - len(rows)} more rows</p>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
+
+
+def uncapitalised(sentence: str) -> str:
+    """Return a sentence that can stand after a colon."""
+    return sentence if sentence.startswith("FIFO") else sentence[:1].lower() + sentence[1:]

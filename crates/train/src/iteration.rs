@@ -440,9 +440,10 @@ impl<'a> Runner<'a> {
         Time::from_ps((u128::from(work.ps()) * u128::from(ppm)).div_ceil(1_000_000) as u64)
     }
 
-    /// Keeps a compute op for the timeline.
+    /// Keeps a compute op for the timeline; an update that takes no time is not to be seen there.
     fn record(&mut self, kind: OpKind, start: Time, end: Time) {
-        if self.is_timeline_open {
+        let is_visible = start < end || !matches!(kind, OpKind::Update(_));
+        if self.is_timeline_open && is_visible {
             let iteration = i64::from(self.iteration) - 1;
             self.trace.operations.push(OperationRecord { iteration, kind, chunk: 0, start, end });
         }

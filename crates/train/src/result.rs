@@ -378,14 +378,14 @@ fn operations(parts: &[Part<'_>]) -> Table {
         ),
         (
             "index",
-            Column::Signed(
+            Column::Count(
                 rows()
                     .map(|(_, operation)| match operation.kind {
-                        OpKind::Barrier => None,
+                        OpKind::Barrier => 0,
                         OpKind::Update(index)
                         | OpKind::Forward(index)
                         | OpKind::Backward(index)
-                        | OpKind::Transfer(index) => Some(index.into()),
+                        | OpKind::Transfer(index) => index.into(),
                     })
                     .collect(),
             ),

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gradtide import _core, report
+from gradtide import _core, report, words
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import whole_folder, write_json, write_versions
@@ -44,7 +44,7 @@ def run(
         ScenarioError: if the scenario is wrong; all faults at once.
         SimulationError: if the run cannot go on.
     """
-    scenario = Scenario.of(scenario)
+    scenario = as_scenario(scenario)
     if seed is not None:
         scenario = scenario.replace(seed=seed)
     wall, cpu = time.perf_counter(), time.process_time()
@@ -55,6 +55,13 @@ def run(
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
     return RunResult(scenario, output, cost)
+
+
+def as_scenario(scenario: "Scenario | str | Path | dict[str, Any]") -> Scenario:
+    """Read a scenario from whatever a user has: one already, a file, a preset's name, or a dict."""
+    if isinstance(scenario, Scenario):
+        return scenario
+    return Scenario.from_dict(scenario) if isinstance(scenario, dict) else Scenario.load(scenario)
 
 
 def save(result: RunResult, path: Path) -> Path:
@@ -76,7 +83,8 @@ def write_part(result: RunResult, path: Path, name: str) -> Path:
 def write_run(result: RunResult, folder: Path) -> None:
     """Write into the existing `folder` what the run gave, and what it would give at other rates."""
     write_core(result, folder)
-    (folder / "bandwidth.csv").write_text(bandwidth(result.scenario).to_csv(), encoding="utf-8")
+    (folder / "bandwidth.csv").write_text(result.bandwidth.to_csv(), encoding="utf-8")
+    write_summary(summary(result), folder)
 
 
 def write_core(result: RunResult, folder: Path) -> None:
@@ -84,10 +92,41 @@ def write_core(result: RunResult, folder: Path) -> None:
     (folder / "scenario.resolved.toml").write_text(result.scenario.to_toml(), encoding="utf-8")
     for name in ("iterations", "transfers", "operations", "links"):
         (folder / f"{name}.csv").write_text(getattr(result, name).to_csv(), encoding="utf-8")
-    # What a run cost differs from one to the next; the folder holds only what does not.
-    costs = {**result.summary["cost"], **dict.fromkeys(MEASURED_COSTS)}
-    write_json(folder / "summary.json", {**result.summary, "cost": costs})
+    write_summary(result.summary, folder)
     write_versions(folder)
+
+
+def write_summary(summary: dict[str, Any], folder: Path) -> None:
+    """Write `summary.json` without what was measured: that differs from one run to the next, and the folder must not."""
+    cost = {**summary["cost"], **dict.fromkeys(MEASURED_COSTS)}
+    write_json(folder / "summary.json", {**summary, "cost": cost})
+
+
+def summary(result: RunResult) -> dict[str, Any]:
+    """Return the result's summary; its headline also says what the other schedules would do at other rates."""
+    return {**result.summary, "headline": " ".join([result.summary["headline"], *_what_if_sentences(result)])}
+
+
+def _what_if_sentences(result: RunResult) -> list[str]:
+    rows = result.bandwidth.to_dicts()
+    sentences = []
+    for job in result.scenario.jobs:
+        times: dict[str, dict[int, float]] = {}
+        for row in rows:
+            if row["job"] == job.name:
+                label = words.schedule(row["order"], row["barrier"] == "true")
+                times.setdefault(label, {})[row["rate_bps"]] = row["iteration_time_us"]
+        if not times:
+            continue
+        own = words.schedule(job.order, job.barrier)
+        baseline = own if own in times else words.schedule("fifo", True)
+        best = min(times, key=lambda label: min(times[label][rate] / times[baseline][rate] for rate in times[label]))
+        if best == baseline:
+            baseline = words.schedule("fifo", True)
+        points = [(float(rate), times[baseline][rate], times[best][rate]) for rate in times[best]]
+        if best != baseline:
+            sentences.append(words.saving_headline(points, baseline, best))
+    return sentences
 
 
 def bandwidth(scenario: Scenario) -> Table:
@@ -123,3 +162,12 @@ def what_if(spec: dict[str, Any], rate_bps: int, order: str, barrier: bool) -> d
         job["schedule"]["barrier"] = barrier
         job["iterations"] = min(job["iterations"] or WHAT_IF_ITERATIONS, WHAT_IF_ITERATIONS)
     return spec
+
+
+def preset(name: str) -> Scenario:
+    """Return the scenario of a preset, such as `paper/gao2020-ch4`.
+
+    Raises:
+        ScenarioError: if there is no such preset.
+    """
+    return Scenario.load(name)

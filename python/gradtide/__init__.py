@@ -1,0 +1,63 @@
+"""gradtide: see, plan and tame the network traffic of distributed training.
+
+    >>> import gradtide as gt
+    >>> base = gt.preset("paper/gao2020-ch4").replace(link_rate="1Gbps")
+    >>> fifo, priority = gt.run(base), gt.run(base.replace(order="priority", barrier=False))
+    >>> round(1 - priority.iteration_time / fifo.iteration_time, 3)
+    0.16
+
+Importing this module is cheap: what a name needs is imported when the name is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from gradtide._core import __version__
+
+if TYPE_CHECKING:
+    from gradtide.errors import GradtideError, ScenarioError, SimulationError, TraceError
+    from gradtide.results import RunResult, Series, Table
+    from gradtide.scenario import Scenario
+    from gradtide.studies.compare import CompareResult, compare
+    from gradtide.studies.run import preset, run
+
+_HOMES = {
+    "CompareResult": "studies.compare",
+    "GradtideError": "errors",
+    "RunResult": "results",
+    "Scenario": "scenario",
+    "ScenarioError": "errors",
+    "Series": "results",
+    "SimulationError": "errors",
+    "Table": "results",
+    "TraceError": "errors",
+    "compare": "studies.compare",
+    "preset": "studies.run",
+    "run": "studies.run",
+}
+
+__all__ = [
+    "CompareResult",
+    "GradtideError",
+    "RunResult",
+    "Scenario",
+    "ScenarioError",
+    "Series",
+    "SimulationError",
+    "Table",
+    "TraceError",
+    "__version__",
+    "compare",
+    "preset",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'gradtide' has no attribute {name!r}")
+    return getattr(import_module(f"gradtide.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,296 @@
+"""`gradtide compare`: schedules side by side, over models, workers and link rates."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from gradtide import _core, report, units, words
+from gradtide.results import RunResult, Table
+from gradtide.scenario import Scenario
+from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.run import MEASURED_COSTS, as_scenario, run, write_core, write_summary
+
+DEFAULT_SCHEDULES = ("fifo+barrier", "priority+barrier", "fifo", "priority")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One run of a comparison.
+
+    Attributes:
+        name: folder of the run.
+        group: what the schedules compete on: model, workers, link rate.
+        schedule: name of the schedule, as in `priority without barrier`.
+        scenario: what is run.
+    """
+
+    name: str
+    group: tuple[str, int, int]
+    schedule: str
+    scenario: Scenario
+
+
+class CompareResult:
+    """Runs side by side.
+
+    Attributes:
+        rows: one dict per run and job; the columns of `rows.csv`.
+        results: the runs by name.
+        summary: what `--json` prints.
+    """
+
+    def __init__(self, variants: Sequence[Variant], results: Sequence[RunResult]) -> None:
+        self.variants = list(variants)
+        self.results = {variant.name: result for variant, result in zip(variants, results, strict=True)}
+        self.rows = _rows(self.variants, self.results)
+        self.summary = self._summary()
+
+    @property
+    def table(self) -> Table:
+        """The rows as a table; polars, pyarrow and pandas read it."""
+        names = list(self.rows[0])
+        return Table.of({name: [row[name] for row in self.rows] for name in names})
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return one dict per run and job."""
+        return [dict(row) for row in self.rows]
+
+    def to_numpy(self) -> dict[str, Any]:
+        """Return every column as an array."""
+        return self.table.to_numpy()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the study folder `path`; it appears by rename when it is complete.
+
+        Raises:
+            FolderError: if `path` exists and is not a folder of gradtide's.
+        """
+        path = Path(path)
+        with whole_folder(path) as folder:
+            for name, result in self.results.items():
+                (folder / "runs" / name).mkdir(parents=True)
+                write_core(result, folder / "runs" / name)
+            (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
+            write_summary(self.summary, folder)
+            write_versions(folder)
+            best = folder / "runs" / self.most_telling
+            report.write_timeline(best).rename(folder / "timeline.pftrace")
+            report.write_report(folder)
+        return path
+
+    @property
+    def most_telling(self) -> str:
+        """Name of the run that saves most."""
+        return str(max(self.rows, key=lambda row: row["saves_percent"])["run"])
+
+    def _summary(self) -> dict[str, Any]:
+        first = next(iter(self.results.values())).summary
+        costs = [result.summary["cost"] for result in self.results.values()]
+        cost = {key: sum(cost[key] for cost in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")}
+        return {
+            "schema": "gradtide.compare/1",
+            "version": _core.__version__,
+            "engine": first["engine"],
+            "seed": first["seed"],
+            "headline": self.headline,
+            "rows": [_as_ms(row) for row in self.rows],
+            "cost": {**cost, "peak_rss_mb": max(cost["peak_rss_mb"] for cost in costs)},
+        }
+
+    @property
+    def headline(self) -> str:
+        """The result in a sentence or two, one per model."""
+        baseline = self.variants[0].schedule
+        sentences = []
+        for model in dict.fromkeys(row["model"] for row in self.rows):
+            rows = [row for row in self.rows if row["model"] == model]
+            best = max(rows, key=lambda row: row["saves_percent"])
+            if best["saves_percent"] < 100 * words.SAME:
+                sentences.append(f"{model}: no schedule saves anything over {baseline}.")
+                continue
+            schedule = self._schedule_of(best)
+            points = [
+                (float(row["rate_bps"]), 1.0, 1 - row["saves_percent"] / 100)
+                for row in rows
+                if self._schedule_of(row) == schedule
+                and (row["job"], row["workers"]) == (best["job"], best["workers"])
+            ]
+            who = f"{model} on {words.workers(best['workers'])}"
+            sentences.append(f"{who}: {words.uncapitalised(words.saving_headline(points, baseline, schedule))}")
+        return " ".join(sentences)
+
+    def _schedule_of(self, row: dict[str, Any]) -> str:
+        return str(row["schedule"])
+
+    def __repr__(self) -> str:
+        return f"<gradtide.CompareResult {len(self.rows)} rows: {self.headline}>"
+
+    def _repr_html_(self) -> str:
+        return words.html_table(list(self.rows[0]), [list(row.values()) for row in self.rows])
+
+
+def compare(
+    scenario: "Scenario | str | Path | dict[str, Any]",
+    *,
+    schedules: Sequence[str] = DEFAULT_SCHEDULES,
+    models: Sequence[str] | None = None,
+    workers: Sequence[int] | None = None,
+    rates: Sequence[str] | None = None,
+    jobs: int = 1,
+    progress: Callable[[float], object] | None = None,
+) -> CompareResult:
+    """Run a scenario under several schedules, and over models, numbers of workers and link rates.
+
+    Args:
+        scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file.
+        schedules: each `ORDER[+barrier][+fusion=SIZE][+chunk=SIZE][+queues=N]`, as in `fifo+barrier`; the first is what the others
+            are compared with. What is not named stays as the scenario has it, except for the barrier.
+        models: presets or files; None keeps the scenario's.
+        workers: numbers of workers; None keeps the scenario's.
+        rates: link rates with their units, as in `10Gbps`; None keeps the scenario's.
+        jobs: runs under way at once; the result does not depend on it.
+        progress: called after each run with the share that is done.
+
+    Raises:
+        ScenarioError: if a scenario of the grid is wrong; nothing has run then.
+        ValueError: if a list is empty or a schedule is not written as above.
+    """
+    variants = grid(as_scenario(scenario), schedules, models, workers, rates)
+    return run_variants(variants, jobs=jobs, progress=progress)
+
+
+def run_variants(
+    variants: Sequence[Variant], *, jobs: int = 1, progress: Callable[[float], object] | None = None
+) -> CompareResult:
+    """Run every variant; a thread each, because the core does not hold the interpreter's lock."""
+    results = []
+    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+        for result in pool.map(run, [variant.scenario for variant in variants]):
+            results.append(result)
+            if progress is not None:
+                progress(len(results) / len(variants))
+    return CompareResult(variants, results)
+
+
+def grid(
+    base: Scenario,
+    schedules: Sequence[str],
+    models: Sequence[str] | None,
+    workers: Sequence[int] | None,
+    rates: Sequence[str] | None,
+) -> list[Variant]:
+    """Return the runs of a comparison: all schedules of one (model, workers, rate) stand together."""
+    for name, values in (("schedules", schedules), ("models", models), ("workers", workers), ("rates", rates)):
+        if values is not None and not list(values):
+            raise ValueError(f"{name} is empty; leave it out to keep the scenario's")
+    parsed = [parse_schedule(text) for text in schedules]
+    variants = []
+    for model, count, rate in product(models or [None], workers or [None], rates or [None]):
+        point = base.replace(**_given(model=model, workers=count, link_rate=rate))
+        if count is not None:
+            # The cluster grows and shrinks with the job.
+            point = point.set({"cluster.topology.hosts": sum(job.workers for job in point.jobs)})
+        for changes in parsed:
+            scenario = point.replace(**changes)
+            variants.append(_variant(scenario, changes))
+    names = [variant.name for variant in variants]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice} would be run twice; name every schedule, model, worker count and rate once")
+    return variants
+
+
+def parse_schedule(text: str) -> dict[str, Any]:
+    """Return the changes that a schedule's name stands for, as `Scenario.replace` takes them.
+
+    Raises:
+        ValueError: if it is not written `ORDER[+barrier][+fusion=SIZE][+chunk=SIZE][+queues=N]`.
+
+    Example:
+        >>> parse_schedule("priority+chunk=1MB")
+        {'order': 'priority', 'barrier': False, 'chunk': '1MB'}
+    """
+    order, *extras = [part.strip() for part in text.split("+")]
+    changes: dict[str, Any] = {"order": order, "barrier": False}
+    for extra in extras:
+        key, equals, value = extra.partition("=")
+        if extra == "barrier":
+            changes["barrier"] = True
+        elif equals and key in ("fusion", "chunk"):
+            changes[key] = value
+        elif equals and key == "queues" and value.isdigit():
+            changes[key] = int(value)
+        else:
+            raise ValueError(
+                f"schedule {text!r}: cannot read {extra!r}; "
+                "write ORDER[+barrier][+fusion=SIZE][+chunk=SIZE][+queues=N], as in priority+chunk=1MB"
+            )
+    return changes
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _variant(scenario: Scenario, changes: dict[str, Any]) -> Variant:
+    job = scenario.jobs[0]
+    extras = [f"{key} {changes[key]}" for key in ("fusion", "chunk", "queues") if key in changes]
+    schedule = ", ".join([words.schedule(job.order, job.barrier), *extras])
+    rate = units.format_rate(scenario.link_rate_bps)
+    parts = [job.model, f"{job.workers}w", rate, schedule]
+    name = re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.")
+    return Variant(name, (job.model, job.workers, scenario.link_rate_bps), schedule, scenario)
+
+
+def _rows(variants: Iterable[Variant], results: dict[str, RunResult]) -> list[dict[str, Any]]:
+    baselines: dict[tuple[Any, ...], float] = {}
+    rows = []
+    for variant in variants:
+        result = results[variant.name]
+        for job in variant.scenario.jobs:
+            figures = result.summary["jobs"][job.name]
+            mean_ms = figures["iteration_time_ms"]["mean"]
+            baseline_ms = baselines.setdefault((variant.group, job.name), mean_ms)
+            rows.append(
+                {
+                    "run": variant.name,
+                    "job": job.name,
+                    "model": job.model,
+                    "workers": job.workers,
+                    "rate_bps": variant.scenario.link_rate_bps,
+                    "schedule": variant.schedule,
+                    "order": job.order,
+                    "barrier": str(job.barrier).lower(),
+                    "fusion_bytes": job.fusion_bytes,
+                    "chunk_bytes": job.chunk_bytes or 0,
+                    "iteration_time_us": 1e3 * mean_ms,
+                    "compute_us": 1e3 * figures["compute_ms"],
+                    "comm_us": 1e3 * figures["comm_ms"],
+                    "exposed_us": 1e3 * figures["waterfall_ms"]["exposed"],
+                    "barrier_us": 1e3 * figures["waterfall_ms"]["barrier"],
+                    "rho": figures["rho"],
+                    "alpha": figures["alpha"],
+                    "utilisation": figures["utilisation"],
+                    "saves_percent": 100 * (1 - mean_ms / baseline_ms),
+                }
+            )
+    return rows
+
+
+def _as_ms(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        (name.removesuffix("_us") + "_ms" if name.endswith("_us") else name): (
+            value / 1e3 if name.endswith("_us") else value
+        )
+        for name, value in row.items()
+    }
+
+
+__all__ = ["DEFAULT_SCHEDULES", "MEASURED_COSTS", "CompareResult", "Variant", "compare", "grid", "parse_schedule"]
