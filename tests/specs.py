@@ -1,0 +1,78 @@
+"""Specs of the core for tests: one small place that knows its fields."""
+
+import json
+
+from gradtide import _core
+
+
+def spec(
+    layers,
+    *,
+    workers=2,
+    iterations=3,
+    order=None,
+    fusion=0,
+    chunk=None,
+    barrier=True,
+    rate_bps=10**9,
+    delay_ps=10**7,
+    overhead_ps=0,
+    slowdown_ppm=10**6,
+    efficiency_ppm=10**6,
+    host_latency_ps=0,
+    start_ps=0,
+    seed=0,
+):
+    """Return a spec of one job; `layers` are (forward_ps, backward_ps, parameter_bytes[, update_ps])."""
+    return {
+        "jobs": [
+            {
+                "name": "train",
+                "layers": [
+                    {
+                        "name": f"layer{index}",
+                        "forward_ps": forward,
+                        "backward_ps": backward,
+                        "parameter_bytes": size,
+                        "update_ps": update[0] if update else 0,
+                    }
+                    for index, (forward, backward, size, *update) in enumerate(layers)
+                ],
+                "hosts": list(range(workers)),
+                "iterations": iterations,
+                "collective": {"kind": "ring"},
+                "schedule": {
+                    "order": order or {"kind": "fifo"},
+                    "fusion_bytes": fusion,
+                    "chunk_bytes": chunk,
+                    "barrier": barrier,
+                },
+                "band": 0,
+                "start_ps": start_ps,
+                "transfer_overhead_ps": overhead_ps,
+                "overlap_slowdown_ppm": slowdown_ppm,
+            }
+        ],
+        "cluster": {
+            "topology": {"kind": "star", "hosts": workers},
+            "link": {"rate_bps": rate_bps, "delay_ps": delay_ps, "efficiency_ppm": efficiency_ppm},
+            "host_latency_ps": host_latency_ps,
+        },
+        "run": {"engine": "pipe", "seed": seed, "duration_ps": None, "timeline_iterations": 1},
+    }
+
+
+def run(spec):
+    """Run a spec; return (summary, output)."""
+    output = _core.run(json.dumps(spec))
+    return json.loads(output.summary_json), output
+
+
+def column_ps(table, name):
+    """Return a time column in whole picoseconds, read from the CSV, which keeps them all."""
+    header, *rows = table.to_csv().splitlines()
+    index = header.split(",").index(name)
+    return [int(row.split(",")[index].replace(".", "")) for row in rows]
+
+
+PRIORITY = {"kind": "priority", "queues": None}
