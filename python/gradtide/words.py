@@ -26,7 +26,9 @@ def rate(bps: float) -> str:
 
 def milliseconds(value_ms: float) -> str:
     """Write a time, as in `932.2 ms` or `1.110 s`."""
-    return f"{value_ms / 1e3:.3f} s" if value_ms >= 10_000 else f"{number(value_ms)} ms"
+    if value_ms >= 10_000:
+        return f"{value_ms / 1e3:#.4g} s"
+    return "0 ms" if value_ms == 0 else f"{value_ms:#.4g}".rstrip(".") + " ms"
 
 
 def percent(share: float) -> str:

@@ -29,7 +29,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
         FolderError: if `path` holds something that is not ours, or cannot be written.
     """
     path = Path(os.path.abspath(path))
-    _refuse_foreign(path)
+    refuse_foreign(path)
     part: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,12 @@ def whole_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(part, ignore_errors=True)
 
 
-def _refuse_foreign(path: Path) -> None:
+def refuse_foreign(path: Path) -> None:
+    """Refuse a place where a folder of results must not go; asked before long work, not after it.
+
+    Raises:
+        FolderError: if `path` holds something that is not ours.
+    """
     if not path.exists():
         return
     if not path.is_dir():

@@ -1,0 +1,501 @@
+"""The command `gradtide`. It reads options, calls a study and prints; nothing imports it.
+
+Data goes to stdout, talk and progress to stderr. Imports that cost time stand in the commands, so that an answer to bad input
+does not wait for what it does not need.
+"""
+
+import json
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from gradtide import _core
+from gradtide.errors import CoreRefusal, GradtideError, ScenarioError, SimulationError
+
+if TYPE_CHECKING:
+    from gradtide.scenario import Scenario
+    from gradtide.studies.compare import CompareResult
+
+EXIT_CHECK_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
+
+app = typer.Typer(
+    name="gradtide",
+    help="See, plan and tame the network traffic of distributed training.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json) or preset (paper/…).")]
+OutOption = Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write a folder of results.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="No talk and no progress.")]
+VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Say what is resolved and what it cost.")]
+SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Root of all random streams.")]
+JobsOption = Annotated[int, typer.Option("-j", "--jobs", min=1, help="Runs under way at once; changes no result.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a key, as in cluster.link.rate=1Gbps.")
+]
+EngineOption = Annotated[str | None, typer.Option("--engine", help="Network engine: pipe (fluid and packet to come).")]
+FailIfOption = Annotated[
+    list[str] | None,
+    typer.Option("--fail-if", metavar="FIGURE>LIMIT", help="Exit 1 if it holds, as in 'iteration_time_ms>950'."),
+]
+
+
+@app.command()
+def run(
+    scenario: ScenarioArgument,
+    output: OutOption = None,
+    as_json: JsonOption = False,
+    seed: SeedOption = None,
+    set_: SetOption = None,
+    engine: EngineOption = None,
+    fail_if: FailIfOption = None,
+    jobs: JobsOption = 1,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Simulate one scenario: how long is an iteration, and what does it wait for?"""
+    checks = [_parse_check(text) for text in fail_if or ()]
+    loaded = _load(scenario, set_, seed, engine)
+    _check_target(output)
+    from gradtide.studies import run as study
+
+    with _progress("simulating", quiet) as progress:
+        result = study.run(loaded, progress=progress)
+    summary = study.summary(result)
+    if output is not None:
+        result.save(output)
+    if as_json:
+        _print_json(summary)
+    else:
+        from gradtide import words
+
+        _print_table(*words.run_rows(summary))
+        print(f"\n{summary['headline']}")
+        _talk_of_files(output, quiet)
+    if verbose:
+        _talk_of_cost(summary["cost"])
+    _apply_checks(checks, {name: _figures(job) for name, job in summary["jobs"].items()})
+
+
+@app.command()
+def compare(
+    scenario: ScenarioArgument,
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--schedule",
+            metavar="NAME",
+            help="ORDER[+barrier][+fusion=SIZE][+chunk=SIZE][+queues=N]; repeat it; the first is compared with.",
+        ),
+    ] = None,
+    rate: Annotated[str | None, typer.Option(metavar="LIST", help="Link rates, as in 1Gbps,10Gbps.")] = None,
+    workers: Annotated[str | None, typer.Option(metavar="LIST", help="Numbers of workers, as in 2,8.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="LIST", help="Models, as in resnet50,vgg16.")] = None,
+    output: OutOption = None,
+    as_json: JsonOption = False,
+    seed: SeedOption = None,
+    set_: SetOption = None,
+    engine: EngineOption = None,
+    fail_if: FailIfOption = None,
+    jobs: JobsOption = 1,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Schedules side by side, over link rates, numbers of workers and models."""
+    checks = [_parse_check(text) for text in fail_if or ()]
+    loaded = _load(scenario, set_, seed, engine)
+    _check_target(output)
+    from gradtide.studies import compare as study
+
+    with _as_usage_error():
+        variants = study.grid(
+            loaded,
+            schedule or list(study.DEFAULT_SCHEDULES),
+            _split(model),
+            [int(count) for count in _split(workers) or ()] or None,
+            _split(rate),
+        )
+    _compare(variants, output, as_json, jobs, quiet, verbose, checks)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder of results.")] = Path("out/demo"),
+    as_json: JsonOption = False,
+    jobs: JobsOption = 2,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """The built-in study: ResNet-50 and VGG-16 on V100s, 1 to 25 Gbit/s, 2 and 8 workers. Takes seconds."""
+    _check_target(output)
+    from gradtide.studies import demo as study
+
+    if not quiet and not as_json:
+        _talk(study.QUESTION)
+    _compare(study.variants(), output, as_json, jobs, quiet, verbose, [])
+
+
+def _compare(
+    variants: Sequence[Any],
+    output: Path | None,
+    as_json: bool,
+    jobs: int,
+    quiet: bool,
+    verbose: bool,
+    checks: Sequence["Check"],
+) -> None:
+    from gradtide.studies import compare as study
+
+    with _progress(f"{len(variants)} runs", quiet) as progress:
+        result = study.run_variants(variants, jobs=jobs, progress=progress)
+    if output is not None:
+        result.save(output)
+    if as_json:
+        _print_json(result.summary)
+    else:
+        _print_comparison(result)
+        _talk_of_files(output, quiet)
+    if verbose:
+        _talk_of_cost(result.summary["cost"])
+    _apply_checks(checks, {row["run"]: row for row in result.summary["rows"]})
+
+
+@app.command()
+def reproduce(
+    what: Annotated[str | None, typer.Argument(metavar="PAPER/PART", help="As in gao2020/ch4; leave out to list.")] = None,
+    output: OutOption = None,
+    as_json: JsonOption = False,
+    jobs: JobsOption = 2,
+    quiet: QuietOption = False,
+) -> None:
+    """A paper's tables and figures: the published value beside ours."""
+    from gradtide.studies import reproduce as study
+
+    if what is None:
+        _print_table(["name", "what"], [[name, part.title] for name, part in study.PARTS.items()])
+        return
+    if what not in study.PARTS:
+        _fail_usage(f"no reproduction {what!r}; there are {', '.join(study.PARTS)}")
+    output = Path("out") / what.replace("/", "-") if output is None else output
+    _check_target(output)
+    with _progress(what, quiet) as progress:
+        result = study.PARTS[what].make(jobs, progress)
+    result.save(output)
+    if as_json:
+        _print_json(result.summary)
+        return
+    for table in result.summary["tables"]:
+        print(f"\n{table['title']}")
+        _print_table(table["columns"], [[_cell(cell) for cell in row] for row in table["rows"]])
+        if table.get("note"):
+            print(f"  {table['note']}")
+    print("\nPublished beside ours")
+    columns = ["figure", "quantity", "published", "ours", "verdict"]
+    _print_table(columns, [[check[name] for name in columns] for check in result.summary["checks"]])
+    print(f"\n{result.summary['headline']}")
+    _talk_of_files(output, quiet)
+
+
+@app.command()
+def report(run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Folder of a finished run or study.")]) -> None:
+    """Make the report of a finished run or study again."""
+    from gradtide import report as room
+
+    with _as_usage_error(room.RunFolderError):
+        print(room.write_report(run_dir))
+
+
+@app.command()
+def presets(
+    kind: Annotated[str | None, typer.Argument(help="model, device or paper; leave out for all.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the built-in models, devices and papers' scenarios."""
+    from gradtide import presets as room
+
+    if kind not in (None, *room.KINDS):
+        _fail_usage(f"no kind of presets {kind!r}; there are {', '.join(room.KINDS)}")
+    rows = room.list_presets(kind)
+    if as_json:
+        _print_json({"schema": "gradtide.presets/1", "presets": rows})
+        return
+    for one in room.KINDS if kind is None else (kind,):
+        members = [row for row in rows if row["kind"] == one]
+        columns = [name for name in members[0] if name not in ("kind", "source")]
+        print(f"{one}s")
+        _print_table(columns, [[_cell(row[name]) for name in columns] for row in members])
+        print()
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of scenario files."""
+    from gradtide.scenario import json_schema
+
+    _print_json(json_schema())
+
+
+@app.command()
+def explain(code: Annotated[str, typer.Argument(help="Code of an error, as in GT012.")]) -> None:
+    """Say what an error's code means, with an example and its mend."""
+    from gradtide import errors
+
+    with _as_usage_error(KeyError):
+        print(errors.explain(code))
+
+
+@app.command()
+def doctor(as_json: JsonOption = False) -> None:
+    """Say what is installed, what is missing, and what for."""
+    from gradtide.studies import doctor as study
+
+    findings = study.examine()
+    if as_json:
+        _print_json({"schema": "gradtide.doctor/1", "findings": findings})
+    else:
+        _print_table(["", "what", "found", "needed for"], [[row["state"], *list(row.values())[1:]] for row in findings])
+    if any(row["state"] == "broken" for row in findings):
+        raise typer.Exit(EXIT_CANNOT_GO_ON)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(f"gradtide {_core.__version__}")
+        raise typer.Exit
+
+
+def _load(name: str, changes: Sequence[str] | None, seed: int | None, engine: str | None) -> "Scenario":
+    from gradtide.scenario import Scenario
+
+    values: dict[str, Any] = {}
+    for change in changes or ():
+        key, equals, value = change.partition("=")
+        if not equals or not key:
+            _fail_usage(f"--set {change}: write KEY=VALUE, as in --set cluster.link.rate=1Gbps")
+        values[key.strip()] = value.strip()
+    if seed is not None:
+        values["run.seed"] = seed
+    if engine is not None:
+        values["run.engine"] = engine
+    scenario = Scenario.load(name)
+    scenario = scenario.set(values) if values else scenario
+    scenario.check_built()
+    return scenario
+
+
+def _split(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _check_target(output: Path | None) -> None:
+    if output is not None:
+        from gradtide.studies.folder import FolderError, refuse_foreign
+
+        with _as_usage_error(FolderError):
+            refuse_foreign(output)
+
+
+# Checks: --fail-if
+
+
+class Check:
+    """`FIGURE OP LIMIT`; the run fails if it holds."""
+
+    def __init__(self, text: str, figure: str, operator: str, limit: float) -> None:
+        self.text, self.figure, self.limit = text, figure, limit
+        self._holds: Callable[[float, float], bool] = {
+            ">": float.__gt__,
+            ">=": float.__ge__,
+            "<": float.__lt__,
+            "<=": float.__le__,
+        }[operator]
+
+    def holds(self, value: float) -> bool:
+        """Whether the figure is on the wrong side of the limit."""
+        return self._holds(float(value), self.limit)
+
+
+def _parse_check(text: str) -> Check:
+    match = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*", text)
+    try:
+        if match is not None:
+            return Check(text, match[1], match[2], float(match[3]))
+    except ValueError:
+        pass
+    _fail_usage(f"--fail-if {text!r}: write FIGURE, one of > >= < <=, and a number, as in 'iteration_time_ms>950'")
+
+
+def _figures(job: dict[str, Any]) -> dict[str, Any]:
+    figures = {name: value for name, value in job.items() if isinstance(value, (int, float))}
+    figures["iteration_time_ms"] = job["iteration_time_ms"]["mean"]
+    figures.update({f"{name}_ms": value for name, value in job["waterfall_ms"].items()})
+    return figures
+
+
+def _apply_checks(checks: Sequence[Check], figures_of: dict[str, dict[str, Any]]) -> None:
+    failed = []
+    for check in checks:
+        for name, figures in figures_of.items():
+            value = figures.get(check.figure)
+            if not isinstance(value, (int, float)):
+                known = sorted(key for key, value in figures.items() if isinstance(value, (int, float)))
+                _fail_usage(f"--fail-if {check.text!r}: no figure {check.figure!r}; there are {', '.join(known)}")
+            if check.holds(value):
+                failed.append(f"check failed: {check.text} ({name}: {value:.6g})")
+    if failed:
+        _talk("\n".join(failed))
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+# Printing
+
+
+def _talk(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    print(json.dumps(document, indent=2, allow_nan=False))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    numeric = [all(re.match(r"^[-–+]?[\d.]*( ?%| ms)?$", str(row[index])) for row in rows) for index in range(len(columns))]
+    for column, is_numeric in zip(columns, numeric, strict=True):
+        table.add_column(Text(column), justify="right" if is_numeric else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    # What is piped is not wrapped: a table must survive `grep`.
+    Console(width=None if sys.stdout.isatty() else 240, highlight=False).print(table)
+
+
+def _print_comparison(result: "CompareResult") -> None:
+    from gradtide import words
+
+    schedules = list(dict.fromkeys(row["schedule"] for row in result.rows))
+    groups: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
+    for row in result.rows:
+        group = (row["job"], row["model"], row["workers"], row["rate_bps"])
+        groups.setdefault(group, {})[row["schedule"]] = row
+    table = []
+    for (_, model, workers, rate_bps), members in groups.items():
+        times = [
+            f"{members[name]['iteration_time_us'] / 1e3:.1f}" if name in members else "–" for name in schedules
+        ]
+        best = max(members.values(), key=lambda row: row["saves_percent"])
+        wait = 1 - best["utilisation"]
+        table.append([model, workers, words.rate(rate_bps), *times, f"{best['saves_percent']:.1f} %", words.percent(wait)])
+    print("Iteration time in ms")
+    _print_table(["model", "workers", "link", *schedules, "best saves", "still waits"], table)
+    print(f"\n{result.headline}")
+
+
+def _talk_of_files(output: Path | None, quiet: bool) -> None:
+    if output is not None and not quiet:
+        _talk(f"\nreport    {output / 'report.html'}")
+        if (output / "timeline.pftrace").exists():
+            _talk(f"timeline  {output / 'timeline.pftrace'}   (open at https://ui.perfetto.dev)")
+
+
+def _talk_of_cost(cost: dict[str, Any]) -> None:
+    _talk(f"{cost['events']} events in {cost['wall_s']:.3f} s, at most {cost['peak_rss_mb']:.0f} MB")
+
+
+@contextmanager
+def _progress(what: str, quiet: bool) -> Iterator[Callable[[float], object] | None]:
+    """Show a bar with the time left on stderr, if somebody looks."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=1.0)
+        yield lambda share: bar.update(task, completed=share)
+
+
+# Ends
+
+
+class UsageError(GradtideError):
+    """A command line that means nothing."""
+
+
+def _fail_usage(message: str) -> NoReturn:
+    raise UsageError(message)
+
+
+@contextmanager
+def _as_usage_error(*errors: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except ScenarioError:
+        raise
+    except errors or (ValueError,) as error:
+        _fail_usage(str(error.args[0] if isinstance(error, KeyError) else error))
+
+
+def main() -> None:
+    """Run the command line; every end has its exit code."""
+    sys.exit(_main())
+
+
+def _main() -> int:
+    wants_json = "--json" in sys.argv
+    try:
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or 0)
+    except ScenarioError as error:
+        _talk(str(error))
+        if wants_json:
+            _print_json({"schema": "gradtide.error/1", "errors": error.errors})
+        return EXIT_BAD_INPUT
+    except (UsageError, CoreRefusal) as error:
+        _talk(f"error: {error}")
+        return EXIT_BAD_INPUT
+    except (SimulationError, GradtideError) as error:
+        _talk(f"error: {error}")
+        return EXIT_CANNOT_GO_ON
+    except BrokenPipeError:
+        # The reader went away; nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (KeyboardInterrupt, typer.Abort):
+        _talk("interrupted; nothing half-written is left behind")
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        show = getattr(error, "show", None)
+        if show is not None:
+            show(file=sys.stderr)
+            return EXIT_BAD_INPUT
+        traceback.print_exc()
+        _talk("This is a bug of gradtide. Please report it with the lines above and the scenario.")
+        return EXIT_BUG
