@@ -84,7 +84,12 @@ class _Caps:
     scenario: int
 
 
-_CAPS = (_Caps(200, 6, 8, 12, 40_000), _Caps(60, 3, 4, 8, 10_000), _Caps(20, 1, 2, 4, 3_000), _Caps(8, 1, 1, 2, 500))
+_CAPS = (
+    _Caps(200, 6, 8, 12, 40_000),
+    _Caps(60, 3, 4, 8, 10_000),
+    _Caps(20, 1, 2, 4, 3_000),
+    _Caps(8, 1, 1, 2, 500),
+)
 
 
 def render(run_dir: Path) -> str:
@@ -144,13 +149,17 @@ def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row) -> s
     sha = summary.get("scenario_sha256")
     if isinstance(sha, str):
         facts.append(f"scenario sha256 {sha[:12]}")
-    return _templates().get_template(template).render(
-        css=Markup(css + _asset(_UPLOT + ".min.css") + _asset("report.css")),
-        js=Markup(uplot + _asset("report.js")),
-        headline=_clip(entry(run_dir / "summary.json", summary, "headline", str), 600),
-        version=_clip(summary.get("version", "")),
-        versions=" · ".join(known + facts),
-        **view,
+    return (
+        _templates()
+        .get_template(template)
+        .render(
+            css=Markup(css + _asset(_UPLOT + ".min.css") + _asset("report.css")),
+            js=Markup(uplot + _asset("report.js")),
+            headline=_clip(entry(run_dir / "summary.json", summary, "headline", str), 600),
+            version=_clip(summary.get("version", "")),
+            versions=" · ".join(known + facts),
+            **view,
+        )
     )
 
 
@@ -190,10 +199,16 @@ def _cell(text: object, cls: str = "", key: str = "", small: str = "") -> dict[s
     return {"text": _clip(text), "cls": cls, "key": key, "small": small}
 
 
-def _table(label: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, cap: int, where: str = "") -> dict[str, Any]:
+def _table(
+    label: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, cap: int, where: str = ""
+) -> dict[str, Any]:
     """Return a table for the template; a `#` before a column's title sets its numbers right."""
     cells = [[x if isinstance(x, dict) else _cell(x) for x in row] for row in rows]
-    note = f"The first {cap} of {len(cells)} rows{'; all are in ' + where if where else ''}." if len(cells) > cap else ""
+    note = (
+        f"The first {cap} of {len(cells)} rows{'; all are in ' + where if where else ''}."
+        if len(cells) > cap
+        else ""
+    )
     heads = [{"title": _clip(c.removeprefix("#")), "number": c.startswith("#")} for c in columns]
     return {"label": label, "columns": heads, "rows": cells[:cap], "note": note}
 
@@ -307,7 +322,18 @@ def _timeline(
          milliseconds(row["slack_us"]), _cell(milliseconds(row["margin_us"]), "differs" if row["margin_us"] < -1e-5 else "")]
         for row in total
     ]  # fmt: skip
-    columns = ("#bucket", "layers", "#bytes", "#rank", "#ready, ms", "#sent from, ms", "#to, ms", "#needed, ms", "#slack, ms", "#margin, ms")
+    columns = (
+        "#bucket",
+        "layers",
+        "#bytes",
+        "#rank",
+        "#ready, ms",
+        "#sent from, ms",
+        "#to, ms",
+        "#needed, ms",
+        "#slack, ms",
+        "#margin, ms",
+    )
     return {
         "svg": timeline.draw(view, label=label, ident=ident, span_ms=span_ms),
         "label": label,
@@ -317,7 +343,11 @@ def _timeline(
             *(["update"] if any(row["kind"] == "update" for row in view.compute) else []),
             *(["transfer"] if total else []),
             *(["late"] if late else []),
-            *(["old"] if any(row["iteration"] < view.compute[0]["iteration"] for row in view.network) else []),
+            *(
+                ["old"]
+                if any(row["iteration"] < view.compute[0]["iteration"] for row in view.network)
+                else []
+            ),
             *(idle.cause for idle in view.idle),
         },
         "span_ms": view.span_ms,
@@ -362,7 +392,14 @@ def _run(run_dir: Path, summary: Row, caps: _Caps) -> tuple[str, dict[str, Any]]
         rest = len(scenario) - caps.scenario
         scenario = scenario[: caps.scenario] + f"\n… {rest} more characters in scenario.resolved.toml"
     link_rows = [
-        (r["link"], _rate(r["rate_bps"]), size(r["bytes"]), milliseconds(r["busy_us"]), _percent(r["utilisation"])) for r in links
+        (
+            r["link"],
+            _rate(r["rate_bps"]),
+            size(r["bytes"]),
+            milliseconds(r["busy_us"]),
+            _percent(r["utilisation"]),
+        )
+        for r in links
     ]
     return "run.html.j2", {
         "title": f"gradtide run: {', '.join(_clip(name, 30) for name in list(jobs)[:3])}",
@@ -396,7 +433,13 @@ def _job_row(path: Path, name: str, facts: Mapping[str, Any]) -> list[Any]:
 
 
 def _job(
-    path: Path, name: str, facts: Mapping[str, Any], tables: Mapping[str, list[Row]], rate: int | None, ident: str, caps: _Caps
+    path: Path,
+    name: str,
+    facts: Mapping[str, Any],
+    tables: Mapping[str, list[Row]],
+    rate: int | None,
+    ident: str,
+    caps: _Caps,
 ) -> dict[str, Any]:
     def number(key: str) -> float:
         return _number(path, facts, key)
@@ -406,8 +449,14 @@ def _job(
     count = entry(path, facts, "iterations", int)
     waterfall = {kind: number(f"waterfall_ms.{kind}") for kind, _, _ in _WATERFALL}
     varies = high - low > 1e-6 * mean
-    spread = f"{_ms(low)} to {_ms(high)} ms in {count} iterations" if varies else f"the same in all {count} iterations"
-    exposed = f"{_percent(waterfall['exposed'] / mean)} % of the iteration: compute stands still for a gradient"
+    spread = (
+        f"{_ms(low)} to {_ms(high)} ms in {count} iterations"
+        if varies
+        else f"the same in all {count} iterations"
+    )
+    exposed = (
+        f"{_percent(waterfall['exposed'] / mean)} % of the iteration: compute stands still for a gradient"
+    )
     if waterfall["barrier"] > 0:
         exposed += f"; {_ms(waterfall['barrier'])} ms more at the barrier"
     model, workers = entry(path, facts, "model", str), entry(path, facts, "workers", int)
@@ -492,7 +541,9 @@ def _bandwidth_chart(
     found = {(row["order"], row["barrier"], row["rate_bps"]): row["iteration_time_us"] / 1e3 for row in rows}
     kinds = list(dict.fromkeys((row["order"], row["barrier"]) for row in rows))
     kept = rates if len(rates) <= 200 else rates[:: -(-len(rates) // 200)]
-    lines = [_line(i, _schedule(*kind), [found.get((*kind, r)) for r in kept]) for i, kind in enumerate(kinds)]
+    lines = [
+        _line(i, _schedule(*kind), [found.get((*kind, r)) for r in kept]) for i, kind in enumerate(kinds)
+    ]
     marks: list[dict[str, Any]] = [{"y": compute_ms, "label": f"compute alone {_ms(compute_ms)} ms"}]
     dots = []
     if rate is not None:
@@ -548,7 +599,9 @@ def _compare(run_dir: Path, summary: Row, caps: _Caps) -> tuple[str, dict[str, A
 
     def title(key: tuple[Any, ...], rate: bool = True) -> str:
         job, model, workers, bps = key
-        words = f"{_clip(model, 40)}, {workers} worker{'s' if workers != 1 else ''}" + (f", {_rate(bps)}" if rate else "")
+        words = f"{_clip(model, 40)}, {workers} worker{'s' if workers != 1 else ''}" + (
+            f", {_rate(bps)}" if rate else ""
+        )
         return f"{_clip(job, 30)}: {words}" if several_jobs else words
 
     def gain(key: tuple[Any, ...]) -> float:
@@ -558,7 +611,9 @@ def _compare(run_dir: Path, summary: Row, caps: _Caps) -> tuple[str, dict[str, A
     chosen = groups[telling]
     best = min(chosen, key=lambda row: row["iteration_time_us"])
     pair = [chosen[0], best] if best is not chosen[0] else chosen[:2]
-    drawn = [_row_timeline(run_dir, row, names[row["run"]], f"t{i}", caps, None) for i, row in enumerate(pair)]
+    drawn = [
+        _row_timeline(run_dir, row, names[row["run"]], f"t{i}", caps, None) for i, row in enumerate(pair)
+    ]
     span = max((t["span_ms"] for t in drawn if t), default=0.0)
     timelines = [
         t for i, row in enumerate(pair)
@@ -614,25 +669,40 @@ def _group_bars(rows: Sequence[Row], names: Mapping[str, str], caps: _Caps) -> d
         words = f"{names[row['run']]}: {total}; " + "; ".join(p["words"] for p in parts if p["share"] > 0)
         best = row["iteration_time_us"] <= fastest * (1 + 1e-9) < longest
         bars.append({"name": names[row["run"]], "parts": parts, "total": total, "label": words, "best": best})
-    legend = [{"kind": k, "name": name, "value": "", "key": "", "zero": False} for k, name, _ in _WATERFALL if k in seen]
+    legend = [
+        {"kind": k, "name": name, "value": "", "key": "", "zero": False}
+        for k, name, _ in _WATERFALL
+        if k in seen
+    ]
     return {"rows": bars, "legend": legend}
 
 
 def _row_timeline(
     run_dir: Path, row: Row, name: str, ident: str, caps: _Caps, span_ms: float | None
 ) -> dict[str, Any] | None:
-    found = _run_timeline(_inside(run_dir, "runs", row["run"]), row["job"], f"Timeline, {name}", ident, caps, span_ms)
-    return None if found is None else {**found, "title": f"{name}: {milliseconds(row['iteration_time_us'])} ms"}
+    found = _run_timeline(
+        _inside(run_dir, "runs", row["run"]), row["job"], f"Timeline, {name}", ident, caps, span_ms
+    )
+    return (
+        None if found is None else {**found, "title": f"{name}: {milliseconds(row['iteration_time_us'])} ms"}
+    )
 
 
 def _run_timeline(
     folder: Path, job: str | None, label: str, ident: str, caps: _Caps, span_ms: float | None
 ) -> dict[str, Any] | None:
-    operations, transfers = (_by_job(read_table(folder, name)) for name in ("operations.csv", "transfers.csv"))
+    operations, transfers = (
+        _by_job(read_table(folder, name)) for name in ("operations.csv", "transfers.csv")
+    )
     if job is None:
         job = next(iter(operations), "")
     return _timeline(
-        operations.get(job, []), transfers.get(job, []), label=label, ident=ident, cap=caps.rows, span_ms=span_ms
+        operations.get(job, []),
+        transfers.get(job, []),
+        label=label,
+        ident=ident,
+        cap=caps.rows,
+        span_ms=span_ms,
     )
 
 
@@ -662,7 +732,9 @@ def _pivot(
         table.append(cells)
     made = _table("Iteration time by group and schedule", ("group", *("#" + s for s in shown)), table, cap=min(caps.rows, 80),
                   where="rows.csv")  # fmt: skip
-    note = "Iteration time, ms; the fastest in each group in green, change against the first schedule beside it."
+    note = (
+        "Iteration time, ms; the fastest in each group in green, change against the first schedule beside it."
+    )
     if len(schedules) > len(shown):
         note += f" The first {len(shown)} of {len(schedules)} schedules."
     made["note"] = f"{note} {made['note']}".strip()
@@ -686,14 +758,20 @@ def _rate_charts(
     charts = []
     for keys in (k for k in drawable if k in kept):
         keys = sorted(keys, key=lambda key: key[3])
-        found = {(names[row["run"]], key): row["iteration_time_us"] / 1e3 for key in keys for row in groups[key]}
+        found = {
+            (names[row["run"]], key): row["iteration_time_us"] / 1e3 for key in keys for row in groups[key]
+        }
         lines = [
             _line(i, s, [found.get((s, key)) for key in keys])
             for i, s in enumerate(schedules[:6])
             if any((s, key) in found for key in keys)
         ]
         compute = [row["compute_us"] / 1e3 for key in keys for row in groups[key]]
-        marks = [{"y": compute[0], "label": "compute alone"}] if max(compute) - min(compute) < 1e-6 * max(compute) else []
+        marks = (
+            [{"y": compute[0], "label": "compute alone"}]
+            if max(compute) - min(compute) < 1e-6 * max(compute)
+            else []
+        )
         chart = _chart(
             f"Iteration time over link rate, {title(keys[0], False)}", x=[key[3] / 1e9 for key in keys], lines=lines,
             xlabel="link rate, Gbit/s", ylabel="ms", xname="at", xunit="Gbit/s", xlog=True, marks=marks, cap=caps.rows,
@@ -708,7 +786,9 @@ def _rate_charts(
 
 
 def _everything(rows: Sequence[Row], caps: _Caps) -> dict[str, Any]:
-    numbers = {k for row in rows for k, v in row.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+    numbers = {
+        k for row in rows for k, v in row.items() if isinstance(v, (int, float)) and not isinstance(v, bool)
+    }
     columns = [("#" if k in numbers else "") + k for k in rows[0]]
 
     def text(value: Any) -> str:
@@ -718,7 +798,13 @@ def _everything(rows: Sequence[Row], caps: _Caps) -> dict[str, Any]:
             return str(value).lower()
         return f"{value:.6g}".replace("-", "−") if isinstance(value, float) else str(value)
 
-    return _table("All runs", columns, [[text(v) for v in row.values()] for row in rows], cap=caps.rows, where="rows.csv")
+    return _table(
+        "All runs",
+        columns,
+        [[text(v) for v in row.values()] for row in rows],
+        cap=caps.rows,
+        where="rows.csv",
+    )
 
 
 # ---- a reproduction ----------------------------------------------------------------------------------------------------
@@ -744,7 +830,10 @@ def _reproduce(run_dir: Path, summary: Row, caps: _Caps) -> tuple[str, dict[str,
         verdict = entry(path, check, "verdict", str)
         verdicts.append(verdict)
         unit = word(check, "unit")
-        published, ours = (f"{entry(path, check, k, (str, int, float))}{' ' + unit if unit else ''}" for k in ("published", "ours"))
+        published, ours = (
+            f"{entry(path, check, k, (str, int, float))}{' ' + unit if unit else ''}"
+            for k in ("published", "ours")
+        )
         checks.append([word(check, "figure"), word(check, "quantity"), published, ours,
                        _cell(verdict, verdict if verdict in ("agrees", "differs") else ""),
                        {**_cell(""), "text": word(check, "note")}])  # fmt: skip
@@ -761,10 +850,18 @@ def _reproduce(run_dir: Path, summary: Row, caps: _Caps) -> tuple[str, dict[str,
         columns = [str(c) for c in entry(path, item, "columns", list)]
         rows = entry(path, item, "rows", list)
         if any(not isinstance(row, list) or len(row) != len(columns) for row in rows):
-            raise RunFolderError(f"{path}: key `tables`: a row of `{word(item, 'title')}` has not {len(columns)} cells")
+            raise RunFolderError(
+                f"{path}: key `tables`: a row of `{word(item, 'title')}` has not {len(columns)} cells"
+            )
         numbers = [all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
         heads = [("#" if n else "") + c for n, c in zip(numbers, columns, strict=True)]
-        made = _table(word(item, "title"), heads, [[_plain(v) for v in row] for row in rows], cap=caps.rows, where="summary.json")
+        made = _table(
+            word(item, "title"),
+            heads,
+            [[_plain(v) for v in row] for row in rows],
+            cap=caps.rows,
+            where="summary.json",
+        )
         made["note"] = " ".join(filter(None, (word(item, "note"), made["note"])))
         tables.append(made)
     kept = tables[: max(caps.charts, 2)]
@@ -811,7 +908,9 @@ def _reproduced_timelines(
         found = []
         for i, item in enumerate(items[: caps.timelines]):
             folder = _inside(run_dir, entry(path, item, "run", str))
-            made = _run_timeline(folder, item.get("job"), f"Timeline, {_figure_title(item)}", f"t{i}", caps, span)
+            made = _run_timeline(
+                folder, item.get("job"), f"Timeline, {_figure_title(item)}", f"t{i}", caps, span
+            )
             if made is not None:
                 note = _clip(item.get("note", ""), 300)
                 made["caption"] = f"{made['caption']} {note}".strip()

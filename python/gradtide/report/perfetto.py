@@ -48,12 +48,12 @@ def _double(number: int, value: float) -> bytes:
 
 
 def _argument(name: str, value: int | float | str) -> bytes:
-    """Return a DebugAnnotation: name 10; int_value 4, double_value 5, string_value 6."""
+    """Return a DebugAnnotation (TrackEvent.debug_annotations 4): int_value 4, double_value 5, string_value 6, name 10."""
     if isinstance(value, int):
-        return _bytes(4, _bytes(10, name) + _int(4, value))
+        return _bytes(4, _int(4, value) + _bytes(10, name))
     if isinstance(value, float):
-        return _bytes(4, _bytes(10, name) + _double(5, value))
-    return _bytes(4, _bytes(10, name) + _bytes(6, value))
+        return _bytes(4, _double(5, value) + _bytes(10, name))
+    return _bytes(4, _bytes(6, value) + _bytes(10, name))
 
 
 def _packet(body: bytes, timestamp_ns: int | None = None) -> bytes:
@@ -77,7 +77,7 @@ def _slice(
     track: int, start_ns: int, end_ns: int, name: str, kind: str, arguments: bytes, flows: bytes
 ) -> bytes:
     """Return begin and end of a TrackEvent (11): type 9, track_uuid 11, categories 22, name 23, flows 47 and 48."""
-    begin = _int(9, _SLICE_BEGIN) + _int(11, track) + _bytes(22, kind) + _bytes(23, name) + flows + arguments
+    begin = arguments + _int(9, _SLICE_BEGIN) + _int(11, track) + _bytes(22, kind) + _bytes(23, name) + flows
     end = _int(9, _SLICE_END) + _int(11, track)
     return _packet(_bytes(11, begin), start_ns) + _packet(_bytes(11, end), end_ns)
 
@@ -175,7 +175,8 @@ def _arrows(
         else:
             first.setdefault((row["iteration"], row["index"]), row)
             last[row["iteration"], row["index"]] = row
-    arrows: dict[int, bytes] = defaultdict(bytes)
+    out: dict[int, bytes] = defaultdict(bytes)
+    into: dict[int, bytes] = defaultdict(bytes)
     for (iteration, bucket), transfer in sorted(transfers.items()):
         layer = transfer["first_layer"]
         ends = (
@@ -185,6 +186,7 @@ def _arrows(
         for tail, head in ends:
             if tail is not None and head is not None:
                 flow += 1
-                arrows[id(tail)] += _fixed64(47, flow)
-                arrows[id(head)] += _fixed64(48, flow)
-    return arrows, flow
+                out[id(tail)] += _fixed64(47, flow)
+                into[id(head)] += _fixed64(48, flow)
+    # Fields ascend by number, as every protobuf library writes them.
+    return {key: out.get(key, b"") + into.get(key, b"") for key in (*out, *into)}, flow

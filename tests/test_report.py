@@ -1,0 +1,481 @@
+"""The report and the trace, read back without a browser."""
+
+import ast
+import csv
+import itertools
+import json
+import re
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_folders import EVIL, Job, make_reproduce, make_run, make_study, nasty
+
+from gradtide.report import RunFolderError, encode_timeline, render, timeline, write_report, write_timeline
+from gradtide.report.folder import read_table
+from gradtide.report.html import MAX_BYTES
+
+REPORT = Path(__file__).parent.parent / "python" / "gradtide" / "report"
+
+
+class Page(HTMLParser):
+    """What the tests ask of a page: elements with their attributes, and the text under each `data-key`."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._open: list[tuple[str, str | None]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = {k: v or "" for k, v in attrs}
+        self.elements.append((tag, attributes))
+        if tag not in ("meta", "link", "input", "br"):
+            self._open.append((tag, attributes.get("data-key")))
+            if "data-key" in attributes:
+                self.texts.setdefault(attributes["data-key"], []).append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        for _, key in self._open:
+            if key is not None:
+                self.texts[key][-1] += data
+
+
+@pytest.fixture(scope="module")
+def slow_fifo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "fifo"
+    make_run(folder, rate_bps=1_000_000_000)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def slow_priority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "priority"
+    make_run(folder, rate_bps=1_000_000_000, order="priority", barrier=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("studies") / "compare"
+    make_study(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("studies") / "reproduce"
+    make_reproduce(folder)
+    return folder
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+
+
+def leaf(value: Any, key: str) -> Any:
+    for part in key.split("."):
+        value = value[part]
+    return value
+
+
+def test_sample_runs_have_the_iteration_times_of_the_thesis(slow_fifo: Path, slow_priority: Path) -> None:
+    fifo, priority = (
+        summary(x)["jobs"]["train"]["iteration_time_ms"]["mean"] for x in (slow_fifo, slow_priority)
+    )
+    assert fifo == pytest.approx(1110.076, abs=5e-4)
+    assert priority == pytest.approx(932.219, abs=5e-4)
+
+
+def test_every_number_with_a_key_is_that_of_the_summary(slow_fifo: Path) -> None:
+    page, facts = Page(render(slow_fifo)), summary(slow_fifo)
+    assert page.texts["headline"] == [facts["headline"]]
+    wanted = {
+        "iteration_time_ms.mean",
+        "utilisation",
+        "waterfall_ms.exposed",
+        "waterfall_ms.barrier",
+        "rho",
+        "alpha",
+    }
+    assert {f"jobs.train.{key}" for key in wanted} <= set(page.texts)
+    checked = 0
+    for key, texts in page.texts.items():
+        value = leaf(facts, key)
+        if not isinstance(value, (int, float)):
+            continue
+        for text in texts:
+            shown = float(text.replace("−", "-"))
+            percent = key.endswith("utilisation") and shown > 1
+            digits = len(text.partition(".")[2])
+            # A shown number is off by half a unit of its last digit, or by six digits' worth in the full table.
+            bound = 0.5 * 10.0**-digits * 1.000001 + 5e-6 * abs(shown)
+            assert abs(shown - (100 * value if percent else value)) <= bound, (key, text, value)
+            checked += 1
+    assert checked >= 25
+
+
+def test_report_is_the_same_bytes_each_time_and_wherever_it_lies(slow_fifo: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(slow_fifo, copy)
+    assert render(slow_fifo) == render(copy)
+    assert encode_timeline(slow_fifo) == encode_timeline(copy)
+    versions = json.loads((slow_fifo / "versions.json").read_text(encoding="utf-8"))
+    assert versions["made_at"] not in render(slow_fifo)
+    assert str(slow_fifo) not in render(slow_fifo)
+
+
+@pytest.mark.parametrize("name", sorted(nasty()))
+def test_nasty_runs_give_small_sound_pages(name: str, tmp_path: Path) -> None:
+    make_run(tmp_path, **nasty()[name])
+    text = render(tmp_path)
+    assert len(text.encode()) < MAX_BYTES
+    sound(Page(text))
+
+
+def sound(page: Page) -> None:
+    """Check what holds for every page: no outside, names for graphics, ids once, only our own scripts."""
+    ids = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    for tag, attributes in page.elements:
+        assert not {"src", "srcset", "onclick", "onload", "onerror"} & set(attributes)
+        assert attributes.get("href", "#").startswith(("#", "data:,"))
+        if tag in ("img", "svg"):
+            named = attributes.get("role") == "img" and attributes.get("aria-label")
+            assert named or attributes.get("aria-hidden") == "true", attributes
+        if attributes.get("tabindex") == "0" and tag != "pre":
+            assert attributes.get("role") in ("group", "region")
+            assert attributes.get("aria-label")
+    scripts = [a for tag, a in page.elements if tag == "script"]
+    assert [a for a in scripts if "data-chart" not in a] == [{}]
+
+
+def test_names_of_a_user_stay_text(tmp_path: Path) -> None:
+    make_run(tmp_path, **nasty()["evil-names"])
+    text = render(tmp_path)
+    assert "<script>alert" not in text
+    assert Page(text).texts["headline"] == [EVIL]
+    assert "49" not in Page(text).texts["headline"][0]
+
+
+def test_many_jobs_and_long_names_stay_below_the_limit_and_the_page_says_so(tmp_path: Path) -> None:
+    long = "a very long name " * 20
+    jobs = [Job(name=f"job{i} {long}", model=long, layers=400, fusion_bytes=0) for i in range(20)]
+    make_run(tmp_path, jobs=jobs, rate_bps=1_000_000_000, iterations=2, bandwidth=False, headline=long)
+    text = render(tmp_path)
+    assert len(text.encode()) < MAX_BYTES
+    assert "of 20 jobs are drawn" in text
+    assert "Rows show 40 of 400 buckets" in text
+
+
+def test_waits_in_the_timeline_are_those_of_the_waterfall(tmp_path: Path) -> None:
+    for order, barrier in itertools.product(("fifo", "priority"), (True, False)):
+        folder = tmp_path / f"{order}-{barrier}"
+        make_run(folder, rate_bps=1_000_000_000, order=order, barrier=barrier, workers=3)
+        view = timeline.window(read_table(folder, "operations.csv"), read_table(folder, "transfers.csv"))
+        assert view is not None
+        first = read_table(folder, "iterations.csv")[0]
+        # Each of the rows' times is rounded to 1e-6 us; a few dozen gaps add up to less than 1e-4.
+        assert view.idle_ms("exposed") * 1e3 == pytest.approx(first["exposed_us"], abs=1e-4)
+        assert view.idle_ms("barrier") * 1e3 == pytest.approx(first["barrier_us"], abs=1e-4)
+        assert view.turn - view.start == pytest.approx(first["time_us"], abs=1e-4)
+
+
+def test_timeline_draws_each_bucket_and_marks_the_late_ones(slow_priority: Path) -> None:
+    text = render(slow_priority)
+    rows = [row for row in read_table(slow_priority, "transfers.csv") if row["iteration"] == 0]
+    late = [row for row in rows if row["margin_us"] < 0]
+    assert len(re.findall(r'<g class="row"', text)) == len(rows) == 18
+    drawing = text[
+        text.index('<svg class="timeline"') : text.index("</svg>", text.index('<svg class="timeline"'))
+    ]
+    assert len(re.findall(r'class="transfer late"', drawing)) == len(late) == 1
+    assert f"{rows[-1]['slack_us'] / 1e3:.1f} ms" in text or "slack 0 ms" in text
+    assert "waits for network 32.0 ms" in drawing
+
+
+@pytest.mark.parametrize("span", [0.003, 1.0, 7.0, 932.2, 1e5])
+def test_ticks_are_round_and_inside(span: float) -> None:
+    found = timeline.ticks(0, span, 8)
+    assert 4 <= len(found) <= 12
+    assert found[0] == 0
+    assert found[-1] <= span * 1.001
+    step = found[1]
+    assert float(f"{step:.0e}") == pytest.approx(step)
+
+
+def test_comparison_shows_the_most_telling_group_and_every_row(study: Path) -> None:
+    text = render(study)
+    page = Page(text)
+    sound(page)
+    rows = read_table(study, "rows.csv")
+    best = max(rows, key=lambda row: row["saves_percent"])
+    assert f"{best['model']}, {best['workers']} workers, {best['rate_bps'] / 1e9:g} Gbit/s" in text
+    assert f"{best['saves_percent']:.1f} %" in text
+    assert text.count('<svg class="timeline"') == 2
+    assert text.count("data-chart>") == 4
+    assert all(row["run"] in text for row in rows)
+    assert len(text.encode()) < MAX_BYTES
+
+
+def test_both_timelines_of_a_pair_have_one_time_axis(study: Path) -> None:
+    drawings = re.findall(r'<svg class="timeline".*?</svg>', render(study), flags=re.DOTALL)
+    axes = [re.findall(r'<text class="tick"[^>]*>([^<]+)</text>', drawing) for drawing in drawings]
+    assert axes[0] == axes[1]
+
+
+def test_comparison_at_one_rate_has_no_curve_of_one_point(tmp_path: Path) -> None:
+    make_study(tmp_path, rates_bps=[1_000_000_000], models=[{}], workers=[2])
+    text = render(tmp_path)
+    assert "data-chart>" not in text
+    assert "priority, no barrier" in text
+
+
+def test_reproduction_sets_published_values_beside_ours(reproduction: Path) -> None:
+    text = render(reproduction)
+    sound(Page(text))
+    assert "1 of 2 published values agree with ours." in text
+    assert text.count('<svg class="timeline"') == 4
+    assert "Fig. 4.7" in text
+    assert "1100 ms" in text
+    assert "1110.1 ms" in text
+
+
+def edit(path: Path, change: Callable[[str], str]) -> None:
+    path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def spoil(name: str, line: int, column: str, value: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        with (folder / name).open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))
+        rows[line - 1][rows[0].index(column)] = value
+        with (folder / name).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda d: (d / "transfers.csv").unlink(), r"transfers\.csv: no such file"),
+        (lambda d: (d / "summary.json").unlink(), r"summary\.json: no such file"),
+        (lambda d: (d / "versions.json").unlink(), r"versions\.json: no such file"),
+        (lambda d: edit(d / "operations.csv", lambda t: t[:-9]), r"operations\.csv:\d+: the last line is cut off"),
+        (lambda d: edit(d / "links.csv", lambda t: ""), r"links\.csv:1: the file is empty"),
+        (lambda d: edit(d / "transfers.csv", lambda t: t.replace("needed_us", "x")), r"transfers\.csv:1: no column `needed_us`"),
+        (lambda d: edit(d / "links.csv", lambda t: t + "h9,1\n"), r"links\.csv:4: 2 cells where the header has 5"),
+        (spoil("transfers.csv", 3, "slack_us", "soon"), r"transfers\.csv:3: column `slack_us`: `soon` is not a number"),
+        (spoil("transfers.csv", 3, "slack_us", "nan"), r"transfers\.csv:3: column `slack_us`: `nan` is not a number"),
+        (spoil("transfers.csv", 3, "end_us", "1e999"), r"transfers\.csv:3: column `end_us`"),
+        (spoil("operations.csv", 7, "index", "1.5"), r"operations\.csv:7: column `index`: `1.5` is not a whole number"),
+        (spoil("bandwidth.csv", 2, "barrier", "yes"), r"bandwidth\.csv:2: column `barrier`: `yes` is not `true` or `false`"),
+        (lambda d: (d / "links.csv").write_bytes(b"\xff\xfe\n"), r"links\.csv: byte 0 is not UTF-8"),
+        (lambda d: edit(d / "summary.json", lambda t: t[:200]), r"summary\.json:\d+: column \d+"),
+        (lambda d: edit(d / "summary.json", lambda t: "[]"), r"summary\.json:1: an object was expected"),
+        (lambda d: edit(d / "summary.json", lambda t: t.replace("run/1", "run/9")), r"`schema`: `gradtide.run/9` is none of"),
+        (lambda d: edit(d / "summary.json", lambda t: t.replace('"rho"', '"x"')), r"summary\.json: no key `rho`"),
+        (lambda d: edit(d / "summary.json", lambda t: t.replace('"workers": 2', '"workers": "2"')), r"`workers`: `2` is of the wrong type"),
+        (lambda d: edit(d / "summary.json", lambda t: t.replace('"seed": 0', '"seed": NaN')), r"`NaN` is not a number"),
+    ],
+)  # fmt: skip
+def test_a_damaged_folder_is_named_and_nothing_is_written(
+    harm: Callable[[Path], None], says: str, slow_fifo: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(slow_fifo, folder)
+    (folder / "report.html").write_text("older", encoding="utf-8")
+    harm(folder)
+    with pytest.raises(RunFolderError, match=says):
+        write_report(folder)
+    assert (folder / "report.html").read_text(encoding="utf-8") == "older"
+    assert not [p for p in folder.iterdir() if p.name.startswith(".")]
+
+
+def test_files_are_written_whole_beside_the_run(slow_fifo: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(slow_fifo, folder)
+    before = {p.name for p in folder.iterdir()}
+    report, trace = write_report(folder), write_timeline(str(folder))
+    assert report.read_text(encoding="utf-8") == render(folder)
+    assert trace.read_bytes() == encode_timeline(folder)
+    assert {p.name for p in folder.iterdir()} - before == {"report.html", "timeline.pftrace"}
+
+
+@pytest.mark.parametrize("run", ["../../etc", "/etc", "runs\\..\\.."])
+def test_a_study_reads_no_folder_outside_itself(run: str, reproduction: Path, tmp_path: Path) -> None:
+    facts = summary(reproduction)
+    facts["timelines"][0]["run"] = run
+    (tmp_path / "summary.json").write_text(json.dumps(facts), encoding="utf-8")
+    shutil.copy(reproduction / "versions.json", tmp_path)
+    with pytest.raises(RunFolderError, match="is not a folder below it"):
+        render(tmp_path)
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of `#rrggbb` (WCAG 2.2)."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a: str, b: str) -> float:
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_text_has_the_contrast_that_wcag_asks_for(slow_fifo: Path) -> None:
+    css = render(slow_fifo)
+    blocks = [
+        dict(re.findall(r"--([\w-]+):(#\w{6})", b)) for b in re.findall(r"color-scheme:\w+;([^}]*)", css)
+    ]
+    assert len(blocks) == 3
+    assert blocks[1] == blocks[2]
+    assert blocks[0] != blocks[1]
+    for tokens in blocks:
+        for ink in ("text", "muted", "link", "good", "exposed-text", "barrier-text"):
+            for ground in ("bg", "panel"):
+                assert contrast(tokens[ink], tokens[ground]) >= 4.5, (ink, ground)
+        for fill in ("compute", "slowdown", "exposed", "barrier"):
+            assert contrast(tokens["on-colour"], tokens[fill]) >= 4.5, fill
+        for mark in (
+            "compute",
+            "backward",
+            "transfer",
+            "exposed",
+            "barrier",
+            "focus",
+            "s1",
+            "s2",
+            "s3",
+            "s4",
+        ):
+            assert contrast(tokens[mark], tokens["bg"]) >= 3, mark  # graphics: WCAG 1.4.11
+
+
+def test_the_room_imports_nothing_else_of_ours() -> None:
+    for path in REPORT.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = (
+                [x.name for x in node.names] if isinstance(node, ast.Import)
+                else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            )  # fmt: skip
+            for name in names:
+                assert not name.startswith("gradtide") or name.startswith("gradtide.report"), (
+                    path.name,
+                    name,
+                )
+
+
+# ---- Perfetto ----------------------------------------------------------------------------------------------------------
+
+
+def parse(data: bytes) -> Any:
+    """Parse a trace with Perfetto's own classes."""
+    protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    trace = protos.Trace()
+    trace.ParseFromString(data)
+    assert trace.SerializeToString() == data  # nothing unknown, nothing out of place
+    return trace
+
+
+def test_trace_has_a_process_per_worker_with_both_resources(slow_priority: Path) -> None:
+    names: dict[str, list[str]] = {}
+    processes = {}
+    for packet in parse(encode_timeline(slow_priority)).packet:
+        track = packet.track_descriptor
+        if track.HasField("process"):
+            processes[track.process.pid] = track.process.process_name
+            names[track.process.process_name] = []
+        elif track.HasField("thread"):
+            names[processes[track.thread.pid]].append(track.thread.thread_name)
+    assert names == {f"train worker {i}": ["compute", "network"] for i in range(2)}
+
+
+def test_slices_are_the_operations_to_the_nanosecond(slow_priority: Path) -> None:
+    operations = read_table(slow_priority, "operations.csv")
+    wanted = sorted(
+        (row["resource"], round(row["start_us"] * 1000), round(row["end_us"] * 1000)) for row in operations
+    )
+    trace = parse(encode_timeline(slow_priority))
+    threads = {
+        p.track_descriptor.uuid: (p.track_descriptor.thread.pid, p.track_descriptor.thread.thread_name)
+        for p in trace.packet
+        if p.track_descriptor.HasField("thread")
+    }
+    found: dict[int, list[tuple[str, int, int]]] = {}
+    open_since: dict[int, int] = {}
+    free_at: dict[int, int] = {}
+    for packet in trace.packet:
+        if not packet.HasField("track_event"):
+            continue
+        event, track = packet.track_event, packet.track_event.track_uuid
+        if event.type == event.TYPE_SLICE_BEGIN:
+            assert track not in open_since
+            assert packet.timestamp >= free_at.get(track, 0)
+            open_since[track] = packet.timestamp
+        else:
+            free_at[track] = packet.timestamp
+            pid, name = threads[track]
+            found.setdefault(pid, []).append((name, open_since.pop(track), packet.timestamp))
+    assert not open_since
+    assert len(found) == 2
+    assert all(sorted(slices) == wanted for slices in found.values())
+
+
+def test_transfers_carry_their_slack_and_arrows_join_backward_transfer_forward(slow_priority: Path) -> None:
+    rows = {(r["iteration"], r["bucket"]): r for r in read_table(slow_priority, "transfers.csv")}
+    leaves: dict[int, str] = {}
+    reaches: dict[int, str] = {}
+    seen = 0
+    for packet in parse(encode_timeline(slow_priority)).packet:
+        event = packet.track_event
+        if not packet.HasField("track_event") or event.type != event.TYPE_SLICE_BEGIN:
+            continue
+        facts = {a.name: a for a in event.debug_annotations}
+        key = facts["iteration"].int_value, facts["bucket"].int_value if "bucket" in facts else -1
+        if key in rows:
+            seen += 1
+            assert facts["slack_us"].double_value == rows[key]["slack_us"]
+            assert facts["bytes"].int_value == rows[key]["bytes"]
+        for flow in event.flow_ids:
+            assert flow not in leaves
+            leaves[flow] = event.categories[0]
+        for flow in event.terminating_flow_ids:
+            assert flow not in reaches
+            reaches[flow] = event.categories[0]
+    assert set(leaves) == set(reaches)
+    arrows = [(leaves[flow], reaches[flow]) for flow in leaves]
+    assert set(arrows) == {("backward", "transfer"), ("transfer", "forward")}
+    # Two recorded iterations of 18 buckets, on two workers. Transfers of the second that end after the recorded forward
+    # pass still have both ends; those of the warm-up are not in transfers.csv and have none.
+    assert seen == 2 * 2 * 18
+    assert len(arrows) == 2 * seen
+
+
+def test_overlapping_transfers_get_lanes_of_their_own(slow_fifo: Path, tmp_path: Path) -> None:
+    shutil.copytree(slow_fifo, tmp_path / "run")
+    table = tmp_path / "run" / "operations.csv"
+    network = [line for line in table.read_text(encoding="utf-8").splitlines() if ",network," in line]
+    edit(table, lambda text: text + network[0].replace(",transfer,0,0,", ",transfer,0,1,") + "\n")
+    names = [
+        p.track_descriptor.thread.thread_name
+        for p in parse(encode_timeline(tmp_path / "run")).packet
+        if p.track_descriptor.HasField("thread")
+    ]
+    assert names == ["compute", "network", "network 2"] * 2
+
+
+def test_at_most_64_workers_are_traced(tmp_path: Path) -> None:
+    make_run(tmp_path, layers=3, workers=100, bandwidth=False)
+    processes = [p for p in parse(encode_timeline(tmp_path)).packet if p.track_descriptor.HasField("process")]
+    assert len(processes) == 64

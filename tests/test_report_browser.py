@@ -1,0 +1,270 @@
+"""The report in headless Chromium, from file://: what a reader sees and can do."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from run_folders import make_reproduce, make_run, make_study, nasty
+
+from gradtide.report import write_report
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+pytestmark = pytest.mark.browser
+
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    executable = os.environ.get("GRADTIDE_CHROMIUM") or shutil.which("chromium")
+    if executable is None and not os.environ.get("GRADTIDE_REQUIRE_BROWSER"):
+        pytest.skip("no Chromium: set GRADTIDE_CHROMIUM to its path")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One report of each kind, by name."""
+    root = tmp_path_factory.mktemp("pages")
+    make_run(root / "fifo", rate_bps=1_000_000_000)
+    make_run(root / "priority", rate_bps=1_000_000_000, order="priority", barrier=False)
+    for name, options in nasty().items():
+        make_run(root / name, **options)
+    make_study(root / "compare", models=({},))
+    make_reproduce(root / "reproduce")
+    return {folder.name: write_report(folder) for folder in sorted(root.iterdir())}
+
+
+class Visit:
+    """An open page and everything that went wrong on it."""
+
+    def __init__(self, context: "BrowserContext", path: Path) -> None:
+        self.faults: list[str] = []
+        self.page: Page = context.new_page()
+        self.page.on("console", lambda m: self.faults.append(f"{m.type}: {m.text}"))
+        self.page.on("pageerror", lambda e: self.faults.append(str(e)))
+        self.page.on("requestfailed", lambda r: self.faults.append(f"failed: {r.url[:80]}"))
+        self.page.on("request", self._requested)
+        self.page.goto(path.as_uri())
+
+    def _requested(self, request: object) -> None:
+        url = str(getattr(request, "url", ""))
+        if not url.startswith(("file:", "data:,")):
+            self.faults.append(f"request: {url[:80]}")
+
+
+KINDS = [
+    "compare",
+    "evil-names",
+    "fifo",
+    "one-layer",
+    "one-worker",
+    "priority",
+    "reproduce",
+    "thousand-buckets",
+    "two-jobs",
+]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("name", KINDS)
+def test_opens_clean_in_both_themes_and_on_narrow_screens(
+    browser: "Browser", pages: dict[str, Path], name: str, width: int, scheme: str
+) -> None:
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme="dark" if scheme == "dark" else "light"
+    )
+    visit = Visit(context, pages[name])
+    assert pages[name].stat().st_size < 400_000
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    charts = visit.page.locator("script[data-chart]").count()
+    assert visit.page.locator(".plot canvas").count() == charts
+    assert (charts == 0) == (name == "one-worker")
+    dark = visit.page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+    assert dark == (scheme == "dark")
+    assert visit.faults == []
+    context.close()
+
+
+def test_what_a_reader_sees_is_the_summary(browser: "Browser", pages: dict[str, Path]) -> None:
+    context = browser.new_context()
+    page = Visit(context, pages["fifo"]).page
+    facts = json.loads((pages["fifo"].parent / "summary.json").read_text(encoding="utf-8"))
+    job = facts["jobs"]["train"]
+    assert page.locator("h1").inner_text() == facts["headline"]
+    for key, value, unit in (
+        ("iteration_time_ms.mean", f"{job['iteration_time_ms']['mean']:.1f}", "ms"),
+        ("utilisation", f"{100 * job['utilisation']:.1f}", "%"),
+        ("waterfall_ms.exposed", f"{job['waterfall_ms']['exposed']:.1f}", "ms"),
+        ("rho", f"{job['rho']:.2f}", ""),
+    ):
+        tile = page.locator(f".figures b:has([data-key='jobs.train.{key}'])")
+        assert tile.inner_text().split() == [value, *unit.split()]
+        assert tile.is_visible()
+    # The pieces of the waterfall are as wide as their times.
+    widths = page.evaluate(
+        "[...document.querySelectorAll('.bars span')].map(x => x.getBoundingClientRect().width)"
+    )
+    parts = [v for v in job["waterfall_ms"].values() if v > 0]
+    for width, part in zip(widths, parts, strict=True):
+        assert width / sum(widths) == pytest.approx(part / sum(parts), abs=0.005)
+    context.close()
+
+
+def test_blocks_lie_where_their_times_are(browser: "Browser", pages: dict[str, Path]) -> None:
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    page = Visit(context, pages["priority"]).page
+    blocks = page.evaluate(
+        """[...document.querySelectorAll('.timeline .row')].map(row => ({
+            words: row.dataset.readout,
+            sent: [...row.querySelectorAll('rect.transfer:not(.old)')].map(r => [r.x.baseVal.value, r.width.baseVal.value]),
+            needed: row.querySelector('.needed').getBBox().x,
+        }))"""
+    )
+    ticks = page.evaluate(
+        """[...document.querySelectorAll('.timeline .tick')].filter(t => t.textContent !== 'ms')
+            .map(t => [Number(t.textContent), Number(t.getAttribute('x'))])"""
+    )
+    (first, left), (last, right) = ticks[0], ticks[-1]
+    scale = (right - left) / (last - first)
+    assert len(blocks) == 18
+    for block in blocks:
+        found = re.search(r"sent (\S+) to (\S+) · needed (\S+) ms", block["words"])
+        assert found is not None
+        start, end, needed = (float(x) for x in found.groups())
+        ((x, width),) = block["sent"]
+        # Times in words are rounded to 0.1 ms, ticks and blocks to 0.1 px.
+        assert x == pytest.approx(left + start * scale, abs=0.3)
+        assert x + width == pytest.approx(left + end * scale, abs=0.3)
+        assert block["needed"] == pytest.approx(left + needed * scale, abs=0.3)
+    context.close()
+
+
+def test_keyboard_alone_reaches_and_reads_everything(browser: "Browser", pages: dict[str, Path]) -> None:
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    page = Visit(context, pages["fifo"]).page
+    stops = []
+    for _ in range(14):
+        page.keyboard.press("Tab")
+        stops.append(
+            page.evaluate(
+                "document.activeElement.id || document.activeElement.className || document.activeElement.tagName"
+            )
+        )
+    order = [stops.index(x) for x in ("skip", "theme", "scroll timeline-box", "plot")]
+    assert order == sorted(order)
+    assert stops.count("plot") == 2
+
+    box = page.locator(".timeline-box")
+    output = page.locator("figure:has(.timeline-box) output")
+    box.focus()
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    hint = output.inner_text()
+    page.keyboard.press("ArrowDown")
+    first = output.inner_text()
+    page.keyboard.press("ArrowDown")
+    second = output.inner_text()
+    assert len({hint, first, second}) == 3
+    assert "layers 0–9" in first
+    assert "209.9 ms late" in first
+    page.keyboard.press("ArrowUp")
+    assert output.inner_text() == first
+    page.keyboard.press("End")
+    assert "Bucket 0 " in output.inner_text()
+
+    chart = page.locator(".plot").nth(1)
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.querySelectorAll('.chart output')[1].classList.contains('live')")
+    reading = page.locator(".chart output").nth(1)
+    page.wait_for_function(
+        "document.querySelectorAll('.chart output')[1].textContent.startsWith('at 1 Gbit/s')"
+    )
+    assert "fifo, barrier 1110.1 ms" in reading.inner_text()
+    assert "priority, no barrier 932.22 ms" in reading.inner_text()
+    context.close()
+
+
+def test_pointing_at_a_row_reads_it(browser: "Browser", pages: dict[str, Path]) -> None:
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    page = Visit(context, pages["priority"]).page
+    page.locator(".row").nth(3).hover()
+    assert page.locator("figure:has(.timeline-box) output").inner_text() == page.locator(".row").nth(
+        3
+    ).get_attribute("data-readout")
+    context.close()
+
+
+def test_button_switches_the_theme_of_page_and_canvas(browser: "Browser", pages: dict[str, Path]) -> None:
+    context = browser.new_context(color_scheme="light")
+    visit = Visit(context, pages["fifo"])
+    page = visit.page
+    look = (
+        "[getComputedStyle(document.body).backgroundColor, document.querySelector('.plot canvas').toDataURL().length,"
+        " document.getElementById('theme').textContent]"
+    )
+    light = page.evaluate(look)
+    page.locator("#theme").click()
+    dark = page.evaluate(look)
+    page.locator("#theme").click()
+    assert [light[0], dark[0]] == ["rgb(255, 255, 255)", "rgb(17, 22, 29)"]
+    assert light[1] != dark[1]
+    assert [light[2], dark[2]] == ["Dark", "Light"]
+    assert page.evaluate(look)[0] == light[0]
+    assert visit.faults == []
+    context.close()
+
+
+@pytest.mark.parametrize("name", ["fifo", "compare", "reproduce"])
+def test_prints_light_with_no_chart_cut(
+    browser: "Browser", pages: dict[str, Path], name: str, tmp_path: Path
+) -> None:
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, color_scheme="dark")
+    visit = Visit(context, pages[name])
+    paper = visit.page.pdf(format="A4", path=tmp_path / "report.pdf")
+    assert paper.startswith(b"%PDF")
+    assert len(re.findall(rb"/Type\s*/Page\b", paper)) <= 6
+    visit.page.emulate_media(media="print")
+    visit.page.set_viewport_size({"width": 720, "height": 1000})
+    assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not visit.page.locator("#theme").is_visible()
+    drawn = "[...document.querySelectorAll('.plot canvas, svg.timeline')].map(x => x.getBoundingClientRect().right)"
+    assert all(right <= 721 for right in visit.page.evaluate(drawn))
+    assert visit.faults == []
+    context.close()
+
+
+def test_graphics_have_names_and_headings_descend(browser: "Browser", pages: dict[str, Path]) -> None:
+    context = browser.new_context()
+    for name in KINDS:
+        page = Visit(context, pages[name]).page
+        nameless = page.evaluate(
+            """[...document.querySelectorAll('img, svg, canvas, [role=img], [role=group], button')].filter(x =>
+                !x.closest('[aria-hidden=true]') && !x.getAttribute('aria-label') && !x.closest('[aria-label]')).length"""
+        )
+        assert nameless == 0
+        levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map(x => Number(x.tagName[1]))")
+        assert levels[0] == 1
+        assert levels.count(1) == 1
+        assert page.evaluate("document.documentElement.lang") == "en"
+        assert page.title()
+        page.close()
+    context.close()
