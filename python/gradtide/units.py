@@ -75,7 +75,7 @@ def parse_time(text: object) -> int:
         UnitError: if `text` is not a time from 0 to 213 days.
     """
     value = _scaled(text, "time", _TIME_UNITS, "10us")
-    return _bounded(_half_up(value), "time", "the simulated clock ends after 213 days (2^64 ps)")
+    return _bounded(round_half_up(value), "time", "the simulated clock ends after 213 days (2^64 ps)")
 
 
 def parse_rate(text: object) -> int:
@@ -187,8 +187,13 @@ def parse_decimal_us(text: str) -> int:
         raise UnitError("GT033", f"{_shown(text)} is not a number of microseconds", hint)
     if match[1] == "-" and Fraction(match[2]) != 0:
         raise UnitError("GT033", f"{_shown(text)} is negative", "times start at 0")
-    ps = _half_up(Fraction(match[2]) * 1_000_000)
+    ps = round_half_up(Fraction(match[2]) * 1_000_000)
     return _bounded(ps, "time", "the simulated clock ends after 213 days (2^64 ps)")
+
+
+def round_half_up(value: Fraction) -> int:
+    """Return the nearest whole number; the higher one of two equally near."""
+    return (2 * value.numerator + value.denominator) // (2 * value.denominator)
 
 
 def describe(value: object) -> str:
@@ -262,7 +267,7 @@ def _unit_hint(number: str, unit: str, units: "dict[str, int] | dict[str, Fracti
 
 def _whole(value: Fraction, kind: str, what: str) -> int:
     if value.denominator != 1:
-        nearest = _half_up(value)
+        nearest = round_half_up(value)
         raise UnitError(
             "GT025", f"the {kind} is not a whole number of {what}", f"the nearest is {nearest} {what}"
         )
@@ -273,10 +278,6 @@ def _bounded(value: int, kind: str, why: str) -> int:
     if value > U64_MAX:
         raise UnitError("GT024", f"the {kind} is too large", f"{why}; is the unit what you meant?")
     return value
-
-
-def _half_up(value: Fraction) -> int:
-    return (2 * value.numerator + value.denominator) // (2 * value.denominator)
 
 
 def _largest_whole(value: int, out: tuple[str, ...], units: dict[str, int]) -> str:

@@ -118,8 +118,11 @@ def _without(tree: dict[str, Any], loc: Loc) -> dict[str, Any]:
 def _fault(detail: ErrorDetails, source: Source) -> Fault:
     kind, value, loc = detail["type"], detail["input"], _loc(detail)
     ctx = detail.get("ctx", {})
-    key = str(loc[-1]) if loc else ""
-    table = _table_of(detail["loc"][:-1])
+    named = detail["loc"]
+    while named and isinstance(named[-1], int):
+        named = named[:-1]
+    key = str(named[-1]) if named else ""
+    table = _table_of(named[:-1])
     info = table.model_fields.get(key) if table else None
     if kind.startswith("GT"):
         return source.fault(kind, loc, ctx["msg"], ctx["hint"], value)

@@ -503,8 +503,6 @@ class ScenarioFile(Table):
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a scenario file, with a description and examples in every
-    field.
-    """
+    """Return the JSON Schema (2020-12) of a scenario file; every field has a description and examples."""
     schema = ScenarioFile.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "gradtide scenario", **schema}

@@ -133,6 +133,8 @@ def read_text(path: Path, name: str, fail: "Fail") -> str:
             message = f"{name} has {size_bytes:,} bytes, more than {MAX_FILE_BYTES:,}"
             raise ScenarioError([fail("GT004", message, "is it the right file?")])
         data = path.read_bytes()
+    except ScenarioError:
+        raise
     except FileNotFoundError:
         near = _nearest_file(path)
         hint = f"did you mean {near}?" if near else "check the path; it is relative to the scenario file"
@@ -227,6 +229,8 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
 
     try:
         return json.loads(text, object_pairs_hook=unique, parse_constant=constant, parse_float=parse_float)
+    except ScenarioError:
+        raise
     except json.JSONDecodeError as error:
         what = error.msg[:1].lower() + error.msg[1:]
         hint = "is the file cut off?" if error.pos >= len(text.rstrip()) else "mend the syntax here"
@@ -253,7 +257,12 @@ def _syntax_hint(text: str, start: int, *, ended: bool) -> str:
     line_start = text.rfind("\n", 0, start) + 1
     line = text[line_start:].split("\n", 1)[0]
     match = re.match(r"\s*[\w.-]+\s*=\s*([^\"'\[{\s][^#\n]*?)\s*$", line)
-    if match and match[1] not in ("true", "false") and not re.fullmatch(r"[+-]?[\d_.]+", match[1]):
+    if (
+        match
+        and match[1].isprintable()
+        and match[1] not in ("true", "false")
+        and not re.fullmatch(r"[+-]?[\d_.]+", match[1])
+    ):
         if match[1] in ("True", "False"):
             return f"write {match[1].lower()}"
         return f'texts and quantities need quotes, as in "{match[1]}"'

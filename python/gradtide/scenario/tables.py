@@ -126,7 +126,11 @@ def thesis_layers(count: int, size_bytes: int, time_ps: int, fail: Fail) -> tupl
         forward_ps = d if i == count - 1 else 2 * forward / count - i * d
         backward_ps = e if i == 0 else i * e
         share = 1 if 2 * i < count else 4 if 4 * i <= 3 * count else 12
-        layers.append(Layer(f"layer{i}", _half_up(forward_ps), _half_up(backward_ps), share * unit))
+        layers.append(
+            Layer(
+                f"layer{i}", units.round_half_up(forward_ps), units.round_half_up(backward_ps), share * unit
+            )
+        )
     return tuple(layers)
 
 
@@ -521,10 +525,6 @@ def _too_many(fail: Fail, count: int) -> Fault:
 
 def _with(fault: Fault, code: str, msg: str, hint: str) -> Fault:
     return Fault(code, fault.loc, msg, None, hint, fault.file)
-
-
-def _half_up(value: Fraction) -> int:
-    return (2 * value.numerator + value.denominator) // (2 * value.denominator)
 
 
 _KINDS_HINT = "available: a layer table (.csv), a model file (.json), a preset, an inline table"

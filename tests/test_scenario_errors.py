@@ -1,0 +1,969 @@
+"""Every fault that a scenario can have: its code, the path it names, its line, and the mend it offers."""
+
+# ruff: noqa: E501 (rows of a table)
+
+import json
+import os
+import pickle
+import re
+import time
+from pathlib import Path
+
+import pytest
+from gradtide.errors import CODES, Fault, GradtideError, ScenarioError, explain
+from gradtide.scenario import Scenario
+
+MODEL = 'model = { kind = "thesis", layers = 4, size = "1MB", time = "9ms" }'
+JOB = f"[job.train]\n{MODEL}\nworkers = 2\n"  # three lines
+CSV = "layer,forward_us,backward_us,parameter_bytes\n"
+GOOD_CSV = CSV + "conv1,1,2,100\nfc,3,4,0\nout,5,6,300\n"
+
+
+def job(*lines: str) -> str:
+    """A scenario whose fourth line is the first of `lines`."""
+    return JOB + "\n".join(lines) + "\n"
+
+
+# id, TOML, code, loc, line, fragment of the hint
+CASES: list[tuple[str, str, str, str, int | None, str]] = [
+    # the file itself
+    ("text without quotes", "[cluster]\nlink = { rate = 10Gbps }", "GT001", "", 2, "quote"),
+    ("value without quotes", "[run]\nduration = 12s", "GT001", "", 2, 'as in "12s"'),
+    ("capital boolean", job("schedule = { barrier = True }"), "GT001", "", 4, "quotes"),
+    ("capital boolean alone", "[job.a.schedule]\nbarrier = True", "GT001", "", 2, "true"),
+    ("cut off in a table", '[job.train]\nmodel = { kind = "thesis", layers', "GT001", "", 2, "cut off"),
+    ("cut off in a header", "[job.train", "GT001", "", 1, "cut off"),
+    ("key written twice", "[run]\nseed = 1\nseed = 2\n", "GT001", "", 3, "mend"),
+    ("control character", "[run]\nseed = 1\x01\n", "GT001", "", 2, "mend"),
+    ("bracket bomb", "x = " + "[" * 50_000, "GT001", "", None, ""),
+    ("number of 5000 digits", "[run]\nseed = " + "9" * 5000, "GT001", "", None, "digits"),
+    ("only a comment", "# nothing yet\n", "GT005", "", None, "[job.train]"),
+    ("no job", "[run]\nseed = 1\n", "GT010", "job", None, "[job.train]"),
+    # keys and types
+    ("unknown table", job("[clutser]"), "GT012", "clutser", 4, "`cluster`"),
+    (
+        "unknown key",
+        job("[cluster.link]", "rate_gpbs = 10"),
+        "GT012",
+        "cluster.link.rate_gpbs",
+        5,
+        "`rate`, with",
+    ),
+    ("key of another table", job("[run]", 'order = "fifo"'), "GT012", "run.order", 5, "job.NAME.schedule"),
+    (
+        "unknown key, inline",
+        job("schedule = { fusoin = '1MB' }"),
+        "GT012",
+        "job.train.schedule.fusoin",
+        4,
+        "fusion",
+    ),
+    ("unknown key, nothing near", job("zzz = 1"), "GT012", "job.train.zzz", 4, "known fields are model"),
+    (
+        "unknown key in model",
+        "[job.a]\nworkers = 2\nmodel = { kind = 'thesis', sise = '1MB' }",
+        "GT012",
+        "job.a.model.sise",
+        3,
+        "`size`",
+    ),
+    (
+        "unknown key in a layer",
+        "[job.a]\nworkers = 2\n[[job.a.model.layers]]\nname = 'x'\nforward = '1us'\n"
+        "backward = '1us'\nparameters = '1B'\nbakward = 1",
+        "GT012",
+        "job.a.model.layers[0].bakward",
+        8,
+        "backward",
+    ),
+    ("no model", "[job.train]\nworkers = 2\n", "GT010", "job.train.model", 1, 'model = "resnet50"'),
+    ("no workers", f"[job.train]\n{MODEL}\n", "GT010", "job.train.workers", 1, "workers = 8"),
+    (
+        "layer without time",
+        "[job.a]\nworkers = 2\nmodel = { layers = [{ name = 'x', forward = '1us', parameters = '1B' }] }",
+        "GT010",
+        "job.a.model.layers[0].backward",
+        3,
+        "backward =",
+    ),
+    ("workers as text", f"[job.a]\n{MODEL}\nworkers = '8'", "GT011", "job.a.workers", 3, "workers = 8"),
+    ("workers as float", f"[job.a]\n{MODEL}\nworkers = 8.0", "GT011", "job.a.workers", 3, "workers = 8"),
+    ("workers as boolean", f"[job.a]\n{MODEL}\nworkers = true", "GT011", "job.a.workers", 3, "workers = 8"),
+    (
+        "barrier as text",
+        job("schedule = { barrier = 'no' }"),
+        "GT011",
+        "job.train.schedule.barrier",
+        4,
+        "false",
+    ),
+    (
+        "barrier as number",
+        job("schedule = { barrier = 1 }"),
+        "GT011",
+        "job.train.schedule.barrier",
+        4,
+        "false",
+    ),
+    ("model as number", "[job.a]\nworkers = 2\nmodel = 50", "GT011", "job.a.model", 3, "resnet50"),
+    ("model as list", "[job.a]\nworkers = 2\nmodel = ['a']", "GT011", "job.a.model", 3, "resnet50"),
+    ("schedule as text", job("schedule = 'priority'"), "GT011", "job.train.schedule", 4, "schedule = {"),
+    ("jobs as a list", "[[job]]\nworkers = 2", "GT011", "job", 1, "[job.train]"),
+    ("hosts as text", f"[job.a]\n{MODEL}\nhosts = 'h0'", "GT011", "job.a.hosts", 3, 'hosts = ["h0"'),
+    ("host as number", f"[job.a]\n{MODEL}\nhosts = [0]", "GT011", "job.a.hosts[0]", 3, "hosts = "),
+    (
+        "rate as boolean",
+        job("[cluster]", "link = { rate = true }"),
+        "GT011",
+        "cluster.link.rate",
+        5,
+        "10Gbps",
+    ),
+    ("order as number", job("schedule = { order = 1 }"), "GT011", "job.train.schedule.order", 4, "fifo"),
+    ("a date", job("start = 2026-01-01"), "GT011", "job.train.start", 4, "10us"),
+    (
+        "efficiency as text",
+        job("[cluster]", "link = { efficiency = '95%' }"),
+        "GT011",
+        "cluster.link.efficiency",
+        5,
+        "without quotes",
+    ),
+    ("priority as float", job("priority = 1.5"), "GT011", "job.train.priority", 4, "high"),
+    (
+        "nested too deeply",
+        job("priority = { adaptive = { a = " + "[" * 40 + "]" * 40 + " } }"),
+        "GT011",
+        "job.train.priority.adaptive",
+        4,
+        "flatten",
+    ),
+    (
+        "unknown order",
+        job("schedule = { order = 'priorty' }"),
+        "GT013",
+        "job.train.schedule.order",
+        4,
+        '"priority"',
+    ),
+    ("unknown engine", job("[run]", "engine = 'pipes'"), "GT013", "run.engine", 5, "pipe, fluid, packet"),
+    (
+        "unknown collective",
+        job("collective = { kind = 'rign' }"),
+        "GT013",
+        "job.train.collective.kind",
+        4,
+        '"ring"',
+    ),
+    (
+        "unknown topology",
+        job("[cluster.topology]", "kind = 'mesh'"),
+        "GT013",
+        "cluster.topology.kind",
+        5,
+        "leaf_spine",
+    ),
+    ("unknown band", job("priority = 'hihg'"), "GT013", "job.train.priority", 4, '"high"'),
+    (
+        "unknown table kind",
+        "[job.a]\nworkers = 2\nmodel = { kind = 'theses' }",
+        "GT013",
+        "job.a.model.kind",
+        3,
+        '"thesis"',
+    ),
+    # numbers
+    ("no worker", f"[job.a]\n{MODEL}\nworkers = 0", "GT014", "job.a.workers", 3, "at least 1"),
+    ("negative workers", f"[job.a]\n{MODEL}\nworkers = -1", "GT014", "job.a.workers", 3, "at least 1"),
+    ("no iteration", job("iterations = 0"), "GT014", "job.train.iterations", 4, "at least 1"),
+    ("negative seed", job("[run]", "seed = -1"), "GT014", "run.seed", 5, "at least 0"),
+    ("band 8", job("priority = 8"), "GT014", "job.train.priority", 4, "at most 7"),
+    (
+        "efficiency 0",
+        job("[cluster]", "link = { efficiency = 0 }"),
+        "GT014",
+        "cluster.link.efficiency",
+        5,
+        "above 0",
+    ),
+    (
+        "efficiency 1.2",
+        job("[cluster]", "link.efficiency = 1.2"),
+        "GT014",
+        "cluster.link.efficiency",
+        5,
+        "at most 1",
+    ),
+    (
+        "efficiency nan",
+        job("[cluster]", "link.efficiency = nan"),
+        "GT014",
+        "cluster.link.efficiency",
+        5,
+        "at most 1",
+    ),
+    (
+        "slowdown below 1",
+        job("compute.overlap_slowdown = 0.5"),
+        "GT014",
+        "job.train.compute.overlap_slowdown",
+        4,
+        "from 1 to 100",
+    ),
+    (
+        "slowdown inf",
+        job("compute.overlap_slowdown = inf"),
+        "GT014",
+        "job.train.compute.overlap_slowdown",
+        4,
+        "to 100",
+    ),
+    (
+        "one synthetic layer",
+        "[job.a]\nworkers = 2\nmodel = { kind = 'thesis', layers = 1 }",
+        "GT014",
+        "job.a.model.layers",
+        3,
+        "at least 2",
+    ),
+    (
+        "synthetic layers of no byte",
+        "[job.a]\nworkers = 2\nmodel = { kind = 'thesis', size = '1B' }",
+        "GT014",
+        "job.a.model",
+        3,
+        '"450B"',
+    ),
+    ("seed over 64 bits", job("[run]", "seed = 99999999999999999999"), "GT014", "run.seed", 5, "2^64"),
+    (
+        "odd ports",
+        job("[cluster]", "topology = { kind = 'clos2', ports = 3 }"),
+        "GT014",
+        "cluster.topology.ports",
+        5,
+        "even",
+    ),
+    (
+        "bisection 2",
+        job("[cluster]", "topology = { kind = 'clos2', ports = 4, bisection = '2/1' }"),
+        "GT014",
+        "cluster.topology.bisection",
+        5,
+        "1/4",
+    ),
+    ("empty hosts", f"[job.a]\n{MODEL}\nhosts = []", "GT014", "job.a.hosts", 3, '["h0", "h1"]'),
+    # keys against keys
+    (
+        "queues with fifo",
+        job("schedule = { queues = 8 }"),
+        "GT015",
+        "job.train.schedule.queues",
+        4,
+        '"priority"',
+    ),
+    (
+        "order file with fifo",
+        job("schedule = { file = 'o.csv' }"),
+        "GT015",
+        "job.train.schedule.file",
+        4,
+        '"file"',
+    ),
+    (
+        "device for given times",
+        job("compute = { device = 'V100' }"),
+        "GT015",
+        "job.train.compute.device",
+        4,
+        "leave",
+    ),
+    (
+        "ports of a star",
+        job("[cluster]", "topology = { ports = 8 }"),
+        "GT015",
+        "cluster.topology.ports",
+        5,
+        "hosts",
+    ),
+    (
+        "threshold of pfifo_fast",
+        job("[cluster.queue]", "threshold = '40pkt'"),
+        "GT015",
+        "cluster.queue.threshold",
+        5,
+        '"ecn"',
+    ),
+    (
+        "load of a replay",
+        job("[traffic.web]", "replay = 'f.csv'", "load = 0.3"),
+        "GT015",
+        "traffic.web.load",
+        6,
+        "own",
+    ),
+    (
+        "workers against hosts",
+        f"[job.a]\n{MODEL}\nhosts = ['h0', 'h1']\nworkers = 3",
+        "GT016",
+        "job.a.workers",
+        4,
+        "leave one",
+    ),
+    (
+        "ps against ring",
+        job("collective = { kind = 'ring', ps = {} }"),
+        "GT016",
+        "job.train.collective.ps",
+        4,
+        "leave",
+    ),
+    (
+        "sizes against replay",
+        job("[traffic.web]", "replay = 'f.csv'", "sizes = 'web-search'"),
+        "GT016",
+        "traffic.web.replay",
+        5,
+        "keep one",
+    ),
+    (
+        "load against arrivals",
+        job("[traffic.web]", "sizes = 'web-search'", "load = 0.3", "arrivals = { rate = '1/s' }"),
+        "GT016",
+        "traffic.web.load",
+        6,
+        "keep one",
+    ),
+    (
+        "file against ranking",
+        job("schedule = { order = 'file', file = 'o', ranking = [] }"),
+        "GT016",
+        "job.train.schedule.ranking",
+        4,
+        "keep one",
+    ),
+    (
+        "order without file",
+        job("schedule = { order = 'file' }"),
+        "GT010",
+        "job.train.schedule.file",
+        4,
+        "order.csv",
+    ),
+    (
+        "clos without ports",
+        job("[cluster]", "topology = { kind = 'clos3' }"),
+        "GT010",
+        "cluster.topology.ports",
+        5,
+        "ports = 16",
+    ),
+    (
+        "traffic without sizes",
+        job("[traffic.web]", "load = 0.3"),
+        "GT010",
+        "traffic.web.sizes",
+        4,
+        "web-search",
+    ),
+    (
+        "traffic without load",
+        job("[traffic.web]", "sizes = 'web-search'"),
+        "GT010",
+        "traffic.web.arrivals",
+        4,
+        "load",
+    ),
+    ("name with a blank", f"[job.'my job']\n{MODEL}\nworkers = 2", "GT018", "job.my job", 1, "letters"),
+    (
+        "blank layer name",
+        "[job.a]\nworkers = 2\nmodel = { layers = [{ name = ' ', forward = '1us', backward = '1us', "
+        "parameters = '1B' }] }",
+        "GT018",
+        "job.a.model.layers[0].name",
+        3,
+        "printable",
+    ),
+    # units
+    ("bare rate", job("[cluster]", "link = { rate = 10 }"), "GT020", "cluster.link.rate", 5, '"10Gbps"'),
+    (
+        "bare rate in quotes",
+        job("[cluster]", "link = { rate = '10' }"),
+        "GT020",
+        "cluster.link.rate",
+        5,
+        '"10Gbps"',
+    ),
+    ("bare delay", job("[cluster]", "link = { delay = 0 }"), "GT020", "cluster.link.delay", 5, '"10us"'),
+    ("bare fusion", job("schedule = { fusion = 0 }"), "GT020", "job.train.schedule.fusion", 4, '"25MB"'),
+    ("bare duration, float", job("[run]", "duration = 1.5"), "GT020", "run.duration", 5, '"10us"'),
+    ("10G", job("[cluster]", "link = { rate = '10G' }"), "GT021", "cluster.link.rate", 5, '"10Gbps"'),
+    ("25M", job("schedule = { fusion = '25M' }"), "GT021", "job.train.schedule.fusion", 4, '"25MB"'),
+    ("mbps", job("[cluster]", "link = { rate = '10mbps' }"), "GT021", "cluster.link.rate", 5, '"10Mbps"'),
+    (
+        "time for a rate",
+        job("[cluster]", "link = { rate = '10us' }"),
+        "GT021",
+        "cluster.link.rate",
+        5,
+        "Gbps",
+    ),
+    (
+        "size for a time",
+        job("[cluster]", "link = { delay = '10MB' }"),
+        "GT021",
+        "cluster.link.delay",
+        5,
+        "us, ms",
+    ),
+    (
+        "unknown time unit",
+        job("compute = { scale_to = '9 days' }"),
+        "GT021",
+        "job.train.compute.scale_to",
+        4,
+        "min",
+    ),
+    ("exponent", job("compute = { scale_to = '1e3s' }"), "GT021", "job.train.compute.scale_to", 4, "units"),
+    (
+        "words for a rate",
+        job("[cluster]", "link = { rate = 'ten Gbps' }"),
+        "GT022",
+        "cluster.link.rate",
+        5,
+        "plain",
+    ),
+    ("empty rate", job("[cluster]", "link = { rate = '' }"), "GT022", "cluster.link.rate", 5, "10Gbps"),
+    ("nan for a time", job("start = 'nan'"), "GT022", "job.train.start", 4, "plain decimal"),
+    ("inf for a time", job("start = 'infs'"), "GT022", "job.train.start", 4, "plain decimal"),
+    (
+        "ratio of words",
+        job("[cluster]", "topology = { kind = 'clos2', ports = 4, bisection = 'half' }"),
+        "GT022",
+        "cluster.topology.bisection",
+        5,
+        "1/4",
+    ),
+    (
+        "ratio by zero",
+        job("[cluster]", "topology = { kind = 'clos2', ports = 4, bisection = '1/0' }"),
+        "GT022",
+        "cluster.topology.bisection",
+        5,
+        "1/4",
+    ),
+    (
+        "negative delay",
+        job("[cluster]", "link = { delay = '-1us' }"),
+        "GT023",
+        "cluster.link.delay",
+        5,
+        "10us",
+    ),
+    ("214 days", job("[run]", "duration = '5136h'"), "GT024", "run.duration", 5, "213 days"),
+    (
+        "size over 64 bits",
+        job("schedule = { chunk = '99999999TB' }"),
+        "GT024",
+        "job.train.schedule.chunk",
+        4,
+        "2^64",
+    ),
+    (
+        "half a byte",
+        job("schedule = { chunk = '4b' }"),
+        "GT025",
+        "job.train.schedule.chunk",
+        4,
+        "nearest is 1 bytes",
+    ),
+    (
+        "half a packet",
+        job("[cluster]", "queue = { capacity = '1.5pkt' }"),
+        "GT025",
+        "cluster.queue.capacity",
+        5,
+        "2",
+    ),
+    ("rate 0", job("[cluster]", "link = { rate = '0Gbps' }"), "GT026", "cluster.link.rate", 5, "above 0"),
+    (
+        "chunk 0",
+        job("schedule = { chunk = '0B' }"),
+        "GT026",
+        "job.train.schedule.chunk",
+        4,
+        "leave the key out",
+    ),
+    ("duration 0", job("[run]", "duration = '0s'"), "GT026", "run.duration", 5, "above 0"),
+    ("scale to 0", job("compute = { scale_to = '0s' }"), "GT026", "job.train.compute.scale_to", 4, "above 0"),
+    # inline models
+    (
+        "no layers",
+        "[job.a]\nworkers = 2\nmodel = { layers = [] }",
+        "GT035",
+        "job.a.model.layers",
+        3,
+        "at least one",
+    ),
+    (
+        "layer twice",
+        "[job.a]\nworkers = 2\n[[job.a.model.layers]]\nname = 'x'\nforward = '1us'\nbackward = '1us'\n"
+        "parameters = '1B'\n[[job.a.model.layers]]\nname = 'x'\nforward = '1us'\nbackward = '1us'\nparameters = '1B'",
+        "GT034",
+        "job.a.model.layers[1].name",
+        9,
+        "rename",
+    ),
+    (
+        "no compute",
+        "[job.a]\nworkers = 2\nmodel = { layers = [{ name = 'x', forward = '0s', backward = '0s', "
+        "parameters = '1B' }] }",
+        "GT036",
+        "job.a.model.layers[0].forward",
+        3,
+        "microseconds",
+    ),
+    (
+        "ranking without a layer",
+        job("schedule = { order = 'file', ranking = ['layer0'] }"),
+        "GT037",
+        "job.train.schedule.ranking",
+        4,
+        '"layer1"',
+    ),
+    (
+        "ranking of a stranger",
+        job("schedule = { order = 'file', ranking = ['layer9'] }"),
+        "GT037",
+        "job.train.schedule.ranking[0]",
+        4,
+        "did you mean",
+    ),
+    # hosts
+    (
+        "unknown host",
+        job("[cluster]", "topology = { hosts = 2 }", "[job.b]", MODEL, "hosts = ['h1', 'h2']"),
+        "GT040",
+        "job.b.hosts[1]",
+        8,
+        "h0 to h1",
+    ),
+    ("host of another name", f"[job.a]\n{MODEL}\nhosts = ['node1']", "GT040", "job.a.hosts[0]", 3, "h0, h1"),
+    ("host twice", f"[job.a]\n{MODEL}\nhosts = ['h0', 'h0']", "GT041", "job.a.hosts[1]", 3, "own"),
+    (
+        "too few hosts",
+        job("[cluster]", "topology = { hosts = 1 }"),
+        "GT042",
+        "cluster.topology.hosts",
+        5,
+        "hosts = 2",
+    ),
+    (
+        "too few hosts for two jobs",
+        job("[job.b]", MODEL, "workers = 2", "[cluster]", "topology.hosts = 3"),
+        "GT042",
+        "cluster.topology.hosts",
+        8,
+        "hosts = 4",
+    ),
+    (
+        "shared host",
+        f"[job.a]\n{MODEL}\nhosts = ['h0', 'h1']\n[job.b]\n{MODEL}\nhosts = [\n 'h2',\n 'h1']",
+        "GT043",
+        "job.b.hosts[1]",
+        8,
+        '"packet"',
+    ),
+    # size of the run
+    ("10^9 iterations", job("iterations = 1000000000"), "GT050", "job.train.iterations", 4, "100,000"),
+    ("10^7 workers", f"[job.a]\n{MODEL}\nworkers = 10000000", "GT050", "job.a.workers", 3, "1,000,000"),
+    (
+        "10^7 layers",
+        "[job.a]\nworkers = 2\nmodel = { layers = 10000000, size = '1TB' }",
+        "GT050",
+        "job.a.model",
+        3,
+        "100,000",
+    ),
+    (
+        "chunks of a byte",
+        job("iterations = 1000", "schedule = { chunk = '1B' }"),
+        "GT050",
+        "job.train.schedule.chunk",
+        5,
+        "larger chunks",
+    ),
+    (
+        "duration of too many iterations",
+        job("[run]", "duration = '1h'"),
+        "GT050",
+        "run.duration",
+        5,
+        "shorten",
+    ),
+    (
+        "end of the clock",
+        "[job.a]\nworkers = 2\niterations = 1000\nmodel = { kind = 'thesis', time = '100h' }",
+        "GT051",
+        "job.a",
+        1,
+        "213 days",
+    ),
+    (
+        "end of the clock at 1 bps",
+        job("[cluster]", "link = { rate = '1bps' }"),
+        "GT051",
+        "job.train",
+        1,
+        "rate",
+    ),
+    # traces
+    (
+        "kineto",
+        "[job.a]\nworkers = 2\nmodel = 'rank0.pt.trace.json.gz'",
+        "GT090",
+        "job.a.model",
+        3,
+        "model file",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "loc", "line", "hint"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
+def test_a_fault_names_code_path_line_and_mend(
+    text: str, code: str, loc: str, line: int | None, hint: str
+) -> None:
+    started = time.perf_counter()
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.from_toml(text, name="s.toml")
+    took_s = time.perf_counter() - started
+    faults = {(e["code"], e["loc"], e["line"]): e for e in caught.value.errors}
+    assert (code, loc, line) in faults, str(caught.value)
+    fault = faults[code, loc, line]
+    assert hint in fault["hint"]
+    assert fault["file"] == "s.toml"
+    assert fault["msg"]
+    json.dumps(caught.value.errors)
+    assert len(caught.value.errors) == 1, str(caught.value)
+    assert took_s < 0.1
+
+
+def test_there_are_many_distinct_cases() -> None:
+    assert len({(c[2], c[3]) for c in CASES}) >= 45
+
+
+# Faults of the files that a scenario names: name, content, model or order, code, file line, field, hint
+FILE_CASES: list[tuple[str, str, bytes, str, int | None, str, str]] = [
+    ("no header", "m.csv", b"conv1,1,2,3\n", "GT032", 1, "", "layer,forward_us"),
+    ("misspelt column", "m.csv", b"layer,forward_us,backwards_us,parameter_bytes\na,1,2,3\n", "GT032", 1, "backwards_us",
+     "`backward_us`"),
+    ("column twice", "m.csv", b"layer,layer,forward_us,backward_us,parameter_bytes\n", "GT032", 1, "layer", "delete"),
+    ("no rows", "m.csv", CSV.encode(), "GT035", None, "", "at least one"),
+    ("empty", "m.csv", b"", "GT005", None, "", "layer,forward_us"),
+    ("short row", "m.csv", CSV.encode() + b"a,1,2,3\nb,1,2\n", "GT033", 3, "", "add or delete"),
+    ("word for a time", "m.csv", CSV.encode() + b"a,1,2,3\n\nb,x,2,3\n", "GT033", 4, "forward_us", "microseconds"),
+    ("unit in a time", "m.csv", CSV.encode() + b"a,1us,2,3\n", "GT033", 2, "forward_us", "plain"),
+    ("negative time", "m.csv", CSV.encode() + b"a,-1,2,3\n", "GT033", 2, "forward_us", "start at 0"),
+    ("negative bytes", "m.csv", CSV.encode() + b"a,1,2,-3\n", "GT033", 2, "parameter_bytes", "whole"),
+    ("float bytes", "m.csv", CSV.encode() + b"a,1,2,3.0\n", "GT033", 2, "parameter_bytes", "whole"),
+    ("time over 213 days", "m.csv", CSV.encode() + b"a,99999999999999,2,3\n", "GT024", 2, "forward_us", "213 days"),
+    ("no name", "m.csv", CSV.encode() + b",1,2,3\n", "GT018", 2, "layer", "printable"),
+    ("name twice", "m.csv", CSV.encode() + b"a,1,2,3\na,1,2,3\n", "GT034", 3, "layer", "rename"),
+    ("no compute", "m.csv", CSV.encode() + b"a,0,0,3\n", "GT036", 2, "forward_us", "order"),
+    ("open quote", "m.csv", CSV.encode() + b'"a,1,2,3\n', "GT033", 2, "", "quotes"),
+    ("not UTF-8", "m.csv", "layer,é\n".encode("latin-1"), "GT003", 3, "job.a.model", "UTF-8"),
+    ("NUL", "m.csv", CSV.encode() + b"a\0,1,2,3\n", "GT003", 3, "job.a.model", "binary"),
+    ("not JSON", "m.json", b'{"schema": "gradtide.model/1",', "GT001", 1, "", "cut off"),
+    ("key twice", "m.json", b'{"a": 1, "a": 2}', "GT001", None, "", "delete"),
+    ("JSON NaN", "m.json", b'{"a": NaN}', "GT001", None, "", "plain number"),
+    ("no schema", "m.json", b'{"layers": []}', "GT032", None, "", "gradtide.model/1"),
+    ("other schema", "m.json", b'{\n"schema": "gradtide.model/9"}', "GT032", 2, "schema", "gradtide.model/1"),
+    ("a list", "m.json", b"[]", "GT032", None, "", "gradtide.model/1"),
+    ("a Kineto trace", "m.json", b'{"traceEvents": []}', "GT090", None, "", "layer table"),
+    ("no layers", "m.json", b'{"schema": "gradtide.model/1", "name": "m", "layers": []}', "GT035", 1, "layers", "one"),
+    ("layers is text", "m.json", b'{"schema": "gradtide.model/1", "name": "m", "layers": "x"}', "GT032", 1, "layers",
+     "add"),
+    ("unknown field", "m.json", b'{"schema": "gradtide.model/1", "name": "m", "layers": [\n{"name": "a", "forward_us": 1,'
+     b' "backward_us": 2, "parameter_bytes": 3, "forwrad_us": 3}]}', "GT032", 2, "layers[0].forwrad_us", "forward_us"),
+    ("half a layer", "m.json", b'{"schema": "gradtide.model/1", "name": "m", "layers": [\n{"name": "a", "forward_us": 1}'
+     b"]}", "GT033", 2, "layers[0].parameter_bytes", "every layer has"),
+    ("layer is a number", "m.json", b'{"schema": "gradtide.model/1", "name": "m", "layers": [1]}', "GT033", 1,
+     "layers[0]", "write"),
+    ("bytes as float", "m.json", b'{"schema": "gradtide.model/1", "name": "m", "layers": [\n{"name": "a", "forward_us": 1,'
+     b' "backward_us": 2, "parameter_bytes": 3.5}]}', "GT033", 2, "layers[0].parameter_bytes", "4096"),
+    ("order twice", "o.csv", b"conv1\nconv1\nout\n", "GT037", 2, "", "delete"),
+    ("order of a stranger", "o.csv", b"conv1\nuot\n", "GT037", 2, "", '"out"'),
+    ("order without one", "o.csv", b"conv1\n", "GT037", 4, "job.a.schedule.file", '"out"'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "line", "loc", "hint"),
+    [c[1:] for c in FILE_CASES],
+    ids=[c[0] for c in FILE_CASES],
+)
+def test_a_fault_of_a_named_file_points_into_that_file(
+    tmp_path: Path, name: str, content: bytes, code: str, line: int | None, loc: str, hint: str
+) -> None:
+    (tmp_path / "good.csv").write_text(GOOD_CSV)
+    (tmp_path / name).write_bytes(content)
+    model = "good.csv" if name == "o.csv" else name
+    text = f'[job.a]\nworkers = 2\nmodel = "{model}"\n'
+    if name == "o.csv":
+        text += 'schedule = { order = "file", file = "o.csv" }\n'
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.load(tmp_path / "s.toml")
+    fault = caught.value.errors[0]
+    assert (fault["code"], fault["line"], fault["loc"]) == (code, line, loc), str(caught.value)
+    assert hint in fault["hint"]
+    in_scenario = loc.startswith("job.")
+    assert fault["file"] == (str(tmp_path / "s.toml") if in_scenario else name)
+
+
+def load_fault(path: str | Path) -> dict[str, object]:
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.load(path)
+    assert len(caught.value.errors) == 1
+    return caught.value.errors[0]
+
+
+def test_a_scenario_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text("")
+    assert load_fault(tmp_path / "clutser.toml")["hint"] == "did you mean cluster.toml?"
+    assert load_fault(tmp_path / "clutser.toml")["code"] == "GT002"
+    assert load_fault(tmp_path / "cluster.toml")["code"] == "GT005"
+    assert "directory" in str(load_fault(tmp_path)["msg"])
+    (tmp_path / "utf16.toml").write_text(JOB, encoding="utf-16")
+    assert load_fault(tmp_path / "utf16.toml")["code"] == "GT003"
+    (tmp_path / "nul.toml").write_bytes(b"[job]\n\0")
+    assert load_fault(tmp_path / "nul.toml")["code"] == "GT003"
+    (tmp_path / "big.toml").write_bytes(b"#" * 10_000_001)
+    assert load_fault(tmp_path / "big.toml")["code"] == "GT004"
+    assert load_fault("bad\0name.toml")["code"] == "GT002"
+    assert load_fault("x" * 5000)["code"] in ("GT002", "GT006")
+    (tmp_path / "list.json").write_text("[1]")
+    assert load_fault(tmp_path / "list.json")["code"] == "GT011"
+    os.mkfifo(tmp_path / "pipe.toml")
+    assert load_fault(tmp_path / "pipe.toml")["code"] == "GT002"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(JOB)
+    path.chmod(0)
+    assert load_fault(path)["code"] == "GT002"
+
+
+def test_an_unknown_preset_offers_the_nearest() -> None:
+    fault = load_fault("paper/gao2020-ch3")
+    assert fault["code"] == "GT006"
+    assert "paper/gao2020-ch" in str(fault["hint"])
+    assert "paper/gao2020-ch4" in str(load_fault("nothing-like-it")["hint"])
+    assert load_fault("paper/../../errors")["code"] == "GT006"
+
+
+def test_an_unknown_model_or_device_offers_the_nearest() -> None:
+    pytest.importorskip("gradtide.roofline")
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.from_toml('[job.a]\nmodel = "resnet5"\nworkers = 2')
+    assert caught.value.errors[0]["code"] == "GT030"
+    assert '"resnet50"' in caught.value.errors[0]["hint"]
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.from_toml('[job.a]\nmodel = "resnet50"\nworkers = 2\ncompute.device = "v10"')
+    assert caught.value.errors[0]["code"] == "GT031"
+    assert caught.value.errors[0]["line"] == 4
+    assert '"V100"' in caught.value.errors[0]["hint"]
+
+
+def test_all_faults_of_a_file_are_found_at_once() -> None:
+    text = (
+        "[job.train]\n"
+        'model = { kind = "thesis", layers = 1 }\n'
+        "wrokers = 2\n"
+        'schedule = { order = "fifi", fusion = 25 }\n'
+        "\n"
+        "[job.other]\n"
+        f"{MODEL}\n"
+        'hosts = ["h0", "h0"]\n'
+        "iterations = 1000000000\n"
+        "[cluster]\n"
+        'topology = { kind = "star", ports = 4 }\n'
+        'link = { rate = "10G", delay = "-1us" }\n'
+        "[traffic.web]\n"
+        "load = 0.5\n"
+        "[run]\n"
+        'engine = "pip"\n'
+    )
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.from_toml(text, name="many.toml")
+    assert [(e["code"], e["line"]) for e in caught.value.errors] == [
+        ("GT014", 2), ("GT012", 3), ("GT013", 4), ("GT020", 4), ("GT041", 8), ("GT050", 9), ("GT015", 11),
+        ("GT021", 12), ("GT023", 12), ("GT010", 13), ("GT013", 16),
+    ]  # fmt: skip
+
+
+GOLDEN = """\
+error[GT012]: unknown field `rate_gpbs`
+  --> cluster.toml:7   cluster.link.rate_gpbs
+ 7 | rate_gpbs = 10
+   | ^^^^^^^^^ did you mean `rate`, with a unit, as in rate = "10Gbps"?
+help: gradtide explain GT012"""
+
+
+def test_a_block_looks_as_the_interface_says() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.from_toml(job("", "", "[cluster.link]", "rate_gpbs = 10"), name="cluster.toml")
+    assert str(caught.value) == GOLDEN
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, GradtideError)
+    assert caught.value.errors[0]["input"] == 10
+    assert str(pickle.loads(pickle.dumps(caught.value))) == GOLDEN
+
+
+def test_a_dict_has_paths_but_no_lines() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.from_dict({"job": {"a": {"model": {"kind": "thesis"}, "workers": "2"}}})
+    assert str(caught.value) == (
+        'error[GT011]: expected a whole number, found the text "2"\n'
+        "  --> <dict>   job.a.workers\n"
+        "   = write workers = 8\n"
+        "help: gradtide explain GT011"
+    )
+    assert caught.value.errors[0]["line"] is None
+
+
+def test_json_has_lines_too(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text('{"job": {"a": {\n  "model": {"kind": "thesis"},\n  "wor\\u006bers": 0}}}')
+    fault = load_fault(path)
+    assert (fault["code"], fault["loc"], fault["line"]) == ("GT014", "job.a.workers", 3)
+
+
+def test_a_dict_that_holds_itself_is_refused() -> None:
+    data: dict[str, object] = {}
+    data["job"] = data
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.from_dict(data)
+    assert caught.value.errors[0]["code"] == "GT011"
+
+
+def test_set_is_named_as_the_file() -> None:
+    base = Scenario.load("paper/gao2020-ch4")
+    with pytest.raises(ScenarioError) as caught:
+        base.set({"cluster.link.rate": "10", "run.seed": "-1"})
+    assert str(caught.value).startswith(
+        "error[GT020]: the number 10 has no unit\n"
+        "  --> --set   cluster.link.rate\n"
+        "   | cluster.link.rate=10\n"
+        "   |                   ^^ write a rate with its unit"
+    )
+    assert {e["file"] for e in caught.value.errors} == {"--set"}
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("job.tain.workers", "job.train"),
+        ("link.rate", "cluster.link.rate"),
+        ("rate", "write job.NAME"),
+        ("", "write job.NAME"),
+        ("job.train", "write job.NAME"),
+        ("run..seed", "run.seed"),
+        ("run.seed.x", "set run.seed itself"),
+    ],
+)
+def test_a_path_of_set_that_names_nothing(path: str, hint: str) -> None:
+    base = Scenario.load("paper/gao2020-ch4").set({"run.seed": 1})
+    with pytest.raises(ScenarioError) as caught:
+        base.set({path: "1"})
+    assert caught.value.errors[0]["code"] == "GT017"
+    assert hint in caught.value.errors[0]["hint"]
+
+
+NOT_BUILT = [
+    ("run.engine", "packet", '"pipe"'),
+    ("run.engine", "fluid", '"pipe"'),
+    ("run.warmup", "2s", '"0s"'),
+    ("run.cooldown", "2s", '"0s"'),
+    ("job.train.schedule.order", "tic", '"priority"'),
+    ("job.train.schedule.order", "tac", '"priority"'),
+    ("job.train.schedule.order", "caramel", '"priority"'),
+    ("job.train.schedule.order", "optimal", '"priority"'),
+    ("job.train.schedule.depth", "2", "1"),
+    ("job.train.collective.kind", "shuffle", '"ring"'),
+    ("job.train.collective.ps", {"servers": 2}, '"ring"'),
+    ("job.train.priority", {"adaptive": {"on": "slack"}}, '"high"'),
+    ("cluster.topology", {"kind": "leaf_spine", "hosts": 8, "leaves": 2, "spines": 2}, '"star"'),
+    ("cluster.topology", {"kind": "clos2", "ports": 8, "bisection": "1/4"}, '"star"'),
+    ("cluster.topology", {"kind": "clos3", "ports": 4}, '"star"'),
+    (
+        "cluster.topology",
+        {"kind": "custom", "links": [{"a": "h0", "b": "s"}, {"a": "h1", "b": "s"}]},
+        '"star"',
+    ),
+    ("cluster.routing", "spread", '"ecmp"'),
+    ("cluster.queue", {"kind": "ecn", "threshold": "40pkt", "mark_at": "dequeue"}, "pfifo_fast"),
+    ("cluster.queue.capacity", "60pkt", "pfifo_fast"),
+    ("cluster.transport.kind", "dctcp", "newreno"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "available"), NOT_BUILT, ids=[f"{p}={v}" for p, v, _ in NOT_BUILT])
+def test_what_is_not_built_is_understood_but_not_run(path: str, value: object, available: str) -> None:
+    scenario = Scenario.load("paper/gao2020-ch4").set({path: value})
+    assert Scenario.from_toml(scenario.to_toml()) == scenario
+    with pytest.raises(ScenarioError) as caught:
+        scenario.spec()
+    (fault,) = caught.value.errors
+    assert fault["code"] == "GT090"
+    assert "is not built yet" in fault["msg"]
+    assert available in fault["hint"]
+
+
+def test_traffic_is_understood_but_not_run() -> None:
+    text = job(
+        "[traffic.web]", 'sizes = "web-search"', 'arrivals = { rate = "0.5/ms" }', "[traffic.x]", 'replay="f"'
+    )
+    scenario = Scenario.from_toml(text)
+    assert scenario.to_dict()["traffic"]["web"]["arrivals"] == {"rate": "500/s", "per": "host"}
+    with pytest.raises(ScenarioError) as caught:
+        scenario.spec()
+    assert [(e["code"], e["line"]) for e in caught.value.errors] == [("GT090", 4), ("GT090", 7)]
+
+
+def test_a_long_line_is_shown_around_the_offence() -> None:
+    fault = Fault("GT012", "a", "m", None, "h", "f", 1, "x" * 500 + "bad" + "y" * 500, 500, 3)
+    shown, carets = fault.render().split("\n")[2:4]
+    assert len(shown) < 120
+    assert shown[carets.index("^") : carets.index("^") + 3] == "bad"
+
+
+def codes_tested() -> set[str]:
+    elsewhere = {"GT002", "GT003", "GT004", "GT006", "GT011", "GT017", "GT030", "GT031"}
+    return {c[2] for c in CASES} | {c[3] for c in FILE_CASES} | elsewhere
+
+
+def test_the_table_holds_exactly_the_codes_in_use() -> None:
+    package = Path(__file__).parent.parent / "python" / "gradtide"
+    files = [package / "units.py", *sorted((package / "scenario").glob("*.py"))]
+    used = {code for file in files for code in re.findall(r'"(GT\d{3})"', file.read_text())}
+    assert used == set(CODES)
+    assert codes_tested() == set(CODES)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_is_explained(code: str) -> None:
+    entry = CODES[code]
+    text = explain(code.lower())
+    assert text.startswith(f"{code}: {entry.title}\n")
+    assert all(line.strip() in text for line in (entry.bad + "\n" + entry.good).splitlines())
+    assert entry.bad != entry.good
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_an_unknown_code_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        explain("GT999")
