@@ -1,8 +1,8 @@
 """Operations of a run as a Perfetto trace: a process per worker, a thread per resource, arrows for gradients.
 
 The protobuf wire format is written by hand (https://protobuf.dev/programming-guides/encoding/): three wire
-types do, and a dependency on the protobuf package clashes with versions that users already have. Field numbers are
-those of `protos/perfetto/trace/perfetto_trace.proto`; fields ascend, as protobuf's own libraries write them.
+types do, and depending on the protobuf package clashes with versions that users already have. Field numbers
+are those of `protos/perfetto/trace/perfetto_trace.proto`; fields ascend, as libraries write them.
 """
 
 import struct

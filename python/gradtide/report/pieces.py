@@ -210,7 +210,7 @@ def drawn_timeline(
     if len(shown) < len(total):
         words += (
             f" Rows show {len(shown)} of {len(total)} buckets, "
-            f"the {timeline.TIGHTEST} with the least margin among them; the lane `network` shows all."
+            f"the {timeline.TIGHTEST} with the least margin among them; the network lane shows all."
         )
     rows = [
         [

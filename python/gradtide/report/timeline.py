@@ -311,23 +311,18 @@ def _idle_labels(view: Window, x: Callable[[float], float], top: float, lane: fl
             continue
         says = f"{words[cause]} {milliseconds(idle.end - idle.start)} ms"
         wide = 6.3 * len(says) + 8
-        if x(idle.end) - x(idle.start) > wide:
-            text(
-                f"idle-label inside {cause}",
-                (x(idle.start) + x(idle.end)) / 2,
-                top + lane + 4,
-                says,
-                "middle",
-            )
-        elif x(idle.end) - x(idle.start) > 66:
-            middle = (x(idle.start) + x(idle.end)) / 2
+        span, middle = x(idle.end) - x(idle.start), (x(idle.start) + x(idle.end)) / 2
+        # Until the next iteration begins the forward lane is empty to the left, if no other wait is there.
+        backward = [r["start_us"] for r in view.compute if r["kind"] == "backward"]
+        follows = any(abs(i.end - idle.start) < 1 for i in view.idle)
+        free = idle.end < view.turn + 1 and bool(backward) and x(min(backward)) + wide < x(idle.start)
+        if span > wide:
+            text(f"idle-label inside {cause}", middle, top + lane + 4, says, "middle")
+        elif free and not follows:
+            text(f"idle-label {cause}", x(idle.start) - 6, top + 16, says, "end")
+        elif span > 66:
             text(f"idle-label inside {cause}", middle, top + lane - 4, words[cause].split()[-1], "middle")
             text(f"idle-label inside {cause}", middle, top + lane + 12, says.split(maxsplit=3)[-1], "middle")
-        elif idle.end < view.turn + 1:
-            # Before the next iteration begins the forward lane is empty to the left.
-            backward = [r["start_us"] for r in view.compute if r["kind"] == "backward"]
-            if backward and x(min(backward)) + wide < x(idle.start):
-                text(f"idle-label {cause}", x(idle.start) - 6, top + 16, says, "end")
 
 
 def describe(row: Row, origin: float) -> str:
