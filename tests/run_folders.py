@@ -1,7 +1,7 @@
 """Run folders for the tests of the report: the pipe engine of MODELS.md section 1 in a page of plain Python.
 
-Not a second engine to rely on: it only has to write folders that obey docs/reference/run-folder.md, nasty ones too.
-`make_run` writes one run folder, `make_study` a study folder of `gradtide compare`, `make_reproduce` one of `gradtide reproduce`.
+Not a second engine to rely on: it only writes folders that obey docs/reference/run-folder.md, nasty ones too.
+`make_run` writes a run folder, `make_study` and `make_reproduce` the study folders of those commands.
 """
 
 import csv
@@ -229,17 +229,42 @@ def make_run(
             comm = sum(trace.sent[k, b][1] - trace.sent[k, b][0] for b in range(size))
             alpha = f"{(comm + compute - span) / min(comm, compute):.9f}" if comm else ""
             tables["iterations"].append(
-                [job.name, k, _us(trace.starts[k]), _us(span), _us(compute), _us(comm), _us(trace.exposed.get(k, 0)),
-                 _us(trace.waited.get(k, 0)), _us(0), alpha, f"{compute / span:.9f}"]
-            )  # fmt: skip
+                [
+                    job.name,
+                    k,
+                    _us(trace.starts[k]),
+                    _us(span),
+                    _us(compute),
+                    _us(comm),
+                    _us(trace.exposed.get(k, 0)),
+                    _us(trace.waited.get(k, 0)),
+                    _us(0),
+                    alpha,
+                    f"{compute / span:.9f}",
+                ]
+            )
             times.append(span / 1e9)
             for b, bucket in enumerate(trace.buckets):
                 ready, (start, end), needed = trace.ready[k, b], trace.sent[k, b], trace.needed[k, b]
                 tables["transfers"].append(
-                    [job.name, k, b, bucket.first, bucket.last, trace.layers[bucket.first].name, bucket.size, 1,
-                     ranks.index(b), _us(ready), _us(start), _us(end), _us(needed), _us(needed - ready),
-                     _us(needed - end)]
-                )  # fmt: skip
+                    [
+                        job.name,
+                        k,
+                        b,
+                        bucket.first,
+                        bucket.last,
+                        trace.layers[bucket.first].name,
+                        bucket.size,
+                        1,
+                        ranks.index(b),
+                        _us(ready),
+                        _us(start),
+                        _us(end),
+                        _us(needed),
+                        _us(needed - ready),
+                        _us(needed - end),
+                    ]
+                )
                 slack.append((needed - ready) / 1e9)
                 margin.append((needed - end) / 1e9)
         operations = [
@@ -271,9 +296,14 @@ def make_run(
                         twin = Job(**{**vars(job), "order": order, "barrier": barrier})
                         m = _means(simulate(twin, rate, delay_ps, iterations), twin, iterations)
                         tables["bandwidth"].append(
-                            [job.name, rate, order, str(barrier).lower(),
-                             *(f"{m[x] * 1e3:.6f}" for x in ("time", "exposed", "barrier"))]
-                        )  # fmt: skip
+                            [
+                                job.name,
+                                rate,
+                                order,
+                                str(barrier).lower(),
+                                *(f"{m[x] * 1e3:.6f}" for x in ("time", "exposed", "barrier")),
+                            ]
+                        )
 
         def spread(values: list[float]) -> dict[str, float] | None:
             if not values:
@@ -311,14 +341,18 @@ def make_run(
             f"model = {json.dumps(job.model)}",
             f"workers = {job.workers}",
             f"iterations = {iterations}",
-            f'schedule = {{ order = "{job.order}", fusion = "{job.fusion_bytes}B", barrier = {str(job.barrier).lower()} }}',
+            f'schedule = {{ order = "{job.order}", fusion = "{job.fusion_bytes}B", '
+            f"barrier = {str(job.barrier).lower()} }}",
             "",
         ]
     first = next(iter(summary_jobs.values()))
     wait = first["waterfall_ms"]["exposed"] + first["waterfall_ms"]["barrier"]
     mean = first["iteration_time_ms"]["mean"]
     if headline is None:
-        headline = f"An iteration takes {mean:.1f} ms; for {wait:.1f} ms of them ({wait / mean:.0%}) the processors wait for the network."
+        headline = (
+            f"An iteration takes {mean:.1f} ms; for {wait:.1f} ms of them ({wait / mean:.0%}) "
+            "the processors wait for the network."
+        )
     scenario += [
         "[cluster]",
         f'link = {{ rate = "{rate_bps}bps", delay = "{delay_ps}ps" }}',
@@ -327,21 +361,41 @@ def make_run(
         'engine = "pipe"',
     ]
     summary = {
-        "schema": "gradtide.run/1", "version": "0.1.0", "engine": "pipe", "seed": 0, "scenario_sha256": "0" * 64,
-        "headline": headline, "jobs": summary_jobs, "traffic": {},
+        "schema": "gradtide.run/1",
+        "version": "0.1.0",
+        "engine": "pipe",
+        "seed": 0,
+        "scenario_sha256": "0" * 64,
+        "headline": headline,
+        "jobs": summary_jobs,
+        "traffic": {},
         "links": {"max_utilisation": busiest, "drops": 0, "ce_marks": 0, "max_queue_packets": 0},
         "cost": {"events": 12345, "packet_hops": 0, "cpu_s": None, "wall_s": None, "peak_rss_mb": None},
-    }  # fmt: skip
-    _write(folder / "iterations.csv", "job, iteration, start_us, time_us, compute_us, comm_us, exposed_us, barrier_us, "
-           "slowdown_us, alpha, utilisation", tables["iterations"])  # fmt: skip
-    _write(folder / "transfers.csv", "job, iteration, bucket, first_layer, last_layer, layer, bytes, chunks, rank, "
-           "ready_us, start_us, end_us, needed_us, slack_us, margin_us", tables["transfers"])  # fmt: skip
-    _write(folder / "operations.csv", "job, iteration, resource, kind, index, chunk, name, start_us, end_us",
-           tables["operations"])  # fmt: skip
+    }
+    _write(
+        folder / "iterations.csv",
+        "job, iteration, start_us, time_us, compute_us, comm_us, exposed_us, barrier_us, "
+        "slowdown_us, alpha, utilisation",
+        tables["iterations"],
+    )
+    _write(
+        folder / "transfers.csv",
+        "job, iteration, bucket, first_layer, last_layer, layer, bytes, chunks, rank, "
+        "ready_us, start_us, end_us, needed_us, slack_us, margin_us",
+        tables["transfers"],
+    )
+    _write(
+        folder / "operations.csv",
+        "job, iteration, resource, kind, index, chunk, name, start_us, end_us",
+        tables["operations"],
+    )
     _write(folder / "links.csv", "link, rate_bps, bytes, busy_us, utilisation", tables["links"])
     if bandwidth:
-        _write(folder / "bandwidth.csv", "job, rate_bps, order, barrier, iteration_time_us, exposed_us, barrier_us",
-               tables["bandwidth"])  # fmt: skip
+        _write(
+            folder / "bandwidth.csv",
+            "job, rate_bps, order, barrier, iteration_time_us, exposed_us, barrier_us",
+            tables["bandwidth"],
+        )
     (folder / "scenario.resolved.toml").write_text("\n".join(scenario) + "\n", encoding="utf-8")
     _versions(folder)
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
@@ -370,8 +424,9 @@ def make_study(
 ) -> dict[str, Any]:
     """Write a study folder of `gradtide compare` and return its summary."""
     header = (
-        "run, job, model, workers, rate_bps, order, barrier, fusion_bytes, chunk_bytes, iteration_time_us, compute_us, "
-        "comm_us, exposed_us, barrier_us, rho, alpha, utilisation, saves_percent"
+        "run, job, model, workers, rate_bps, order, barrier, fusion_bytes, chunk_bytes, "
+        "iteration_time_us, compute_us, comm_us, exposed_us, barrier_us, rho, alpha, utilisation, "
+        "saves_percent"
     )
     rows: list[list[object]] = []
     for options in models:
@@ -382,28 +437,59 @@ def make_study(
                     model = options.get("model", "thesis-100")
                     name = f"{len(rows):03d}-{order}-{'barrier' if barrier else 'free'}"
                     run = make_run(
-                        folder / "runs" / name, rate_bps=rate, order=order, barrier=barrier, workers=count,
-                        bandwidth=False, iterations=2, timeline_iterations=1, **options,
-                    )  # fmt: skip
+                        folder / "runs" / name,
+                        rate_bps=rate,
+                        order=order,
+                        barrier=barrier,
+                        workers=count,
+                        bandwidth=False,
+                        iterations=2,
+                        timeline_iterations=1,
+                        **options,
+                    )
                     job = run["jobs"]["train"]
                     time = job["iteration_time_ms"]["mean"]
                     first = first or time
                     rows.append(
-                        [name, "train", model, count, rate, order, str(barrier).lower(), 6_280_000, "",
-                         *(f"{x * 1e3:.6f}" for x in (time, job["compute_ms"], job["comm_ms"],
-                           job["waterfall_ms"]["exposed"], job["waterfall_ms"]["barrier"])),
-                         f"{job['rho']:.9f}", "" if job["alpha"] is None else f"{job['alpha']:.9f}",
-                         f"{job['utilisation']:.9f}", f"{100 * (first - time) / first:.6f}"]
-                    )  # fmt: skip
+                        [
+                            name,
+                            "train",
+                            model,
+                            count,
+                            rate,
+                            order,
+                            str(barrier).lower(),
+                            6_280_000,
+                            "",
+                            *(
+                                f"{x * 1e3:.6f}"
+                                for x in (
+                                    time,
+                                    job["compute_ms"],
+                                    job["comm_ms"],
+                                    job["waterfall_ms"]["exposed"],
+                                    job["waterfall_ms"]["barrier"],
+                                )
+                            ),
+                            f"{job['rho']:.9f}",
+                            "" if job["alpha"] is None else f"{job['alpha']:.9f}",
+                            f"{job['utilisation']:.9f}",
+                            f"{100 * (first - time) / first:.6f}",
+                        ]
+                    )
     _write(folder / "rows.csv", header, rows)
     _versions(folder)
     best = max(rows, key=lambda row: float(str(row[-1])))
     summary = {
-        "schema": "gradtide.compare/1", "version": "0.1.0", "engine": "pipe", "seed": 0,
-        "headline": f"Priority order without the barrier saves {float(str(best[-1])):.1f} % of an iteration of {best[2]} "
-        f"on {best[3]} workers at {int(str(best[4])) / 1e9:g} Gbit/s.",
-        "rows": [], "cost": {"events": 1, "packet_hops": 0, "cpu_s": None, "wall_s": None, "peak_rss_mb": None},
-    }  # fmt: skip
+        "schema": "gradtide.compare/1",
+        "version": "0.1.0",
+        "engine": "pipe",
+        "seed": 0,
+        "headline": f"Priority order without the barrier saves {float(str(best[-1])):.1f} % of an iteration "
+        f"of {best[2]} on {best[3]} workers at {int(str(best[4])) / 1e9:g} Gbit/s.",
+        "rows": [],
+        "cost": {"events": 1, "packet_hops": 0, "cpu_s": None, "wall_s": None, "peak_rss_mb": None},
+    }
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     return summary
 
@@ -416,33 +502,81 @@ def make_reproduce(folder: Path) -> dict[str, Any]:
         values: list[float | None] = []
         for g in rates:
             name = f"{order}-{g}g"
-            run = make_run(folder / "runs" / name, rate_bps=g * 10**9, order=order, barrier=barrier, bandwidth=False,
-                           iterations=2, timeline_iterations=1)  # fmt: skip
+            run = make_run(
+                folder / "runs" / name,
+                rate_bps=g * 10**9,
+                order=order,
+                barrier=barrier,
+                bandwidth=False,
+                iterations=2,
+                timeline_iterations=1,
+            )
             values.append(run["jobs"]["train"]["iteration_time_ms"]["mean"])
         lines.append({"name": "FIFO with barrier" if barrier else "Priority, no barrier", "values": values})
     gain = 1 - lines[1]["values"][0] / lines[0]["values"][0]  # type: ignore[index,operator]
     summary = {
-        "schema": "gradtide.reproduce/1", "version": "0.1.0", "paper": "gao2020", "part": "ch4",
+        "schema": "gradtide.reproduce/1",
+        "version": "0.1.0",
+        "paper": "gao2020",
+        "part": "ch4",
         "title": "Gao 2020, chapter 4: the event-driven simulator",
-        "headline": f"Priority order without the barrier saves {gain:.1%} at 1 Gbit/s and nothing from 2 Gbit/s on, as published.",
+        "headline": f"Priority order without the barrier saves {gain:.1%} at 1 Gbit/s "
+        "and nothing from 2 Gbit/s on, as published.",
         "checks": [
-            {"figure": "4.7", "quantity": "reduction of iteration time at 1 Gbit/s", "published": "12 %", "ours": f"{gain:.1%}",
-             "unit": "", "verdict": "differs", "note": "The text to fig. 4.9 says 150 ms of 1100 ms, that is 14 %."},
-            {"figure": "4.8", "quantity": "iteration time, FIFO, 1 Gbit/s", "published": "1100", "ours": "1110.1", "unit": "ms",
-             "verdict": "agrees", "note": ""},
+            {
+                "figure": "4.7",
+                "quantity": "reduction of iteration time at 1 Gbit/s",
+                "published": "12 %",
+                "ours": f"{gain:.1%}",
+                "unit": "",
+                "verdict": "differs",
+                "note": "The text to fig. 4.9 says 150 ms of 1100 ms, that is 14 %.",
+            },
+            {
+                "figure": "4.8",
+                "quantity": "iteration time, FIFO, 1 Gbit/s",
+                "published": "1100",
+                "ours": "1110.1",
+                "unit": "ms",
+                "verdict": "agrees",
+                "note": "",
+            },
         ],
-        "tables": [{"title": "Parameters (Table 4.1)", "columns": ["parameter", "value"],
-                    "rows": [["layers", 100], ["total compute time", "900 ms"]], "note": "As published."}],
-        "series": [{"figure": "4.7", "title": "Iteration time over link rate, 2 workers",
-                    "x": {"label": "link rate (Gbit/s)", "values": rates}, "y": {"label": "iteration time (ms)"},
-                    "lines": lines, "note": "Steady state, mean of two iterations."}],
+        "tables": [
+            {
+                "title": "Parameters (Table 4.1)",
+                "columns": ["parameter", "value"],
+                "rows": [["layers", 100], ["total compute time", "900 ms"]],
+                "note": "As published.",
+            }
+        ],
+        "series": [
+            {
+                "figure": "4.7",
+                "title": "Iteration time over link rate, 2 workers",
+                "x": {"label": "link rate (Gbit/s)", "values": rates},
+                "y": {"label": "iteration time (ms)"},
+                "lines": lines,
+                "note": "Steady state, mean of two iterations.",
+            }
+        ],
         "timelines": [
             {"figure": "4.8", "title": "1 Gbit/s, FIFO with barrier", "run": "runs/fifo-1g", "note": ""},
-            {"figure": "4.9", "title": "1 Gbit/s, priority without barrier", "run": "runs/priority-1g", "note": ""},
+            {
+                "figure": "4.9",
+                "title": "1 Gbit/s, priority without barrier",
+                "run": "runs/priority-1g",
+                "note": "",
+            },
             {"figure": "4.10", "title": "5 Gbit/s, FIFO with barrier", "run": "runs/fifo-5g", "note": ""},
-            {"figure": "4.11", "title": "5 Gbit/s, priority without barrier", "run": "runs/priority-5g", "note": ""},
+            {
+                "figure": "4.11",
+                "title": "5 Gbit/s, priority without barrier",
+                "run": "runs/priority-5g",
+                "note": "",
+            },
         ],
-    }  # fmt: skip
+    }
     _versions(folder)
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     return summary

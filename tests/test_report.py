@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import EVIL, Job, make_reproduce, make_run, make_study, nasty
-
 from gradtide.report import RunFolderError, encode_timeline, render, timeline, write_report, write_timeline
 from gradtide.report.folder import read_table
 from gradtide.report.html import MAX_BYTES
+from run_folders import EVIL, Job, make_reproduce, make_run, make_study, nasty
 
 REPORT = Path(__file__).parent.parent / "python" / "gradtide" / "report"
 
@@ -116,7 +115,7 @@ def test_every_number_with_a_key_is_that_of_the_summary(slow_fifo: Path) -> None
             shown = float(text.replace("−", "-"))
             percent = key.endswith("utilisation") and shown > 1
             digits = len(text.partition(".")[2])
-            # A shown number is off by half a unit of its last digit, or by six digits' worth in the full table.
+            # Off by half a unit of the last digit, or in the full table by half a unit of the sixth.
             bound = 0.5 * 10.0**-digits * 1.000001 + 5e-6 * abs(shown)
             assert abs(shown - (100 * value if percent else value)) <= bound, (key, text, value)
             checked += 1
@@ -239,6 +238,24 @@ def test_comparison_at_one_rate_has_no_curve_of_one_point(tmp_path: Path) -> Non
     assert "priority, no barrier" in text
 
 
+def test_runs_that_no_column_tells_apart_keep_their_names(study: Path, tmp_path: Path) -> None:
+    shutil.copytree(study, tmp_path / "study")
+    rows = (tmp_path / "study" / "rows.csv").read_text(encoding="utf-8").splitlines()
+    rows[2] = rows[2].replace(",fifo,false,", ",fifo,true,")
+    (tmp_path / "study" / "rows.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    text = render(tmp_path / "study")
+    assert "fifo, barrier (000-fifo-barrier)" in text
+    assert "fifo, barrier (001-fifo-free)" in text
+
+
+def test_a_value_that_was_never_published_is_a_dash(reproduction: Path, tmp_path: Path) -> None:
+    shutil.copytree(reproduction, tmp_path / "study")
+    facts = summary(reproduction)
+    facts["checks"][0]["published"] = None
+    (tmp_path / "study" / "summary.json").write_text(json.dumps(facts), encoding="utf-8")
+    assert '<td class="n ">–</td>' in render(tmp_path / "study")
+
+
 def test_reproduction_sets_published_values_beside_ours(reproduction: Path) -> None:
     text = render(reproduction)
     sound(Page(text))
@@ -270,24 +287,57 @@ def spoil(name: str, line: int, column: str, value: str) -> Callable[[Path], Non
         (lambda d: (d / "transfers.csv").unlink(), r"transfers\.csv: no such file"),
         (lambda d: (d / "summary.json").unlink(), r"summary\.json: no such file"),
         (lambda d: (d / "versions.json").unlink(), r"versions\.json: no such file"),
-        (lambda d: edit(d / "operations.csv", lambda t: t[:-9]), r"operations\.csv:\d+: the last line is cut off"),
+        (
+            lambda d: edit(d / "operations.csv", lambda t: t[:-9]),
+            r"operations\.csv:\d+: the last line is cut off",
+        ),
         (lambda d: edit(d / "links.csv", lambda t: ""), r"links\.csv:1: the file is empty"),
-        (lambda d: edit(d / "transfers.csv", lambda t: t.replace("needed_us", "x")), r"transfers\.csv:1: no column `needed_us`"),
-        (lambda d: edit(d / "links.csv", lambda t: t + "h9,1\n"), r"links\.csv:4: 2 cells where the header has 5"),
-        (spoil("transfers.csv", 3, "slack_us", "soon"), r"transfers\.csv:3: column `slack_us`: `soon` is not a number"),
-        (spoil("transfers.csv", 3, "slack_us", "nan"), r"transfers\.csv:3: column `slack_us`: `nan` is not a number"),
+        (
+            lambda d: edit(d / "transfers.csv", lambda t: t.replace("needed_us", "x")),
+            r"transfers\.csv:1: no column `needed_us`",
+        ),
+        (
+            lambda d: edit(d / "links.csv", lambda t: t + "h9,1\n"),
+            r"links\.csv:4: 2 cells where the header has 5",
+        ),
+        (
+            spoil("transfers.csv", 3, "slack_us", "soon"),
+            r"transfers\.csv:3: column `slack_us`: `soon` is not a number",
+        ),
+        (
+            spoil("transfers.csv", 3, "slack_us", "nan"),
+            r"transfers\.csv:3: column `slack_us`: `nan` is not a number",
+        ),
         (spoil("transfers.csv", 3, "end_us", "1e999"), r"transfers\.csv:3: column `end_us`"),
-        (spoil("operations.csv", 7, "index", "1.5"), r"operations\.csv:7: column `index`: `1.5` is not a whole number"),
-        (spoil("bandwidth.csv", 2, "barrier", "yes"), r"bandwidth\.csv:2: column `barrier`: `yes` is not `true` or `false`"),
+        (
+            spoil("operations.csv", 7, "index", "1.5"),
+            r"operations\.csv:7: column `index`: `1.5` is not a whole number",
+        ),
+        (
+            spoil("bandwidth.csv", 2, "barrier", "yes"),
+            r"bandwidth\.csv:2: column `barrier`: `yes` is not `true` or `false`",
+        ),
         (lambda d: (d / "links.csv").write_bytes(b"\xff\xfe\n"), r"links\.csv: byte 0 is not UTF-8"),
         (lambda d: edit(d / "summary.json", lambda t: t[:200]), r"summary\.json:\d+: column \d+"),
         (lambda d: edit(d / "summary.json", lambda t: "[]"), r"summary\.json:1: an object was expected"),
-        (lambda d: edit(d / "summary.json", lambda t: t.replace("run/1", "run/9")), r"`schema`: `gradtide.run/9` is none of"),
-        (lambda d: edit(d / "summary.json", lambda t: t.replace('"rho"', '"x"')), r"summary\.json: no key `rho`"),
-        (lambda d: edit(d / "summary.json", lambda t: t.replace('"workers": 2', '"workers": "2"')), r"`workers`: `2` is of the wrong type"),
-        (lambda d: edit(d / "summary.json", lambda t: t.replace('"seed": 0', '"seed": NaN')), r"`NaN` is not a number"),
+        (
+            lambda d: edit(d / "summary.json", lambda t: t.replace("run/1", "run/9")),
+            r"`schema`: `gradtide.run/9` is none of",
+        ),
+        (
+            lambda d: edit(d / "summary.json", lambda t: t.replace('"rho"', '"x"')),
+            r"summary\.json: no key `rho`",
+        ),
+        (
+            lambda d: edit(d / "summary.json", lambda t: t.replace('"workers": 2', '"workers": "2"')),
+            r"`workers`: `2` is of the wrong type",
+        ),
+        (
+            lambda d: edit(d / "summary.json", lambda t: t.replace('"seed": 0', '"seed": NaN')),
+            r"`NaN` is not a number",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_folder_is_named_and_nothing_is_written(
     harm: Callable[[Path], None], says: str, slow_fifo: Path, tmp_path: Path
 ) -> None:
@@ -366,9 +416,12 @@ def test_the_room_imports_nothing_else_of_ours() -> None:
     for path in REPORT.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = (
-                [x.name for x in node.names] if isinstance(node, ast.Import)
-                else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            )  # fmt: skip
+                [x.name for x in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
             for name in names:
                 assert not name.startswith("gradtide") or name.startswith("gradtide.report"), (
                     path.name,
@@ -376,7 +429,7 @@ def test_the_room_imports_nothing_else_of_ours() -> None:
                 )
 
 
-# ---- Perfetto ----------------------------------------------------------------------------------------------------------
+# Perfetto
 
 
 def parse(data: bytes) -> Any:
@@ -456,8 +509,8 @@ def test_transfers_carry_their_slack_and_arrows_join_backward_transfer_forward(s
     assert set(leaves) == set(reaches)
     arrows = [(leaves[flow], reaches[flow]) for flow in leaves]
     assert set(arrows) == {("backward", "transfer"), ("transfer", "forward")}
-    # Two recorded iterations of 18 buckets, on two workers. Transfers of the second that end after the recorded forward
-    # pass still have both ends; those of the warm-up are not in transfers.csv and have none.
+    # Two recorded iterations of 18 buckets, on two workers. Transfers of the warm-up are not in transfers.csv
+    # and have no arrows.
     assert seen == 2 * 2 * 18
     assert len(arrows) == 2 * seen
 

@@ -9,19 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from run_folders import make_reproduce, make_run, make_study, nasty
-
 from gradtide.report import write_report
+from run_folders import make_reproduce, make_run, make_study, nasty
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
 pytestmark = pytest.mark.browser
 
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +137,8 @@ def test_blocks_lie_where_their_times_are(browser: "Browser", pages: dict[str, P
     blocks = page.evaluate(
         """[...document.querySelectorAll('.timeline .row')].map(row => ({
             words: row.dataset.readout,
-            sent: [...row.querySelectorAll('rect.transfer:not(.old)')].map(r => [r.x.baseVal.value, r.width.baseVal.value]),
+            sent: [...row.querySelectorAll('rect.transfer:not(.old)')]
+                .map(r => [r.x.baseVal.value, r.width.baseVal.value]),
             needed: row.querySelector('.needed').getBBox().x,
         }))"""
     )
@@ -162,11 +167,7 @@ def test_keyboard_alone_reaches_and_reads_everything(browser: "Browser", pages: 
     stops = []
     for _ in range(14):
         page.keyboard.press("Tab")
-        stops.append(
-            page.evaluate(
-                "document.activeElement.id || document.activeElement.className || document.activeElement.tagName"
-            )
-        )
+        stops.append(page.evaluate("(x => x.id || x.className || x.tagName)(document.activeElement)"))
     order = [stops.index(x) for x in ("skip", "theme", "scroll timeline-box", "plot")]
     assert order == sorted(order)
     assert stops.count("plot") == 2
@@ -218,7 +219,8 @@ def test_button_switches_the_theme_of_page_and_canvas(browser: "Browser", pages:
     visit = Visit(context, pages["fifo"])
     page = visit.page
     look = (
-        "[getComputedStyle(document.body).backgroundColor, document.querySelector('.plot canvas').toDataURL().length,"
+        "[getComputedStyle(document.body).backgroundColor,"
+        " document.querySelector('.plot canvas').toDataURL().length,"
         " document.getElementById('theme').textContent]"
     )
     light = page.evaluate(look)
@@ -246,7 +248,10 @@ def test_prints_light_with_no_chart_cut(
     visit.page.set_viewport_size({"width": 720, "height": 1000})
     assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not visit.page.locator("#theme").is_visible()
-    drawn = "[...document.querySelectorAll('.plot canvas, svg.timeline')].map(x => x.getBoundingClientRect().right)"
+    drawn = (
+        "[...document.querySelectorAll('.plot canvas, svg.timeline')]"
+        ".map(x => x.getBoundingClientRect().right)"
+    )
     assert all(right <= 721 for right in visit.page.evaluate(drawn))
     assert visit.faults == []
     context.close()
@@ -257,8 +262,8 @@ def test_graphics_have_names_and_headings_descend(browser: "Browser", pages: dic
     for name in KINDS:
         page = Visit(context, pages[name]).page
         nameless = page.evaluate(
-            """[...document.querySelectorAll('img, svg, canvas, [role=img], [role=group], button')].filter(x =>
-                !x.closest('[aria-hidden=true]') && !x.getAttribute('aria-label') && !x.closest('[aria-label]')).length"""
+            """[...document.querySelectorAll('img, svg, canvas, [role=img], [role=group], button')]
+                .filter(x => !x.closest('[aria-hidden=true]') && !x.closest('[aria-label]')).length"""
         )
         assert nameless == 0
         levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map(x => Number(x.tagName[1]))")

@@ -1,6 +1,6 @@
-"""Reading run folders: every table as documented in docs/reference/run-folder.md, every fault with file, line and column.
+"""Reading run folders: every table of docs/reference/run-folder.md, every fault with file, line and column.
 
-Nothing here interprets a result. A reader gets dictionaries of whole columns' names to parsed values, in file order.
+Nothing here interprets a result. Rows are dictionaries from column to parsed value, in file order.
 """
 
 import csv
@@ -54,16 +54,19 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 }
 
 _COLUMNS: dict[str, str] = {
-    "iterations.csv": "job:str iteration:int start_us:float time_us:float compute_us:float comm_us:float exposed_us:float "
-    "barrier_us:float slowdown_us:float alpha:float? utilisation:float",
-    "transfers.csv": "job:str iteration:int bucket:int first_layer:int last_layer:int layer:str bytes:int chunks:int rank:int "
-    "ready_us:float start_us:float end_us:float needed_us:float slack_us:float margin_us:float",
-    "operations.csv": "job:str iteration:int resource:str kind:str index:int chunk:int? name:str start_us:float end_us:float",
+    "iterations.csv": "job:str iteration:int start_us:float time_us:float compute_us:float comm_us:float "
+    "exposed_us:float barrier_us:float slowdown_us:float alpha:float? utilisation:float",
+    "transfers.csv": "job:str iteration:int bucket:int first_layer:int last_layer:int layer:str bytes:int "
+    "chunks:int rank:int ready_us:float start_us:float end_us:float needed_us:float slack_us:float "
+    "margin_us:float",
+    "operations.csv": "job:str iteration:int resource:str kind:str index:int chunk:int? name:str "
+    "start_us:float end_us:float",
     "links.csv": "link:str rate_bps:int bytes:int busy_us:float utilisation:float",
-    "bandwidth.csv": "job:str rate_bps:int order:str barrier:bool iteration_time_us:float exposed_us:float barrier_us:float",
-    "rows.csv": "run:str job:str model:str workers:int rate_bps:int order:str barrier:bool fusion_bytes:int? chunk_bytes:int? "
-    "iteration_time_us:float compute_us:float comm_us:float exposed_us:float barrier_us:float rho:float? alpha:float? "
-    "utilisation:float saves_percent:float",
+    "bandwidth.csv": "job:str rate_bps:int order:str barrier:bool iteration_time_us:float exposed_us:float "
+    "barrier_us:float",
+    "rows.csv": "run:str job:str model:str workers:int rate_bps:int order:str barrier:bool fusion_bytes:int? "
+    "chunk_bytes:int? iteration_time_us:float compute_us:float comm_us:float exposed_us:float "
+    "barrier_us:float rho:float? alpha:float? utilisation:float saves_percent:float",
 }
 
 
@@ -94,7 +97,7 @@ def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
         required: whether a missing file is an error; otherwise it gives no rows.
 
     Raises:
-        RunFolderError: if the file is missing, ends in the middle of a line, or holds what its columns do not allow.
+        RunFolderError: if the file is missing, ends inside a line, or holds what its columns do not allow.
     """
     path = folder / name
     if not required and not path.exists():

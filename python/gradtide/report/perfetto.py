@@ -1,8 +1,8 @@
-"""Operations of a run as a Perfetto trace: one process per worker, one thread per resource, arrows for the gradients.
+"""Operations of a run as a Perfetto trace: a process per worker, a thread per resource, arrows for gradients.
 
-The protobuf wire format is written by hand (https://protobuf.dev/programming-guides/encoding/): the trace needs two of its six
-wire types, and a dependency on the protobuf package would clash with versions that users already have installed. Field numbers are those of
-`protos/perfetto/trace/perfetto_trace.proto`.
+The protobuf wire format is written by hand (https://protobuf.dev/programming-guides/encoding/): three wire
+types do, and depending on the protobuf package clashes with versions that users already have. Field numbers
+are those of `protos/perfetto/trace/perfetto_trace.proto`; fields ascend, as libraries write them.
 """
 
 import struct
@@ -48,7 +48,7 @@ def _double(number: int, value: float) -> bytes:
 
 
 def _argument(name: str, value: int | float | str) -> bytes:
-    """Return a DebugAnnotation (TrackEvent.debug_annotations 4): int_value 4, double_value 5, string_value 6, name 10."""
+    """Return a TrackEvent.debug_annotations (4): int_value 4, double_value 5, string_value 6, name 10."""
     if isinstance(value, int):
         return _bytes(4, _int(4, value) + _bytes(10, name))
     if isinstance(value, float):
@@ -76,14 +76,14 @@ def _thread(track: int, parent: int, pid: int, tid: int, name: str) -> bytes:
 def _slice(
     track: int, start_ns: int, end_ns: int, name: str, kind: str, arguments: bytes, flows: bytes
 ) -> bytes:
-    """Return begin and end of a TrackEvent (11): type 9, track_uuid 11, categories 22, name 23, flows 47 and 48."""
+    """Return both ends of a TrackEvent (11): type 9, track_uuid 11, category 22, name 23, flows 47 and 48."""
     begin = arguments + _int(9, _SLICE_BEGIN) + _int(11, track) + _bytes(22, kind) + _bytes(23, name) + flows
     end = _int(9, _SLICE_END) + _int(11, track)
     return _packet(_bytes(11, begin), start_ns) + _packet(_bytes(11, end), end_ns)
 
 
 def _lanes(rows: list[Row]) -> list[int]:
-    """Return a lane for every row so that rows of one lane do not overlap; one lane where the resource is exclusive."""
+    """Return a lane for every row so that rows of a lane do not overlap; an exclusive resource has one."""
     free: list[float] = []
     lanes = []
     for row in rows:
@@ -106,10 +106,10 @@ def encode_timeline(run_dir: Path) -> bytes:
     """
     path = run_dir / "summary.json"
     jobs: Mapping[str, Any] = entry(path, read_json(path), "jobs", dict)
-    operations = defaultdict(list)
+    operations: dict[str, list[Row]] = defaultdict(list)
     for row in read_table(run_dir, "operations.csv"):
         operations[row["job"]].append(row)
-    transfers = defaultdict(dict)
+    transfers: dict[str, dict[tuple[int, int], Row]] = defaultdict(dict)
     for row in read_table(run_dir, "transfers.csv"):
         transfers[row["job"]][row["iteration"], row["bucket"]] = row
 
@@ -162,9 +162,9 @@ def _operation(
 def _arrows(
     transfers: Mapping[tuple[int, int], Row], rows: list[Row], flow: int
 ) -> tuple[dict[int, bytes], int]:
-    """Return the flow fields of the slices that an arrow leaves (flow_ids 47) or ends at (terminating_flow_ids 48).
+    """Return the fields of slices that an arrow leaves (flow_ids 47) or ends at (terminating_flow_ids 48).
 
-    Two arrows per transfer: from the backward op that completes the gradient, and to the forward op that asks for it.
+    Two arrows per transfer: from the backward op that completes its gradient, to the forward op that asks.
     """
     compute: dict[tuple[int, str, int], Row] = {}
     first: dict[tuple[int, int], Row] = {}
@@ -188,5 +188,4 @@ def _arrows(
                 flow += 1
                 out[id(tail)] += _fixed64(47, flow)
                 into[id(head)] += _fixed64(48, flow)
-    # Fields ascend by number, as every protobuf library writes them.
     return {key: out.get(key, b"") + into.get(key, b"") for key in (*out, *into)}, flow

@@ -1,16 +1,15 @@
 """The timeline of one iteration as SVG: when each gradient is ready, when it is sent, when it is needed.
 
-Top to bottom: the iteration and a time axis; the forward and the backward pass with the time that compute stands
-still; the network; one row per bucket, the most urgent on top. Colours are classes, so that the page's theme decides.
+Top to bottom: the iteration and a time axis; the forward and the backward pass, with the time that compute
+stands still; the network; one row per bucket, the most urgent on top. Colours are classes: the theme decides.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from markupsafe import Markup, escape
-
 from gradtide.report.folder import Row
+from markupsafe import Markup, escape
 
 MAX_ROWS = 40
 """Buckets drawn with a row of their own; more cannot be told apart on a screen."""
@@ -55,7 +54,7 @@ class Window:
         return (self.end - self.start) / 1e3
 
     def idle_ms(self, cause: str) -> float:
-        """Time of the iteration itself (not of the pass that follows) that compute stands still for `cause`."""
+        """Time that compute stands still for `cause` in the iteration, without the pass that follows."""
         return sum(x.end - x.start for x in self.idle if x.cause == cause and x.end <= self.turn + 1e-3) / 1e3
 
 
@@ -86,7 +85,7 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
 
 
 def _idle(view: Window) -> list[Idle]:
-    """Split the gaps of the compute lane: until the layer's own gradient is there, and what the barrier adds."""
+    """Split the gaps of compute: until the layer's own gradient is there, and what the barrier adds."""
     ends: dict[tuple[int, int], float] = {}
     for row in view.network:
         key = row["iteration"], row["index"]
@@ -146,7 +145,7 @@ def _floor_log10(value: float) -> int:
 
 
 def chosen(transfers: Sequence[Row]) -> list[Row]:
-    """Return the buckets that get a row, in order of priority: all, or the tightest and an even choice of the others."""
+    """Return the buckets that get a row, by priority: all, or the tightest and some of the others."""
     if len(transfers) <= MAX_ROWS:
         return list(transfers)
     tightest = sorted(transfers, key=lambda row: (row["margin_us"], row["first_layer"]))
@@ -163,7 +162,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
         view: what to draw.
         label: what the drawing shows, for readers who do not see it.
         ident: prefix of the ids in the drawing, unique in the page.
-        span_ms: length of the time axis; by default that of the window. Give both drawings of a pair the same.
+        span_ms: length of the time axis; by default that of the window. Drawings of a pair share it.
 
     Returns:
         One `<svg>` element.
@@ -219,7 +218,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
             continue
         fill = f"url(#{ident}-{idle.cause})"
         out.append(
-            f'<rect class="idle {idle.cause}" fill="{fill}" x="{x(idle.start):.2f}" y="{top_compute + 1:.1f}" '
+            f'<rect class="idle {idle.cause}" fill="{fill}" x="{x(idle.start):.2f}" y="{top_compute + 1}" '
             f'width="{max(x(idle.end) - x(idle.start), 1):.2f}" height="{2 * lane - 2:.1f}"/>'
         )
     for kind in ("forward", "backward", "update"):
@@ -286,7 +285,8 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
         for cause, angle in (("exposed", 45), ("barrier", -45))
     )
     return Markup(
-        f'<svg class="timeline" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="{escape(label)}">'
+        f'<svg class="timeline" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" '
+        f'aria-label="{escape(label)}">'
         f"<defs>{patterns}</defs>{''.join(out)}</svg>"
     )
 
@@ -303,7 +303,7 @@ def _merged(rows: Sequence[Row], gap: float) -> list[tuple[float, float]]:
 
 
 def _idle_labels(view: Window, x: Callable[[float], float], top: float, lane: float, text: _Text) -> None:
-    """Name the longest wait of either cause: inside it if it is wide enough, otherwise beside it where the lane is free."""
+    """Name the longest wait of either cause: inside it if it is wide enough, else beside it."""
     words = {"exposed": "waits for network", "barrier": "waits at barrier"}
     for cause in words:
         idle = max((i for i in view.idle if i.cause == cause), key=lambda i: i.end - i.start, default=None)
@@ -311,23 +311,18 @@ def _idle_labels(view: Window, x: Callable[[float], float], top: float, lane: fl
             continue
         says = f"{words[cause]} {milliseconds(idle.end - idle.start)} ms"
         wide = 6.3 * len(says) + 8
-        if x(idle.end) - x(idle.start) > wide:
-            text(
-                f"idle-label inside {cause}",
-                (x(idle.start) + x(idle.end)) / 2,
-                top + lane + 4,
-                says,
-                "middle",
-            )
-        elif x(idle.end) - x(idle.start) > 66:
-            middle = (x(idle.start) + x(idle.end)) / 2
+        span, middle = x(idle.end) - x(idle.start), (x(idle.start) + x(idle.end)) / 2
+        # Until the next iteration begins the forward lane is empty to the left, if no other wait is there.
+        backward = [r["start_us"] for r in view.compute if r["kind"] == "backward"]
+        follows = any(abs(i.end - idle.start) < 1 for i in view.idle)
+        free = idle.end < view.turn + 1 and bool(backward) and x(min(backward)) + wide < x(idle.start)
+        if span > wide:
+            text(f"idle-label inside {cause}", middle, top + lane + 4, says, "middle")
+        elif free and not follows:
+            text(f"idle-label {cause}", x(idle.start) - 6, top + 16, says, "end")
+        elif span > 66:
             text(f"idle-label inside {cause}", middle, top + lane - 4, words[cause].split()[-1], "middle")
             text(f"idle-label inside {cause}", middle, top + lane + 12, says.split(maxsplit=3)[-1], "middle")
-        elif idle.end < view.turn + 1:
-            # Before the next iteration begins the forward lane is empty to the left.
-            backward = [r["start_us"] for r in view.compute if r["kind"] == "backward"]
-            if backward and x(min(backward)) + wide < x(idle.start):
-                text(f"idle-label {cause}", x(idle.start) - 6, top + 16, says, "end")
 
 
 def describe(row: Row, origin: float) -> str:
@@ -338,6 +333,6 @@ def describe(row: Row, origin: float) -> str:
     margin = milliseconds(abs(row["margin_us"]))
     verdict = f"{margin} ms late" if row["margin_us"] < -_TOLERANCE_US else f"{margin} ms to spare"
     return (
-        f"Bucket {row['bucket']} · {layers(row)} · {size(row['bytes'])} · ready {ready} · sent {start} to {end} · "
-        f"needed {needed} ms · slack {milliseconds(row['slack_us'])} ms · {verdict}"
+        f"Bucket {row['bucket']} · {layers(row)} · {size(row['bytes'])} · ready {ready} · "
+        f"sent {start} to {end} · needed {needed} ms · slack {milliseconds(row['slack_us'])} ms · {verdict}"
     )

@@ -1,0 +1,168 @@
+"""The report of a reproduction: published values and figures beside ours."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from gradtide.report import pieces
+from gradtide.report.compare import inside, run_timeline
+from gradtide.report.folder import Row, RunFolderError, entry
+
+
+def _objects(path: Path, summary: Row, key: str) -> list[Mapping[str, Any]]:
+    """Return a list of objects of the summary; a missing one is empty."""
+    found = summary.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(x, dict) for x in found):
+        raise RunFolderError(f"{path}: key `{key}`: a list of objects was expected")
+    return found
+
+
+def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
+    """Return the template of a reproduction and what it shows."""
+    path = run_dir / "summary.json"
+
+    def word(item: Mapping[str, Any], key: str) -> str:
+        return pieces.clip(item.get(key, ""), 300)
+
+    checks = []
+    verdicts = []
+    for check in _objects(path, summary, "checks"):
+        verdict = entry(path, check, "verdict", str)
+        verdicts.append(verdict)
+        published, ours = (
+            _with_unit(entry(path, check, k, (str, int, float, NoneType)), word(check, "unit"))
+            for k in ("published", "ours")
+        )
+        checks.append(
+            [
+                word(check, "figure"),
+                word(check, "quantity"),
+                published,
+                ours,
+                pieces.cell(verdict, verdict if verdict in ("agrees", "differs") else ""),
+                {**pieces.cell(""), "text": word(check, "note")},
+            ]
+        )
+    agree = sum(v == "agrees" for v in verdicts)
+    charts = []
+    series = _objects(path, summary, "series")
+    for item in series[: caps.charts]:
+        chart = _series_chart(path, item, caps)
+        charts.append({**chart, "title": _figure_title(item)})
+    items = _objects(path, summary, "timelines")
+    timelines = [t for t, _ in _reproduced_timelines(run_dir, path, items, caps)]
+    tables = []
+    for item in _objects(path, summary, "tables"):
+        columns = [str(c) for c in entry(path, item, "columns", list)]
+        rows = entry(path, item, "rows", list)
+        if any(not isinstance(row, list) or len(row) != len(columns) for row in rows):
+            raise RunFolderError(
+                f"{path}: key `tables`: a row of `{word(item, 'title')}` has not {len(columns)} cells"
+            )
+        numbers = [all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
+        heads = [("#" if n else "") + c for n, c in zip(numbers, columns, strict=True)]
+        made = pieces.table(
+            word(item, "title"),
+            heads,
+            [[_plain(v) for v in row] for row in rows],
+            cap=caps.rows,
+            where="summary.json",
+        )
+        made["note"] = " ".join(filter(None, (word(item, "note"), made["note"])))
+        tables.append(made)
+    kept = tables[: max(caps.charts, 2)]
+    left = [
+        f"{total - shown} of {total} {what}"
+        for what, shown, total in (
+            ("charts", len(charts), len(series)),
+            ("timelines", len(timelines), len(items)),
+            ("tables", len(kept), len(tables)),
+        )
+        if shown < total
+    ]
+    paper, part = (pieces.clip(summary.get(k, ""), 40) for k in ("paper", "part"))
+    return "reproduce.html.j2", {
+        "title": f"gradtide reproduce {paper}/{part}",
+        "what": pieces.clip(entry(path, summary, "title", str), 160),
+        "reproduce": f"gradtide reproduce {paper}/{part}",
+        "tally": f"{agree} of {len(verdicts)} published values agree with ours.",
+        "checks": pieces.table(
+            "Published values beside ours",
+            ("figure", "quantity", "#published", "#ours", "verdict", "note"),
+            checks,
+            cap=caps.rows,
+            where="summary.json",
+        ),
+        "charts": charts,
+        "timelines": timelines,
+        "legend": set().union(*(t["legend"] for t in timelines)),
+        "tables": kept,
+        "dropped": f"Not shown: {', '.join(left)}." if left else "",
+    }
+
+
+def _with_unit(value: Any, unit: str) -> str:
+    return _plain(value) if value is None or not unit else f"{_plain(value)} {unit}"
+
+
+def _plain(value: Any) -> str:
+    return "–" if value is None else pieces.figure(value) if isinstance(value, float) else str(value)
+
+
+def _figure_title(item: Mapping[str, Any]) -> str:
+    figure = f"Fig. {pieces.clip(item['figure'], 20)}: " if item.get("figure") else ""
+    return figure + pieces.clip(item.get("title", ""), 160)
+
+
+def _reproduced_timelines(
+    run_dir: Path, path: Path, items: Sequence[Mapping[str, Any]], caps: pieces.Caps
+) -> list[tuple[dict[str, Any], float]]:
+    found: list[tuple[dict[str, Any], float]] = []
+    span: float | None = None
+    for last in (False, True):  # the first pass finds the longest, so that all share one time axis
+        found = []
+        for i, item in enumerate(items[: caps.timelines]):
+            folder = inside(run_dir, entry(path, item, "run", str))
+            made = run_timeline(
+                folder, item.get("job"), f"Timeline, {_figure_title(item)}", f"t{i}", caps, span
+            )
+            if made is not None:
+                note = pieces.clip(item.get("note", ""), 300)
+                made["caption"] = f"{made['caption']} {note}".strip()
+                found.append(({**made, "title": _figure_title(item)}, made["span_ms"]))
+        if not last:
+            span = max((s for _, s in found), default=None)
+    return found
+
+
+def _series_chart(path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
+    values = entry(path, item, "x.values", list)
+    lines = entry(path, item, "lines", list)
+    if not values or not all(isinstance(v, (int, float)) for v in values):
+        raise RunFolderError(f"{path}: key `series.x.values`: a list of numbers was expected")
+    if any(b <= a for a, b in pairwise(values)):
+        raise RunFolderError(f"{path}: key `series.x.values`: numbers must increase")
+    drawn = []
+    for i, line in enumerate(lines):
+        points = entry(path, line, "values", list)
+        if len(points) != len(values) or not all(v is None or isinstance(v, (int, float)) for v in points):
+            raise RunFolderError(f"{path}: key `series.lines.values`: {len(values)} numbers were expected")
+        drawn.append(pieces.line(i, entry(path, line, "name", str), points))
+    step = -(-len(values) // 600)
+    note = f" Every {step}th point is drawn." if step > 1 else ""
+    for line in drawn:
+        line["values"] = line["values"][::step]
+    return pieces.chart(
+        _figure_title(item),
+        x=values[::step],
+        lines=drawn,
+        xlabel=pieces.clip(entry(path, item, "x.label", str)),
+        ylabel=pieces.clip(entry(path, item, "y.label", str)),
+        xname="at",
+        unit="",
+        caption=pieces.clip(item.get("note", ""), 400) + note,
+        xlog=min(values) > 0 and max(values) / min(values) >= 8,
+        cap=caps.rows,
+    )

@@ -1,0 +1,296 @@
+"""The report of one run."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradtide.report import pieces
+from gradtide.report.folder import Row, RunFolderError, entry, read_table, read_text
+from gradtide.report.timeline import milliseconds, size
+
+
+def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
+    """Return the template of a run and what it shows."""
+    path = run_dir / "summary.json"
+    jobs: Mapping[str, Any] = entry(path, summary, "jobs", dict)
+    tables = {
+        name: pieces.by_job(read_table(run_dir, f"{name}.csv", required=name != "bandwidth"))
+        for name in ("iterations", "transfers", "operations", "bandwidth")
+    }
+    links = read_table(run_dir, "links.csv")
+    rates = {row["rate_bps"] for row in links}
+    rate = rates.pop() if len(rates) == 1 else None
+    views = []
+    for number, name in enumerate(jobs):
+        if number < caps.jobs:
+            mine = {key: table.get(name, []) for key, table in tables.items()}
+            views.append(_job(path, name, jobs[name], mine, rate, f"t{number}", caps))
+    overview = pieces.table(
+        "Jobs",
+        ("job", "model", "#workers", "#iteration time, ms", "#utilisation U, %", "#exposed, ms", "#rho"),
+        [_job_row(path, name, facts) for name, facts in jobs.items()] if len(jobs) > 1 else [],
+        cap=caps.rows,
+        where="summary.json",
+    )
+    first = views[0]["what"] if len(views) == 1 else f"{len(jobs)} jobs"
+    scenario = read_text(run_dir / "scenario.resolved.toml")
+    if len(scenario) > caps.scenario:
+        rest = len(scenario) - caps.scenario
+        scenario = scenario[: caps.scenario] + f"\n… {rest} more characters in scenario.resolved.toml"
+    link_rows = [
+        (
+            r["link"],
+            pieces.rate(r["rate_bps"]),
+            size(r["bytes"]),
+            milliseconds(r["busy_us"]),
+            pieces.percent(r["utilisation"]),
+        )
+        for r in links
+    ]
+    return "run.html.j2", {
+        "title": f"gradtide run: {', '.join(pieces.clip(name, 30) for name in list(jobs)[:3])}",
+        "what": first if rate is None else f"{first}, {pieces.rate(rate)} links",
+        "reproduce": "gradtide run scenario.resolved.toml",
+        "jobs": views,
+        "many": len(jobs) > 1,
+        "overview": overview,
+        "dropped": f"{len(views)} of {len(jobs)} jobs are drawn; the table above has them all."
+        if len(views) < len(jobs)
+        else "",
+        "links": pieces.table(
+            "Links",
+            ("link", "#rate", "#sent", "#busy, ms", "#utilisation, %"),
+            link_rows,
+            cap=min(caps.rows, 64),
+            where="links.csv",
+        ),
+        "scenario": scenario,
+    }
+
+
+def _number(path: Path, facts: Mapping[str, Any], key: str) -> float:
+    value = entry(path, facts, key, (int, float))
+    if not math.isfinite(value):
+        raise RunFolderError(f"{path}: key `{key}`: not a finite number")
+    return float(value)
+
+
+def _job_row(path: Path, name: str, facts: Mapping[str, Any]) -> list[Any]:
+    def number(key: str, write: Callable[[float], str]) -> dict[str, str]:
+        return pieces.cell(write(_number(path, facts, key)))
+
+    return [
+        name,
+        entry(path, facts, "model", str),
+        entry(path, facts, "workers", int),
+        number("iteration_time_ms.mean", pieces.ms),
+        number("utilisation", pieces.percent),
+        number("waterfall_ms.exposed", pieces.ms),
+        number("rho", lambda v: f"{v:.3f}"),
+    ]
+
+
+def _job(
+    path: Path,
+    name: str,
+    facts: Mapping[str, Any],
+    tables: Mapping[str, list[Row]],
+    rate: int | None,
+    ident: str,
+    caps: pieces.Caps,
+) -> dict[str, Any]:
+    def number(key: str) -> float:
+        return _number(path, facts, key)
+
+    key = f"jobs.{name}"
+    mean, low, high = (number(f"iteration_time_ms.{k}") for k in ("mean", "min", "max"))
+    count = entry(path, facts, "iterations", int)
+    waterfall = {kind: number(f"waterfall_ms.{kind}") for kind, _, _ in pieces.WATERFALL}
+    varies = high - low > 1e-6 * mean
+    spread = (
+        f"{pieces.ms(low)} to {pieces.ms(high)} ms in {count} iterations"
+        if varies
+        else f"the same in all {count} iterations"
+    )
+    exposed = (
+        f"{pieces.percent(waterfall['exposed'] / mean)} % of the iteration: compute waits for a gradient"
+    )
+    if waterfall["barrier"] > 0:
+        exposed += f"; {pieces.ms(waterfall['barrier'])} ms more at the barrier"
+    model, workers = entry(path, facts, "model", str), entry(path, facts, "workers", int)
+    buckets = entry(path, facts, "buckets", int)
+    what = (
+        f"{pieces.clip(name, 40)}: {pieces.clip(model, 40)} "
+        f"on {workers} worker{'s' if workers != 1 else ''}, "
+        f"{size(number('parameter_bytes'))} of gradients in {buckets} bucket{'s' if buckets != 1 else ''}"
+    )
+    return {
+        "name": pieces.clip(name),
+        "what": what,
+        "figures": [
+            {
+                "name": "Iteration time",
+                "value": pieces.ms(mean),
+                "unit": "ms",
+                "key": f"{key}.iteration_time_ms.mean",
+                "kind": "",
+                "note": spread,
+            },
+            {
+                "name": "Utilisation U",
+                "value": pieces.percent(number("utilisation")),
+                "unit": "%",
+                "key": f"{key}.utilisation",
+                "kind": "compute",
+                "note": "share of the iteration in which workers compute; "
+                f"{pieces.ms(number('compute_ms'))} ms",
+            },
+            {
+                "name": "Exposed communication",
+                "value": pieces.ms(waterfall["exposed"]),
+                "unit": "ms",
+                "key": f"{key}.waterfall_ms.exposed",
+                "kind": "exposed",
+                "note": exposed,
+            },
+            {
+                "name": "ρ = N/C",
+                "value": f"{number('rho'):.2f}",
+                "unit": "",
+                "key": f"{key}.rho",
+                "kind": "transfer",
+                "note": f"communication over compute: {pieces.ms(number('comm_ms'))} ms to "
+                f"{pieces.ms(number('compute_ms'))} ms",
+            },
+        ],
+        "waterfall": pieces.waterfall(waterfall, f"{key}.waterfall_ms"),
+        "timeline": pieces.drawn_timeline(
+            tables["operations"],
+            tables["transfers"],
+            label=f"Timeline of one iteration of job {pieces.clip(name)}",
+            ident=ident,
+            cap=caps.rows,
+        ),
+        "slack": _slack_chart(tables["transfers"], caps),
+        "bandwidth": _bandwidth_chart(tables["bandwidth"], rate, mean, number("compute_ms"), caps),
+        "iterations": _iteration_chart(tables["iterations"], caps) if varies else None,
+        "all": pieces.table(
+            f"All figures of job {pieces.clip(name)}",
+            ("key", "#value"),
+            _flat(facts, key, key + "."),
+            cap=caps.rows,
+            where="summary.json",
+        ),
+    }
+
+
+def _flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
+    """List every number and word of a summary under its dotted key; lists are left to the file."""
+    if isinstance(value, Mapping):
+        return [row for k, v in value.items() for row in _flat(v, f"{key}.{k}", start)]
+    if isinstance(value, list):
+        return []
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    text = (
+        "–" if value is None else pieces.figure(value) if isinstance(value, float) and number else str(value)
+    )
+    return [[pieces.cell(key.removeprefix(start)), pieces.cell(text, key=key)]]
+
+
+def _slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None:
+    if not transfers:
+        return None
+    slack: dict[tuple[int, int], list[Row]] = {}
+    for row in transfers:
+        slack.setdefault((row["first_layer"], row["last_layer"]), []).append(row)
+    spans = sorted(slack)
+    step = -(-len(spans) // 400)  # neighbours share a step of the chart: the least of them is what matters
+    x: list[float] = []
+    lines: list[list[float]] = [[], []]
+    for i in range(0, len(spans), step):
+        x.append(spans[i][0])
+        for values, key in zip(lines, ("slack_us", "margin_us"), strict=True):
+            means = [sum(row[key] for row in slack[s]) / len(slack[s]) / 1e3 for s in spans[i : i + step]]
+            values.append(min(means))
+    x.append(spans[-1][1] + 1)
+    for values in lines:
+        values.append(values[-1])
+    note = f" Every step is the least of {step} neighbouring buckets." if step > 1 else ""
+    chart = pieces.chart(
+        "Slack and margin against layer index",
+        x=x,
+        lines=[
+            {
+                **pieces.line(2, "slack: ready until needed", lines[0]),
+                "dash": [],
+                "width": 2.4,
+                "token": "transfer",
+            },
+            {**pieces.line(1, "margin: received until needed", lines[1]), "width": 2.4, "token": "exposed"},
+        ],
+        xlabel="layer index, input side = 0",
+        ylabel="ms",
+        xname="layer",
+        stepped=True,
+        band=[1, 2],
+        marks=[{"y": 0, "label": "below 0: compute waits", "token": "exposed-text"}],
+        legend=[{"token": "slack", "name": "queueing and sending"}],
+        caption="Layers near the input get their gradients last and need them first: least slack. "
+        "Layers of one bucket share its values; means over the measured iterations." + note,
+        cap=caps.rows,
+    )
+    return chart
+
+
+def _bandwidth_chart(
+    rows: Sequence[Row], rate: int | None, mean: float, compute_ms: float, caps: pieces.Caps
+) -> dict[str, Any] | None:
+    if not rows:
+        return None
+    rates = sorted({row["rate_bps"] for row in rows})
+    found = {(row["order"], row["barrier"], row["rate_bps"]): row["iteration_time_us"] / 1e3 for row in rows}
+    kinds = list(dict.fromkeys((row["order"], row["barrier"]) for row in rows))
+    kept = rates if len(rates) <= 200 else rates[:: -(-len(rates) // 200)]
+    lines = [
+        pieces.line(i, pieces.schedule(*kind), [found.get((*kind, r)) for r in kept])
+        for i, kind in enumerate(kinds)
+    ]
+    marks: list[dict[str, Any]] = [{"y": compute_ms, "label": f"compute alone {pieces.ms(compute_ms)} ms"}]
+    dots = []
+    if rate is not None:
+        marks.append({"x": rate / 1e9, "label": f"this run: {pieces.rate(rate)}", "token": "text"})
+        dots.append({"x": rate / 1e9, "y": mean})
+    return pieces.chart(
+        "Iteration time over link rate",
+        x=[r / 1e9 for r in kept],
+        lines=lines,
+        xlabel="link rate, Gbit/s",
+        ylabel="iteration time, ms",
+        xname="at",
+        xunit="Gbit/s",
+        xlog=True,
+        marks=marks,
+        dots=dots,
+        caption="The same job at other link rates. Lines that coincide are drawn inside each other. "
+        "Where all meet the dashed line, the network no longer costs anything.",
+        cap=caps.rows,
+    )
+
+
+def _iteration_chart(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None:
+    if len(rows) < 2:
+        return None
+    step = -(-len(rows) // 400)
+    bins = [rows[i : i + step] for i in range(0, len(rows), step)]
+    means = [sum(row["time_us"] for row in b) / len(b) / 1e3 for b in bins]
+    name = "iteration time" if step == 1 else f"iteration time, means of {step}"
+    return pieces.chart(
+        "Iteration time of every iteration",
+        x=[b[0]["iteration"] for b in bins],
+        lines=[{**pieces.line(0, name, means), "width": 2}],
+        xlabel="iteration",
+        ylabel="ms",
+        xname="iteration",
+        cap=caps.rows,
+    )
