@@ -1,0 +1,68 @@
+# make demo · make test · make check · make bench · make docs: each sets up what it needs, in .venv.
+
+PYTHON ?= python3
+VENV := $(CURDIR)/.venv
+export PATH := $(VENV)/bin:$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+JOBS ?= 2
+
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
+
+.PHONY: demo test check bench docs clean
+
+demo: .venv/.built
+	gradtide demo -j $(JOBS)
+
+test: .venv/.dev .venv/.built .venv/.browser
+	cargo test --workspace --exclude gradtide-py
+	python -m pytest
+
+check: .venv/.dev .venv/.built
+	cargo fmt --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	ruff check
+	ruff format --check
+	mypy
+	python -m mypy.stubtest gradtide._core --ignore-disjoint-bases
+	python -m pytest tests/test_layers.py
+	mkdocs build --strict --quiet
+
+bench: .venv/.dev .venv/.built
+	cargo bench -p gradtide-train
+	python bench/run.py
+
+docs: .venv/.dev .venv/.built
+	mkdocs build --strict
+
+clean:
+	rm -rf .venv target out site
+
+# Set-up. Each stamp is made again when what it is made from changes.
+
+.venv/.python:
+	@command -v $(PYTHON) >/dev/null || { echo "make: Python is missing; on Debian: apt-get install python3 python3-venv"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "make: gradtide needs Python 3.10 or later; $(PYTHON) is older. Name another: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: Python's venv is missing; on Debian: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv .venv
+	pip install --quiet --upgrade 'pip>=25.1' 'maturin>=1.16,<2'
+	@touch $@
+
+.venv/.cargo:
+	@command -v cargo >/dev/null || { echo "make: Rust is missing; install it from https://rustup.rs"; exit 1; }
+	@command -v cc >/dev/null || { echo "make: a linker is missing; on Debian: apt-get install build-essential"; exit 1; }
+	@mkdir -p .venv && touch $@
+
+.venv/.built: pyproject.toml $(RUST_SOURCES) | .venv/.python .venv/.cargo
+	pip install --quiet --no-build-isolation --editable .
+	@touch $@
+
+.venv/.dev: pyproject.toml | .venv/.python
+	pip install --quiet --group dev
+	@touch $@
+
+# The report's tests open it in a real browser.
+.venv/.browser: | .venv/.python
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; } \
+	  || echo "make: no Chromium found: the tests that open a report are skipped (apt-get install chromium)"
+	@touch $@
