@@ -44,7 +44,7 @@ def simulate(spec, ranks_of_iteration, iterations):
     delay = cluster["link"]["delay_ps"] + cluster["host_latency_ps"]
     count = len(layers)
     sizes = [layer["parameter_bytes"] for layer in layers]
-    buckets = fuse(sizes, schedule["fusion_bytes"]) if workers > 1 else []
+    buckets = fuse(sizes, schedule["fusion"]["bytes"]) if workers > 1 else []
     bucket_bytes = [sum(sizes[layer] for layer in bucket) for bucket in buckets]
 
     def chunks(size):

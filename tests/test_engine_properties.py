@@ -214,6 +214,10 @@ def test_a_progress_callback_that_raises_ends_the_run_and_passes_through():
         (lambda drawn: drawn["jobs"][0]["schedule"].update(chunk_bytes=0), "chunk"),
         (lambda drawn: drawn["jobs"][0]["schedule"].update(order={"kind": "priority", "queues": 0}), "queue"),
         (lambda drawn: drawn["jobs"][0]["schedule"].update(order={"kind": "file", "ranks": [1]}), "ranks 1 layers"),
+        (
+            lambda drawn: drawn["jobs"][0]["schedule"].update(fusion={"kind": "buckets", "layer_counts": [1]}),
+            "hold 1 layers of 2",
+        ),
         (lambda drawn: drawn["cluster"]["link"].update(rate_bps=0), "one bit per second"),
         (lambda drawn: drawn["cluster"]["link"].update(rate_bps=1), "213 days|106 days"),
         (lambda drawn: drawn["jobs"][0].update(iterations=2**32 - 1), "record|days"),
