@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from gradtide.errors import CODES, Fault, GradtideError, ScenarioError, explain
 from gradtide.scenario import Scenario
 
@@ -628,12 +629,8 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "loc", "line", "hint"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
-)
-def test_a_fault_names_code_path_line_and_mend(
-    text: str, code: str, loc: str, line: int | None, hint: str
-) -> None:
+@pytest.mark.parametrize(("text", "code", "loc", "line", "hint"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_a_fault_names_code_path_line_and_mend(text: str, code: str, loc: str, line: int | None, hint: str) -> None:
     started = time.perf_counter()
     with pytest.raises(ScenarioError) as caught:
         Scenario.from_toml(text, name="s.toml")
@@ -924,9 +921,7 @@ def test_what_is_not_built_is_understood_but_not_run(path: str, value: object, a
 
 
 def test_traffic_is_understood_but_not_run() -> None:
-    text = job(
-        "[traffic.web]", 'sizes = "web-search"', 'arrivals = { rate = "0.5/ms" }', "[traffic.x]", 'replay="f"'
-    )
+    text = job("[traffic.web]", 'sizes = "web-search"', 'arrivals = { rate = "0.5/ms" }', "[traffic.x]", 'replay="f"')
     scenario = Scenario.from_toml(text)
     assert scenario.to_dict()["traffic"]["web"]["arrivals"] == {"rate": "500/s", "per": "host"}
     with pytest.raises(ScenarioError) as caught:

@@ -198,8 +198,7 @@ CODES: dict[str, Code] = {
     ),
     "GT010": Code(
         "a needed key is missing",
-        "The key has no default that could be right for everyone. The message says which key and "
-        "gives an example.",
+        "The key has no default that could be right for everyone. The message says which key and gives an example.",
         "[job.train]\nworkers = 8",
         '[job.train]\nmodel = "resnet50"\nworkers = 8',
     ),
@@ -289,8 +288,7 @@ CODES: dict[str, Code] = {
     ),
     "GT024": Code(
         "a quantity is too large",
-        "Times are counted in picoseconds in 64 bits, which ends after 213 days; sizes and rates end "
-        "at 2^64 too.",
+        "Times are counted in picoseconds in 64 bits, which ends after 213 days; sizes and rates end at 2^64 too.",
         'duration = "1000000h"',
         'duration = "12s"',
     ),
@@ -303,8 +301,7 @@ CODES: dict[str, Code] = {
     ),
     "GT026": Code(
         "a quantity is zero where it cannot be",
-        "A link without rate never delivers, a run without duration has no iteration, a chunk of no "
-        "bytes never ends.",
+        "A link without rate never delivers, a run without duration has no iteration, a chunk of no bytes never ends.",
         'link = { rate = "0Gbps" }',
         'link = { rate = "10Gbps" }',
     ),
@@ -331,8 +328,7 @@ CODES: dict[str, Code] = {
     ),
     "GT033": Code(
         "a field of a model file is wrong",
-        "The message names file, line and field. Times are plain decimal microseconds; bytes are "
-        "whole numbers.",
+        "The message names file, line and field. Times are plain decimal microseconds; bytes are whole numbers.",
         "conv1,12.5,25,4.5",
         "conv1,12.5,25,4500",
     ),
@@ -377,8 +373,7 @@ CODES: dict[str, Code] = {
     ),
     "GT042": Code(
         "the cluster has too few hosts",
-        "A job needs one host per worker. Leave `hosts` of a star out to let it have as many as the "
-        "jobs need.",
+        "A job needs one host per worker. Leave `hosts` of a star out to let it have as many as the jobs need.",
         'workers = 8\ntopology = { kind = "star", hosts = 4 }',
         'workers = 8\ntopology = { kind = "star", hosts = 8 }',
     ),

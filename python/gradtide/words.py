@@ -126,9 +126,7 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int | None = None) -> str:
     """Return a plain HTML table for notebooks; says how many rows are left out."""
     head = "".join(f"<th>{escape(str(column))}</th>" for column in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
-    )
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     rest = "" if total is None or total <= len(rows) else f"<p>{total - len(rows)} more rows</p>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
 

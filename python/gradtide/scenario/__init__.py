@@ -80,9 +80,7 @@ class Scenario:
         object.__setattr__(self, "_resolved", resolved)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(
-            f"a Scenario never changes; use .replace() to make another (tried to set {name})"
-        )
+        raise AttributeError(f"a Scenario never changes; use .replace() to make another (tried to set {name})")
 
     # ways in
 
@@ -208,9 +206,7 @@ class Scenario:
             problem = _path_problem(data, path)
             if problem is not None:
                 width = len(dotted_path) or 1
-                faults.append(
-                    Fault("GT017", dotted_path, problem[0], given, problem[1], "--set", None, text, 0, width)
-                )
+                faults.append(Fault("GT017", dotted_path, problem[0], given, problem[1], "--set", None, text, 0, width))
                 continue
             _put(data, path, value)
             overlays[path] = Overlay("--set", text, len(dotted_path) + 1)
@@ -351,11 +347,7 @@ def _path_problem(data: dict[str, Any], path: Loc) -> tuple[str, str] | None:
         names = list(data.get(str(path[0]), {}))
         if path[1] not in names:
             near_name = difflib.get_close_matches(str(path[1]), names, 1, 0.5)
-            hint = (
-                f"did you mean {path[0]}.{near_name[0]}?"
-                if near_name
-                else f"there is {', '.join(names) or 'none'}"
-            )
+            hint = f"did you mean {path[0]}.{near_name[0]}?" if near_name else f"there is {', '.join(names) or 'none'}"
             return f"the scenario has no {path[0]} `{path[1]}`", hint
         if len(path) < 3:
             return "the path names nothing", example

@@ -10,7 +10,6 @@ from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeVar
 
-from gradtide import units
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -22,6 +21,8 @@ from pydantic import (
     WithJsonSchema,
 )
 from pydantic_core import PydanticCustomError
+
+from gradtide import units
 
 T = TypeVar("T")
 PPM = 1_000_000
@@ -156,9 +157,7 @@ def _name(value: object) -> str:
     return value
 
 
-Name = Annotated[
-    str, PlainValidator(_name), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_NAME})
-]
+Name = Annotated[str, PlainValidator(_name), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_NAME})]
 
 
 def key(default: Any = ..., *, examples: list[Any], **bounds: Any) -> Any:
@@ -228,9 +227,7 @@ def _model_tag(value: object) -> str | None:
 
 
 Model = Annotated[
-    Annotated[Name, Tag("<name>")]
-    | Annotated[InlineModel, Tag("<table>")]
-    | Annotated[ThesisModel, Tag("<thesis>")],
+    Annotated[Name, Tag("<name>")] | Annotated[InlineModel, Tag("<table>")] | Annotated[ThesisModel, Tag("<thesis>")],
     Discriminator(_model_tag),
 ]
 
@@ -264,9 +261,9 @@ class Ps(Table):
 class Collective(Table):
     """Algorithm that aggregates gradients. Built: ring."""
 
-    kind: Literal[
-        "ring", "halving_doubling", "shuffle", "butterfly", "butterfly_layered", "hierarchical", "ps"
-    ] = key(default="ring", examples=["ring"])
+    kind: Literal["ring", "halving_doubling", "shuffle", "butterfly", "butterfly_layered", "hierarchical", "ps"] = key(
+        default="ring", examples=["ring"]
+    )
     """Algorithm."""
     ps: Ps | None = key(default=None, examples=[{"servers": 2, "placement": "packed"}])
     """Parameter servers, with kind = "ps"; giving this table is enough."""
@@ -494,9 +491,7 @@ class ScenarioFile(Table):
     """Training jobs by name; at least one."""
     cluster: Cluster = key(default={}, examples=[{"link": {"rate": "10Gbps"}}])
     """Hosts, links and switches."""
-    traffic: dict[str, TrafficTable] = key(
-        default={}, examples=[{"web": {"sizes": "web-search", "load": 0.3}}]
-    )
+    traffic: dict[str, TrafficTable] = key(default={}, examples=[{"web": {"sizes": "web-search", "load": 0.3}}])
     """Neighbours' flows by name."""
     run: Run = key(default={}, examples=[{"engine": "pipe", "seed": 0}])
     """Engine, seed and length."""

@@ -104,8 +104,8 @@ def gao2020_chapter4(jobs: int, progress: Progress) -> Reproduction:
                     {"name": schedule, "values": [times_ms[schedule, gbps] for gbps in GAO_RATES_GBPS]}
                     for schedule in GAO_SCHEDULES
                 ],
-                "note": "The thesis draws FIFO with the barrier and priority without it, which changes two things at once. All four "
-                "combinations show that priority alone changes nothing, and neither does removing the barrier alone.",
+                "note": "The thesis draws FIFO with the barrier and priority without it, which changes two things at "
+                "once. All four combinations show that neither priority nor removing the barrier alone changes anything.",
             }
         ],
         "timelines": [
@@ -161,8 +161,8 @@ def _table_3_1() -> tuple[dict[str, Any], list[dict[str, str]]]:
         "title": "Table 3.1: does compute scale with peak FLOP/s? (ResNet-50)",
         "columns": ["quantity", "unit", "published", "ours"],
         "rows": rows,
-        "note": f"The thesis divides its rounded entries (0.90 / 0.85 and 1.15), which gives {100 * as_printed:.1f} %; from the mini-batches, "
-        f"images/s and GFLOP/s that it prints, equation 3.1 gives {100 * error:.1f} %.",
+        "note": f"The thesis divides its rounded entries (0.90 / 0.85 and 1.15), which gives {100 * as_printed:.1f} %; "
+        f"from the mini-batches, images/s and GFLOP/s that it prints, equation 3.1 gives {100 * error:.1f} %.",
     }
     checks = [
         _check("3.1", "iteration time, P100", "0.85 s", f"{times_s[0]:.3f} s", abs(times_s[0] - p100_s) < 0.005),
