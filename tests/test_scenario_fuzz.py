@@ -17,6 +17,7 @@ from gradtide.scenario.tables import read_layers_csv
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+pytest.importorskip("gradtide.roofline")
 PRESETS = Path(__file__).parent.parent / "python" / "gradtide" / "presets" / "papers"
 VALID = [path.read_text() for path in sorted(PRESETS.glob("*.toml"))] + [
     """
@@ -59,6 +60,7 @@ def outcome(read: Callable[[], Any]) -> None:
     except ScenarioError as error:
         assert error.errors
         assert str(error).startswith("error[GT")
+        assert str(error).encode()
         for fault in error.errors:
             assert set(fault) == {"code", "loc", "msg", "input", "hint", "file", "line"}
             assert fault["code"] in CODES

@@ -68,7 +68,7 @@ class Fault:
             lines.append(f"{number.rjust(len(gutter))} | {text}".rstrip())
             lines.append(f"{gutter} | {carets} {self.hint}".rstrip())
         lines.append(f"help: gradtide explain {self.code}")
-        return "\n".join(lines)
+        return "\n".join(_printable(line) for line in lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fault as the dict of `ScenarioError.errors`; `input` is made JSON-able."""
@@ -101,13 +101,17 @@ class ScenarioError(GradtideError, ValueError):
 
 def _window(text: str, column: int, width: int, limit: int = 100) -> tuple[str, int, int]:
     """Cut a long source line to the part around the offence; blank what a terminal cannot show."""
-    text = "".join(c if c.isprintable() else " " for c in text)
+    text = _printable(text)
     width = max(1, width)
     if len(text) > limit:
         start = max(0, min(column - limit // 4, len(text) - limit))
         text = text[start : start + limit]
         column -= start
     return text, column, max(1, min(width, max(len(text) - column, 1)))
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _jsonable(value: Any, depth: int = 0) -> Any:
