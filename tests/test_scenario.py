@@ -18,8 +18,12 @@ from gradtide.layers import Layer
 from gradtide.scenario import Scenario, json_schema, preset_names
 from gradtide.scenario.source import Failure, Source, locate, tomllib
 from gradtide.scenario.tables import read_layers_csv, scaled, thesis_layers
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
+# A busy machine is no fault of the parser; the time of a load has a test of its own.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 ROOT = Path(__file__).parent.parent
 MODEL = 'model = { kind = "thesis", layers = 4, size = "1MB", time = "9ms" }'

@@ -17,6 +17,10 @@ from gradtide.scenario.tables import read_layers_csv
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+# A busy machine is no fault of the parser; the time of a load has a test of its own.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
+
 pytest.importorskip("gradtide.roofline")
 PRESETS = Path(__file__).parent.parent / "python" / "gradtide" / "presets" / "papers"
 VALID = [path.read_text() for path in sorted(PRESETS.glob("*.toml"))] + [

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+MAX_SHOWN = 50
+"""Faults that the text of a `ScenarioError` shows; `errors` has them all."""
+
 
 class GradtideError(Exception):
     """Anything that gradtide raises on purpose."""
@@ -93,7 +96,10 @@ class ScenarioError(GradtideError, ValueError):
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = tuple(faults)
         self.errors: list[dict[str, Any]] = [fault.to_dict() for fault in self.faults]
-        super().__init__("\n\n".join(fault.render() for fault in self.faults))
+        blocks = [fault.render() for fault in self.faults[:MAX_SHOWN]]
+        if len(self.faults) > MAX_SHOWN:
+            blocks.append(f"and {len(self.faults) - MAX_SHOWN} more errors")
+        super().__init__("\n\n".join(blocks))
 
     def __reduce__(self) -> tuple[type["ScenarioError"], tuple[tuple[Fault, ...]]]:
         return (ScenarioError, (self.faults,))
