@@ -487,7 +487,7 @@ SCENARIOS = st.fixed_dictionaries(
             {},
             optional={
                 "link": st.fixed_dictionaries(
-                    {}, optional={"efficiency": st.floats(1e-6, 1), "delay": st.sampled_from(["0s", "1us"])}
+                    {}, optional={"efficiency": st.floats(0.01, 1), "delay": st.sampled_from(["0s", "1us"])}
                 ),
                 "routing": st.sampled_from(["ecmp", "dmodk", "spread"]),
                 "queue": st.fixed_dictionaries({"kind": st.sampled_from(["fifo", "red"])}),
