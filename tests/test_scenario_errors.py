@@ -929,6 +929,15 @@ def test_traffic_is_understood_but_not_run() -> None:
     assert [(e["code"], e["line"]) for e in caught.value.errors] == [("GT090", 4), ("GT090", 7)]
 
 
+def test_thousands_of_faults_are_shown_as_fifty() -> None:
+    rows = [{"name": f"l{i}", "forward": 1} for i in range(2_000)]
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.from_dict({"job": {"a": {"model": {"layers": rows}, "workers": 2}}})
+    assert len(caught.value.errors) == 200
+    assert str(caught.value).count("error[GT") == 50
+    assert str(caught.value).endswith("and 150 more errors")
+
+
 def test_a_long_line_is_shown_around_the_offence() -> None:
     fault = Fault("GT012", "a", "m", None, "h", "f", 1, "x" * 500 + "bad" + "y" * 500, 500, 3)
     shown, carets = fault.render().split("\n")[2:4]

@@ -373,6 +373,6 @@ def _written_value(name: str, value: Any) -> Any:
 def _shown(value: Any) -> str:
     try:
         text = toml_value(value)
-    except (TypeError, ValueError, RecursionError):
+    except (AttributeError, TypeError, ValueError, RecursionError):  # a value that no file can hold
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -28,6 +28,9 @@ from gradtide.scenario.source import MAX_DEPTH, Loc, Source
 from gradtide.scenario.write import toml_value
 
 _TAGS: dict[str, type[Table]] = {"<table>": InlineModel, "<thesis>": ThesisModel, "<adaptive>": Adaptive}
+MAX_FAULTS = 200
+"""A file of which every line is wrong is wrong in one way; 200 places show it."""
+
 _ALL_TAGS = {*_TAGS, "<name>", "<word>", "<band>"}
 
 
@@ -68,14 +71,15 @@ def read_keys(raw: dict[str, Any], source: Source) -> tuple[ScenarioFile, list[F
         return ScenarioFile.model_validate(raw), [], set()
     except ValidationError as error:
         details = error.errors(include_url=False)
-    faults = [_fault(detail, source) for detail in details]
+    faults = [_fault(detail, source) for detail in details[:MAX_FAULTS]]
     bad: set[Loc] = set()
     rest = raw
     for attempt in range(4):
         for detail in details:
             at = _cut(_loc(detail), missing=detail["type"] == "missing" or attempt > 0)
-            bad.add(at)
-            rest = _without(rest, at)
+            if at not in bad:
+                bad.add(at)
+                rest = _without(rest, at)
         try:
             return ScenarioFile.model_validate(rest), faults, bad
         except ValidationError as error:

@@ -235,7 +235,7 @@ Model = Annotated[
 
 
 class Compute(Table):
-    """How long the layers compute."""
+    """Device, batch and scale of a job's compute times."""
 
     device: Name = key(default="V100", examples=["V100", "H100"])
     """Device preset that turns a model's operations into times; only for models without times of their
@@ -423,7 +423,7 @@ class Transport(Table):
 
 
 class Cluster(Table):
-    """Hosts, links and switches."""
+    """What the jobs run on."""
 
     topology: Topology = key(default={}, examples=[{"kind": "star", "hosts": 8}])
     """Shape of the network."""
@@ -467,7 +467,7 @@ class TrafficTable(Table):
 
 
 class Run(Table):
-    """Engine, seed and length."""
+    """How the run is made."""
 
     engine: Literal["pipe", "fluid", "packet"] = key(default="pipe", examples=["pipe"])
     """Network engine. pipe: one transmission queue per host, solvable by hand; fluid: max-min fair rates;

@@ -311,7 +311,7 @@ class _Resolver:
         if len(hosts) > MAX_WORKERS:
             self.too_many(here, len(hosts), MAX_WORKERS, "workers")
         if job.workers is not None and job.workers != len(hosts):
-            msg = f"{job.workers} workers but {len(hosts)} hosts"
+            msg = f"workers = {job.workers} but `hosts` names {len(hosts)}"
             self.add("GT016", (*loc, "workers"), msg, "leave one of the two keys out", job.workers)
         seen: dict[str, int] = {}
         numbers = []

@@ -281,7 +281,7 @@ def locate(text: str) -> dict[Loc, Span]:
             scanner.value((), (0, 0))
         else:
             scanner.document()
-    except (RecursionError, IndexError):
+    except (RecursionError, IndexError, ValueError):
         pass  # Positions are a courtesy: a text nested beyond reason keeps those found so far.
     return scanner.spans
 
@@ -374,6 +374,8 @@ class _Scanner:
             match = _BARE_VALUE.match(self.text, start)
             assert match is not None  # the pattern matches the empty text
             self.at = start + len(match[0].rstrip())
+            if self.at == start:
+                raise IndexError  # no valid text has an empty value
         self.spans[loc] = Span(key or (start, self.at), (start, self.at))
 
     def more(self, close: str) -> bool:
