@@ -12,14 +12,15 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
 from gradtide.scenario import Scenario, json_schema, preset_names
 from gradtide.scenario.source import Failure, Source, locate, tomllib
 from gradtide.scenario.tables import read_layers_csv, scaled, thesis_layers
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 # A busy machine is no fault of the parser; the time of a load has a test of its own.
 settings.register_profile("patient", deadline=None)
@@ -151,9 +152,7 @@ def test_the_synthetic_table_is_that_of_the_thesis() -> None:
     st.lists(st.tuples(U64, U64, U64), min_size=1, max_size=20).filter(lambda t: any(map(any, t))),
     st.integers(1, units.U64_MAX),
 )
-def test_rescaled_times_sum_exactly_and_keep_their_ratio(
-    times: list[tuple[int, int, int]], total_ps: int
-) -> None:
+def test_rescaled_times_sum_exactly_and_keep_their_ratio(times: list[tuple[int, int, int]], total_ps: int) -> None:
     layers = [Layer(str(i), f, b, 0, u) for i, (f, b, u) in enumerate(times)]
     result = scaled(layers, total_ps)
     after = [t for r in result for t in (r.forward_ps, r.backward_ps, r.update_ps)]
@@ -164,10 +163,7 @@ def test_rescaled_times_sum_exactly_and_keep_their_ratio(
 
 
 def test_a_layer_table_is_read_exactly(tmp_path: Path) -> None:
-    text = (
-        "layer, backward_us, forward_us, parameter_bytes, update_us\r\n\r\n"
-        + '"conv, 1",2.000001,0.5,400,0.25\r\n'
-    )
+    text = "layer, backward_us, forward_us, parameter_bytes, update_us\r\n\r\n" + '"conv, 1",2.000001,0.5,400,0.25\r\n'
     (tmp_path / "net.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
     scenario = Scenario.from_dict({"job": {"a": {"model": "net.csv", "workers": 1}}}, tmp_path)
     (job,) = scenario.jobs
@@ -192,9 +188,7 @@ def test_a_timed_model_file_is_read_exactly(tmp_path: Path) -> None:
         {"name": "a", "forward_us": 0.1, "backward_us": 1e3, "parameter_bytes": 4},
         {"name": "b", "forward_us": 3, "backward_us": 2.5, "update_us": 1, "parameter_bytes": 0},
     ]
-    (tmp_path / "m.json").write_text(
-        json.dumps({"schema": "gradtide.model/1", "name": "mine", "layers": rows})
-    )
+    (tmp_path / "m.json").write_text(json.dumps({"schema": "gradtide.model/1", "name": "mine", "layers": rows}))
     (tmp_path / "s.json").write_text('{"job": {"a": {"model": "m.json", "workers": 2}}}')
     scenario = Scenario.load(tmp_path / "s.json")
     assert scenario.jobs[0].model == "mine"
@@ -207,21 +201,15 @@ def test_a_timed_model_file_is_read_exactly(tmp_path: Path) -> None:
 
 def test_a_model_of_counts_takes_its_times_from_a_device(tmp_path: Path) -> None:
     pytest.importorskip("gradtide.roofline")
-    preset = Scenario.from_toml(
-        '[job.a]\nmodel = "resnet50"\nworkers = 2\ncompute = { device = "V100", batch = 64 }'
-    )
+    preset = Scenario.from_toml('[job.a]\nmodel = "resnet50"\nworkers = 2\ncompute = { device = "V100", batch = 64 }')
     (job,) = preset.jobs
     assert (job.model, job.device, job.batch) == ("resnet50", "V100", 64)
     assert job.compute_ps > 0
     assert preset.to_dict()["job"]["a"]["model"] == "resnet50"
     assert Scenario.from_toml(preset.to_toml()).spec() == preset.spec()
     rows = [{"name": "a", "forward_flops": 10**9, "activation_bytes": 10**6, "parameter_bytes": 4}]
-    (tmp_path / "m.json").write_text(
-        json.dumps({"schema": "gradtide.model/1", "name": "mine", "layers": rows})
-    )
-    counted = Scenario.from_dict(
-        {"job": {"a": {"model": "m.json", "workers": 2, "compute": {"batch": 8}}}}, tmp_path
-    )
+    (tmp_path / "m.json").write_text(json.dumps({"schema": "gradtide.model/1", "name": "mine", "layers": rows}))
+    counted = Scenario.from_dict({"job": {"a": {"model": "m.json", "workers": 2, "compute": {"batch": 8}}}}, tmp_path)
     assert counted.jobs[0].batch == 8
     assert counted.jobs[0].compute_ps > 0
     assert Scenario.from_toml(counted.to_toml()).spec() == counted.spec()
@@ -302,7 +290,7 @@ timeline = 0
                 "collective": {"kind": "ring"},
                 "schedule": {
                     "order": {"kind": "priority", "queues": 8},
-                    "fusion_bytes": 0,
+                    "fusion": {"kind": "cap", "bytes": 0},
                     "chunk_bytes": 65_536,
                     "barrier": False,
                 },
@@ -523,9 +511,7 @@ def test_every_way_to_write_a_key_has_its_line() -> None:
         "[[arr.deep]]\nq = ''''two'' quotes'''\n[t.u]\nv = {}\n"
     )
     spans = locate(text)
-    lines = {
-        ".".join(str(p) for p in path): text.count("\n", 0, span.value[0]) + 1 for path, span in spans.items()
-    }
+    lines = {".".join(str(p) for p in path): text.count("\n", 0, span.value[0]) + 1 for path, span in spans.items()}
     data = tomllib.loads(text)
     assert paths(data) <= set(spans)
     assert lines["quoted a"] == 2
@@ -586,6 +572,4 @@ def test_importing_the_parser_brings_nothing_heavy() -> None:
 
 
 def test_a_fault_without_text_has_no_carets() -> None:
-    assert (
-        Fault("GT002", "", "m", file="f").render() == "error[GT002]: m\n  --> f\nhelp: gradtide explain GT002"
-    )
+    assert Fault("GT002", "", "m", file="f").render() == "error[GT002]: m\n  --> f\nhelp: gradtide explain GT002"

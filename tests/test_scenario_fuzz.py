@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
 from gradtide.errors import CODES, ScenarioError
 from gradtide.scenario import Scenario
 from gradtide.scenario.keys import json_schema
 from gradtide.scenario.source import locate, parse_json
 from gradtide.scenario.tables import read_layers_csv
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 # A busy machine is no fault of the parser; the time of a load has a test of its own.
 settings.register_profile("patient", deadline=None)
@@ -121,9 +122,7 @@ SCALARS = (
     | st.floats()
     | st.text(max_size=8)
     | st.binary(max_size=3)
-    | st.sampled_from(
-        ["10Gbps", "1us", "4MB", "thesis", "star", "ps", "file", "h0", "1/2", "40pkt", "23/s", "packet"]
-    )
+    | st.sampled_from(["10Gbps", "1us", "4MB", "thesis", "star", "ps", "file", "h0", "1/2", "40pkt", "23/s", "packet"])
 )
 TREES = st.recursive(
     SCALARS,
@@ -195,9 +194,7 @@ MODEL_FILE = {
         "name", "forward_us", "backward_us", "update_us", "parameter_bytes", "winograd", "x")]]),
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just([1]),
 )  # fmt: skip
-def test_any_value_in_a_model_file(
-    tmp_path_factory: pytest.TempPathFactory, path: tuple[Any, ...], value: Any
-) -> None:
+def test_any_value_in_a_model_file(tmp_path_factory: pytest.TempPathFactory, path: tuple[Any, ...], value: Any) -> None:
     data: Any = json.loads(json.dumps(MODEL_FILE))
     table = data
     for key in path[:-1]:

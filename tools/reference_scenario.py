@@ -127,11 +127,7 @@ def _type(field: dict[str, Any]) -> str:
     if kind == "integer":
         low, high = field.get("minimum"), field.get("maximum")
         span = (
-            f" {low} to {high}"
-            if low is not None and high is not None
-            else f" from {low}"
-            if low is not None
-            else ""
+            f" {low} to {high}" if low is not None and high is not None else f" from {low}" if low is not None else ""
         )
         return "whole number" + span
     words = {"string": "text", "boolean": "true or false", "number": "number", "object": "table"}

@@ -35,6 +35,7 @@ _JOB_NAMES: dict[str, Loc] = {
     "priority": ("priority",),
     "order": ("schedule", "order"),
     "fusion": ("schedule", "fusion"),
+    "buckets": ("schedule", "buckets"),
     "chunk": ("schedule", "chunk"),
     "queues": ("schedule", "queues"),
     "barrier": ("schedule", "barrier"),
@@ -153,7 +154,7 @@ class Scenario:
         name of its kind or a table.
 
         Args:
-            changes: model, workers, hosts, iterations, collective, priority, order, order_file, fusion,
+            changes: model, workers, hosts, iterations, collective, priority, order, order_file, fusion, buckets,
                 chunk, queues, barrier,
                 depth, overhead, scale_to, device, batch, overlap_slowdown, link_rate, link_delay,
                 link_efficiency, host_latency, engine, seed, duration, timeline.

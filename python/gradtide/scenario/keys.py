@@ -280,6 +280,9 @@ class Schedule(Table):
     fusion: Size = key(default="25MiB", examples=["6.28MB"])
     """Cap of a bucket of gradients that are sent together; "0B" sends every layer alone. The default is
     that of PyTorch DistributedDataParallel (bucket_cap_mb = 25, counted in MiB)."""
+    buckets: list[Annotated[int, Field(ge=1)]] | None = key(default=None, examples=[[28, 23, 49]])
+    """In place of `fusion`, your own buckets: the number of layers in each, from the input side. Together
+    they hold all layers of the model, those without parameters included."""
     chunk: PartSize | None = key(default=None, examples=["1MB"])
     """Largest part of a bucket that is sent without looking at the queue again. Default: a bucket is sent
     whole."""

@@ -54,6 +54,7 @@ class Job:
         collective: algorithm that aggregates a bucket.
         order: order of the transmission queue.
         fusion_bytes: cap of a bucket; 0 leaves every layer alone.
+        buckets: in place of the cap, the number of layers in each bucket, from the input side.
         chunk_bytes: largest part sent at once; `None` sends a bucket whole.
         queues: classes of priority order; `None` gives each layer its own.
         ranks: with order "file", rank of every layer; smaller is sent earlier.
@@ -74,6 +75,7 @@ class Job:
     collective: str
     order: str
     fusion_bytes: int
+    buckets: tuple[int, ...] | None
     chunk_bytes: int | None
     queues: int | None
     ranks: tuple[int, ...] | None
@@ -387,6 +389,7 @@ class _Resolver:
         if collective.ps is not None and "kind" in collective.model_fields_set and collective.kind != "ps":
             msg = f'`ps` contradicts kind = "{collective.kind}"'
             self.add("GT016", (*loc, "collective", "ps"), msg, "leave one of the two out")
+        self.buckets(name, job.schedule, loc, table)
         ranks = self.order(name, job.schedule, loc, table)
         if table is None or hosts is None or self.faults:
             return None
@@ -404,6 +407,7 @@ class _Resolver:
             collective="ps" if collective.ps is not None else collective.kind,
             order=job.schedule.order,
             fusion_bytes=job.schedule.fusion,
+            buckets=None if job.schedule.buckets is None else tuple(job.schedule.buckets),
             chunk_bytes=job.schedule.chunk,
             queues=job.schedule.queues,
             ranks=ranks,
@@ -440,6 +444,17 @@ class _Resolver:
             self.add("GT024", (*loc, "model"), "the parameters are too large", "sizes end at 2^64 B in all")
         self.tables[name] = table
         return table
+
+    def buckets(self, name: str, schedule: Schedule, loc: Loc, table: LayerTable | None) -> None:
+        """Check the user's own buckets against the model."""
+        at: Loc = (*loc, "schedule", "buckets")
+        if schedule.buckets is None or not self.ok("job", name, "schedule", "buckets"):
+            return
+        if "fusion" in schedule.model_fields_set:
+            self.add("GT016", at, "`buckets` and `fusion` contradict each other", "keep one of them")
+        if table is not None and sum(schedule.buckets) != len(table.layers):
+            msg = f"the buckets hold {sum(schedule.buckets)} layers, the model has {len(table.layers)}"
+            self.add("GT014", at, msg, "count every layer once, from the input side")
 
     def order(self, name: str, schedule: Schedule, loc: Loc, table: LayerTable | None) -> tuple[int, ...] | None:
         """Check the order's keys; return the rank of every layer if a file gives it."""
@@ -570,6 +585,8 @@ class _Resolver:
             if job.iterations is not None:
                 table["iterations"] = job.iterations
             table["collective"]["kind"] = job.collective
+            if job.buckets is not None:
+                del table["schedule"]["fusion"]
             if job.name in self.rankings:
                 table["schedule"].pop("file", None)
                 table["schedule"]["ranking"] = self.rankings[job.name]
