@@ -610,7 +610,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
     ),
     (
         "chunks of a byte",
-        job("iterations = 1000", "schedule = { chunk = '1B' }"),
+        job("iterations = 2000", "schedule = { chunk = '1B' }"),
         "GT050",
         "job.train.schedule.chunk",
         5,
