@@ -1,4 +1,4 @@
-"""Every arrow of the code against the tables of ARCHITECTURE.md: floors, rooms, outside packages, and what is absent."""
+"""Every arrow of the code against the tables of ARCHITECTURE.md: floors, rooms, outside packages, absences."""
 
 import ast
 import re
