@@ -1,8 +1,8 @@
 """MODELS.md section 1 a second time: exact fractions, no shared code with the engine, as plain as it can be written.
 
-State: what compute is doing, what the network is doing, which buckets are ready and which have arrived. At every instant first
-everything that ends is taken in, then compute starts what it can (an op of zero length ends at once), then an idle network
-takes the most urgent ready bucket.
+The state is what compute is doing, what the network is doing, which buckets are ready and which have arrived. At every
+instant first everything that ends is taken in, then compute starts what it can (an op of zero length ends at once), and
+then an idle network takes the most urgent ready bucket.
 """
 
 from fractions import Fraction
@@ -28,12 +28,14 @@ def simulate(spec, ranks_of_iteration, iterations):
 
     Args:
         spec: what the core is given.
-        ranks_of_iteration: function of (iteration, buckets) giving the rank of every bucket; iteration 0 is the warm-up.
+        ranks_of_iteration: function of (iteration, buckets) giving the rank of every bucket; iteration 0 is the
+            warm-up.
         iterations: measured iterations.
 
     Returns:
-        (starts, transfers): start of each forward pass from the first measured iteration on, one more than `iterations`; and
-        transfers[iteration][bucket] = {"ready", "start", "end", "needed"} for the measured ones. Fractions of picoseconds.
+        (starts, transfers): start of each forward pass from the first measured iteration on, one more than
+        `iterations`; and transfers[iteration][bucket] = {"ready", "start", "end", "needed"} for the measured ones.
+        Fractions of picoseconds.
     """
     job, cluster = spec["jobs"][0], spec["cluster"]
     layers, schedule = job["layers"], job["schedule"]
@@ -44,7 +46,7 @@ def simulate(spec, ranks_of_iteration, iterations):
     delay = cluster["link"]["delay_ps"] + cluster["host_latency_ps"]
     count = len(layers)
     sizes = [layer["parameter_bytes"] for layer in layers]
-    buckets = fuse(sizes, schedule["fusion_bytes"]) if workers > 1 else []
+    buckets = fuse(sizes, schedule["fusion"]["bytes"]) if workers > 1 else []
     bucket_bytes = [sum(sizes[layer] for layer in bucket) for bucket in buckets]
 
     def chunks(size):

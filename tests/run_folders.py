@@ -132,11 +132,7 @@ def simulate(job: Job, rate_bps: int, delay_ps: int, iterations: int) -> Trace:
                 waits = list(range(len(buckets))) if job.barrier and i == 0 else [] if b is None else [b]
             if all((k - 1, b) in trace.sent and trace.sent[k - 1, b][1] <= now for b in waits):
                 if now > idle_since:
-                    own = (
-                        min(max(trace.sent[k - 1, owner[i]][1], idle_since), now)
-                        if i in owner
-                        else idle_since
-                    )
+                    own = min(max(trace.sent[k - 1, owner[i]][1], idle_since), now) if i in owner else idle_since
                     # A wait before layer 0 belongs to the iteration before, which lasts until layer 0 starts.
                     belongs = k - 1 if i == 0 else k
                     trace.exposed[belongs] = trace.exposed.get(belongs, 0) + own - idle_since
@@ -187,9 +183,7 @@ def _means(trace: Trace, job: Job, iterations: int) -> dict[str, float]:
     """Means over the measured iterations, ms."""
     spans = [trace.starts[k + 1] - trace.starts[k] for k in range(iterations)]
     sums = {"exposed": trace.exposed, "barrier": trace.waited}
-    result = {
-        name: sum(x.get(k, 0) for k in range(iterations)) / iterations / 1e9 for name, x in sums.items()
-    }
+    result = {name: sum(x.get(k, 0) for k in range(iterations)) / iterations / 1e9 for name, x in sums.items()}
     result["time"] = sum(spans) / iterations / 1e9
     result["compute"] = sum(x.forward_ps + x.backward_ps for x in trace.layers) / 1e9
     result["comm"] = sum(trace.sent[0, b][1] - trace.sent[0, b][0] for b in range(len(trace.buckets))) / 1e9
@@ -275,9 +269,7 @@ def make_run(
         for (k, b), (start, end) in trace.sent.items():
             if 0 <= k < timeline_iterations or (k == -1 and end > trace.starts[0]):
                 name = trace.layers[trace.buckets[b].first].name
-                operations.append(
-                    (start, end, [job.name, k, "network", "transfer", b, 0, name, _us(start), _us(end)])
-                )
+                operations.append((start, end, [job.name, k, "network", "transfer", b, 0, name, _us(start), _us(end)]))
         tables["operations"] += [row for _, _, row in sorted(operations, key=lambda x: x[:2])]
         parameter_bytes = sum(x.parameter_bytes for x in trace.layers)
         per_worker = round(2 * (job.workers - 1) * parameter_bytes / job.workers)
@@ -285,9 +277,7 @@ def make_run(
             busy = sum(end - start for start, end in trace.sent.values())
             share = busy / max(end for *_, end in trace.compute)
             busiest = max(busiest, share)
-            tables["links"].append(
-                [f"h{host}", rate_bps, per_worker * (iterations + 1), _us(busy), f"{share:.9f}"]
-            )
+            tables["links"].append([f"h{host}", rate_bps, per_worker * (iterations + 1), _us(busy), f"{share:.9f}"])
             host += 1
         if bandwidth and job.workers > 1:
             for rate in sorted({rate_bps} | {round(g * 1e9) for g in (0.5, 1, 1.5, 2, 3, 5, 10, 20, 40)}):

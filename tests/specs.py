@@ -43,7 +43,7 @@ def spec(
                 "collective": {"kind": "ring"},
                 "schedule": {
                     "order": order or {"kind": "fifo"},
-                    "fusion_bytes": fusion,
+                    "fusion": {"kind": "cap", "bytes": fusion},
                     "chunk_bytes": chunk,
                     "barrier": barrier,
                 },

@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specs import PRIORITY, column_ps, run, spec
 
 from gradtide import _core
+from specs import PRIORITY, column_ps, run, spec
 
 ORDERS = st.sampled_from([{"kind": "fifo"}, PRIORITY, {"kind": "priority", "queues": 2}, {"kind": "random"}])
 
 LAYERS = st.lists(
-    st.tuples(
-        st.integers(1, 10**10), st.integers(0, 10**10), st.integers(0, 10**6), st.integers(0, 10**9)
-    ),
+    st.tuples(st.integers(1, 10**10), st.integers(0, 10**10), st.integers(0, 10**6), st.integers(0, 10**9)),
     min_size=1,
     max_size=20,
 )
@@ -58,8 +56,8 @@ def test_bytes_are_conserved(drawn):
 @settings(deadline=None)
 @given(SPECS)
 def test_behind_a_barrier_order_does_not_matter_to_the_iteration_time(drawn):
-    # One queue that never idles while a bucket waits is done at the same time in any order. Chunks are rounded one by one, so
-    # only whole buckets are equal to the picosecond.
+    # One queue that never idles while a bucket waits is done at the same time in any order. Chunks are rounded one by
+    # one, so only whole buckets are equal to the picosecond.
     whole = changed(drawn, barrier=True, chunk_bytes=None)
     fifo, _ = run(changed(whole, order={"kind": "fifo"}))
     for order in (PRIORITY, {"kind": "random"}):
@@ -102,8 +100,8 @@ def test_an_iteration_is_no_shorter_than_compute_or_network_and_no_longer_than_b
     job = summary["jobs"][0]
     times, comms = column_ps(output.iterations, "time_us"), column_ps(output.iterations, "comm_us")
     schedule = drawn["jobs"][0]["schedule"]
-    # A fresh random order without a barrier can leave up to all its work to the next iteration; a fixed order leaves as much as
-    # it took over.
+    # A fresh random order without a barrier can leave up to all its work to the next iteration; a fixed order leaves
+    # as much as it took over.
     repeats = schedule["barrier"] or schedule["order"]["kind"] != "random"
     for time, comm in zip(times, comms, strict=True):
         assert time >= (max(job["compute_ps"], comm) if repeats else job["compute_ps"])
@@ -115,9 +113,7 @@ def test_an_iteration_is_no_shorter_than_compute_or_network_and_no_longer_than_b
 def test_the_waterfall_adds_up(drawn):
     drawn["jobs"][0]["overlap_slowdown_ppm"] = 1_300_000
     _, output = run(drawn)
-    parts = [
-        column_ps(output.iterations, f"{name}_us") for name in ("compute", "slowdown", "exposed", "barrier")
-    ]
+    parts = [column_ps(output.iterations, f"{name}_us") for name in ("compute", "slowdown", "exposed", "barrier")]
     assert [sum(row) for row in zip(*parts, strict=True)] == column_ps(output.iterations, "time_us")
 
 
@@ -182,7 +178,8 @@ def test_chunks_let_an_urgent_bucket_pass():
 
 
 def test_eq_4_1_by_hand():
-    # One layer, 8 workers, 10 Gbit/s, no delay: T = 2(1 - 1/N) S/bw (thesis eq. 4.1) = 2 * 7/8 * 10 MB * 8 / 10 Gbit/s = 14 ms.
+    # One layer, 8 workers, 10 Gbit/s, no delay: T = 2(1 - 1/N) S/bw (thesis eq. 4.1) = 2 * 7/8 * 10 MB * 8 / 10
+    # Gbit/s = 14 ms.
     summary, _ = run(spec([(10**9, 10**9, 10**7)], workers=8, rate_bps=10**10, delay_ps=0))
     assert summary["jobs"][0]["comm_ps"] == 14 * 10**9
     assert summary["jobs"][0]["iteration_time_ps"][0] == 16 * 10**9
@@ -214,6 +211,10 @@ def test_a_progress_callback_that_raises_ends_the_run_and_passes_through():
         (lambda drawn: drawn["jobs"][0]["schedule"].update(chunk_bytes=0), "chunk"),
         (lambda drawn: drawn["jobs"][0]["schedule"].update(order={"kind": "priority", "queues": 0}), "queue"),
         (lambda drawn: drawn["jobs"][0]["schedule"].update(order={"kind": "file", "ranks": [1]}), "ranks 1 layers"),
+        (
+            lambda drawn: drawn["jobs"][0]["schedule"].update(fusion={"kind": "buckets", "layer_counts": [1]}),
+            "hold 1 layers of 2",
+        ),
         (lambda drawn: drawn["cluster"]["link"].update(rate_bps=0), "one bit per second"),
         (lambda drawn: drawn["cluster"]["link"].update(rate_bps=1), "213 days|106 days"),
         (lambda drawn: drawn["jobs"][0].update(iterations=2**32 - 1), "record|days"),

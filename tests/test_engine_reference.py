@@ -4,6 +4,7 @@ import random
 from itertools import pairwise
 
 import pytest
+
 from reference import simulate
 from specs import column_ps, run, spec
 
@@ -38,8 +39,8 @@ def random_spec(rng):
         order=order,
         fusion=rng.choice([0, 10**6, 3 * 10**6, 10**9]),
         chunk=rng.choice([None, None, 333_333, 10**6]),
-        # The engine draws its random orders itself and records those of the measured iterations. Behind a barrier the order of
-        # the warm-up cannot matter to them; without one it could.
+        # The engine draws its random orders itself and records those of the measured iterations. Behind a barrier the
+        # order of the warm-up cannot matter to them; without one it could.
         barrier=order["kind"] == "random" or rng.random() < 0.5,
         rate_bps=rng.randrange(10**7, 10**11),
         delay_ps=rng.choice([0, rng.randrange(1, 10**8)]),

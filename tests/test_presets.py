@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import gradtide.roofline
 import pytest
+
+import gradtide.roofline
 from gradtide import presets
 from gradtide.presets.tables import TABLES, images_per_s, markdown_table
 from gradtide.roofline import forward_seconds, roofline
@@ -305,9 +306,7 @@ def test_throughput_is_near_published_figures_that_calibrated_nothing(
 def test_alexnet_is_known_to_come_out_too_slow(device: str) -> None:
     # A limitation, stated: large matrix products and 5x5 convolutions run closer to the peak than
     # ResNet-50 does.
-    figure = next(
-        f for f in presets.published_throughputs() if f.device == device and f.model == "tictac_alexnet_v2"
-    )
+    figure = next(f for f in presets.published_throughputs() if f.device == device and f.model == "tictac_alexnet_v2")
     ratio = images_per_s(figure.model, device, figure.batch) / figure.images_per_s
     assert 0.5 < ratio < 0.75
 

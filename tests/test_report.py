@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from gradtide.report import RunFolderError, encode_timeline, render, timeline, write_report, write_timeline
 from gradtide.report.folder import read_table
 from gradtide.report.html import MAX_BYTES
@@ -87,9 +88,7 @@ def leaf(value: Any, key: str) -> Any:
 
 
 def test_sample_runs_have_the_iteration_times_of_the_thesis(slow_fifo: Path, slow_priority: Path) -> None:
-    fifo, priority = (
-        summary(x)["jobs"]["train"]["iteration_time_ms"]["mean"] for x in (slow_fifo, slow_priority)
-    )
+    fifo, priority = (summary(x)["jobs"]["train"]["iteration_time_ms"]["mean"] for x in (slow_fifo, slow_priority))
     assert fifo == pytest.approx(1110.076, abs=5e-4)
     assert priority == pytest.approx(932.219, abs=5e-4)
 
@@ -193,9 +192,7 @@ def test_timeline_draws_each_bucket_and_marks_the_late_ones(slow_priority: Path)
     rows = [row for row in read_table(slow_priority, "transfers.csv") if row["iteration"] == 0]
     late = [row for row in rows if row["margin_us"] < 0]
     assert len(re.findall(r'<g class="row"', text)) == len(rows) == 18
-    drawing = text[
-        text.index('<svg class="timeline"') : text.index("</svg>", text.index('<svg class="timeline"'))
-    ]
+    drawing = text[text.index('<svg class="timeline"') : text.index("</svg>", text.index('<svg class="timeline"'))]
     assert len(re.findall(r'class="transfer late"', drawing)) == len(late) == 1
     assert f"{rows[-1]['slack_us'] / 1e3:.1f} ms" in text or "slack 0 ms" in text
     assert "waits for network 32.0 ms" in drawing
@@ -385,9 +382,7 @@ def contrast(a: str, b: str) -> float:
 
 def test_text_has_the_contrast_that_wcag_asks_for(slow_fifo: Path) -> None:
     css = render(slow_fifo)
-    blocks = [
-        dict(re.findall(r"--([\w-]+):(#\w{6})", b)) for b in re.findall(r"color-scheme:\w+;([^}]*)", css)
-    ]
+    blocks = [dict(re.findall(r"--([\w-]+):(#\w{6})", b)) for b in re.findall(r"color-scheme:\w+;([^}]*)", css)]
     assert len(blocks) == 3
     assert blocks[1] == blocks[2]
     assert blocks[0] != blocks[1]
@@ -456,9 +451,7 @@ def test_trace_has_a_process_per_worker_with_both_resources(slow_priority: Path)
 
 def test_slices_are_the_operations_to_the_nanosecond(slow_priority: Path) -> None:
     operations = read_table(slow_priority, "operations.csv")
-    wanted = sorted(
-        (row["resource"], round(row["start_us"] * 1000), round(row["end_us"] * 1000)) for row in operations
-    )
+    wanted = sorted((row["resource"], round(row["start_us"] * 1000), round(row["end_us"] * 1000)) for row in operations)
     trace = parse(encode_timeline(slow_priority))
     threads = {
         p.track_descriptor.uuid: (p.track_descriptor.thread.pid, p.track_descriptor.thread.thread_name)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from gradtide.report import write_report
 from run_folders import make_reproduce, make_run, make_study, nasty
 
@@ -122,9 +123,7 @@ def test_what_a_reader_sees_is_the_summary(browser: "Browser", pages: dict[str, 
         assert tile.inner_text().split() == [value, *unit.split()]
         assert tile.is_visible()
     # The pieces of the waterfall are as wide as their times.
-    widths = page.evaluate(
-        "[...document.querySelectorAll('.bars span')].map(x => x.getBoundingClientRect().width)"
-    )
+    widths = page.evaluate("[...document.querySelectorAll('.bars span')].map(x => x.getBoundingClientRect().width)")
     parts = [v for v in job["waterfall_ms"].values() if v > 0]
     for width, part in zip(widths, parts, strict=True):
         assert width / sum(widths) == pytest.approx(part / sum(parts), abs=0.005)
@@ -196,9 +195,7 @@ def test_keyboard_alone_reaches_and_reads_everything(browser: "Browser", pages: 
     page.keyboard.press("ArrowRight")
     page.wait_for_function("document.querySelectorAll('.chart output')[1].classList.contains('live')")
     reading = page.locator(".chart output").nth(1)
-    page.wait_for_function(
-        "document.querySelectorAll('.chart output')[1].textContent.startsWith('at 1 Gbit/s')"
-    )
+    page.wait_for_function("document.querySelectorAll('.chart output')[1].textContent.startsWith('at 1 Gbit/s')")
     assert "fifo, barrier 1110.1 ms" in reading.inner_text()
     assert "priority, no barrier 932.22 ms" in reading.inner_text()
     context.close()
@@ -208,9 +205,9 @@ def test_pointing_at_a_row_reads_it(browser: "Browser", pages: dict[str, Path]) 
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     page = Visit(context, pages["priority"]).page
     page.locator(".row").nth(3).hover()
-    assert page.locator("figure:has(.timeline-box) output").inner_text() == page.locator(".row").nth(
-        3
-    ).get_attribute("data-readout")
+    assert page.locator("figure:has(.timeline-box) output").inner_text() == page.locator(".row").nth(3).get_attribute(
+        "data-readout"
+    )
     context.close()
 
 
@@ -236,9 +233,7 @@ def test_button_switches_the_theme_of_page_and_canvas(browser: "Browser", pages:
 
 
 @pytest.mark.parametrize("name", ["fifo", "compare", "reproduce"])
-def test_prints_light_with_no_chart_cut(
-    browser: "Browser", pages: dict[str, Path], name: str, tmp_path: Path
-) -> None:
+def test_prints_light_with_no_chart_cut(browser: "Browser", pages: dict[str, Path], name: str, tmp_path: Path) -> None:
     context = browser.new_context(viewport={"width": 1200, "height": 900}, color_scheme="dark")
     visit = Visit(context, pages[name])
     paper = visit.page.pdf(format="A4", path=tmp_path / "report.pdf")
@@ -248,10 +243,7 @@ def test_prints_light_with_no_chart_cut(
     visit.page.set_viewport_size({"width": 720, "height": 1000})
     assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not visit.page.locator("#theme").is_visible()
-    drawn = (
-        "[...document.querySelectorAll('.plot canvas, svg.timeline')]"
-        ".map(x => x.getBoundingClientRect().right)"
-    )
+    drawn = "[...document.querySelectorAll('.plot canvas, svg.timeline')].map(x => x.getBoundingClientRect().right)"
     assert all(right <= 721 for right in visit.page.evaluate(drawn))
     assert visit.faults == []
     context.close()

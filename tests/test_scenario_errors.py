@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from gradtide.errors import CODES, Fault, GradtideError, ScenarioError, explain
 from gradtide.scenario import Scenario
 
@@ -260,6 +261,30 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "job.train.schedule.queues",
         4,
         '"priority"',
+    ),
+    (
+        "buckets of another model",
+        job("schedule = { buckets = [1, 1] }"),
+        "GT014",
+        "job.train.schedule.buckets",
+        4,
+        "every layer once",
+    ),
+    (
+        "buckets and fusion",
+        job("schedule = { buckets = [4], fusion = '1MB' }"),
+        "GT016",
+        "job.train.schedule.buckets",
+        4,
+        "one of them",
+    ),
+    (
+        "empty bucket",
+        job("schedule = { buckets = [0, 4] }"),
+        "GT014",
+        "job.train.schedule.buckets[0]",
+        4,
+        "at least 1",
     ),
     (
         "order file with fifo",
@@ -628,12 +653,8 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "loc", "line", "hint"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
-)
-def test_a_fault_names_code_path_line_and_mend(
-    text: str, code: str, loc: str, line: int | None, hint: str
-) -> None:
+@pytest.mark.parametrize(("text", "code", "loc", "line", "hint"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_a_fault_names_code_path_line_and_mend(text: str, code: str, loc: str, line: int | None, hint: str) -> None:
     started = time.perf_counter()
     with pytest.raises(ScenarioError) as caught:
         Scenario.from_toml(text, name="s.toml")
@@ -924,14 +945,21 @@ def test_what_is_not_built_is_understood_but_not_run(path: str, value: object, a
 
 
 def test_traffic_is_understood_but_not_run() -> None:
-    text = job(
-        "[traffic.web]", 'sizes = "web-search"', 'arrivals = { rate = "0.5/ms" }', "[traffic.x]", 'replay="f"'
-    )
+    text = job("[traffic.web]", 'sizes = "web-search"', 'arrivals = { rate = "0.5/ms" }', "[traffic.x]", 'replay="f"')
     scenario = Scenario.from_toml(text)
     assert scenario.to_dict()["traffic"]["web"]["arrivals"] == {"rate": "500/s", "per": "host"}
     with pytest.raises(ScenarioError) as caught:
         scenario.spec()
     assert [(e["code"], e["line"]) for e in caught.value.errors] == [("GT090", 4), ("GT090", 7)]
+
+
+def test_thousands_of_faults_are_shown_as_fifty() -> None:
+    rows = [{"name": f"l{i}", "forward": 1} for i in range(2_000)]
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.from_dict({"job": {"a": {"model": {"layers": rows}, "workers": 2}}})
+    assert len(caught.value.errors) == 200
+    assert str(caught.value).count("error[GT") == 50
+    assert str(caught.value).endswith("and 150 more errors")
 
 
 def test_a_long_line_is_shown_around_the_offence() -> None:

@@ -397,9 +397,7 @@ def write_models(slim: dict[str, Any], torch: dict[str, Any], out: Path) -> list
         entry = torch[model.key]
         family = model.key.partition("/")[0]
         title = f"{model.title} ({family})"
-        texts[name] = document(
-            name, title, SOURCES[family], model.sample, entry["tensors"], torch_rows(model, entry)
-        )
+        texts[name] = document(name, title, SOURCES[family], model.sample, entry["tensors"], torch_rows(model, entry))
     for name, (key, sample) in SLIM_MODELS.items():
         entry, paper = slim[key], name.partition("_")[0]
         title = f"{key.removesuffix(' (Caramel)')} ({'TicTac' if paper == 'tictac' else 'Caramel'}, TF-slim)"

@@ -4,12 +4,16 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = ["RunOutput", "Table", "__version__", "run"]
+
 __version__: str
 
 @final
 class Table:
     @staticmethod
-    def from_columns(columns: Sequence[tuple[str, Sequence[str] | Sequence[int] | Sequence[float | None]]]) -> Table: ...
+    def from_columns(
+        columns: Sequence[tuple[str, Sequence[str] | Sequence[int] | Sequence[float | None]]],
+    ) -> Table: ...
     @property
     def columns(self) -> list[str]: ...
     def __len__(self) -> int: ...

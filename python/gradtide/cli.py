@@ -1,7 +1,7 @@
 """The command `gradtide`. It reads options, calls a study and prints; nothing imports it.
 
-Data goes to stdout, talk and progress to stderr. Imports that cost time stand in the commands, so that an answer to bad input
-does not wait for what it does not need.
+Data goes to stdout, talk and progress to stderr. Imports that cost time stand in the commands, so that an answer to
+bad input does not wait for what it does not need.
 """
 
 import json
@@ -119,7 +119,7 @@ def compare(
     _check_target(output)
     from gradtide.studies import compare as study
 
-    with _as_usage_error():
+    with _as_usage_error(ValueError):
         variants = study.grid(
             loaded,
             schedule or list(study.DEFAULT_SCHEDULES),
@@ -132,7 +132,9 @@ def compare(
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder of results.")] = Path("out/demo"),
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder of results.")] = Path(
+        "out/demo"
+    ),
     as_json: JsonOption = False,
     jobs: JobsOption = 2,
     quiet: QuietOption = False,
@@ -174,7 +176,9 @@ def _compare(
 
 @app.command()
 def reproduce(
-    what: Annotated[str | None, typer.Argument(metavar="PAPER/PART", help="As in gao2020/ch4; leave out to list.")] = None,
+    what: Annotated[
+        str | None, typer.Argument(metavar="PAPER/PART", help="As in gao2020/ch4; leave out to list.")
+    ] = None,
     output: OutOption = None,
     as_json: JsonOption = False,
     jobs: JobsOption = 2,
@@ -209,7 +213,9 @@ def reproduce(
 
 
 @app.command()
-def report(run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Folder of a finished run or study.")]) -> None:
+def report(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Folder of a finished run or study.")],
+) -> None:
     """Make the report of a finished run or study again."""
     from gradtide import report as room
 
@@ -385,7 +391,9 @@ def _print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     from rich.text import Text
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    numeric = [all(re.match(r"^[-–+]?[\d.]*( ?%| ms)?$", str(row[index])) for row in rows) for index in range(len(columns))]
+    numeric = [
+        all(re.match(r"^[-–+]?[\d.]*( ?%| ms)?$", str(row[index])) for row in rows) for index in range(len(columns))
+    ]
     for column, is_numeric in zip(columns, numeric, strict=True):
         table.add_column(Text(column), justify="right" if is_numeric else "left", no_wrap=True)
     for row in rows:
@@ -404,12 +412,12 @@ def _print_comparison(result: "CompareResult") -> None:
         groups.setdefault(group, {})[row["schedule"]] = row
     table = []
     for (_, model, workers, rate_bps), members in groups.items():
-        times = [
-            f"{members[name]['iteration_time_us'] / 1e3:.1f}" if name in members else "–" for name in schedules
-        ]
+        times = [f"{members[name]['iteration_time_us'] / 1e3:.1f}" if name in members else "–" for name in schedules]
         best = max(members.values(), key=lambda row: row["saves_percent"])
         wait = 1 - best["utilisation"]
-        table.append([model, workers, words.rate(rate_bps), *times, f"{best['saves_percent']:.1f} %", words.percent(wait)])
+        table.append(
+            [model, workers, words.rate(rate_bps), *times, f"{best['saves_percent']:.1f} %", words.percent(wait)]
+        )
     print("Iteration time in ms")
     _print_table(["model", "workers", "link", *schedules, "best saves", "still waits"], table)
     print(f"\n{result.headline}")
@@ -458,7 +466,7 @@ def _as_usage_error(*errors: type[Exception]) -> Iterator[None]:
         yield
     except ScenarioError:
         raise
-    except errors or (ValueError,) as error:
+    except errors as error:
         _fail_usage(str(error.args[0] if isinstance(error, KeyError) else error))
 
 

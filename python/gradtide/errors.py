@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+MAX_SHOWN = 50
+"""Faults that the text of a `ScenarioError` shows; `errors` has them all."""
+
 
 class GradtideError(Exception):
     """Anything that gradtide raises on purpose."""
@@ -72,7 +75,7 @@ class Fault:
             lines.append(f"{number.rjust(len(gutter))} | {text}".rstrip())
             lines.append(f"{gutter} | {carets} {self.hint}".rstrip())
         lines.append(f"help: gradtide explain {self.code}")
-        return "\n".join(lines)
+        return "\n".join(_printable(line) for line in lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fault as the dict of `ScenarioError.errors`; `input` is made JSON-able."""
@@ -97,7 +100,10 @@ class ScenarioError(GradtideError, ValueError):
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = tuple(faults)
         self.errors: list[dict[str, Any]] = [fault.to_dict() for fault in self.faults]
-        super().__init__("\n\n".join(fault.render() for fault in self.faults))
+        blocks = [fault.render() for fault in self.faults[:MAX_SHOWN]]
+        if len(self.faults) > MAX_SHOWN:
+            blocks.append(f"and {len(self.faults) - MAX_SHOWN} more errors")
+        super().__init__("\n\n".join(blocks))
 
     def __reduce__(self) -> tuple[type["ScenarioError"], tuple[tuple[Fault, ...]]]:
         return (ScenarioError, (self.faults,))
@@ -105,13 +111,17 @@ class ScenarioError(GradtideError, ValueError):
 
 def _window(text: str, column: int, width: int, limit: int = 100) -> tuple[str, int, int]:
     """Cut a long source line to the part around the offence; blank what a terminal cannot show."""
-    text = "".join(c if c.isprintable() else " " for c in text)
+    text = _printable(text)
     width = max(1, width)
     if len(text) > limit:
         start = max(0, min(column - limit // 4, len(text) - limit))
         text = text[start : start + limit]
         column -= start
     return text, column, max(1, min(width, max(len(text) - column, 1)))
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _jsonable(value: Any, depth: int = 0) -> Any:
@@ -198,8 +208,7 @@ CODES: dict[str, Code] = {
     ),
     "GT010": Code(
         "a needed key is missing",
-        "The key has no default that could be right for everyone. The message says which key and "
-        "gives an example.",
+        "The key has no default that could be right for everyone. The message says which key and gives an example.",
         "[job.train]\nworkers = 8",
         '[job.train]\nmodel = "resnet50"\nworkers = 8',
     ),
@@ -289,8 +298,7 @@ CODES: dict[str, Code] = {
     ),
     "GT024": Code(
         "a quantity is too large",
-        "Times are counted in picoseconds in 64 bits, which ends after 213 days; sizes and rates end "
-        "at 2^64 too.",
+        "Times are counted in picoseconds in 64 bits, which ends after 213 days; sizes and rates end at 2^64 too.",
         'duration = "1000000h"',
         'duration = "12s"',
     ),
@@ -303,8 +311,7 @@ CODES: dict[str, Code] = {
     ),
     "GT026": Code(
         "a quantity is zero where it cannot be",
-        "A link without rate never delivers, a run without duration has no iteration, a chunk of no "
-        "bytes never ends.",
+        "A link without rate never delivers, a run without duration has no iteration, a chunk of no bytes never ends.",
         'link = { rate = "0Gbps" }',
         'link = { rate = "10Gbps" }',
     ),
@@ -331,8 +338,7 @@ CODES: dict[str, Code] = {
     ),
     "GT033": Code(
         "a field of a model file is wrong",
-        "The message names file, line and field. Times are plain decimal microseconds; bytes are "
-        "whole numbers.",
+        "The message names file, line and field. Times are plain decimal microseconds; bytes are whole numbers.",
         "conv1,12.5,25,4.5",
         "conv1,12.5,25,4500",
     ),
@@ -377,8 +383,7 @@ CODES: dict[str, Code] = {
     ),
     "GT042": Code(
         "the cluster has too few hosts",
-        "A job needs one host per worker. Leave `hosts` of a star out to let it have as many as the "
-        "jobs need.",
+        "A job needs one host per worker. Leave `hosts` of a star out to let it have as many as the jobs need.",
         'workers = 8\ntopology = { kind = "star", hosts = 4 }',
         'workers = 8\ntopology = { kind = "star", hosts = 8 }',
     ),

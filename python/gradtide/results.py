@@ -128,7 +128,7 @@ class RunResult:
 
     @cached_property
     def bandwidth(self) -> Table:
-        """The same jobs at other link rates, under FIFO and priority, with the barrier and without; run when first asked for."""
+        """The same jobs at other link rates, each order with and without the barrier; run when asked for."""
         from gradtide.studies.run import bandwidth
 
         return bandwidth(self.scenario)

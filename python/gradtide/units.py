@@ -231,17 +231,13 @@ def _scaled(text: object, kind: str, units: "dict[str, int] | dict[str, Fraction
         )
     sign, number, unit = match.groups()
     if not unit:
-        raise UnitError(
-            "GT020", f"{_shown(text)} has no unit", f'write a {kind} with its unit, as in "{example}"'
-        )
+        raise UnitError("GT020", f"{_shown(text)} has no unit", f'write a {kind} with its unit, as in "{example}"')
     factor = units.get(unit)
     if factor is None:
         raise UnitError("GT021", f"{_shown(unit)} is not a unit of {kind}", _unit_hint(number, unit, units))
     value = Fraction(number) * factor
     if sign == "-" and value != 0:
-        raise UnitError(
-            "GT023", f"a {kind} cannot be negative: {_shown(text)}", f'write it as in "{example}"'
-        )
+        raise UnitError("GT023", f"a {kind} cannot be negative: {_shown(text)}", f'write it as in "{example}"')
     return value
 
 
@@ -268,9 +264,7 @@ def _unit_hint(number: str, unit: str, units: "dict[str, int] | dict[str, Fracti
 def _whole(value: Fraction, kind: str, what: str) -> int:
     if value.denominator != 1:
         nearest = round_half_up(value)
-        raise UnitError(
-            "GT025", f"the {kind} is not a whole number of {what}", f"the nearest is {nearest} {what}"
-        )
+        raise UnitError("GT025", f"the {kind} is not a whole number of {what}", f"the nearest is {nearest} {what}")
     return value.numerator
 
 

@@ -76,7 +76,8 @@ def saving_headline(points: Sequence[tuple[float, float, float]], baseline: str,
     savings = [(rate_bps, 1 - best_time / base_time) for rate_bps, base_time, best_time in points]
     at, top = max(savings, key=lambda point: (point[1], -point[0]))
     if top < SAME:
-        return f"{best[0].upper()}{best[1:]} saves nothing over {baseline} at any rate from {rate(points[0][0])} to {rate(points[-1][0])}."
+        span = f"from {rate(points[0][0])} to {rate(points[-1][0])}"
+        return f"{best[0].upper()}{best[1:]} saves nothing over {baseline} at any rate {span}."
     sentence = f"At {rate(at)}, {best} saves {percent(top)} over {baseline}"
     same_from = None
     for rate_bps, saving in reversed(savings):
@@ -103,9 +104,11 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         return "–" if value is None else f"{value:.3f}"
 
     def part(name: str) -> Any:
-        return lambda job: (
-            f"{ms(job['waterfall_ms'][name])}  ({percent(job['waterfall_ms'][name] / job['iteration_time_ms']['mean'])})"
-        )
+        def cell(job: Any) -> str:
+            value = job["waterfall_ms"][name]
+            return f"{ms(value)}  ({percent(value / job['iteration_time_ms']['mean'])})"
+
+        return cell
 
     add("model", lambda job: f"{job['model']}, {workers(job['workers'])}")
     add("iteration time", lambda job: ms(job["iteration_time_ms"]["mean"]))
@@ -126,9 +129,7 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int | None = None) -> str:
     """Return a plain HTML table for notebooks; says how many rows are left out."""
     head = "".join(f"<th>{escape(str(column))}</th>" for column in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
-    )
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     rest = "" if total is None or total <= len(rows) else f"<p>{total - len(rows)} more rows</p>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
 

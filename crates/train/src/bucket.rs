@@ -57,6 +57,25 @@ pub fn fuse(parameter_bytes: &[Bytes], cap: Bytes) -> Vec<Bucket> {
     buckets
 }
 
+/// Groups layers into buckets of the given numbers of layers, counted from the input side; the buckets come out in
+/// the order of the backward pass. A layer without parameters is in no bucket, and a bucket of none is left out.
+pub fn group(parameter_bytes: &[Bytes], layer_counts: &[u32]) -> Vec<Bucket> {
+    let mut first = 0;
+    let mut buckets: Vec<Bucket> = layer_counts
+        .iter()
+        .map(|&count| {
+            let members = first..first + count;
+            first += count;
+            let layers: Vec<u32> = members.rev().filter(|&layer| parameter_bytes[layer as usize].0 > 0).collect();
+            let bytes = layers.iter().map(|&layer| parameter_bytes[layer as usize]).sum();
+            Bucket { layers, bytes }
+        })
+        .filter(|bucket| !bucket.layers.is_empty())
+        .collect();
+    buckets.reverse();
+    buckets
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +99,13 @@ mod tests {
     #[test]
     fn a_cap_of_zero_leaves_every_layer_alone_and_layers_without_bytes_out() {
         assert_eq!(layers_of(&[1, 0, 1], 0), [vec![2], vec![0]]);
+    }
+
+    #[test]
+    fn own_buckets_are_counted_from_the_input_side() {
+        let buckets = group(&[1, 2, 0, 4, 0].map(Bytes), &[2, 2, 1]);
+        let layers: Vec<_> = buckets.iter().map(|bucket| (bucket.layers.clone(), bucket.bytes.0)).collect();
+        assert_eq!(layers, [(vec![3], 4), (vec![1, 0], 3)]);
     }
 
     proptest! {

@@ -1,11 +1,11 @@
 //! A job that is ready to run: its DAG, its buckets, its scheduler. Built from a [`JobSpec`], checked once.
 
-use crate::bucket::{Bucket, fuse};
+use crate::bucket::{Bucket, fuse, group};
 use crate::collective::ring;
 use crate::dag::Dag;
 use crate::model::iteration_dag;
 use crate::schedule::{Fifo, File, LayerPriority, Random, Scheduler};
-use crate::spec::{CollectiveSpec, JobSpec, OrderSpec};
+use crate::spec::{CollectiveSpec, FusionSpec, JobSpec, OrderSpec};
 use gradtide_net::{Band, Bytes, Flow, Seed, Time};
 use thiserror::Error;
 
@@ -53,6 +53,14 @@ pub enum JobError {
     /// No class of layers.
     #[error("there is at least one priority queue")]
     NoQueues,
+    /// Buckets of another model.
+    #[error("the buckets hold {counted} layers of {layers}")]
+    Buckets {
+        /// Layers in the buckets.
+        counted: u64,
+        /// Layers of the model.
+        layers: usize,
+    },
     /// An order file for another model.
     #[error("the order ranks {ranks} layers of {layers}")]
     Ranks {
@@ -78,7 +86,11 @@ impl Job {
         check(spec)?;
         let sizes: Vec<Bytes> = spec.layers.iter().map(|layer| Bytes(layer.parameter_bytes)).collect();
         // A single worker has nothing to aggregate.
-        let buckets = if spec.hosts.len() > 1 { fuse(&sizes, Bytes(spec.schedule.fusion_bytes)) } else { Vec::new() };
+        let buckets = match &spec.schedule.fusion {
+            _ if spec.hosts.len() == 1 => Vec::new(),
+            FusionSpec::Cap { bytes } => fuse(&sizes, Bytes(*bytes)),
+            FusionSpec::Buckets { layer_counts } => group(&sizes, layer_counts),
+        };
         let dag = iteration_dag(&spec.layers, &buckets, spec.schedule.barrier);
         debug_assert!(dag.is_executable(), "a layered model has no cycle");
         let scheduler: Box<dyn Scheduler> = match &spec.schedule.order {
@@ -140,6 +152,12 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
             return Err(JobError::Ranks { ranks: ranks.len(), layers: spec.layers.len() });
         }
         _ => {}
+    }
+    if let FusionSpec::Buckets { layer_counts } = &spec.schedule.fusion {
+        let counted = layer_counts.iter().map(|&count| u64::from(count)).sum();
+        if counted != spec.layers.len() as u64 {
+            return Err(JobError::Buckets { counted, layers: spec.layers.len() });
+        }
     }
     if spec.layers.iter().all(|layer| layer.forward_ps == 0 && layer.backward_ps == 0 && layer.update_ps == 0) {
         return Err(JobError::NoTime);

@@ -74,12 +74,28 @@ pub enum CollectiveSpec {
 pub struct ScheduleSpec {
     /// Order of the transmission queue.
     pub order: OrderSpec,
-    /// Cap of a bucket; 0 leaves every layer alone.
-    pub fusion_bytes: u64,
+    /// What makes a bucket.
+    pub fusion: FusionSpec,
     /// Largest part that is sent without looking at the queue again; `None` sends a bucket whole.
     pub chunk_bytes: Option<u64>,
     /// Whether the next forward pass waits for all transfers.
     pub barrier: bool,
+}
+
+/// What makes a bucket.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum FusionSpec {
+    /// Layers from the output side, as long as they fit.
+    Cap {
+        /// Most bytes of a bucket; 0 leaves every layer alone.
+        bytes: u64,
+    },
+    /// The user's own buckets.
+    Buckets {
+        /// Number of layers in each, from the input side; together all layers.
+        layer_counts: Vec<u32>,
+    },
 }
 
 /// Order of the transmission queue.

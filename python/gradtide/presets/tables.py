@@ -89,9 +89,7 @@ def markdown_table(table: str) -> str:
                     figure.source,
                 )
             )
-        return _render(
-            ("device", "model", "batch", "published, images/s", "ours", "difference", "use", "source"), rows
-        )
+        return _render(("device", "model", "batch", "published, images/s", "ours", "difference", "use", "source"), rows)
     if table == "times":
         rows = []
         for name in TIMED_MODELS:

@@ -48,9 +48,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     chosen = groups[telling]
     best = min(chosen, key=lambda row: row["iteration_time_us"])
     pair = [chosen[0], best] if best is not chosen[0] else chosen[:2]
-    drawn = [
-        _row_timeline(run_dir, row, names[row["run"]], f"t{i}", caps, None) for i, row in enumerate(pair)
-    ]
+    drawn = [_row_timeline(run_dir, row, names[row["run"]], f"t{i}", caps, None) for i, row in enumerate(pair)]
     span = max((t["span_ms"] for t in drawn if t), default=0.0)
     timelines = [
         t
@@ -92,9 +90,7 @@ def _schedule_names(rows: Sequence[Row]) -> dict[str, str]:
             name += f", chunks {size(row['chunk_bytes'])}" if row["chunk_bytes"] else ", whole buckets"
         names[row["run"]] = name
     # Two runs of one group may differ in what no column says: then their own names tell them apart.
-    seen = Counter(
-        (row["job"], row["model"], row["workers"], row["rate_bps"], names[row["run"]]) for row in rows
-    )
+    seen = Counter((row["job"], row["model"], row["workers"], row["rate_bps"], names[row["run"]]) for row in rows)
     twins = {key[-1] for key, count in seen.items() if count > 1}
     return {run: f"{name} ({pieces.clip(run, 30)})" if name in twins else name for run, name in names.items()}
 
@@ -115,9 +111,7 @@ def _group_bars(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps
         best = row["iteration_time_us"] <= fastest * (1 + 1e-9) < longest
         bars.append({"name": names[row["run"]], "parts": parts, "total": total, "label": words, "best": best})
     legend = [
-        {"kind": k, "name": name, "value": "", "key": "", "zero": False}
-        for k, name, _ in pieces.WATERFALL
-        if k in seen
+        {"kind": k, "name": name, "value": "", "key": "", "zero": False} for k, name, _ in pieces.WATERFALL if k in seen
     ]
     return {"rows": bars, "legend": legend}
 
@@ -125,21 +119,15 @@ def _group_bars(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps
 def _row_timeline(
     run_dir: Path, row: Row, name: str, ident: str, caps: pieces.Caps, span_ms: float | None
 ) -> dict[str, Any] | None:
-    found = run_timeline(
-        inside(run_dir, "runs", row["run"]), row["job"], f"Timeline, {name}", ident, caps, span_ms
-    )
-    return (
-        None if found is None else {**found, "title": f"{name}: {milliseconds(row['iteration_time_us'])} ms"}
-    )
+    found = run_timeline(inside(run_dir, "runs", row["run"]), row["job"], f"Timeline, {name}", ident, caps, span_ms)
+    return None if found is None else {**found, "title": f"{name}: {milliseconds(row['iteration_time_us'])} ms"}
 
 
 def run_timeline(
     folder: Path, job: str | None, label: str, ident: str, caps: pieces.Caps, span_ms: float | None
 ) -> dict[str, Any] | None:
     """Draw a run of a study; None where it recorded no operations."""
-    operations, transfers = (
-        pieces.by_job(read_table(folder, name)) for name in ("operations.csv", "transfers.csv")
-    )
+    operations, transfers = (pieces.by_job(read_table(folder, name)) for name in ("operations.csv", "transfers.csv"))
     if job is None:
         job = next(iter(operations), "")
     return pieces.drawn_timeline(
@@ -174,9 +162,7 @@ def _pivot(
             best = row["iteration_time_us"] <= fastest * (1 + 1e-9) and slowest > fastest * (1 + 1e-6)
             saves = row["saves_percent"]
             small = "" if row is rows[0] or abs(saves) < 0.05 else f"{-saves:+.1f} %".replace("-", "−")
-            cells.append(
-                pieces.cell(milliseconds(row["iteration_time_us"]), "best" if best else "", small=small)
-            )
+            cells.append(pieces.cell(milliseconds(row["iteration_time_us"]), "best" if best else "", small=small))
         table.append(cells)
     made = pieces.table(
         "Iteration time by group and schedule",
@@ -185,9 +171,7 @@ def _pivot(
         cap=min(caps.rows, 80),
         where="rows.csv",
     )
-    note = (
-        "Iteration time, ms; the fastest in each group in green, change against the first schedule beside it."
-    )
+    note = "Iteration time, ms; the fastest in each group in green, change against the first schedule beside it."
     if len(schedules) > len(shown):
         note += f" The first {len(shown)} of {len(schedules)} schedules."
     made["note"] = f"{note} {made['note']}".strip()
@@ -211,9 +195,7 @@ def _rate_charts(
     charts = []
     for keys in (k for k in drawable if k in kept):
         keys = sorted(keys, key=lambda key: key[3])
-        found = {
-            (names[row["run"]], key): row["iteration_time_us"] / 1e3 for key in keys for row in groups[key]
-        }
+        found = {(names[row["run"]], key): row["iteration_time_us"] / 1e3 for key in keys for row in groups[key]}
         lines = [
             pieces.line(i, s, [found.get((s, key)) for key in keys])
             for i, s in enumerate(schedules[:6])
@@ -221,9 +203,7 @@ def _rate_charts(
         ]
         compute = [row["compute_us"] / 1e3 for key in keys for row in groups[key]]
         marks = (
-            [{"y": compute[0], "label": "compute alone"}]
-            if max(compute) - min(compute) < 1e-6 * max(compute)
-            else []
+            [{"y": compute[0], "label": "compute alone"}] if max(compute) - min(compute) < 1e-6 * max(compute) else []
         )
         chart = pieces.chart(
             f"Iteration time over link rate, {title(keys[0], False)}",
@@ -247,9 +227,7 @@ def _rate_charts(
 
 
 def _everything(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
-    numbers = {
-        k for row in rows for k, v in row.items() if isinstance(v, (int, float)) and not isinstance(v, bool)
-    }
+    numbers = {k for row in rows for k, v in row.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
     columns = [("#" if k in numbers else "") + k for k in rows[0]]
 
     def text(value: Any) -> str:

@@ -27,9 +27,7 @@ def _integer(text: str) -> int:
 
 
 def _number(text: str) -> float:
-    if re.fullmatch(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?", text) is None or not math.isfinite(
-        float(text)
-    ):
+    if re.fullmatch(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?", text) is None or not math.isfinite(float(text)):
         raise ValueError("a number")
     return float(text)
 
@@ -81,9 +79,7 @@ def read_text(path: Path) -> str:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise RunFolderError(f"{path}: no such file; is {path.parent} a finished run folder?") from error
     except UnicodeDecodeError as error:
-        raise RunFolderError(
-            f"{path}: byte {error.start} is not UTF-8 text; write the run folder again"
-        ) from error
+        raise RunFolderError(f"{path}: byte {error.start} is not UTF-8 text; write the run folder again") from error
 
 
 def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
@@ -116,9 +112,7 @@ def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
         for cells in reader:
             line, before = before + 1, reader.line_num
             if len(cells) != len(header):
-                raise RunFolderError(
-                    f"{path}:{line}: {len(cells)} cells where the header has {len(header)} columns"
-                )
+                raise RunFolderError(f"{path}:{line}: {len(cells)} cells where the header has {len(header)} columns")
             row: Row = {}
             for column, at, parse in places:
                 try:
@@ -139,9 +133,7 @@ def _whole_text(path: Path) -> str:
     if not text:
         raise RunFolderError(f"{path}:1: the file is empty; a table starts with a line of column names")
     if not text.endswith("\n"):
-        raise RunFolderError(
-            f"{path}:{text.count(chr(10)) + 1}: the last line is cut off; write the run folder again"
-        )
+        raise RunFolderError(f"{path}:{text.count(chr(10)) + 1}: the last line is cut off; write the run folder again")
     return text
 
 

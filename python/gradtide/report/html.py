@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
+
 from gradtide.report import compare, pieces, reproduce, run
 from gradtide.report.folder import Row, RunFolderError, entry, read_json
-from markupsafe import Markup
 
 MAX_BYTES = 400_000
 """A report is mailed and kept beside results; it never grows past this."""
@@ -116,9 +117,7 @@ def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row) -> s
         f"{_asset(_UPLOT + '.iife.min.js')}\nreturn uPlot;\n}})();\n"
     )
     versions = read_json(run_dir / "versions.json")
-    known = [
-        f"{key} {pieces.clip(versions[key])}" for key in ("gradtide", "python", "platform") if key in versions
-    ]
+    known = [f"{key} {pieces.clip(versions[key])}" for key in ("gradtide", "python", "platform") if key in versions]
     facts = [f"{key} {pieces.clip(summary[key])}" for key in ("engine", "seed") if key in summary]
     sha = summary.get("scenario_sha256")
     if isinstance(sha, str):

@@ -73,9 +73,7 @@ def _thread(track: int, parent: int, pid: int, tid: int, name: str) -> bytes:
     return _packet(_bytes(60, _int(1, track) + _bytes(4, thread) + _int(5, parent)))
 
 
-def _slice(
-    track: int, start_ns: int, end_ns: int, name: str, kind: str, arguments: bytes, flows: bytes
-) -> bytes:
+def _slice(track: int, start_ns: int, end_ns: int, name: str, kind: str, arguments: bytes, flows: bytes) -> bytes:
     """Return both ends of a TrackEvent (11): type 9, track_uuid 11, category 22, name 23, flows 47 and 48."""
     begin = arguments + _int(9, _SLICE_BEGIN) + _int(11, track) + _bytes(22, kind) + _bytes(23, name) + flows
     end = _int(9, _SLICE_END) + _int(11, track)
@@ -137,9 +135,7 @@ def encode_timeline(run_dir: Path) -> bytes:
     return bytes(out)
 
 
-def _operation(
-    track: int, row: Row, transfers: Mapping[tuple[int, int], Row], arrows: Mapping[int, bytes]
-) -> bytes:
+def _operation(track: int, row: Row, transfers: Mapping[tuple[int, int], Row], arrows: Mapping[int, bytes]) -> bytes:
     """Return one row of operations.csv as a slice."""
     kind, index, name = row["kind"], row["index"], row["name"]
     if row["resource"] == "network":
@@ -149,9 +145,7 @@ def _operation(
         if transfer is not None:
             layers = f"{transfer['first_layer']}-{transfer['last_layer']}"
             arguments += _argument("layers", layers) + _argument("bytes", transfer["bytes"])
-            arguments += _argument("slack_us", transfer["slack_us"]) + _argument(
-                "margin_us", transfer["margin_us"]
-            )
+            arguments += _argument("slack_us", transfer["slack_us"]) + _argument("margin_us", transfer["margin_us"])
     else:
         label, arguments = f"{kind} {name}", _argument("layer", index)
     arguments += _argument("iteration", row["iteration"])
@@ -159,9 +153,7 @@ def _operation(
     return _slice(track, start, end, label, kind, arguments, arrows.get(id(row), b""))
 
 
-def _arrows(
-    transfers: Mapping[tuple[int, int], Row], rows: list[Row], flow: int
-) -> tuple[dict[int, bytes], int]:
+def _arrows(transfers: Mapping[tuple[int, int], Row], rows: list[Row], flow: int) -> tuple[dict[int, bytes], int]:
     """Return the fields of slices that an arrow leaves (flow_ids 47) or ends at (terminating_flow_ids 48).
 
     Two arrows per transfer: from the backward op that completes its gradient, to the forward op that asks.

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
 from gradtide.report import timeline
 from gradtide.report.folder import Row
 from gradtide.report.timeline import milliseconds, size
-from markupsafe import Markup
 
 # Lines are drawn in this order; each is thinner than those below, so that lines that coincide stay visible.
 _STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
@@ -85,9 +86,7 @@ def table(
     """Return a table for the template; a `#` before a column's title sets its numbers right."""
     cells = [[x if isinstance(x, dict) else cell(x) for x in row] for row in rows]
     note = (
-        f"The first {cap} of {len(cells)} rows{'; all are in ' + where if where else ''}."
-        if len(cells) > cap
-        else ""
+        f"The first {cap} of {len(cells)} rows{'; all are in ' + where if where else ''}." if len(cells) > cap else ""
     )
     heads = [{"title": clip(c.removeprefix("#")), "number": c.startswith("#")} for c in columns]
     return {"label": label, "columns": heads, "rows": cells[:cap], "note": note}
@@ -245,11 +244,7 @@ def drawn_timeline(
             *(["update"] if any(row["kind"] == "update" for row in view.compute) else []),
             *(["transfer"] if total else []),
             *(["late"] if late else []),
-            *(
-                ["old"]
-                if any(row["iteration"] < view.compute[0]["iteration"] for row in view.network)
-                else []
-            ),
+            *(["old"] if any(row["iteration"] < view.compute[0]["iteration"] for row in view.network) else []),
             *(idle.cause for idle in view.idle),
         },
         "span_ms": view.span_ms,

@@ -58,9 +58,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         columns = [str(c) for c in entry(path, item, "columns", list)]
         rows = entry(path, item, "rows", list)
         if any(not isinstance(row, list) or len(row) != len(columns) for row in rows):
-            raise RunFolderError(
-                f"{path}: key `tables`: a row of `{word(item, 'title')}` has not {len(columns)} cells"
-            )
+            raise RunFolderError(f"{path}: key `tables`: a row of `{word(item, 'title')}` has not {len(columns)} cells")
         numbers = [all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
         heads = [("#" if n else "") + c for n, c in zip(numbers, columns, strict=True)]
         made = pieces.table(
@@ -125,9 +123,7 @@ def _reproduced_timelines(
         found = []
         for i, item in enumerate(items[: caps.timelines]):
             folder = inside(run_dir, entry(path, item, "run", str))
-            made = run_timeline(
-                folder, item.get("job"), f"Timeline, {_figure_title(item)}", f"t{i}", caps, span
-            )
+            made = run_timeline(folder, item.get("job"), f"Timeline, {_figure_title(item)}", f"t{i}", caps, span)
             if made is not None:
                 note = pieces.clip(item.get("note", ""), 300)
                 made["caption"] = f"{made['caption']} {note}".strip()

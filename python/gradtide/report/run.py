@@ -113,9 +113,7 @@ def _job(
         if varies
         else f"the same in all {count} iterations"
     )
-    exposed = (
-        f"{pieces.percent(waterfall['exposed'] / mean)} % of the iteration: compute waits for a gradient"
-    )
+    exposed = f"{pieces.percent(waterfall['exposed'] / mean)} % of the iteration: compute waits for a gradient"
     if waterfall["barrier"] > 0:
         exposed += f"; {pieces.ms(waterfall['barrier'])} ms more at the barrier"
     model, workers = entry(path, facts, "model", str), entry(path, facts, "workers", int)
@@ -143,8 +141,7 @@ def _job(
                 "unit": "%",
                 "key": f"{key}.utilisation",
                 "kind": "compute",
-                "note": "share of the iteration in which workers compute; "
-                f"{pieces.ms(number('compute_ms'))} ms",
+                "note": f"share of the iteration in which workers compute; {pieces.ms(number('compute_ms'))} ms",
             },
             {
                 "name": "Exposed communication",
@@ -192,9 +189,7 @@ def _flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
     if isinstance(value, list):
         return []
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    text = (
-        "–" if value is None else pieces.figure(value) if isinstance(value, float) and number else str(value)
-    )
+    text = "–" if value is None else pieces.figure(value) if isinstance(value, float) and number else str(value)
     return [[pieces.cell(key.removeprefix(start)), pieces.cell(text, key=key)]]
 
 
@@ -253,8 +248,7 @@ def _bandwidth_chart(
     kinds = list(dict.fromkeys((row["order"], row["barrier"]) for row in rows))
     kept = rates if len(rates) <= 200 else rates[:: -(-len(rates) // 200)]
     lines = [
-        pieces.line(i, pieces.schedule(*kind), [found.get((*kind, r)) for r in kept])
-        for i, kind in enumerate(kinds)
+        pieces.line(i, pieces.schedule(*kind), [found.get((*kind, r)) for r in kept]) for i, kind in enumerate(kinds)
     ]
     marks: list[dict[str, Any]] = [{"y": compute_ms, "label": f"compute alone {pieces.ms(compute_ms)} ms"}]
     dots = []

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gradtide.report.folder import Row
 from markupsafe import Markup, escape
+
+from gradtide.report.folder import Row
 
 MAX_ROWS = 40
 """Buckets drawn with a row of their own; more cannot be told apart on a screen."""
@@ -185,9 +186,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
         out.append(f'<rect class="{kind}" x="{x(a):.2f}" y="{y:.1f}" width="{wide:.2f}" height="{h:.1f}"/>')
 
     def text(kind: str, at: float, y: float, words: str, anchor: str = "start") -> None:
-        out.append(
-            f'<text class="{kind}" x="{at:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
-        )
+        out.append(f'<text class="{kind}" x="{at:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>')
 
     # Time axis and the iteration it measures.
     for tick in ticks(0, span / 1e3, 8):
@@ -210,9 +209,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
     # Compute: passes as blocks, layers as separators where there is room for them.
     for name, y in (("forward", top_compute), ("backward", top_compute + lane)):
         text("label", _LEFT - 10, y + 15, name, "end")
-        out.append(
-            f'<rect class="lane" x="{_LEFT}" y="{y + 1:.1f}" width="{_PLOT}" height="{lane - 2:.1f}"/>'
-        )
+        out.append(f'<rect class="lane" x="{_LEFT}" y="{y + 1:.1f}" width="{_PLOT}" height="{lane - 2:.1f}"/>')
     for idle in view.idle:
         if x(idle.end) - x(idle.start) < 0.2:
             continue
@@ -234,9 +231,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
 
     # Network: everything on the wire, whatever the bucket.
     text("label", _LEFT - 10, top_network + 15, "network", "end")
-    out.append(
-        f'<rect class="lane" x="{_LEFT}" y="{top_network + 1:.1f}" width="{_PLOT}" height="{lane - 2:.1f}"/>'
-    )
+    out.append(f'<rect class="lane" x="{_LEFT}" y="{top_network + 1:.1f}" width="{_PLOT}" height="{lane - 2:.1f}"/>')
     first = min((row["iteration"] for row in view.compute), default=0)
     for kind, own in (
         ("transfer old", [row for row in view.network if row["iteration"] < first]),
@@ -327,9 +322,7 @@ def _idle_labels(view: Window, x: Callable[[float], float], top: float, lane: fl
 
 def describe(row: Row, origin: float) -> str:
     """Put one transfer in words; times from the start of the iteration."""
-    ready, start, end, needed = (
-        milliseconds(row[k] - origin) for k in ("ready_us", "start_us", "end_us", "needed_us")
-    )
+    ready, start, end, needed = (milliseconds(row[k] - origin) for k in ("ready_us", "start_us", "end_us", "needed_us"))
     margin = milliseconds(abs(row["margin_us"]))
     verdict = f"{margin} ms late" if row["margin_us"] < -_TOLERANCE_US else f"{margin} ms to spare"
     return (

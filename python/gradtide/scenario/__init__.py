@@ -35,6 +35,7 @@ _JOB_NAMES: dict[str, Loc] = {
     "priority": ("priority",),
     "order": ("schedule", "order"),
     "fusion": ("schedule", "fusion"),
+    "buckets": ("schedule", "buckets"),
     "chunk": ("schedule", "chunk"),
     "queues": ("schedule", "queues"),
     "barrier": ("schedule", "barrier"),
@@ -80,9 +81,7 @@ class Scenario:
         object.__setattr__(self, "_resolved", resolved)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(
-            f"a Scenario never changes; use .replace() to make another (tried to set {name})"
-        )
+        raise AttributeError(f"a Scenario never changes; use .replace() to make another (tried to set {name})")
 
     # ways in
 
@@ -155,7 +154,7 @@ class Scenario:
         name of its kind or a table.
 
         Args:
-            changes: model, workers, hosts, iterations, collective, priority, order, order_file, fusion,
+            changes: model, workers, hosts, iterations, collective, priority, order, order_file, fusion, buckets,
                 chunk, queues, barrier,
                 depth, overhead, scale_to, device, batch, overlap_slowdown, link_rate, link_delay,
                 link_efficiency, host_latency, engine, seed, duration, timeline.
@@ -208,9 +207,7 @@ class Scenario:
             problem = _path_problem(data, path)
             if problem is not None:
                 width = len(dotted_path) or 1
-                faults.append(
-                    Fault("GT017", dotted_path, problem[0], given, problem[1], "--set", None, text, 0, width)
-                )
+                faults.append(Fault("GT017", dotted_path, problem[0], given, problem[1], "--set", None, text, 0, width))
                 continue
             _put(data, path, value)
             overlays[path] = Overlay("--set", text, len(dotted_path) + 1)
@@ -351,11 +348,7 @@ def _path_problem(data: dict[str, Any], path: Loc) -> tuple[str, str] | None:
         names = list(data.get(str(path[0]), {}))
         if path[1] not in names:
             near_name = difflib.get_close_matches(str(path[1]), names, 1, 0.5)
-            hint = (
-                f"did you mean {path[0]}.{near_name[0]}?"
-                if near_name
-                else f"there is {', '.join(names) or 'none'}"
-            )
+            hint = f"did you mean {path[0]}.{near_name[0]}?" if near_name else f"there is {', '.join(names) or 'none'}"
             return f"the scenario has no {path[0]} `{path[1]}`", hint
         if len(path) < 3:
             return "the path names nothing", example
@@ -381,6 +374,6 @@ def _written_value(name: str, value: Any) -> Any:
 def _shown(value: Any) -> str:
     try:
         text = toml_value(value)
-    except (TypeError, ValueError, RecursionError):
+    except (AttributeError, TypeError, ValueError, RecursionError):  # a value that no file can hold
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -82,7 +82,9 @@ def _job_spec(job: Job) -> dict[str, Any]:
         "collective": {"kind": job.collective},
         "schedule": {
             "order": order,
-            "fusion_bytes": job.fusion_bytes,
+            "fusion": {"kind": "cap", "bytes": job.fusion_bytes}
+            if job.buckets is None
+            else {"kind": "buckets", "layer_counts": list(job.buckets)},
             "chunk_bytes": job.chunk_bytes,
             "barrier": job.barrier,
         },

@@ -9,6 +9,10 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.scenario.keys import (
@@ -22,11 +26,11 @@ from gradtide.scenario.keys import (
 )
 from gradtide.scenario.source import MAX_DEPTH, Loc, Source
 from gradtide.scenario.write import toml_value
-from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 
 _TAGS: dict[str, type[Table]] = {"<table>": InlineModel, "<thesis>": ThesisModel, "<adaptive>": Adaptive}
+MAX_FAULTS = 200
+"""A file of which every line is wrong is wrong in one way; 200 places show it."""
+
 _ALL_TAGS = {*_TAGS, "<name>", "<word>", "<band>"}
 
 
@@ -56,9 +60,7 @@ def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
     if index_of is not None:
         number = int(index_of(data))
         if abs(number) > units.U64_MAX:
-            raise ScenarioError(
-                [source.fault("GT014", loc, "the number is too large", "write a number below 2^64")]
-            )
+            raise ScenarioError([source.fault("GT014", loc, "the number is too large", "write a number below 2^64")])
         return number
     return data
 
@@ -69,14 +71,15 @@ def read_keys(raw: dict[str, Any], source: Source) -> tuple[ScenarioFile, list[F
         return ScenarioFile.model_validate(raw), [], set()
     except ValidationError as error:
         details = error.errors(include_url=False)
-    faults = [_fault(detail, source) for detail in details]
+    faults = [_fault(detail, source) for detail in details[:MAX_FAULTS]]
     bad: set[Loc] = set()
     rest = raw
     for attempt in range(4):
         for detail in details:
             at = _cut(_loc(detail), missing=detail["type"] == "missing" or attempt > 0)
-            bad.add(at)
-            rest = _without(rest, at)
+            if at not in bad:
+                bad.add(at)
+                rest = _without(rest, at)
         try:
             return ScenarioFile.model_validate(rest), faults, bad
         except ValidationError as error:
@@ -207,9 +210,7 @@ def _near_key(key: str, table: type[Table] | None) -> str:
 
 def _offer(key: str, table: type[Table]) -> str:
     examples = table.model_fields[key].examples or [None]
-    shown = (
-        "" if examples[0] is None or isinstance(examples[0], list) else f"{key} = {toml_value(examples[0])}"
-    )
+    shown = "" if examples[0] is None or isinstance(examples[0], list) else f"{key} = {toml_value(examples[0])}"
     has_unit = isinstance(examples[0], str) and re.match(r"[\d.]+[^\d./]", examples[0])
     if not shown or len(shown) > 60:
         return f"did you mean `{key}`?"

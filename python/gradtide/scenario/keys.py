@@ -10,7 +10,6 @@ from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeVar
 
-from gradtide import units
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -22,6 +21,8 @@ from pydantic import (
     WithJsonSchema,
 )
 from pydantic_core import PydanticCustomError
+
+from gradtide import units
 
 T = TypeVar("T")
 PPM = 1_000_000
@@ -156,9 +157,7 @@ def _name(value: object) -> str:
     return value
 
 
-Name = Annotated[
-    str, PlainValidator(_name), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_NAME})
-]
+Name = Annotated[str, PlainValidator(_name), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_NAME})]
 
 
 def key(default: Any = ..., *, examples: list[Any], **bounds: Any) -> Any:
@@ -228,9 +227,7 @@ def _model_tag(value: object) -> str | None:
 
 
 Model = Annotated[
-    Annotated[Name, Tag("<name>")]
-    | Annotated[InlineModel, Tag("<table>")]
-    | Annotated[ThesisModel, Tag("<thesis>")],
+    Annotated[Name, Tag("<name>")] | Annotated[InlineModel, Tag("<table>")] | Annotated[ThesisModel, Tag("<thesis>")],
     Discriminator(_model_tag),
 ]
 
@@ -238,7 +235,7 @@ Model = Annotated[
 
 
 class Compute(Table):
-    """How long the layers compute."""
+    """Device, batch and scale of a job's compute times."""
 
     device: Name = key(default="V100", examples=["V100", "H100"])
     """Device preset that turns a model's operations into times; only for models without times of their
@@ -264,9 +261,9 @@ class Ps(Table):
 class Collective(Table):
     """Algorithm that aggregates gradients. Built: ring."""
 
-    kind: Literal[
-        "ring", "halving_doubling", "shuffle", "butterfly", "butterfly_layered", "hierarchical", "ps"
-    ] = key(default="ring", examples=["ring"])
+    kind: Literal["ring", "halving_doubling", "shuffle", "butterfly", "butterfly_layered", "hierarchical", "ps"] = key(
+        default="ring", examples=["ring"]
+    )
     """Algorithm."""
     ps: Ps | None = key(default=None, examples=[{"servers": 2, "placement": "packed"}])
     """Parameter servers, with kind = "ps"; giving this table is enough."""
@@ -283,6 +280,9 @@ class Schedule(Table):
     fusion: Size = key(default="25MiB", examples=["6.28MB"])
     """Cap of a bucket of gradients that are sent together; "0B" sends every layer alone. The default is
     that of PyTorch DistributedDataParallel (bucket_cap_mb = 25, counted in MiB)."""
+    buckets: list[Annotated[int, Field(ge=1)]] | None = key(default=None, examples=[[28, 23, 49]])
+    """In place of `fusion`, your own buckets: the number of layers in each, from the input side. Together
+    they hold all layers of the model, those without parameters included."""
     chunk: PartSize | None = key(default=None, examples=["1MB"])
     """Largest part of a bucket that is sent without looking at the queue again. Default: a bucket is sent
     whole."""
@@ -426,7 +426,7 @@ class Transport(Table):
 
 
 class Cluster(Table):
-    """Hosts, links and switches."""
+    """What the jobs run on."""
 
     topology: Topology = key(default={}, examples=[{"kind": "star", "hosts": 8}])
     """Shape of the network."""
@@ -470,7 +470,7 @@ class TrafficTable(Table):
 
 
 class Run(Table):
-    """Engine, seed and length."""
+    """How the run is made."""
 
     engine: Literal["pipe", "fluid", "packet"] = key(default="pipe", examples=["pipe"])
     """Network engine. pipe: one transmission queue per host, solvable by hand; fluid: max-min fair rates;
@@ -494,9 +494,7 @@ class ScenarioFile(Table):
     """Training jobs by name; at least one."""
     cluster: Cluster = key(default={}, examples=[{"link": {"rate": "10Gbps"}}])
     """Hosts, links and switches."""
-    traffic: dict[str, TrafficTable] = key(
-        default={}, examples=[{"web": {"sizes": "web-search", "load": 0.3}}]
-    )
+    traffic: dict[str, TrafficTable] = key(default={}, examples=[{"web": {"sizes": "web-search", "load": 0.3}}])
     """Neighbours' flows by name."""
     run: Run = key(default={}, examples=[{"engine": "pipe", "seed": 0}])
     """Engine, seed and length."""

@@ -54,6 +54,7 @@ class Job:
         collective: algorithm that aggregates a bucket.
         order: order of the transmission queue.
         fusion_bytes: cap of a bucket; 0 leaves every layer alone.
+        buckets: in place of the cap, the number of layers in each bucket, from the input side.
         chunk_bytes: largest part sent at once; `None` sends a bucket whole.
         queues: classes of priority order; `None` gives each layer its own.
         ranks: with order "file", rank of every layer; smaller is sent earlier.
@@ -74,6 +75,7 @@ class Job:
     collective: str
     order: str
     fusion_bytes: int
+    buckets: tuple[int, ...] | None
     chunk_bytes: int | None
     queues: int | None
     ranks: tuple[int, ...] | None
@@ -162,9 +164,7 @@ class _Resolver:
             for name in names:
                 if not _JOB_NAME.fullmatch(name):
                     hint = "letters, digits, - and _, at most 64"
-                    self.add(
-                        "GT018", (kind, name), f'"{name[:80]}" cannot be a name', hint, name, at_key=True
-                    )
+                    self.add("GT018", (kind, name), f'"{name[:80]}" cannot be a name', hint, name, at_key=True)
         if not file.job and self.ok("job"):
             hint = 'write [job.train] with model = "resnet50" and workers = 8'
             self.add("GT010", ("job",), "the scenario has no job", hint)
@@ -183,9 +183,7 @@ class _Resolver:
         self.limits(resolved)
         return Resolved(file, host_count, resolved, self.written(resolved, host_count))
 
-    def add(
-        self, code: str, loc: Loc, msg: str, hint: str, value: Any = None, *, at_key: bool = False
-    ) -> None:
+    def add(self, code: str, loc: Loc, msg: str, hint: str, value: Any = None, *, at_key: bool = False) -> None:
         self.faults.append(self.source.fault(code, loc, msg, hint, value, at_key=at_key))
 
     def ok(self, *loc: str) -> bool:
@@ -195,9 +193,7 @@ class _Resolver:
     def misspelt(self, loc: Loc, *keys: str) -> bool:
         """Whether an unknown key of a table, already a fault, was probably meant to be one of `keys`."""
         unknown = [str(b[-1]) for b in self.bad if b[:-1] == loc]
-        return any(
-            difflib.get_close_matches(u, keys, 1, 0.5) for u in unknown if u not in JobTable.model_fields
-        )
+        return any(difflib.get_close_matches(u, keys, 1, 0.5) for u in unknown if u not in JobTable.model_fields)
 
     # cluster
 
@@ -252,29 +248,21 @@ class _Resolver:
         ):
             if getattr(queue, key) is not None and queue.kind not in kinds:
                 words = " or ".join(f'"{k}"' for k in kinds)
-                self.no_effect(
-                    ("cluster", "queue", key), f'with kind = "{queue.kind}"', f"it is for kind = {words}"
-                )
+                self.no_effect(("cluster", "queue", key), f'with kind = "{queue.kind}"', f"it is for kind = {words}")
 
     def traffic(self, traffic: TrafficTable, loc: Loc) -> None:
         if not self.ok(*(str(p) for p in loc)):
             return
         if traffic.sizes is not None and traffic.replay is not None:
-            self.add(
-                "GT016", (*loc, "replay"), "`sizes` and `replay` contradict each other", "keep one of them"
-            )
+            self.add("GT016", (*loc, "replay"), "`sizes` and `replay` contradict each other", "keep one of them")
         elif traffic.replay is not None:
             for key in ("arrivals", "load"):
                 if getattr(traffic, key) is not None:
                     self.no_effect((*loc, key), "with `replay`", "the list has its own start times")
         elif traffic.sizes is None:
-            self.add(
-                "GT010", (*loc, "sizes"), "`sizes` is missing", 'write sizes = "web-search", or a replay'
-            )
+            self.add("GT010", (*loc, "sizes"), "`sizes` is missing", 'write sizes = "web-search", or a replay')
         elif traffic.arrivals is not None and traffic.load is not None:
-            self.add(
-                "GT016", (*loc, "load"), "`arrivals` and `load` contradict each other", "keep one of them"
-            )
+            self.add("GT016", (*loc, "load"), "`arrivals` and `load` contradict each other", "keep one of them")
         elif traffic.arrivals is None and traffic.load is None:
             hint = 'write arrivals = { rate = "23/s" } or load = 0.3'
             self.add("GT010", (*loc, "arrivals"), "`arrivals` is missing", hint)
@@ -311,9 +299,7 @@ class _Resolver:
             return {}
         return self.share_out(named, wanted, host_count)
 
-    def named_hosts(
-        self, job: JobTable, hosts: list[str], loc: Loc, host_count: int | None
-    ) -> tuple[int, ...] | None:
+    def named_hosts(self, job: JobTable, hosts: list[str], loc: Loc, host_count: int | None) -> tuple[int, ...] | None:
         here: Loc = (*loc, "hosts")
         before = len(self.faults)
         if not hosts:
@@ -327,7 +313,7 @@ class _Resolver:
         if len(hosts) > MAX_WORKERS:
             self.too_many(here, len(hosts), MAX_WORKERS, "workers")
         if job.workers is not None and job.workers != len(hosts):
-            msg = f"{job.workers} workers but {len(hosts)} hosts"
+            msg = f"workers = {job.workers} but `hosts` names {len(hosts)}"
             self.add("GT016", (*loc, "workers"), msg, "leave one of the two keys out", job.workers)
         seen: dict[str, int] = {}
         numbers = []
@@ -379,9 +365,7 @@ class _Resolver:
             if len(numbers_found) < count and engine == "pipe":
                 total = sum(wanted.values()) + sum(map(len, named.values()))
                 msg = f"the jobs have {total} workers together, the cluster {host_count} hosts"
-                self.too_few(
-                    msg, f'write hosts = {total}; sharing hosts is for engine = "packet"', host_count
-                )
+                self.too_few(msg, f'write hosts = {total}; sharing hosts is for engine = "packet"', host_count)
                 break
             used = set(numbers_found)
             spare = (n for n in range(host_count or 0) if n not in used)
@@ -405,6 +389,7 @@ class _Resolver:
         if collective.ps is not None and "kind" in collective.model_fields_set and collective.kind != "ps":
             msg = f'`ps` contradicts kind = "{collective.kind}"'
             self.add("GT016", (*loc, "collective", "ps"), msg, "leave one of the two out")
+        self.buckets(name, job.schedule, loc, table)
         ranks = self.order(name, job.schedule, loc, table)
         if table is None or hosts is None or self.faults:
             return None
@@ -422,6 +407,7 @@ class _Resolver:
             collective="ps" if collective.ps is not None else collective.kind,
             order=job.schedule.order,
             fusion_bytes=job.schedule.fusion,
+            buckets=None if job.schedule.buckets is None else tuple(job.schedule.buckets),
             chunk_bytes=job.schedule.chunk,
             queues=job.schedule.queues,
             ranks=ranks,
@@ -453,17 +439,24 @@ class _Resolver:
         if table.is_timed:
             for key in ("device", "batch"):
                 if key in compute.model_fields_set:
-                    self.no_effect(
-                        (*loc, "compute", key), "for a model with times of its own", "leave it out"
-                    )
+                    self.no_effect((*loc, "compute", key), "for a model with times of its own", "leave it out")
         if sum(r.parameter_bytes for r in table.layers) > units.U64_MAX:
             self.add("GT024", (*loc, "model"), "the parameters are too large", "sizes end at 2^64 B in all")
         self.tables[name] = table
         return table
 
-    def order(
-        self, name: str, schedule: Schedule, loc: Loc, table: LayerTable | None
-    ) -> tuple[int, ...] | None:
+    def buckets(self, name: str, schedule: Schedule, loc: Loc, table: LayerTable | None) -> None:
+        """Check the user's own buckets against the model."""
+        at: Loc = (*loc, "schedule", "buckets")
+        if schedule.buckets is None or not self.ok("job", name, "schedule", "buckets"):
+            return
+        if "fusion" in schedule.model_fields_set:
+            self.add("GT016", at, "`buckets` and `fusion` contradict each other", "keep one of them")
+        if table is not None and sum(schedule.buckets) != len(table.layers):
+            msg = f"the buckets hold {sum(schedule.buckets)} layers, the model has {len(table.layers)}"
+            self.add("GT014", at, msg, "count every layer once, from the input side")
+
+    def order(self, name: str, schedule: Schedule, loc: Loc, table: LayerTable | None) -> tuple[int, ...] | None:
         """Check the order's keys; return the rank of every layer if a file gives it."""
         at: Loc = (*loc, "schedule")
         if not self.ok("job", name, "schedule", "order"):
@@ -476,9 +469,7 @@ class _Resolver:
                     self.no_effect((*at, key), f'with order = "{schedule.order}"', 'write order = "file"')
             return None
         if schedule.file is not None and schedule.ranking is not None:
-            self.add(
-                "GT016", (*at, "ranking"), "`file` and `ranking` contradict each other", "keep one of them"
-            )
+            self.add("GT016", (*at, "ranking"), "`file` and `ranking` contradict each other", "keep one of them")
             return None
         if schedule.ranking is not None:
             entries = [
@@ -507,9 +498,7 @@ class _Resolver:
     def ranking_fault(self, loc: Loc, layer: str) -> Any:
         return lambda msg, hint: self.source.fault("GT037", loc, msg, hint, layer)
 
-    def ranks(
-        self, name: str, table: LayerTable, entries: list[Any], whole: Failure
-    ) -> tuple[int, ...] | None:
+    def ranks(self, name: str, table: LayerTable, entries: list[Any], whole: Failure) -> tuple[int, ...] | None:
         owners = [r.name for r in table.layers if r.parameter_bytes]
         every = {r.name for r in table.layers}
         rank: dict[str, int] = {}
@@ -521,9 +510,7 @@ class _Resolver:
                 self.faults.append(fault(f'the layer "{layer}" is named twice', "delete one of them"))
             elif layer not in every:
                 near = difflib.get_close_matches(layer, owners[:5000], 1, 0.5)
-                hint = (
-                    f'did you mean "{near[0]}"?' if near else f'layers are "{owners[0]}", …' if owners else ""
-                )
+                hint = f'did you mean "{near[0]}"?' if near else f'layers are "{owners[0]}", …' if owners else ""
                 self.faults.append(fault(f'the model has no layer "{layer[:80]}"', hint))
             rank.setdefault(layer, len(rank))
         missing = [o for o in owners if o not in rank]
@@ -543,9 +530,7 @@ class _Resolver:
         run, link = self.file.run, self.file.cluster.link
         for job in jobs:
             loc: Loc = ("job", job.name)
-            parts = sum(
-                1 if job.chunk_bytes is None else -(-r.parameter_bytes // job.chunk_bytes) for r in job.layers
-            )
+            parts = sum(1 if job.chunk_bytes is None else -(-r.parameter_bytes // job.chunk_bytes) for r in job.layers)
             key, count = "iterations", job.iterations
             if count is None:
                 key, count = "duration", -(-(run.duration or 0) // max(job.compute_ps, 1))
@@ -600,6 +585,8 @@ class _Resolver:
             if job.iterations is not None:
                 table["iterations"] = job.iterations
             table["collective"]["kind"] = job.collective
+            if job.buckets is not None:
+                del table["schedule"]["fusion"]
             if job.name in self.rankings:
                 table["schedule"].pop("file", None)
                 table["schedule"]["ranking"] = self.rankings[job.name]

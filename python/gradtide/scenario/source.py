@@ -64,9 +64,7 @@ class Source:
         """Place of every key."""
         return {} if self.text is None else locate(self.text)
 
-    def fault(
-        self, code: str, loc: Loc, msg: str, hint: str = "", value: Any = None, *, at_key: bool = False
-    ) -> Fault:
+    def fault(self, code: str, loc: Loc, msg: str, hint: str = "", value: Any = None, *, at_key: bool = False) -> Fault:
         """Make a fault that points at the value at `loc`, or at its key; at its parent if it is absent."""
         for end in range(len(loc), 0, -1):
             over = self.overlays.get(loc[:end])
@@ -183,9 +181,7 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
         raise ScenarioError([Fault("GT001", "", "nested too deeply", hint="flatten it", file=name)]) from None
     except ValueError as error:
         # TOMLDecodeError, or the ValueError of an integer with thousands of digits.
-        match = re.fullmatch(
-            r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", str(error), re.DOTALL
-        )
+        match = re.fullmatch(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", str(error), re.DOTALL)
         if match is None:
             fault = Fault("GT001", "", "not valid TOML", hint=str(error).splitlines()[0], file=name)
             raise ScenarioError([fault]) from None
@@ -219,9 +215,7 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
         data = dict(pairs)
         if len(data) < len(pairs):
             twice = next(k for k, _ in pairs if sum(k == other for other, _ in pairs) > 1)
-            raise ScenarioError(
-                [fault(f"the key {json.dumps(twice)} is written twice", "delete one of them")]
-            )
+            raise ScenarioError([fault(f"the key {json.dumps(twice)} is written twice", "delete one of them")])
         return data
 
     def constant(word: str) -> Any:
@@ -287,7 +281,7 @@ def locate(text: str) -> dict[Loc, Span]:
             scanner.value((), (0, 0))
         else:
             scanner.document()
-    except (RecursionError, IndexError):
+    except (RecursionError, IndexError, ValueError):
         pass  # Positions are a courtesy: a text nested beyond reason keeps those found so far.
     return scanner.spans
 
@@ -380,6 +374,8 @@ class _Scanner:
             match = _BARE_VALUE.match(self.text, start)
             assert match is not None  # the pattern matches the empty text
             self.at = start + len(match[0].rstrip())
+            if self.at == start:
+                raise IndexError  # no valid text has an empty value
         self.spans[loc] = Span(key or (start, self.at), (start, self.at))
 
     def more(self, close: str) -> bool:

@@ -127,9 +127,7 @@ def thesis_layers(count: int, size_bytes: int, time_ps: int, fail: Fail) -> tupl
         backward_ps = e if i == 0 else i * e
         share = 1 if 2 * i < count else 4 if 4 * i <= 3 * count else 12
         layers.append(
-            Layer(
-                f"layer{i}", units.round_half_up(forward_ps), units.round_half_up(backward_ps), share * unit
-            )
+            Layer(f"layer{i}", units.round_half_up(forward_ps), units.round_half_up(backward_ps), share * unit)
         )
     return tuple(layers)
 
@@ -185,9 +183,7 @@ def read_layers_csv(text: str, name: str) -> tuple[Layer, ...]:
     if faults:
         raise ScenarioError(faults)
     if not rows:
-        raise ScenarioError(
-            [Fault("GT005", "", f"{name} is empty", None, f"its first line is {_HEADER}", name)]
-        )
+        raise ScenarioError([Fault("GT005", "", f"{name} is empty", None, f"its first line is {_HEADER}", name)])
     columns = _csv_header(rows[0], name, lines)
     layers: list[Layer] = []
     places: list[int] = []
@@ -212,9 +208,7 @@ def read_layers_csv(text: str, name: str) -> tuple[Layer, ...]:
                 if field == "layer":
                     _check_name(cell)
                 else:
-                    numbers[field] = (
-                        _bytes(cell) if field == "parameter_bytes" else units.parse_decimal_us(cell)
-                    )
+                    numbers[field] = _bytes(cell) if field == "parameter_bytes" else units.parse_decimal_us(cell)
             except units.UnitError as error:
                 faults.append(at(index, field, error.code, error.msg, error.hint, cell))
                 numbers[field] = 1
@@ -245,16 +239,12 @@ def _csv_rows(lines: list[str], name: str) -> tuple[list[tuple[int, list[str]]],
         if not line.strip():
             continue
         if len(rows) > MAX_LAYERS:
-            fault = Fault(
-                "GT050", "", f"{name} has more than {MAX_LAYERS:,} layers", None, "merge layers", name
-            )
+            fault = Fault("GT050", "", f"{name} has more than {MAX_LAYERS:,} layers", None, "merge layers", name)
             return rows, [fault]
         try:
             cells = next(csv.reader([line], strict=True, skipinitialspace=True))
         except (csv.Error, StopIteration) as error:
-            fault = Fault(
-                "GT033", "", f"not valid CSV: {error}", line[:80], "check the quotes", name, number, line
-            )
+            fault = Fault("GT033", "", f"not valid CSV: {error}", line[:80], "check the quotes", name, number, line)
             return rows, [fault]
         rows.append((number, [cell.strip() for cell in cells]))
     return rows, []
@@ -396,9 +386,7 @@ def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any
                 setattr(result, key[:-3] + "_ps", units.parse_decimal_us(_plain_number(value)))
             elif key == "winograd":
                 if not isinstance(value, bool):
-                    raise units.UnitError(
-                        "GT033", f"expected true or false, found {units.describe(value)}", ""
-                    )
+                    raise units.UnitError("GT033", f"expected true or false, found {units.describe(value)}", "")
                 result.winograd = value
             else:
                 setattr(result, key, _count(value, key))
@@ -436,9 +424,7 @@ def _roofline(model: Any, source: Source, loc: Loc, device: str, batch: int) -> 
         listed = ", ".join(names)
         hint = f'did you mean "{folded[near[0]]}"? devices are {listed}' if near else f"devices are {listed}"
         where = (*loc[:-1], "compute", "device")
-        raise ScenarioError(
-            [source.fault("GT031", where, f'unknown device "{device}"', hint, device)]
-        ) from None
+        raise ScenarioError([source.fault("GT031", where, f'unknown device "{device}"', hint, device)]) from None
     return list(roofline(model, found, batch))
 
 
@@ -518,9 +504,7 @@ def _unknown(file: Source, loc: Loc, key: str, known: Sequence[str]) -> Fault:
 
 
 def _too_many(fail: Fail, count: int) -> Fault:
-    return fail(
-        "GT050", f"{count:,} layers are too many", f"a model has at most {MAX_LAYERS:,}; merge layers"
-    )
+    return fail("GT050", f"{count:,} layers are too many", f"a model has at most {MAX_LAYERS:,}; merge layers")
 
 
 def _with(fault: Fault, code: str, msg: str, hint: str) -> Fault:

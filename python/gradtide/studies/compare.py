@@ -119,8 +119,7 @@ class CompareResult:
             points = [
                 (float(row["rate_bps"]), 1.0, 1 - row["saves_percent"] / 100)
                 for row in rows
-                if self._schedule_of(row) == schedule
-                and (row["job"], row["workers"]) == (best["job"], best["workers"])
+                if self._schedule_of(row) == schedule and (row["job"], row["workers"]) == (best["job"], best["workers"])
             ]
             who = f"{model} on {words.workers(best['workers'])}"
             sentences.append(f"{who}: {words.uncapitalised(words.saving_headline(points, baseline, schedule))}")
@@ -150,7 +149,8 @@ def compare(
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file.
-        schedules: each `ORDER[+barrier][+fusion=SIZE][+chunk=SIZE][+queues=N]`, as in `fifo+barrier`; the first is what the others
+        schedules: each `ORDER[+barrier][+fusion=SIZE][+chunk=SIZE][+queues=N]`, as in `fifo+barrier`; the first is
+            what the others
             are compared with. What is not named stays as the scenario has it, except for the barrier.
         models: presets or files; None keeps the scenario's.
         workers: numbers of workers; None keeps the scenario's.
@@ -192,7 +192,8 @@ def grid(
             raise ValueError(f"{name} is empty; leave it out to keep the scenario's")
     parsed = [parse_schedule(text) for text in schedules]
     variants = []
-    for model, count, rate in product(models or [None], workers or [None], rates or [None]):
+    unchanged = (None,)
+    for model, count, rate in product(models or unchanged, workers or unchanged, rates or unchanged):
         point = base.replace(**_given(model=model, workers=count, link_rate=rate))
         if count is not None:
             # The cluster grows and shrinks with the job.

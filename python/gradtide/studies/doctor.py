@@ -51,7 +51,9 @@ def _self_test() -> dict[str, str]:
 def _temporary_folder() -> dict[str, str]:
     folder = Path(tempfile.gettempdir())
     free_gb = shutil.disk_usage(folder).free / 1e9
-    return _finding("ok" if free_gb > 0.1 else "broken", "temporary folder", f"{folder}, {free_gb:.1f} GB free", "reports")
+    return _finding(
+        "ok" if free_gb > 0.1 else "broken", "temporary folder", f"{folder}, {free_gb:.1f} GB free", "reports"
+    )
 
 
 def _finding(state: str, what: str, found: str, purpose: str) -> dict[str, str]:

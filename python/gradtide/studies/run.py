@@ -97,7 +97,7 @@ def write_core(result: RunResult, folder: Path) -> None:
 
 
 def write_summary(summary: dict[str, Any], folder: Path) -> None:
-    """Write `summary.json` without what was measured: that differs from one run to the next, and the folder must not."""
+    """Write `summary.json` without what was measured: that differs between runs, and the folder must not."""
     cost = {**summary["cost"], **dict.fromkeys(MEASURED_COSTS)}
     write_json(folder / "summary.json", {**summary, "cost": cost})
 
@@ -130,7 +130,7 @@ def _what_if_sentences(result: RunResult) -> list[str]:
 
 
 def bandwidth(scenario: Scenario) -> Table:
-    """Run the scenario's jobs at other link rates, under FIFO and under priority (or their own order), with the barrier and without.
+    """Run the jobs at other link rates, under FIFO and priority (or their own order), with the barrier and without.
 
     Returns:
         The table of `bandwidth.csv`; no rows if no job has anything to send.
@@ -152,7 +152,7 @@ def bandwidth(scenario: Scenario) -> Table:
 
 
 def what_if(spec: dict[str, Any], rate_bps: int, order: str, barrier: bool) -> dict[str, Any]:
-    """Change a resolved scenario's rate, order and barrier; few iterations, because they repeat but for random orders."""
+    """Change a resolved scenario's rate, order and barrier; few iterations, because all but random orders repeat."""
     spec["cluster"]["link"]["rate_bps"] = rate_bps
     spec["run"].update(duration_ps=None, timeline_iterations=0)
     for job in spec["jobs"]:

@@ -1,0 +1,155 @@
+"""Writes docs/reference/scenario.md from the keys of a scenario, and docs/reference/errors.md from the table of faults.
+
+Run from anywhere: python tools/reference_scenario.py
+"""
+
+# ruff: noqa: E501 (prose of the pages)
+
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+
+from gradtide.errors import CODES  # noqa: E402
+from gradtide.scenario import json_schema  # noqa: E402
+from gradtide.scenario.write import toml_value  # noqa: E402
+
+_NOTE = "<!-- Made by tools/reference_scenario.py from the code. Edit that. -->\n"
+_EXAMPLE = """\
+[job.train]
+model = "resnet50"
+workers = 8
+schedule = { order = "priority", fusion = "25MiB", barrier = false }
+
+[cluster]
+link = { rate = "10Gbps", delay = "10us" }
+"""
+_PATHS = {
+    "JobTable": "job.NAME",
+    "InlineModel": "job.NAME.model, layer by layer",
+    "InlineLayer": "job.NAME.model.layers",
+    "ThesisModel": "job.NAME.model, synthetic",
+    "Compute": "job.NAME.compute",
+    "Collective": "job.NAME.collective",
+    "Ps": "job.NAME.collective.ps",
+    "Schedule": "job.NAME.schedule",
+    "Adaptive": "job.NAME.priority",
+    "Cluster": "cluster",
+    "Topology": "cluster.topology",
+    "CustomLink": "cluster.topology.links",
+    "Link": "cluster.link",
+    "Queue": "cluster.queue",
+    "Transport": "cluster.transport",
+    "TrafficTable": "traffic.NAME",
+    "Arrivals": "traffic.NAME.arrivals",
+    "Run": "run",
+}
+
+
+def pages() -> dict[str, str]:
+    return {"scenario.md": scenario_page(), "errors.md": errors_page()}
+
+
+def scenario_page() -> str:
+    schema = json_schema()
+    tables = schema["$defs"]
+    assert set(tables) == set(_PATHS), set(tables) ^ set(_PATHS)
+    lines = [
+        "# Scenario files\n",
+        _NOTE,
+        "A scenario is a TOML file; JSON and a Python dict have the same keys. Quantities are texts with their unit: "
+        "B is byte, b is bit; k, M, G, T are powers of ten, Ki, Mi, Gi, Ti of two. A time is rounded half up to a "
+        "picosecond; a size must be a whole number of bytes and a rate a whole number of bits per second. Unknown keys "
+        "are refused. Paths are relative to the scenario file. What is not built yet is read and checked, and refused "
+        "when a run is asked ([GT090](errors.md#gt090)).\n",
+        "The shortest useful file:\n",
+        f"```toml\n{_EXAMPLE}```\n",
+        "A layer table (CSV) has the header `layer,forward_us,backward_us,parameter_bytes[,update_us]`, times in decimal "
+        "microseconds. A model file (JSON) is "
+        '`{"schema": "gradtide.model/1", "name": …, "layers": [{"name", "parameter_bytes", …}]}` where every layer has '
+        "either `forward_us`, `backward_us` and perhaps `update_us`, or `forward_flops`, `activation_bytes` and perhaps "
+        "`winograd`.\n",
+    ]
+    for name, path in _PATHS.items():
+        table = tables[name]
+        lines += [
+            f"## {path}\n",
+            table["description"] + "\n",
+            "| key | type | default | meaning |",
+            "|---|---|---|---|",
+        ]
+        needed = table.get("required", [])
+        for key, field in table["properties"].items():
+            cells = (
+                f"`{key}`",
+                _type(field),
+                _default(field, key in needed),
+                _one_line(field["description"]),
+            )
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def errors_page() -> str:
+    lines = [
+        "# Errors\n",
+        _NOTE,
+        "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` prints an entry. "
+        "In Python, `ScenarioError.errors` lists all faults of a file as dicts with `code`, `loc`, `msg`, `input`, `hint`, "
+        "`file` and `line`.\n",
+    ]
+    for code, entry in CODES.items():
+        lines += [f"## {code}\n", f"**{entry.title}.** {entry.text}\n"]
+        lines += [f"Wrong:\n\n```text\n{entry.bad}\n```\n", f"Mended:\n\n```text\n{entry.good}\n```\n"]
+    return "\n".join(lines)
+
+
+def _type(field: dict[str, Any]) -> str:
+    if "$ref" in field:
+        name = field["$ref"].rsplit("/", 1)[1]
+        return f"[table](#{_anchor(_PATHS[name])})"
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    if "const" in field:
+        return f"`{field['const']}`"
+    options = [o for o in field.get("anyOf", field.get("oneOf", [])) if o.get("type") != "null"]
+    if options:
+        return " or ".join(dict.fromkeys(_type(option) for option in options))
+    kind = field.get("type")
+    if kind == "array":
+        items = field["items"]
+        return "list of " + (_type(items) if "$ref" not in items else _type(items).replace("table", "tables"))
+    if kind == "string" and "pattern" in field:
+        return str(field["title"]) if field["title"] else "text"
+    if kind == "integer":
+        low, high = field.get("minimum"), field.get("maximum")
+        span = (
+            f" {low} to {high}" if low is not None and high is not None else f" from {low}" if low is not None else ""
+        )
+        return "whole number" + span
+    words = {"string": "text", "boolean": "true or false", "number": "number", "object": "table"}
+    return " or ".join(words[k] for k in (kind if isinstance(kind, list) else [kind]))
+
+
+def _default(field: dict[str, Any], is_needed: bool) -> str:
+    if is_needed:
+        return "needed"
+    default = field.get("default")
+    return "" if default is None or default == {} else f"`{toml_value(default)}`"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _anchor(heading: str) -> str:
+    kept = "".join(c for c in heading.lower() if c.isalnum() or c in " -_")
+    return kept.replace(" ", "-")
+
+
+if __name__ == "__main__":
+    for file, text in pages().items():
+        (ROOT / "docs" / "reference" / file).write_text(text, encoding="utf-8")
