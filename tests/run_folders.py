@@ -1,4 +1,4 @@
-"""Run folders for the tests of the report: the pipe engine of MODELS.md section 1 in a page of plain Python.
+"""Run folders for the tests of the report: the pipe engine of docs/models/pipe.md in a page of plain Python.
 
 Not a second engine to rely on: it only writes folders that obey docs/reference/run-folder.md, nasty ones too.
 `make_run` writes a run folder, `make_study` and `make_reproduce` the study folders of those commands.
@@ -51,7 +51,7 @@ class Job:
     layer_names: Sequence[str] = ()
 
     def table(self) -> list[Layer]:
-        """Return the thesis's layer table (MODELS.md section 1)."""
+        """Return the thesis's layer table (docs/models/pipe.md)."""
         count = self.layers
         total = round(self.compute_ms * 1e9)
         names = [self.layer_names[i] if i < len(self.layer_names) else f"layer{i}" for i in range(count)]

@@ -20,9 +20,7 @@ def read_tables(page):
     """Return every `<!-- table: NAME -->` of a page as a list of dicts by column."""
     tables = {}
     for name, body in re.findall(r"<!-- table: ([\w ]+) -->\n+((?:\|.*\n)+)", page):
-        header, _, *rows = (
-            [cell.strip() for cell in line.strip("|\n").split("|")] for line in body.splitlines()
-        )
+        header, _, *rows = ([cell.strip() for cell in line.strip("|\n").split("|")] for line in body.splitlines())
         tables[name] = [dict(zip(header, row, strict=True)) for row in rows]
     return tables
 
@@ -42,8 +40,7 @@ def tables():
 
 def sources(folder, suffix):
     return {
-        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-        for path in (ROOT / folder).rglob(f"*{suffix}")
+        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in (ROOT / folder).rglob(f"*{suffix}")
     }
 
 
@@ -90,9 +87,7 @@ def rust_arrows(path, rust, rooms):
     paths = []
     for tree in re.findall(r"\buse\s+([^;]+);", code):
         paths += use_paths(tree)
-    paths += [
-        match[0] for match in re.finditer(r"\b\w+(?:\s*::\s*\w+)+", re.sub(r"\buse\s+[^;]+;", " ", code))
-    ]
+    paths += [match[0] for match in re.finditer(r"\b\w+(?:\s*::\s*\w+)+", re.sub(r"\buse\s+[^;]+;", " ", code))]
     own = room_of_file(path)
     floors, found = set(), set()
     for one in paths:
@@ -326,7 +321,5 @@ def test_a_planted_import_in_python_is_found(tables, path, planted, found):
 
 
 def test_imports_for_type_checkers_are_no_arrows(tables):
-    planted = (
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from gradtide.scenario import Scenario\n"
-    )
+    planted = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from gradtide.scenario import Scenario\n"
     assert python_violations(tables, {"python/gradtide/results.py": planted}) == []

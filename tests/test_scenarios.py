@@ -37,7 +37,9 @@ def test_the_second_job_starts_later_and_the_jobs_do_not_disturb_each_other():
 def test_chunks_let_the_first_layer_overtake():
     chunked = gradtide.Scenario.load(FOLDER / "chunked-priority.toml")
     whole = gradtide.run(chunked.replace(chunk=None))
-    wait = {name: -result.margin.to_numpy()[-1] for name, result in (("chunked", gradtide.run(chunked)), ("whole", whole))}
+    wait = {
+        name: -result.margin.to_numpy()[-1] for name, result in (("chunked", gradtide.run(chunked)), ("whole", whole))
+    }
     assert wait["chunked"] < wait["whole"]
 
 
