@@ -1,12 +1,14 @@
 """The pages: every command and example in them runs, and prints what they show.
 
-A ```console block is a terminal: lines with `$ ` are run by bash in a folder of the page's own that holds `scenarios/`, and what they print
-on stdout and stderr is compared with the lines that follow. A line `…` stands for any lines. A ```pycon block is a Python prompt. A
-```toml block with a job in it is a scenario. `UPDATE_GOLDEN=1` writes what the commands print now into the pages.
+A ```console block is a terminal: lines with `$ ` are run by bash in a folder of the page's own that holds
+`scenarios/`, and what they print on stdout and stderr is compared with the lines that follow. A line `…` stands for
+any lines. A ```pycon block is a Python prompt. A ```toml block with a job in it is a scenario. `UPDATE_GOLDEN=1` writes
+what the commands print now into the pages.
 """
 
 import contextlib
 import doctest
+import importlib.util
 import io
 import os
 import re
@@ -43,9 +45,14 @@ class Terminal:
     def run(self, command):
         done = subprocess.run(
             ["bash", "-c", f"(exit {self.code}); {command}"],
-            cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            encoding="utf-8", check=False,
-        )  # fmt: skip
+            cwd=self.folder,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            check=False,
+        )
         self.code = done.returncode
         return [line.rstrip() for line in done.stdout.rstrip("\n").split("\n")] if done.stdout.strip() else []
 
@@ -154,3 +161,24 @@ def test_a_page_that_shows_something_else_is_found(tmp_path):
     if not os.environ.get("UPDATE_GOLDEN"):
         with pytest.raises(AssertionError, match="page"):
             try_pycon(">>> 1 + 1\n3\n", {}, "page", tmp_path)
+
+
+def test_the_interface_page_says_what_the_code_does():
+    spec = importlib.util.spec_from_file_location("make_interface", ROOT / "tools/make_interface.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    text = tool.PAGE.read_text(encoding="utf-8")
+    assert tool.page(text) == text, "python tools/make_interface.py makes another page"
+
+
+def test_every_page_of_the_site_is_in_its_navigation():
+    navigation = set(re.findall(r"[\w/.-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    assert navigation == {page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")}
+
+
+@pytest.mark.timeout(300)
+def test_the_site_builds_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert (tmp_path / "site" / "tutorial" / "index.html").exists()

@@ -4,22 +4,23 @@ import csv
 import random
 import re
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import reference
-from test_engine_reference import random_spec
-from test_layers import read_tables
 
 import gradtide
+import reference
 from gradtide.scenario import json_schema
+from test_engine_reference import random_spec
+from test_layers import read_tables
 
 ROOT = Path(__file__).resolve().parent.parent
 PIPE = (ROOT / "docs/models/pipe.md").read_text(encoding="utf-8")
 
 
 def author_groups(sizes, cap):
-    """Group layers as the thesis's author's program does: from the input side, strictly below the cap, the last alone."""
+    """Group layers as the thesis author's program does: from the input side, strictly below the cap, the last alone."""
     groups, total = [[0]], sizes[0]
     for layer in range(1, len(sizes) - 1):
         if total + sizes[layer] < cap:
@@ -73,7 +74,7 @@ def test_with_a_fixed_order_all_measured_iterations_are_equal(case):
     if order["kind"] == "random":
         drawn["jobs"][0]["schedule"]["order"] = {"kind": "priority", "queues": None}
     starts, _ = reference.simulate(drawn, lambda _, buckets: [min(bucket) for bucket in buckets], 4)
-    assert len({late - early for early, late in zip(starts, starts[1:], strict=False)}) == 1
+    assert len({late - early for early, late in pairwise(starts)}) == 1
 
 
 def test_the_numbers_of_the_tutorials_prose():
