@@ -1,4 +1,4 @@
-"""MODELS.md section 1 a second time: exact fractions, no shared code with the engine, as plain as it can be written.
+"""docs/models/pipe.md a second time: exact fractions, no shared code with the engine, as plain as it can be written.
 
 The state is what compute is doing, what the network is doing, which buckets are ready and which have arrived. At every
 instant first everything that ends is taken in, then compute starts what it can (an op of zero length ends at once), and

@@ -13,7 +13,7 @@ use gradtide_net::Time;
 /// update waits for its own bucket only.
 ///
 /// # Source
-/// Thesis figs 4.1 and 4.2; MODELS.md section 1.
+/// Thesis figs 4.1 and 4.2; docs/models/pipe.md.
 pub fn iteration_dag(layers: &[LayerSpec], buckets: &[Bucket], barrier: bool) -> Dag {
     let layer_count = layers.len() as u32;
     let update = |layer: u32| Op { kind: OpKind::Update(layer), cost: Time::from_ps(layers[layer as usize].update_ps) };

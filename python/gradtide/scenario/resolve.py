@@ -592,9 +592,15 @@ class _Resolver:
             if job.name in self.rankings:
                 table["schedule"].pop("file", None)
                 table["schedule"]["ranking"] = self.rankings[job.name]
-            order = list(JobTable.model_fields)
-            data["job"][job.name] = dict(sorted(table.items(), key=lambda item: order.index(item[0])))
+            table["schedule"] = _in_order_of(Schedule, table["schedule"])
+            data["job"][job.name] = _in_order_of(JobTable, table)
         topology = data["cluster"]["topology"]
         if topology["kind"] == "star":
             topology["hosts"] = host_count
         return {name: data[name] for name in data if data[name]}
+
+
+def _in_order_of(keys: type[JobTable | Schedule], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Sort a table as its keys are declared: two scenarios are equal if what is written is."""
+    order = list(keys.model_fields)
+    return dict(sorted(table.items(), key=lambda item: order.index(item[0])))

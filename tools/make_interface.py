@@ -1,0 +1,158 @@
+"""Writes the tables of docs/reference/interface.md from the command line's own options and the package's own names.
+
+Run from anywhere: python tools/make_interface.py. A test runs it and compares.
+"""
+
+import inspect
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "reference" / "interface.md"
+sys.path.insert(0, str(ROOT / "python"))
+
+import typer  # noqa: E402
+
+import gradtide  # noqa: E402
+from gradtide import cli  # noqa: E402
+from gradtide.studies.run import run, summary  # noqa: E402
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def page(text: str) -> str:
+    """Return the page with every part between `<!-- made: NAME -->` and `<!-- end -->` made again."""
+    parts = {"commands": commands, "exit codes": exit_codes, "names": names, "summary": summary_keys}
+
+    def made(match: re.Match[str]) -> str:
+        return f"<!-- made: {match[1]} -->\n\n{parts[match[1]]()}\n<!-- end -->"
+
+    return re.sub(r"<!-- made: ([\w ]+) -->\n.*?<!-- end -->", made, text, flags=re.DOTALL)
+
+
+def commands() -> str:
+    """Return a section per command: its sentence, and a table of its options."""
+    sections = []
+    group: Any = typer.main.get_command(cli.app)
+    for name, command in group.commands.items():
+        arguments = [param for param in command.params if param.param_type_name == "argument"]
+        usage = " ".join(["gradtide", name, *(_argument(param) for param in arguments)])
+        rows = [(_argument(param), param.help or "") for param in arguments]
+        rows += [(_option(param), param.help + _default(param)) for param in command.params if param not in arguments]
+        sections.append(f"### {name}\n\n    {usage}\n\n{command.help}\n\n" + _table(("option", "meaning"), rows))
+    return "\n".join(sections)
+
+
+def _argument(param: Any) -> str:
+    text = (param.metavar or param.name or "").upper()
+    return text if param.required else f"[{text}]"
+
+
+def _option(param: Any) -> str:
+    value = "" if param.is_flag else f" {param.metavar or 'N' if param.name != 'engine' else 'NAME'}"
+    return ", ".join(f"`{one}{value if one.startswith('--') else ''}`" for one in param.opts)
+
+
+def _default(param: Any) -> str:
+    is_given = param.default not in (None, False, ()) and not param.is_flag
+    return f" Default: {param.default}." if is_given else ""
+
+
+def exit_codes() -> str:
+    """Return the table of exit codes."""
+    meanings = [
+        (0, "all is well"),
+        (cli.EXIT_CHECK_FAILED, "a check that you stated (`--fail-if`) failed; results are written all the same"),
+        (cli.EXIT_BAD_INPUT, "an input is wrong: the scenario, a file that it names, or the command line"),
+        (cli.EXIT_CANNOT_GO_ON, "the run could not go on, or a folder could not be written"),
+        (cli.EXIT_BUG, "a bug of gradtide; please report it"),
+        (cli.EXIT_INTERRUPTED, "interrupted; nothing half-written is left behind"),
+    ]
+    return _table(("code", "means"), [(str(code), meaning) for code, meaning in meanings])
+
+
+def names() -> str:
+    """Return a section per public name: its signature and the first lines of its docstring."""
+    sections = []
+    for name in gradtide.__all__:
+        thing = getattr(gradtide, name)
+        if not callable(thing):
+            continue
+        if inspect.isclass(thing):
+            sections.append(f"### gradtide.{name}\n\n{_first(thing)}\n\n{_members(thing)}")
+        else:
+            sections.append(f"### gradtide.{name}\n\n    gradtide.{name}{_signature(thing)}\n\n{_prose(thing)}\n")
+    return "\n".join(sections)
+
+
+def _members(thing: type) -> str:
+    rows = []
+    for cls in reversed([cls for cls in thing.__mro__ if cls.__module__.startswith("gradtide")]):
+        for name, member in vars(cls).items():
+            if name.startswith("_") or name in [row[0].strip("`").partition("(")[0] for row in rows]:
+                continue
+            inner = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
+            if inspect.isfunction(inner):
+                rows.append((f"`{name}{_signature(inner)}`", _first(inner)))
+            elif isinstance(inner, property) or hasattr(inner, "func"):
+                rows.append((f"`{name}`", _first(getattr(inner, "fget", None) or inner.func)))
+    _, _, attributes = inspect.cleandoc(thing.__doc__ or "").partition("Attributes:\n")
+    if attributes:
+        found = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", attributes, re.MULTILINE)
+        rows = [(f"`{name}`", " ".join(text.split())) for name, text in found] + rows
+    return _table(("name", "meaning"), rows)
+
+
+def _signature(function: Any) -> str:
+    parameters = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name not in ("self", "cls")
+    ]
+    return str(inspect.Signature(parameters))
+
+
+def _first(thing: Any) -> str:
+    return " ".join(inspect.cleandoc(thing.__doc__ or "").split("\n\n")[0].split())
+
+
+def _prose(function: Any) -> str:
+    """Turn Google sections into paragraphs and lists."""
+    lines, shown = inspect.cleandoc(function.__doc__ or "").splitlines(), []
+    for line in lines:
+        entry = re.match(r" {4}(\*{0,2}\w+): (.*)", line)
+        if re.fullmatch(r"[A-Z]\w+:", line):
+            shown += [f"*{line[:-1]}*", ""]
+        elif entry:
+            shown.append(f"- `{entry[1]}`: {entry[2]}")
+        elif line.startswith("    ") and shown and shown[-1].startswith("- "):
+            shown[-1] += " " + line.strip()
+        else:
+            shown.append(line.strip())
+    return "\n".join(shown)
+
+
+def summary_keys() -> str:
+    """Return the summary of a small run, as `--json` prints it, without what was measured."""
+    layer = {"name": "fc", "forward": "1ms", "backward": "2ms", "parameters": "1MB"}
+    job = {"model": {"layers": [layer]}, "workers": 2, "iterations": 2}
+    document = summary(run({"job": {"train": job}}))
+    document["cost"].update(cpu_s=None, wall_s=None, peak_rss_mb=None)
+    return "```json\n" + json.dumps(document, indent=2) + "\n```\n"
+
+
+def _table(columns: tuple[str, str], rows: list[tuple[str, str]]) -> str:
+    if not rows:
+        return ""
+    lines = [columns, ("---", "---"), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    main()
