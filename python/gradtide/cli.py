@@ -124,7 +124,7 @@ def compare(
             loaded,
             schedule or list(study.DEFAULT_SCHEDULES),
             _split(model),
-            [int(count) for count in _split(workers) or ()] or None,
+            _worker_counts(workers),
             _split(rate),
         )
     _compare(variants, output, as_json, jobs, quiet, verbose, checks)
@@ -258,8 +258,9 @@ def explain(code: Annotated[str, typer.Argument(help="Code of an error, as in GT
     """Say what an error's code means, with an example and its mend."""
     from gradtide import errors
 
-    with _as_usage_error(KeyError):
-        print(errors.explain(code))
+    if code.upper() not in errors.CODES:
+        _fail_usage(f"no error has the code {code}; they are GT001 and so on, as an error prints them")
+    print(errors.explain(code.upper()))
 
 
 @app.command()
@@ -306,6 +307,13 @@ def _load(name: str, changes: Sequence[str] | None, seed: int | None, engine: st
 
 def _split(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _worker_counts(text: str | None) -> list[int] | None:
+    counts = _split(text)
+    if counts is not None and not all(count.isdecimal() for count in counts):
+        _fail_usage(f"--workers {text}: write whole numbers, as in 2,8")
+    return None if counts is None else [int(count) for count in counts]
 
 
 def _check_target(output: Path | None) -> None:
@@ -467,7 +475,7 @@ def _as_usage_error(*errors: type[Exception]) -> Iterator[None]:
     except ScenarioError:
         raise
     except errors as error:
-        _fail_usage(str(error.args[0] if isinstance(error, KeyError) else error))
+        _fail_usage(str(error))
 
 
 def main() -> None:

@@ -403,8 +403,8 @@ CODES: dict[str, Code] = {
     ),
     "GT051": Code(
         "the run would outlast the simulated clock",
-        "Time is counted in picoseconds in 64 bits, which is 213 days. Iterations times the longest "
-        "possible iteration would pass it.",
+        "Time is counted in picoseconds in 64 bits, and a run ends within half of what they count, 106 days. "
+        "Iterations times the longest possible iteration would pass it.",
         'model = { kind = "thesis", time = "100h" }\niterations = 1000',
         'model = { kind = "thesis", time = "900ms" }\niterations = 1000',
     ),

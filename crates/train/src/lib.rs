@@ -100,8 +100,8 @@ pub enum SpecError {
     },
 }
 
-/// Most transfers a run keeps: 48 bytes each, 4.8 GB in all.
-const RECORD_LIMIT: u64 = 100_000_000;
+/// Most transfers a run keeps: 48 bytes each while it runs and about 170 in its table, 4.4 GB in all.
+const RECORD_LIMIT: u64 = 20_000_000;
 
 fn plan(spec: &Spec) -> Result<Vec<Job>, SpecError> {
     if spec.jobs.is_empty() {

@@ -1,13 +1,12 @@
 """The report of a comparison: many schedules, grouped by model, workers and link rate."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gradtide.report import pieces
 from gradtide.report.folder import Row, RunFolderError, read_table
-from gradtide.report.timeline import milliseconds, size
+from gradtide.report.timeline import milliseconds
 
 
 def inside(folder: Path, *parts: str) -> Path:
@@ -28,7 +27,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     rows = read_table(run_dir, "rows.csv")
     if not rows:
         raise RunFolderError(f"{path}:2: a comparison has at least one row")
-    names = _schedule_names(rows)
+    names = {row["run"]: row["schedule"] for row in rows}
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["job"], row["model"], row["workers"], row["rate_bps"]), []).append(row)
@@ -76,23 +75,6 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "charts_note": more,
         "everything": _everything(rows, caps),
     }
-
-
-def _schedule_names(rows: Sequence[Row]) -> dict[str, str]:
-    """Name the schedule of every run by what differs in the study, beside order and barrier."""
-    fusions, chunks = ({row[k] for row in rows} for k in ("fusion_bytes", "chunk_bytes"))
-    names = {}
-    for row in rows:
-        name = pieces.schedule(row["order"], row["barrier"])
-        if len(fusions) > 1:
-            name += f", fusion {size(row['fusion_bytes'])}" if row["fusion_bytes"] else ", no fusion"
-        if len(chunks) > 1:
-            name += f", chunks {size(row['chunk_bytes'])}" if row["chunk_bytes"] else ", whole buckets"
-        names[row["run"]] = name
-    # Two runs of one group may differ in what no column says: then their own names tell them apart.
-    seen = Counter((row["job"], row["model"], row["workers"], row["rate_bps"], names[row["run"]]) for row in rows)
-    twins = {key[-1] for key, count in seen.items() if count > 1}
-    return {run: f"{name} ({pieces.clip(run, 30)})" if name in twins else name for run, name in names.items()}
 
 
 def _group_bars(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps) -> dict[str, Any]:
@@ -186,7 +168,7 @@ def _rate_charts(
     gain: Callable[[tuple[Any, ...]], float],
     caps: pieces.Caps,
 ) -> tuple[list[dict[str, Any]], str]:
-    """Draw iteration time over link rate, one small chart per model and number of workers."""
+    """Draw what each schedule saves over the first one against link rate, one small chart per model and workers."""
     panels: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
     for key in groups:
         panels.setdefault(key[:3], []).append(key)
@@ -195,26 +177,22 @@ def _rate_charts(
     charts = []
     for keys in (k for k in drawable if k in kept):
         keys = sorted(keys, key=lambda key: key[3])
-        found = {(names[row["run"]], key): row["iteration_time_us"] / 1e3 for key in keys for row in groups[key]}
+        found = {(names[row["run"]], key): row["saves_percent"] for key in keys for row in groups[key]}
         lines = [
             pieces.line(i, s, [found.get((s, key)) for key in keys])
             for i, s in enumerate(schedules[:6])
-            if any((s, key) in found for key in keys)
+            if i > 0 and any((s, key) in found for key in keys)
         ]
-        compute = [row["compute_us"] / 1e3 for key in keys for row in groups[key]]
-        marks = (
-            [{"y": compute[0], "label": "compute alone"}] if max(compute) - min(compute) < 1e-6 * max(compute) else []
-        )
         chart = pieces.chart(
-            f"Iteration time over link rate, {title(keys[0], False)}",
+            f"What schedules save over {schedules[0]}, {title(keys[0], False)}",
             x=[key[3] / 1e9 for key in keys],
             lines=lines,
             xlabel="link rate, Gbit/s",
-            ylabel="ms",
+            ylabel="saves, %",
             xname="at",
             xunit="Gbit/s",
             xlog=True,
-            marks=marks,
+            marks=[{"y": 0.0, "label": schedules[0]}],
             cap=caps.rows,
         )
         charts.append({**chart, "title": title(keys[0], False), "hint": ""})

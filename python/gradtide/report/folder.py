@@ -62,8 +62,8 @@ _COLUMNS: dict[str, str] = {
     "links.csv": "link:str rate_bps:int bytes:int busy_us:float utilisation:float",
     "bandwidth.csv": "job:str rate_bps:int order:str barrier:bool iteration_time_us:float exposed_us:float "
     "barrier_us:float",
-    "rows.csv": "run:str job:str model:str workers:int rate_bps:int order:str barrier:bool fusion_bytes:int? "
-    "chunk_bytes:int? iteration_time_us:float compute_us:float comm_us:float exposed_us:float "
+    "rows.csv": "run:str job:str model:str workers:int rate_bps:int schedule:str order:str barrier:bool "
+    "fusion_bytes:int? chunk_bytes:int? iteration_time_us:float compute_us:float comm_us:float exposed_us:float "
     "barrier_us:float rho:float? alpha:float? utilisation:float saves_percent:float",
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from gradtide import words
 from gradtide.report import timeline
 from gradtide.report.folder import Row
 from gradtide.report.timeline import milliseconds, size
@@ -72,7 +73,7 @@ def figure(value: float) -> str:
 
 def schedule(order: str, barrier: bool) -> str:
     """Name a schedule."""
-    return f"{clip(order, 24)}, {'barrier' if barrier else 'no barrier'}"
+    return words.schedule(clip(order, 24), barrier)
 
 
 def cell(text: object, cls: str = "", key: str = "", small: str = "") -> dict[str, str]:

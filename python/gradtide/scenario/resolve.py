@@ -34,7 +34,9 @@ from gradtide.scenario.tables import LayerTable, read_model, read_ranking, scale
 DEFAULT_ITERATIONS = 10
 MAX_WORKERS = 1_000_000
 MAX_ITERATIONS = 100_000
-MAX_OPERATIONS = 100_000_000
+# Differences of times need a sign: half of what 64 bits count.
+MAX_RUN_PS = units.U64_MAX // 2
+MAX_OPERATIONS = 1_000_000_000
 """Layers and chunks times iterations that one run may have; calibration, about a minute of work."""
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -556,10 +558,10 @@ class _Resolver:
             total_ps = job.start_ps + (count + 2) * iteration_ps
             if run.duration is not None:
                 total_ps = min(total_ps, job.start_ps + run.duration + 2 * iteration_ps)
-            if total_ps > units.U64_MAX:
+            if total_ps > MAX_RUN_PS:
                 days = total_ps // (86_400 * units.PS_PER_SECOND)
                 msg = f"the run could last {days:,} simulated days"
-                hint = "the clock ends after 213 days; are rate, size and times in the units you meant?"
+                hint = "a run ends within 106 days; are rate, size and times in the units you meant?"
                 self.add("GT051", loc, msg, hint)
         if self.faults:
             raise ScenarioError(self.faults)

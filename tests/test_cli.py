@@ -1,0 +1,264 @@
+"""The command line: what it prints where, how it ends, and what it leaves behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gradtide import cli
+
+GRADTIDE = [sys.executable, "-m", "gradtide"]
+
+KEYS_OF_A_JOB = {
+    "iterations",
+    "iteration_time_ms",
+    "compute_ms",
+    "comm_ms",
+    "rho",
+    "alpha",
+    "utilisation",
+    "straggler_percent",
+    "slack_ms",
+    "bytes_per_worker",
+}
+
+
+@pytest.fixture
+def gradtide(monkeypatch, capsys):
+    """Run the command line in this process; return (exit code, stdout, stderr)."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["gradtide", *map(str, arguments)])
+        code = cli._main()
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def files(folder):
+    """Return every file of a folder by relative path, and its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_json_is_one_document_with_the_keys_that_other_tools_rely_on(gradtide):
+    code, out, err = gradtide("run", "paper/gao2020-ch4", "--json")
+    assert (code, err) == (0, "")
+    summary = json.loads(out)
+    assert summary["schema"] == "gradtide.run/1"
+    assert {"version", "engine", "seed", "scenario_sha256", "jobs", "traffic", "links", "cost"} <= set(summary)
+    job = summary["jobs"]["train"]
+    assert set(job) >= KEYS_OF_A_JOB
+    assert set(job["iteration_time_ms"]) == {"mean", "p50", "min", "max", "all"}
+    assert len(job["iteration_time_ms"]["all"]) == job["iterations"]
+    assert set(job["slack_ms"]) == {"min", "p50", "max"}
+    assert set(summary["links"]) == {"max_utilisation", "drops", "ce_marks", "max_queue_packets"}
+    assert set(summary["cost"]) == {"events", "packet_hops", "cpu_s", "wall_s", "peak_rss_mb"}
+
+
+def test_a_run_folder_holds_what_json_prints_but_for_measured_costs(gradtide, tmp_path):
+    code, out, _ = gradtide("run", "paper/gao2020-ch4", "--json", "-o", tmp_path / "run")
+    printed, kept = json.loads(out), json.loads((tmp_path / "run/summary.json").read_text())
+    assert code == 0
+    assert all(printed["cost"].pop(name) > 0 for name in ("cpu_s", "wall_s", "peak_rss_mb"))
+    assert all(kept["cost"].pop(name) is None for name in ("cpu_s", "wall_s", "peak_rss_mb"))
+    assert printed == kept
+    assert set(files(tmp_path / "run")) == {
+        "scenario.resolved.toml",
+        "versions.json",
+        "summary.json",
+        "iterations.csv",
+        "transfers.csv",
+        "operations.csv",
+        "links.csv",
+        "bandwidth.csv",
+        "timeline.pftrace",
+        "report.html",
+    }
+
+
+def test_the_resolved_scenario_gives_the_same_run(gradtide, tmp_path):
+    gradtide("run", "paper/gao2020-ch4", "-o", tmp_path / "one", "--set", "cluster.link.rate=1Gbps", "--seed", 7)
+    gradtide("run", tmp_path / "one/scenario.resolved.toml", "-o", tmp_path / "two")
+    one, two = files(tmp_path / "one"), files(tmp_path / "two")
+    one.pop("versions.json"), two.pop("versions.json")
+    assert one == two
+
+
+def test_two_runs_differ_in_the_time_stamp_alone(gradtide, tmp_path):
+    scenario = tmp_path / "random.toml"
+    scenario.write_text(
+        '[job.a]\nmodel = "resnet50"\nworkers = 4\nschedule = { order = "random", barrier = false, fusion = "1MB" }\n'
+    )
+    for name, jobs in (("one", 1), ("two", 2)):
+        assert gradtide("run", scenario, "-o", tmp_path / name, "-j", jobs)[0] == 0
+        assert (
+            gradtide("compare", scenario, "-o", tmp_path / f"compare-{name}", "-j", jobs, "--rate", "1Gbps,10Gbps")[0]
+            == 0
+        )
+    for prefix in ("", "compare-"):
+        one, two = files(tmp_path / f"{prefix}one"), files(tmp_path / f"{prefix}two")
+        for folder in (one, two):
+            for name in [name for name in folder if name.endswith("versions.json")]:
+                versions = json.loads(folder.pop(name))
+                assert versions.pop("made_at")
+        assert one == two
+
+
+def test_another_seed_gives_another_random_run(gradtide, tmp_path):
+    scenario = tmp_path / "random.toml"
+    scenario.write_text('[job.a]\nmodel = "resnet50"\nworkers = 4\nschedule = { order = "random", barrier = false }\n')
+    times = [
+        json.loads(gradtide("run", scenario, "--json", "--seed", seed)[1])["jobs"]["a"]["iteration_time_ms"]["all"]
+        for seed in (0, 1)
+    ]
+    assert times[0] != times[1]
+
+
+def test_bad_input_leaves_no_folder_and_says_where(gradtide, tmp_path):
+    scenario = tmp_path / "bad.toml"
+    scenario.write_text('[job.a]\nmodel = "resnet5"\nworkers = 0\n')
+    code, out, err = gradtide("run", scenario, "-o", tmp_path / "out")
+    assert (code, out) == (2, "")
+    assert err.count("error[GT") == 2
+    assert f"{scenario}:2" in err
+    assert os.listdir(tmp_path) == ["bad.toml"]
+
+
+def test_bad_input_with_json_is_json(gradtide, tmp_path):
+    code, out, _ = gradtide("run", tmp_path / "none.toml", "--json")
+    assert code == 2
+    assert json.loads(out)["errors"][0]["code"] == "GT002"
+
+
+@pytest.mark.parametrize("engine", ["fluid", "packet"])
+def test_an_engine_that_is_not_built_yet_is_refused_by_name(gradtide, engine):
+    code, _, err = gradtide("run", "paper/gao2020-ch4", "--engine", engine)
+    assert code == 2
+    assert f'engine = "{engine}" is not built yet' in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "paper/gao2020-ch4", "--set", "x"], "KEY=VALUE"),
+        (["run", "paper/gao2020-ch4", "--fail-if", "time"], "FIGURE"),
+        (["run", "paper/gao2020-ch4", "--fail-if", "tme>1"], "iteration_time_ms"),
+        (["run", "paper/gao2020-ch9"], "did you mean paper/gao2020-ch"),
+        (["run"], "SCENARIO"),
+        (["run", "paper/gao2020-ch4", "--sed", "1"], "--sed"),
+        (["compare", "paper/gao2020-ch4", "--schedule", "fifo+x"], "priority+chunk=1MB"),
+        (["compare", "paper/gao2020-ch4", "--schedule", "fifo", "--schedule", "fifo"], "twice"),
+        (["compare", "paper/gao2020-ch4", "--schedule", "fito"], '"fifo"'),
+        (["compare", "paper/gao2020-ch4", "--workers", "a"], "whole numbers"),
+        (["compare", "paper/gao2020-ch4", "--workers", ","], "empty"),
+        (["compare", "paper/gao2020-ch4", "--rate", "10"], "unit"),
+        (["presets", "modell"], "model, device, paper"),
+        (["explain", "GT999"], "GT999"),
+        (["reproduce", "gao2020/ch9"], "gao2020/ch4"),
+        (["report", "nowhere"], "nowhere"),
+        (["frobnicate"], "frobnicate"),
+    ],
+)
+def test_a_command_line_that_means_nothing_says_what_would(gradtide, arguments, message):
+    code, _, err = gradtide(*arguments)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_foreign_folder_is_not_touched(gradtide, tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    code, _, err = gradtide("run", "paper/gao2020-ch4", "-o", tmp_path)
+    assert code == 2
+    assert "not a run's" in err
+    assert files(tmp_path) == {"thesis.txt": b"years of work"}
+
+
+def test_an_older_run_folder_is_replaced_whole(gradtide, tmp_path):
+    gradtide("compare", "paper/gao2020-ch4", "-o", tmp_path / "out")
+    gradtide("run", "paper/gao2020-ch4", "-o", tmp_path / "out")
+    assert not (tmp_path / "out/runs").exists()
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize(("limit", "code"), [("2000", 0), ("900", 1)])
+def test_a_stated_check_decides_the_exit_code(gradtide, limit, code):
+    assert gradtide("run", "paper/gao2020-ch4", "-q", "--fail-if", f"iteration_time_ms>{limit}")[0] == code
+
+
+def test_a_check_of_a_comparison_names_the_run(gradtide):
+    code, _, err = gradtide("compare", "paper/gao2020-ch4", "--rate", "1Gbps", "--fail-if", "saves_percent>15")
+    assert code == 1
+    assert "thesis-2w-1gbps-priority-without-barrier" in err
+
+
+def test_schema_explain_presets_doctor_and_version_print(gradtide):
+    assert json.loads(gradtide("schema")[1])["$schema"].startswith("https://json-schema.org")
+    assert gradtide("explain", "gt012")[1].startswith("GT012")
+    models = json.loads(gradtide("presets", "model", "--json")[1])["presets"]
+    assert {"resnet50", "vgg16", "bert_base", "gpt2_xl", "llama_7b"} <= {row["name"] for row in models}
+    assert "paper/gao2020-ch4" in gradtide("presets")[1]
+    assert gradtide("doctor")[0] == 0
+    assert gradtide("--version")[1].startswith("gradtide 0.")
+
+
+def test_report_makes_a_report_again(gradtide, tmp_path):
+    gradtide("run", "paper/gao2020-ch4", "-o", tmp_path / "out")
+    first = (tmp_path / "out/report.html").read_bytes()
+    (tmp_path / "out/report.html").unlink()
+    assert gradtide("report", tmp_path / "out")[0] == 0
+    assert (tmp_path / "out/report.html").read_bytes() == first
+
+
+def test_a_bug_of_ours_exits_70_and_asks_to_be_reported(gradtide, monkeypatch):
+    monkeypatch.setattr("gradtide.scenario.Scenario.load", lambda name: 1 / 0)
+    code, _, err = gradtide("run", "paper/gao2020-ch4")
+    assert code == 70
+    assert "ZeroDivisionError" in err
+    assert "report it" in err
+
+
+def test_a_full_disk_leaves_nothing_behind(gradtide, monkeypatch, tmp_path):
+    def full(self, *arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    code, _, err = gradtide("run", "paper/gao2020-ch4", "-o", tmp_path / "out")
+    assert code == 3
+    assert "No space left on device" in err
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_long_run_and_leaves_nothing(tmp_path):
+    scenario = tmp_path / "long.toml"
+    scenario.write_text(
+        "[job.a]\nworkers = 8\niterations = 100000\n"
+        'model = { kind = "thesis", layers = 450, time = "1ms" }\nschedule = { fusion = "10MB", barrier = false }\n'
+    )
+    command = [*GRADTIDE, "run", str(scenario), "-o", str(tmp_path / "out")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        time.sleep(1.5)
+        assert process.poll() is None, "the run ended before it could be interrupted; make it longer"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    assert os.listdir(tmp_path) == ["long.toml"]
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = f"{' '.join(GRADTIDE)} schema | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_importing_gradtide_loads_nothing_heavy():
+    code = "import sys, gradtide; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "ray", "pandas", "pyarrow", "numpy", "pydantic", "typer", "rich", "jinja2"} & set(loaded)
