@@ -197,7 +197,7 @@ def test_keyboard_alone_reaches_and_reads_everything(browser: "Browser", pages: 
     reading = page.locator(".chart output").nth(1)
     page.wait_for_function("document.querySelectorAll('.chart output')[1].textContent.startsWith('at 1 Gbit/s')")
     assert "FIFO with barrier 1110.1 ms" in reading.inner_text()
-    assert "priority, no barrier 932.22 ms" in reading.inner_text()
+    assert "priority without barrier 932.22 ms" in reading.inner_text()
     context.close()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from gradtide.report import pieces
 from gradtide.report.folder import Row, RunFolderError, read_table
+from gradtide.report.run import resolved_scenario, slack_chart
 from gradtide.report.timeline import milliseconds
 
 
@@ -63,6 +64,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         if several
         else f"{names[best['run']]} is the fastest."
     )
+    best_run = inside(run_dir, "runs", best["run"])
     return "compare.html.j2", {
         "title": "gradtide compare",
         "what": f"comparison of {len(schedules)} schedules in {len(rows)} runs",
@@ -71,6 +73,13 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "timelines": timelines,
         "legend": set().union(*(t["legend"] for t in timelines)),
         "pivot": _pivot(groups, names, schedules, title, caps),
+        "slack": slack_chart(pieces.by_job(read_table(best_run, "transfers.csv")).get(best["job"], []), caps),
+        "times": _time_chart(
+            [row for row in rows if all(row[k] == best[k] for k in ("job", "model", "workers"))], caps
+        ),
+        "times_of": title(telling, False),
+        "best": names[best["run"]],
+        "scenario": resolved_scenario(best_run, caps),
         "charts": charts,
         "charts_note": more,
         "everything": _everything(rows, caps),
@@ -158,6 +167,27 @@ def _pivot(
         note += f" The first {len(shown)} of {len(schedules)} schedules."
     made["note"] = f"{note} {made['note']}".strip()
     return made
+
+
+def _time_chart(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None:
+    """Draw iteration time over link rate for one model and number of workers; None at a single rate."""
+    rates = sorted({row["rate_bps"] for row in rows})
+    found = {(row["schedule"], row["rate_bps"]): row["iteration_time_us"] / 1e3 for row in rows}
+    schedules = list(dict.fromkeys(row["schedule"] for row in rows))[:6]
+    if len(rates) < 2:
+        return None
+    return pieces.chart(
+        "Iteration time over link rate",
+        x=[rate / 1e9 for rate in rates],
+        lines=[pieces.line(i, s, [found.get((s, rate)) for rate in rates]) for i, s in enumerate(schedules)],
+        xlabel="link rate, Gbit/s",
+        ylabel="iteration time, ms",
+        xname="at",
+        xunit="Gbit/s",
+        xlog=True,
+        marks=[{"y": rows[0]["compute_us"] / 1e3, "label": "compute alone"}],
+        cap=caps.rows,
+    )
 
 
 def _rate_charts(

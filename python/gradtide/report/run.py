@@ -34,10 +34,6 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         where="summary.json",
     )
     first = views[0]["what"] if len(views) == 1 else f"{len(jobs)} jobs"
-    scenario = read_text(run_dir / "scenario.resolved.toml")
-    if len(scenario) > caps.scenario:
-        rest = len(scenario) - caps.scenario
-        scenario = scenario[: caps.scenario] + f"\n… {rest} more characters in scenario.resolved.toml"
     link_rows = [
         (
             r["link"],
@@ -65,8 +61,16 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             cap=min(caps.rows, 64),
             where="links.csv",
         ),
-        "scenario": scenario,
+        "scenario": resolved_scenario(run_dir, caps),
     }
+
+
+def resolved_scenario(run_dir: Path, caps: pieces.Caps) -> str:
+    """Return the scenario of a run folder, cut where it is too long for a page."""
+    scenario = read_text(run_dir / "scenario.resolved.toml")
+    if len(scenario) <= caps.scenario:
+        return scenario
+    return scenario[: caps.scenario] + f"\n… {len(scenario) - caps.scenario} more characters in scenario.resolved.toml"
 
 
 def _number(path: Path, facts: Mapping[str, Any], key: str) -> float:
@@ -169,7 +173,7 @@ def _job(
             ident=ident,
             cap=caps.rows,
         ),
-        "slack": _slack_chart(tables["transfers"], caps),
+        "slack": slack_chart(tables["transfers"], caps),
         "bandwidth": _bandwidth_chart(tables["bandwidth"], rate, mean, number("compute_ms"), caps),
         "iterations": _iteration_chart(tables["iterations"], caps) if varies else None,
         "all": pieces.table(
@@ -193,7 +197,8 @@ def _flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
     return [[pieces.cell(key.removeprefix(start)), pieces.cell(text, key=key)]]
 
 
-def _slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None:
+def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None:
+    """Draw slack and margin of every layer; None where nothing is sent."""
     if not transfers:
         return None
     slack: dict[tuple[int, int], list[Row]] = {}
