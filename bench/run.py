@@ -24,7 +24,6 @@ ROOT = Path(__file__).resolve().parent.parent
 HISTORY = ROOT / "bench" / "history.jsonl"
 sys.path.insert(0, str(ROOT / "tests"))
 
-COMMAND = "from gradtide.cli import main; main()"
 BEST_OF = 5
 LAYERS = 200
 ITERATIONS = 10_000
@@ -46,8 +45,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         bad = Path(folder) / "bad.toml"
         bad.write_text('[job.train]\nmodel = "resnet5"\nworkers = 0\n', encoding="utf-8")
-        figures["refusal_s"] = best_of(BEST_OF, lambda: spawn("-c", COMMAND, "run", str(bad), code=2))
-        figures["demo_s"] = best_of(2, lambda: spawn("-c", COMMAND, "demo", "-q", "-o", f"{folder}/demo"))
+        figures["refusal_s"] = best_of(BEST_OF, lambda: spawn("-m", "gradtide", "run", str(bad), code=2))
+        figures["demo_s"] = best_of(2, lambda: spawn("-m", "gradtide", "demo", "-q", "-o", f"{folder}/demo"))
     results = {}
     for name, scenario in scenarios(ITERATIONS).items():
         figures[name], results[name] = measure_run(scenario)

@@ -182,3 +182,8 @@ def test_the_site_builds_without_a_warning(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert (tmp_path / "site" / "tutorial" / "index.html").exists()
+
+
+def test_the_version_to_cite_is_that_of_the_package():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {gradtide.__version__}\n" in citation

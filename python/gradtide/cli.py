@@ -483,6 +483,12 @@ def main() -> None:
     sys.exit(_main())
 
 
+def _reader_went_away() -> int:
+    """Let nobody be told: what is still to be flushed at exit goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
+
+
 def _main() -> int:
     wants_json = "--json" in sys.argv
     try:
@@ -501,9 +507,12 @@ def _main() -> int:
         _talk(f"error: {error}")
         return EXIT_CANNOT_GO_ON
     except BrokenPipeError:
-        # The reader went away; nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _reader_went_away()
+    except SystemExit as error:
+        # typer turns a broken pipe into exit 1.
+        if isinstance(error.__context__, BrokenPipeError):
+            return _reader_went_away()
+        raise
     except (KeyboardInterrupt, typer.Abort):
         _talk("interrupted; nothing half-written is left behind")
         return EXIT_INTERRUPTED
