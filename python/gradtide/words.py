@@ -65,7 +65,7 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
 
 
 def saving_headline(points: Sequence[tuple[float, float, float]], baseline: str, best: str) -> str:
-    """Say where `best` beats `baseline`, and from which rate on it no longer matters.
+    """Say where `best`, the best there is, beats `baseline`, and from which rate on it no longer matters.
 
     Args:
         points: (link rate in bit/s, baseline time, best time), any one unit of time; at least one.
@@ -77,7 +77,7 @@ def saving_headline(points: Sequence[tuple[float, float, float]], baseline: str,
     at, top = max(savings, key=lambda point: (point[1], -point[0]))
     if top < SAME:
         span = f"from {rate(points[0][0])} to {rate(points[-1][0])}"
-        return f"{best[0].upper()}{best[1:]} saves nothing over {baseline} at any rate {span}."
+        return f"Nothing saves time over {baseline} at any rate {span}."
     sentence = f"At {rate(at)}, {best} saves {percent(top)} over {baseline}"
     same_from = None
     for rate_bps, saving in reversed(savings):
