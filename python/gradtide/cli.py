@@ -390,7 +390,9 @@ def _print_json(document: dict[str, Any]) -> None:
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4g}"
+    return str(value)
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -1,0 +1,92 @@
+"""The Python names that a user imports: results as arrays, dicts, Arrow and files."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import gradtide as gt
+
+
+@pytest.fixture(scope="module")
+def result():
+    """Chapter 4 of the thesis at 1 Gbit/s, urgent gradients first, no barrier."""
+    base = gt.preset("paper/gao2020-ch4").replace(link_rate="1Gbps", order="priority", barrier=False)
+    return gt.run(base)
+
+
+def test_times_are_seconds_and_slack_has_one_value_per_bucket_and_iteration(result):
+    assert result.iteration_time == pytest.approx(result.job["iteration_time_ms"]["mean"] / 1e3)
+    assert len(result.slack) == len(result.transfers) == 18 * 10
+    np.testing.assert_allclose(result.slack.to_numpy(), result.transfers["slack_us"] / 1e6)
+    np.testing.assert_array_equal(np.asarray(result.slack), result.slack.to_numpy())
+    assert (result.slack.to_numpy() >= result.margin.to_numpy()).all()
+
+
+def test_arrow_dicts_and_numpy_hold_the_same_table(result):
+    for table in (result.iterations, result.transfers, result.operations, result.links, result.bandwidth):
+        arrow = pa.table(table)
+        assert arrow.column_names == table.columns
+        assert arrow.to_pylist() == table.to_dicts()
+        assert {name: len(column) for name, column in table.to_numpy().items()} == dict.fromkeys(
+            table.columns, len(table)
+        )
+
+
+def test_absent_numbers_are_nan_in_numpy_none_in_dicts_and_null_in_arrow():
+    alone = gt.run(gt.preset("paper/gao2020-ch4").replace(workers=1))
+    assert np.isnan(alone.iterations["alpha"]).all()
+    assert {row["alpha"] for row in alone.iterations.to_dicts()} == {None}
+    assert pa.table(alone.iterations)["alpha"].null_count == len(alone.iterations)
+    assert len(alone.transfers) == len(alone.bandwidth) == 0
+    assert alone.job["alpha"] is None
+    assert alone.job["slack_ms"] == {"min": None, "p50": None, "max": None}
+
+
+def test_files_of_a_result_appear_where_they_are_wanted(result, tmp_path):
+    assert result.report(tmp_path / "a.html").read_text().startswith("<!doctype html>")
+    assert result.timeline(tmp_path / "a.pftrace").stat().st_size > 1000
+    folder = result.save(tmp_path / "run")
+    assert (folder / "transfers.csv").read_text() == result.transfers.to_csv()
+
+
+def test_a_comparison_says_what_each_schedule_saves(tmp_path):
+    study = gt.compare("paper/gao2020-ch4", schedules=["fifo+barrier", "priority"], rates=["1Gbps", "2Gbps"], jobs=2)
+    saves = {(row["rate_bps"], row["schedule"]): row["saves_percent"] for row in study.to_dicts()}
+    assert saves[10**9, "priority without barrier"] == pytest.approx(16.02, abs=0.005)
+    assert saves[2 * 10**9, "priority without barrier"] == pytest.approx(0, abs=1e-9)
+    assert pa.table(study).to_pylist() == study.to_dicts()
+    assert list(study.results) == [row["run"] for row in study.rows]
+    assert study.headline in study.save(tmp_path / "study").joinpath("summary.json").read_text()
+
+
+def test_results_show_themselves_in_notebooks_without_trusting_names():
+    layer = {"name": "<b>", "forward": "1ms", "backward": "1ms", "parameters": "1MB"}
+    result = gt.run({"job": {"a": {"model": {"name": "<i>x</i>", "layers": [layer]}, "workers": 2}}})
+    for shown in (result, result.transfers, gt.compare(result.scenario)):
+        html = shown._repr_html_()
+        assert html.startswith("<table>")
+        assert "<b>" not in html
+        assert "<i>" not in html
+    assert "<gradtide.RunResult" in repr(result)
+
+
+def test_a_wrong_scenario_is_a_value_error_with_its_faults():
+    with pytest.raises(ValueError, match="GT020") as caught:
+        gt.run({"job": {"a": {"model": "resnet50", "workers": 2}}, "cluster": {"link": {"rate": 10}}})
+    assert isinstance(caught.value, gt.ScenarioError)
+    assert {"code", "loc", "msg", "input", "hint"} <= set(caught.value.errors[0])
+
+
+def test_a_scenario_that_the_core_refuses_is_told_as_such():
+    layer = {"name": "l", "forward": "1ps", "backward": "1ps", "parameters": "1MB"}
+    many = [{**layer, "name": f"l{index}"} for index in range(400)]
+    job = {"model": {"layers": many}, "workers": 2, "iterations": 100_000, "schedule": {"fusion": "0B"}}
+    with pytest.raises(gt.GradtideError, match="40000000 transfers"):
+        gt.run({"job": {"a": job}})
+
+
+def test_every_public_name_is_there():
+    for name in gt.__all__:
+        assert getattr(gt, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'rum'"):
+        gt.rum  # noqa: B018 - the access is the test
