@@ -12,6 +12,8 @@ use serde::Deserialize;
 pub struct Spec {
     /// Training jobs, in the order of the scenario file.
     pub jobs: Vec<JobSpec>,
+    /// Neighbours' flows; empty for the pipe engine.
+    pub traffic: Vec<TrafficSpec>,
     /// Hosts and links.
     pub cluster: ClusterSpec,
     /// Engine, seed and length.
@@ -118,6 +120,97 @@ pub enum OrderSpec {
     },
 }
 
+/// Flows of one neighbour, drawn or read by the face; columns of one length, in order of start.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrafficSpec {
+    /// Key of the neighbour in the scenario (`traffic.<name>`).
+    pub name: String,
+    /// When each flow starts.
+    pub start_ps: Vec<u64>,
+    /// Sending host.
+    pub src: Vec<u32>,
+    /// Receiving host, another one.
+    pub dst: Vec<u32>,
+    /// Payload.
+    pub bytes: Vec<u64>,
+    /// Band on the network.
+    pub band: Vec<u8>,
+}
+
+/// Queue of every egress port; read by the packet engine only.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueueSpec {
+    /// Who is sent next.
+    pub discipline: DisciplineSpec,
+    /// Most packets that wait in a port, all bands together.
+    pub capacity_packets: u32,
+    /// Who is marked; `None` drops at the tail only.
+    pub mark: Option<MarkSpec>,
+}
+
+/// Who is sent next.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum DisciplineSpec {
+    /// Linux's three strict bands.
+    PfifoFast,
+    /// First come first served.
+    Fifo,
+    /// Strict bands, 0 first.
+    Strict {
+        /// Number of bands, 1 to 8.
+        bands: u8,
+    },
+}
+
+/// Congestion marks above a queue length.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MarkSpec {
+    /// Packets in the queue from which CE is set.
+    pub threshold_packets: u32,
+    /// When the queue is looked at.
+    pub at: MarkAtSpec,
+}
+
+/// When a queue is compared with its threshold.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum MarkAtSpec {
+    /// When a packet arrives.
+    Enqueue,
+    /// When a packet leaves.
+    Dequeue,
+}
+
+/// Transport protocol of every flow; read by the packet engine only.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransportSpec {
+    /// Congestion control.
+    pub kind: CongestionSpec,
+    /// Payload of a full segment.
+    pub segment_bytes: u32,
+    /// Initial window.
+    pub initial_window_segments: u32,
+}
+
+/// Congestion control.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum CongestionSpec {
+    /// RFC 5681, 6582.
+    Newreno,
+    /// RFC 9438.
+    Cubic,
+    /// RFC 8257.
+    Dctcp,
+    /// Line rate with a window.
+    Ideal,
+}
+
 /// Hosts and links.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -128,6 +221,10 @@ pub struct ClusterSpec {
     pub link: LinkSpec,
     /// Time a message spends in the sending and receiving hosts' stacks, once per ring step (0 in the thesis).
     pub host_latency_ps: u64,
+    /// Queue of every egress port.
+    pub queue: QueueSpec,
+    /// Transport protocol of every flow.
+    pub transport: TransportSpec,
 }
 
 /// Shape of the network.
@@ -173,4 +270,6 @@ pub struct RunSpec {
 pub enum EngineSpec {
     /// One priority pipe per host.
     Pipe,
+    /// Queues and TCP, packet by packet.
+    Packet,
 }
