@@ -6,14 +6,18 @@
 //! The floor above meets this one at [`Network`], and at nothing else.
 
 pub mod event;
+pub mod packet;
 pub mod pipe;
+pub mod route;
 pub mod seed;
 pub mod topology;
+pub mod trace;
 pub mod units;
 
+pub use packet::{PacketConfig, PacketEngine};
 pub use pipe::Pipe;
 pub use seed::Seed;
-pub use topology::{HostId, Link, Star};
+pub use topology::{Graph, HostId, Link, NodeId, PortId, Star};
 pub use units::{Bytes, Rate, Time};
 
 /// Identity of a flow, in the order of [`Network::start`] calls.
@@ -31,6 +35,11 @@ impl Band {
     /// Band `index`, or `None` from [`Band::COUNT`] on.
     pub fn new(index: u8) -> Option<Self> {
         (usize::from(index) < Self::COUNT).then_some(Self(index))
+    }
+
+    /// Its number.
+    pub const fn index(self) -> u8 {
+        self.0
     }
 }
 
@@ -56,19 +65,34 @@ pub struct Flow {
     pub hold: Time,
     /// Priority on the network.
     pub band: Band,
-    /// Stream (connection) that the flow belongs to; returned in its [`Completion`].
+    /// Stream that the flow belongs to; returned in its [`Completion`].
     pub stream: u32,
+    /// What carries it.
+    pub connection: Connection,
 }
 
-/// A flow's last byte has arrived.
+/// What carries a flow, and with it when the flow is complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Connection {
+    /// The stream's connection from `src` to `dst`: opened by its first flow, never closed, and shared by all its flows,
+    /// whose bytes follow one another. Complete when the *receiver* has the last byte.
+    #[default]
+    Stream,
+    /// A connection of its own, opened at the start and closed at the end. Complete when the *sender* has closed it.
+    Own,
+}
+
+/// A flow is complete; see [`Connection`] for what that means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// Which flow.
     pub flow: FlowId,
     /// Its stream.
     pub stream: u32,
-    /// When it took the first place of its queue.
+    /// When it took the first place of its queue; for a connection of its own, when that was established.
     pub began: Time,
+    /// When the receiver had the last byte.
+    pub received: Time,
 }
 
 /// What an engine can do. Control flows down, data flows up; an engine may process any number of its own events
@@ -83,4 +107,8 @@ pub trait Network {
     /// Runs to `until`, or to the first instant at which a flow completes, whichever is earlier, and appends every
     /// flow that completes at that instant to `done`. Flows started at one instant compete as if started together.
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>);
+
+    /// Sends what is still to be sent of `stream` in `band` from now on. Engines that fix the band at the start of a
+    /// flow ignore it.
+    fn set_band(&mut self, _stream: u32, _band: Band) {}
 }

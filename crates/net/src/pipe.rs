@@ -64,8 +64,9 @@ impl Pipe {
         let Some(((_, id), flow)) = host.waiting.pop_first() else { return };
         host.busy = true;
         let occupancy = Self::occupancy(&self.star, &flow).expect("checked when the run is planned");
-        let completion = Completion { flow: id, stream: flow.stream, began: self.now };
-        self.departures.push(self.now + occupancy, Departure { host: host_index, completion });
+        let received = self.now + occupancy;
+        let completion = Completion { flow: id, stream: flow.stream, began: self.now, received };
+        self.departures.push(received, Departure { host: host_index, completion });
     }
 
     fn serve_touched(&mut self) {
@@ -105,7 +106,7 @@ impl Network for Pipe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Bytes, HostId, Link, Rate};
+    use crate::{Bytes, Connection, HostId, Link, Rate};
 
     const MICROSECOND: u64 = 1_000_000;
 
@@ -124,6 +125,7 @@ mod tests {
             hold: Time::ZERO,
             band: Band::new(band).unwrap(),
             stream: 0,
+            connection: Connection::Stream,
         }
     }
 

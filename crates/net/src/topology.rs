@@ -6,6 +6,14 @@ use crate::units::{Rate, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostId(pub u32);
 
+/// A host or a switch: hosts first, in the order of [`HostId`], then switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+/// An egress port and the link it feeds, by index into [`Graph::links`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PortId(pub u32);
+
 /// One direction of a cable.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
@@ -22,4 +30,36 @@ pub struct Star {
     pub host_count: u32,
     /// Every link.
     pub link: Link,
+}
+
+/// Where a link begins and ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Directed {
+    /// The node whose egress port feeds the link.
+    pub from: NodeId,
+    /// The node at its far end.
+    pub to: NodeId,
+    /// Its rate and delay.
+    pub link: Link,
+}
+
+/// Hosts, switches and directed links: what the packet engine runs on. Every host has exactly one link out.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    /// Number of hosts; they are the first nodes.
+    pub host_count: u32,
+    /// Number of switches.
+    pub switch_count: u32,
+    /// Links; the index of one is the [`PortId`] of its egress port.
+    pub links: Vec<Directed>,
+}
+
+impl Star {
+    /// The star as a graph. Port `h` leads from host `h` to the switch, port `host_count + h` back.
+    pub fn graph(&self) -> Graph {
+        let switch = NodeId(self.host_count);
+        let up = (0..self.host_count).map(|host| Directed { from: NodeId(host), to: switch, link: self.link });
+        let down = (0..self.host_count).map(|host| Directed { from: switch, to: NodeId(host), link: self.link });
+        Graph { host_count: self.host_count, switch_count: 1, links: up.chain(down).collect() }
+    }
 }

@@ -1,6 +1,6 @@
 //! Ring all-reduce, all hosts in lock step.
 
-use gradtide_net::{Band, Bytes, Flow, HostId, Time};
+use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Time};
 
 /// The ring all-reduce of `bytes` as the first of `hosts` sees it: 2(N-1) messages of S/N, each followed by the
 /// propagation delay. All hosts do the same at the same time, so one stands for all. `None` for a single host,
@@ -19,5 +19,6 @@ pub fn all_reduce(hosts: &[u32], bytes: Bytes, band: Band, stream: u32, hold: Ti
         hold,
         band,
         stream,
+        connection: Connection::Stream,
     })
 }

@@ -1,0 +1,332 @@
+//! The connections of all hosts: who gets an arriving packet, what a timer means, when a flow is complete.
+
+use super::tcp::sender::{NEVER, News, Sender};
+use super::tcp::{ReverseBand, TcpConfig};
+use super::tcp::receiver::Receiver;
+use super::wire::{NO_SACK, SackPool, Wire, flag};
+use crate::event::EventQueue;
+use crate::topology::PortId;
+use crate::trace::Counters;
+use crate::units::Time;
+use crate::{Completion, Connection as Carrier, Flow, FlowId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Something a connection waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timer {
+    connection: u32,
+    generation: u16,
+    kind: TimerKind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum TimerKind {
+    Sender,
+    Receiver,
+    /// The application writes so many bytes.
+    Write(u64),
+    /// What has been written is looked at.
+    Pump,
+}
+
+/// A flow on its way: complete when the stream has reached `end`.
+#[derive(Debug)]
+struct Goal {
+    end: u64,
+    flow: FlowId,
+    stream: u32,
+    began: Time,
+}
+
+#[derive(Debug)]
+struct Connection {
+    sender: Sender,
+    receiver: Receiver,
+    src_port: PortId,
+    dst_port: PortId,
+    generation: u16,
+    own: bool,
+    /// Earliest pending timer event of either end; [`NEVER`] if none.
+    sender_armed_ps: u64,
+    receiver_armed_ps: u64,
+    /// For the next goal the stream must reach this offset; `u64::MAX` without a goal.
+    next_goal: u64,
+    goals: VecDeque<Goal>,
+    began: Time,
+    received: Time,
+}
+
+/// All connections.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts {
+    connections: Vec<Connection>,
+    free: Vec<u32>,
+    streams: BTreeMap<(u32, u32, u32), u32>,
+    pub timers: EventQueue<Timer>,
+    pub pool: SackPool,
+    /// Flows that completed since the last look.
+    pub done: Vec<Completion>,
+    pub counters: Counters,
+}
+
+impl Hosts {
+    /// Starts a flow; packets go to `out`, and all of them through the returned port.
+    pub fn start(
+        &mut self,
+        config: &TcpConfig,
+        now: Time,
+        id: FlowId,
+        flow: &Flow,
+        ports: (PortId, PortId),
+        out: &mut Vec<Wire>,
+    ) -> PortId {
+        let own = flow.connection == Carrier::Own;
+        let key = (flow.src.0, flow.dst.0, flow.stream);
+        let known = if own { None } else { self.streams.get(&key).copied() };
+        let index = known.unwrap_or_else(|| {
+            let index = self.open(config, flow, ports);
+            if !own {
+                self.streams.insert(key, index);
+            }
+            self.connections[index as usize].sender.connect(config, now.ps(), out);
+            index
+        });
+        let connection = &mut self.connections[index as usize];
+        connection.sender.closing = own;
+        connection.own = own;
+        let end = connection.goals.back().map_or(connection.sender.written(), |goal| goal.end) + flow.bytes.0;
+        connection.goals.push_back(Goal { end, flow: id, stream: flow.stream, began: now });
+        connection.next_goal = connection.goals[0].end;
+        if flow.hold > Time::ZERO {
+            // Closing has to wait for the bytes.
+            connection.sender.closing = false;
+            let kind = TimerKind::Write(flow.bytes.0);
+            self.timers.push(now + flow.hold, Timer { connection: index, generation: connection.generation, kind });
+        } else {
+            connection.sender.write(flow.bytes.0);
+            if connection.sender.is_established() {
+                self.pump_later(config, now, index);
+            }
+        }
+        self.after_sender(index);
+        self.check_goals(index, now);
+        self.connections[index as usize].src_port
+    }
+
+    fn open(&mut self, config: &TcpConfig, flow: &Flow, (src_port, dst_port): (PortId, PortId)) -> u32 {
+        let index = self.free.pop().unwrap_or(self.connections.len() as u32);
+        let generation = self.connections.get(index as usize).map_or(0, |old| old.generation);
+        let forward = Wire {
+            number: 0,
+            connection: index,
+            dst: flow.dst.0,
+            stamp: 0,
+            sack: NO_SACK,
+            generation,
+            wire_bytes: config.header_bytes,
+            payload_bytes: 0,
+            flags: 0,
+            band: flow.band.index(),
+        };
+        let reverse = Wire { dst: flow.src.0, flags: flag::REVERSE, ..forward };
+        let mut receiver = Receiver::new(config, reverse);
+        receiver.set_band(config, flow.band.index());
+        let connection = Connection {
+            sender: Sender::new(config, forward),
+            receiver,
+            src_port,
+            dst_port,
+            generation,
+            own: true,
+            sender_armed_ps: NEVER,
+            receiver_armed_ps: NEVER,
+            next_goal: u64::MAX,
+            goals: VecDeque::new(),
+            began: Time::ZERO,
+            received: Time::ZERO,
+        };
+        match self.connections.get_mut(index as usize) {
+            Some(place) => *place = connection,
+            None => self.connections.push(connection),
+        }
+        index
+    }
+
+    fn pump_later(&mut self, config: &TcpConfig, now: Time, index: u32) {
+        let generation = self.connections[index as usize].generation;
+        self.timers.push(now + config.write_delay, Timer { connection: index, generation, kind: TimerKind::Pump });
+    }
+
+    /// A packet has reached its host. Answers go to `out` and through the returned port.
+    #[inline]
+    pub fn deliver(&mut self, config: &TcpConfig, now: Time, packet: &Wire, out: &mut Vec<Wire>) -> Option<PortId> {
+        let index = packet.connection;
+        let (blocks, block_count) = self.pool.take(packet.sack);
+        let connection = &mut self.connections[index as usize];
+        if connection.generation != packet.generation {
+            return None;
+        }
+        if packet.flags & flag::REVERSE == 0 {
+            let receiver = &mut connection.receiver;
+            if packet.flags & flag::SYN == 0 {
+                receiver.on_packet(config, now.ps(), packet, &mut self.pool, out);
+            } else {
+                receiver.on_syn(config, now.ps(), packet, out);
+            }
+            let port = connection.dst_port;
+            if connection.receiver.received() >= connection.next_goal {
+                self.check_goals(index, now);
+            }
+            self.after_receiver(index);
+            return Some(port);
+        }
+        let port = connection.src_port;
+        let news = if packet.flags & flag::SYN == 0 {
+            connection.sender.on_ack(config, now.ps(), packet, &blocks[..block_count], out)
+        } else {
+            connection.sender.on_syn_ack(config, now.ps(), packet, out)
+        };
+        match news {
+            News::None => self.after_sender(index),
+            News::Established => self.on_established(config, now, index, out),
+            News::Closed => self.close(index),
+        }
+        Some(port)
+    }
+
+    fn on_established(&mut self, config: &TcpConfig, now: Time, index: u32, out: &mut Vec<Wire>) {
+        let connection = &mut self.connections[index as usize];
+        connection.began = now;
+        if connection.sender.backlog() > 0 {
+            self.pump_later(config, now, index);
+        } else {
+            connection.sender.pump(config, now.ps(), out);
+        }
+        self.after_sender(index);
+        self.check_goals(index, now);
+    }
+
+    /// The sender has closed: the flow is complete and the slot free.
+    fn close(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        let goal = connection.goals.pop_front().expect("a connection of its own has one flow");
+        self.done.push(Completion {
+            flow: goal.flow,
+            stream: goal.stream,
+            began: connection.began,
+            received: connection.received,
+        });
+        self.counters.retransmits += connection.sender.retransmits;
+        self.counters.timeouts += connection.sender.timeouts;
+        connection.generation = connection.generation.wrapping_add(1);
+        self.free.push(index);
+    }
+
+    fn check_goals(&mut self, index: u32, now: Time) {
+        let connection = &mut self.connections[index as usize];
+        let received = connection.receiver.received();
+        if !connection.sender.is_established() || received < connection.next_goal {
+            return;
+        }
+        if connection.own {
+            connection.received = now;
+            connection.next_goal = u64::MAX;
+            return;
+        }
+        while let Some(goal) = connection.goals.pop_front_if(|goal| goal.end <= received) {
+            self.done.push(Completion { flow: goal.flow, stream: goal.stream, began: goal.began, received: now });
+        }
+        connection.next_goal = connection.goals.front().map_or(u64::MAX, |goal| goal.end);
+    }
+
+    /// A timer has come. Packets go to `out` and through the returned port.
+    pub fn on_timer(&mut self, config: &TcpConfig, now: Time, timer: Timer, out: &mut Vec<Wire>) -> Option<PortId> {
+        let index = timer.connection;
+        let connection = &mut self.connections[index as usize];
+        if connection.generation != timer.generation {
+            return None;
+        }
+        match timer.kind {
+            TimerKind::Sender => {
+                if connection.sender_armed_ps != now.ps() {
+                    return None;
+                }
+                connection.sender_armed_ps = NEVER;
+                if connection.sender.deadline_ps <= now.ps() {
+                    connection.sender.on_timeout(config, now.ps(), out);
+                }
+            }
+            TimerKind::Receiver => {
+                if connection.receiver_armed_ps != now.ps() {
+                    return None;
+                }
+                connection.receiver_armed_ps = NEVER;
+                if connection.receiver.deadline_ps <= now.ps() {
+                    connection.receiver.on_timeout(config, now.ps(), &mut self.pool, out);
+                }
+                let port = connection.dst_port;
+                self.after_receiver(index);
+                return Some(port);
+            }
+            TimerKind::Write(bytes) => {
+                connection.sender.closing = connection.own;
+                connection.sender.write(bytes);
+                if connection.sender.is_established() {
+                    self.pump_later(config, now, index);
+                }
+            }
+            TimerKind::Pump => connection.sender.pump(config, now.ps(), out),
+        }
+        self.after_sender(index);
+        Some(self.connections[index as usize].src_port)
+    }
+
+    /// Keeps one event pending no later than the sender's deadline. A deadline that moves on costs nothing until its
+    /// old event comes.
+    #[inline]
+    fn after_sender(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        let deadline_ps = connection.sender.deadline_ps;
+        if deadline_ps < connection.sender_armed_ps {
+            connection.sender_armed_ps = deadline_ps;
+            let timer = Timer { connection: index, generation: connection.generation, kind: TimerKind::Sender };
+            self.timers.push(Time::from_ps(deadline_ps), timer);
+        }
+    }
+
+    #[inline]
+    fn after_receiver(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        let deadline_ps = connection.receiver.deadline_ps;
+        if deadline_ps < connection.receiver_armed_ps {
+            connection.receiver_armed_ps = deadline_ps;
+            let timer = Timer { connection: index, generation: connection.generation, kind: TimerKind::Receiver };
+            self.timers.push(Time::from_ps(deadline_ps), timer);
+        }
+    }
+
+    /// Packets of `stream` travel in `band` from now on.
+    pub fn set_band(&mut self, config: &TcpConfig, stream: u32, band: u8) {
+        for (key, &index) in &self.streams {
+            if key.2 == stream {
+                let connection = &mut self.connections[index as usize];
+                connection.sender.template.band = band;
+                if config.reverse_band == ReverseBand::OfData {
+                    connection.receiver.set_band(config, band);
+                }
+            }
+        }
+    }
+
+    /// Totals, those of open connections included.
+    pub fn totals(&self) -> Counters {
+        let mut totals = self.counters;
+        for (index, connection) in self.connections.iter().enumerate() {
+            if !self.free.contains(&(index as u32)) {
+                totals.retransmits += connection.sender.retransmits;
+                totals.timeouts += connection.sender.timeouts;
+            }
+        }
+        totals
+    }
+}

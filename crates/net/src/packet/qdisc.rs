@@ -1,0 +1,387 @@
+//! The qdisc alone: what to enqueue, mark, drop, and send next. It knows no TCP and no time.
+
+use super::wire::{Wire, flag};
+use std::collections::VecDeque;
+
+/// How many packets wait at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capacity {
+    /// Packets of any size, all bands together.
+    Packets(u32),
+    /// Bytes on the wire, all bands together.
+    Bytes(u64),
+}
+
+/// Who is sent next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Discipline {
+    /// First come first served.
+    Fifo,
+    /// Linux's default for decades: three strict bands; a flow's band above 2 counts as 2.
+    PfifoFast,
+    /// Strict priority, band 0 first; a flow's band beyond the last counts as the last. At most 8.
+    Strict {
+        /// Number of bands, 1 to 8.
+        bands: u8,
+    },
+    /// Deficit round robin (Shreedhar & Varghese 1995), one queue per band.
+    Drr {
+        /// Bytes that each band may send per round, at least one packet's; 1 to 8 bands.
+        quanta_bytes: Vec<u32>,
+    },
+}
+
+/// When a threshold is compared with the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkAt {
+    /// When the packet arrives (DCTCP).
+    Enqueue,
+    /// When it leaves (ECN* and its tutorials: news half a queue younger).
+    Dequeue,
+}
+
+/// Active queue management. Packets that are not ECN-capable are never marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marking {
+    /// Tail drop only.
+    None,
+    /// CE is set while the queue holds at least `packets`.
+    Threshold {
+        /// Queue length, the packet itself not counted.
+        packets: u32,
+        /// When to look.
+        at: MarkAt,
+    },
+    /// Random early detection (Floyd & Jacobson 1993), gentle: CE where possible, else a drop.
+    Red {
+        /// Average queue in packets below which nothing happens.
+        min_packets: u32,
+        /// Average queue in packets from which everything is marked.
+        max_packets: u32,
+        /// Probability at `max_packets`, in parts per million.
+        max_probability_ppm: u32,
+        /// The average moves by 2^-weight_shift of the difference per arrival.
+        weight_shift: u8,
+    },
+}
+
+/// A qdisc as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// Who is next.
+    pub discipline: Discipline,
+    /// How many wait.
+    pub capacity: Capacity,
+    /// Who is marked.
+    pub marking: Marking,
+}
+
+impl QueueConfig {
+    /// pfifo_fast with the 1000 packets of seed 000, ch. 5.
+    pub fn pfifo_fast() -> Self {
+        Self { discipline: Discipline::PfifoFast, capacity: Capacity::Packets(1000), marking: Marking::None }
+    }
+
+    /// First come first served.
+    pub fn fifo(capacity: Capacity) -> Self {
+        Self { discipline: Discipline::Fifo, capacity, marking: Marking::None }
+    }
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Queued,
+    Dropped,
+}
+
+#[derive(Debug)]
+enum Order {
+    Strict,
+    Drr { quanta: Vec<u32>, deficits: Vec<u32>, turn: usize, fresh: bool },
+}
+
+/// A qdisc at work.
+#[derive(Debug)]
+pub(crate) struct Qdisc {
+    bands: Vec<VecDeque<Wire>>,
+    /// Bit b: band b holds something.
+    waiting: u8,
+    count: u32,
+    bytes: u64,
+    capacity_packets: u32,
+    capacity_bytes: u64,
+    order: Order,
+    marking: Marking,
+    /// RED's average in 2^-16 packets.
+    average: u64,
+    /// RED: packets since the last mark, and its own random numbers.
+    since_mark: u64,
+    random: u64,
+    pub marks: u64,
+    pub packets_max: u32,
+    pub bytes_max: u64,
+}
+
+impl Qdisc {
+    /// An empty qdisc. `seed` feeds RED's coin alone.
+    pub fn new(config: &QueueConfig, seed: u64) -> Self {
+        let (band_count, order) = match &config.discipline {
+            Discipline::Fifo => (1, Order::Strict),
+            Discipline::PfifoFast => (3, Order::Strict),
+            Discipline::Strict { bands } => (usize::from(*bands).clamp(1, 8), Order::Strict),
+            Discipline::Drr { quanta_bytes } => {
+                let quanta = quanta_bytes.clone();
+                let deficits = vec![0; quanta.len()];
+                (quanta.len(), Order::Drr { quanta, deficits, turn: 0, fresh: true })
+            }
+        };
+        let (capacity_packets, capacity_bytes) = match config.capacity {
+            Capacity::Packets(packets) => (packets, u64::MAX),
+            Capacity::Bytes(bytes) => (u32::MAX, bytes),
+        };
+        Self {
+            bands: (0..band_count).map(|_| VecDeque::new()).collect(),
+            waiting: 0,
+            count: 0,
+            bytes: 0,
+            capacity_packets,
+            capacity_bytes,
+            order,
+            marking: config.marking,
+            average: 0,
+            since_mark: 0,
+            random: seed | 1,
+            marks: 0,
+            packets_max: 0,
+            bytes_max: 0,
+        }
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    #[inline]
+    pub fn packets(&self) -> u32 {
+        self.count
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Marks a packet that finds the port idle or the device free; it never waits here.
+    #[inline]
+    pub fn pass(&mut self, packet: &mut Wire) {
+        if self.marking != Marking::None {
+            self.mark_on_arrival(packet);
+        }
+    }
+
+    /// Takes the packet in, or refuses it.
+    #[inline]
+    pub fn enqueue(&mut self, mut packet: Wire) -> Verdict {
+        let bytes = self.bytes + u64::from(packet.wire_bytes);
+        if self.count >= self.capacity_packets || bytes > self.capacity_bytes {
+            return Verdict::Dropped;
+        }
+        if self.marking != Marking::None && self.mark_on_arrival(&mut packet) == Verdict::Dropped {
+            return Verdict::Dropped;
+        }
+        let band = usize::from(packet.band).min(self.bands.len() - 1);
+        self.bands[band].push_back(packet);
+        self.waiting |= 1 << band;
+        self.count += 1;
+        self.bytes = bytes;
+        self.packets_max = self.packets_max.max(self.count);
+        self.bytes_max = self.bytes_max.max(bytes);
+        Verdict::Queued
+    }
+
+    /// Gives out the next packet. There must be one.
+    #[inline]
+    pub fn dequeue(&mut self) -> Wire {
+        let band = match self.order {
+            Order::Strict => self.waiting.trailing_zeros() as usize,
+            Order::Drr { .. } => self.next_by_turn(),
+        };
+        let mut packet = self.bands[band].pop_front().expect("its bit says that the band holds something");
+        if self.bands[band].is_empty() {
+            self.waiting &= !(1 << band);
+        }
+        self.count -= 1;
+        self.bytes -= u64::from(packet.wire_bytes);
+        if let Marking::Threshold { packets, at: MarkAt::Dequeue } = self.marking
+            && self.count >= packets
+        {
+            self.mark(&mut packet);
+        }
+        packet
+    }
+
+    fn next_by_turn(&mut self) -> usize {
+        let Order::Drr { quanta, deficits, turn, fresh } = &mut self.order else { unreachable!("the caller matched") };
+        loop {
+            let Some(head) = self.bands[*turn].front() else {
+                deficits[*turn] = 0;
+                *turn = (*turn + 1) % quanta.len();
+                *fresh = true;
+                continue;
+            };
+            if *fresh {
+                deficits[*turn] += quanta[*turn];
+                *fresh = false;
+            }
+            if u32::from(head.wire_bytes) <= deficits[*turn] {
+                deficits[*turn] -= u32::from(head.wire_bytes);
+                return *turn;
+            }
+            *turn = (*turn + 1) % quanta.len();
+            *fresh = true;
+        }
+    }
+
+    fn mark_on_arrival(&mut self, packet: &mut Wire) -> Verdict {
+        match self.marking {
+            Marking::Threshold { packets, at: MarkAt::Enqueue } if self.count >= packets => {
+                self.mark(packet);
+                Verdict::Queued
+            }
+            Marking::Red { min_packets, max_packets, max_probability_ppm, weight_shift } => {
+                let target = u64::from(self.count) << 16;
+                self.average = self.average - (self.average >> weight_shift) + (target >> weight_shift);
+                if self.red_hits(min_packets, max_packets, max_probability_ppm) && !self.mark(packet) {
+                    return Verdict::Dropped;
+                }
+                Verdict::Queued
+            }
+            _ => Verdict::Queued,
+        }
+    }
+
+    fn red_hits(&mut self, min_packets: u32, max_packets: u32, max_probability_ppm: u32) -> bool {
+        let (min, max) = (u64::from(min_packets) << 16, u64::from(max_packets) << 16);
+        if self.average < min {
+            self.since_mark = 0;
+            return false;
+        }
+        if self.average >= max {
+            self.since_mark = 0;
+            return true;
+        }
+        // Floyd & Jacobson, sec. 4: p_b grows linearly, and p_a = p_b / (1 - count p_b) spreads the marks evenly.
+        let base_ppm = u64::from(max_probability_ppm) * (self.average - min) / (max - min);
+        self.since_mark += 1;
+        let left = 1_000_000_u64.saturating_sub(self.since_mark * base_ppm);
+        // xorshift64: a coin, nothing more.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let hit = left == 0 || self.random % left < base_ppm;
+        if hit {
+            self.since_mark = 0;
+        }
+        hit
+    }
+
+    fn mark(&mut self, packet: &mut Wire) -> bool {
+        let capable = packet.flags & flag::ECT != 0;
+        if capable {
+            packet.flags |= flag::CE;
+            self.marks += 1;
+        }
+        capable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::wire::NO_SACK;
+
+    fn packet(number: u64, band: u8, wire_bytes: u16) -> Wire {
+        Wire {
+            number,
+            connection: 0,
+            dst: 0,
+            stamp: 0,
+            sack: NO_SACK,
+            generation: 0,
+            wire_bytes,
+            payload_bytes: 0,
+            flags: flag::ECT,
+            band,
+        }
+    }
+
+    fn drain(qdisc: &mut Qdisc) -> Vec<u64> {
+        std::iter::from_fn(|| (!qdisc.is_empty()).then(|| qdisc.dequeue().number)).collect()
+    }
+
+    #[test]
+    fn pfifo_fast_is_strict_over_three_bands_that_share_one_limit() {
+        let config = QueueConfig { capacity: Capacity::Packets(4), ..QueueConfig::pfifo_fast() };
+        let mut qdisc = Qdisc::new(&config, 0);
+        for (number, band) in [(0, 7), (1, 1), (2, 0), (3, 1)] {
+            assert_eq!(qdisc.enqueue(packet(number, band, 100)), Verdict::Queued);
+        }
+        assert_eq!(qdisc.enqueue(packet(4, 0, 100)), Verdict::Dropped);
+        assert_eq!(qdisc.packets_max, 4);
+        assert_eq!(drain(&mut qdisc), [2, 1, 3, 0]);
+    }
+
+    #[test]
+    fn a_limit_in_bytes_lets_the_small_one_in() {
+        let mut qdisc = Qdisc::new(&QueueConfig::fifo(Capacity::Bytes(250)), 0);
+        assert_eq!(qdisc.enqueue(packet(0, 0, 200)), Verdict::Queued);
+        assert_eq!(qdisc.enqueue(packet(1, 0, 100)), Verdict::Dropped);
+        assert_eq!(qdisc.enqueue(packet(2, 3, 50)), Verdict::Queued);
+        assert_eq!((qdisc.bytes(), qdisc.packets()), (250, 2));
+        assert_eq!(drain(&mut qdisc), [0, 2]);
+    }
+
+    #[test]
+    fn deficit_round_robin_shares_bytes_by_quantum() {
+        let discipline = Discipline::Drr { quanta_bytes: vec![2000, 1000] };
+        let config = QueueConfig { discipline, capacity: Capacity::Packets(100), marking: Marking::None };
+        let mut qdisc = Qdisc::new(&config, 0);
+        for number in 0..8 {
+            qdisc.enqueue(packet(number, 0, 500));
+            qdisc.enqueue(packet(100 + number, 1, 500));
+        }
+        let order = drain(&mut qdisc);
+        assert_eq!(order[..9], [0, 1, 2, 3, 100, 101, 4, 5, 6]);
+    }
+
+    #[test]
+    fn the_threshold_counts_the_queue_without_the_packet_itself() {
+        for (at, marked) in [(MarkAt::Enqueue, [2_u64, 3]), (MarkAt::Dequeue, [0, 1])] {
+            let marking = Marking::Threshold { packets: 2, at };
+            let mut qdisc = Qdisc::new(&QueueConfig { marking, ..QueueConfig::fifo(Capacity::Packets(9)) }, 0);
+            for number in 0..4 {
+                qdisc.enqueue(packet(number, 0, 100));
+            }
+            let out: Vec<u64> = std::iter::from_fn(|| (!qdisc.is_empty()).then(|| qdisc.dequeue()))
+                .filter(|packet| packet.flags & flag::CE != 0)
+                .map(|packet| packet.number)
+                .collect();
+            assert_eq!(out, marked);
+        }
+    }
+
+    #[test]
+    fn red_marks_nothing_below_and_all_above() {
+        let marking = Marking::Red { min_packets: 5, max_packets: 10, max_probability_ppm: 100_000, weight_shift: 0 };
+        let mut qdisc = Qdisc::new(&QueueConfig { marking, ..QueueConfig::fifo(Capacity::Packets(99)) }, 1);
+        for number in 0..20 {
+            qdisc.enqueue(packet(number, 0, 100));
+        }
+        let marked: Vec<u64> = std::iter::from_fn(|| (!qdisc.is_empty()).then(|| qdisc.dequeue()))
+            .filter(|packet| packet.flags & flag::CE != 0)
+            .map(|packet| packet.number)
+            .collect();
+        assert!(marked.iter().all(|&number| number >= 5) && marked.ends_with(&[10, 11, 12, 13, 14, 15, 16, 17, 18, 19]));
+    }
+}

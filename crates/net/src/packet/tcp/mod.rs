@@ -1,0 +1,113 @@
+//! TCP: one sender and one receiver per connection, data one way.
+//!
+//! RFC 5681 (congestion control), 6298 (timeout), 6582 and 6675 (recovery with SACK), 6937 (proportional rate
+//! reduction), 7323 (timestamps and window scaling), 2018 (SACK), handshake and close of 9293. Neither end reads a
+//! clock or knows a queue: time is an argument, packets to send are appended to a list.
+
+pub mod congestion;
+pub(crate) mod receiver;
+pub(crate) mod rtt;
+pub(crate) mod sack;
+pub(crate) mod sender;
+
+pub use congestion::Algorithm;
+
+use crate::Band;
+use crate::units::{Bytes, Rate, Time};
+
+/// In which band a receiver's packets (SYN-ACK, ACK) travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReverseBand {
+    /// Always in this one. An accepted socket of ns-3 has ToS 0 whatever the opener's is: pfifo_fast's band 1.
+    Fixed(Band),
+    /// In that of the data.
+    OfData,
+}
+
+/// How the product of proportional rate reduction is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateReduction {
+    /// In full, as RFC 6937 means it.
+    Exact,
+    /// In 32 bits, as ns-3.37 keeps it: with windows beyond 64 KiB it wraps round, and next to nothing is sent until
+    /// the flight has fallen to ssthresh.
+    Wrapping32,
+}
+
+/// Parameters of every connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpConfig {
+    /// Payload of a full segment.
+    pub segment_bytes: u16,
+    /// On the wire beside the payload: IPv4 20, TCP 20, timestamp option 12, framing.
+    pub header_bytes: u16,
+    /// A SYN on the wire: IPv4 20, TCP 20, options 16 (timestamp, window scale, SACK permitted), framing.
+    pub syn_bytes: u16,
+    /// Initial window (RFC 6928).
+    pub initial_window_segments: u16,
+    /// In-order segments per acknowledgement (RFC 5681, 4.2).
+    pub delayed_ack_segments: u8,
+    /// Longest delay of an acknowledgement.
+    pub delayed_ack_timeout: Time,
+    /// Least retransmission timeout (RFC 6298 (2.4) says 1 s).
+    pub min_rto: Time,
+    /// Estimate before the first sample.
+    pub initial_rtt: Time,
+    /// Timeout of the first SYN; doubled for each further one.
+    pub connect_timeout: Time,
+    /// Send and receive buffers.
+    pub window: Bytes,
+    /// Resolution of timestamps: round-trip times shorter than it are seen as 1 us (ns-3: 1 ms).
+    pub stamp_tick: Time,
+    /// From an application's write to the first segment of it (ns-3: 1 ns).
+    pub write_delay: Time,
+    /// Band of acknowledgements.
+    pub reverse_band: ReverseBand,
+    /// Congestion control.
+    pub algorithm: Algorithm,
+    /// Arithmetic of recovery.
+    pub rate_reduction: RateReduction,
+}
+
+impl TcpConfig {
+    /// Seed 000, ch. 5, for a network of `host_count` hosts on links of `rate` and `delay`: MODELS.md, section 2.
+    ///
+    /// Everything that waits is derived from w, a deliberately high estimate of the worst round trip: up to 20
+    /// hops, each with 100 times three packets of 1502 bytes and a propagation delay.
+    pub fn basic_sim(host_count: u32, rate: Rate, delay: Time) -> Self {
+        let hop_count = u64::from(host_count).saturating_mul(2).min(20);
+        let hop_ps = rate.serialize(Bytes(3 * 1502), 1, 1).map_or(u64::MAX, Time::ps).saturating_add(delay.ps());
+        let worst_ps = hop_ps.saturating_mul(100 * hop_count).min(u64::MAX / 1_000_000);
+        let share = |tenths: u64| Time::from_ps(worst_ps * tenths / 10);
+        Self {
+            segment_bytes: 1380,
+            header_bytes: 54,
+            syn_bytes: 58,
+            initial_window_segments: 10,
+            delayed_ack_segments: 2,
+            delayed_ack_timeout: share(2),
+            min_rto: share(15),
+            initial_rtt: share(20),
+            connect_timeout: share(20),
+            window: Bytes(32 * 1024 * 1024),
+            stamp_tick: Time::from_ps(1_000_000_000),
+            write_delay: Time::from_ps(1_000),
+            reverse_band: ReverseBand::Fixed(Band::new(1).expect("1 is a band")),
+            algorithm: Algorithm::NewReno,
+            rate_reduction: RateReduction::Wrapping32,
+        }
+    }
+
+    /// `at` as a timestamp.
+    #[inline]
+    pub(crate) fn stamp(&self, at_ps: u64) -> u32 {
+        (at_ps / self.stamp_tick.ps()) as u32
+    }
+
+    /// A packet without payload and with `block_count` SACK blocks, on the wire.
+    #[inline]
+    pub(crate) fn ack_bytes(&self, block_count: usize) -> u16 {
+        // RFC 2018: 2 + 8n bytes; together with the 10 of the timestamp, 2 of padding less.
+        self.header_bytes + 8 * block_count as u16
+    }
+}

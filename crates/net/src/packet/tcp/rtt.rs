@@ -1,0 +1,51 @@
+//! Round-trip time and retransmission timeout: RFC 6298 in whole nanoseconds.
+
+/// SRTT, RTTVAR and RTO.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rtt {
+    srtt_ns: i64,
+    rttvar_ns: i64,
+    sampled: bool,
+}
+
+impl Rtt {
+    /// Before the first sample, the estimate is `initial_ns` and its variation 0.
+    pub fn new(initial_ns: u64) -> Self {
+        Self { srtt_ns: initial_ns as i64, rttvar_ns: 0, sampled: false }
+    }
+
+    /// RFC 6298 (2.2) and (2.3), alpha = 1/8, beta = 1/4.
+    pub fn sample(&mut self, rtt_ns: u64) {
+        let rtt_ns = rtt_ns as i64;
+        if !self.sampled {
+            self.sampled = true;
+            self.srtt_ns = rtt_ns;
+            self.rttvar_ns = rtt_ns / 2;
+            return;
+        }
+        let error = rtt_ns - self.srtt_ns;
+        self.srtt_ns = ((self.srtt_ns << 3) + error) >> 3;
+        self.rttvar_ns = ((self.rttvar_ns << 2) + error.abs() - self.rttvar_ns) >> 2;
+    }
+
+    /// SRTT + max(G, 4 RTTVAR) (RFC 6298 (2.3)), without the minimum of (2.4).
+    pub fn timeout_ns(&self, granularity_ns: u64) -> u64 {
+        self.srtt_ns as u64 + granularity_ns.max(4 * self.rttvar_ns as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_sample_sets_and_later_ones_smooth() {
+        let mut rtt = Rtt::new(1_000);
+        assert_eq!(rtt.timeout_ns(1), 1_001);
+        rtt.sample(800);
+        assert_eq!(rtt.timeout_ns(1), 800 + 4 * 400);
+        rtt.sample(1_600);
+        // SRTT 800 + 800/8 = 900; RTTVAR 400 + (800 - 400)/4 = 500.
+        assert_eq!(rtt.timeout_ns(1), 900 + 4 * 500);
+    }
+}

@@ -1,0 +1,539 @@
+//! What the sender knows of its outstanding segments (RFC 6675's scoreboard), and what the receiver holds out of
+//! order (RFC 2018).
+
+use crate::packet::wire::Block;
+use std::collections::VecDeque;
+
+/// Segments SACKed above one that make it count as lost (RFC 6675, DupThresh).
+const DUP_THRESH: u32 = 3;
+
+const SACKED: u8 = 1;
+const LOST: u8 = 2;
+const RETRANSMITTED: u8 = 4;
+
+/// An outstanding segment.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    start: u64,
+    length: u16,
+    flags: u8,
+}
+
+impl Segment {
+    fn end(&self) -> u64 {
+        self.start + u64::from(self.length)
+    }
+
+    fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Outstanding segments in order, with byte counts by state.
+///
+/// Differs from RFC 6675: a segment counts as lost when three *segments* above it are SACKed (ns-3.37 and Linux),
+/// not bytes; and a retransmitted segment stays in [`Scoreboard::flight_bytes`] until it is acknowledged
+/// cumulatively, even if it is SACKed before (ns-3.37).
+#[derive(Debug, Default)]
+pub(crate) struct Scoreboard {
+    segments: VecDeque<Segment>,
+    /// Serial number of the front segment. Serial numbers below are absolute.
+    front: u64,
+    sent_bytes: u64,
+    sacked_bytes: u64,
+    lost_bytes: u64,
+    retransmitted_bytes: u64,
+    /// The highest SACKed segment.
+    highest_sacked: Option<u64>,
+    /// Below it everything is SACKed or lost.
+    lost_edge: u64,
+    /// Below it nothing is both lost and still to be sent again.
+    lost_hint: u64,
+    /// Below it everything is SACKed or has been sent again.
+    hole_hint: u64,
+    /// The blocks of the last acknowledgement: what they covered need not be looked at again.
+    seen: [Block; 3],
+}
+
+/// What a cumulative acknowledgement took away.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Discarded {
+    /// Bytes delivered that no SACK had reported.
+    pub delivered_bytes: u64,
+    /// Whether a segment that had been sent again, and was not SACKed, is among them.
+    pub retransmission: bool,
+}
+
+impl Scoreboard {
+    /// A new segment has been sent.
+    #[inline]
+    pub fn push(&mut self, start: u64, length: u16) {
+        self.segments.push_back(Segment { start, length, flags: 0 });
+        self.sent_bytes += u64::from(length);
+    }
+
+    /// RFC 6675's pipe.
+    #[inline]
+    pub fn flight_bytes(&self) -> u64 {
+        self.sent_bytes - self.sacked_bytes - self.lost_bytes + self.retransmitted_bytes
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Whether the first outstanding segment has been sent again.
+    #[inline]
+    pub fn head_retransmitted(&self) -> bool {
+        self.segments.front().is_some_and(|head| head.is(RETRANSMITTED))
+    }
+
+    /// Takes note of SACK blocks; returns the bytes that they newly report.
+    pub fn sack(&mut self, blocks: &[Block]) -> u64 {
+        let mut newly = 0;
+        for &block in blocks {
+            newly += self.sack_block(block);
+        }
+        for (seen, &block) in self.seen.iter_mut().zip(blocks) {
+            *seen = block;
+        }
+        if newly > 0 {
+            self.mark_lost();
+        }
+        newly
+    }
+
+    fn sack_block(&mut self, (mut start, mut end): Block) -> u64 {
+        for &(seen_start, seen_end) in &self.seen {
+            if seen_start == start && seen_end <= end {
+                start = seen_end;
+            } else if seen_end == end && seen_start > start {
+                end = seen_start;
+            }
+        }
+        if start >= end {
+            return 0;
+        }
+        let mut newly = 0;
+        let mut index = self.segments.partition_point(|segment| segment.start < start);
+        while let Some(segment) = self.segments.get_mut(index) {
+            // Only a segment that lies wholly inside counts.
+            if segment.end() > end {
+                break;
+            }
+            if !segment.is(SACKED) {
+                let bytes = u64::from(segment.length);
+                if segment.is(LOST) {
+                    segment.flags &= !LOST;
+                    self.lost_bytes -= bytes;
+                }
+                segment.flags |= SACKED;
+                self.sacked_bytes += bytes;
+                newly += bytes;
+                let serial = self.front + index as u64;
+                self.highest_sacked = self.highest_sacked.max(Some(serial));
+            }
+            index += 1;
+        }
+        newly
+    }
+
+    /// Everything with three SACKed segments above is lost (RFC 6675, IsLost).
+    fn mark_lost(&mut self) {
+        let Some(highest) = self.highest_sacked else { return };
+        let mut sacked_count = 0;
+        let mut serial = highest;
+        while serial > self.front {
+            if self.segments[(serial - self.front) as usize].is(SACKED) {
+                sacked_count += 1;
+                if sacked_count == DUP_THRESH {
+                    break;
+                }
+            }
+            serial -= 1;
+        }
+        if sacked_count < DUP_THRESH {
+            return;
+        }
+        self.set_lost(0);
+        for candidate in self.lost_edge.max(self.front)..serial {
+            self.set_lost((candidate - self.front) as usize);
+        }
+        self.lost_edge = self.lost_edge.max(serial);
+    }
+
+    fn set_lost(&mut self, index: usize) {
+        let segment = &mut self.segments[index];
+        if !segment.is(SACKED | LOST) {
+            segment.flags |= LOST;
+            self.lost_bytes += u64::from(segment.length);
+            self.lost_hint = self.lost_hint.min(self.front + index as u64);
+        }
+    }
+
+    /// Takes the first segment for lost and not yet sent again, whatever was known of it.
+    pub fn mark_head_lost(&mut self) {
+        let Some(head) = self.segments.front_mut() else { return };
+        let bytes = u64::from(head.length);
+        if head.is(SACKED) {
+            self.sacked_bytes -= bytes;
+        }
+        if head.is(RETRANSMITTED) {
+            self.retransmitted_bytes -= bytes;
+        }
+        if !head.is(LOST) {
+            self.lost_bytes += bytes;
+        }
+        head.flags = LOST;
+        self.lost_hint = self.front;
+        self.hole_hint = self.front;
+        self.seen = Default::default();
+    }
+
+    /// After a timeout all that is not SACKed is lost, and nothing has been sent again (RFC 6675, 5.1, with SACK
+    /// information kept as its erratum 1610 allows).
+    pub fn mark_all_lost(&mut self) {
+        self.lost_bytes = 0;
+        self.retransmitted_bytes = 0;
+        for segment in &mut self.segments {
+            segment.flags &= SACKED;
+            if segment.flags == 0 {
+                segment.flags = LOST;
+                self.lost_bytes += u64::from(segment.length);
+            }
+        }
+        self.lost_edge = self.front + self.segments.len() as u64;
+        self.lost_hint = self.front;
+        self.hole_hint = self.front;
+    }
+
+    /// Whether the first outstanding segment is lost.
+    pub fn head_lost(&self) -> bool {
+        self.segments.front().is_some_and(|head| head.is(LOST))
+    }
+
+    /// Whether of the segments from `offset` on the first that is lost or SACKed is lost.
+    pub fn is_lost(&self, offset: u64) -> bool {
+        let Some(highest) = self.highest_sacked else { return false };
+        let highest_index = (highest - self.front) as usize;
+        if offset >= self.segments[highest_index].start {
+            return false;
+        }
+        let first = self.segments.partition_point(|segment| segment.start < offset);
+        let decided = self.segments.iter().skip(first).find(|segment| segment.is(LOST | SACKED));
+        decided.is_some_and(|segment| segment.is(LOST))
+    }
+
+    /// RFC 6675, NextSeg rule (1): the first segment that is lost and has not been sent again.
+    #[inline]
+    pub fn next_lost(&mut self) -> Option<usize> {
+        if self.lost_bytes == 0 {
+            return None;
+        }
+        let bound = self.lost_edge.max(self.front + 1).min(self.front + self.segments.len() as u64);
+        let mut serial = self.lost_hint.max(self.front);
+        while serial < bound {
+            let index = (serial - self.front) as usize;
+            if self.segments[index].flags == LOST {
+                self.lost_hint = serial;
+                return Some(index);
+            }
+            serial += 1;
+        }
+        self.lost_hint = serial;
+        None
+    }
+
+    /// RFC 6675, NextSeg rule (3): the first segment neither SACKed nor sent again.
+    pub fn next_hole(&mut self) -> Option<usize> {
+        let mut serial = self.hole_hint.max(self.front);
+        let end = self.front + self.segments.len() as u64;
+        while serial < end {
+            let index = (serial - self.front) as usize;
+            if !self.segments[index].is(SACKED | RETRANSMITTED) {
+                self.hole_hint = serial;
+                return Some(index);
+            }
+            serial += 1;
+        }
+        self.hole_hint = serial;
+        None
+    }
+
+    /// Where segment `index` starts.
+    pub fn start_of(&self, index: usize) -> u64 {
+        self.segments[index].start
+    }
+
+    /// Notes that segment `index` is sent again, joined with the head of the next one if both are alike and fit into
+    /// `bytes_max`; returns start and length.
+    pub fn retransmit(&mut self, index: usize, bytes_max: u16) -> Block {
+        self.join(index, bytes_max);
+        let segment = &mut self.segments[index];
+        if !segment.is(RETRANSMITTED) {
+            segment.flags |= RETRANSMITTED;
+            self.retransmitted_bytes += u64::from(segment.length);
+        }
+        (segment.start, segment.end())
+    }
+
+    fn join(&mut self, index: usize, bytes_max: u16) {
+        let this = self.segments[index];
+        let Some(&next) = self.segments.get(index + 1) else { return };
+        if this.length >= bytes_max || next.is(SACKED) || this.is(LOST) != next.is(LOST) {
+            return;
+        }
+        let moved = (bytes_max - this.length).min(next.length);
+        let mut flags = this.flags;
+        for segment in [this, next] {
+            // Of two that differ, neither keeps the mark.
+            if segment.is(RETRANSMITTED) && !(this.is(RETRANSMITTED) && next.is(RETRANSMITTED)) {
+                self.retransmitted_bytes -= u64::from(segment.length);
+                flags &= !RETRANSMITTED;
+            }
+        }
+        let first = &mut self.segments[index];
+        first.length += moved;
+        first.flags = flags;
+        let second = &mut self.segments[index + 1];
+        second.start += u64::from(moved);
+        second.length -= moved;
+        second.flags = flags;
+        let serial = self.front + index as u64;
+        if second.length == 0 {
+            self.segments.remove(index + 1);
+            for edge in [&mut self.lost_edge, &mut self.lost_hint, &mut self.hole_hint] {
+                *edge -= u64::from(*edge > serial + 1);
+            }
+            self.highest_sacked = self.highest_sacked.map(|highest| highest - u64::from(highest > serial + 1));
+        }
+        if flags & RETRANSMITTED == 0 {
+            self.lost_hint = self.lost_hint.min(serial);
+            self.hole_hint = self.hole_hint.min(serial);
+        }
+    }
+
+    /// Whether a segment that ends at `offset` has been sent again and is not SACKed.
+    pub fn retransmitted_up_to(&self, offset: u64) -> bool {
+        let index = self.segments.partition_point(|segment| segment.end() < offset);
+        self.segments
+            .get(index)
+            .is_some_and(|segment| segment.end() == offset && segment.flags & (SACKED | RETRANSMITTED) == RETRANSMITTED)
+    }
+
+    /// Everything below `acknowledged` has arrived.
+    #[inline]
+    pub fn discard(&mut self, acknowledged: u64) -> Discarded {
+        let mut discarded = Discarded::default();
+        while let Some(head) = self.segments.front_mut() {
+            if head.start >= acknowledged {
+                break;
+            }
+            let whole = head.end() <= acknowledged;
+            let bytes = if whole { u64::from(head.length) } else { acknowledged - head.start };
+            self.sent_bytes -= bytes;
+            if head.flags != 0 {
+                self.sacked_bytes -= if head.is(SACKED) { bytes } else { 0 };
+                self.lost_bytes -= if head.is(LOST) { bytes } else { 0 };
+                self.retransmitted_bytes -= if head.is(RETRANSMITTED) { bytes } else { 0 };
+                discarded.retransmission |= whole && head.flags & (SACKED | RETRANSMITTED) == RETRANSMITTED;
+            }
+            if !whole {
+                head.start = acknowledged;
+                head.length -= bytes as u16;
+                break;
+            }
+            discarded.delivered_bytes += if head.is(SACKED) { 0 } else { bytes };
+            self.segments.pop_front();
+            self.front += 1;
+        }
+        if self.highest_sacked.is_some_and(|highest| highest <= self.front) {
+            self.highest_sacked = None;
+        }
+        if self.segments.front().is_some_and(|head| head.is(SACKED)) {
+            // Reneging, or a segment cut anew: it cannot be SACKed and not acknowledged.
+            self.mark_head_lost();
+        }
+        discarded
+    }
+}
+
+/// What a receiver holds out of order, and what it reports of it.
+#[derive(Debug, Default)]
+pub(crate) struct Reassembly {
+    /// Disjoint, in order, all above the next byte expected.
+    ranges: Vec<Block>,
+    /// Most recent first (RFC 2018, 4); four are remembered, three fit into a packet.
+    report: [Block; 4],
+    report_count: usize,
+}
+
+impl Reassembly {
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The blocks to report, most recent first.
+    #[inline]
+    pub fn report(&self) -> &[Block] {
+        &self.report[..self.report_count]
+    }
+
+    /// Keeps `[start, end)`, which lies above the next byte expected; false if all of it was there.
+    pub fn insert(&mut self, mut start: u64, mut end: u64) -> bool {
+        let first = self.ranges.partition_point(|range| range.1 < start);
+        // What is new of it: segments are cut alike each time, so trimming both ends is enough.
+        let (mut new_start, mut new_end) = (start, end);
+        let mut last = first;
+        while let Some(&(range_start, range_end)) = self.ranges.get(last)
+            && range_start <= end
+        {
+            if range_start <= new_start {
+                new_start = new_start.max(range_end);
+            }
+            if range_end >= new_end {
+                new_end = new_end.min(range_start);
+            }
+            start = start.min(range_start);
+            end = end.max(range_end);
+            last += 1;
+        }
+        if new_start >= new_end {
+            return false;
+        }
+        if first == last {
+            self.ranges.insert(first, (start, end));
+        } else {
+            self.ranges[first] = (start, end);
+            self.ranges.drain(first + 1..last);
+        }
+        self.remember((new_start, new_end));
+        true
+    }
+
+    /// Puts a block first and joins it with remembered ones that it touches.
+    fn remember(&mut self, block: Block) {
+        let mut joined = block;
+        let mut kept = [(0, 0); 5];
+        let mut kept_count = 0;
+        for &old in &self.report[..self.report_count] {
+            if old.1 == joined.0 {
+                joined.0 = old.0;
+            } else if old.0 == joined.1 {
+                joined.1 = old.1;
+            } else {
+                kept[kept_count] = old;
+                kept_count += 1;
+            }
+        }
+        self.report_count = (kept_count + 1).min(4);
+        self.report[0] = joined;
+        self.report[1..self.report_count].copy_from_slice(&kept[..self.report_count - 1]);
+    }
+
+    /// The next byte expected is now `next`: takes what has become in order and returns the new next byte.
+    pub fn advance(&mut self, next: u64) -> u64 {
+        let mut next = next;
+        let mut used = 0;
+        for &(start, end) in &self.ranges {
+            if start > next {
+                break;
+            }
+            next = next.max(end);
+            used += 1;
+        }
+        self.ranges.drain(..used);
+        let mut kept_count = 0;
+        for index in 0..self.report_count {
+            if self.report[index].1 > next {
+                self.report[kept_count] = self.report[index];
+                kept_count += 1;
+            }
+        }
+        self.report_count = kept_count;
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ten() -> Scoreboard {
+        let mut board = Scoreboard::default();
+        for index in 0..10 {
+            board.push(index * 100, 100);
+        }
+        board
+    }
+
+    #[test]
+    fn three_segments_above_make_a_loss() {
+        let mut board = ten();
+        assert_eq!(board.sack(&[(200, 300)]), 100);
+        assert_eq!(board.sack(&[(200, 400)]), 100);
+        assert!(!board.head_lost() && board.next_lost().is_none());
+        assert_eq!(board.sack(&[(600, 700), (200, 400)]), 100);
+        // 600, 300 and 200 are SACKed: 0 and 100 are lost; 400 and 500 have only one above.
+        assert_eq!(board.flight_bytes(), 1000 - 300 - 200);
+        assert_eq!(board.next_lost(), Some(0));
+        assert_eq!(board.retransmit(0, 100), (0, 100));
+        assert_eq!(board.next_lost(), Some(1));
+        assert_eq!(board.flight_bytes(), 600);
+        assert!(board.is_lost(100) && !board.is_lost(400));
+        let discarded = board.discard(400);
+        assert_eq!((discarded.delivered_bytes, discarded.retransmission), (200, true));
+        assert_eq!(board.flight_bytes(), 500);
+    }
+
+    #[test]
+    fn a_timeout_keeps_sacks_and_loses_the_rest() {
+        let mut board = ten();
+        board.sack(&[(500, 600)]);
+        board.mark_all_lost();
+        assert_eq!(board.flight_bytes(), 0);
+        for index in [0, 1, 2, 3, 4, 6, 7, 8, 9] {
+            assert_eq!(board.next_lost(), Some(index));
+            board.retransmit(index, 100);
+        }
+        assert_eq!(board.next_lost(), None);
+    }
+
+    #[test]
+    fn a_short_segment_goes_again_with_the_start_of_the_next() {
+        let mut board = Scoreboard::default();
+        for (start, length) in [(0, 100), (100, 30), (130, 100), (230, 100)] {
+            board.push(start, length);
+        }
+        board.mark_all_lost();
+        assert_eq!(board.retransmit(0, 100), (0, 100));
+        assert_eq!(board.next_lost(), Some(1));
+        assert_eq!(board.retransmit(1, 100), (100, 200));
+        assert_eq!(board.next_lost(), Some(2));
+        // What is left of the third, 30 bytes, takes 70 of the fourth along.
+        assert_eq!(board.retransmit(2, 100), (200, 300));
+        assert_eq!(board.retransmit(3, 100), (300, 330));
+        assert_eq!(board.flight_bytes(), 330);
+        board.discard(330);
+        assert_eq!((board.flight_bytes(), board.is_empty()), (0, true));
+    }
+
+    #[test]
+    fn the_receiver_reports_the_latest_first_and_forgets_what_is_in_order() {
+        let mut held = Reassembly::default();
+        assert!(held.insert(100, 200));
+        assert!(held.insert(300, 400));
+        assert!(!held.insert(300, 400));
+        assert_eq!(held.report(), [(300, 400), (100, 200)]);
+        assert!(held.insert(200, 300));
+        assert_eq!(held.report(), [(100, 400)]);
+        assert!(held.insert(500, 600));
+        assert_eq!(held.advance(100), 400);
+        assert_eq!(held.report(), [(500, 600)]);
+        assert!(!held.is_empty());
+        assert_eq!(held.advance(500), 600);
+        assert!(held.is_empty());
+    }
+}

@@ -1,0 +1,496 @@
+//! The sending end.
+//!
+//! States of congestion as in RFC 6675 and Linux: open, disorder (duplicate acknowledgements, no loss yet), recovery
+//! (fast retransmit to the recovery point), loss (after a timeout).
+//!
+//! Differs from the RFCs where ns-3.37 does: see [`super::sack::Scoreboard`], [`super::RateReduction`], and the
+//! comments that begin with «ns-3».
+
+use super::congestion::Congestion;
+use super::rtt::Rtt;
+use super::sack::Scoreboard;
+use super::{RateReduction, TcpConfig};
+use crate::packet::wire::{Block, Wire, flag};
+
+/// Duplicate acknowledgements that start recovery (RFC 5681).
+const DUP_ACKS: u32 = 3;
+/// No timer.
+pub(crate) const NEVER: u64 = u64::MAX;
+/// RFC 6298 (2.5).
+const RTO_MAX_PS: u64 = 60_000_000_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    SynSent,
+    Established,
+    Closed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    Disorder,
+    Recovery,
+    Loss,
+}
+
+/// Proportional rate reduction (RFC 6937 with slow-start reduction bound).
+#[derive(Clone, Copy, Debug, Default)]
+struct Reduction {
+    delivered: u32,
+    out: u32,
+    flight: u32,
+}
+
+/// What has happened to the connection, for the host to act on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    None,
+    Established,
+    Closed,
+}
+
+/// One connection's sending end.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub state: State,
+    phase: Phase,
+    /// Every packet starts as a copy of it.
+    pub template: Wire,
+    /// First byte not acknowledged (SND.UNA).
+    una: u64,
+    /// First byte never sent (HighData).
+    high: u64,
+    /// End of what the application has written.
+    written: u64,
+    /// The application will write no more: the last segment carries FIN.
+    pub closing: bool,
+    fin_sent: bool,
+    pub cwnd: u64,
+    pub ssthresh: u64,
+    dup_acks: u32,
+    /// Recovery point (RFC 6675).
+    recover: u64,
+    recover_active: bool,
+    first_partial_ack: bool,
+    retransmission_acked: bool,
+    /// Acknowledged bytes that do not make a segment yet.
+    odd_bytes: u64,
+    /// The pipe as last computed.
+    flight: u64,
+    reduction: Reduction,
+    board: Scoreboard,
+    congestion: Congestion,
+    rtt: Rtt,
+    /// Segments that start below give no sample: they may have been sent before a timeout.
+    sample_from: u64,
+    rto_ps: u64,
+    /// When the retransmission timer expires.
+    pub deadline_ps: u64,
+    syn_count: u32,
+    pub retransmits: u64,
+    pub timeouts: u64,
+}
+
+impl Sender {
+    pub fn new(config: &TcpConfig, template: Wire) -> Self {
+        Self {
+            state: State::SynSent,
+            phase: Phase::Open,
+            template,
+            una: 0,
+            high: 0,
+            written: 0,
+            closing: false,
+            fin_sent: false,
+            cwnd: u64::from(config.initial_window_segments) * u64::from(config.segment_bytes),
+            ssthresh: u64::MAX,
+            dup_acks: 0,
+            recover: 0,
+            recover_active: false,
+            first_partial_ack: true,
+            retransmission_acked: false,
+            odd_bytes: 0,
+            flight: 0,
+            reduction: Reduction::default(),
+            board: Scoreboard::default(),
+            congestion: Congestion::new(config.algorithm),
+            rtt: Rtt::new(config.initial_rtt.ps() / 1000),
+            sample_from: 0,
+            rto_ps: 0,
+            deadline_ps: NEVER,
+            syn_count: 0,
+            retransmits: 0,
+            timeouts: 0,
+        }
+    }
+
+    /// Bytes written and not acknowledged.
+    pub fn backlog(&self) -> u64 {
+        self.written.saturating_sub(self.una)
+    }
+
+    /// End of what the application has written.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    pub fn is_established(&self) -> bool {
+        self.state == State::Established
+    }
+
+    /// Adds `bytes` to the stream; [`Sender::pump`] sends them.
+    pub fn write(&mut self, bytes: u64) {
+        self.written += bytes;
+    }
+
+    /// Sends the SYN, or sends it again.
+    pub fn connect(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
+        let backoff = 1_u64 << self.syn_count.min(20);
+        self.syn_count += 1;
+        self.rto_ps = config.connect_timeout.ps().saturating_mul(backoff).min(RTO_MAX_PS);
+        self.deadline_ps = now_ps + self.rto_ps;
+        let syn = Wire { wire_bytes: config.syn_bytes, flags: flag::SYN, ..self.template };
+        out.push(Wire { stamp: config.stamp(now_ps), ..syn });
+    }
+
+    /// The SYN-ACK is here.
+    pub fn on_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, ack: &Wire, out: &mut Vec<Wire>) -> News {
+        if self.state != State::SynSent {
+            return News::None;
+        }
+        self.state = State::Established;
+        self.deadline_ps = NEVER;
+        self.sample(config, now_ps, ack.stamp);
+        self.acknowledge(config, now_ps, out);
+        News::Established
+    }
+
+    /// A pure acknowledgement of the receiver's SYN or FIN.
+    fn acknowledge(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
+        let number = self.high + u64::from(self.fin_sent);
+        out.push(Wire { stamp: config.stamp(now_ps), number, ..self.template });
+    }
+
+    fn sample(&mut self, config: &TcpConfig, now_ps: u64, echo: u32) {
+        let ticks = u64::from(config.stamp(now_ps).wrapping_sub(echo));
+        // ns-3: an echo of the same tick counts as 1 us.
+        let rtt_ns = if ticks == 0 { 1_000 } else { ticks * config.stamp_tick.ps() / 1_000 };
+        self.rtt.sample(rtt_ns);
+        self.rto_ps = self.timeout_ps(config);
+    }
+
+    fn timeout_ps(&self, config: &TcpConfig) -> u64 {
+        (self.rtt.timeout_ns(1) * 1_000).max(config.min_rto.ps())
+    }
+
+    /// An acknowledgement, with its SACK blocks.
+    pub fn on_ack(&mut self, config: &TcpConfig, now_ps: u64, ack: &Wire, blocks: &[Block], out: &mut Vec<Wire>) -> News {
+        if self.state != State::Established {
+            return News::None;
+        }
+        let acknowledged = ack.number;
+        let end = self.high + u64::from(self.fin_sent);
+        if acknowledged > end || (acknowledged < self.una && !self.fin_sent) {
+            return News::None;
+        }
+        if acknowledged > self.una && self.una >= self.sample_from && !self.board.head_retransmitted() {
+            self.sample(config, now_ps, ack.stamp);
+        }
+        let sacked = if blocks.is_empty() { 0 } else { self.board.sack(blocks) };
+        if acknowledged < self.una {
+            return News::None;
+        }
+        let before = self.una;
+        let discarded = self.board.discard(acknowledged);
+        self.una = acknowledged;
+        self.retransmission_acked =
+            self.phase == Phase::Recovery && acknowledged < self.recover && discarded.retransmission;
+        self.flight = self.board.flight_bytes();
+        self.process(config, now_ps, before, sacked, discarded.delivered_bytes + sacked, out);
+        self.retransmission_acked = false;
+        self.pump(config, now_ps, out);
+        if self.fin_sent && ack.flags & flag::FIN != 0 && acknowledged == end {
+            self.state = State::Closed;
+            self.deadline_ps = NEVER;
+            self.acknowledge(config, now_ps, out);
+            return News::Closed;
+        }
+        News::None
+    }
+
+    /// RFC 6675, section 5, up to (C).
+    fn process(
+        &mut self,
+        config: &TcpConfig,
+        now_ps: u64,
+        before: u64,
+        sacked: u64,
+        delivered: u64,
+        out: &mut Vec<Wire>,
+    ) {
+        let duplicate = sacked > 0;
+        if duplicate {
+            self.on_duplicate(config, now_ps, delivered, out);
+        }
+        if self.una == before {
+            return;
+        }
+        let segment = u64::from(config.segment_bytes);
+        let acknowledged = self.una - before;
+        let mut segments = acknowledged / segment;
+        self.odd_bytes += acknowledged % segment;
+        if self.odd_bytes >= segment {
+            segments += 1;
+            self.odd_bytes -= segment;
+        }
+        if !duplicate {
+            self.dup_acks = 0;
+        }
+        if self.una < self.recover && self.phase == Phase::Recovery {
+            self.on_partial(config, now_ps, segments, delivered, out);
+            return;
+        }
+        if self.una < self.recover && self.phase == Phase::Loss {
+            self.grow(segment, segments);
+            self.restart_timer(config, now_ps);
+            return;
+        }
+        match self.phase {
+            Phase::Open => {}
+            Phase::Disorder if duplicate => {}
+            Phase::Disorder => self.phase = Phase::Open,
+            Phase::Recovery => {
+                self.first_partial_ack = true;
+                segments = acknowledged / segment;
+                self.phase = Phase::Open;
+                self.dup_acks = 0;
+                self.cwnd = self.ssthresh;
+            }
+            Phase::Loss => {
+                self.first_partial_ack = true;
+                segments = (self.una - self.recover) / segment;
+                self.phase = Phase::Open;
+            }
+        }
+        if self.una >= self.recover {
+            self.recover_active = false;
+        }
+        if self.phase == Phase::Open {
+            self.grow(segment, segments);
+            self.restart_timer(config, now_ps);
+        }
+    }
+
+    fn grow(&mut self, segment: u64, segments: u64) {
+        self.cwnd = self.congestion.grow(self.cwnd, self.ssthresh, segment, segments);
+    }
+
+    /// RFC 6675, section 5: an acknowledgement with news of data above it.
+    fn on_duplicate(&mut self, config: &TcpConfig, now_ps: u64, delivered: u64, out: &mut Vec<Wire>) {
+        match self.phase {
+            Phase::Loss => {}
+            Phase::Recovery => self.reduce(config, delivered),
+            Phase::Open | Phase::Disorder => {
+                self.phase = Phase::Disorder;
+                self.dup_acks += 1;
+                let third = self.dup_acks == DUP_ACKS && (self.una >= self.recover || !self.recover_active);
+                if third || self.board.is_lost(self.una + u64::from(config.segment_bytes)) {
+                    self.enter_recovery(config, now_ps, delivered, out);
+                }
+            }
+        }
+    }
+
+    /// RFC 6675, (4).
+    fn enter_recovery(&mut self, config: &TcpConfig, now_ps: u64, delivered: u64, out: &mut Vec<Wire>) {
+        if !self.board.head_lost() {
+            self.board.mark_head_lost();
+        }
+        self.recover = self.high;
+        self.recover_active = true;
+        self.phase = Phase::Recovery;
+        self.flight = self.board.flight_bytes();
+        self.ssthresh = self.congestion.ssthresh(self.cwnd, self.flight, u64::from(config.segment_bytes));
+        self.reduction = Reduction { delivered: 0, out: 0, flight: (self.high - self.una) as u32 };
+        self.reduce(config, delivered);
+        self.retransmit_one(config, now_ps, out);
+    }
+
+    /// RFC 6937, on every acknowledgement in recovery.
+    fn reduce(&mut self, config: &TcpConfig, delivered: u64) {
+        let reduction = &mut self.reduction;
+        let delivered = delivered as u32;
+        let segment = u32::from(config.segment_bytes);
+        reduction.delivered = reduction.delivered.wrapping_add(delivered);
+        let room = self.ssthresh as i64 - self.flight as i64;
+        let send = if room < 0 {
+            let product = match config.rate_reduction {
+                RateReduction::Exact => u64::from(reduction.delivered) * self.ssthresh,
+                RateReduction::Wrapping32 => u64::from(reduction.delivered.wrapping_mul(self.ssthresh as u32)),
+            };
+            product.div_ceil(u64::from(reduction.flight.max(1))) as i64 - i64::from(reduction.out)
+        } else {
+            let limit = if self.retransmission_acked {
+                // ns-3: unsigned, and so is the overdraft.
+                let owed = reduction.delivered.wrapping_sub(reduction.out).max(delivered);
+                i64::from(owed.wrapping_add(segment) as i32)
+            } else {
+                i64::from(delivered)
+            };
+            limit.min(room)
+        };
+        // The fast retransmit goes out in any case.
+        let least = if reduction.out > 0 { 0 } else { i64::from(segment) };
+        self.cwnd = self.flight + send.max(least) as u64;
+    }
+
+    /// RFC 6675, (B): an acknowledgement below the recovery point.
+    fn on_partial(&mut self, config: &TcpConfig, now_ps: u64, segments: u64, delivered: u64, out: &mut Vec<Wire>) {
+        if segments >= 1 {
+            self.reduce(config, delivered);
+        }
+        if !self.board.retransmitted_up_to(self.una + u64::from(config.segment_bytes)) {
+            self.retransmit_one(config, now_ps, out);
+        }
+        // RFC 6582, 3.2 (4): the first partial acknowledgement restarts the timer, later ones do not.
+        if self.first_partial_ack {
+            self.restart_timer(config, now_ps);
+        }
+        self.first_partial_ack = false;
+    }
+
+    fn restart_timer(&mut self, config: &TcpConfig, now_ps: u64) {
+        let outstanding = self.una < self.written || self.fin_sent;
+        self.rto_ps = self.timeout_ps(config);
+        self.deadline_ps = if outstanding { now_ps + self.rto_ps } else { NEVER };
+    }
+
+    /// The retransmission timer has expired.
+    pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
+        self.deadline_ps = NEVER;
+        match self.state {
+            State::Closed => return,
+            State::SynSent => return self.connect(config, now_ps, out),
+            State::Established => {}
+        }
+        if self.una >= self.written {
+            if self.fin_sent {
+                self.rto_ps = (2 * self.rto_ps).min(RTO_MAX_PS);
+                self.send_fin(config, now_ps, out);
+            }
+            return;
+        }
+        self.timeouts += 1;
+        let flight = self.board.flight_bytes();
+        self.dup_acks = 0;
+        self.board.mark_all_lost();
+        self.recover = self.high;
+        self.recover_active = true;
+        self.rto_ps = (2 * self.rto_ps).min(RTO_MAX_PS);
+        self.sample_from = self.high;
+        self.ssthresh = self.congestion.ssthresh(self.cwnd, flight, u64::from(config.segment_bytes));
+        self.phase = Phase::Loss;
+        self.cwnd = u64::from(config.segment_bytes);
+        self.pump(config, now_ps, out);
+    }
+
+    /// RFC 6675, (C): sends what the window allows.
+    pub fn pump(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
+        if self.state != State::Established {
+            return;
+        }
+        if self.una >= self.written {
+            if self.closing && !self.fin_sent {
+                self.fin_sent = true;
+                self.rto_ps = self.timeout_ps(config);
+                self.send_fin(config, now_ps, out);
+            }
+            return;
+        }
+        let segment = u64::from(config.segment_bytes);
+        let window_bytes = config.window.0;
+        loop {
+            self.flight = self.board.flight_bytes();
+            let window = self.cwnd.min(window_bytes).saturating_sub(self.flight);
+            if window == 0 || (self.phase == Phase::Open && self.fin_sent) {
+                return;
+            }
+            let lost = self.board.next_lost();
+            let unsent = lost.is_none() && self.high < self.written && self.high - self.una < window_bytes;
+            let again = match lost {
+                None if !unsent && self.phase == Phase::Recovery => self.board.next_hole(),
+                found => found,
+            };
+            let next = match again {
+                Some(index) => self.board.start_of(index),
+                None if unsent => self.high,
+                None => return,
+            };
+            // Silly window avoidance; there is no Nagle delay.
+            if window < segment && self.written - next > window {
+                return;
+            }
+            match again {
+                Some(index) => self.retransmit(config, now_ps, index, window.min(segment) as u16, out),
+                None => {
+                    let room = (self.una + window_bytes - self.high).min(window).min(segment);
+                    self.send_new(config, now_ps, room, out);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn send_new(&mut self, config: &TcpConfig, now_ps: u64, room: u64, out: &mut Vec<Wire>) {
+        let length = room.min(self.written - self.high) as u16;
+        self.board.push(self.high, length);
+        self.emit(config, now_ps, self.high, length, out);
+        self.high += u64::from(length);
+    }
+
+    /// Fast retransmit: the first lost segment, or the first outstanding one once more.
+    fn retransmit_one(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
+        self.flight = self.board.flight_bytes();
+        if self.board.is_empty() {
+            return;
+        }
+        let index = self.board.next_lost().unwrap_or(0);
+        self.retransmit(config, now_ps, index, config.segment_bytes, out);
+    }
+
+    fn retransmit(&mut self, config: &TcpConfig, now_ps: u64, index: usize, bytes_max: u16, out: &mut Vec<Wire>) {
+        let (start, end) = self.board.retransmit(index, bytes_max);
+        self.retransmits += 1;
+        self.emit(config, now_ps, start, (end - start) as u16, out);
+    }
+
+    #[inline]
+    fn emit(&mut self, config: &TcpConfig, now_ps: u64, start: u64, length: u16, out: &mut Vec<Wire>) {
+        let mut flags = self.template.flags;
+        if self.closing && start + u64::from(length) == self.written {
+            flags |= flag::FIN;
+            self.fin_sent = true;
+        }
+        if self.deadline_ps == NEVER {
+            self.deadline_ps = now_ps + self.rto_ps;
+        }
+        if self.phase == Phase::Recovery {
+            self.reduction.out = self.reduction.out.wrapping_add(u32::from(length));
+        }
+        out.push(Wire {
+            number: start,
+            stamp: config.stamp(now_ps),
+            wire_bytes: config.header_bytes + length,
+            payload_bytes: length,
+            flags,
+            ..self.template
+        });
+    }
+
+    fn send_fin(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
+        self.deadline_ps = now_ps + self.rto_ps;
+        let flags = self.template.flags | flag::FIN;
+        out.push(Wire { number: self.high, stamp: config.stamp(now_ps), flags, ..self.template });
+    }
+}

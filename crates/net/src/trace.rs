@@ -1,0 +1,41 @@
+//! What an observer may see. Engines write it and never read it.
+
+use crate::units::Time;
+
+/// Totals of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that have crossed a link, counted once per link.
+    pub packet_hops: u64,
+    /// Bytes that have crossed a link, headers included, counted once per link.
+    pub hop_bytes: u64,
+    /// Events taken from the agenda: arrivals at a node, timers, application writes.
+    pub events: u64,
+    /// Packets that a qdisc refused.
+    pub drops: u64,
+    /// Packets marked CE.
+    pub marks: u64,
+    /// Segments sent again.
+    pub retransmits: u64,
+    /// Retransmission timeouts, of data.
+    pub timeouts: u64,
+}
+
+/// Totals of one egress port and its link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Packets put on the link.
+    pub packets: u64,
+    /// Bytes put on the link, headers included.
+    pub bytes: u64,
+    /// Time for which the link was busy.
+    pub busy: Time,
+    /// Packets refused by the qdisc.
+    pub drops: u64,
+    /// Packets marked CE.
+    pub marks: u64,
+    /// Most packets that waited in the qdisc at once.
+    pub queue_packets_max: u64,
+    /// Most bytes that waited in the qdisc at once.
+    pub queue_bytes_max: u64,
+}
