@@ -56,6 +56,9 @@ impl Table {
                 PyArray1::from_iter(py, values).into_any()
             }
             Column::Time(values) => PyArray1::from_iter(py, values.iter().map(|&ps| microseconds(ps))).into_any(),
+            Column::MaybeTime(values) => {
+                PyArray1::from_iter(py, values.iter().map(|ps| ps.map_or(f64::NAN, microseconds))).into_any()
+            }
             Column::Ratio(values) => {
                 PyArray1::from_iter(py, values.iter().map(|value| value.unwrap_or(f64::NAN))).into_any()
             }
@@ -107,6 +110,7 @@ fn to_arrow(column: &Column) -> ArrayRef {
         Column::Count(values) => Arc::new(UInt64Array::from_iter_values(values.iter().copied())),
         Column::Signed(values) => Arc::new(Int64Array::from_iter(values.iter().copied())),
         Column::Time(values) => Arc::new(Float64Array::from_iter_values(values.iter().map(|&ps| microseconds(ps)))),
+        Column::MaybeTime(values) => Arc::new(Float64Array::from_iter(values.iter().map(|ps| ps.map(microseconds)))),
         Column::Ratio(values) => Arc::new(Float64Array::from_iter(values.iter().copied())),
     }
 }

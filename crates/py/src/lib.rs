@@ -18,6 +18,8 @@ struct RunOutput {
     operations: Py<Table>,
     #[pyo3(get)]
     links: Py<Table>,
+    #[pyo3(get)]
+    flows: Py<Table>,
     /// Figures as a JSON document; times in picoseconds.
     #[pyo3(get)]
     summary_json: String,
@@ -51,6 +53,7 @@ fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult
         transfers: table(result.transfers)?,
         operations: table(result.operations)?,
         links: table(result.links)?,
+        flows: table(result.flows)?,
         summary_json: serde_json::to_string(&result.summary).map_err(|error| errors::from_json(&error))?,
     })
 }

@@ -7,11 +7,16 @@
 //! At one instant everything that ends is taken in, and every op of zero length is done, before the queue picks:
 //! a choice at time t sees every bucket that became ready at or before t.
 //!
-//! The first iteration starts with all parameters present and can be shorter than the network allows; it is run and
-//! not measured. After the last measured iteration one more forward pass runs, because it needs the transfers.
+//! A job is measured from the start of one pass to the start of the same pass of the next iteration, and begins with
+//! it. From forward to forward, the first iteration starts with all parameters present and can be shorter than the
+//! network allows: it is run and not measured, and after the last measured iteration one more forward pass runs,
+//! because it needs the transfers. From backward to backward, every iteration starts with an idle network and all
+//! parameters present: all are measured.
 
+use crate::collective::Aggregation;
 use crate::dag::{Edge, Edges, Op, OpId, OpKind};
-use crate::job::Job;
+use crate::job::{Job, Pass};
+use crate::traffic::Neighbour;
 use gradtide_net::{Completion, Network, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,7 +27,9 @@ use thiserror::Error;
 pub struct Trace {
     /// Measured iterations, in order.
     pub iterations: Vec<IterationRecord>,
-    /// One block of `buckets` records per iteration; the first block is the warm-up iteration's.
+    /// Iterations run before the first measured one.
+    pub warmup_count: u32,
+    /// One block of `buckets` records per iteration, warm-up iterations first.
     pub transfers: Vec<TransferRecord>,
     /// Ops of the first measured iterations, as they ended.
     pub operations: Vec<OperationRecord>,
@@ -30,12 +37,12 @@ pub struct Trace {
     pub event_count: u64,
 }
 
-/// One measured iteration: from the start of its forward pass to the start of the next one.
+/// One measured iteration: from the start of a pass to the start of the next one of its kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IterationRecord {
-    /// Start of the forward pass.
+    /// Start of the pass that it is measured from.
     pub start: Time,
-    /// To the start of the next forward pass.
+    /// To the start of the next one.
     pub time: Time,
     /// Compute stood still for a gradient that it needed next.
     pub exposed: Time,
@@ -82,6 +89,8 @@ pub struct OperationRecord {
 pub struct Limits {
     /// No further iteration begins at or after this time.
     pub duration: Option<Time>,
+    /// Whether the duration also ends what is under way then.
+    pub ends_at_duration: bool,
     /// Measured iterations whose ops are kept one by one.
     pub timeline_iterations: u32,
 }
@@ -100,14 +109,10 @@ pub enum IterationError {
         waiting_ops: usize,
     },
     /// The duration of the run ended before the first measured iteration.
-    #[error(
-        "job {job} completed no iteration within the run's duration: its warm-up iteration ends at {first_start} us"
-    )]
+    #[error("job {job} completes no measured iteration within the run's duration; make it longer")]
     TooShort {
         /// Index of the job.
         job: usize,
-        /// Start of what would be the first measured iteration.
-        first_start: Time,
     },
     /// The observer asked to stop.
     #[error("interrupted")]
@@ -117,37 +122,53 @@ pub enum IterationError {
 /// Rounds of the loop between two calls of the observer: about 5 ms.
 const OBSERVE_EVERY: u64 = 1 << 16;
 
-/// Runs all jobs to their ends. `observe` is told now and then what share of the iterations is done, and stops the
+/// Runs all jobs and neighbours to their ends. The stream of a job is its index; those of neighbours follow. `observe` is told now and then what share of the iterations is done, and stops the
 /// run by answering `false`.
 ///
 /// # Errors
 /// See [`IterationError`].
 pub fn run(
     jobs: &mut [Job],
+    neighbours: &mut [Neighbour<'_>],
     network: &mut dyn Network,
     limits: Limits,
     observe: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Vec<Trace>, IterationError> {
     let mut runners: Vec<Runner<'_>> =
         jobs.iter_mut().enumerate().map(|(stream, job)| Runner::new(job, stream as u32, limits)).collect();
+    let runner_count = runners.len();
     let mut done: Vec<Completion> = Vec::new();
     for round in 1_u64.. {
         let now = network.now();
         for runner in &mut runners {
             runner.settle(now, network)?;
         }
-        if runners.iter().all(|runner| runner.finished) {
+        for neighbour in neighbours.iter_mut() {
+            neighbour.settle(now, network);
+        }
+        let is_over = limits.ends_at_duration && limits.duration.is_some_and(|duration| now >= duration);
+        let is_finished = runners.iter().all(|runner| runner.finished) && neighbours.iter().all(Neighbour::is_finished);
+        if is_over || is_finished {
             break;
         }
-        let until = runners.iter().filter_map(Runner::wakes_at).min().unwrap_or(Time::MAX);
+        let until = (runners.iter().filter_map(Runner::wakes_at))
+            .chain(neighbours.iter().filter_map(Neighbour::wakes_at))
+            .chain(limits.duration.filter(|_| limits.ends_at_duration))
+            .min()
+            .unwrap_or(Time::MAX);
         network.advance(until, &mut done);
         if done.is_empty() && until == Time::MAX {
-            let (job, runner) =
-                runners.iter().enumerate().find(|(_, runner)| !runner.finished).expect("a job is not done");
-            return Err(IterationError::Stalled { at: now, job, waiting_ops: runner.waiting_ops() });
+            let (job, waiting_ops) = (runners.iter().enumerate())
+                .find(|(_, runner)| !runner.finished)
+                .map_or((0, 0), |(job, runner)| (job, runner.waiting_ops()));
+            return Err(IterationError::Stalled { at: now, job, waiting_ops });
         }
         for completion in done.drain(..) {
-            runners[completion.stream as usize].on_chunk_arrived(network.now(), completion.began);
+            let (now, stream) = (network.now(), completion.stream as usize);
+            match runners.get_mut(stream) {
+                Some(runner) => runner.on_completion(now, completion, network),
+                None => neighbours[stream - runner_count].on_completion(now, completion),
+            }
         }
         if round.is_multiple_of(OBSERVE_EVERY) {
             let progress = runners.iter().map(|runner| runner.progress(now)).fold(1.0, f64::min);
@@ -156,7 +177,10 @@ pub fn run(
             }
         }
     }
-    Ok(runners.into_iter().map(|runner| runner.trace).collect())
+    match runners.iter().position(|runner| runner.trace.iterations.is_empty()) {
+        Some(job) => Err(IterationError::TooShort { job }),
+        None => Ok(runners.into_iter().map(|runner| runner.trace).collect()),
+    }
 }
 
 /// One job under way.
@@ -170,8 +194,10 @@ struct Runner<'a> {
     /// Ops that each op still waits for: `missing[k % 2]` in iteration k. Two suffice, because a transfer is needed
     /// by the forward pass of the next iteration, before that iteration's first transfer can be ready.
     missing: [Vec<u32>; 2],
-    /// Iteration of the compute stream; 0 is the warm-up.
+    /// Iteration of the compute stream.
     iteration: u32,
+    /// The op at which an iteration is measured to begin.
+    first_op: OpId,
     next_op: OpId,
     /// When compute came to `next_op`.
     reached_at: Time,
@@ -180,7 +206,7 @@ struct Runner<'a> {
     sending_iteration: u32,
     queue: BinaryHeap<Reverse<Ready>>,
     ready_count: u64,
-    sending: Option<Ready>,
+    sending: Option<Sending>,
     ranks: Vec<u32>,
     /// The iteration being measured, from one start of forward to the next.
     current: IterationRecord,
@@ -203,7 +229,7 @@ struct Running {
     is_slow: bool,
 }
 
-/// A bucket in the transmission queue, or the chunk of it that is under way. Ordered as the queue sends.
+/// A bucket in the transmission queue. Ordered as the queue sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Ready {
     rank: u32,
@@ -214,6 +240,16 @@ struct Ready {
     chunk: u64,
 }
 
+/// The chunk that the queue has picked.
+#[derive(Debug)]
+struct Sending {
+    ready: Ready,
+    /// When its first flow starts.
+    begins_at: Time,
+    /// Its flows, once they have started.
+    aggregation: Option<Aggregation>,
+}
+
 impl<'a> Runner<'a> {
     fn new(job: &'a mut Job, stream: u32, limits: Limits) -> Self {
         let dag = &job.dag;
@@ -222,6 +258,11 @@ impl<'a> Runner<'a> {
         let first_uses: Vec<Edge> = (0..dag.transfers.len() as u32)
             .filter_map(|bucket| dag.across.from(dag.transfer_op(bucket)).iter().min().map(|&op| (op, bucket)))
             .collect();
+        let pass = match job.measured_from {
+            Pass::Forward => OpKind::Forward(0),
+            Pass::Backward => OpKind::Backward(dag.layer_count - 1),
+        };
+        let first_op = dag.ops.iter().position(|op| op.kind == pass).expect("a model has layers") as OpId;
         let mut ranks = Vec::new();
         job.scheduler.ranks(&job.dag, &mut ranks);
         Self {
@@ -232,7 +273,8 @@ impl<'a> Runner<'a> {
             stream,
             limits,
             iteration: 0,
-            next_op: 0,
+            first_op,
+            next_op: if job.measured_from == Pass::Forward { 0 } else { first_op },
             running: None,
             sending_iteration: 0,
             queue: BinaryHeap::new(),
@@ -243,18 +285,22 @@ impl<'a> Runner<'a> {
             is_last_pass: false,
             finished: false,
             is_timeline_open: false,
-            trace: Trace { transfers: vec![TransferRecord::default(); job.dag.transfers.len()], ..Trace::default() },
+            trace: Trace {
+                warmup_count: u32::from(job.measured_from == Pass::Forward),
+                transfers: vec![TransferRecord::default(); job.dag.transfers.len()],
+                ..Trace::default()
+            },
             job,
         }
     }
 
     /// When compute will do something of its own accord.
     fn wakes_at(&self) -> Option<Time> {
-        match self.running {
-            Some(running) => Some(running.end),
-            None if self.iteration == 0 && self.next_op == 0 => Some(self.job.start),
-            None => None,
-        }
+        let begins_at =
+            self.sending.as_ref().filter(|sending| sending.aggregation.is_none()).map(|sending| sending.begins_at);
+        let has_begun = self.running.is_some() || self.trace.event_count > 0;
+        let start = (!has_begun).then_some(self.job.start);
+        self.running.map(|running| running.end).into_iter().chain(begins_at).chain(start).min()
     }
 
     /// Does everything that happens at `now` without the network, then lets the queue pick.
@@ -263,11 +309,16 @@ impl<'a> Runner<'a> {
             return Ok(());
         }
         while self.finish_op(now) && self.start_op(now)? {}
-        if self.sending.is_none()
-            && let Some(Reverse(ready)) = self.queue.pop()
+        if self.sending.is_none() {
+            let begins_at = now + self.job.delay_before_flows();
+            self.sending = self.queue.pop().map(|Reverse(ready)| Sending { ready, begins_at, aggregation: None });
+        }
+        if let Some(sending) = &mut self.sending
+            && sending.aggregation.is_none()
+            && sending.begins_at <= now
         {
-            network.start(self.job.flow(ready.bucket, ready.chunk, self.stream));
-            self.sending = Some(ready);
+            let Ready { bucket, chunk, .. } = sending.ready;
+            sending.aggregation = Some(self.job.aggregate(bucket, chunk, self.stream, network));
         }
         self.change_speed(now);
         Ok(())
@@ -298,15 +349,20 @@ impl<'a> Runner<'a> {
             self.current.exposed += exposed;
             self.current.barrier += wait - exposed;
         }
-        match kind {
-            OpKind::Barrier => self.record(kind, self.reached_at, now),
-            OpKind::Forward(0) => self.on_forward_begins(now)?,
-            OpKind::Backward(_) if self.is_last_pass => {
+        if kind == OpKind::Barrier {
+            self.record(kind, self.reached_at, now);
+        }
+        if self.next_op == self.first_op {
+            self.on_iteration_begins(now)?;
+        }
+        if let OpKind::Backward(_) = kind {
+            if self.is_last_pass {
                 self.finished = true;
                 return Ok(false);
             }
-            OpKind::Backward(_) if self.iteration > self.limits.timeline_iterations => self.is_timeline_open = false,
-            _ => {}
+            if self.iteration >= self.trace.warmup_count + self.limits.timeline_iterations {
+                self.is_timeline_open = false;
+            }
         }
         let is_slow = self.sending.is_some();
         let end = now + self.stretched(cost, is_slow);
@@ -314,21 +370,21 @@ impl<'a> Runner<'a> {
         Ok(true)
     }
 
-    fn on_forward_begins(&mut self, now: Time) -> Result<(), IterationError> {
-        if self.iteration > 1 {
+    /// The pass that iterations are measured from begins.
+    fn on_iteration_begins(&mut self, now: Time) -> Result<(), IterationError> {
+        let measured_count = self.iteration.checked_sub(self.trace.warmup_count);
+        if measured_count.is_some_and(|count| count > 0) {
             self.current.time = now - self.current.start;
             self.trace.iterations.push(self.current);
         }
         self.current = IterationRecord { start: now, ..IterationRecord::default() };
-        if self.iteration == 1 {
-            self.is_timeline_open = self.limits.timeline_iterations > 0;
-        }
+        let Some(measured_count) = measured_count else { return Ok(()) };
         let is_over = self.limits.duration.is_some_and(|duration| now >= duration);
-        if is_over && self.iteration == 1 {
-            return Err(IterationError::TooShort { job: self.stream as usize, first_start: now });
+        if measured_count == 0 {
+            self.is_timeline_open = self.limits.timeline_iterations > 0;
+            return if is_over { Err(IterationError::TooShort { job: self.stream as usize }) } else { Ok(()) };
         }
-        let is_enough = self.job.iteration_limit.is_some_and(|limit| self.iteration > limit);
-        self.is_last_pass = self.iteration > 1 && (is_over || is_enough);
+        self.is_last_pass = is_over || self.job.iteration_limit.is_some_and(|limit| measured_count >= limit);
         Ok(())
     }
 
@@ -392,8 +448,17 @@ impl<'a> Runner<'a> {
         self.ready_count += 1;
     }
 
-    fn on_chunk_arrived(&mut self, now: Time, began: Time) {
-        let sent = self.sending.take().expect("the job has a chunk under way");
+    fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network) {
+        let sending = self.sending.as_mut().expect("the job has a chunk under way");
+        let aggregation = sending.aggregation.as_mut().expect("its flows have started");
+        if aggregation.on_completion(completion, network) {
+            let (ready, began) = (sending.ready, sending.begins_at);
+            self.sending = None;
+            self.on_chunk_arrived(now, ready, began);
+        }
+    }
+
+    fn on_chunk_arrived(&mut self, now: Time, sent: Ready, began: Time) {
         self.trace.event_count += 1;
         let block = self.block(self.sending_iteration);
         let record = &mut self.trace.transfers[block + sent.bucket as usize];
@@ -401,8 +466,8 @@ impl<'a> Runner<'a> {
             record.start = began;
         }
         record.busy += now - began;
-        if self.sending_iteration <= self.limits.timeline_iterations {
-            let iteration = i64::from(self.sending_iteration) - 1;
+        if self.sending_iteration < self.trace.warmup_count + self.limits.timeline_iterations {
+            let iteration = i64::from(self.sending_iteration) - i64::from(self.trace.warmup_count);
             let kind = OpKind::Transfer(sent.bucket);
             self.trace.operations.push(OperationRecord { iteration, kind, chunk: sent.chunk, start: began, end: now });
         }
@@ -444,7 +509,7 @@ impl<'a> Runner<'a> {
     fn record(&mut self, kind: OpKind, start: Time, end: Time) {
         let is_visible = start < end || !matches!(kind, OpKind::Update(_));
         if self.is_timeline_open && is_visible {
-            let iteration = i64::from(self.iteration) - 1;
+            let iteration = i64::from(self.iteration) - i64::from(self.trace.warmup_count);
             self.trace.operations.push(OperationRecord { iteration, kind, chunk: 0, start, end });
         }
     }

@@ -1,12 +1,12 @@
 //! A job that is ready to run: its DAG, its buckets, its scheduler. Built from a [`JobSpec`], checked once.
 
 use crate::bucket::{Bucket, fuse, group};
-use crate::collective::ring;
+use crate::collective::{Aggregation, ring};
 use crate::dag::Dag;
 use crate::model::iteration_dag;
 use crate::schedule::{Fifo, File, LayerPriority, Random, Scheduler};
-use crate::spec::{CollectiveSpec, FusionSpec, JobSpec, OrderSpec};
-use gradtide_net::{Band, Bytes, Flow, Seed, Time};
+use crate::spec::{CollectiveSpec, EngineSpec, FusionSpec, JobSpec, OrderSpec};
+use gradtide_net::{Band, Bytes, Flow, Network, Seed, Time};
 use thiserror::Error;
 
 /// A planned job.
@@ -25,11 +25,32 @@ pub struct Job {
     pub iteration_limit: Option<u32>,
     /// Time of a unit of compute beside a transfer, in millionths.
     pub overlap_slowdown_ppm: u64,
+    /// From which pass of one iteration to the same of the next a job is measured; it begins there, too.
+    pub measured_from: Pass,
+    messages: Messages,
     hosts: Vec<u32>,
     collective: CollectiveSpec,
     chunk: Option<Bytes>,
     band: Band,
     hold: Time,
+}
+
+/// One of the two passes of an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// Input side to output side.
+    Forward,
+    /// Output side to input side.
+    Backward,
+}
+
+/// How an aggregation is put to the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Messages {
+    /// As one flow that stands for all hosts.
+    LockStep,
+    /// As messages from each host to the next.
+    EachHost,
 }
 
 /// A job that means nothing. The face refuses all of these first, with a file and a line.
@@ -78,11 +99,11 @@ pub enum JobError {
 }
 
 impl Job {
-    /// Plans a job; `stream` is its index among the jobs of the run.
+    /// Plans a job for an engine.
     ///
     /// # Errors
     /// See [`JobError`].
-    pub fn plan(spec: &JobSpec, seed: Seed) -> Result<Self, JobError> {
+    pub fn plan(spec: &JobSpec, seed: Seed, engine: EngineSpec) -> Result<Self, JobError> {
         check(spec)?;
         let sizes: Vec<Bytes> = spec.layers.iter().map(|layer| Bytes(layer.parameter_bytes)).collect();
         // A single worker has nothing to aggregate.
@@ -110,6 +131,15 @@ impl Job {
             start: Time::from_ps(spec.start_ps),
             iteration_limit: spec.iterations,
             overlap_slowdown_ppm: spec.overlap_slowdown_ppm,
+            // The packet study starts with a backward pass, as the thesis's simulator does.
+            measured_from: match engine {
+                EngineSpec::Pipe => Pass::Forward,
+                EngineSpec::Packet => Pass::Backward,
+            },
+            messages: match engine {
+                EngineSpec::Pipe => Messages::LockStep,
+                EngineSpec::Packet => Messages::EachHost,
+            },
             hosts: spec.hosts.clone(),
             collective: spec.collective,
             chunk: spec.schedule.chunk_bytes.map(Bytes),
@@ -123,13 +153,36 @@ impl Job {
         self.buckets[bucket as usize].chunk_count(self.chunk)
     }
 
-    /// Chunk `index` of a bucket on the network, for the job whose index is `stream`.
-    pub fn flow(&self, bucket: u32, index: u64, stream: u32) -> Flow {
-        let bytes = self.buckets[bucket as usize].chunk_bytes(self.chunk, index);
+    /// Chunk `index` of a bucket as one flow, for the job whose index is `stream`.
+    pub fn lock_step_flow(&self, bucket: u32, index: u64, stream: u32) -> Flow {
+        let bytes = self.chunk_bytes(bucket, index);
         match self.collective {
-            CollectiveSpec::Ring => ring::all_reduce(&self.hosts, bytes, self.band, stream, self.hold)
+            CollectiveSpec::Ring => ring::lock_step(&self.hosts, bytes, self.band, stream, self.hold)
                 .expect("a job of one worker has no buckets"),
         }
+    }
+
+    /// Starts the aggregation of chunk `index` of a bucket, for the job whose index is `stream`.
+    pub fn aggregate(&self, bucket: u32, index: u64, stream: u32, network: &mut dyn Network) -> Aggregation {
+        match (self.messages, self.collective) {
+            (Messages::LockStep, _) => Aggregation::lock_step(self.lock_step_flow(bucket, index, stream), network),
+            (Messages::EachHost, CollectiveSpec::Ring) => {
+                let bytes = self.chunk_bytes(bucket, index);
+                Aggregation::Ring(ring::Messages::begin(&self.hosts, bytes, self.band, stream, network))
+            }
+        }
+    }
+
+    /// How long the queue waits between picking a chunk and starting its first flow; a lock-step flow holds it itself.
+    pub fn delay_before_flows(&self) -> Time {
+        match self.messages {
+            Messages::LockStep => Time::ZERO,
+            Messages::EachHost => self.hold,
+        }
+    }
+
+    fn chunk_bytes(&self, bucket: u32, index: u64) -> Bytes {
+        self.buckets[bucket as usize].chunk_bytes(self.chunk, index)
     }
 }
 

@@ -5,29 +5,33 @@
 pub mod bucket;
 pub mod collective;
 pub mod dag;
+pub mod engine;
 pub mod iteration;
 pub mod job;
 pub mod model;
 pub mod result;
 pub mod schedule;
 pub mod spec;
+pub mod traffic;
 
-use gradtide_net::{Link, Network, Pipe, Rate, Seed, Star, Time};
+use engine::Engine;
+use gradtide_net::{Band, Seed, Time};
 use iteration::Limits;
 use job::{Job, JobError};
 use result::RunResult;
-use spec::{ClusterSpec, EngineSpec, RunSpec, Spec, TopologySpec};
+use spec::{EngineSpec, RunSpec, Spec, TopologySpec, TrafficSpec};
 use thiserror::Error;
+use traffic::Neighbour;
 
 /// Runs one scenario. `observe` is told now and then what share of the run is done, and stops it by answering `false`.
 ///
 /// # Errors
 /// [`RunError::Spec`] before anything ran, [`RunError::Iteration`] if the run could not go on.
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
-    let mut jobs = plan(spec)?;
-    let mut network = engine(&spec.run, star(&spec.cluster)?, &jobs)?;
-    let traces = iteration::run(&mut jobs, network.as_mut(), limits(&spec.run), observe)?;
-    Ok(RunResult::new(spec, &jobs, traces, network.now()))
+    let (mut jobs, mut neighbours) = plan(spec)?;
+    let mut engine = Engine::new(&spec.cluster, &spec.run, &jobs)?;
+    let traces = iteration::run(&mut jobs, &mut neighbours, engine.network(), limits(&spec.run), observe)?;
+    Ok(RunResult::new(spec, &jobs, traces, neighbours, engine.network().now(), engine.usage()))
 }
 
 /// Why a run gave no result.
@@ -76,6 +80,25 @@ pub enum SpecError {
         /// Index of the host.
         host: u32,
     },
+    /// Flows of a neighbour that mean nothing.
+    #[error("flow {index} of {name} cannot be: {what}")]
+    Flow {
+        /// Name of the neighbour.
+        name: String,
+        /// Which of its flows.
+        index: usize,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// Neighbours need an engine that has queues.
+    #[error("the pipe engine has no neighbours; use the packet engine")]
+    NeighboursOfPipe,
+    /// A part of the model that has no code yet.
+    #[error("{0} is not built yet")]
+    NotBuilt(&'static str),
+    /// A number that the engine has no room for.
+    #[error("the {0} is too large: at most 65535")]
+    TooLarge(&'static str),
     /// Nothing ends the run.
     #[error("job {name} has no number of iterations and the run has no duration")]
     Endless {
@@ -100,86 +123,69 @@ pub enum SpecError {
     },
 }
 
-/// Most transfers a run keeps: 48 bytes each while it runs and about 170 in its table, 4.4 GB in all.
-const RECORD_LIMIT: u64 = 20_000_000;
-
-fn plan(spec: &Spec) -> Result<Vec<Job>, SpecError> {
+fn plan(spec: &Spec) -> Result<(Vec<Job>, Vec<Neighbour<'_>>), SpecError> {
     if spec.jobs.is_empty() {
         return Err(SpecError::NoJobs);
     }
     let TopologySpec::Star { hosts: host_count } = spec.cluster.topology;
     let mut taken = std::collections::BTreeSet::new();
-    spec.jobs
-        .iter()
-        .map(|job| {
-            let name = || job.name.clone();
-            for &host in &job.hosts {
-                if host >= host_count {
-                    return Err(SpecError::NoSuchHost { name: name(), host, host_count });
-                }
-                if !taken.insert(host) {
-                    return Err(SpecError::SharedHost { name: name(), host });
-                }
+    let plan_job = |job: &spec::JobSpec| {
+        let name = || job.name.clone();
+        for &host in &job.hosts {
+            if host >= host_count {
+                return Err(SpecError::NoSuchHost { name: name(), host, host_count });
             }
-            if job.iterations.is_none() && spec.run.duration_ps.is_none() {
-                return Err(SpecError::Endless { name: name() });
+            if !taken.insert(host) && spec.run.engine == EngineSpec::Pipe {
+                return Err(SpecError::SharedHost { name: name(), host });
             }
-            Job::plan(job, Seed(spec.run.seed)).map_err(|error| SpecError::Job { name: name(), error })
+        }
+        if job.iterations.is_none() && spec.run.duration_ps.is_none() {
+            return Err(SpecError::Endless { name: name() });
+        }
+        Job::plan(job, Seed(spec.run.seed), spec.run.engine).map_err(|error| SpecError::Job { name: name(), error })
+    };
+    let jobs = spec.jobs.iter().map(plan_job).collect::<Result<Vec<Job>, SpecError>>()?;
+    if spec.run.engine == EngineSpec::Pipe && !spec.traffic.is_empty() {
+        return Err(SpecError::NeighboursOfPipe);
+    }
+    let neighbours = (spec.traffic.iter().enumerate())
+        .map(|(index, traffic)| {
+            check_flows(traffic, host_count)?;
+            Ok(Neighbour::new(traffic, (jobs.len() + index) as u32))
         })
-        .collect()
+        .collect::<Result<_, SpecError>>()?;
+    Ok((jobs, neighbours))
 }
 
-fn star(cluster: &ClusterSpec) -> Result<Star, SpecError> {
-    let TopologySpec::Star { hosts: host_count } = cluster.topology;
-    let payload_bps = u128::from(cluster.link.rate_bps) * u128::from(cluster.link.efficiency_ppm) / 1_000_000;
-    let rate = u64::try_from(payload_bps).ok().and_then(Rate::from_bps).ok_or(SpecError::ZeroRate)?;
-    let delay = Time::from_ps(cluster.link.delay_ps.saturating_add(cluster.host_latency_ps));
-    Ok(Star { host_count, link: Link { rate, delay } })
+fn check_flows(traffic: &TrafficSpec, host_count: u32) -> Result<(), SpecError> {
+    let wrong = |index, what| Err(SpecError::Flow { name: traffic.name.clone(), index, what });
+    let count = traffic.start_ps.len();
+    let columns = [traffic.src.len(), traffic.dst.len(), traffic.bytes.len(), traffic.band.len()];
+    if let Some(&shorter) = columns.iter().find(|&&length| length != count) {
+        return wrong(shorter.min(count), "columns differ in length");
+    }
+    for index in 0..count {
+        if traffic.src[index] >= host_count || traffic.dst[index] >= host_count {
+            return wrong(index, "no such host");
+        }
+        if traffic.src[index] == traffic.dst[index] {
+            return wrong(index, "it goes nowhere");
+        }
+        if Band::new(traffic.band[index]).is_none() {
+            return wrong(index, "no such band");
+        }
+        if index > 0 && traffic.start_ps[index] < traffic.start_ps[index - 1] {
+            return wrong(index, "it starts before the one in front of it");
+        }
+    }
+    Ok(())
 }
 
 fn limits(run: &RunSpec) -> Limits {
-    Limits { duration: run.duration_ps.map(Time::from_ps), timeline_iterations: run.timeline_iterations }
-}
-
-/// The one place that names the engines.
-fn engine(run: &RunSpec, star: Star, jobs: &[Job]) -> Result<Box<dyn Network>, SpecError> {
-    match run.engine {
-        EngineSpec::Pipe => {
-            for (stream, job) in jobs.iter().enumerate() {
-                check_length(run, &star, job, stream as u32)?;
-            }
-            Ok(Box::new(Pipe::new(star)))
-        }
+    Limits {
+        duration: run.duration_ps.map(Time::from_ps),
+        // A pipe's job finishes its last iteration; where flows compete, what happens after the end would differ.
+        ends_at_duration: run.engine != EngineSpec::Pipe,
+        timeline_iterations: run.timeline_iterations,
     }
-}
-
-/// No time in the run passes half of [`Time::MAX`], so that differences have a sign, and what it records fits in memory.
-fn check_length(run: &RunSpec, star: &Star, job: &Job, stream: u32) -> Result<(), SpecError> {
-    let too_long = || SpecError::TooLong { name: job.name.clone() };
-    let mut sending: u128 = 0;
-    for bucket in 0..job.buckets.len() as u32 {
-        let chunk_count = job.chunk_count(bucket);
-        let longest = Pipe::occupancy(star, &job.flow(bucket, 0, stream)).ok_or_else(too_long)?;
-        sending += u128::from(longest.ps()) * u128::from(chunk_count);
-    }
-    let compute: u128 = job.dag.ops.iter().map(|op| u128::from(op.cost.ps())).sum();
-    let iteration = compute * u128::from(job.overlap_slowdown_ppm).div_ceil(1_000_000) + sending;
-    let start = u128::from(job.start.ps());
-    let duration = run.duration_ps.map(u128::from);
-    // Every iteration takes at least the compute time; the warm-up and the last pass come on top.
-    let iterations = job
-        .iteration_limit
-        .map_or(u128::MAX, u128::from)
-        .min(duration.map_or(u128::MAX, |duration| duration.div_ceil(compute.max(1)) + 1));
-    let by_iterations = iterations.saturating_add(2).saturating_mul(iteration).saturating_add(start);
-    let by_duration = duration.map_or(u128::MAX, |duration| start.max(duration) + 3 * iteration);
-    if by_iterations.min(by_duration) > u128::from(Time::MAX.ps() / 2) {
-        return Err(too_long());
-    }
-    let records = iterations.saturating_mul(job.buckets.len().max(1) as u128);
-    if records > u128::from(RECORD_LIMIT) {
-        let records = u64::try_from(records).unwrap_or(u64::MAX);
-        return Err(SpecError::TooManyRecords { name: job.name.clone(), records, limit: RECORD_LIMIT });
-    }
-    Ok(())
 }

@@ -1,9 +1,11 @@
 //! What a run gave: columns of exact numbers, and the few figures that answer the question.
 
 use crate::dag::OpKind;
+use crate::engine::{LinkUsage, Usage};
 use crate::iteration::{IterationRecord, OperationRecord, Trace, TransferRecord};
 use crate::job::Job;
-use crate::spec::{JobSpec, Spec};
+use crate::spec::{JobSpec, Spec, TrafficSpec};
+use crate::traffic::{Neighbour, Outcome};
 use gradtide_net::Time;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -17,8 +19,10 @@ pub struct RunResult {
     pub transfers: Table,
     /// One row per op of the first measured iterations.
     pub operations: Table,
-    /// One row per host link.
+    /// One row per link.
     pub links: Table,
+    /// One row per neighbours' flow that started.
+    pub flows: Table,
     /// Figures of every job.
     pub summary: Summary,
 }
@@ -41,6 +45,8 @@ pub enum Column {
     Signed(Vec<Option<i64>>),
     /// Times in picoseconds, shown in microseconds.
     Time(Vec<i64>),
+    /// Times that can be absent.
+    MaybeTime(Vec<Option<i64>>),
     /// Ratios; absent where they would divide by zero.
     Ratio(Vec<Option<f64>>),
 }
@@ -85,6 +91,7 @@ impl Column {
             Self::Count(values) => values.len(),
             Self::Signed(values) => values.len(),
             Self::Time(values) => values.len(),
+            Self::MaybeTime(values) => values.len(),
             Self::Ratio(values) => values.len(),
         }
     }
@@ -96,12 +103,15 @@ impl Column {
             Self::Count(values) => write!(csv, "{}", values[row]),
             Self::Signed(values) => values[row].map_or(Ok(()), |value| write!(csv, "{value}")),
             Self::Ratio(values) => values[row].map_or(Ok(()), |value| write!(csv, "{value}")),
-            Self::Time(values) => {
-                let sign = if values[row] < 0 { "-" } else { "" };
-                write!(csv, "{sign}{}", Time::from_ps(values[row].unsigned_abs()))
-            }
+            Self::Time(values) => write_time(values[row], csv),
+            Self::MaybeTime(values) => values[row].map_or(Ok(()), |ps| write_time(ps, csv)),
         };
     }
+}
+
+fn write_time(ps: i64, csv: &mut String) -> std::fmt::Result {
+    let sign = if ps < 0 { "-" } else { "" };
+    write!(csv, "{sign}{}", Time::from_ps(ps.unsigned_abs()))
 }
 
 fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
@@ -117,8 +127,16 @@ fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
 pub struct Summary {
     /// By job, in the order of the scenario.
     pub jobs: Vec<JobSummary>,
-    /// Compute ops and chunks that ended.
+    /// Compute ops and chunks that ended, and events inside the engine.
     pub event_count: u64,
+    /// Packets put on links.
+    pub packet_hops: u64,
+    /// Packets that queues refused.
+    pub drops: u64,
+    /// Packets marked CE.
+    pub ce_marks: u64,
+    /// Most packets that waited in one port; absent where there are no packets.
+    pub max_queue_packets: Option<u64>,
     /// Simulated time at the end.
     pub end_ps: u64,
     /// Largest busy share of a link.
@@ -159,23 +177,47 @@ pub struct JobSummary {
 }
 
 impl RunResult {
-    /// Collects the traces of all jobs.
-    pub fn new(spec: &Spec, jobs: &[Job], traces: Vec<Trace>, end: Time) -> Self {
+    /// Collects what all jobs and neighbours did, and what the engine counted.
+    pub fn new(
+        spec: &Spec,
+        jobs: &[Job],
+        traces: Vec<Trace>,
+        neighbours: Vec<Neighbour<'_>>,
+        end: Time,
+        usage: Usage,
+    ) -> Self {
         let parts: Vec<Part<'_>> = (spec.jobs.iter().zip(jobs).zip(&traces))
             .map(|((spec, job), trace)| Part { spec, job, trace, compute: job.dag.compute_time() })
             .collect();
-        let (links, max_link_utilisation) = links(spec, &parts, end);
+        let has_packets = !usage.links.is_empty();
+        let used = if has_packets { usage.links } else { lock_step_links(&parts) };
+        let utilisation = |link: &LinkUsage| link.busy.ps() as f64 / end.ps() as f64;
         Self {
             iterations: iterations(&parts),
             transfers: transfers(&parts),
             operations: operations(&parts),
-            links,
+            flows: flows(spec, neighbours),
             summary: Summary {
                 jobs: parts.iter().map(Part::summary).collect(),
-                event_count: traces.iter().map(|trace| trace.event_count).sum(),
+                event_count: usage.event_count + traces.iter().map(|trace| trace.event_count).sum::<u64>(),
+                packet_hops: usage.packet_hops,
+                drops: used.iter().map(|link| link.drops).sum(),
+                ce_marks: used.iter().map(|link| link.ce_marks).sum(),
+                max_queue_packets: has_packets
+                    .then(|| used.iter().map(|link| link.max_queue_packets).max().unwrap_or(0)),
                 end_ps: end.ps(),
-                max_link_utilisation,
+                max_link_utilisation: used.iter().map(utilisation).fold(0.0, f64::max),
             },
+            links: Table::new(vec![
+                ("link", Column::Text(used.iter().map(|link| link.name.clone()).collect())),
+                ("rate_bps", Column::Count(vec![spec.cluster.link.rate_bps; used.len()])),
+                ("bytes", Column::Count(used.iter().map(|link| link.bytes).collect())),
+                ("busy_us", Column::Time(used.iter().map(|link| signed(link.busy)).collect())),
+                ("utilisation", Column::Ratio(used.iter().map(|link| Some(utilisation(link))).collect())),
+                ("drops", Column::Count(used.iter().map(|link| link.drops).collect())),
+                ("ce_marks", Column::Count(used.iter().map(|link| link.ce_marks).collect())),
+                ("max_queue_packets", Column::Count(used.iter().map(|link| link.max_queue_packets).collect())),
+            ]),
         }
     }
 }
@@ -189,10 +231,11 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Transfers of the measured iterations, a slice per iteration; the warm-up comes first and is left out.
+    /// Transfers of the measured iterations, a slice per iteration.
     fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
         let bucket_count = self.job.buckets.len();
-        (1..=self.trace.iterations.len())
+        let first = self.trace.warmup_count as usize;
+        (first..first + self.trace.iterations.len())
             .map(move |block| &self.trace.transfers[block * bucket_count..(block + 1) * bucket_count])
     }
 
@@ -418,33 +461,55 @@ fn operations(parts: &[Part<'_>]) -> Table {
     ])
 }
 
-/// Links of the hosts that take part, and the largest busy share. All workers of a job do the same.
-fn links(spec: &Spec, parts: &[Part<'_>], end: Time) -> (Table, f64) {
-    let usage: Vec<(u64, Time)> = parts
-        .iter()
-        .map(|part| {
-            let ended = || {
-                part.trace
-                    .transfers
-                    .iter()
-                    .zip(part.job.buckets.iter().cycle())
-                    .filter(|(record, _)| record.end > Time::ZERO)
-            };
-            let bytes = ended().map(|(_, bucket)| u128::from(bucket.bytes.0)).sum();
-            (part.sent_by_worker(bytes) as u64, ended().map(|(record, _)| record.busy).sum())
+/// Links of the hosts that take part in lock step: all workers of a job do the same.
+fn lock_step_links(parts: &[Part<'_>]) -> Vec<LinkUsage> {
+    let of_part = |part: &Part<'_>| {
+        let ended = || {
+            let buckets = part.job.buckets.iter().cycle();
+            part.trace.transfers.iter().zip(buckets).filter(|(record, _)| record.end > Time::ZERO)
+        };
+        let bytes = part.sent_by_worker(ended().map(|(_, bucket)| u128::from(bucket.bytes.0)).sum()) as u64;
+        let busy: Time = ended().map(|(record, _)| record.busy).sum();
+        let link = move |host: &u32| LinkUsage {
+            name: format!("h{host}"),
+            bytes,
+            busy,
+            drops: 0,
+            ce_marks: 0,
+            max_queue_packets: 0,
+        };
+        part.spec.hosts.iter().map(link).collect::<Vec<_>>()
+    };
+    parts.iter().flat_map(of_part).collect()
+}
+
+fn flows(spec: &Spec, neighbours: Vec<Neighbour<'_>>) -> Table {
+    let outcomes: Vec<Vec<Outcome>> = neighbours.into_iter().map(Neighbour::into_outcomes).collect();
+    let rows = || {
+        (spec.traffic.iter().zip(&outcomes)).flat_map(|(traffic, outcomes)| {
+            outcomes.iter().enumerate().map(move |(index, outcome)| (traffic, index, outcome))
         })
-        .collect();
-    let utilisation = |busy: Time| busy.ps() as f64 / end.ps() as f64;
-    let rows =
-        || parts.iter().zip(&usage).flat_map(|(part, usage)| part.spec.hosts.iter().map(move |&host| (host, *usage)));
-    let table = Table::new(vec![
-        ("link", Column::Text(rows().map(|(host, _)| format!("h{host}")).collect())),
-        ("rate_bps", Column::Count(rows().map(|_| spec.cluster.link.rate_bps).collect())),
-        ("bytes", Column::Count(rows().map(|(_, (bytes, _))| bytes).collect())),
-        ("busy_us", Column::Time(rows().map(|(_, (_, busy))| signed(busy)).collect())),
-        ("utilisation", Column::Ratio(rows().map(|(_, (_, busy))| Some(utilisation(busy))).collect())),
-    ]);
-    (table, usage.iter().map(|&(_, busy)| utilisation(busy)).fold(0.0, f64::max))
+    };
+    let counts = |of: fn(&TrafficSpec, usize) -> u64| {
+        Column::Count(rows().map(|(traffic, index, _)| of(traffic, index)).collect())
+    };
+    let times = |of: fn(&Outcome) -> Option<Time>| {
+        Column::MaybeTime(rows().map(|(.., outcome)| of(outcome).map(signed)).collect())
+    };
+    Table::new(vec![
+        ("traffic", Column::Text(rows().map(|(traffic, ..)| traffic.name.clone()).collect())),
+        ("flow", counts(|_, index| index as u64)),
+        (
+            "start_us",
+            Column::Time(rows().map(|(traffic, index, _)| signed(Time::from_ps(traffic.start_ps[index]))).collect()),
+        ),
+        ("src", counts(|traffic, index| traffic.src[index].into())),
+        ("dst", counts(|traffic, index| traffic.dst[index].into())),
+        ("bytes", counts(|traffic, index| traffic.bytes[index])),
+        ("band", counts(|traffic, index| traffic.band[index].into())),
+        ("fct_us", times(|outcome| outcome.fct)),
+        ("received_us", times(|outcome| outcome.received)),
+    ])
 }
 
 #[cfg(test)]

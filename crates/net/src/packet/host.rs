@@ -1,8 +1,8 @@
 //! The connections of all hosts: who gets an arriving packet, what a timer means, when a flow is complete.
 
+use super::tcp::receiver::Receiver;
 use super::tcp::sender::{NEVER, News, Sender};
 use super::tcp::{ReverseBand, TcpConfig};
-use super::tcp::receiver::Receiver;
 use super::wire::{NO_SACK, SackPool, Wire, flag};
 use crate::event::EventQueue;
 use crate::topology::PortId;

@@ -337,9 +337,13 @@ pub fn study(engine: &mut PacketEngine, list: &[Arrival], job: &Job, end_ns: u64
     }
     let mut ring = ring(job);
     connect(engine, &mut ring);
-    let bucket_of = |layer: usize| job.buckets.iter().rposition(|&(lowest, _)| lowest <= layer).map(|_| {
-        job.buckets.iter().position(|&(lowest, _)| lowest <= layer).unwrap()
-    }).unwrap();
+    let bucket_of = |layer: usize| {
+        job.buckets
+            .iter()
+            .rposition(|&(lowest, _)| lowest <= layer)
+            .map(|_| job.buckets.iter().position(|&(lowest, _)| lowest <= layer).unwrap())
+            .unwrap()
+    };
     // Which buckets of the last backward pass have been summed up.
     let mut summed = vec![true; job.buckets.len()];
     let mut began_ns = engine.now().ps() / NS;

@@ -1,0 +1,177 @@
+//! The one place that names the network engines: which one a scenario asks for, and what it counted.
+
+use crate::SpecError;
+use crate::job::Job;
+use crate::spec::{
+    ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, MarkAtSpec, QueueSpec, RunSpec, TopologySpec,
+};
+use gradtide_net::packet::tcp::TcpConfig;
+use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
+use gradtide_net::{Link, Network, PacketConfig, PacketEngine, Pipe, PortId, Rate, Star, Time};
+
+/// A network engine.
+pub enum Engine {
+    /// One priority pipe per host.
+    Pipe(Pipe),
+    /// Queues and TCP, packet by packet.
+    Packet(Box<PacketEngine>, Star),
+}
+
+/// What an engine counted on one link.
+#[derive(Clone, Debug)]
+pub struct LinkUsage {
+    /// `h3` for the link out of host 3, `s-h3` for the one from the switch to it.
+    pub name: String,
+    /// Bytes put on the link, headers included.
+    pub bytes: u64,
+    /// Time for which the link was busy.
+    pub busy: Time,
+    /// Packets that its queue refused.
+    pub drops: u64,
+    /// Packets marked CE.
+    pub ce_marks: u64,
+    /// Most packets that waited at once.
+    pub max_queue_packets: u64,
+}
+
+/// What an engine counted.
+#[derive(Clone, Debug, Default)]
+pub struct Usage {
+    /// Events inside the engine.
+    pub event_count: u64,
+    /// Packets put on links.
+    pub packet_hops: u64,
+    /// Per link; empty where all hosts of a job are one.
+    pub links: Vec<LinkUsage>,
+}
+
+impl Engine {
+    /// An idle network.
+    ///
+    /// # Errors
+    /// [`SpecError`] if the jobs could not be run on it to their ends.
+    pub fn new(cluster: &ClusterSpec, run: &RunSpec, jobs: &[Job]) -> Result<Self, SpecError> {
+        let star = star(cluster)?;
+        match run.engine {
+            EngineSpec::Pipe => {
+                for (stream, job) in jobs.iter().enumerate() {
+                    check_length(run, &star, job, stream as u32)?;
+                }
+                Ok(Self::Pipe(Pipe::new(star)))
+            }
+            EngineSpec::Packet => {
+                let config = packet_config(cluster, &star)?;
+                let engine = PacketEngine::new(&star.graph(), config).expect("a star connects its hosts");
+                Ok(Self::Packet(Box::new(engine), star))
+            }
+        }
+    }
+
+    /// Itself, as the waist between the floors sees it.
+    pub fn network(&mut self) -> &mut dyn Network {
+        match self {
+            Self::Pipe(pipe) => pipe,
+            Self::Packet(engine, _) => engine.as_mut(),
+        }
+    }
+
+    /// What it counted.
+    pub fn usage(&self) -> Usage {
+        match self {
+            Self::Pipe(_) => Usage::default(),
+            Self::Packet(engine, star) => {
+                let counters = engine.counters();
+                let links = (0..2 * star.host_count)
+                    .map(|port| {
+                        let used = engine.port_counters(PortId(port));
+                        let host = port % star.host_count;
+                        LinkUsage {
+                            name: if port < star.host_count { format!("h{host}") } else { format!("s-h{host}") },
+                            bytes: used.bytes,
+                            busy: used.busy,
+                            drops: used.drops,
+                            ce_marks: used.marks,
+                            max_queue_packets: used.queue_packets_max,
+                        }
+                    })
+                    .collect();
+                Usage { event_count: counters.events, packet_hops: counters.packet_hops, links }
+            }
+        }
+    }
+}
+
+fn star(cluster: &ClusterSpec) -> Result<Star, SpecError> {
+    let TopologySpec::Star { hosts: host_count } = cluster.topology;
+    let payload_bps = u128::from(cluster.link.rate_bps) * u128::from(cluster.link.efficiency_ppm) / 1_000_000;
+    let rate = u64::try_from(payload_bps).ok().and_then(Rate::from_bps).ok_or(SpecError::ZeroRate)?;
+    let delay = Time::from_ps(cluster.link.delay_ps.saturating_add(cluster.host_latency_ps));
+    Ok(Star { host_count, link: Link { rate, delay } })
+}
+
+fn packet_config(cluster: &ClusterSpec, star: &Star) -> Result<PacketConfig, SpecError> {
+    let transport = &cluster.transport;
+    if transport.kind != CongestionSpec::Newreno {
+        return Err(SpecError::NotBuilt("this congestion control"));
+    }
+    let narrow = |value: u32, what| u16::try_from(value).map_err(|_| SpecError::TooLarge(what));
+    let tcp = TcpConfig {
+        segment_bytes: narrow(transport.segment_bytes, "segment")?,
+        initial_window_segments: narrow(transport.initial_window_segments, "initial window")?,
+        ..TcpConfig::basic_sim(star.host_count, star.link.rate, star.link.delay)
+    };
+    let queue = queue_config(&cluster.queue);
+    Ok(PacketConfig { tcp, host_queue: queue.clone(), switch_queue: queue, ..PacketConfig::basic_sim(star) })
+}
+
+fn queue_config(queue: &QueueSpec) -> QueueConfig {
+    QueueConfig {
+        discipline: match queue.discipline {
+            DisciplineSpec::PfifoFast => Discipline::PfifoFast,
+            DisciplineSpec::Fifo => Discipline::Fifo,
+            DisciplineSpec::Strict { bands } => Discipline::Strict { bands },
+        },
+        capacity: Capacity::Packets(queue.capacity_packets),
+        marking: queue.mark.map_or(Marking::None, |mark| Marking::Threshold {
+            packets: mark.threshold_packets,
+            at: match mark.at {
+                MarkAtSpec::Enqueue => MarkAt::Enqueue,
+                MarkAtSpec::Dequeue => MarkAt::Dequeue,
+            },
+        }),
+    }
+}
+
+/// Most transfers a run keeps: 48 bytes each while it runs and about 170 in its table, 4.4 GB in all.
+const RECORD_LIMIT: u64 = 20_000_000;
+
+/// No time in the run passes half of [`Time::MAX`], so that differences have a sign, and what it records fits in memory.
+fn check_length(run: &RunSpec, star: &Star, job: &Job, stream: u32) -> Result<(), SpecError> {
+    let too_long = || SpecError::TooLong { name: job.name.clone() };
+    let mut sending: u128 = 0;
+    for bucket in 0..job.buckets.len() as u32 {
+        let chunk_count = job.chunk_count(bucket);
+        let longest = Pipe::occupancy(star, &job.lock_step_flow(bucket, 0, stream)).ok_or_else(too_long)?;
+        sending += u128::from(longest.ps()) * u128::from(chunk_count);
+    }
+    let compute: u128 = job.dag.ops.iter().map(|op| u128::from(op.cost.ps())).sum();
+    let iteration = compute * u128::from(job.overlap_slowdown_ppm).div_ceil(1_000_000) + sending;
+    let start = u128::from(job.start.ps());
+    let duration = run.duration_ps.map(u128::from);
+    // Every iteration takes at least the compute time; the warm-up and the last pass come on top.
+    let iterations = job
+        .iteration_limit
+        .map_or(u128::MAX, u128::from)
+        .min(duration.map_or(u128::MAX, |duration| duration.div_ceil(compute.max(1)) + 1));
+    let by_iterations = iterations.saturating_add(2).saturating_mul(iteration).saturating_add(start);
+    let by_duration = duration.map_or(u128::MAX, |duration| start.max(duration) + 3 * iteration);
+    if by_iterations.min(by_duration) > u128::from(Time::MAX.ps() / 2) {
+        return Err(too_long());
+    }
+    let records = iterations.saturating_mul(job.buckets.len().max(1) as u128);
+    if records > u128::from(RECORD_LIMIT) {
+        let records = u64::try_from(records).unwrap_or(u64::MAX);
+        return Err(SpecError::TooManyRecords { name: job.name.clone(), records, limit: RECORD_LIMIT });
+    }
+    Ok(())
+}
