@@ -131,8 +131,11 @@ impl Hosts {
             band: flow.band.index(),
         };
         let reverse = Wire { dst: flow.src.0, flags: flag::REVERSE, ..forward };
+        let rule = if flow.connection == Carrier::Own { config.own_reverse_band } else { config.stream_reverse_band };
         let mut receiver = Receiver::new(config, reverse);
-        receiver.set_band(config, flow.band.index());
+        if let ReverseBand::Fixed(band) = rule {
+            receiver.set_band(band.index());
+        }
         let connection = Connection {
             sender: Sender::new(config, forward),
             receiver,
@@ -333,8 +336,8 @@ impl Hosts {
             if key.2 == stream {
                 let connection = &mut self.connections[index as usize];
                 connection.sender.template.band = band;
-                if config.reverse_band == ReverseBand::OfData {
-                    connection.receiver.set_band(config, band);
+                if config.stream_reverse_band == ReverseBand::OfData {
+                    connection.receiver.set_band(band);
                 }
             }
         }

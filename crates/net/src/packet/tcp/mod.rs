@@ -63,8 +63,10 @@ pub struct TcpConfig {
     pub stamp_tick: Time,
     /// From an application's write to the first segment of it (ns-3: 1 ns).
     pub write_delay: Time,
-    /// Band of acknowledgements.
-    pub reverse_band: ReverseBand,
+    /// Band of acknowledgements of connections that flows open for themselves.
+    pub own_reverse_band: ReverseBand,
+    /// Band of acknowledgements of streams' connections.
+    pub stream_reverse_band: ReverseBand,
     /// Congestion control.
     pub algorithm: Algorithm,
     /// Fast recovery.
@@ -94,7 +96,8 @@ impl TcpConfig {
             window: Bytes(32 * 1024 * 1024),
             stamp_tick: Time::from_ps(1_000_000_000),
             write_delay: Time::from_ps(1_000),
-            reverse_band: ReverseBand::Fixed(Band::new(1).expect("1 is a band")),
+            own_reverse_band: ReverseBand::Fixed(Band::new(1).expect("1 is a band")),
+            stream_reverse_band: ReverseBand::OfData,
             algorithm: Algorithm::NewReno,
             recovery: Recovery::Pipe,
         }
