@@ -1,7 +1,8 @@
 //! Which link delivers next: a tournament over the links' earliest arrivals.
 //!
 //! One leaf per link; an inner node holds the winner of its two children. Changing a leaf replays the matches on its
-//! way up, log2(links) of them, with no search and no allocation. At one instant the link of the lower index wins.
+//! way up, log2(links) of them, with no search and no allocation. Ties are rare, and settled only when
+//! they come up.
 
 /// The tournament.
 #[derive(Debug)]
@@ -24,16 +25,36 @@ impl Agenda {
         self.times[1]
     }
 
-    /// The link of the earliest arrival.
+    /// The link of the earliest arrival; of several at one instant, that of the least `order`.
     #[inline]
-    pub fn link(&self) -> usize {
+    pub fn link<T: Ord>(&self, order: impl Fn(usize) -> T) -> usize {
         let at = self.times[1];
         let mut node = 1;
         while node < self.leaf_count {
             node *= 2;
-            node += usize::from(self.times[node] != at);
+            let left = self.times[node] == at;
+            if left && self.times[node + 1] == at {
+                return self.first_of_equals(node / 2, at, &order);
+            }
+            node += usize::from(!left);
         }
         node - self.leaf_count
+    }
+
+    fn first_of_equals<T: Ord>(&self, node: usize, at_ps: u64, order: &impl Fn(usize) -> T) -> usize {
+        if node >= self.leaf_count {
+            return node - self.leaf_count;
+        }
+        let (left, right) = (2 * node, 2 * node + 1);
+        if self.times[left] != at_ps {
+            return self.first_of_equals(right, at_ps, order);
+        }
+        let first = self.first_of_equals(left, at_ps, order);
+        if self.times[right] != at_ps {
+            return first;
+        }
+        let second = self.first_of_equals(right, at_ps, order);
+        if order(second) < order(first) { second } else { first }
     }
 
     /// `link` next delivers at `at_ps`.
@@ -57,17 +78,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earliest_wins_and_of_equals_the_first() {
+    fn the_earliest_wins_and_of_equals_the_least_in_order() {
         let mut agenda = Agenda::new(5);
         assert_eq!(agenda.next_ps(), u64::MAX);
-        for (link, at) in [(4, 7), (1, 9), (3, 7), (0, 8)] {
+        for (link, at) in [(4, 7), (1, 9), (3, 7), (0, 8), (2, 7)] {
             agenda.set(link, at);
         }
         let mut order = Vec::new();
         while agenda.next_ps() != u64::MAX {
-            order.push((agenda.next_ps(), agenda.link()));
-            agenda.set(agenda.link(), u64::MAX);
+            let link = agenda.link(|link| [0, 0, 5, 9, 7][link]);
+            order.push((agenda.next_ps(), link));
+            agenda.set(link, u64::MAX);
         }
-        assert_eq!(order, [(7, 3), (7, 4), (8, 0), (9, 1)]);
+        assert_eq!(order, [(7, 2), (7, 4), (7, 3), (8, 0), (9, 1)]);
     }
 }

@@ -62,7 +62,9 @@ pub(crate) struct Hosts {
     connections: Vec<Connection>,
     free: Vec<u32>,
     streams: BTreeMap<(u32, u32, u32), u32>,
-    pub timers: EventQueue<Timer>,
+    timers: EventQueue<Timer>,
+    /// Writes of applications: planned so late that at one instant they come last.
+    writes: EventQueue<Timer>,
     pub pool: SackPool,
     /// Flows that completed since the last look.
     pub done: Vec<Completion>,
@@ -129,8 +131,11 @@ impl Hosts {
             band: flow.band.index(),
         };
         let reverse = Wire { dst: flow.src.0, flags: flag::REVERSE, ..forward };
+        let rule = if flow.connection == Carrier::Own { config.own_reverse_band } else { config.stream_reverse_band };
         let mut receiver = Receiver::new(config, reverse);
-        receiver.set_band(config, flow.band.index());
+        if let ReverseBand::Fixed(band) = rule {
+            receiver.set_band(band.index());
+        }
         let connection = Connection {
             sender: Sender::new(config, forward),
             receiver,
@@ -154,7 +159,7 @@ impl Hosts {
 
     fn pump_later(&mut self, config: &TcpConfig, now: Time, index: u32) {
         let generation = self.connections[index as usize].generation;
-        self.timers.push(now + config.write_delay, Timer { connection: index, generation, kind: TimerKind::Pump });
+        self.writes.push(now + config.write_delay, Timer { connection: index, generation, kind: TimerKind::Pump });
     }
 
     /// A packet has reached its host. Answers go to `out` and through the returned port.
@@ -239,6 +244,26 @@ impl Hosts {
         connection.next_goal = connection.goals.front().map_or(u64::MAX, |goal| goal.end);
     }
 
+    /// When the next timer comes, and when the next write.
+    #[inline]
+    pub fn next_at_ps(&self) -> (u64, u64) {
+        (self.timers.next_at().map_or(NEVER, Time::ps), self.writes.next_at().map_or(NEVER, Time::ps))
+    }
+
+    /// Takes the timer that comes now; a write only if there is none.
+    pub fn pop(&mut self, now: Time) -> Option<Timer> {
+        let timer = self.timers.pop_until(now).or_else(|| self.writes.pop_until(now));
+        timer.map(|(_, timer)| timer)
+    }
+
+    /// How long before its time `timer` was planned, at least.
+    pub fn notice(config: &TcpConfig, timer: &Timer) -> u64 {
+        match timer.kind {
+            TimerKind::Pump => config.write_delay.ps(),
+            TimerKind::Sender | TimerKind::Receiver | TimerKind::Write(_) => u64::MAX,
+        }
+    }
+
     /// A timer has come. Packets go to `out` and through the returned port.
     pub fn on_timer(&mut self, config: &TcpConfig, now: Time, timer: Timer, out: &mut Vec<Wire>) -> Option<PortId> {
         let index = timer.connection;
@@ -311,8 +336,8 @@ impl Hosts {
             if key.2 == stream {
                 let connection = &mut self.connections[index as usize];
                 connection.sender.template.band = band;
-                if config.reverse_band == ReverseBand::OfData {
-                    connection.receiver.set_band(config, band);
+                if config.stream_reverse_band == ReverseBand::OfData {
+                    connection.receiver.set_band(band);
                 }
             }
         }

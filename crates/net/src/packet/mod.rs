@@ -30,7 +30,7 @@ use crate::units::Time;
 use crate::{Band, Completion, Flow, FlowId, Network};
 use agenda::Agenda;
 use host::Hosts;
-use port::{Port, Serialization};
+use port::{Moment, Port, Serialization};
 use qdisc::Verdict;
 use wire::Wire;
 
@@ -43,7 +43,7 @@ pub struct PacketConfig {
     pub host_queue: QueueConfig,
     /// Qdisc of the switches' ports.
     pub switch_queue: QueueConfig,
-    /// Times on the wire are rounded down to whole ticks: 1 ns is ns-3's clock, 1 ps is exact at Ethernet rates.
+    /// Times on the wire are rounded to whole ticks: 1 ns is ns-3's clock, 1 ps is exact at Ethernet rates.
     pub tick: Time,
 }
 
@@ -70,8 +70,12 @@ pub struct PacketEngine {
     routes: Routes,
     hosts: Hosts,
     scheduled: EventQueue<(FlowId, Flow)>,
-    /// The earliest timer or scheduled flow.
+    /// The earliest event that is no arrival, and whether it comes after the arrivals of its instant.
     other_ps: u64,
+    other_late: bool,
+    /// Of the event under way: see [`port::Order`].
+    planned_ps: u64,
+    label: u64,
     started_count: u64,
     out: Vec<Wire>,
     counters: Counters,
@@ -113,6 +117,9 @@ impl PacketEngine {
             hosts: Hosts::default(),
             scheduled: EventQueue::default(),
             other_ps: u64::MAX,
+            other_late: false,
+            planned_ps: 0,
+            label: u64::MAX / 2,
             started_count: 0,
             out: Vec::new(),
             counters: Counters::default(),
@@ -131,7 +138,7 @@ impl PacketEngine {
         assert!(at >= self.now, "time never goes back");
         let id = self.next_id();
         self.scheduled.push(at, (id, flow));
-        self.other_ps = self.other_ps.min(at.ps());
+        self.refresh_other();
         id
     }
 
@@ -175,10 +182,22 @@ impl PacketEngine {
         self.refresh_other();
     }
 
+    #[inline]
     fn refresh_other(&mut self) {
-        let timer_ps = self.hosts.timers.next_at().map_or(u64::MAX, Time::ps);
+        let (timer_ps, write_ps) = self.hosts.next_at_ps();
         let flow_ps = self.scheduled.next_at().map_or(u64::MAX, Time::ps);
-        self.other_ps = timer_ps.min(flow_ps);
+        let early_ps = timer_ps.min(flow_ps);
+        self.other_ps = early_ps.min(write_ps);
+        self.other_late = write_ps < early_ps;
+    }
+
+    /// An event takes place at `now_ps`: later instants have smaller labels, later events of one instant larger ones.
+    #[inline]
+    fn begin_event(&mut self, now_ps: u64) {
+        const EVENTS: u64 = 1 << 24;
+        self.label = if now_ps == self.now.ps() { self.label + 1 } else { (self.label / EVENTS - 1) * EVENTS };
+        self.now = Time::from_ps(now_ps);
+        self.counters.events += 1;
     }
 
     /// Sends what a host has put out.
@@ -199,7 +218,8 @@ impl PacketEngine {
     fn send(&mut self, id: PortId, packet: Wire) {
         let port = &mut self.ports[id.0 as usize];
         let dry = port.next_arrival_ps() == u64::MAX;
-        if port.send(self.now.ps(), packet) == Verdict::Dropped {
+        let at = Moment { now_ps: self.now.ps(), planned_ps: self.planned_ps, label: self.label };
+        if port.send(at, packet) == Verdict::Dropped {
             self.counters.drops += 1;
             self.hosts.pool.take(packet.sack);
         } else if dry {
@@ -209,9 +229,10 @@ impl PacketEngine {
 
     #[inline]
     fn arrive(&mut self) {
-        let link = self.agenda.link();
+        let link = self.agenda.link(|link| self.ports[link].next_order());
         let port = &mut self.ports[link];
-        let packet = port.arrive(self.now.ps());
+        let (packet, begun_ps) = port.arrive(self.now.ps());
+        self.planned_ps = begun_ps;
         let (node, next_ps) = (port.to, port.next_arrival_ps());
         self.agenda.set(link, next_ps);
         self.counters.packet_hops += 1;
@@ -229,14 +250,17 @@ impl PacketEngine {
         if let Some(port) = port {
             self.flush(port);
         }
-        let timer_ps = self.hosts.timers.next_at().map_or(u64::MAX, Time::ps);
-        self.other_ps = self.other_ps.min(timer_ps);
+        self.refresh_other();
     }
 
     fn other(&mut self) {
+        self.planned_ps = 0;
         if let Some((_, (id, flow))) = self.scheduled.pop_until(self.now) {
             self.begin(id, &flow);
-        } else if let Some((_, timer)) = self.hosts.timers.pop_until(self.now) {
+            return;
+        }
+        if let Some(timer) = self.hosts.pop(self.now) {
+            self.planned_ps = self.now.ps().saturating_sub(Hosts::notice(&self.config.tcp, &timer));
             let mut out = std::mem::take(&mut self.out);
             let port = self.hosts.on_timer(&self.config.tcp, self.now, timer, &mut out);
             self.out = out;
@@ -263,14 +287,14 @@ impl Network for PacketEngine {
         let mut limit_ps = if self.hosts.done.is_empty() { until.ps() } else { self.now.ps() };
         loop {
             let link_ps = self.agenda.next_ps();
+            let other = self.other_ps < link_ps || (self.other_ps == link_ps && !self.other_late);
             let next_ps = link_ps.min(self.other_ps);
             if next_ps > limit_ps || next_ps == u64::MAX {
                 break;
             }
             debug_assert!(next_ps >= self.now.ps(), "time never goes back");
-            self.now = Time::from_ps(next_ps);
-            self.counters.events += 1;
-            if self.other_ps <= link_ps {
+            self.begin_event(next_ps);
+            if other {
                 self.other();
             } else {
                 self.arrive();

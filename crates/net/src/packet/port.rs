@@ -5,6 +5,10 @@
 //! The only event per packet and hop is its arrival at the far end, and of those only the earliest per link is in
 //! the agenda, because a link keeps order.
 //!
+//! Events at one instant take place in the order in which they were planned, as in any event-driven simulator; a
+//! saturated network is full of such ties, and its losses depend on them. A port therefore remembers when the event
+//! behind each departure was planned ([`Order`]).
+//!
 //! The device holds one packet beside the one being sent, as a network card does (and ns-3's with a drop-tail queue
 //! of one packet under a qdisc): a packet of a high band waits for up to two of a low band.
 
@@ -16,17 +20,50 @@ use crate::units::{Bytes, Rate, Time};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// An instant as an event sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// Now.
+    pub now_ps: u64,
+    /// When the event was planned: of two at one instant, the one planned earlier comes first.
+    pub planned_ps: u64,
+    /// See [`Order::chain`].
+    pub label: u64,
+}
+
+/// The order of arrivals at one instant: that in which their transmissions began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Order {
+    /// When the transmission began.
+    begun_ps: u64,
+    /// When the event that began it was planned: the end of the transmission before it at the begin of that one.
+    planned_ps: u64,
+    /// Which event ended the port's idleness. Transmissions back to back keep the order that their ports have; a
+    /// packet that finds its port idle was planned before any transmission that ends now began, so the later chain
+    /// comes first, and of two that began at one instant the first.
+    chain: u64,
+}
+
+/// A packet on the link.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    arrival_ps: u64,
+    order: Order,
+    packet: Wire,
+}
+
 /// Time on the wire by number of bytes, shared by all ports of one rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Serialization(Arc<[u64]>);
 
 impl Serialization {
-    /// For packets of up to `bytes_max`, rounded down to whole ticks as a simulator's clock does.
+    /// For packets of up to `bytes_max`, rounded to whole ticks as a simulator's clock does.
     pub fn new(rate: Rate, tick: Time, bytes_max: u16) -> Self {
         let tick_ps = tick.ps().max(1);
         let span = |bytes| {
             let exact = rate.serialize(Bytes(bytes), 1, 1).map_or(u64::MAX, Time::ps);
-            (exact - exact % tick_ps).max(1)
+            // 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
+            ((exact + tick_ps / 2) / tick_ps * tick_ps).max(1)
         };
         Self((0..=u64::from(bytes_max)).map(span).collect())
     }
@@ -45,13 +82,15 @@ pub(crate) struct Port {
     delay_ps: u64,
     serialization: Serialization,
     /// Packets on the link, by arrival.
-    flight: VecDeque<(u64, Wire)>,
+    flight: VecDeque<InFlight>,
     /// A packet is being sent, until `busy_until_ps`.
     busy: bool,
     busy_until_ps: u64,
     /// When the packet being sent was taken from the device queue: only *after* that instant is there room for the
     /// next, so that of packets which arrive at one instant one is sent and the others see the qdisc.
     taken_at_ps: u64,
+    /// The label of the event that ended the port's last idleness.
+    chain: u64,
     device: Option<Wire>,
     qdisc: Qdisc,
     packets: u64,
@@ -70,6 +109,7 @@ impl Port {
             busy: false,
             busy_until_ps: 0,
             taken_at_ps: 0,
+            chain: 0,
             device: None,
             qdisc: Qdisc::new(queue, seed),
             packets: 0,
@@ -82,19 +122,25 @@ impl Port {
     /// When the next packet arrives at the far end; `u64::MAX` if none is on the link.
     #[inline]
     pub fn next_arrival_ps(&self) -> u64 {
-        self.flight.front().map_or(u64::MAX, |&(at, _)| at)
+        self.flight.front().map_or(u64::MAX, |first| first.arrival_ps)
+    }
+
+    /// The place of the next arrival among those at the same instant.
+    pub fn next_order(&self) -> Option<Order> {
+        self.flight.front().map(|first| first.order)
     }
 
     /// Sends a packet, or queues it, or drops it.
     #[inline]
-    pub fn send(&mut self, now_ps: u64, mut packet: Wire) -> Verdict {
-        self.catch_up(now_ps);
+    pub fn send(&mut self, at: Moment, mut packet: Wire) -> Verdict {
+        self.catch_up(at.now_ps, at.planned_ps);
         if !self.busy {
             self.qdisc.pass(&mut packet);
-            self.begin(now_ps, packet);
+            self.chain = at.label;
+            self.begin(at.now_ps, at.planned_ps, packet);
             return Verdict::Queued;
         }
-        if self.device.is_none() && self.taken_at_ps < now_ps {
+        if self.device.is_none() && self.taken_at_ps < at.now_ps {
             self.qdisc.pass(&mut packet);
             self.device = Some(packet);
             return Verdict::Queued;
@@ -104,23 +150,24 @@ impl Port {
         verdict
     }
 
-    /// Takes the packet that arrives now.
+    /// Takes the packet that arrives now, and says when its transmission began.
     #[inline]
-    pub fn arrive(&mut self, now_ps: u64) -> Wire {
-        let (at, packet) = self.flight.pop_front().expect("the agenda names ports with packets in flight");
-        debug_assert_eq!(at, now_ps, "a packet arrives when the agenda says so");
+    pub fn arrive(&mut self, now_ps: u64) -> (Wire, u64) {
+        let first = self.flight.pop_front().expect("the agenda names ports with packets in flight");
+        debug_assert_eq!(first.arrival_ps, now_ps, "a packet arrives when the agenda says so");
         if self.flight.is_empty() && self.busy {
-            // Its transmission ended a propagation delay ago, at the latest now.
-            self.catch_up(now_ps.max(now_ps - self.delay_ps + 1));
+            // Its transmission ended a propagation delay ago: at the latest now, and before it arrived.
+            self.catch_up(now_ps, first.order.begun_ps + u64::from(self.delay_ps == 0));
         }
-        packet
+        (first.packet, first.order.begun_ps)
     }
 
-    /// Works out everything that happened before `limit_ps`.
+    /// Works out everything that happened before an event of `now_ps` that was planned at `planned_ps`.
     #[inline]
-    fn catch_up(&mut self, limit_ps: u64) {
-        while self.busy && self.busy_until_ps < limit_ps {
-            let at = self.busy_until_ps;
+    fn catch_up(&mut self, now_ps: u64, planned_ps: u64) {
+        while self.busy
+            && (self.busy_until_ps < now_ps || (self.busy_until_ps == now_ps && self.taken_at_ps < planned_ps))
+        {
             let next = match self.device.take() {
                 Some(packet) => packet,
                 None if self.qdisc.is_empty() => {
@@ -129,23 +176,24 @@ impl Port {
                 }
                 None => self.qdisc.dequeue(),
             };
-            self.begin(at, next);
+            self.begin(self.busy_until_ps, self.taken_at_ps, next);
         }
-        if self.busy && self.device.is_none() && self.taken_at_ps < limit_ps && !self.qdisc.is_empty() {
+        if self.device.is_none() && self.taken_at_ps < now_ps && !self.qdisc.is_empty() {
             self.device = Some(self.qdisc.dequeue());
         }
     }
 
     #[inline]
-    fn begin(&mut self, at_ps: u64, packet: Wire) {
+    fn begin(&mut self, begun_ps: u64, planned_ps: u64, packet: Wire) {
         let sending_ps = self.serialization.of(packet.wire_bytes);
         self.busy = true;
-        self.taken_at_ps = at_ps;
-        self.busy_until_ps = at_ps + sending_ps;
+        self.taken_at_ps = begun_ps;
+        self.busy_until_ps = begun_ps + sending_ps;
         self.packets += 1;
         self.bytes += u64::from(packet.wire_bytes);
         self.busy_ps += sending_ps;
-        self.flight.push_back((self.busy_until_ps + self.delay_ps, packet));
+        let order = Order { begun_ps, planned_ps, chain: self.chain };
+        self.flight.push_back(InFlight { arrival_ps: self.busy_until_ps + self.delay_ps, order, packet });
     }
 
     /// What has passed so far.
@@ -163,7 +211,7 @@ impl Port {
 
     /// Packets and bytes that wait in the qdisc at `now`, as an observer sees them.
     pub fn queue(&mut self, now_ps: u64) -> (u32, u64) {
-        self.catch_up(now_ps);
+        self.catch_up(now_ps, now_ps);
         (self.qdisc.packets(), self.qdisc.bytes())
     }
 

@@ -24,14 +24,16 @@ pub enum ReverseBand {
     OfData,
 }
 
-/// How the product of proportional rate reduction is kept.
+/// How much is sent during fast recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RateReduction {
-    /// In full, as RFC 6937 means it.
-    Exact,
-    /// In 32 bits, as ns-3.37 keeps it: with windows beyond 64 KiB it wraps round, and next to nothing is sent until
-    /// the flight has fallen to ssthresh.
-    Wrapping32,
+pub enum Recovery {
+    /// RFC 6675: the window is ssthresh at once, and the pipe is kept as full as that (ns-3's «classic» recovery).
+    Pipe,
+    /// RFC 6937, proportional rate reduction: the window comes down to ssthresh in the course of a round trip (Linux).
+    RateReduction,
+    /// The same with its product in 32 bits, as ns-3.37's default keeps it: with windows beyond 64 KiB it wraps round,
+    /// and next to nothing is sent until the flight has fallen to ssthresh.
+    RateReduction32,
 }
 
 /// Parameters of every connection.
@@ -61,12 +63,14 @@ pub struct TcpConfig {
     pub stamp_tick: Time,
     /// From an application's write to the first segment of it (ns-3: 1 ns).
     pub write_delay: Time,
-    /// Band of acknowledgements.
-    pub reverse_band: ReverseBand,
+    /// Band of acknowledgements of connections that flows open for themselves.
+    pub own_reverse_band: ReverseBand,
+    /// Band of acknowledgements of streams' connections.
+    pub stream_reverse_band: ReverseBand,
     /// Congestion control.
     pub algorithm: Algorithm,
-    /// Arithmetic of recovery.
-    pub rate_reduction: RateReduction,
+    /// Fast recovery.
+    pub recovery: Recovery,
 }
 
 impl TcpConfig {
@@ -92,9 +96,10 @@ impl TcpConfig {
             window: Bytes(32 * 1024 * 1024),
             stamp_tick: Time::from_ps(1_000_000_000),
             write_delay: Time::from_ps(1_000),
-            reverse_band: ReverseBand::Fixed(Band::new(1).expect("1 is a band")),
+            own_reverse_band: ReverseBand::Fixed(Band::new(1).expect("1 is a band")),
+            stream_reverse_band: ReverseBand::OfData,
             algorithm: Algorithm::NewReno,
-            rate_reduction: RateReduction::Wrapping32,
+            recovery: Recovery::Pipe,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::rtt::Rtt;
 use super::sack::Reassembly;
 use super::sender::NEVER;
-use super::{ReverseBand, TcpConfig};
+use super::TcpConfig;
 use crate::packet::wire::{SackPool, Wire, flag};
 
 /// Times that the final FIN is repeated without an answer (ns-3: data retries).
@@ -71,18 +71,9 @@ impl Receiver {
         }
     }
 
-    /// Whether everything is here, the FIN included.
-    #[inline]
-    pub fn finished(&self) -> bool {
-        self.state == State::LastAck
-    }
-
-    /// Later packets travel in `band` where the configuration ties them to the data's.
-    pub fn set_band(&mut self, config: &TcpConfig, band: u8) {
-        self.template.band = match config.reverse_band {
-            ReverseBand::Fixed(fixed) => fixed.index(),
-            ReverseBand::OfData => band,
-        };
+    /// Later packets travel in `band`.
+    pub fn set_band(&mut self, band: u8) {
+        self.template.band = band;
     }
 
     /// A SYN.

@@ -3,13 +3,13 @@
 //! States of congestion as in RFC 6675 and Linux: open, disorder (duplicate acknowledgements, no loss yet), recovery
 //! (fast retransmit to the recovery point), loss (after a timeout).
 //!
-//! Differs from the RFCs where ns-3.37 does: see [`super::sack::Scoreboard`], [`super::RateReduction`], and the
+//! Differs from the RFCs where ns-3.37 does: see [`super::sack::Scoreboard`], [`Recovery`], and the
 //! comments that begin with «ns-3».
 
 use super::congestion::Congestion;
 use super::rtt::Rtt;
 use super::sack::Scoreboard;
-use super::{RateReduction, TcpConfig};
+use super::{Recovery, TcpConfig};
 use crate::packet::wire::{Block, Wire, flag};
 
 /// Duplicate acknowledgements that start recovery (RFC 5681).
@@ -324,17 +324,21 @@ impl Sender {
         self.retransmit_one(config, now_ps, out);
     }
 
-    /// RFC 6937, on every acknowledgement in recovery.
+    /// The window in recovery: RFC 6675, (4.2), or RFC 6937, on every acknowledgement.
     fn reduce(&mut self, config: &TcpConfig, delivered: u64) {
+        if config.recovery == Recovery::Pipe {
+            self.cwnd = self.ssthresh;
+            return;
+        }
         let reduction = &mut self.reduction;
         let delivered = delivered as u32;
         let segment = u32::from(config.segment_bytes);
         reduction.delivered = reduction.delivered.wrapping_add(delivered);
         let room = self.ssthresh as i64 - self.flight as i64;
         let send = if room < 0 {
-            let product = match config.rate_reduction {
-                RateReduction::Exact => u64::from(reduction.delivered) * self.ssthresh,
-                RateReduction::Wrapping32 => u64::from(reduction.delivered.wrapping_mul(self.ssthresh as u32)),
+            let product = match config.recovery {
+                Recovery::RateReduction32 => u64::from(reduction.delivered.wrapping_mul(self.ssthresh as u32)),
+                Recovery::RateReduction | Recovery::Pipe => u64::from(reduction.delivered) * self.ssthresh,
             };
             product.div_ceil(u64::from(reduction.flight.max(1))) as i64 - i64::from(reduction.out)
         } else {
