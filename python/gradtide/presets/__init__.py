@@ -1,4 +1,4 @@
-"""Built-in models, devices and papers' scenarios, each with its source; read from files when asked for.
+"""Built-in models, devices, flow sizes and papers' scenarios, each with its source; read from files when asked for.
 
 Models are counts (bytes, FLOPs); `gradtide.roofline` makes times of them on a device. No scenario is
 parsed here.
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 SCHEMA = "gradtide.model/1"
-KINDS = ("model", "device", "paper")
+KINDS = ("model", "device", "flow", "paper")
 
 _MODEL_KEYS = {"schema", "name", "title", "source", "sample", "tensors", "layers"}
 _COUNTS = ("parameter_bytes", "forward_flops", "activation_bytes")
@@ -139,6 +139,22 @@ def paper_names() -> list[str]:
     return [f"paper/{stem}" for stem in _stems("papers", ".toml")]
 
 
+def flow_names() -> list[str]:
+    """Return the names of the built-in distributions of flow sizes, sorted."""
+    return _stems("flows", ".csv")
+
+
+def flow_text(name: str) -> str:
+    """Return the file of a built-in distribution of flow sizes: title, source, then `bytes,cdf`.
+
+    Raises:
+        KeyError: if there is none of that name.
+    """
+    if name not in flow_names():
+        raise KeyError(f"unknown flow sizes {name!r}; built in are {', '.join(flow_names())}")
+    return _folder("flows").joinpath(f"{name}.csv").read_text(encoding="utf-8")
+
+
 @cache
 def model(name: str) -> ModelPreset:
     """Return a built-in model.
@@ -239,7 +255,7 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
     """Describe what is built in, one dictionary a preset, for a table.
 
     Args:
-        kind: `model`, `device` or `paper`; all of them if None.
+        kind: `model`, `device`, `flow` or `paper`; all of them if None.
 
     Returns:
         Every dictionary has `kind`, `name`, `title` and `source`. A model adds `sample`, `tensors`, `layers`,
@@ -282,6 +298,10 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
                     "source": f"{machine.source}; {machine.assumption}",
                 }
             )
+    if kind in (None, "flow"):
+        for name in flow_names():
+            title, source = (line.lstrip("# ") for line in flow_text(name).splitlines()[:2])
+            rows.append({"kind": "flow", "name": name, "title": title, "source": source.removeprefix("Source: ")})
     if kind in (None, "paper"):
         for name in paper_names():
             file = _folder("papers").joinpath(name.removeprefix("paper/") + ".toml")
