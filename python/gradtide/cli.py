@@ -131,6 +131,41 @@ def compare(
 
 
 @app.command()
+def tenants(
+    scenario: ScenarioArgument,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds, from --seed on.")] = 1,
+    output: OutOption = None,
+    as_json: JsonOption = False,
+    seed: SeedOption = None,
+    set_: SetOption = None,
+    engine: EngineOption = None,
+    fail_if: FailIfOption = None,
+    jobs: JobsOption = 2,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """What does a training job do to its neighbours' flows, and is de-prioritising it free here?"""
+    checks = [_parse_check(text) for text in fail_if or ()]
+    loaded = _load(scenario, set_, seed, engine)
+    _check_target(output)
+    from gradtide.studies import tenants as study
+
+    with _as_usage_error(ValueError), _progress(f"{2 * seeds} runs", quiet) as progress:
+        first = loaded.seed
+        result = study.tenants(loaded, seeds=range(first, first + seeds), jobs=jobs, progress=progress)
+    if output is not None:
+        result.save(output)
+    if as_json:
+        _print_json(result.summary)
+    else:
+        _print_tenants(result.summary)
+        _talk_of_files(output, quiet)
+    if verbose:
+        _talk_of_cost(result.summary["cost"])
+    _apply_checks(checks, {"tenants": study.figures(result.summary)})
+
+
+@app.command()
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder of results.")] = Path(
         "out/demo"
@@ -431,6 +466,25 @@ def _print_comparison(result: "CompareResult") -> None:
     print("Iteration time in ms")
     _print_table(["model", "workers", "link", *schedules, "best saves", "still waits"], table)
     print(f"\n{result.headline}")
+
+
+def _print_tenants(summary: dict[str, Any]) -> None:
+    def cells(pair: dict[str, Any], *, saves: bool = True) -> list[str]:
+        change = pair["saves_percent"]
+        change = change if saves or change is None else -change
+        return [_cell(pair["same"]), _cell(pair["low"]), "–" if change is None else f"{change:+.1f} %"]
+
+    rows = []
+    for size, figures in summary["classes"].items():
+        for name, label in (("mean_fct_ms", "mean"), ("p50_fct_ms", "p50"), ("p90_fct_ms", "p90"), ("p99_fct_ms", "p99")):
+            rows.append([f"{size} flows, {label}, ms", *cells(figures[name])])
+    rows.append(["iteration time, ms", *cells(summary["iteration_time_ms"])])
+    rows.append(["busiest link", *cells(summary["max_link_utilisation"])])
+    rows.append(["packets dropped", *cells(summary["drops"])])
+    seeds = summary["seeds"]
+    print(f"{summary['model']} in its neighbours' band and in a lower one; mean of {len(seeds)} seed{'s'[: len(seeds) != 1]}")
+    _print_table(["", "same band", "low band", "saves"], rows)
+    print(f"\n{summary['headline']}")
 
 
 def _talk_of_files(output: Path | None, quiet: bool) -> None:

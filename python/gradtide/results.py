@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradtide import _core, words
+from gradtide import _core, fct, words
 
 if TYPE_CHECKING:
     from gradtide.scenario import Scenario
@@ -104,7 +104,8 @@ class RunResult:
         iterations: one row per measured iteration of each job.
         transfers: one row per bucket of each measured iteration.
         operations: one row per operation of the first measured iterations.
-        links: one row per host link.
+        links: one row per link.
+        flows: one row per neighbours' flow that started.
     """
 
     def __init__(self, scenario: "Scenario", output: "_core.RunOutput", cost: dict[str, Any]) -> None:
@@ -113,7 +114,24 @@ class RunResult:
         self.transfers = Table(output.transfers)
         self.operations = Table(output.operations)
         self.links = Table(output.links)
+        self.flows = Table(output.flows)
         self.summary = _summary(scenario, json.loads(output.summary_json), cost)
+        self.summary["traffic"] = self._traffic()
+
+    def _traffic(self) -> dict[str, Any]:
+        """Completion times of each neighbour's flows by class of size."""
+        if not self.scenario.traffic:
+            return {}
+        names = np.asarray(self.flows["traffic"])
+        columns = (self.flows["start_us"], self.flows["bytes"], self.flows["fct_us"])
+        start_ps, size_bytes, fct_ps = np.rint(columns[0] * 1e6).astype(np.uint64), columns[1], columns[2] * 1e6
+        return {
+            neighbour.name: fct.class_summary(
+                start_ps[mine], size_bytes[mine], fct_ps[mine], self.scenario.warmup_ps, self.scenario.cooldown_ps
+            )
+            for neighbour in self.scenario.traffic
+            for mine in [names == neighbour.name]
+        }
 
     @property
     def job(self) -> dict[str, Any]:
@@ -186,13 +204,13 @@ def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -
         "traffic": {},
         "links": {
             "max_utilisation": core["max_link_utilisation"],
-            "drops": 0,
-            "ce_marks": 0,
-            # The pipe engine has no packets, hence no queue of them.
-            "max_queue_packets": None,
+            "drops": core["drops"],
+            "ce_marks": core["ce_marks"],
+            # None for the pipe engine, which has no packets and hence no queue of them.
+            "max_queue_packets": core["max_queue_packets"],
         },
         "simulated_ms": core["end_ps"] / PS_PER_MS,
-        "cost": {"events": core["event_count"], "packet_hops": 0, **cost},
+        "cost": {"events": core["event_count"], "packet_hops": core["packet_hops"], **cost},
     }
     summary["headline"] = words.run_headline(summary)
     return summary

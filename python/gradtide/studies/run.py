@@ -83,15 +83,18 @@ def write_part(result: RunResult, path: Path, name: str) -> Path:
 def write_run(result: RunResult, folder: Path) -> None:
     """Write into the existing `folder` what the run gave, and what it would give at other rates."""
     write_core(result, folder)
-    (folder / "bandwidth.csv").write_text(result.bandwidth.to_csv(), encoding="utf-8")
+    if result.scenario.engine == "pipe":
+        (folder / "bandwidth.csv").write_text(result.bandwidth.to_csv(), encoding="utf-8")
     write_summary(summary(result), folder)
 
 
 def write_core(result: RunResult, folder: Path) -> None:
     """Write into the existing `folder` what the run itself gave."""
     (folder / "scenario.resolved.toml").write_text(result.scenario.to_toml(), encoding="utf-8")
-    for name in ("iterations", "transfers", "operations", "links"):
-        (folder / f"{name}.csv").write_text(getattr(result, name).to_csv(), encoding="utf-8")
+    for name in ("iterations", "transfers", "operations", "links", "flows"):
+        table = getattr(result, name)
+        if name != "flows" or result.scenario.traffic:
+            (folder / f"{name}.csv").write_text(table.to_csv(), encoding="utf-8")
     write_summary(result.summary, folder)
     write_versions(folder)
 
@@ -108,6 +111,9 @@ def summary(result: RunResult) -> dict[str, Any]:
 
 
 def _what_if_sentences(result: RunResult) -> list[str]:
+    if result.scenario.engine != "pipe":
+        # Packet by packet, so many runs would take longer than the one that was asked for.
+        return []
     rows = result.bandwidth.to_dicts()
     sentences = []
     for job in result.scenario.jobs:

@@ -1,0 +1,216 @@
+"""`gradtide tenants`: what does a training job do to everyone else's flows, and where is de-prioritising it free?
+
+The job runs in its neighbours' band and in a lower one, with the same flows, seed by seed.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradtide import _core, fct, report
+from gradtide.results import RunResult, Table
+from gradtide.scenario import Scenario
+from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.run import as_scenario, run, write_core, write_summary
+
+FIGURES = ("mean_fct_ms", "p50_fct_ms", "p90_fct_ms", "p99_fct_ms")
+BANDS = ("same", "low")
+
+# Fig. 5.19 of Gao (2020): green costs the job less than 1 %, yellow up to 30 %, red more.
+FREE_PERCENT, DEAR_PERCENT = 1.0, 30.0
+
+
+class TenantsResult:
+    """A job beside its neighbours, in their band and in a lower one.
+
+    Attributes:
+        rows: one dict per seed, band and class of flows; the columns of `rows.csv`.
+        results: the runs by name, as in `seed0-low`.
+        summary: what `--json` prints.
+    """
+
+    def __init__(self, scenario: Scenario, seeds: Sequence[int], results: dict[str, RunResult]) -> None:
+        self.scenario = scenario
+        self.seeds = list(seeds)
+        self.results = results
+        self.rows = [row for name, result in results.items() for row in _rows(name, result)]
+        self.summary = self._summary()
+
+    @property
+    def table(self) -> Table:
+        """The rows as a table; polars, pyarrow and pandas read it."""
+        return Table.of({name: [row[name] for row in self.rows] for name in self.rows[0]})
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return one dict per seed, band and class of flows."""
+        return [dict(row) for row in self.rows]
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the study folder `path`; it appears by rename when it is complete."""
+        path = Path(path)
+        with whole_folder(path) as folder:
+            for name, result in self.results.items():
+                (folder / "runs" / name).mkdir(parents=True)
+                write_core(result, folder / "runs" / name)
+            (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
+            write_summary(self.summary, folder)
+            write_versions(folder)
+            report.write_report(folder)
+        return path
+
+    def _mean(self, band: str, of: Callable[[RunResult], float | None]) -> float | None:
+        """Mean over the seeds; None if a seed has no such figure."""
+        values = [of(self.results[f"seed{seed}-{band}"]) for seed in self.seeds]
+        return None if any(value is None for value in values) else float(np.mean([v for v in values if v is not None]))
+
+    def _summary(self) -> dict[str, Any]:
+        first = next(iter(self.results.values())).summary
+        classes = {
+            name: {
+                "flows": self._mean("same", lambda result, name=name: _flows(result)[name]["completed"]),
+                **{
+                    figure: self._pair(lambda result, name=name, figure=figure: _flows(result)[name][figure])
+                    for figure in FIGURES
+                },
+            }
+            for name in fct.CLASSES
+        }
+        iteration = self._pair(lambda result: result.job["iteration_time_ms"]["mean"], grows=True)
+        costs = [result.summary["cost"] for result in self.results.values()]
+        return {
+            "schema": "gradtide.tenants/1",
+            "version": _core.__version__,
+            "engine": first["engine"],
+            "seeds": self.seeds,
+            "job": self.scenario.jobs[0].name,
+            "model": self.scenario.jobs[0].model,
+            "headline": _headline(classes, iteration),
+            "classes": classes,
+            "iteration_time_ms": iteration,
+            "max_link_utilisation": self._pair(lambda result: result.summary["links"]["max_utilisation"]),
+            "drops": self._pair(lambda result: result.summary["links"]["drops"]),
+            "colour": colour(iteration["change_percent"]),
+            "cost": {
+                **{key: sum(c[key] for c in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")},
+                "peak_rss_mb": max(c["peak_rss_mb"] for c in costs),
+            },
+        }
+
+    def _pair(self, of: Callable[[RunResult], float | None], *, grows: bool = False) -> dict[str, float | None]:
+        """Return both bands' means and the change.
+
+        The change is the thesis's (section 5.4): (same - low) / low for what shrinks, (low - same) / same for the iteration
+        time, which grows.
+        """
+        same, low = self._mean("same", of), self._mean("low", of)
+        before, after = (low, same) if not grows else (same, low)
+        change = None if not before or after is None else 100 * (after - before) / before
+        saved = None if not same or low is None else 100 * (same - low) / same
+        return {"same": same, "low": low, "change_percent": change, "saves_percent": saved}
+
+
+def tenants(
+    scenario: "Scenario | str | Path | dict[str, Any]",
+    *,
+    seeds: Sequence[int] = (0,),
+    jobs: int = 1,
+    progress: Callable[[float], object] | None = None,
+) -> TenantsResult:
+    """Run a job beside its neighbours, in their band and in a lower one, paired by seed.
+
+    Args:
+        scenario: has one job, neighbours and the packet engine.
+        seeds: each draws the neighbours' flows anew; both bands see the same flows.
+        jobs: runs under way at once; the result does not depend on it.
+        progress: called after each run with the share that is done.
+
+    Raises:
+        ScenarioError: if the scenario is wrong.
+        ValueError: if it has no neighbours, or no seed is given.
+    """
+    base = as_scenario(scenario)
+    if not base.traffic:
+        raise ValueError("the scenario has no [traffic.NAME]: there are no tenants to disturb")
+    if not list(seeds):
+        raise ValueError("give at least one seed")
+    cases = {f"seed{seed}-{band}": variant(base, seed, band) for seed in seeds for band in BANDS}
+    return TenantsResult(base, seeds, run_all(cases, jobs, progress))
+
+
+def figures(summary: dict[str, Any]) -> dict[str, float | None]:
+    """Return what `--fail-if` can name: `iteration_change_percent`, `small_mean_saves_percent` and so on."""
+    named = {"iteration_change_percent": summary["iteration_time_ms"]["change_percent"]}
+    for size, classes in summary["classes"].items():
+        for figure in FIGURES:
+            named[f"{size}_{figure.removesuffix('_fct_ms')}_saves_percent"] = classes[figure]["saves_percent"]
+    return named
+
+
+def variant(base: Scenario, seed: int, band: str) -> Scenario:
+    """Return the scenario of one seed with the job in its neighbours' band or in the low one."""
+    priority = base.traffic[0].band if band == "same" else "low"
+    return base.replace(seed=seed, priority=priority)
+
+
+def run_all(
+    cases: dict[str, Scenario], jobs: int, progress: Callable[[float], object] | None
+) -> dict[str, RunResult]:
+    """Run every case; a thread each, because the core does not hold the interpreter's lock."""
+    results: dict[str, RunResult] = {}
+    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+        for name, result in zip(cases, pool.map(run, cases.values()), strict=True):
+            results[name] = result
+            if progress is not None:
+                progress(len(results) / len(cases))
+    return results
+
+
+def colour(cost_percent: float | None) -> str:
+    """Return the colour of a cell of fig. 5.19 for what de-prioritising costs the job."""
+    if cost_percent is None:
+        return "unknown"
+    return "green" if cost_percent < FREE_PERCENT else "yellow" if cost_percent <= DEAR_PERCENT else "red"
+
+
+def _flows(result: RunResult) -> dict[str, Any]:
+    """Figures of the first neighbour."""
+    figures: dict[str, Any] = next(iter(result.summary["traffic"].values()))
+    return figures
+
+
+def _rows(name: str, result: RunResult) -> list[dict[str, Any]]:
+    seed, band = name.removeprefix("seed").split("-")
+    return [
+        {
+            "run": name,
+            "seed": int(seed),
+            "band": band,
+            "traffic": neighbour,
+            "class": size,
+            "started": figures["started"],
+            "completed": figures["completed"],
+            **{figure: figures[figure] for figure in FIGURES},
+            "iteration_time_ms": result.job["iteration_time_ms"]["mean"],
+        }
+        for neighbour, classes in result.summary["traffic"].items()
+        for size, figures in classes.items()
+    ]
+
+
+def _headline(classes: dict[str, Any], iteration: dict[str, float | None]) -> str:
+    cost, gain = iteration["change_percent"], classes["small"]["mean_fct_ms"]["saves_percent"]
+    if cost is None or gain is None:
+        return "Too few flows or iterations completed to say what de-prioritising does."
+    gains = f"small flows finish {gain:.1f} % sooner on average" if gain > 0 else "small flows gain nothing"
+    match colour(cost):
+        case "green":
+            return f"De-prioritising this job is free here: {gains} and its iterations take {cost:+.1f} %."
+        case "yellow":
+            return f"De-prioritising this job has a price here: {gains}, and its iterations take {cost:+.1f} %."
+    return f"De-prioritising this job is too dear here: its iterations take {cost:+.1f} %, though {gains}."
