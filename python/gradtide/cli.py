@@ -476,13 +476,20 @@ def _print_tenants(summary: dict[str, Any]) -> None:
 
     rows = []
     for size, figures in summary["classes"].items():
-        for name, label in (("mean_fct_ms", "mean"), ("p50_fct_ms", "p50"), ("p90_fct_ms", "p90"), ("p99_fct_ms", "p99")):
+        for name, label in (
+            ("mean_fct_ms", "mean"),
+            ("p50_fct_ms", "p50"),
+            ("p90_fct_ms", "p90"),
+            ("p99_fct_ms", "p99"),
+        ):
             rows.append([f"{size} flows, {label}, ms", *cells(figures[name])])
     rows.append(["iteration time, ms", *cells(summary["iteration_time_ms"])])
     rows.append(["busiest link", *cells(summary["max_link_utilisation"])])
     rows.append(["packets dropped", *cells(summary["drops"])])
     seeds = summary["seeds"]
-    print(f"{summary['model']} in its neighbours' band and in a lower one; mean of {len(seeds)} seed{'s'[: len(seeds) != 1]}")
+    print(
+        f"{summary['model']} in its neighbours' band and in a lower one; mean of {len(seeds)} seed{'s'[: len(seeds) != 1]}"
+    )
     _print_table(["", "same band", "low band", "saves"], rows)
     print(f"\n{summary['headline']}")
 
