@@ -82,6 +82,9 @@ def run(
         from gradtide import words
 
         _print_table(*words.run_rows(summary))
+        for name, classes in summary["traffic"].items():
+            print()
+            _print_table(*words.flow_rows(name, classes))
         print(f"\n{summary['headline']}")
         _talk_of_files(output, quiet)
     if verbose:
@@ -547,9 +550,8 @@ def _print_tenants(summary: dict[str, Any]) -> None:
     rows.append(["busiest link", *cells(summary["max_link_utilisation"])])
     rows.append(["packets dropped", *cells(summary["drops"])])
     seeds = summary["seeds"]
-    print(
-        f"{summary['model']} in its neighbours' band and in a lower one; mean of {len(seeds)} seed{'s'[: len(seeds) != 1]}"
-    )
+    count = "1 seed" if len(seeds) == 1 else f"mean of {len(seeds)} seeds"
+    print(f"{summary['model']} in its neighbours' band and in a lower one; {count}")
     _print_table(["", "same band", "low band", "saves"], rows)
     print(f"\n{summary['headline']}")
 

@@ -165,5 +165,5 @@ def _headline(rows: Sequence[dict[str, Any]]) -> str:
     best = max(free, key=lambda row: row["small_saves_percent"])
     return (
         f"{sentence} It pays most at a job load of {words.percent(best['job_load'])} and a background load of "
-        f"{words.percent(best['traffic_load'])}: small flows finish {best['small_saves_percent']:.0f} % sooner, free of charge."
+        f"{words.percent(best['traffic_load'])}: small flows finish {best['small_saves_percent']:.0f} % sooner."
     )

@@ -158,7 +158,7 @@ def figures(summary: dict[str, Any]) -> dict[str, float | None]:
 
 def variant(base: Scenario, seed: int, band: str) -> Scenario:
     """Return the scenario of one seed with the job in its neighbours' band or in the low one."""
-    priority = base.traffic[0].band if band == "same" else "low"
+    priority = int(base.traffic[0].band[0]) if band == "same" else "low"
     return base.replace(seed=seed, priority=priority)
 
 

@@ -20,8 +20,9 @@ FLOW_RATES = (23, 46, 92, 184)
 SEEDS = (0, 1, 2)
 FIGURES = ("small", "large", "iteration")
 
-# Figs 5.5, 5.8, 5.10 and 5.12, read off the plots (about 2 %), and the changes printed in fig. 5.19: mean FCT of small and of
-# large flows in ms and iteration time in s, each with the job in the flows' band, in the lower one, and the change in %.
+# Figs 5.5, 5.8, 5.10 and 5.12, read off the plots (about 2 %), and the changes printed in fig. 5.19: mean FCT of small
+# and of large flows in ms and iteration time in s, each with the job in the flows' band, in the lower one, and the
+# change in %.
 PUBLISHED = {
     (16, 23): (0.812, 0.577, 40.83, 20.89, 19.05, 9.64, 2.248, 2.246, -0.08),
     (16, 46): (1.134, 1.087, 4.3, 22.92, 22.02, 4.07, 2.253, 2.261, 0.33),
@@ -110,8 +111,8 @@ def _headline(means: dict[Cell, Means]) -> str:
     free = [cell for cell, own in means.items() if colour(own["iteration"][2]) == "green"]
     gain = np.mean([means[cell]["small"][2] for cell in free]) if free else 0.0
     return (
-        f"De-prioritising the job is free in {colours.count('green')} of {len(means)} configurations, costs 1 to 30 % in "
-        f"{colours.count('yellow')} and more in {colours.count('red')}; where it is free, small flows take "
+        f"De-prioritising the job is free in {colours.count('green')} of {len(means)} configurations, costs "
+        f"1 to 30 % in {colours.count('yellow')} and more in {colours.count('red')}; where it is free, small flows take "
         f"{gain:.0f} % longer on average when it is not done."
     )
 
@@ -150,7 +151,6 @@ def _checks(
         checks.append(check("Table 5.5", f"small / medium / large flows, run {seed}", *shown, ours == counts))
     for ratio, compute_ms in COMPUTE_MS.items():
         ours_ratio = _compute_to_network(base, compute_ms)
-        # The thesis calls the time of one gradient exchange 140 ms, which leaves out the last 2 %.
         checks.append(
             check("eq. 5.1", f"compute-to-network ratio at {compute_ms} ms", str(ratio), f"{ours_ratio:.2f}",
                   abs(ours_ratio / ratio - 1) < 0.025)
