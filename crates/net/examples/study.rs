@@ -61,7 +61,13 @@ fn run(arguments: &[String]) {
     let Some(directory) = arguments.get(3) else { return };
     let expected = oracle(&read(&format!("{directory}/fct.csv")));
     println!("iterations {:?}", outcome.iterations_ns);
-    println!("all-reduces {} first {:?}", outcome.all_reduces.len(), outcome.all_reduces.first());
+    let rings = read(&format!("{directory}/allreduce.csv"));
+    let rings: Vec<Vec<u64>> = rings.lines().skip(1).map(numbers).collect();
+    let first = outcome.all_reduces.iter().zip(&rings).position(|(ours, theirs)| ours.end_ns != theirs[3]);
+    println!("all-reduces {} of {}", outcome.all_reduces.len(), rings.len());
+    if let Some(first) = first {
+        println!("first difference: all-reduce {first} {:?} {:?}", outcome.all_reduces[first], rings[first]);
+    }
     let equal = outcome.fcts.iter().zip(&expected)
         .filter(|(ours, theirs)| ours.map(|fct| fct.close_ns) == theirs.map(|fct| fct.close_ns)).count();
     println!("equal to the ns: {equal} of {}", expected.len());
