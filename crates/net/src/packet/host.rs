@@ -183,6 +183,7 @@ impl Hosts {
                 self.check_goals(index, now);
             }
             self.after_receiver(index);
+            self.release_if_closed(index);
             return Some(port);
         }
         let port = connection.src_port;
@@ -211,7 +212,7 @@ impl Hosts {
         self.check_goals(index, now);
     }
 
-    /// The sender has closed: the flow is complete and the slot free.
+    /// The sender has closed: the flow is complete.
     fn close(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         let goal = connection.goals.pop_front().expect("a connection of its own has one flow");
@@ -221,10 +222,19 @@ impl Hosts {
             began: connection.began,
             received: connection.received,
         });
-        self.counters.retransmits += connection.sender.retransmits;
-        self.counters.timeouts += connection.sender.timeouts;
-        connection.generation = connection.generation.wrapping_add(1);
-        self.free.push(index);
+        self.release_if_closed(index);
+    }
+
+    /// Frees the slot once neither end needs it.
+    #[inline]
+    fn release_if_closed(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        if connection.sender.is_closed() && connection.receiver.is_gone() {
+            self.counters.retransmits += connection.sender.retransmits;
+            self.counters.timeouts += connection.sender.timeouts;
+            connection.generation = connection.generation.wrapping_add(1);
+            self.free.push(index);
+        }
     }
 
     fn check_goals(&mut self, index: u32, now: Time) {
@@ -291,6 +301,7 @@ impl Hosts {
                 }
                 let port = connection.dst_port;
                 self.after_receiver(index);
+                self.release_if_closed(index);
                 return Some(port);
             }
             TimerKind::Write(bytes) => {

@@ -16,7 +16,7 @@ enum State {
     Established,
     /// FIN received and answered; the sender's last acknowledgement is awaited.
     LastAck,
-    /// The last FIN has been repeated for the last time.
+    /// The last acknowledgement is here, or the FIN has been repeated for the last time.
     Gone {
         since_ps: u64,
     },
@@ -75,6 +75,11 @@ impl Receiver {
         }
     }
 
+    /// Whether it needs its slot only to answer a sender that has not closed.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.state, State::Gone { .. })
+    }
+
     /// Later packets travel in `band`.
     pub fn set_band(&mut self, band: u8) {
         self.template.band = band;
@@ -126,6 +131,7 @@ impl Receiver {
         let has_fin = packet.flags & flag::FIN != 0;
         if packet.payload_bytes == 0 && !has_fin {
             if self.state == State::LastAck && packet.number >= self.next {
+                self.state = State::Gone { since_ps: now_ps };
                 self.deadline_ps = NEVER;
             }
             return;

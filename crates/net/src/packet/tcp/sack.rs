@@ -51,8 +51,9 @@ pub(crate) struct Scoreboard {
     lost_hint: u64,
     /// Below it everything is SACKed or has been sent again.
     hole_hint: u64,
-    /// The blocks of the last acknowledgement: what they covered need not be looked at again.
-    seen: [Block; 3],
+    /// The blocks of the last acknowledgement, and of each the range of whole segments in it: those need not be
+    /// looked at again.
+    seen: [(Block, Block); 3],
 }
 
 /// What a cumulative acknowledgement took away.
@@ -91,31 +92,33 @@ impl Scoreboard {
 
     /// Takes note of SACK blocks; returns the bytes that they newly report.
     pub fn sack(&mut self, blocks: &[Block]) -> u64 {
-        let mut newly = 0;
-        for &block in blocks {
-            newly += self.sack_block(block);
+        let before = self.sacked_bytes;
+        let mut seen = self.seen;
+        for (slot, &block) in seen.iter_mut().zip(blocks) {
+            *slot = (block, self.sack_block(block));
         }
-        for (seen, &block) in self.seen.iter_mut().zip(blocks) {
-            *seen = block;
-        }
+        self.seen = seen;
+        let newly = self.sacked_bytes - before;
         if newly > 0 {
             self.mark_lost();
         }
         newly
     }
 
-    fn sack_block(&mut self, (mut start, mut end): Block) -> u64 {
-        for &(seen_start, seen_end) in &self.seen {
-            if seen_start == start && seen_end <= end {
-                start = seen_end;
-            } else if seen_end == end && seen_start > start {
-                end = seen_start;
+    /// Returns the range of whole segments in the block.
+    fn sack_block(&mut self, block: Block) -> Block {
+        let (mut start, mut end) = block;
+        let (mut whole_start, mut whole_end) = (u64::MAX, 0);
+        for &(seen, whole) in &self.seen {
+            if whole.0 >= whole.1 {
+                continue;
+            }
+            if seen.0 == block.0 && seen.1 <= end {
+                (start, whole_start) = (whole.1, whole.0);
+            } else if seen.1 == block.1 && seen.0 > start {
+                (end, whole_end) = (whole.0, whole.1);
             }
         }
-        if start >= end {
-            return 0;
-        }
-        let mut newly = 0;
         let mut index = self.segments.partition_point(|segment| segment.start < start);
         while let Some(segment) = self.segments.get_mut(index) {
             // Only a segment that lies wholly inside counts.
@@ -130,13 +133,14 @@ impl Scoreboard {
                 }
                 segment.flags |= SACKED;
                 self.sacked_bytes += bytes;
-                newly += bytes;
                 let serial = self.front + index as u64;
                 self.highest_sacked = self.highest_sacked.max(Some(serial));
             }
+            whole_start = whole_start.min(segment.start);
+            whole_end = whole_end.max(segment.end());
             index += 1;
         }
-        newly
+        (whole_start, whole_end.max(start.min(end)))
     }
 
     /// Everything with three SACKed segments above is lost (RFC 6675, IsLost).

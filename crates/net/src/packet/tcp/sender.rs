@@ -135,6 +135,10 @@ impl Sender {
         self.written
     }
 
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
     pub fn is_established(&self) -> bool {
         self.state == State::Established
     }
