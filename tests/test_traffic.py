@@ -15,6 +15,7 @@ from gradtide import presets, traffic
 from gradtide.errors import ScenarioError
 from gradtide.fct import class_summary
 from gradtide.scenario import Scenario
+from test_layers import read_tables
 
 # First 16 hex digits of the SHA-256 of the flows of runs 0, 1 and 2 of Gao (2020), chapter 5, by flows/s per host.
 THESIS = {
@@ -171,6 +172,13 @@ def test_a_preset_names_its_source_and_its_mean(row):
     mean, unit = row["source"].split("Mean ")[1].replace(";", ".").split(".  ")[0].split()[:2]
     assert unit.startswith("MB")
     assert float(sizes.mean_bytes) / 1e6 == pytest.approx(float(mean), rel=0.05)
+
+
+def test_the_page_lists_the_presets_with_their_means():
+    page = (Path(__file__).parent.parent / "docs" / "models" / "traffic.md").read_text(encoding="utf-8")
+    rows = {row["preset"].strip("`"): row["mean"] for row in read_tables(page)["flow sizes"]}
+    means = {name: traffic.read_sizes(presets.flow_text(name), name).mean_bytes for name in presets.flow_names()}
+    assert rows == {name: f"{float(mean) / 1e6:.3g} MB" for name, mean in means.items()}
 
 
 def test_a_cdf_file_is_written_out_in_the_resolved_scenario(tmp_path):
