@@ -293,6 +293,15 @@ def test_what_is_replayed_takes_the_place_of_what_was_drawn(tmp_path):
     assert "arrivals" not in loaded.to_dict()["traffic"]["web"]
 
 
+def test_all_faults_of_a_list_are_found_at_once():
+    text = "start_ns,src,dst,bytes\nx,0,9,1\n1,1,h1,1\n1,0,1\n1,0,1,-1\n" + "y,0,1,1\n" * 1000
+    with pytest.raises(ScenarioError) as caught:
+        traffic.read_flows(text, "f.csv", "web", 4, 3, 0)
+    places = [(e["line"], e["loc"]) for e in caught.value.errors]
+    assert places[:5] == [(2, "start_ns"), (2, "dst"), (3, "dst"), (4, ""), (5, "bytes")]
+    assert len(places) == traffic.MAX_FAULTS_OF_A_FILE
+
+
 def test_too_many_flows_are_refused_with_what_they_would_take():
     with pytest.raises(ScenarioError, match=r"about 1,288,000,000 flows .* 257\.6 GB"):
         STUDY.set({"traffic.web.arrivals.rate": "23000/s", "run.duration": "7000s", "job.train.iterations": 5})
