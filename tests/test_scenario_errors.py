@@ -914,6 +914,22 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
     ),
     ("name of traffic", packet("[traffic.'a b']", SIZED, "load = 0.3"), "GT018", "traffic.a b", 4, "letters"),
     # bands, queues and lengths
+    (
+        "date in a setting",
+        job("priority = { adaptive = { a = [1979-05-27] } }"),
+        "GT011",
+        "job.train.priority.adaptive",
+        4,
+        "one of these",
+    ),
+    (
+        "setting as text",
+        job("priority = { adaptive = 'slack' }"),
+        "GT011",
+        "job.train.priority.adaptive",
+        4,
+        "deadline",
+    ),
     ("band of another queue", packet("priority = 3"), "GT014", "job.train.priority", 4, "0 to 2"),
     (
         "band of one band",
