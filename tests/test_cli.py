@@ -157,7 +157,7 @@ def test_an_engine_that_is_not_built_yet_is_refused_by_name(gradtide, engine):
         (["compare", "paper/gao2020-ch4", "--workers", "a"], "whole numbers"),
         (["compare", "paper/gao2020-ch4", "--workers", ","], "empty"),
         (["compare", "paper/gao2020-ch4", "--rate", "10"], "unit"),
-        (["presets", "modell"], "model, device, paper"),
+        (["presets", "modell"], "model, device, flow, paper"),
         (["explain", "GT999"], "GT999"),
         (["reproduce", "gao2020/ch9"], "gao2020/ch4"),
         (["report", "nowhere"], "nowhere"),

@@ -328,11 +328,14 @@ def test_list_presets_has_one_row_per_preset_and_papers_read_their_title() -> No
     rows = presets.list_presets()
     assert [row["name"] for row in rows if row["kind"] == "model"] == MODELS
     assert [row["name"] for row in rows if row["kind"] == "device"] == DEVICES
+    assert [row["name"] for row in rows if row["kind"] == "flow"] == ["cache-follower", "data-mining", "web-search"]
     assert [row["name"] for row in rows if row["kind"] == "paper"] == presets.paper_names()
     assert all(row["title"] and row["source"] for row in rows)
     vgg = next(row for row in presets.list_presets("model") if row["name"] == "tictac_vgg16")
     assert (vgg["layers"], round(vgg["parameter_mib"], 2)) == (16, 527.79)
-    with pytest.raises(ValueError, match="kind must be one of model, device, paper"):
+    with pytest.raises(KeyError, match="built in are cache-follower"):
+        presets.flow_text("web")
+    with pytest.raises(ValueError, match="kind must be one of model, device, flow, paper"):
         presets.list_presets("models")
 
 

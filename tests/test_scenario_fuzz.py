@@ -161,6 +161,7 @@ TREES = st.recursive(
 @settings(max_examples=300)
 @given(st.dictionaries(st.sampled_from(["job", "cluster", "run", "traffic", "jobs"]), TREES, max_size=4))
 @example({"job": {"a": {"model": "x.csv\x00", "workers": 1}}})
+@example({"job": {"a": {"model": {"kind": "thesis"}, "workers": 1, "priority": {"adaptive": {"a": [None]}}}}})
 @example({"job": {"a": {"model": "\ud800", "workers": 1}}})
 @example({"job": {"\ud800": {"model": {"kind": "thesis"}, "workers": 1}}})
 @example({"job": {"a": {"model": {"layers": [{"name": "\ud800"}]}, "workers": 10**30}}})

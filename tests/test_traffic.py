@@ -15,6 +15,7 @@ from gradtide import presets, traffic
 from gradtide.errors import ScenarioError
 from gradtide.fct import class_summary
 from gradtide.scenario import Scenario
+from test_layers import read_tables
 
 # First 16 hex digits of the SHA-256 of the flows of runs 0, 1 and 2 of Gao (2020), chapter 5, by flows/s per host.
 THESIS = {
@@ -173,6 +174,13 @@ def test_a_preset_names_its_source_and_its_mean(row):
     assert float(sizes.mean_bytes) / 1e6 == pytest.approx(float(mean), rel=0.05)
 
 
+def test_the_page_lists_the_presets_with_their_means():
+    page = (Path(__file__).parent.parent / "docs" / "models" / "traffic.md").read_text(encoding="utf-8")
+    rows = {row["preset"].strip("`"): row["mean"] for row in read_tables(page)["flow sizes"]}
+    means = {name: traffic.read_sizes(presets.flow_text(name), name).mean_bytes for name in presets.flow_names()}
+    assert rows == {name: f"{float(mean) / 1e6:.3g} MB" for name, mean in means.items()}
+
+
 def test_a_cdf_file_is_written_out_in_the_resolved_scenario(tmp_path):
     (tmp_path / "mine").write_text("1000 0\n2000 33.3\n4000 100\n")
     made = scenario({"web": {"sizes": "./mine", "load": 0.01}}, base_dir=tmp_path)
@@ -283,6 +291,15 @@ def test_what_is_replayed_takes_the_place_of_what_was_drawn(tmp_path):
         STUDY.set({"traffic.web.replay": str(path), "traffic.web.sizes": "web-search"})
     loaded = STUDY.set({"traffic.web.load": 0.1})
     assert "arrivals" not in loaded.to_dict()["traffic"]["web"]
+
+
+def test_all_faults_of_a_list_are_found_at_once():
+    text = "start_ns,src,dst,bytes\nx,0,9,1\n1,1,h1,1\n1,0,1\n1,0,1,-1\n" + "y,0,1,1\n" * 1000
+    with pytest.raises(ScenarioError) as caught:
+        traffic.read_flows(text, "f.csv", "web", 4, 3, 0)
+    places = [(e["line"], e["loc"]) for e in caught.value.errors]
+    assert places[:5] == [(2, "start_ns"), (2, "dst"), (3, "dst"), (4, ""), (5, "bytes")]
+    assert len(places) == traffic.MAX_FAULTS_OF_A_FILE
 
 
 def test_too_many_flows_are_refused_with_what_they_would_take():

@@ -45,7 +45,7 @@ JobsOption = Annotated[int, typer.Option("-j", "--jobs", min=1, help="Runs under
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a key, as in cluster.link.rate=1Gbps.")
 ]
-EngineOption = Annotated[str | None, typer.Option("--engine", help="Network engine: pipe (fluid and packet to come).")]
+EngineOption = Annotated[str | None, typer.Option("--engine", help="Network engine: pipe or packet (fluid to come).")]
 FailIfOption = Annotated[
     list[str] | None,
     typer.Option("--fail-if", metavar="FIGURE>LIMIT", help="Exit 1 if it holds, as in 'iteration_time_ms>950'."),
@@ -323,10 +323,10 @@ def report(
 
 @app.command()
 def presets(
-    kind: Annotated[str | None, typer.Argument(help="model, device or paper; leave out for all.")] = None,
+    kind: Annotated[str | None, typer.Argument(help="model, device, flow or paper; leave out for all.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the built-in models, devices and papers' scenarios."""
+    """List the built-in models, devices, flow sizes and papers' scenarios."""
     from gradtide import presets as room
 
     if kind not in (None, *room.KINDS):

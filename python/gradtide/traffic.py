@@ -242,7 +242,12 @@ class Poisson:
     @property
     def expected_count(self) -> int:
         """Mean number of flows, rounded up."""
-        return math.ceil(self.flows_per_s * self.until_ps / 10**12)
+        if not self.on_ps:
+            return math.ceil(self.flows_per_s * self.until_ps / 10**12)
+        period_ps = self.on_ps + self.off_ps
+        bursts, rest_ps = divmod(self.until_ps, period_ps)
+        busy_ps = bursts * self.on_ps + min(rest_ps, self.on_ps)
+        return math.ceil(self.flows_per_s * period_ps / self.on_ps * busy_ps / 10**12)
 
     def draw(self) -> Neighbour:
         """Draw the flows; equal sources give equal flows."""
@@ -395,28 +400,34 @@ def read_flows(text: str, file: str, name: str, host_count: int, band_count: int
     has_bands = "band" in column_of
     parse = _field_parser(host_count, band_count)
     data: dict[str, array[int]] = {column: array("Q") for column in columns}
+    # Cells of hosts and bands recur; a cell that was read once is read again without a second look.
+    seen: dict[str, dict[str, int]] = {"src": {}, "dst": {}, "band": {}}
     faults: list[Fault] = []
     for number, line in enumerate(lines[first + 1 :], first + 2):
         if not _is_content(line):
             continue
-        cells = [cell.strip() for cell in line.split(",")]
+        cells = line.split(",")
         if len(cells) != len(columns):
             msg = f"the line has {len(cells)} fields, the header {len(columns)}"
             faults.append(_at("GT063", "", msg, f"write {','.join(columns)}", None, file, number, line))
         else:
-            row = {}
+            row: dict[str, int] = {}
             for column, cell in zip(columns, cells, strict=True):
-                value, problem = parse(column, cell)
-                if problem is not None:
-                    at = column_of[column]
-                    faults.append(_at("GT063", column, *problem, cell, file, number, line, at))
+                value = seen[column].get(cell) if column in seen else None
+                if value is None:
+                    value, problem = parse(column, cell.strip())
+                    if problem is not None:
+                        at = column_of[column]
+                        faults.append(_at("GT063", column, *problem, cell.strip(), file, number, line, at))
+                        continue
+                    if column in seen:
+                        seen[column][cell] = value
                 row[column] = value
                 data[column].append(value)
-            if not faults and row["src"] == row["dst"]:
+            if len(row) == len(columns) and row["src"] == row["dst"]:
+                at = column_of["dst"]
                 msg, hint = f"the flow goes from h{row['src']} to itself", "name another host"
-                faults.append(
-                    _at("GT063", "dst", msg, hint, cells[column_of["dst"]], file, number, line, column_of["dst"])
-                )
+                faults.append(_at("GT063", "dst", msg, hint, cells[at].strip(), file, number, line, at))
         if len(faults) >= MAX_FAULTS_OF_A_FILE:
             break
     if not faults and not data["start_ns"]:

@@ -322,10 +322,28 @@ class Schedule(Table):
     """Time for which every transfer holds the transmission queue before its first byte."""
 
 
+def _settings(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        msg = f"expected a table, found {units.describe(value)}"
+        raise _custom("GT011", msg, 'write it as in { deadline = "slack" }')
+    rest: list[object] = list(value.values())
+    while rest:
+        part = rest.pop()
+        if isinstance(part, (dict, list)):
+            rest += part.values() if isinstance(part, dict) else part
+        elif not isinstance(part, (bool, int, float, str)):
+            msg = f"expected a text, number, boolean, list or table, found {units.describe(part)}"
+            raise _custom("GT011", msg, "write it as one of these")
+    return value
+
+
+Settings = Annotated[dict[str, Any], PlainValidator(_settings), WithJsonSchema({"type": "object"})]
+
+
 class Adaptive(Table):
     """A band that changes while the transfer is under way. Not built."""
 
-    adaptive: dict[str, Any] = key(examples=[{"deadline": "slack"}])
+    adaptive: Settings = key(examples=[{"deadline": "slack"}])
     """Settings of the adaptive priority."""
 
 

@@ -88,7 +88,7 @@ def read_origin(
         return _replay(name, table, fail, base_dir, (host_count, band_count, band, until_ps))
     if table.flows is not None:
         listed = _listed(name, table.flows, source, loc, (host_count, band_count, band))
-        return Origin(name, "flows", FlowList(listed, True, until_ps))
+        return _heard(Origin(name, "flows", FlowList(listed, True, until_ps)), Failure(source, (*loc, "flows")))
     if table.incast is not None:
         incast = _incast(name, table.incast, source, loc, host_count, band, until_ps)
         return _limited(Origin(name, "incast", incast), source, loc)
@@ -189,16 +189,22 @@ def _replay(name: str, table: TrafficTable, fail: Failure, base_dir: Path, bound
         raise ScenarioError([fail.source.fault("GT064", where, msg, hint, table.replay_sha256)])
     flows, has_bands = traffic.read_flows(decoded(data, value, fail), value, name, host_count, band_count, band)
     listed = FlowList(flows, has_bands, until_ps)
-    if listed.expected_count == 0:
-        first, end = units.format_time(flows.start_ps[0]), units.format_time(until_ps)
-        hint = "lengthen run.duration; start_ns is in nanoseconds"
-        raise ScenarioError([fail("GT065", f"the first flow starts at {first}, the run ends at {end}", hint)])
     written: dict[str, Any]
     if len(flows) > MAX_WRITTEN_FLOWS:
         written = {"replay": os.path.abspath(path), "replay_sha256": digest}
     else:
         written = {"flows": _rows(flows, has_bands=has_bands)}
-    return Origin(name, "replay", listed, ("replay", "replay_sha256"), written)
+    return _heard(Origin(name, "replay", listed, ("replay", "replay_sha256"), written), fail)
+
+
+def _heard(origin: Origin, fail: Failure) -> Origin:
+    """Refuse a list of which nothing starts within the run."""
+    listed = origin.flows
+    if isinstance(listed, FlowList) and listed.expected_count == 0:
+        first, end = units.format_time(listed.flows.start_ps[0]), units.format_time(listed.until_ps)
+        hint = "lengthen run.duration; are the times in the unit you meant?"
+        raise ScenarioError([fail("GT065", f"the first flow starts at {first}, the run ends at {end}", hint)])
+    return origin
 
 
 def _rows(flows: Neighbour, *, has_bands: bool) -> list[dict[str, Any]]:
