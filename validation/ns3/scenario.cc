@@ -500,17 +500,18 @@ class Job
     void MakeLayers()
     {
         const uint32_t n = LAYERS;
-        const double compute_ns = g_settings.compute_ms * 1e6;
-        const double forward_ns = compute_ns / 3;
-        const double backward_ns = 2 * compute_ns / 3;
-        const double d = 2 * forward_ns / (n * (n - 1.0));
-        const double e = 2 * backward_ns / (n * (n - 1.0));
+        const double forward_ms = g_settings.compute_ms / 3;
+        const double backward_ms = 2 * g_settings.compute_ms / 3;
+        const double d = 2 * forward_ms / (n * (n - 1.0));
+        const double e = 2 * backward_ms / (n * (n - 1.0));
+        // The thesis's program keeps a layer's time in single-precision milliseconds: up to 4 ns from the formula.
+        const auto ns = [](double ms) { return static_cast<int64_t>(static_cast<float>(ms) * 1e6); };
         const uint64_t s = 2 * MODEL_BYTES / (9 * n);
         std::vector<uint64_t> bytes(n);
         for (uint32_t i = 0; i < n; ++i)
         {
-            m_forward_ns.push_back(std::llround(i == n - 1 ? d : 2 * forward_ns / n - i * d));
-            m_backward_ns.push_back(std::llround(i == 0 ? e : i * e));
+            m_forward_ns.push_back(ns(i == n - 1 ? d : 2 * forward_ms / n - i * d));
+            m_backward_ns.push_back(ns(i == 0 ? e : i * e));
             bytes[i] = i < n / 2.0 ? s : (i <= 0.75 * n ? 4 * s : 12 * s);
         }
         m_bucket_of.resize(n);
