@@ -51,6 +51,7 @@ struct Settings
     double duration_s = 2;
     std::string flows;
     std::string out = ".";
+    bool trace = false;
     // Timers come from the worst-case RTT of a network of this many hosts; 0: of this network.
     uint32_t timer_hosts = 0;
     bool stop_when_done = true;
@@ -79,11 +80,27 @@ uint64_t g_packet_hops = 0; // one packet put on one link: data, ACK or control
 uint64_t g_hop_bytes = 0;   // with IP and TCP headers and the two bytes of PPP
 uint64_t g_drops = 0;
 
+std::ofstream g_trace;
+
+// `link` says from where to where.
 void
-OnTransmit(Ptr<const Packet> packet)
+OnTransmit(std::string link, Ptr<const Packet> packet)
 {
     ++g_packet_hops;
     g_hop_bytes += packet->GetSize();
+    if (g_trace.is_open())
+    {
+        Ptr<Packet> copy = packet->Copy();
+        PppHeader ppp;
+        Ipv4Header ip;
+        TcpHeader tcp;
+        copy->RemoveHeader(ppp);
+        copy->RemoveHeader(ip);
+        copy->RemoveHeader(tcp);
+        g_trace << Now() << ',' << link << ',' << packet->GetSize() << ',' << TcpHeader::FlagsToString(tcp.GetFlags(), " ")
+                << ',' << tcp.GetSourcePort() << ',' << tcp.GetDestinationPort() << ',' << tcp.GetSequenceNumber() << ','
+                << tcp.GetAckNumber() << ',' << copy->GetSize() << ',' << uint32_t(ip.GetTos()) << '\n';
+    }
 }
 
 void
@@ -172,7 +189,9 @@ BuildStar()
         routing.GetStaticRouting(ipv4)->SetDefaultRoute(interfaces.GetAddress(1), 1);
         for (uint32_t end = 0; end < 2; ++end)
         {
-            ends.Get(end)->TraceConnectWithoutContext("PhyTxBegin", MakeCallback(&OnTransmit));
+            const std::string host = "h" + std::to_string(i);
+            const std::string way = end == 0 ? host + ">s" : "s>" + host;
+            ends.Get(end)->TraceConnectWithoutContext("PhyTxBegin", MakeBoundCallback(&OnTransmit, way));
             qdiscs.Get(end)->TraceConnectWithoutContext("Drop", MakeCallback(&OnDrop));
         }
     }
@@ -817,6 +836,7 @@ main(int argc, char* argv[])
     cmd.AddValue("duration_s", "simulated time", s.duration_s);
     cmd.AddValue("flows", "CSV: start_ns,src,dst,bytes and, optionally, band (0 high .. 2 low) or tos", s.flows);
     cmd.AddValue("out", "folder of the results", s.out);
+    cmd.AddValue("trace", "also write trace.csv: every packet as its transmission starts", s.trace);
     cmd.AddValue("timer_hosts", "hosts from which the timers derive; 0: as many as there are", s.timer_hosts);
     cmd.AddValue("stop_when_done", "end when every flow has closed, unless there is a job", s.stop_when_done);
     cmd.AddValue("job", "run the training job too", s.job);
@@ -831,6 +851,11 @@ main(int argc, char* argv[])
 
     const auto wall_start = std::chrono::steady_clock::now();
     Time::SetResolution(Time::NS);
+    if (s.trace)
+    {
+        g_trace.open(s.out + "/trace.csv");
+        g_trace << "start_ns,link,bytes,flags,src_port,dst_port,seq,ack,payload_bytes,tos\n";
+    }
     SetTcp();
     const Star star = BuildStar();
     Flows flows(star, s.flows.empty() ? std::vector<Flow>() : ReadFlows(s.flows));
