@@ -2,8 +2,9 @@
 
     python validation/ns3/make_cases.py [CASE ...] [--check]
 
-Writes data/fct_CASE.csv and data/summary_CASE.json from data/in_CASE.csv; with --check compares instead and writes nothing.
-Of the ring only the first three buckets are run, and only compared. All cases together take about 15 CPU seconds.
+Writes data/fct_CASE.csv and data/summary_CASE.json from data/in_CASE.csv; with --check compares instead and writes
+nothing. Of the ring only the first three buckets are run, and only compared. All cases together take about 15 CPU
+seconds.
 """
 
 import argparse
