@@ -1,4 +1,4 @@
-# make demo · make test · make check · make bench · make docs: each sets up what it needs, in .venv.
+# make demo · make test · make check · make bench · make bench-ns3 · make docs: each sets up what it needs, in .venv.
 
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
@@ -8,7 +8,7 @@ JOBS ?= 2
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test check bench bench-ns3 docs clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
@@ -30,6 +30,9 @@ check: .venv/.dev .venv/.built
 bench: .venv/.dev .venv/.built
 	cargo bench -p gradtide-train
 	python bench/run.py
+
+bench-ns3: .venv/.built
+	python bench/ns3.py
 
 docs: .venv/.dev .venv/.built
 	mkdocs build --strict
