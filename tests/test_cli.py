@@ -135,7 +135,7 @@ def test_bad_input_with_json_is_json(gradtide, tmp_path):
     assert json.loads(out)["errors"][0]["code"] == "GT002"
 
 
-@pytest.mark.parametrize("engine", ["fluid", "packet"])
+@pytest.mark.parametrize("engine", ["fluid"])
 def test_an_engine_that_is_not_built_yet_is_refused_by_name(gradtide, engine):
     code, _, err = gradtide("run", "paper/gao2020-ch4", "--engine", engine)
     assert code == 2

@@ -232,15 +232,32 @@ def test_the_preset_of_chapter_4_is_table_4_1() -> None:
     }
 
 
-def test_the_preset_of_chapter_5_waits_for_the_packet_engine() -> None:
+def test_the_preset_of_chapter_5_is_the_cell_r16_f23_of_its_study() -> None:
     scenario = Scenario.load("paper/gao2020-ch5")
     (job,) = scenario.jobs
     assert (len(job.layers), job.workers, job.iterations, job.barrier) == (50, 8, None, False)
-    assert job.parameter_bytes == 98_222_124
-    with pytest.raises(ScenarioError) as caught:
-        scenario.spec()
-    assert {e["code"] for e in caught.value.errors} == {"GT090"}
-    assert 'engine = "packet" is not built yet' in str(caught.value)
+    assert (job.parameter_bytes, job.fusion_bytes, job.band) == (98_222_124, 5_333_329, 0)
+    assert (scenario.duration_ps, scenario.warmup_ps, scenario.cooldown_ps) == (12 * 10**12, 2 * 10**12, 2 * 10**12)
+    spec = scenario.spec()
+    assert spec["run"]["engine"] == "packet"
+    assert spec["cluster"]["queue"] == {"discipline": {"kind": "pfifo_fast"}, "capacity_packets": 1000, "mark": None}
+    assert spec["cluster"]["transport"] == {"kind": "newreno", "segment_bytes": 1380, "initial_window_segments": 10}
+    (web,) = spec["traffic"]
+    assert (web["name"], set(web["band"])) == ("web", {0})
+    assert {len(web[column]) for column in ("start_ps", "src", "dst", "bytes", "band")} == {2203}
+
+
+def test_the_other_cells_of_chapter_5_are_set() -> None:
+    cell = Scenario.load("paper/gao2020-ch5").set(
+        {
+            "job.train.compute.scale_to": "560ms",
+            "traffic.web.arrivals.rate": "92/s",
+            "job.train.priority": "low",
+        }
+    )
+    assert (cell.jobs[0].compute_ps, cell.jobs[0].band) == (560 * 10**9, 2)
+    assert len(cell.traffic[0]) == 8833
+    assert set(cell.traffic[0].band) == {0}
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -294,7 +311,7 @@ timeline = 0
                     "chunk_bytes": 65_536,
                     "barrier": False,
                 },
-                "band": 1,
+                "band": 2,
                 "start_ps": 10**9,
                 "transfer_overhead_ps": 2_000_000,
                 "overlap_slowdown_ppm": 1_250_000,
@@ -304,7 +321,10 @@ timeline = 0
             "topology": {"kind": "star", "hosts": 4},
             "link": {"rate_bps": 10**9, "delay_ps": 5_000_000, "efficiency_ppm": 950_000},
             "host_latency_ps": 3_000_000,
+            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity_packets": 1000, "mark": None},
+            "transport": {"kind": "newreno", "segment_bytes": 1380, "initial_window_segments": 10},
         },
+        "traffic": [],
         "run": {"engine": "pipe", "seed": 42, "duration_ps": 2 * 10**12, "timeline_iterations": 0},
     }
 
@@ -315,7 +335,9 @@ def test_the_fields_are_those_of_the_core() -> None:
         name: set(re.findall(r"pub (\w+):", body))
         for name, body in re.findall(r"pub struct (\w+) \{(.*?)\n\}", source, re.DOTALL)
     }
-    spec = Scenario.load("paper/gao2020-ch4").spec()
+    queue = {"kind": "ecn", "threshold": "40pkt"}
+    spec = Scenario.load("paper/gao2020-ch5").set({"cluster.queue": queue}).spec()
+    assert set(Scenario.load("paper/gao2020-ch4").spec()) == set(spec)
     job = spec["jobs"][0]
     assert set(spec) == fields["Spec"]
     assert set(job) == fields["JobSpec"]
@@ -324,6 +346,42 @@ def test_the_fields_are_those_of_the_core() -> None:
     assert set(spec["cluster"]) == fields["ClusterSpec"]
     assert set(spec["cluster"]["link"]) == fields["LinkSpec"]
     assert set(spec["run"]) == fields["RunSpec"]
+    assert set(spec["traffic"][0]) == fields["TrafficSpec"]
+    assert set(spec["cluster"]["queue"]) == fields["QueueSpec"]
+    assert set(spec["cluster"]["queue"]["mark"]) == fields["MarkSpec"]
+    assert set(spec["cluster"]["transport"]) == fields["TransportSpec"]
+
+
+@pytest.mark.parametrize(
+    ("queue", "discipline", "mark"),
+    [
+        ({"kind": "pfifo_fast"}, {"kind": "pfifo_fast"}, None),
+        ({"kind": "fifo"}, {"kind": "fifo"}, None),
+        ({"kind": "strict", "bands": 4}, {"kind": "strict", "bands": 4}, None),
+        ({"kind": "ecn", "threshold": "20pkt"}, {"kind": "fifo"}, {"threshold_packets": 20, "at": "enqueue"}),
+        (
+            {"kind": "ecn", "threshold": "20pkt", "mark_at": "dequeue"},
+            {"kind": "fifo"},
+            {"threshold_packets": 20, "at": "dequeue"},
+        ),
+    ],
+)
+def test_a_queue_is_a_discipline_and_perhaps_marks(queue: object, discipline: object, mark: object) -> None:
+    scenario = Scenario.load("paper/gao2020-ch5").set({"cluster.queue": queue, "cluster.transport.segment": "1448B"})
+    spec = scenario.spec()["cluster"]
+    assert spec["queue"] == {"discipline": discipline, "capacity_packets": 1000, "mark": mark}
+    assert spec["transport"]["segment_bytes"] == 1448
+    assert Scenario.from_toml(scenario.to_toml()).spec()["cluster"] == spec
+
+
+@pytest.mark.parametrize(
+    ("queue", "low"),
+    [({"kind": "pfifo_fast"}, 2), ({"kind": "strict", "bands": 2}, 1), ({"kind": "strict", "bands": 8}, 7)],
+)
+def test_low_is_the_last_band_of_the_queue(queue: object, low: int) -> None:
+    base = Scenario.load("paper/gao2020-ch5").set({"cluster.queue": queue})
+    scenario = base.set({"job.train.priority": "low", "traffic.web.priority": 1})
+    assert (scenario.jobs[0].band, set(scenario.traffic[0].band)) == (low, {1})
 
 
 def test_defaults_are_those_documented() -> None:

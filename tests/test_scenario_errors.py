@@ -24,6 +24,19 @@ def job(*lines: str) -> str:
     return JOB + "\n".join(lines) + "\n"
 
 
+def packet(*lines: str, run: str = "duration = '4s'") -> str:
+    """A scenario of the packet engine whose fourth line is the first of `lines`."""
+    return job(*lines) + f"[run]\nengine = 'packet'\n{run}\n"
+
+
+def traffic(*lines: str, run: str = "duration = '4s'") -> str:
+    """A scenario of the packet engine with a neighbour, whose fifth line is the first of `lines`."""
+    return packet("[traffic.web]", *lines, run=run)
+
+
+SIZED = "sizes = 'web-search'"
+FLOW = "start = '1ms', src = 'h0', dst = 'h1', bytes = '1kB'"
+
 # id, TOML, code, loc, line, fragment of the hint
 CASES: list[tuple[str, str, str, str, int | None, str]] = [
     # the file itself
@@ -319,7 +332,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
     ),
     (
         "load of a replay",
-        job("[traffic.web]", "replay = 'f.csv'", "load = 0.3"),
+        traffic("replay = 'f.csv'", "load = 0.3"),
         "GT015",
         "traffic.web.load",
         6,
@@ -343,7 +356,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
     ),
     (
         "sizes against replay",
-        job("[traffic.web]", "replay = 'f.csv'", "sizes = 'web-search'"),
+        traffic("replay = 'f.csv'", "sizes = 'web-search'"),
         "GT016",
         "traffic.web.replay",
         5,
@@ -351,7 +364,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
     ),
     (
         "load against arrivals",
-        job("[traffic.web]", "sizes = 'web-search'", "load = 0.3", "arrivals = { rate = '1/s' }"),
+        traffic("sizes = 'web-search'", "load = 0.3", "arrivals = { rate = '1/s' }"),
         "GT016",
         "traffic.web.load",
         6,
@@ -383,7 +396,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
     ),
     (
         "traffic without sizes",
-        job("[traffic.web]", "load = 0.3"),
+        traffic("load = 0.3"),
         "GT010",
         "traffic.web.sizes",
         4,
@@ -391,7 +404,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
     ),
     (
         "traffic without load",
-        job("[traffic.web]", "sizes = 'web-search'"),
+        traffic("sizes = 'web-search'"),
         "GT010",
         "traffic.web.arrivals",
         4,
@@ -640,6 +653,365 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         1,
         "rate",
     ),
+    # neighbours' flows
+    ("traffic as text", packet("[traffic]", "web = 'web-search'"), "GT011", "traffic.web", 5, "gradtide schema"),
+    ("misspelt key of traffic", traffic(SIZED, "laod = 0.3"), "GT012", "traffic.web.laod", 6, "`load`"),
+    ("misspelt sizes", traffic("sises = 'web-search'", "load = 0.3"), "GT012", "traffic.web.sises", 5, "`sizes`"),
+    (
+        "unknown per",
+        traffic(SIZED, "arrivals = { rate = '1/s', per = 'node' }"),
+        "GT013",
+        "traffic.web.arrivals.per",
+        6,
+        "host, cluster",
+    ),
+    (
+        "arrivals without rate",
+        traffic(SIZED, "arrivals = { per = 'host' }"),
+        "GT010",
+        "traffic.web.arrivals.rate",
+        6,
+        '"23/s"',
+    ),
+    (
+        "bare rate of flows",
+        traffic(SIZED, "arrivals = { rate = 23 }"),
+        "GT020",
+        "traffic.web.arrivals.rate",
+        6,
+        '"23/s"',
+    ),
+    (
+        "no flows per second",
+        traffic(SIZED, "arrivals.rate = '0/s'"),
+        "GT026",
+        "traffic.web.arrivals.rate",
+        6,
+        "above 0",
+    ),
+    ("load 2", traffic(SIZED, "load = 2"), "GT014", "traffic.web.load", 6, "at most 1"),
+    ("load in percent", traffic(SIZED, "load = '30%'"), "GT011", "traffic.web.load", 6, "without quotes"),
+    (
+        "burst without silence",
+        traffic(SIZED, "load = 0.1", "burst = { on = '1ms' }"),
+        "GT010",
+        "traffic.web.burst.off",
+        7,
+        '"90ms"',
+    ),
+    (
+        "burst of no length",
+        traffic(SIZED, "load = 0.1", "burst = { on = '0s', off = '1s' }"),
+        "GT026",
+        "traffic.web.burst.on",
+        7,
+        "above 0",
+    ),
+    (
+        "burst of an incast",
+        traffic("incast = { dst = 'h0', bytes = '1MB', every = '1ms' }", "burst = { on = '1ms', off = '1ms' }"),
+        "GT015",
+        "traffic.web.burst",
+        6,
+        "time of its own",
+    ),
+    (
+        "digest without replay",
+        traffic(SIZED, "load = 0.1", "replay_sha256 = 'ab'"),
+        "GT015",
+        "traffic.web.replay_sha256",
+        7,
+        "leave it out",
+    ),
+    (
+        "unknown flow sizes",
+        traffic("sizes = 'web-serch'", "load = 0.3"),
+        "GT060",
+        "traffic.web.sizes",
+        5,
+        '"web-search"',
+    ),
+    (
+        "flow sizes of no kind",
+        traffic("sizes = 'zzz'", "load = 0.3"),
+        "GT060",
+        "traffic.web.sizes",
+        5,
+        "cache-follower",
+    ),
+    ("no CDF file", traffic("sizes = 'no-such.cdf'", "load = 0.3"), "GT002", "traffic.web.sizes", 5, "relative"),
+    ("no list of flows", traffic("replay = 'no-such.csv'"), "GT002", "traffic.web.replay", 5, "relative"),
+    ("empty cdf", traffic("cdf = []", "load = 0.3"), "GT061", "traffic.web.cdf", 5, "at least one"),
+    (
+        "cdf that falls",
+        traffic("cdf = [{ bytes = '1kB', cdf = 0.5 }, { bytes = '1B', cdf = 1 }]", "load = 0.3"),
+        "GT061",
+        "traffic.web.cdf[1].bytes",
+        5,
+        "sort",
+    ),
+    (
+        "cdf that ends early",
+        traffic("cdf = [{ bytes = '1kB', cdf = 0.5 }]", "load = 0.3"),
+        "GT061",
+        "traffic.web.cdf[0].cdf",
+        5,
+        "all flows",
+    ),
+    (
+        "cdf of no bytes",
+        traffic("cdf = [{ bytes = '0B', cdf = 1 }]", "load = 0.3"),
+        "GT061",
+        "traffic.web.cdf[0].bytes",
+        5,
+        "at least 1",
+    ),
+    (
+        "cdf above 1",
+        traffic("cdf = [{ bytes = '1kB', cdf = 100 }]", "load = 0.3"),
+        "GT014",
+        "traffic.web.cdf[0].cdf",
+        5,
+        "from 0 to 1",
+    ),
+    (
+        "cdf as text",
+        traffic("cdf = [{ bytes = '1kB', cdf = '1' }]", "load = 0.3"),
+        "GT011",
+        "traffic.web.cdf[0].cdf",
+        5,
+        "0.15",
+    ),
+    ("empty flows", traffic("flows = []"), "GT063", "traffic.web.flows", 5, "at least one"),
+    (
+        "flow to itself",
+        traffic("flows = [{ " + FLOW.replace("h0", "h1") + " }]"),
+        "GT063",
+        "traffic.web.flows[0].dst",
+        5,
+        "another host",
+    ),
+    (
+        "flow from nowhere",
+        traffic("flows = [{ " + FLOW.replace("h0", "h7") + " }]"),
+        "GT040",
+        "traffic.web.flows[0].src",
+        5,
+        "h0 to h1",
+    ),
+    (
+        "flow of no bytes",
+        traffic("flows = [{ " + FLOW.replace("1kB", "0B") + " }]"),
+        "GT026",
+        "traffic.web.flows[0].bytes",
+        5,
+        "above 0",
+    ),
+    (
+        "flow of an exabyte",
+        traffic("flows = [{ " + FLOW.replace("1kB", "1000000TB") + " }]"),
+        "GT014",
+        "traffic.web.flows[0].bytes",
+        5,
+        "at most",
+    ),
+    (
+        "flow without start",
+        traffic("flows = [{ src = 'h0', dst = 'h1', bytes = '1B' }]"),
+        "GT010",
+        "traffic.web.flows[0].start",
+        5,
+        '"1ms"',
+    ),
+    (
+        "flow in a band of another queue",
+        traffic("flows = [{ " + FLOW + ", band = 3 }]"),
+        "GT014",
+        "traffic.web.flows[0].band",
+        5,
+        "0 to 2",
+    ),
+    (
+        "incast at nobody",
+        traffic("incast = { dst = 'h9', bytes = '1MB', every = '1ms' }"),
+        "GT040",
+        "traffic.web.incast.dst",
+        5,
+        "h0 to h1",
+    ),
+    (
+        "incast of too many",
+        traffic("incast = { dst = 'h0', senders = 2, bytes = '1MB', every = '1ms' }"),
+        "GT042",
+        "traffic.web.incast.senders",
+        5,
+        "1 other",
+    ),
+    (
+        "incast after the end",
+        traffic("incast = { dst = 'h0', bytes = '1MB', every = '1ms', start = '5s' }"),
+        "GT065",
+        "traffic.web.incast.start",
+        5,
+        "lengthen",
+    ),
+    (
+        "incast without end",
+        traffic("incast = { dst = 'h0', bytes = '1MB', every = '0s' }"),
+        "GT026",
+        "traffic.web.incast.every",
+        5,
+        "above 0",
+    ),
+    (
+        "incast every picosecond",
+        traffic("incast = { dst = 'h0', bytes = '1B', every = '1ps' }"),
+        "GT050",
+        "traffic.web.incast",
+        5,
+        "5,000,000",
+    ),
+    (
+        "10^9 flows per second",
+        traffic(SIZED, "arrivals = { rate = '1000000/ms' }"),
+        "GT050",
+        "traffic.web.arrivals",
+        6,
+        "lower the rate",
+    ),
+    (
+        "10^9 bytes at a load",
+        traffic("cdf = [{ bytes = '1B', cdf = 1 }]", "load = 1"),
+        "GT050",
+        "traffic.web.load",
+        6,
+        "lower the rate",
+    ),
+    ("traffic without duration", traffic(SIZED, "load = 0.3", run=""), "GT010", "run.duration", 7, '"12s"'),
+    (
+        "traffic on one host",
+        packet("[traffic.web]", SIZED, "load = 0.3").replace("workers = 2", "workers = 1"),
+        "GT042",
+        "cluster.topology.hosts",
+        None,
+        "hosts = 2",
+    ),
+    ("name of traffic", packet("[traffic.'a b']", SIZED, "load = 0.3"), "GT018", "traffic.a b", 4, "letters"),
+    # bands, queues and lengths
+    ("band of another queue", packet("priority = 3"), "GT014", "job.train.priority", 4, "0 to 2"),
+    (
+        "band of one band",
+        packet("priority = 1", "[cluster]", "queue.kind = 'fifo'"),
+        "GT014",
+        "job.train.priority",
+        4,
+        "only band 0",
+    ),
+    (
+        "low on one band",
+        packet("priority = 'low'", "[cluster]", "queue.kind = 'fifo'"),
+        "GT015",
+        "job.train.priority",
+        4,
+        "pfifo_fast",
+    ),
+    (
+        "low traffic on one band",
+        traffic(SIZED, "load = 0.1", "priority = 'low'", "[cluster]", "queue = { kind = 'ecn', threshold = '9pkt' }"),
+        "GT015",
+        "traffic.web.priority",
+        7,
+        "pfifo_fast",
+    ),
+    (
+        "strict without bands",
+        job("[cluster]", "queue = { kind = 'strict' }"),
+        "GT010",
+        "cluster.queue.bands",
+        5,
+        "bands =",
+    ),
+    (
+        "ecn without threshold",
+        job("[cluster]", "queue = { kind = 'ecn' }"),
+        "GT010",
+        "cluster.queue.threshold",
+        5,
+        '"40pkt"',
+    ),
+    (
+        "nine bands",
+        job("[cluster]", "queue = { kind = 'strict', bands = 9 }"),
+        "GT014",
+        "cluster.queue.bands",
+        5,
+        "at most 8",
+    ),
+    (
+        "threshold beyond capacity",
+        job("[cluster]", "queue = { kind = 'ecn', threshold = '40pkt', capacity = '30pkt' }"),
+        "GT014",
+        "cluster.queue.threshold",
+        5,
+        "lower",
+    ),
+    (
+        "queue of 10^12 packets",
+        job("[cluster]", "queue.capacity = '1000000000kpkt'"),
+        "GT014",
+        "cluster.queue.capacity",
+        5,
+        "at most",
+    ),
+    (
+        "queue of no packet",
+        job("[cluster]", "queue.capacity = '0pkt'"),
+        "GT026",
+        "cluster.queue.capacity",
+        5,
+        "above 0",
+    ),
+    (
+        "segment beyond a packet",
+        job("[cluster]", "transport.segment = '64KiB'"),
+        "GT014",
+        "cluster.transport.segment",
+        5,
+        '"65483B"',
+    ),
+    (
+        "no initial window",
+        job("[cluster]", "transport.initial_cwnd = 0"),
+        "GT014",
+        "cluster.transport.initial_cwnd",
+        5,
+        "at least 1",
+    ),
+    (
+        "efficiency of packets",
+        packet("[cluster]", "link.efficiency = 0.9"),
+        "GT015",
+        "cluster.link.efficiency",
+        5,
+        "simulated",
+    ),
+    ("warm-up without traffic", packet(run="warmup = '1s'"), "GT015", "run.warmup", 7, "leave it out"),
+    (
+        "warm-up of the whole run",
+        traffic(SIZED, "load = 0.1", run="duration = '4s'\nwarmup = '3s'\ncooldown = '1s'"),
+        "GT052",
+        "run.warmup",
+        10,
+        "shorten",
+    ),
+    (
+        "cool-down beyond the run",
+        job("[run]", "duration = '1s'", "cooldown = '2s'"),
+        "GT052",
+        "run.cooldown",
+        6,
+        "shorten",
+    ),
     # traces
     (
         "kineto",
@@ -669,6 +1041,8 @@ def test_a_fault_names_code_path_line_and_mend(text: str, code: str, loc: str, l
 def test_there_are_many_distinct_cases() -> None:
     assert len({(c[2], c[3]) for c in CASES}) >= 45
 
+
+FLOWS = b"start_ns,src,dst,bytes\n"
 
 # Faults of the files that a scenario names: name, content, model or order, code, file line, field, hint
 FILE_CASES: list[tuple[str, str, bytes, str, int | None, str, str]] = [
@@ -711,6 +1085,32 @@ FILE_CASES: list[tuple[str, str, bytes, str, int | None, str, str]] = [
      b' "backward_us": 2, "parameter_bytes": 3.5}]}', "GT033", 2, "layers[0].parameter_bytes", "4096"),
     ("order twice", "o.csv", b"conv1\nconv1\nout\n", "GT037", 2, "", "delete"),
     ("order of a stranger", "o.csv", b"conv1\nuot\n", "GT037", 2, "", '"out"'),
+    ("flows without header", "f.csv", b"1,0,1,5\n", "GT062", 1, "", "start_ns,src,dst,bytes"),
+    ("empty list of flows", "f.csv", b"# nothing\n", "GT062", None, "", "first line"),
+    ("header alone", "f.csv", FLOWS, "GT062", None, "", "after the header"),
+    ("misspelt flow column", "f.csv", b"start_ns,src,dest,bytes\n", "GT062", 1, "dest", "start_ns"),
+    ("flow column twice", "f.csv", b"start_ns,src,dst,dst,bytes\n", "GT062", 1, "dst", "delete"),
+    ("short flow", "f.csv", FLOWS + b"1,0,1\n", "GT063", 2, "", "start_ns,src"),
+    ("flow in microseconds", "f.csv", FLOWS + b"\n1us,0,1,5\n", "GT063", 3, "start_ns", "whole number"),
+    ("negative flow", "f.csv", FLOWS + b"1,0,1,5\n1,0,1,-5\n", "GT063", 3, "bytes", "whole number"),
+    ("flow of no bytes", "f.csv", FLOWS + b"1,0,1,0\n", "GT063", 2, "bytes", "from 1"),
+    ("flow beyond the clock", "f.csv", FLOWS + b"99999999999999999,0,1,5\n", "GT063", 2, "start_ns", "from 0"),
+    ("flow to itself", "f.csv", FLOWS + b"1,0,h0,5\n", "GT063", 2, "dst", "another host"),
+    ("flow to nobody", "f.csv", FLOWS + b"1,0,h2,5\n", "GT063", 2, "dst", "h0 to h1"),
+    ("flow from a word", "f.csv", FLOWS + b"1,node0,1,5\n", "GT063", 2, "src", "h0 to h1"),
+    ("flow in band 3", "f.csv", b"start_ns,src,dst,bytes,band\n1,0,1,5,3\n", "GT063", 2, "band", "0 to 2"),
+    ("flows after the end", "f.csv", FLOWS + b"4000000000,0,1,5\n", "GT065", 8, "traffic.web.replay", "nanoseconds"),
+    ("flows not in UTF-8", "f.csv", FLOWS + b"\xff", "GT003", 8, "traffic.web.replay", "UTF-8"),
+    ("no points", "s.cdf", b"# nothing\n", "GT061", None, "", "4000 15"),
+    ("header of a CDF", "s.cdf", b"size,share\n1,1\n", "GT061", 1, "", "bytes,cdf"),
+    ("point of three fields", "s.cdf", b"1 0\n5 1 100\n", "GT061", 2, "", "bytes and percent"),
+    ("size with a unit", "s.cdf", b"1 0\n5kB 100\n", "GT061", 2, "bytes", "whole number"),
+    ("size of an exabyte", "s.cdf", b"1 0\n1000000000000001 100\n", "GT061", 2, "bytes", "up to"),
+    ("share with a sign", "s.cdf", b"1 -1\n5 100\n", "GT061", 1, "cdf", "percent"),
+    ("sizes that fall", "s.cdf", b"5 0\n\n1 100\n", "GT061", 3, "bytes", "sort"),
+    ("shares that fall", "s.cdf", b"1 50\n2 40\n5 100\n", "GT061", 2, "cdf", "at most"),
+    ("shares up to 90", "s.cdf", b"bytes,cdf\n1,0\n5,90\n", "GT061", 3, "cdf", "100"),
+    ("flows of no bytes", "s.cdf", b"0 100\n", "GT061", 1, "bytes", "at least 1"),
     ("order without one", "o.csv", b"conv1\n", "GT037", 4, "job.a.schedule.file", '"out"'),
 ]  # fmt: skip
 
@@ -725,17 +1125,20 @@ def test_a_fault_of_a_named_file_points_into_that_file(
 ) -> None:
     (tmp_path / "good.csv").write_text(GOOD_CSV)
     (tmp_path / name).write_bytes(content)
-    model = "good.csv" if name == "o.csv" else name
+    model = name if name.startswith("m.") else "good.csv"
     text = f'[job.a]\nworkers = 2\nmodel = "{model}"\n'
     if name == "o.csv":
         text += 'schedule = { order = "file", file = "o.csv" }\n'
+    if name in ("f.csv", "s.cdf"):
+        text += '[run]\nengine = "packet"\nduration = "4s"\n[traffic.web]\n'
+        text += 'replay = "f.csv"\n' if name == "f.csv" else 'sizes = "s.cdf"\nload = 0.1\n'
     (tmp_path / "s.toml").write_text(text)
     with pytest.raises(ScenarioError) as caught:
         Scenario.load(tmp_path / "s.toml")
     fault = caught.value.errors[0]
     assert (fault["code"], fault["line"], fault["loc"]) == (code, line, loc), str(caught.value)
     assert hint in fault["hint"]
-    in_scenario = loc.startswith("job.")
+    in_scenario = loc.startswith(("job.", "traffic."))
     assert fault["file"] == (str(tmp_path / "s.toml") if in_scenario else name)
 
 
@@ -818,7 +1221,7 @@ def test_all_faults_of_a_file_are_found_at_once() -> None:
         Scenario.from_toml(text, name="many.toml")
     assert [(e["code"], e["line"]) for e in caught.value.errors] == [
         ("GT014", 2), ("GT012", 3), ("GT013", 4), ("GT020", 4), ("GT041", 8), ("GT050", 9), ("GT015", 11),
-        ("GT021", 12), ("GT023", 12), ("GT010", 13), ("GT013", 16),
+        ("GT021", 12), ("GT023", 12), ("GT010", 13), ("GT010", 15), ("GT013", 16),
     ]  # fmt: skip
 
 
@@ -901,8 +1304,7 @@ def test_a_path_of_set_that_names_nothing(path: str, hint: str) -> None:
 
 
 NOT_BUILT = [
-    ("run.engine", "packet", '"pipe"'),
-    ("run.engine", "fluid", '"pipe"'),
+    ("run.engine", "fluid", '"pipe", "packet"'),
     ("run.warmup", "2s", '"0s"'),
     ("run.cooldown", "2s", '"0s"'),
     ("job.train.schedule.order", "tic", '"priority"'),
@@ -940,13 +1342,51 @@ def test_what_is_not_built_is_understood_but_not_run(path: str, value: object, a
     assert available in fault["hint"]
 
 
-def test_traffic_is_understood_but_not_run() -> None:
-    text = job("[traffic.web]", 'sizes = "web-search"', 'arrivals = { rate = "0.5/ms" }', "[traffic.x]", 'replay="f"')
-    scenario = Scenario.from_toml(text)
+@pytest.mark.parametrize(
+    ("path", "value", "available"),
+    [
+        ("cluster.queue.kind", "red", '"pfifo_fast", "fifo", "strict", "ecn"'),
+        ("cluster.queue.kind", "pcn", '"pfifo_fast", "fifo", "strict", "ecn"'),
+        ("cluster.transport.kind", "cubic", "newreno"),
+        ("cluster.transport.kind", "dctcp", "newreno"),
+        ("cluster.transport.kind", "ideal", "newreno"),
+        ("cluster.topology", {"kind": "clos2", "ports": 4}, '"star"'),
+        ("job.train.collective.kind", "halving_doubling", '"ring"'),
+        ("traffic.web.priority", {"adaptive": {"on": "slack"}}, '"high"'),
+    ],
+)
+def test_what_the_packet_engine_has_not_built(path: str, value: object, available: str) -> None:
+    scenario = Scenario.load("paper/gao2020-ch5").set({path: value})
+    assert Scenario.from_toml(scenario.to_toml()) == scenario
+    with pytest.raises(ScenarioError) as caught:
+        scenario.spec()
+    (fault,) = caught.value.errors
+    assert fault["code"] == "GT090"
+    assert available in fault["hint"]
+
+
+@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+def test_traffic_is_for_the_packet_engine(engine: str) -> None:
+    scenario = Scenario.from_toml(
+        traffic(SIZED, 'arrivals = { rate = "0.5/ms" }', "[traffic.x]", f"flows = [{{ {FLOW} }}]").replace(
+            "packet", engine
+        )
+    )
     assert scenario.to_dict()["traffic"]["web"]["arrivals"] == {"rate": "500/s", "per": "host"}
     with pytest.raises(ScenarioError) as caught:
         scenario.spec()
-    assert [(e["code"], e["line"]) for e in caught.value.errors] == [("GT090", 4), ("GT090", 7)]
+    places = [("GT090", 4), ("GT090", 7)] + [("GT090", 10)] * (engine == "fluid")
+    assert [(e["code"], e["line"]) for e in caught.value.errors] == places
+    assert f'traffic of neighbours, with engine = "{engine}", is not built yet' in caught.value.errors[0]["msg"]
+
+
+def test_a_replayed_file_that_changed(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("start_ns,src,dst,bytes\n1,0,1,5\n")
+    text = traffic("replay = 'f.csv'", f"replay_sha256 = '{'0' * 64}'")
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.from_toml(text, base_dir=tmp_path)
+    (fault,) = caught.value.errors
+    assert (fault["code"], fault["loc"], fault["line"]) == ("GT064", "traffic.web.replay_sha256", 6)
 
 
 def test_thousands_of_faults_are_shown_as_fifty() -> None:
@@ -966,13 +1406,13 @@ def test_a_long_line_is_shown_around_the_offence() -> None:
 
 
 def codes_tested() -> set[str]:
-    elsewhere = {"GT002", "GT003", "GT004", "GT006", "GT011", "GT017", "GT030", "GT031"}
+    elsewhere = {"GT002", "GT003", "GT004", "GT006", "GT011", "GT017", "GT030", "GT031", "GT064"}
     return {c[2] for c in CASES} | {c[3] for c in FILE_CASES} | elsewhere
 
 
 def test_the_table_holds_exactly_the_codes_in_use() -> None:
     package = Path(__file__).parent.parent / "python" / "gradtide"
-    files = [package / "units.py", *sorted((package / "scenario").glob("*.py"))]
+    files = [package / "units.py", package / "traffic.py", *sorted((package / "scenario").glob("*.py"))]
     used = {code for file in files for code in re.findall(r'"(GT\d{3})"', file.read_text())}
     assert used == set(CODES)
     assert codes_tested() == set(CODES)

@@ -17,6 +17,7 @@ from gradtide.scenario import Scenario
 from gradtide.scenario.keys import json_schema
 from gradtide.scenario.source import locate, parse_json
 from gradtide.scenario.tables import read_layers_csv
+from gradtide.traffic import read_flows, read_sizes
 
 # A busy machine is no fault of the parser; the time of a load has a test of its own.
 settings.register_profile("patient", deadline=None)
@@ -47,8 +48,18 @@ update = "5us"
 topology = { kind = "clos2", ports = 4, bisection = "1/2" }
 queue = { kind = "ecn", threshold = "40pkt", mark_at = "dequeue" }
 [traffic."web"]
-replay = "flows.csv"
+flows = [{ start = "1ms", src = "h0", dst = "h3", bytes = "4kB" }, { start = "0s", src = "h1", dst = "h0", bytes = "1B" }]
 priority = { adaptive = { deadline = "slack" } }
+[traffic.in]
+incast = { dst = "h2", senders = 3, bytes = "1MB", every = "100ms" }
+[traffic.own]
+cdf = [{ bytes = "4kB", cdf = 0.25 }, { bytes = "1MB", cdf = 1 }]
+load = 0.125
+burst = { on = "1ms", off = "9ms" }
+[run]
+engine = "packet"
+duration = "2s"
+warmup = "500ms"
 """
 ]
 WORDS = [
@@ -93,6 +104,18 @@ def test_any_text(text: str) -> None:
     outcome(lambda: read_layers_csv(text, "m.csv"))
     outcome(lambda: read_layers_csv("layer,forward_us,backward_us,parameter_bytes\n" + text, "m.csv"))
     outcome(lambda: parse_json(text, "m.json"))
+    outcome(lambda: read_sizes(text, "s.cdf"))
+    outcome(lambda: read_flows(text, "f.csv", "web", 2, 3, 0))
+    outcome(lambda: read_flows("start_ns,src,dst,bytes\n" + text, "f.csv", "web", 2, 3, 0))
+
+
+@settings(max_examples=300)
+@given(st.text(alphabet="0123456789hb,.:# \n-+_e\x00\u0663", max_size=60))
+def test_any_numbers_in_a_list_of_flows_or_a_cdf(text: str) -> None:
+    outcome(lambda: read_sizes(text, "s.cdf"))
+    outcome(lambda: read_sizes("bytes,cdf\n" + text, "s.cdf"))
+    outcome(lambda: read_flows("start_ns,src,dst,bytes\n" + text, "f.csv", "web", 2, 3, 0))
+    outcome(lambda: read_flows("band,bytes,dst,src,start_ns\n" + text, "f.csv", "web", 2, 3, 0))
 
 
 @settings(max_examples=300)
@@ -157,13 +180,15 @@ def places(table: dict[str, Any], at: tuple[str, ...] = ()) -> list[tuple[str, .
     return found
 
 
-PLACES = places(Scenario.load("paper/gao2020-ch5").to_dict())
+BASES = [Scenario.load("paper/gao2020-ch5").to_dict(), Scenario.from_toml(VALID[-1]).to_dict()]
+PLACES = places(BASES[0])
 
 
-@settings(max_examples=300)
-@given(st.sampled_from(PLACES), TREES)
-def test_any_value_at_any_key(path: tuple[str, ...], value: Any) -> None:
-    data = Scenario.load("paper/gao2020-ch5").to_dict()
+@settings(max_examples=400)
+@given(st.sampled_from([(base, path) for base in BASES for path in places(base)]), TREES)
+def test_any_value_at_any_key(place: tuple[dict[str, Any], tuple[str, ...]], value: Any) -> None:
+    base, path = place
+    data = json.loads(json.dumps(base))
     table = data
     for key in path[:-1]:
         table = table[key]
@@ -174,7 +199,7 @@ def test_any_value_at_any_key(path: tuple[str, ...], value: Any) -> None:
 @settings(max_examples=150)
 @given(st.sampled_from([".".join(p) for p in PLACES]) | st.text(max_size=20), SCALARS | TREES)
 def test_any_value_of_set(path: str, value: Any) -> None:
-    base = Scenario.load("paper/gao2020-ch4")
+    base = Scenario.load("paper/gao2020-ch5")
     outcome(lambda: base.set({path: value}))
 
 

@@ -43,7 +43,11 @@ _PATHS = {
     "Queue": "cluster.queue",
     "Transport": "cluster.transport",
     "TrafficTable": "traffic.NAME",
+    "CdfPoint": "traffic.NAME.cdf",
     "Arrivals": "traffic.NAME.arrivals",
+    "Burst": "traffic.NAME.burst",
+    "ListedFlow": "traffic.NAME.flows",
+    "Incast": "traffic.NAME.incast",
     "Run": "run",
 }
 

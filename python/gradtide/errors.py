@@ -189,7 +189,7 @@ CODES: dict[str, Code] = {
     "GT004": Code(
         "the file is too large",
         "Files of more than 10 MB are refused before they are read: a scenario has a few kilobytes "
-        "and a layer table some hundred. Usually another file was named by mistake.",
+        "and a layer table some hundred. A list of flows may have 300 MB. Usually another file was named by mistake.",
         "gradtide run trace-of-2-GB.toml",
         "gradtide run scenario.toml",
     ),
@@ -396,8 +396,8 @@ CODES: dict[str, Code] = {
     ),
     "GT050": Code(
         "the run would be too big",
-        "The number of workers, layers or iterations, or their product with the chunks of a bucket, "
-        "is beyond what one run can hold in memory. The message gives the limit.",
+        "The number of workers, layers, iterations or neighbours' flows, or the product of iterations and the "
+        "chunks of a bucket, is beyond what one run can hold in memory. The message gives the limit.",
         "iterations = 1000000000",
         "iterations = 100",
     ),
@@ -408,12 +408,62 @@ CODES: dict[str, Code] = {
         'model = { kind = "thesis", time = "100h" }\niterations = 1000',
         'model = { kind = "thesis", time = "900ms" }\niterations = 1000',
     ),
+    "GT052": Code(
+        "warm-up and cool-down leave nothing to count",
+        "Flows count that start after `run.warmup` and before the last `run.cooldown` of the run. Together "
+        "the two must be shorter than `run.duration`.",
+        'run = { duration = "4s", warmup = "2s", cooldown = "2s" }',
+        'run = { duration = "12s", warmup = "2s", cooldown = "2s" }',
+    ),
+    "GT060": Code(
+        "unknown flow sizes",
+        "Flow sizes are the name of a preset or the path of a CDF file, which has a suffix or a slash. "
+        "`gradtide presets flow` lists the names.",
+        'sizes = "web-serch"',
+        'sizes = "web-search"',
+    ),
+    "GT061": Code(
+        "a flow-size distribution is wrong",
+        "A CDF has one point a line: a size in whole bytes and the share of the flows that are at most so large, in "
+        "percent up to 100 or as a share up to 1. Neither column falls, and the last share is 100 or 1. The "
+        "header bytes,cdf may stand above, and lines that start with # are comments.",
+        "4000 0\n10000 15\n1000000 90",
+        "4000 0\n10000 15\n1000000 90\n30000000 100",
+    ),
+    "GT062": Code(
+        "a list of flows has the wrong shape",
+        "A list of flows starts with the header start_ns,src,dst,bytes[,band], the columns in any order, and has at "
+        "least one line after it.",
+        "time,from,to,size",
+        "start_ns,src,dst,bytes",
+    ),
+    "GT063": Code(
+        "a flow of a list is wrong",
+        "The message names file, line and field. start_ns is in whole nanoseconds, bytes from 1; src and dst are two "
+        "different hosts, written h0 or 0; band is one that the queue has.",
+        "1000,h0,h0,4096",
+        "1000,h0,h1,4096",
+    ),
+    "GT064": Code(
+        "a replayed file has changed",
+        "A resolved scenario names a long list of flows by its path and SHA-256, and the file at that path has another "
+        "one: the run would not be the run that was resolved.",
+        'replay = "flows.csv"                   # edited since\nreplay_sha256 = "875275…"',
+        'replay = "flows.csv"                   # as it was\nreplay_sha256 = "875275…"',
+    ),
+    "GT065": Code(
+        "no flow of a neighbour starts within the run",
+        "Every flow starts at or after `run.duration`, so there would be no neighbour at all. Often times are in "
+        "another unit than the column says.",
+        'run.duration = "1s"\nincast = { dst = "h0", bytes = "1MB", every = "1s", start = "5s" }',
+        'run.duration = "10s"\nincast = { dst = "h0", bytes = "1MB", every = "1s", start = "5s" }',
+    ),
     "GT090": Code(
         "not built yet",
         "The scenario is understood, but this version has no engine for what it asks. The message "
         "names the value and what is available now. Nothing is run with something else in its place.",
+        'run = { engine = "fluid" }',
         'run = { engine = "packet" }',
-        'run = { engine = "pipe" }',
     ),
 }
 

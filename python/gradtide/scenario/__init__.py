@@ -1,8 +1,8 @@
 """The one parser of scenario files: TOML, JSON and Python dicts to a `Scenario` that has no invalid value.
 
 Every fault of a file is found at once and points at its line. `keys` holds what may be written, `source`
-where it stands, `tables` the models, `resolve` what keys mean for one another, `write` the way back to
-TOML.
+where it stands, `tables` the models, `neighbours` other tenants' flows, `resolve` what keys mean for one
+another, `write` the way back to TOML.
 """
 
 import difflib
@@ -21,8 +21,9 @@ from gradtide.scenario.resolve import Job
 from gradtide.scenario.source import Loc, Overlay, Source, parse_json, parse_toml, read_text, scalar
 from gradtide.scenario.tables import layers_table
 from gradtide.scenario.write import toml, toml_value
+from gradtide.traffic import Neighbour
 
-__all__ = ["Job", "Scenario", "json_schema", "preset_names"]
+__all__ = ["Job", "Neighbour", "Scenario", "json_schema", "preset_names"]
 
 _PRESETS = Path(__file__).resolve().parent.parent / "presets"
 
@@ -55,15 +56,25 @@ _OTHER_NAMES: dict[str, Loc] = {
     "engine": ("run", "engine"),
     "seed": ("run", "seed"),
     "duration": ("run", "duration"),
+    "warmup": ("run", "warmup"),
+    "cooldown": ("run", "cooldown"),
     "timeline": ("run", "timeline"),
 }
 _EITHER = {"workers": "hosts", "hosts": "workers"}
+_INSTEAD: dict[str, tuple[str, ...]] = {
+    "replay": ("sizes", "cdf", "arrivals", "load", "burst", "replay_sha256", "flows", "incast"),
+    "sizes": ("cdf", "replay", "replay_sha256", "flows", "incast"),
+    "arrivals": ("load", "replay", "replay_sha256", "flows", "incast"),
+    "load": ("arrivals", "replay", "replay_sha256", "flows", "incast"),
+    "incast": ("sizes", "cdf", "arrivals", "load", "burst", "replay", "replay_sha256", "flows"),
+}
+"""Keys of a neighbour that make way when another is set over the file."""
 
 
 class Scenario:
     """A valid scenario, resolved; it never changes.
 
-    Two scenarios are equal if their resolved TOML is.
+    Two scenarios are equal if their resolved TOML is, the folder of a replayed file aside.
     """
 
     __slots__ = ("__dict__", "_base_dir", "_data", "_resolved", "_source")
@@ -157,7 +168,7 @@ class Scenario:
             changes: model, workers, hosts, iterations, collective, priority, order, order_file, fusion, buckets,
                 chunk, queues, barrier,
                 depth, overhead, scale_to, device, batch, overlap_slowdown, link_rate, link_delay,
-                link_efficiency, host_latency, engine, seed, duration, timeline.
+                link_efficiency, host_latency, engine, seed, duration, warmup, cooldown, timeline.
 
         Raises:
             TypeError: if a name is not one of these.
@@ -193,7 +204,8 @@ class Scenario:
         Args:
             values: path to value, as in `{"cluster.link.rate": "1Gbps", "job.train.workers": "16"}`. A text
                 that reads as a
-                TOML value is one; any other is a text.
+                TOML value is one; any other is a text. What a neighbour replays takes the place of its sizes and
+                arrivals, and the reverse.
 
         Raises:
             ScenarioError: if a path names nothing or a value is wrong; the faults name `--set` as their file.
@@ -209,6 +221,11 @@ class Scenario:
                 width = len(dotted_path) or 1
                 faults.append(Fault("GT017", dotted_path, problem[0], given, problem[1], "--set", None, text, 0, width))
                 continue
+            if path[0] == "traffic" and value is not None:
+                home = data["traffic"][path[1]]
+                for key in _INSTEAD.get(str(path[2]), ()):
+                    if not any(other.startswith(f"traffic.{path[1]}.{key}") for other in values):
+                        home.pop(key, None)
             _put(data, path, value)
             overlays[path] = Overlay("--set", text, len(dotted_path) + 1)
         if faults:
@@ -252,6 +269,26 @@ class Scenario:
         """Propagation delay of a link, picoseconds."""
         return self._resolved.file.cluster.link.delay
 
+    @cached_property
+    def traffic(self) -> tuple[Neighbour, ...]:
+        """The flows of the neighbours, in the order of the file; drawn when first asked for."""
+        return tuple(origin.flows.draw() for origin in self._resolved.origins)
+
+    @property
+    def duration_ps(self) -> int | None:
+        """Simulated time after which nothing new begins; `None` if there is no limit."""
+        return self._resolved.file.run.duration
+
+    @property
+    def warmup_ps(self) -> int:
+        """Flows of neighbours that start before this do not count."""
+        return self._resolved.file.run.warmup
+
+    @property
+    def cooldown_ps(self) -> int:
+        """Flows of neighbours that start within this before the last start do not count."""
+        return self._resolved.file.run.cooldown
+
     def to_dict(self) -> dict[str, Any]:
         """Return the resolved scenario as plain data: every default written, files read in."""
         data: dict[str, Any] = _copy(self._resolved.written)
@@ -266,9 +303,18 @@ class Scenario:
         return toml(self._resolved.written)
 
     @cached_property
+    def _identity(self) -> str:
+        """The resolved scenario, without the folders of replayed files: their digests say what they hold."""
+        data = self.to_dict()
+        for table in data.get("traffic", {}).values():
+            if "replay" in table:
+                table["replay"] = Path(table["replay"]).name
+        return toml(data)
+
+    @cached_property
     def sha256(self) -> str:
-        """Digest of `to_toml()`, in hex."""
-        return hashlib.sha256(self._toml.encode()).hexdigest()
+        """Digest of `to_toml()`, in hex; of a replayed file's path only the name counts."""
+        return hashlib.sha256(self._identity.encode()).hexdigest()
 
     def check_built(self) -> None:
         """Check that this version has an engine for everything that the scenario asks.
@@ -287,13 +333,13 @@ class Scenario:
             ScenarioError: if something is not built yet.
         """
         self.check_built()
-        return built.spec(self._resolved)
+        return built.spec(self._resolved, self.traffic)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Scenario) and self._toml == other._toml
+        return isinstance(other, Scenario) and self._identity == other._identity
 
     def __hash__(self) -> int:
-        return hash(self._toml)
+        return hash(self._identity)
 
     def __repr__(self) -> str:
         jobs = ", ".join(f"{j.name}: {j.model} on {j.workers}" for j in self.jobs)

@@ -1,11 +1,20 @@
 """From a resolved scenario to the core: what this version has an engine for, and the core's input."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from gradtide.errors import Fault
-from gradtide.scenario.keys import Queue, Transport
+from gradtide.scenario.keys import Adaptive, Cluster, Queue, Transport
 from gradtide.scenario.resolve import Job, Resolved
 from gradtide.scenario.source import Loc, Source
+from gradtide.traffic import Neighbour
+
+ENGINES = ("pipe", "packet")
+QUEUES = ("pfifo_fast", "fifo", "strict", "ecn")
+TRANSPORTS = ("newreno",)
+"""Congestion controls that the packet engine has; a name is added when it is built."""
+
+_ADAPTIVE = ("adaptive priority", '"high", "low", 0 to 7')
 
 
 def not_built(resolved: Resolved, source: Source) -> list[Fault]:
@@ -21,13 +30,25 @@ def not_built(resolved: Resolved, source: Source) -> list[Fault]:
 
     file = resolved.file
     cluster = file.cluster
-    word(("run", "engine"), file.run.engine, ("pipe",))
+    word(("run", "engine"), file.run.engine, ENGINES)
     word(("cluster", "topology", "kind"), cluster.topology.kind, ("star",))
     word(("cluster", "routing"), cluster.routing, ("ecmp",))
-    if cluster.queue != Queue():
-        add(("cluster", "queue"), "a queue other than the default", "the default, pfifo_fast of 1000pkt")
-    if cluster.transport != Transport():
-        add(("cluster", "transport"), "a transport other than the default", "the default, newreno of 1380B")
+    if file.run.engine == "packet":
+        word(("cluster", "queue", "kind"), cluster.queue.kind, QUEUES)
+        word(("cluster", "transport", "kind"), cluster.transport.kind, TRANSPORTS)
+    else:
+        engine = f'with engine = "{file.run.engine}"'
+        if cluster.queue != Queue():
+            what = f"a queue other than the default, {engine},"
+            add(("cluster", "queue"), what, 'engine = "packet", or the default, pfifo_fast of 1000pkt')
+        if cluster.transport != Transport():
+            what = f"a transport other than the default, {engine},"
+            add(("cluster", "transport"), what, 'engine = "packet", or the default, newreno of 1380B')
+        for name in file.traffic:
+            add(("traffic", name), f"traffic of neighbours, {engine},", 'engine = "packet", or jobs only')
+        for key in ("warmup", "cooldown"):
+            if getattr(file.run, key):
+                add(("run", key), f"{key}, which is for neighbours' traffic, {engine},", 'engine = "packet", or "0s"')
     for job in resolved.jobs:
         loc: Loc = ("job", job.name)
         word((*loc, "collective", "kind"), job.collective, ("ring",))
@@ -36,20 +57,24 @@ def not_built(resolved: Resolved, source: Source) -> list[Fault]:
         if depth != 1:
             add((*loc, "schedule", "depth"), f"depth = {depth}", "1")
         if job.band is None:
-            add((*loc, "priority"), "adaptive priority", '"high", "low", 0 to 7')
-    for name in file.traffic:
-        add(("traffic", name), "traffic of neighbours", "jobs only")
-    for key in ("warmup", "cooldown"):
-        if getattr(file.run, key):
-            add(("run", key), f"{key} (it is for neighbours' traffic)", '"0s"')
+            add((*loc, "priority"), *_ADAPTIVE)
+    for name, table in file.traffic.items():
+        if isinstance(table.priority, Adaptive):
+            add(("traffic", name, "priority"), *_ADAPTIVE)
     return faults
 
 
-def spec(resolved: Resolved) -> dict[str, Any]:
-    """Return the core's input (`crates/train/src/spec.rs`) for a scenario that has an engine."""
+def spec(resolved: Resolved, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
+    """Return the core's input (`crates/train/src/spec.rs`) for a scenario that has an engine.
+
+    Args:
+        resolved: the scenario.
+        neighbours: the flows of its neighbours.
+    """
     cluster, run = resolved.file.cluster, resolved.file.run
     return {
         "jobs": [_job_spec(job) for job in resolved.jobs],
+        "traffic": [_traffic_spec(neighbour) for neighbour in neighbours],
         "cluster": {
             "topology": {"kind": "star", "hosts": resolved.host_count},
             "link": {
@@ -58,6 +83,12 @@ def spec(resolved: Resolved) -> dict[str, Any]:
                 "efficiency_ppm": cluster.link.efficiency,
             },
             "host_latency_ps": cluster.host_latency,
+            "queue": _queue_spec(cluster),
+            "transport": {
+                "kind": cluster.transport.kind,
+                "segment_bytes": cluster.transport.segment,
+                "initial_window_segments": cluster.transport.initial_cwnd,
+            },
         },
         "run": {
             "engine": run.engine,
@@ -66,6 +97,28 @@ def spec(resolved: Resolved) -> dict[str, Any]:
             "timeline_iterations": run.timeline,
         },
     }
+
+
+def _traffic_spec(neighbour: Neighbour) -> dict[str, Any]:
+    return {
+        "name": neighbour.name,
+        "start_ps": neighbour.start_ps.tolist(),
+        "src": neighbour.src.tolist(),
+        "dst": neighbour.dst.tolist(),
+        "bytes": neighbour.bytes.tolist(),
+        "band": neighbour.band.tolist(),
+    }
+
+
+def _queue_spec(cluster: Cluster) -> dict[str, Any]:
+    queue = cluster.queue
+    discipline: dict[str, Any] = {"kind": "fifo" if queue.kind == "ecn" else queue.kind}
+    if queue.kind == "strict":
+        discipline["bands"] = queue.bands
+    mark = None
+    if queue.kind == "ecn":
+        mark = {"threshold_packets": queue.threshold, "at": queue.mark_at or "enqueue"}
+    return {"discipline": discipline, "capacity_packets": queue.capacity, "mark": mark}
 
 
 def _job_spec(job: Job) -> dict[str, Any]:

@@ -226,7 +226,7 @@ def _homes() -> Iterator[tuple[str, str]]:
                 yield path, name
             inner = _inner(info.annotation)
             below = f"{path}.{name}" if path else name
-            if inner is not None and name not in ("model", "priority", "layers", "links"):
+            if inner is not None and name not in ("model", "priority", "layers", "links", "cdf", "flows"):
                 yield from walk(inner, below + (".NAME" if inner in (JobTable, TrafficTable) else ""))
 
     return walk(ScenarioFile, "")

@@ -26,8 +26,8 @@ from gradtide import units
 
 T = TypeVar("T")
 PPM = 1_000_000
-BANDS = {"high": 0, "low": 1}
 MAX_NAME = 200
+MAX_FILE_NAME = 4000
 
 
 def _checked(parse: Callable[[object], T], *, positive: str = "") -> PlainValidator:
@@ -139,25 +139,45 @@ def _number(low: float, high: float, *examples: float) -> Any:
     )
 
 
+def _cumulated(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        what = units.describe(value)
+        raise units.UnitError("GT011", f"expected a number, found {what}", "write a share from 0 to 1, as in 0.15")
+    if not 0 <= value <= 1:
+        raise units.UnitError("GT014", f"{units.describe(value)} is out of range", "write a share from 0 to 1")
+    return float(value)
+
+
+Cumulated = Annotated[
+    float,
+    _checked(_cumulated),
+    WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1, "examples": [0.15]}),
+]
 _share_validator, _share_out, _share_schema = _number(0, 1, 0.95)
 _factor_validator, _factor_out, _factor_schema = _number(1, 100, 1.1)
 Share = Annotated[int, _share_validator, _share_out, _share_schema]
 Factor = Annotated[int, _factor_validator, _factor_out, _factor_schema]
 
 
-def _name(value: object) -> str:
-    if not isinstance(value, str):
-        raise _custom("GT011", f"expected a text, found {units.describe(value)}", "write it in quotes")
-    if not value.strip() or len(value) > MAX_NAME or not value.isprintable():
-        raise _custom(
-            "GT018",
-            f"{units.describe(value)} cannot be a name",
-            f"a name is 1 to {MAX_NAME} printable characters, not all blank",
-        )
-    return value
+def _text(longest: int) -> Any:
+    def validate(value: object) -> str:
+        if not isinstance(value, str):
+            raise _custom("GT011", f"expected a text, found {units.describe(value)}", "write it in quotes")
+        if not value.strip() or len(value) > longest or not value.isprintable():
+            raise _custom(
+                "GT018",
+                f"{units.describe(value)} cannot be a name",
+                f"a name is 1 to {longest} printable characters, not all blank",
+            )
+        return value
+
+    return PlainValidator(validate), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": longest})
 
 
-Name = Annotated[str, PlainValidator(_name), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_NAME})]
+_name_validator, _name_schema = _text(MAX_NAME)
+_file_validator, _file_schema = _text(MAX_FILE_NAME)
+Name = Annotated[str, _name_validator, _name_schema]
+FileName = Annotated[str, _file_validator, _file_schema]
 
 
 def key(default: Any = ..., *, examples: list[Any], **bounds: Any) -> Any:
@@ -346,7 +366,8 @@ class JobTable(Table):
     schedule: Schedule = key(default={}, examples=[{"order": "fifo", "fusion": "6.28MB", "barrier": True}])
     """How gradients are grouped and ordered."""
     priority: Priority = key(default="high", examples=["high", 2])
-    """Band of the job's flows on the network, 0 (most urgent) to 7; "high" is 0 and "low" is 1."""
+    """Band of the job's flows on the network: "high" is band 0, sent first, "low" the last band that the queue has
+    (2 of pfifo_fast, n - 1 of n strict bands), and a number is that band. No effect on the pipe engine."""
     start: Time = key(default="0s", examples=["0s"])
     """Simulated time at which the job starts."""
 
@@ -403,24 +424,25 @@ class Queue(Table):
     kind: Literal["pfifo_fast", "fifo", "strict", "ecn", "red", "pcn"] = key(
         default="pfifo_fast", examples=["pfifo_fast"]
     )
-    """Discipline."""
+    """Discipline. pfifo_fast: Linux's three strict bands; fifo: one band; strict: as many as `bands`; ecn: one band
+    with congestion marks. Built: pfifo_fast, fifo, strict, ecn."""
     capacity: Packets = key(default="1000pkt", examples=["1000pkt"])
-    """Packets that a port holds."""
+    """Packets that a port holds, all bands together."""
     bands: int | None = key(default=None, ge=1, le=8, examples=[3])
-    """Number of bands (strict)."""
+    """Number of bands; needed with kind = "strict"."""
     threshold: Packets | None = key(default=None, examples=["40pkt"])
-    """Queue length from which packets are marked (ecn, pcn)."""
+    """Queue length from which packets are marked (ecn, pcn); needed with kind = "ecn"."""
     mark_at: Literal["enqueue", "dequeue"] | None = key(default=None, examples=["enqueue"])
-    """When packets are marked (ecn, pcn)."""
+    """When the queue is compared with the threshold (ecn, pcn). Default: enqueue."""
 
 
 class Transport(Table):
     """Transport protocol of every flow. Read by the packet engine only."""
 
     kind: Literal["newreno", "cubic", "dctcp", "ideal"] = key(default="newreno", examples=["newreno"])
-    """Congestion control."""
+    """Congestion control. Built: newreno."""
     segment: PartSize = key(default="1380B", examples=["1380B"])
-    """Payload of a full segment."""
+    """Payload of a full segment; with 52 bytes of headers it fits into an IPv4 packet of 65535."""
     initial_cwnd: int = key(default=10, ge=1, le=10_000, examples=[10])
     """Initial window, in segments."""
 
@@ -445,6 +467,15 @@ class Cluster(Table):
 # ── neighbours and run ────────────────────────────────────────────────────────────────────────────────────
 
 
+class CdfPoint(Table):
+    """A point of a flow-size distribution; lines between the points are straight."""
+
+    bytes: Size = key(examples=["4kB"])
+    """Flow size."""
+    cdf: Cumulated = key(examples=[0.15])
+    """Share of the flows that are at most this large; 1 at the last point."""
+
+
 class Arrivals(Table):
     """When flows start: a Poisson process."""
 
@@ -454,17 +485,76 @@ class Arrivals(Table):
     """Whether the rate is that of each host or of all together."""
 
 
+class Burst(Table):
+    """Flows arrive in bursts, with silence between them."""
+
+    on: Duration = key(examples=["10ms"])
+    """Length of a burst."""
+    off: Duration = key(examples=["90ms"])
+    """Silence after it."""
+
+
+class Incast(Table):
+    """Many hosts send to one at the same instant, again and again."""
+
+    dst: Name = key(examples=["h0"])
+    """Host that receives."""
+    senders: int | None = key(default=None, ge=1, le=1_000_000, examples=[7])
+    """Number of hosts that send: the lowest-numbered other ones. Default: all other hosts."""
+    bytes: PartSize = key(examples=["1MB"])
+    """Payload of each flow."""
+    every: Duration = key(examples=["100ms"])
+    """Time from one incast to the next."""
+    start: Time = key(default="0s", examples=["0s"])
+    """Time of the first."""
+
+
+class ListedFlow(Table):
+    """One flow of a list."""
+
+    start: Time = key(examples=["1ms"])
+    """When it starts."""
+    src: Name = key(examples=["h0"])
+    """Host that sends."""
+    dst: Name = key(examples=["h1"])
+    """Host that receives, another one."""
+    bytes: PartSize = key(examples=["1MB"])
+    """Payload."""
+    band: int | None = key(default=None, ge=0, le=7, examples=[1])
+    """Band on the network. Default: that of the neighbour's `priority`."""
+
+
 class TrafficTable(Table):
-    """Flows of a neighbour that is not training. Not built."""
+    """Flows of a neighbour that is not training; they start before `run.duration`. For the packet engine."""
 
     sizes: Name | None = key(default=None, examples=["web-search"])
-    """Flow-size distribution: a preset or a CDF file. This or `replay` is needed."""
-    replay: Name | None = key(default=None, examples=["flows.csv"])
-    """List of flows: start_ns,src,dst,bytes[,band]."""
+    """Flow-size distribution: a preset (web-search, data-mining, cache-follower) or a CDF file, whose lines are bytes
+    and percent, or bytes and share, or that is a CSV with the header bytes,cdf. This, `replay`, `flows` or `incast` is
+    needed."""
+    cdf: list[CdfPoint] | None = key(default=None, examples=[[{"bytes": "4kB", "cdf": 0}, {"bytes": "1MB", "cdf": 1}]])
+    """In place of `sizes`, the distribution written here; the resolved scenario carries a CDF file so."""
     arrivals: Arrivals | None = key(default=None, examples=[{"rate": "23/s", "per": "host"}])
-    """When flows start. This or `load` is needed with `sizes`."""
+    """When flows start, each between two hosts drawn at random. This or `load` is needed with `sizes`. The first
+    neighbour with random arrivals draws exactly as Gao (2020) does with the run's number for seed; every other one from
+    a stream of its own name."""
     load: Share | None = key(default=None, examples=[0.3])
-    """Share of the hosts' link rate that the flows take."""
+    """In place of `arrivals`, the share of the hosts' nominal link rate that the flows' payload takes on average."""
+    burst: Burst | None = key(default=None, examples=[{"on": "10ms", "off": "90ms"}])
+    """Flows arrive in bursts only, the first at time 0; the rate or load stays that of the whole time. Default: they
+    arrive all the time."""
+    replay: FileName | None = key(default=None, examples=["flows.csv"])
+    """List of flows, a file with the header start_ns,src,dst,bytes[,band]; hosts are h0, h1, … or 0, 1, …, lines may
+    be in any order, and what starts at or after `run.duration` is left out. Given by --set it takes the place of the
+    sizes and arrivals that the scenario has. The resolved scenario carries up to 100 flows as `flows`, a longer list as
+    its path and `replay_sha256`."""
+    replay_sha256: Name | None = key(default=None, examples=["875275afa1f8d463" * 4])
+    """SHA-256 of the file that `replay` names; a file with another one is refused."""
+    flows: list[ListedFlow] | None = key(
+        default=None, examples=[[{"start": "1ms", "src": "h0", "dst": "h1", "bytes": "1MB"}]]
+    )
+    """In place of `replay`, the list written here."""
+    incast: Incast | None = key(default=None, examples=[{"senders": 7, "dst": "h0", "bytes": "1MB", "every": "100ms"}])
+    """Many hosts that send to one at once."""
     priority: Priority = key(default="high", examples=["high"])
     """Band of the flows on the network, as for a job."""
 
@@ -474,15 +564,16 @@ class Run(Table):
 
     engine: Literal["pipe", "fluid", "packet"] = key(default="pipe", examples=["pipe"])
     """Network engine. pipe: one transmission queue per host, solvable by hand; fluid: max-min fair rates;
-    packet: TCP packet by packet. Built: pipe."""
+    packet: TCP packet by packet. Built: pipe, packet."""
     seed: int = key(default=0, ge=0, le=2**63 - 1, examples=[0])
     """Root of all random streams. Equal seeds give equal results."""
     duration: Duration | None = key(default=None, examples=["12s"])
-    """Simulated time after which no further iteration is begun. Default: no limit."""
+    """Simulated time after which no further iteration is begun and no neighbour's flow starts. Needed with traffic;
+    without, the default is no limit."""
     warmup: Time = key(default="0s", examples=["2s"])
-    """Flows of neighbours that start before this do not count. Read by the packet engine only."""
+    """Flows of neighbours that start before this do not count."""
     cooldown: Time = key(default="0s", examples=["2s"])
-    """Flows of neighbours that start in this last part do not count. Read by the packet engine only."""
+    """Flows of neighbours that start within this before the last start do not count."""
     timeline: int = key(default=2, ge=0, le=1000, examples=[2])
     """Measured iterations of each job whose operations are recorded one by one, for pictures."""
 

@@ -18,18 +18,21 @@ from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
 from gradtide.scenario.check import example, plain, read_keys
 from gradtide.scenario.keys import (
-    BANDS,
     PPM,
     Adaptive,
     JobTable,
+    Priority,
     Queue,
+    Run,
     ScenarioFile,
     Schedule,
     Topology,
     TrafficTable,
 )
+from gradtide.scenario.neighbours import Origin, read_origin
 from gradtide.scenario.source import Failure, Loc, Source, read_text
 from gradtide.scenario.tables import LayerTable, read_model, read_ranking, scaled
+from gradtide.traffic import MAX_FLOWS, too_many
 
 DEFAULT_ITERATIONS = 10
 MAX_WORKERS = 1_000_000
@@ -38,6 +41,14 @@ MAX_ITERATIONS = 100_000
 MAX_RUN_PS = units.U64_MAX // 2
 MAX_OPERATIONS = 1_000_000_000
 """Layers and chunks times iterations that one run may have; calibration, about a minute of work."""
+
+MAX_SEGMENT_BYTES = 65_535 - 52
+"""Payload of the largest IPv4 packet with TCP's header and timestamps."""
+
+MAX_PACKETS = 2**32 - 1
+MAX_BANDS = 8
+FLOW_KEYS = ("sizes", "cdf", "replay", "flows", "incast")
+"""Keys of a neighbour that say what its flows are; one of them."""
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HOST = re.compile(r"h(0|[1-9]\d{0,8})")
@@ -113,12 +124,14 @@ class Resolved:
         file: the keys, with defaults.
         host_count: hosts of the cluster.
         jobs: the jobs, in the order of the file.
+        origins: where each neighbour's flows come from, in the order of the file.
         written: the resolved scenario as plain data.
     """
 
     file: ScenarioFile
     host_count: int
     jobs: tuple[Job, ...]
+    origins: tuple[Origin, ...]
     written: dict[str, Any]
 
 
@@ -146,6 +159,11 @@ def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved
     return result
 
 
+def bands_of(queue: Queue) -> int:
+    """Return the number of bands that a queue has."""
+    return {"pfifo_fast": 3, "strict": queue.bands or 1}.get(queue.kind, 1)
+
+
 # ── what keys mean for one another ────────────────────────────────────────────────────────────────────────
 
 
@@ -171,19 +189,22 @@ class _Resolver:
             hint = 'write [job.train] with model = "resnet50" and workers = 8'
             self.add("GT010", ("job",), "the scenario has no job", hint)
         host_count = self.topology(file.cluster.topology)
-        self.queue(file.cluster.queue)
-        for name, traffic in file.traffic.items():
-            self.traffic(traffic, ("traffic", name))
+        self.cluster()
+        self.run_keys()
         hosts = self.hosts(host_count)
         if host_count is None:
             given = [max(h, default=-1) + 1 for h in hosts.values()]
             host_count = max([1, *given])
+            hosts_are_known = len(hosts) == len(file.job) and self.ok("cluster", "topology")
+        else:
+            hosts_are_known = True
+        origins = self.neighbours(host_count if hosts_are_known else None)
         jobs = [self.job(name, job, hosts.get(name)) for name, job in file.job.items()]
         if self.faults:
             return None
         resolved = tuple(job for job in jobs if job is not None)
         self.limits(resolved)
-        return Resolved(file, host_count, resolved, self.written(resolved, host_count))
+        return Resolved(file, host_count, resolved, origins, self.written(resolved, origins, host_count))
 
     def add(self, code: str, loc: Loc, msg: str, hint: str, value: Any = None, *, at_key: bool = False) -> None:
         self.faults.append(self.source.fault(code, loc, msg, hint, value, at_key=at_key))
@@ -195,7 +216,8 @@ class _Resolver:
     def misspelt(self, loc: Loc, *keys: str) -> bool:
         """Whether an unknown key of a table, already a fault, was probably meant to be one of `keys`."""
         unknown = [str(b[-1]) for b in self.bad if b[:-1] == loc]
-        return any(difflib.get_close_matches(u, keys, 1, 0.5) for u in unknown if u not in JobTable.model_fields)
+        known = {*JobTable.model_fields, *TrafficTable.model_fields, *Queue.model_fields, *Run.model_fields}
+        return any(difflib.get_close_matches(u, keys, 1, 0.5) for u in unknown if u not in known)
 
     # cluster
 
@@ -240,7 +262,20 @@ class _Resolver:
             return max(numbers) + 1 if numbers and max(numbers) < MAX_WORKERS else None
         return topology.hosts
 
+    def cluster(self) -> None:
+        """Check queue, transport and link against one another and against the engine."""
+        self.queue(self.file.cluster.queue)
+        segment = self.file.cluster.transport.segment
+        if segment > MAX_SEGMENT_BYTES and self.ok("cluster", "transport", "segment"):
+            msg = f"a segment of {segment:,} bytes fits into no packet"
+            hint = f'write at most "{MAX_SEGMENT_BYTES}B"'
+            self.add("GT014", ("cluster", "transport", "segment"), msg, hint, segment)
+        if self.is_packet and self.file.cluster.link.efficiency != PPM and self.ok("cluster", "link", "efficiency"):
+            hint = "leave it out: headers and retransmissions are simulated"
+            self.no_effect(("cluster", "link", "efficiency"), 'with engine = "packet"', hint)
+
     def queue(self, queue: Queue) -> None:
+        loc: Loc = ("cluster", "queue")
         if not self.ok("cluster", "queue"):
             return
         for key, kinds in (
@@ -250,24 +285,126 @@ class _Resolver:
         ):
             if getattr(queue, key) is not None and queue.kind not in kinds:
                 words = " or ".join(f'"{k}"' for k in kinds)
-                self.no_effect(("cluster", "queue", key), f'with kind = "{queue.kind}"', f"it is for kind = {words}")
+                self.no_effect((*loc, key), f'with kind = "{queue.kind}"', f"it is for kind = {words}")
+        for kind, key in (("strict", "bands"), ("ecn", "threshold")):
+            if queue.kind == kind and getattr(queue, key) is None and not self.misspelt(loc, key):
+                hint = example(key, Queue.model_fields[key])
+                self.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', hint)
+        if queue.capacity > MAX_PACKETS:
+            msg, hint = f"{queue.capacity:,} packets are too many", f'write at most "{MAX_PACKETS}pkt"'
+            self.add("GT014", (*loc, "capacity"), msg, hint, queue.capacity)
+        elif queue.threshold is not None and queue.threshold > queue.capacity:
+            msg = f"the threshold of {queue.threshold:,} packets is beyond the capacity of {queue.capacity:,}"
+            self.add("GT014", (*loc, "threshold"), msg, "no packet would be marked; lower it", queue.threshold)
 
-    def traffic(self, traffic: TrafficTable, loc: Loc) -> None:
-        if not self.ok(*(str(p) for p in loc)):
+    @property
+    def is_packet(self) -> bool:
+        return self.file.run.engine == "packet" and self.ok("run", "engine")
+
+    def run_keys(self) -> None:
+        """Check the length of the run against warm-up, cool-down and traffic."""
+        run, has_traffic = self.file.run, bool(self.file.traffic)
+        if not self.ok("run", "duration"):
             return
-        if traffic.sizes is not None and traffic.replay is not None:
-            self.add("GT016", (*loc, "replay"), "`sizes` and `replay` contradict each other", "keep one of them")
-        elif traffic.replay is not None:
-            for key in ("arrivals", "load"):
+        if run.duration is None and has_traffic and not self.misspelt(("run",), "duration"):
+            msg = "`duration` is missing: neighbours' flows do not end by themselves"
+            self.add("GT010", ("run", "duration"), msg, 'write duration = "12s"')
+        if not (self.ok("run", "warmup") and self.ok("run", "cooldown")):
+            return
+        for key in ("warmup", "cooldown"):
+            if getattr(run, key) and self.is_packet and not has_traffic and self.ok("traffic"):
+                self.no_effect(("run", key), "without traffic", "it is for neighbours' flows; leave it out")
+        if run.duration is not None and run.warmup + run.cooldown >= run.duration:
+            key = "warmup" if run.warmup >= run.cooldown else "cooldown"
+            parts = f"{units.format_time(run.warmup)} and {units.format_time(run.cooldown)}"
+            msg = f"warm-up and cool-down ({parts}) leave nothing of {units.format_time(run.duration)}"
+            self.add("GT052", ("run", key), msg, "shorten them, or lengthen `duration`", getattr(run, key))
+
+    def band(self, priority: Priority, loc: Loc) -> int | None:
+        """Return the band that a priority means on this queue; `None` if it is adaptive or at fault."""
+        if isinstance(priority, Adaptive):
+            return None
+        queue = self.file.cluster.queue
+        band_count = bands_of(queue)
+        band = {"high": 0, "low": band_count - 1}.get(str(priority), priority)
+        if self.is_packet and self.ok("cluster", "queue") and self.ok(*(str(p) for p in loc)):
+            here = f'kind = "{queue.kind}"'
+            if priority == "low" and band_count == 1:
+                hint = 'write cluster.queue = { kind = "pfifo_fast" }, or "strict" with several bands'
+                self.add("GT015", loc, f'priority = "low" has no effect: a queue of {here} has one band', hint)
+                return None
+            if int(band) >= band_count:
+                bands = "only band 0" if band_count == 1 else f"bands 0 to {band_count - 1}"
+                self.add("GT014", loc, f"there is no band {band}", f"a queue of {here} has {bands}", priority)
+                return None
+        return int(band)
+
+    # neighbours
+
+    def neighbours(self, host_count: int | None) -> tuple[Origin, ...]:
+        """Return where each neighbour's flows come from; without those at fault."""
+        origins: list[Origin] = []
+        total = 0
+        for name, traffic in self.file.traffic.items():
+            loc: Loc = ("traffic", name)
+            if not self.ok("traffic", name) or not self.traffic(traffic, loc):
+                continue
+            band = self.band(traffic.priority, (*loc, "priority"))
+            duration_ps = self.file.run.duration
+            if host_count is None or duration_ps is None:
+                continue
+            if host_count < 2:
+                msg = f'the flows of "{name}" go between hosts, and the cluster has one'
+                self.too_few(msg, "write hosts = 2, or more", host_count)
+                continue
+            try:
+                origin = read_origin(
+                    name,
+                    traffic,
+                    source=self.source,
+                    base_dir=self.base_dir,
+                    host_count=host_count,
+                    rate_bps=self.file.cluster.link.rate,
+                    band=band or 0,
+                    band_count=bands_of(self.file.cluster.queue) if self.is_packet else MAX_BANDS,
+                    until_ps=duration_ps,
+                    run_seed=self.file.run.seed,
+                    is_first=not any(o.is_random for o in origins),
+                )
+            except ScenarioError as error:
+                self.faults += error.faults
+                continue
+            origins.append(origin)
+            total += origin.flows.expected_count
+            if total > MAX_FLOWS:
+                self.faults.append(too_many(total, Failure(self.source, (*loc, origin.key))))
+                total -= origin.flows.expected_count
+        return tuple(origins)
+
+    def traffic(self, traffic: TrafficTable, loc: Loc) -> bool:
+        """Check what the keys of a neighbour mean for one another; return whether its flows can be looked at."""
+        before = len(self.faults)
+        given = [key for key in FLOW_KEYS if getattr(traffic, key) is not None]
+        if len(given) > 1:
+            msg = f"`{given[0]}` and `{given[1]}` contradict each other"
+            self.add("GT016", (*loc, given[1]), msg, "keep one of them")
+        elif not given:
+            if not self.misspelt(loc, *FLOW_KEYS):
+                self.add("GT010", (*loc, "sizes"), "`sizes` is missing", 'write sizes = "web-search", or a replay')
+        elif given[0] not in ("sizes", "cdf"):
+            why = "a time of its own" if given[0] == "incast" else "the start times of its own list"
+            for key in ("arrivals", "load", "burst"):
                 if getattr(traffic, key) is not None:
-                    self.no_effect((*loc, key), "with `replay`", "the list has its own start times")
-        elif traffic.sizes is None:
-            self.add("GT010", (*loc, "sizes"), "`sizes` is missing", 'write sizes = "web-search", or a replay')
+                    self.no_effect((*loc, key), f"with `{given[0]}`", f"it has {why}")
         elif traffic.arrivals is not None and traffic.load is not None:
             self.add("GT016", (*loc, "load"), "`arrivals` and `load` contradict each other", "keep one of them")
-        elif traffic.arrivals is None and traffic.load is None:
+        elif traffic.arrivals is None and traffic.load is None and not self.misspelt(loc, "arrivals", "load"):
             hint = 'write arrivals = { rate = "23/s" } or load = 0.3'
             self.add("GT010", (*loc, "arrivals"), "`arrivals` is missing", hint)
+        if traffic.replay_sha256 is not None and traffic.replay is None:
+            self.no_effect((*loc, "replay_sha256"), "without `replay`", "leave it out")
+        is_whole = all(self.ok(str(loc[0]), str(loc[1]), key) for key in TrafficTable.model_fields if key != "priority")
+        return len(self.faults) == before and is_whole
 
     # jobs
 
@@ -393,13 +530,13 @@ class _Resolver:
             self.add("GT016", (*loc, "collective", "ps"), msg, "leave one of the two out")
         self.buckets(name, job.schedule, loc, table)
         ranks = self.order(name, job.schedule, loc, table)
+        band = self.band(job.priority, (*loc, "priority"))
         if table is None or hosts is None or self.faults:
             return None
         layers = table.layers if job.compute.scale_to is None else scaled(table.layers, job.compute.scale_to)
         iterations = job.iterations
         if iterations is None and self.file.run.duration is None:
             iterations = DEFAULT_ITERATIONS
-        band = None if isinstance(job.priority, Adaptive) else BANDS.get(str(job.priority), job.priority)
         return Job(
             name=name,
             model=table.label,
@@ -414,7 +551,7 @@ class _Resolver:
             queues=job.schedule.queues,
             ranks=ranks,
             barrier=job.schedule.barrier,
-            band=None if band is None else int(band),
+            band=band,
             start_ps=job.start,
             overhead_ps=job.schedule.overhead,
             overlap_slowdown_ppm=job.compute.overlap_slowdown,
@@ -575,8 +712,8 @@ class _Resolver:
 
     # the resolved file
 
-    def written(self, jobs: tuple[Job, ...], host_count: int) -> dict[str, Any]:
-        """Write every default out, and models and orders in place of the files that hold them."""
+    def written(self, jobs: tuple[Job, ...], origins: tuple[Origin, ...], host_count: int) -> dict[str, Any]:
+        """Write every default out, and models, orders and short lists in place of the files that hold them."""
         data = self.file.model_dump(exclude_none=True)
         for job in jobs:
             table = data["job"][job.name]
@@ -594,13 +731,19 @@ class _Resolver:
                 table["schedule"]["ranking"] = self.rankings[job.name]
             table["schedule"] = _in_order_of(Schedule, table["schedule"])
             data["job"][job.name] = _in_order_of(JobTable, table)
+        for origin in origins:
+            table = {k: v for k, v in data["traffic"][origin.name].items() if k not in origin.replaced}
+            data["traffic"][origin.name] = _in_order_of(TrafficTable, table | origin.written)
+        queue = data["cluster"]["queue"]
+        if queue["kind"] == "ecn":
+            queue.setdefault("mark_at", "enqueue")
         topology = data["cluster"]["topology"]
         if topology["kind"] == "star":
             topology["hosts"] = host_count
         return {name: data[name] for name in data if data[name]}
 
 
-def _in_order_of(keys: type[JobTable | Schedule], table: Mapping[str, Any]) -> dict[str, Any]:
+def _in_order_of(keys: type[JobTable | Schedule | TrafficTable], table: Mapping[str, Any]) -> dict[str, Any]:
     """Sort a table as its keys are declared: two scenarios are equal if what is written is."""
     order = list(keys.model_fields)
     return dict(sorted(table.items(), key=lambda item: order.index(item[0])))

@@ -121,16 +121,31 @@ def read_text(path: Path, name: str, fail: "Fail") -> str:
     Raises:
         ScenarioError: if it is not a readable UTF-8 text of at most 10 MB.
     """
+    return decoded(read_data(path, name, fail), name, fail)
+
+
+def read_data(path: Path, name: str, fail: "Fail", max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """Return the bytes of a file.
+
+    Args:
+        path: the file.
+        name: the file as the user named it.
+        fail: makes the fault from code, message and hint, at the place that named the file.
+        max_bytes: largest size that is read.
+
+    Raises:
+        ScenarioError: if it cannot be read or is too large.
+    """
     try:
         if path.is_dir():
             raise ScenarioError([fail("GT002", f"{name} is a directory", "name a file in it")])
         if path.exists() and not path.is_file():
             raise ScenarioError([fail("GT002", f"{name} is not a regular file", "copy it to a file first")])
         size_bytes = path.stat().st_size
-        if size_bytes > MAX_FILE_BYTES:
-            message = f"{name} has {size_bytes:,} bytes, more than {MAX_FILE_BYTES:,}"
+        if size_bytes > max_bytes:
+            message = f"{name} has {size_bytes:,} bytes, more than {max_bytes:,}"
             raise ScenarioError([fail("GT004", message, "is it the right file?")])
-        data = path.read_bytes()
+        return path.read_bytes()
     except ScenarioError:
         raise
     except FileNotFoundError:
@@ -140,6 +155,14 @@ def read_text(path: Path, name: str, fail: "Fail") -> str:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a valid path"
         raise ScenarioError([fail("GT002", f"{name} cannot be read: {reason}", "check the path")]) from None
+
+
+def decoded(data: bytes, name: str, fail: "Fail") -> str:
+    """Return the text that the bytes of a file are, with LF for CR LF.
+
+    Raises:
+        ScenarioError: if it is not UTF-8 text.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
