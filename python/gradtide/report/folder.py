@@ -62,7 +62,8 @@ _COLUMNS: dict[str, str] = {
     "start_us:float end_us:float",
     "links.csv": "link:str rate_bps:int bytes:int busy_us:float utilisation:float ~drops:int? ~ce_marks:int? "
     "~max_queue_packets:int?",
-    "flows.csv": "traffic:str flow:int start_us:float src:int dst:int bytes:int band:int fct_us:float? received_us:float?",
+    "flows.csv": "traffic:str flow:int start_us:float src:int dst:int bytes:int band:int fct_us:float? "
+    "received_us:float?",
     "bandwidth.csv": "job:str rate_bps:int order:str barrier:bool iteration_time_us:float exposed_us:float "
     "barrier_us:float",
     "rows.csv": "run:str job:str model:str workers:int rate_bps:int schedule:str order:str barrier:bool "

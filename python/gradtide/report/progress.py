@@ -6,6 +6,7 @@ bottom: what the neighbours send, the job's compute, one row per bucket with the
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup, escape
 
@@ -77,7 +78,8 @@ def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup
     out: list[str] = []
 
     def x(us: float) -> float:
-        return _LEFT + (min(max(us, start), end) - start) / (end - start) * _PLOT
+        share: float = (min(max(us, start), end) - start) / (end - start)
+        return _LEFT + share * _PLOT
 
     def rect(kind: str, a: float, b: float, y: float, h: float, least: float = 0.6) -> None:
         wide = max(x(b) - x(a), least)
@@ -102,7 +104,8 @@ def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup
             text("muted", (a + b) / 2, y + 15, words if b - a > 150 else milliseconds(row["time_us"]), "middle")
         y += head
         if peak:
-            text("label", _LEFT - 10, y + 15, "neighbours", "end")
+            text("label", _LEFT - 10, y + 10, "neighbours", "end")
+            text("muted small", _LEFT - 10, y + 24, f"{max(load):.3g} Gbit/s at most", "end")
             points = "".join(
                 f"H{_LEFT + _PLOT * i / len(load):.1f}V{y + lane + 5 - (lane + 5) * value / peak:.1f}"
                 for i, value in enumerate(load)
@@ -110,8 +113,6 @@ def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup
             out.append(
                 f'<path class="load" d="M{_LEFT} {y + lane + 5:.1f}{points}H{_LEFT + _PLOT}V{y + lane + 5:.1f}Z"/>'
             )
-            if not number:
-                text("muted over", _LEFT + _PLOT, y + 3, f"up to {peak:.3g} Gbit/s", "end")
             y += lane + 14
         text("label", _LEFT - 10, y + 14, "compute", "end")
         out.append(f'<rect class="lane" x="{_LEFT}" y="{y:.1f}" width="{_PLOT}" height="{lane:.1f}"/>')
@@ -122,7 +123,7 @@ def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup
         ]
         gap = 0.75 / _PLOT * (end - start)
         busy = merged(compute, gap)
-        for (_, a), (b, _) in zip(busy, busy[1:], strict=False):
+        for (_, a), (b, _) in pairwise(busy):
             fill = f'fill="url(#{ident}-exposed)"'
             out.append(
                 f'<rect class="idle exposed" {fill} x="{x(a):.2f}" y="{y:.1f}" width="{x(b) - x(a):.2f}" '
@@ -175,7 +176,8 @@ def _bucket(
         late = row["margin_us"] < -_TOLERANCE_US
         if start > ready:
             out.append(
-                f'<rect class="waiting" x="{ready:.1f}" y="{y + h / 2 - 1:.1f}" width="{start - ready:.1f}" height="2"/>'
+                f'<rect class="waiting" x="{ready:.1f}" y="{y + h / 2 - 1:.1f}" width="{start - ready:.1f}" '
+                'height="2"/>'
             )
         out.append(f'<path class="ready" d="M{ready:.1f} {y:.1f}v{h:.1f}"/>')
         kind = "transfer late" if late else "transfer"

@@ -50,9 +50,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     job, model = entry(path, summary, "job", str), entry(path, summary, "model", str)
     runs = {(seed, band): run_dir / "runs" / f"seed{seed}-{band}" for seed in seeds for band in BANDS}
     flows = {key: read_table(folder, "flows.csv") for key, folder in runs.items()}
-    iterations = {
-        key: pieces.by_job(read_table(folder, "iterations.csv")).get(job, []) for key, folder in runs.items()
-    }
+    iterations = {key: pieces.by_job(read_table(folder, "iterations.csv")).get(job, []) for key, folder in runs.items()}
     links = {key: read_table(folder, "links.csv") for key, folder in runs.items()}
     counted = _Counted.of(path, summary)
     pairs = [pair for seed in seeds for pair in _paired(seed, flows[seed, "same"], flows[seed, "low"], counted)]
@@ -62,7 +60,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     return "tenants.html.j2", {
         "title": f"gradtide tenants: {pieces.clip(model, 40)}",
         "what": f"{pieces.clip(job, 30)}: {pieces.clip(model, 40)} beside its neighbours, {several}",
-        "reproduce": "gradtide tenants runs/seed%d-same/scenario.resolved.toml --seeds %d" % (seeds[0], len(seeds)),
+        "reproduce": f"gradtide tenants runs/seed{seeds[0]}-same/scenario.resolved.toml --seeds {len(seeds)}",
         "figures": _figures(path, summary),
         "classes": _classes(path, summary),
         "of": pieces.clip(counted.traffic, 40),
@@ -131,10 +129,16 @@ def _known(path: Path, summary: Row, key: str) -> float | None:
     return None if value is None else float(value)
 
 
-def signed(value: float | None) -> str:
+def saved(value: float | None) -> str:
+    """Write a saving in percent."""
+    text = "–" if value is None else f"{value:.1f}".replace("-", "−")
+    return "0.0" if text == "−0.0" else text
+
+
+def change(value: float | None) -> str:
     """Write a change in percent with its sign."""
-    text = "–" if value is None else f"{value:+.1f}".replace("-", "−")
-    return text.lstrip("+−") if text in ("+0.0", "−0.0") else text
+    text = saved(value)
+    return text if text in ("–", "0.0") or text.startswith("−") else f"+{text}"
 
 
 def _maybe(value: float | None, write: Callable[[float], str] = pieces.ms) -> str:
@@ -142,14 +146,14 @@ def _maybe(value: float | None, write: Callable[[float], str] = pieces.ms) -> st
 
 
 def _figures(path: Path, summary: Row) -> list[dict[str, Any]]:
-    def tile(name: str, key: str, figure: str, kind: str, write: Callable[[float], str], unit: str) -> dict[str, Any]:
-        value = _known(path, summary, f"{key}.{figure}")
+    def tile(name: str, key: str, kind: str, unit: str, write: Callable[[float], str] = pieces.ms) -> dict[str, Any]:
+        value = _known(path, summary, f"{key}.saves_percent")
         same, low = (_maybe(_known(path, summary, f"{key}.{band}"), write) for band in BANDS)
         return {
             "name": name,
-            "value": signed(value),
+            "value": saved(value),
             "unit": "%",
-            "key": f"{key}.{figure}",
+            "key": f"{key}.saves_percent",
             "kind": kind,
             "pair": {"same": same, "low": low, "unit": unit, "key": key},
             "badge": None,
@@ -157,18 +161,18 @@ def _figures(path: Path, summary: Row) -> list[dict[str, Any]]:
 
     colour = entry(path, summary, "colour", str)
     mark, words = VERDICTS.get(colour, ("?", "unknown: too little completed"))
-    job = tile("Job's iteration time", "iteration_time_ms", "change_percent", "compute", pieces.ms, "ms")
+    job = tile("Job's iteration time", "iteration_time_ms", "compute", "ms")
+    job["key"] = "iteration_time_ms.change_percent"
+    job["value"] = change(_known(path, summary, job["key"]))
     job["badge"] = {"colour": colour if colour in VERDICTS else "unknown", "mark": mark, "words": words}
-    tiles = [job]
-    for name in ("small", "large"):
-        what = f"{name.capitalize()} flows save"
-        tiles.append(tile(what, f"classes.{name}.mean_fct_ms", "saves_percent", "transfer", pieces.ms, "ms, mean"))
-    drops = tile("Packets dropped", "drops", "saves_percent", "exposed", lambda v: f"{v:.0f}", "packets")
-    share = drops["value"]
-    drops["value"] = "–" if share == "–" else signed(-(_known(path, summary, "drops.saves_percent") or 0.0))
-    drops["key"] = ""
-    tiles.append(drops)
-    return tiles
+    small, large = (
+        tile(f"{name.capitalize()} flows save", f"classes.{name}.mean_fct_ms", "transfer", "ms, mean")
+        for name in ("small", "large")
+    )
+    dropped = tile("Packets dropped", "drops", "exposed", "packets", lambda v: f"{v:.0f}")
+    fewer = _known(path, summary, "drops.saves_percent")
+    dropped |= {"key": "", "value": change(None if fewer is None else -fewer)}
+    return [job, small, large, dropped]
 
 
 def _classes(path: Path, summary: Row) -> dict[str, Any]:
@@ -179,7 +183,7 @@ def _classes(path: Path, summary: Row) -> dict[str, Any]:
         saves = _known(path, summary, f"{key}.saves_percent")
         same, low = (_maybe(_known(path, summary, f"{key}.{band}")) for band in BANDS)
         cls = "" if saves is None or abs(saves) < 0.5 else "agrees" if saves > 0 else "differs"
-        return {"key": key, "saves": signed(saves), "same": same, "low": low, "cls": cls}
+        return {"key": key, "saves": saved(saves), "same": same, "low": low, "cls": cls}
 
     rows = []
     for name in CLASSES:
@@ -198,9 +202,9 @@ def _classes(path: Path, summary: Row) -> dict[str, Any]:
 def _cdfs(pairs: Sequence[Pair], counted: _Counted, caps: pieces.Caps) -> list[dict[str, Any]]:
     """Draw for each class of size how many flows have ended within a time; no chart where none has."""
     what = {
-        "small": f"Small flows, up to {size(counted.small_bytes)}",
+        "small": f"Small flows, up to {_round_size(counted.small_bytes)}",
         "medium": "Medium flows",
-        "large": f"Large flows, {size(counted.large_bytes)} and more",
+        "large": f"Large flows, {_round_size(counted.large_bytes)} and more",
         "all": "All flows",
     }
     charts = []
@@ -241,7 +245,6 @@ def _cdfs(pairs: Sequence[Pair], counted: _Counted, caps: pieces.Caps) -> list[d
                     xunit="ms",
                     unit="%",
                     xlog=True,
-                    dense=True,
                     yrange=[0, 104],
                     caption=caption + ".",
                     cap=caps.rows,
@@ -251,6 +254,11 @@ def _cdfs(pairs: Sequence[Pair], counted: _Counted, caps: pieces.Caps) -> list[d
             }
         )
     return charts
+
+
+def _round_size(count: float) -> str:
+    unit, scale = ("MB", 1e6) if count >= 1e6 else ("kB", 1e3)
+    return f"{count / scale:g} {unit}"
 
 
 def _log_steps(low: float, high: float, count: int) -> list[float]:
@@ -277,9 +285,7 @@ def _iterations(
     for index, (band, width) in enumerate((("same", 5.0), ("low", 2.0))):
         bins = [means[band][i : i + step] for i in range(0, longest, step)]
         values = [sum(part) / len(part) if part else None for part in bins]
-        lines.append(
-            {**pieces.line(index, BANDS[band], values), "token": f"band-{band}", "width": width, "dash": []}
-        )
+        lines.append({**pieces.line(index, BANDS[band], values), "token": f"band-{band}", "width": width, "dash": []})
     compute = tables[seeds[0], "same"][0]["compute_us"] / 1e3 if tables[seeds[0], "same"] else None
     notes = ["From the start of one backward pass to the start of the next."]
     if len(seeds) > 1:
@@ -293,6 +299,7 @@ def _iterations(
         xlabel="iteration",
         ylabel="iteration time, ms",
         xname="iteration",
+        xwhole=True,
         marks=[] if compute is None else [{"y": compute, "label": "compute alone"}],
         caption=" ".join(notes),
         cap=caps.rows,
@@ -321,9 +328,7 @@ def _progress(
     svg = progress.draw(panels, label=label, ident="progress", cap=caps.rows)
     if svg is None:
         return None
-    late = [
-        sum(row["margin_us"] < -1e-5 for row in panel.transfers if row["iteration"] < count) for panel in panels
-    ]
+    late = [sum(row["margin_us"] < -1e-5 for row in panel.transfers if row["iteration"] < count) for panel in panels]
     total = sum(row["iteration"] < count for row in panels[0].transfers)
     drawn, every = len(progress.rows_of(panels, caps.rows)), len({row["bucket"] for row in panels[0].transfers})
     caption = (
@@ -344,6 +349,16 @@ def _progress(
     }
 
 
+@dataclass(frozen=True)
+class _Column:
+    """A figure of links: its column, its title, how seeds are folded into one value, and how that is written."""
+
+    name: str
+    title: str
+    fold: Callable[[list[float]], float]
+    write: Callable[[float], str]
+
+
 def _links(tables: Mapping[tuple[int, str], Sequence[Row]], seeds: Sequence[int], caps: pieces.Caps) -> dict[str, Any]:
     """Return for every link use, drops and longest queue in both bands, the busiest first where not all are shown."""
 
@@ -359,36 +374,32 @@ def _links(tables: Mapping[tuple[int, str], Sequence[Row]], seeds: Sequence[int]
         return sum(values) / len(seeds)
 
     names = [row["link"] for row in tables[seeds[0], "same"]]
-    kinds = (
-        ("utilisation", "utilisation, %", mean, lambda v: pieces.percent(v)),
-        ("drops", "packets dropped", mean, lambda v: f"{v:.0f}"),
-        ("max_queue_packets", "longest queue, packets", max, lambda v: f"{v:.0f}"),
-    )
-    columns = []
-    for column, title, fold, write in kinds:
-        values = {band: over_seeds(band, column, fold) for band in BANDS}
-        top = max((v for of in values.values() for v in of.values()), default=0.0)
-        if column == "utilisation":
-            top = 1.0
-        columns.append({"title": title, "values": values, "top": top, "write": write})
-    use = columns[0]["values"]["same"]
+    columns = [
+        _Column("utilisation", "utilisation, %", mean, pieces.percent),
+        _Column("drops", "packets dropped", mean, "{:.0f}".format),
+        _Column("max_queue_packets", "longest queue, packets", max, "{:.0f}".format),
+    ]
+    values = {c.name: {band: over_seeds(band, c.name, c.fold) for band in BANDS} for c in columns}
+    use = values["utilisation"]["same"]
     room = min(caps.rows, 32)
     shown = names if len(names) <= room else sorted(names, key=lambda n: (-use.get(n, 0.0), names.index(n)))[:room]
-    rows = []
-    for name in shown:
-        cells = []
-        for column in columns:
-            bars = []
-            for band in BANDS:
-                value = column["values"][band].get(name)
-                share = 100 * value / column["top"] if value and column["top"] else 0.0
-                bars.append(
-                    {"band": band, "words": BANDS[band], "share": share, "text": _maybe(value, column["write"])}
-                )
-            cells.append(bars)
-        rows.append({"name": pieces.clip(name, 40), "cells": cells})
+
+    def bars(name: str, column: _Column) -> list[dict[str, Any]]:
+        own = values[column.name]
+        top = 1.0 if column.name == "utilisation" else max((v for of in own.values() for v in of.values()), default=0)
+        return [
+            {
+                "band": band,
+                "words": words,
+                "share": min(100 * own[band].get(name, 0.0) / (top or 1.0), 100.0),
+                "text": _maybe(own[band].get(name), column.write),
+            }
+            for band, words in BANDS.items()
+        ]
+
+    rows = [{"name": pieces.clip(name, 40), "cells": [bars(name, column) for column in columns]} for name in shown]
     note = "" if len(shown) == len(names) else f"The {len(shown)} busiest of {len(names)} links; all are in links.csv."
-    return {"columns": [column["title"] for column in columns], "rows": rows, "note": note}
+    return {"columns": [column.title for column in columns], "rows": rows, "note": note}
 
 
 def _gains(pairs: Sequence[Pair], several: bool, caps: pieces.Caps) -> dict[str, Any]:
@@ -399,12 +410,12 @@ def _gains(pairs: Sequence[Pair], several: bool, caps: pieces.Caps) -> dict[str,
     )
     gains = [p for p in known if p.gain_us > 0]
     losses = [p for p in reversed(known) if p.gain_us < 0]
-    columns = ("#flow", "#seed", "#starts, ms", "from, to", "#size", "#same, ms", "#low, ms", "#sooner by, ms", "#saves, %")
-    columns = ("neighbour", *columns) if several else columns
+    columns = ["#flow", "#seed", "#starts, ms", "from, to", "#size", "#same, ms", "#low, ms"]
+    columns = [*(["neighbour"] if several else []), *columns, "#sooner by, ms", "#low ÷ same"]
 
     def cells(pair: Pair, cls: str) -> list[Any]:
         row = pair.row
-        share = None if not pair.same else 100 * pair.gain_us / pair.same
+        ratio = "–" if not pair.same or pair.low is None else f"{pair.low / pair.same:.3g}"
         own = [
             row["flow"],
             pair.seed,
@@ -414,7 +425,7 @@ def _gains(pairs: Sequence[Pair], several: bool, caps: pieces.Caps) -> dict[str,
             milliseconds(pair.same or 0.0),
             milliseconds(pair.low or 0.0),
             pieces.cell(milliseconds(pair.gain_us), cls),
-            signed(share),
+            ratio,
         ]
         return [row["traffic"], *own] if several else own
 

@@ -65,8 +65,8 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
     Jobs of the packet engine begin with a backward pass: their first iteration has no forward pass of its own.
 
     Returns:
-        The first recorded iteration that has both passes, or None where no operation was recorded. If none has both, the
-        first backward pass and the forward pass that uses its gradients.
+        The first recorded iteration that has both passes, or None where no operation was recorded. If none has both,
+        the first backward pass and the forward pass that uses its gradients.
     """
     rows = sorted(operations, key=lambda row: (row["start_us"], row["end_us"]))
     passes = [row for row in rows if row["kind"] in ("forward", "backward", "update")]

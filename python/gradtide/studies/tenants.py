@@ -165,9 +165,7 @@ def variant(base: Scenario, seed: int, band: str) -> Scenario:
     return base.replace(seed=seed, priority=priority)
 
 
-def run_all(
-    cases: dict[str, Scenario], jobs: int, progress: Callable[[float], object] | None
-) -> dict[str, RunResult]:
+def run_all(cases: dict[str, Scenario], jobs: int, progress: Callable[[float], object] | None) -> dict[str, RunResult]:
     """Run every case; a thread each, because the core does not hold the interpreter's lock."""
     results: dict[str, RunResult] = {}
     with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:

@@ -58,6 +58,9 @@
     return all.filter((v) => v >= low * 0.999 && v <= high * 1.001);
   };
 
+  // Steps of an axis that counts.
+  const whole = [0, 1, 2, 3, 4, 5, 6].flatMap((e) => [1, 2, 5].map((m) => m * 10 ** e));
+
   function build(entry) {
     const { spec, box, output } = entry;
     const text = colour("text"), muted = colour("muted"), line = colour("line"), ground = colour("bg");
@@ -67,6 +70,7 @@
       grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 5 },
       values: (u, all) => all.map((v) => (v === null ? null : short(v))),
       ...(log ? { splits: logSplits, filter: (u, all) => all } : {}),
+      ...(spec.xwhole && label === spec.xlabel ? { incrs: whole } : {}),
     });
     const marks = (u) => {
       const c = u.ctx, k = uPlot.pxRatio, { left, top, width, height } = u.bbox;
