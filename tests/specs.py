@@ -22,8 +22,18 @@ def spec(
     host_latency_ps=0,
     start_ps=0,
     seed=0,
+    engine="pipe",
+    duration_ps=None,
+    traffic=(),
+    band=0,
 ):
-    """Return a spec of one job; `layers` are (forward_ps, backward_ps, parameter_bytes[, update_ps])."""
+    """Return a spec of one job.
+
+    `layers` are (forward_ps, backward_ps, parameter_bytes[, update_ps]); `traffic` is (start_ps, src, dst, bytes[, band]) of
+    one neighbour's flows, `web`.
+    """
+    flows = [(*flow, 0)[:5] for flow in traffic]
+    columns = zip(*flows, strict=True) if flows else [()] * 5
     return {
         "jobs": [
             {
@@ -47,7 +57,7 @@ def spec(
                     "chunk_bytes": chunk,
                     "barrier": barrier,
                 },
-                "band": 0,
+                "band": band,
                 "start_ps": start_ps,
                 "transfer_overhead_ps": overhead_ps,
                 "overlap_slowdown_ppm": slowdown_ppm,
@@ -60,8 +70,12 @@ def spec(
             "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity_packets": 1000, "mark": None},
             "transport": {"kind": "newreno", "segment_bytes": 1380, "initial_window_segments": 10},
         },
-        "traffic": [],
-        "run": {"engine": "pipe", "seed": seed, "duration_ps": None, "timeline_iterations": 1},
+        "traffic": [
+            {"name": "web", **dict(zip(("start_ps", "src", "dst", "bytes", "band"), map(list, columns), strict=True))}
+        ]
+        if flows
+        else [],
+        "run": {"engine": engine, "seed": seed, "duration_ps": duration_ps, "timeline_iterations": 1},
     }
 
 

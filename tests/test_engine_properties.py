@@ -245,5 +245,5 @@ def test_a_duration_stops_the_run_and_one_too_short_says_so():
     # 2 ms an iteration: the warm-up, then measured ones begin at 2, 4, 6 and 8 ms.
     assert run(drawn)[0]["jobs"][0]["iteration_count"] == 4
     drawn["run"]["duration_ps"] = 10**9
-    with pytest.raises(SimulationError, match=r"2000\.000000 us"):
+    with pytest.raises(SimulationError, match="make it longer"):
         run(drawn)

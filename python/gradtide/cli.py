@@ -82,6 +82,9 @@ def run(
         from gradtide import words
 
         _print_table(*words.run_rows(summary))
+        for name, classes in summary["traffic"].items():
+            print()
+            _print_table(*words.flow_rows(name, classes))
         print(f"\n{summary['headline']}")
         _talk_of_files(output, quiet)
     if verbose:
@@ -134,6 +137,9 @@ def compare(
 def tenants(
     scenario: ScenarioArgument,
     seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds, from --seed on.")] = 1,
+    map_: Annotated[bool, typer.Option("--map", help="Map it over job load and background load.")] = False,
+    job_loads: Annotated[str | None, typer.Option(metavar="LIST", help="With --map, as in 0.125,0.25.")] = None,
+    traffic_loads: Annotated[str | None, typer.Option(metavar="LIST", help="With --map, as in 0.03,0.1.")] = None,
     output: OutOption = None,
     as_json: JsonOption = False,
     seed: SeedOption = None,
@@ -148,11 +154,14 @@ def tenants(
     checks = [_parse_check(text) for text in fail_if or ()]
     loaded = _load(scenario, set_, seed, engine)
     _check_target(output)
+    seed_range = range(loaded.seed, loaded.seed + seeds)
+    if map_:
+        _map(loaded, seed_range, _loads(job_loads), _loads(traffic_loads), output, as_json, jobs, quiet, verbose)
+        return
     from gradtide.studies import tenants as study
 
     with _as_usage_error(ValueError), _progress(f"{2 * seeds} runs", quiet) as progress:
-        first = loaded.seed
-        result = study.tenants(loaded, seeds=range(first, first + seeds), jobs=jobs, progress=progress)
+        result = study.tenants(loaded, seeds=seed_range, jobs=jobs, progress=progress)
     if output is not None:
         result.save(output)
     if as_json:
@@ -163,6 +172,60 @@ def tenants(
     if verbose:
         _talk_of_cost(result.summary["cost"])
     _apply_checks(checks, {"tenants": study.figures(result.summary)})
+
+
+def _loads(text: str | None) -> list[float] | None:
+    try:
+        return None if text is None else [float(part) for part in _split(text) or ()]
+    except ValueError:
+        _fail_usage(f"{text}: write shares of a link, as in 0.125,0.25")
+
+
+def _map(
+    scenario: "Scenario",
+    seeds: range,
+    job_loads: list[float] | None,
+    traffic_loads: list[float] | None,
+    output: Path | None,
+    as_json: bool,
+    jobs: int,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    from gradtide.studies import boundary as study
+
+    rows, columns = job_loads or study.JOB_LOADS, traffic_loads or study.TRAFFIC_LOADS
+    what = f"{2 * len(seeds) * len(rows) * len(columns)} runs"
+    with _as_usage_error(ValueError), _progress(what, quiet) as progress:
+        result = study.boundary(
+            scenario, job_loads=rows, traffic_loads=columns, seeds=seeds, jobs=jobs, progress=progress
+        )
+    if output is not None:
+        result.save(output)
+    if as_json:
+        _print_json(result.summary)
+    else:
+        from gradtide import words
+
+        cells = {(row["job_load"], row["traffic_load"]): row for row in result.rows}
+        print("What the lower band costs the job, and what it saves small flows (mean FCT)")
+        _print_table(
+            ["job load", *(f"flows {words.percent(load)}" for load in columns)],
+            [[words.percent(load), *(_boundary_cell(cells[load, other]) for other in columns)] for load in rows],
+        )
+        print(f"\n{result.summary['headline']}")
+        _talk_of_files(output, quiet)
+    if verbose:
+        _talk_of_cost(result.summary["cost"])
+
+
+def _boundary_cell(row: dict[str, Any]) -> str:
+    cost, gain = row["iteration_change_percent"], row["small_saves_percent"]
+    return f"{row['colour']} {_signed_percent(cost)}, {_signed_percent(gain)}"
+
+
+def _signed_percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.1f} %"
 
 
 @app.command()
@@ -472,17 +535,23 @@ def _print_tenants(summary: dict[str, Any]) -> None:
     def cells(pair: dict[str, Any], *, saves: bool = True) -> list[str]:
         change = pair["saves_percent"]
         change = change if saves or change is None else -change
-        return [_cell(pair["same"]), _cell(pair["low"]), "–" if change is None else f"{change:+.1f} %"]
+        return [_cell(pair["same"]), _cell(pair["low"]), _signed_percent(change)]
 
     rows = []
     for size, figures in summary["classes"].items():
-        for name, label in (("mean_fct_ms", "mean"), ("p50_fct_ms", "p50"), ("p90_fct_ms", "p90"), ("p99_fct_ms", "p99")):
+        for name, label in (
+            ("mean_fct_ms", "mean"),
+            ("p50_fct_ms", "p50"),
+            ("p90_fct_ms", "p90"),
+            ("p99_fct_ms", "p99"),
+        ):
             rows.append([f"{size} flows, {label}, ms", *cells(figures[name])])
     rows.append(["iteration time, ms", *cells(summary["iteration_time_ms"])])
     rows.append(["busiest link", *cells(summary["max_link_utilisation"])])
     rows.append(["packets dropped", *cells(summary["drops"])])
     seeds = summary["seeds"]
-    print(f"{summary['model']} in its neighbours' band and in a lower one; mean of {len(seeds)} seed{'s'[: len(seeds) != 1]}")
+    count = "1 seed" if len(seeds) == 1 else f"mean of {len(seeds)} seeds"
+    print(f"{summary['model']} in its neighbours' band and in a lower one; {count}")
     _print_table(["", "same band", "low band", "saves"], rows)
     print(f"\n{summary['headline']}")
 

@@ -126,6 +126,20 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     return ["", *jobs], rows
 
 
+def flow_rows(name: str, classes: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of a neighbour's completion times."""
+    names = ("mean_fct_ms", "p50_fct_ms", "p90_fct_ms", "p99_fct_ms")
+
+    def ms(value: float | None) -> str:
+        return "–" if value is None else milliseconds(value)
+
+    rows = [
+        [size, f"{figures['completed']} of {figures['started']}", *(ms(figures[key]) for key in names)]
+        for size, figures in classes.items()
+    ]
+    return [f"{name}: flows", "completed", "mean FCT", "p50", "p90", "p99"], rows
+
+
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int | None = None) -> str:
     """Return a plain HTML table for notebooks; says how many rows are left out."""
     head = "".join(f"<th>{escape(str(column))}</th>" for column in columns)

@@ -55,14 +55,18 @@ class TenantsResult:
         """Write the study folder `path`; it appears by rename when it is complete."""
         path = Path(path)
         with whole_folder(path) as folder:
-            for name, result in self.results.items():
-                (folder / "runs" / name).mkdir(parents=True)
-                write_core(result, folder / "runs" / name)
-            (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
-            write_summary(self.summary, folder)
-            write_versions(folder)
-            report.write_report(folder)
+            self.write(folder)
         return path
+
+    def write(self, folder: Path) -> None:
+        """Write everything into `folder`, which is made if it is missing."""
+        for name, result in self.results.items():
+            (folder / "runs" / name).mkdir(parents=True)
+            write_core(result, folder / "runs" / name)
+        (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
+        write_summary(self.summary, folder)
+        write_versions(folder)
+        report.write_report(folder)
 
     def _mean(self, band: str, of: Callable[[RunResult], float | None]) -> float | None:
         """Mean over the seeds; None if a seed has no such figure."""
@@ -112,8 +116,8 @@ class TenantsResult:
     def _pair(self, of: Callable[[RunResult], float | None], *, grows: bool = False) -> dict[str, float | None]:
         """Return both bands' means and the change.
 
-        The change is the thesis's (section 5.4): (same - low) / low for what shrinks, (low - same) / same for the iteration
-        time, which grows.
+        The change is the thesis's (section 5.4): (same - low) / low for what shrinks, and (low - same) / same for the
+        iteration time, which grows.
         """
         same, low = self._mean("same", of), self._mean("low", of)
         before, after = (low, same) if not grows else (same, low)
@@ -161,7 +165,7 @@ def figures(summary: dict[str, Any]) -> dict[str, float | None]:
 
 def variant(base: Scenario, seed: int, band: str) -> Scenario:
     """Return the scenario of one seed with the job in its neighbours' band or in the low one."""
-    priority = base.traffic[0].band if band == "same" else "low"
+    priority = int(base.traffic[0].band[0]) if band == "same" else "low"
     return base.replace(seed=seed, priority=priority)
 
 

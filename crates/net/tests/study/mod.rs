@@ -150,11 +150,13 @@ impl Job {
         let forward = iteration_ms as f64 * 1e6 / 3.0;
         let backward = 2.0 * forward;
         let (d, e) = (2.0 * forward / span, 2.0 * backward / span);
+        // The author's program keeps times in milliseconds as C `float`, and the run in whole nanoseconds.
+        let to_float = |exact_ns: f64| (f64::from((exact_ns / 1e6) as f32) * 1e6) as u64;
         let forward_ns = (0..layer_count).map(|layer| {
             let exact = if layer == layer_count - 1 { d } else { 2.0 * forward / 50.0 - layer as f64 * d };
-            exact as u64
+            to_float(exact)
         });
-        let backward_ns = (0..layer_count).map(|layer| if layer == 0 { e } else { layer as f64 * e } as u64);
+        let backward_ns = (0..layer_count).map(|layer| to_float(if layer == 0 { e } else { layer as f64 * e }));
         let unit = 2 * total / (9 * layer_count as u64);
         let bytes = |layer: usize| match layer * 4 / layer_count {
             _ if 2 * layer < layer_count => unit,

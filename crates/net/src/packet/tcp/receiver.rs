@@ -16,6 +16,10 @@ enum State {
     Established,
     /// FIN received and answered; the sender's last acknowledgement is awaited.
     LastAck,
+    /// The last FIN has been repeated for the last time.
+    Gone {
+        since_ps: u64,
+    },
 }
 
 /// One connection's receiving end.
@@ -86,7 +90,7 @@ impl Receiver {
                 self.arm_syn_ack(config, now_ps);
             }
             State::SynReceived => self.send_syn_ack(config, now_ps, out),
-            State::Established | State::LastAck => {}
+            State::Established | State::LastAck | State::Gone { .. } => {}
         }
     }
 
@@ -130,6 +134,10 @@ impl Receiver {
             State::Listen | State::SynReceived => {}
             State::Established => self.on_data(config, now_ps, packet, has_fin, pool, out),
             State::LastAck => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
+            // ns-3 forgets the connection now and ignores what comes. Differs from it: a segment that a timeout has
+            // sent again is answered, or a sender that has lost every FIN would never end.
+            State::Gone { since_ps } if now_ps - since_ps < config.min_rto.ps() / 2 => {}
+            State::Gone { .. } => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
         }
     }
 
@@ -214,8 +222,8 @@ impl Receiver {
                 self.arm_syn_ack(config, now_ps);
             }
             State::Established => self.acknowledge(config, pool, out, self.template.flags),
-            // Differs from ns-3, whose receiver then forgets the connection: ours still answers what comes.
-            State::LastAck if self.fin_repeats == FIN_REPEATS => {}
+            State::LastAck if self.fin_repeats == FIN_REPEATS => self.state = State::Gone { since_ps: now_ps },
+            State::Gone { .. } => {}
             State::LastAck => {
                 self.fin_repeats += 1;
                 self.acknowledge(config, pool, out, self.template.flags | flag::FIN);

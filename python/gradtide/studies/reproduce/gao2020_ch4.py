@@ -1,57 +1,12 @@
-"""`gradtide reproduce`: a paper's tables and figures, the published value beside ours.
+"""Gao (2020), chapter 4, and table 3.1 on which its compute times rest."""
 
-Published values are constants here, each with its figure; ours are computed when the command runs. Nothing is fitted.
-"""
-
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from gradtide import _core, report, words
+from gradtide import _core, words
 from gradtide.results import RunResult
 from gradtide.scenario import Job, Scenario
-from gradtide.studies.folder import whole_folder, write_versions
-from gradtide.studies.run import run, write_core, write_summary
-
-Progress = Callable[[float], object] | None
-
-
-class Reproduction:
-    """Checks, tables, series and timelines of one part of a paper.
-
-    Attributes:
-        summary: what `--json` prints.
-        runs: the runs whose timelines are drawn, by name.
-    """
-
-    def __init__(self, summary: dict[str, Any], runs: dict[str, RunResult]) -> None:
-        self.summary = summary
-        self.runs = runs
-
-    def save(self, path: str | Path) -> Path:
-        """Write the study folder `path`; it appears by rename when it is complete."""
-        path = Path(path)
-        with whole_folder(path) as folder:
-            for name, result in self.runs.items():
-                (folder / "runs" / name).mkdir(parents=True)
-                write_core(result, folder / "runs" / name)
-            write_summary(self.summary, folder)
-            write_versions(folder)
-            report.write_report(folder)
-        return path
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of a paper that can be reproduced."""
-
-    title: str
-    make: Callable[[int, Progress], Reproduction]
-
-
-# Gao (2020), chapter 4, and table 3.1 on which its compute times rest.
+from gradtide.studies.reproduce.part import Progress, Reproduction, check, cost, run_all
 
 GAO_RATES_GBPS = (1, 2, 5, 10, 20)
 GAO_SCHEDULES = {
@@ -68,7 +23,7 @@ AUTHOR_FIFO, AUTHOR_PRIORITY = f"{FIFO}, author's buckets", f"{PRIORITY}, author
 TABLE_3_1 = (("P100", 0.85, 128, 150, 9322.46), ("T4", 0.90, 256, 284, 8073.26))
 
 
-def gao2020_chapter4(jobs: int, progress: Progress) -> Reproduction:
+def chapter4(jobs: int, progress: Progress) -> Reproduction:
     """Gao (2020): table 3.1's arithmetic and figs 4.7 to 4.11."""
     base = Scenario.load("paper/gao2020-ch4")
     authors = base.replace(fusion=None, buckets=author_buckets(base.jobs[0]))
@@ -79,7 +34,7 @@ def gao2020_chapter4(jobs: int, progress: Progress) -> Reproduction:
         for name, (scenario, order, barrier) in schedules.items()
         for gbps in GAO_RATES_GBPS
     }
-    results = dict(zip(cases, _run_all(list(cases.values()), jobs, progress), strict=True))
+    results = dict(zip(cases, run_all(list(cases.values()), jobs, progress), strict=True))
     times_ms = {case: 1e3 * result.iteration_time for case, result in results.items()}
     drawn = {
         "fifo-1gbps": results[FIFO, 1],
@@ -119,25 +74,9 @@ def gao2020_chapter4(jobs: int, progress: Progress) -> Reproduction:
             {"figure": "4.10", "title": "5 Gbit/s, FIFO with barrier", "run": "runs/fifo-5gbps"},
             {"figure": "4.11", "title": "5 Gbit/s, priority without barrier", "run": "runs/priority-5gbps"},
         ],
-        "cost": {
-            "events": sum(result.summary["cost"]["events"] for result in results.values()),
-            "packet_hops": 0,
-            "cpu_s": sum(result.summary["cost"]["cpu_s"] for result in results.values()),
-            "wall_s": sum(result.summary["cost"]["wall_s"] for result in results.values()),
-            "peak_rss_mb": max(result.summary["cost"]["peak_rss_mb"] for result in results.values()),
-        },
+        "cost": cost(list(results.values())),
     }
     return Reproduction(summary, drawn)
-
-
-def _run_all(scenarios: Sequence[Scenario], jobs: int, progress: Progress) -> list[RunResult]:
-    results = []
-    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-        for result in pool.map(run, scenarios):
-            results.append(result)
-            if progress is not None:
-                progress(len(results) / len(scenarios))
-    return results
 
 
 def _saving(times_ms: dict[tuple[str, int], float], gbps: int, fifo: str = FIFO, priority: str = PRIORITY) -> float:
@@ -170,11 +109,11 @@ def _table_3_1() -> tuple[dict[str, Any], list[dict[str, str]]]:
         f"from the mini-batches, images/s and GFLOP/s that it prints, equation 3.1 gives {100 * error:.1f} %.",
     }
     checks = [
-        _check("3.1", "iteration time, P100", "0.85 s", f"{times_s[0]:.3f} s", abs(times_s[0] - p100_s) < 0.005),
-        _check("3.1", "iteration time, T4", "0.90 s", f"{times_s[1]:.3f} s", abs(times_s[1] - t4_s) < 0.005),
-        _check("3.1", "compute ratio", "1.15", f"{compute_ratio:.3f}", abs(compute_ratio - 1.15) < 0.005),
-        _check("3.1", "iteration time ratio", "1.06", f"{time_ratio:.3f}", abs(time_ratio - 1.06) < 0.005),
-        _check(
+        check("3.1", "iteration time, P100", "0.85 s", f"{times_s[0]:.3f} s", abs(times_s[0] - p100_s) < 0.005),
+        check("3.1", "iteration time, T4", "0.90 s", f"{times_s[1]:.3f} s", abs(times_s[1] - t4_s) < 0.005),
+        check("3.1", "compute ratio", "1.15", f"{compute_ratio:.3f}", abs(compute_ratio - 1.15) < 0.005),
+        check("3.1", "iteration time ratio", "1.06", f"{time_ratio:.3f}", abs(time_ratio - 1.06) < 0.005),
+        check(
             "3.1",
             "test error",
             "7.9 %",
@@ -219,16 +158,16 @@ def _figure_checks(
     above = max(abs(_saving(times_ms, gbps)) for gbps in GAO_RATES_GBPS if gbps >= 2)
     # The thesis gives these as round figures or off a plot: a tick of 50 ms is what can be read.
     return [
-        _check("4.8", "FIFO with barrier at 1 Gbit/s", "about 1100 ms", f"{fifo_ms:.1f} ms", abs(fifo_ms - 1100) < 25),
-        _check("4.8", "backward pass done", "around 900 ms", f"{backward_ms:.1f} ms", abs(backward_ms - 900) < 25),
-        _check(
+        check("4.8", "FIFO with barrier at 1 Gbit/s", "about 1100 ms", f"{fifo_ms:.1f} ms", abs(fifo_ms - 1100) < 25),
+        check("4.8", "backward pass done", "around 900 ms", f"{backward_ms:.1f} ms", abs(backward_ms - 900) < 25),
+        check(
             "4.9",
             "forward pass starts again, priority",
             "around 950 ms",
             f"{priority_ms:.1f} ms",
             abs(priority_ms - 950) < 25,
         ),
-        _check(
+        check(
             "4.9",
             "faster than FIFO by",
             "150 ms",
@@ -236,14 +175,14 @@ def _figure_checks(
             abs(fifo_ms - priority_ms - 150) < 25,
             "layer 0's bucket is smaller than in the author's program",
         ),
-        _check(
+        check(
             "4.9",
             "the same, author's buckets",
             "150 ms",
             f"{times_ms[AUTHOR_FIFO, 1] - times_ms[AUTHOR_PRIORITY, 1]:.1f} ms",
             abs(times_ms[AUTHOR_FIFO, 1] - times_ms[AUTHOR_PRIORITY, 1] - 150) < 25,
         ),
-        _check(
+        check(
             "4.7",
             "reduction at 1 Gbit/s",
             "12 %",
@@ -251,15 +190,15 @@ def _figure_checks(
             abs(_saving(times_ms, 1) - 0.12) < 0.025,
             "depends on which layers share layer 0's bucket",
         ),
-        _check(
+        check(
             "4.7",
             "the same, author's buckets",
             "12 %",
             words.percent(_saving(times_ms, 1, AUTHOR_FIFO, AUTHOR_PRIORITY)),
             abs(_saving(times_ms, 1, AUTHOR_FIFO, AUTHOR_PRIORITY) - 0.12) < 0.005,
         ),
-        _check("4.7", "difference from 2 Gbit/s on", "none", words.percent(above), above < words.SAME),
-        _check(
+        check("4.7", "difference from 2 Gbit/s on", "none", words.percent(above), above < words.SAME),
+        check(
             "4.10, 4.11",
             "iteration times at 5 Gbit/s",
             "equal",
@@ -267,18 +206,3 @@ def _figure_checks(
             abs(_saving(times_ms, 5)) < words.SAME,
         ),
     ]
-
-
-def _check(figure: str, quantity: str, published: str, ours: str, agrees: bool, note: str = "") -> dict[str, str]:
-    return {
-        "figure": figure,
-        "quantity": quantity,
-        "published": published,
-        "ours": ours,
-        "unit": "",
-        "verdict": "agrees" if agrees else "differs",
-        "note": "" if agrees else note,
-    }
-
-
-PARTS = {"gao2020/ch4": Part("Gao (2020), chapter 4: table 3.1, figs 4.7 to 4.11", gao2020_chapter4)}

@@ -1,0 +1,169 @@
+"""`gradtide tenants --map`: the operating boundary, job load against background load (fig. 5.19 of Gao 2020)."""
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from gradtide import _core, report, words
+from gradtide.results import Table
+from gradtide.scenario import Scenario
+from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.run import as_scenario, write_summary
+from gradtide.studies.tenants import BANDS, TenantsResult, run_all, variant
+
+# Table 5.4 of Gao (2020): shares of the hosts' links that the job and the flows take.
+JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)
+TRAFFIC_LOADS = (0.03125, 0.0625, 0.125, 0.25)
+
+Cell = tuple[float, float]
+
+
+class BoundaryResult:
+    """Cells of job load and background load, each a job beside its neighbours in two bands.
+
+    Attributes:
+        cells: the study of every cell, by (job load, background load).
+        rows: one dict per cell; the columns of `cells.csv`.
+        summary: what `--json` prints.
+    """
+
+    def __init__(self, cells: dict[Cell, TenantsResult]) -> None:
+        self.cells = cells
+        self.rows = [_row(cell, study) for cell, study in cells.items()]
+        self.summary = self._summary()
+
+    @property
+    def table(self) -> Table:
+        """The cells as a table; polars, pyarrow and pandas read it."""
+        return Table.of({name: [row[name] for row in self.rows] for name in self.rows[0]})
+
+    def save(self, path: str | Path) -> Path:
+        """Write the study folder `path`, a folder per cell in it; it appears by rename when it is complete."""
+        path = Path(path)
+        with whole_folder(path) as folder:
+            for cell, study in self.cells.items():
+                study.write(folder / "cells" / cell_name(cell))
+            (folder / "cells.csv").write_text(self.table.to_csv(), encoding="utf-8")
+            write_summary(self.summary, folder)
+            write_versions(folder)
+            report.write_report(folder)
+        return path
+
+    def _summary(self) -> dict[str, Any]:
+        first = next(iter(self.cells.values())).summary
+        costs = [study.summary["cost"] for study in self.cells.values()]
+        return {
+            "schema": "gradtide.boundary/1",
+            "version": _core.__version__,
+            "engine": first["engine"],
+            "seeds": first["seeds"],
+            "job": first["job"],
+            "model": first["model"],
+            "headline": _headline(self.rows),
+            "cells": self.rows,
+            "cost": {
+                **{key: sum(one[key] for one in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")},
+                "peak_rss_mb": max(one["peak_rss_mb"] for one in costs),
+            },
+        }
+
+
+def boundary(
+    scenario: "Scenario | str | Path | dict[str, Any]",
+    *,
+    job_loads: Sequence[float] = JOB_LOADS,
+    traffic_loads: Sequence[float] = TRAFFIC_LOADS,
+    seeds: Sequence[int] = (0,),
+    jobs: int = 1,
+    progress: Callable[[float], object] | None = None,
+) -> BoundaryResult:
+    """Map where de-prioritising a job is free.
+
+    Args:
+        scenario: has one job, neighbours drawn from sizes, and the packet engine.
+        job_loads: shares of a host's link that the job is to take; its compute time is scaled to that (eq. 5.2).
+        traffic_loads: shares that the neighbours' flows are to take (eq. 5.3).
+        seeds: each draws the flows anew.
+        jobs: runs under way at once; the result does not depend on it.
+        progress: called after each run with the share that is done.
+
+    Raises:
+        ScenarioError: if a scenario of the map is wrong; nothing has run then.
+        ValueError: if a load is not above 0 and below 1, or the scenario has no neighbours.
+    """
+    base = as_scenario(scenario)
+    if not base.traffic:
+        raise ValueError("the scenario has no [traffic.NAME]: there are no tenants to disturb")
+    for load in (*job_loads, *traffic_loads):
+        if not 0 < load < 1:
+            raise ValueError(f"{load} is no load; write a share above 0 and below 1")
+    points = {cell: _at(base, *cell) for cell in product(job_loads, traffic_loads)}
+    cases = {
+        f"{cell_name(cell)}/seed{seed}-{band}": variant(point, seed, band)
+        for cell, point in points.items()
+        for seed in seeds
+        for band in BANDS
+    }
+    results = run_all(cases, jobs, progress)
+    return BoundaryResult(
+        {
+            cell: TenantsResult(
+                point,
+                seeds,
+                {
+                    f"seed{seed}-{band}": results[f"{cell_name(cell)}/seed{seed}-{band}"]
+                    for seed in seeds
+                    for band in BANDS
+                },
+            )
+            for cell, point in points.items()
+        }
+    )
+
+
+def cell_name(cell: Cell) -> str:
+    """Return the name of a cell's folder, as in `job-25-flows-3.125`."""
+    return "job-{:g}-flows-{:g}".format(*(100 * load for load in cell))
+
+
+def _at(base: Scenario, job_load: float, traffic_load: float) -> Scenario:
+    """Scale the job's compute time and the flows' arrivals to the loads (eqs 5.2 and 5.3)."""
+    job = base.jobs[0]
+    bits = 8 * 2 * (job.workers - 1) * job.parameter_bytes / job.workers
+    compute_ps = round(bits / (job_load * base.link_rate_bps) * 1e12)
+    keys = base.replace(scale_to=f"{compute_ps}ps", timeline=0).to_dict()
+    for table in keys["traffic"].values():
+        table.pop("arrivals", None)
+        table["load"] = traffic_load / len(keys["traffic"])
+    return Scenario.from_dict(keys)
+
+
+def _row(cell: Cell, study: TenantsResult) -> dict[str, Any]:
+    classes, iteration = study.summary["classes"], study.summary["iteration_time_ms"]
+    return {
+        "cell": cell_name(cell),
+        "job_load": cell[0],
+        "traffic_load": cell[1],
+        "colour": study.summary["colour"],
+        "iteration_change_percent": iteration["change_percent"],
+        "iteration_same_ms": iteration["same"],
+        "iteration_low_ms": iteration["low"],
+        **{f"{size}_saves_percent": classes[size]["mean_fct_ms"]["saves_percent"] for size in classes},
+    }
+
+
+def _headline(rows: Sequence[dict[str, Any]]) -> str:
+    colours = [row["colour"] for row in rows]
+    free = [row for row in rows if row["colour"] == "green" and row["small_saves_percent"] is not None]
+    sentence = (
+        f"De-prioritising is free in {colours.count('green')} of {len(rows)} cells, costs up to 30 % in "
+        f"{colours.count('yellow')}, more in {colours.count('red')}."
+    )
+    if not free:
+        return sentence
+    best = max(free, key=lambda row: row["small_saves_percent"])
+    return (
+        f"{sentence} It pays most at a job load of {words.percent(best['job_load'])} and a background load of "
+        f"{words.percent(best['traffic_load'])}: small flows finish {best['small_saves_percent']:.0f} % sooner."
+    )

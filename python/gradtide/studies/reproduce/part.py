@@ -1,0 +1,81 @@
+"""What every reproduction is made of: checks, tables, series, timelines, and the folder that they are written to."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gradtide import report
+from gradtide.results import RunResult
+from gradtide.scenario import Scenario
+from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.run import run, write_core, write_summary
+
+Progress = Callable[[float], object] | None
+
+
+class Reproduction:
+    """Checks, tables, series and timelines of one part of a paper.
+
+    Attributes:
+        summary: what `--json` prints.
+        runs: the runs whose timelines are drawn, by name.
+    """
+
+    def __init__(self, summary: dict[str, Any], runs: dict[str, RunResult]) -> None:
+        self.summary = summary
+        self.runs = runs
+
+    def save(self, path: str | Path) -> Path:
+        """Write the study folder `path`; it appears by rename when it is complete."""
+        path = Path(path)
+        with whole_folder(path) as folder:
+            for name, result in self.runs.items():
+                (folder / "runs" / name).mkdir(parents=True)
+                write_core(result, folder / "runs" / name)
+            write_summary(self.summary, folder)
+            write_versions(folder)
+            report.write_report(folder)
+        return path
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a paper that can be reproduced."""
+
+    title: str
+    make: Callable[[int, Progress], Reproduction]
+
+
+def run_all(scenarios: Sequence[Scenario], jobs: int, progress: Progress) -> list[RunResult]:
+    """Run every scenario; the result does not depend on how many run at once."""
+    results = []
+    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+        for result in pool.map(run, scenarios):
+            results.append(result)
+            if progress is not None:
+                progress(len(results) / len(scenarios))
+    return results
+
+
+def check(figure: str, quantity: str, published: str, ours: str, agrees: bool, note: str = "") -> dict[str, str]:
+    """Return a published value beside ours; `note` says why if they differ."""
+    return {
+        "figure": figure,
+        "quantity": quantity,
+        "published": published,
+        "ours": ours,
+        "unit": "",
+        "verdict": "agrees" if agrees else "differs",
+        "note": "" if agrees else note,
+    }
+
+
+def cost(results: Sequence[RunResult]) -> dict[str, Any]:
+    """Return what runs cost together."""
+    costs = [result.summary["cost"] for result in results]
+    return {
+        **{key: sum(one[key] for one in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")},
+        "peak_rss_mb": max(one["peak_rss_mb"] for one in costs),
+    }
