@@ -51,6 +51,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "str": str,
 }
 
+# A column with `~` may be missing: folders of earlier versions have none. Its values are None then.
 _COLUMNS: dict[str, str] = {
     "iterations.csv": "job:str iteration:int start_us:float time_us:float compute_us:float comm_us:float "
     "exposed_us:float barrier_us:float slowdown_us:float alpha:float? utilisation:float",
@@ -59,7 +60,10 @@ _COLUMNS: dict[str, str] = {
     "margin_us:float",
     "operations.csv": "job:str iteration:int resource:str kind:str index:int chunk:int? name:str "
     "start_us:float end_us:float",
-    "links.csv": "link:str rate_bps:int bytes:int busy_us:float utilisation:float",
+    "links.csv": "link:str rate_bps:int bytes:int busy_us:float utilisation:float ~drops:int? ~ce_marks:int? "
+    "~max_queue_packets:int?",
+    "flows.csv": "traffic:str flow:int start_us:float src:int dst:int bytes:int band:int fct_us:float? "
+    "received_us:float?",
     "bandwidth.csv": "job:str rate_bps:int order:str barrier:bool iteration_time_us:float exposed_us:float "
     "barrier_us:float",
     "rows.csv": "run:str job:str model:str workers:int rate_bps:int schedule:str order:str barrier:bool "
@@ -104,16 +108,18 @@ def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
     rows: list[Row] = []
     try:
         header = next(reader)
-        missing = [column for column, _ in columns if column not in header]
+        missing = [column for column, _ in columns if not column.startswith("~") and column not in header]
         if missing:
             raise RunFolderError(f"{path}:1: no column `{missing[0]}`; the columns are {', '.join(header)}")
-        places = [(column, header.index(column), _PARSERS[kind]) for column, kind in columns]
+        named = [(column.removeprefix("~"), kind) for column, kind in columns]
+        places = [(column, header.index(column), _PARSERS[kind]) for column, kind in named if column in header]
+        absent = {column: None for column, _ in named if column not in header}
         before = reader.line_num
         for cells in reader:
             line, before = before + 1, reader.line_num
             if len(cells) != len(header):
                 raise RunFolderError(f"{path}:{line}: {len(cells)} cells where the header has {len(header)} columns")
-            row: Row = {}
+            row: Row = {**absent}
             for column, at, parse in places:
                 try:
                     row[column] = parse(cells[at])

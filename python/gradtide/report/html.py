@@ -1,6 +1,7 @@
 """The report: a run or study folder as one HTML file that opens anywhere, with nothing to fetch.
 
-What is shown is in `run.py`, `compare.py` and `reproduce.py`; how it looks in `assets/` and `timeline.py`.
+What is shown is in `run.py`, `compare.py`, `reproduce.py` and `tenants.py`; how it looks in `assets/`, `timeline.py`
+and `progress.py`.
 The page holds no time stamp and nothing of the machine, so the same folder gives the same bytes.
 """
 
@@ -11,7 +12,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from gradtide.report import compare, pieces, reproduce, run
+from gradtide.report import compare, pieces, reproduce, run, tenants
 from gradtide.report.folder import Row, RunFolderError, entry, read_json
 
 MAX_BYTES = 400_000
@@ -42,6 +43,11 @@ _TOKENS = {
     "barrier-text": ("#84387f", "#dfa0da"),
     "slowdown": ("#8a6400", "#e6b43c"),
     "on-colour": ("#ffffff", "#11161d"),
+    "bad": ("#b3261e", "#ff8a80"),
+    "warn": ("#f2c14e", "#f2c14e"),
+    "on-warn": ("#141a22", "#141a22"),
+    "band-same": ("#d9822b", "#d98a3d"),
+    "band-low": ("#1f5fa8", "#8cc1ff"),
     "s1": ("#2b6cb3", "#6fa8e8"),
     "s2": ("#c2410c", "#ff9a66"),
     "s3": ("#00876a", "#2cbd96"),
@@ -62,8 +68,8 @@ def render(run_dir: Path) -> str:
     """Return the report of a finished run or study folder.
 
     Args:
-        run_dir: folder whose `summary.json` has the schema `gradtide.run/1`, `gradtide.compare/1` or
-            `gradtide.reproduce/1`.
+        run_dir: folder whose `summary.json` has the schema `gradtide.run/1`, `gradtide.compare/1`,
+            `gradtide.reproduce/1` or `gradtide.tenants/1`.
 
     Returns:
         A whole HTML document below 400 kB. Where the folder holds more, the page says what is left out.
@@ -78,6 +84,7 @@ def render(run_dir: Path) -> str:
         "gradtide.run/1": run.view,
         "gradtide.compare/1": compare.view,
         "gradtide.reproduce/1": reproduce.view,
+        "gradtide.tenants/1": tenants.view,
     }
     if schema not in views:
         raise RunFolderError(f"{path}: key `schema`: `{pieces.clip(schema)}` is none of {', '.join(views)}")

@@ -21,11 +21,13 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     links = read_table(run_dir, "links.csv")
     rates = {row["rate_bps"] for row in links}
     rate = rates.pop() if len(rates) == 1 else None
+    # The pipe engine's first iteration begins forward, the packet engine's backward; both last until the same again.
+    measured = " from backward to backward pass" if summary.get("engine") == "packet" else ""
     views = []
     for number, name in enumerate(jobs):
         if number < caps.jobs:
             mine = {key: table.get(name, []) for key, table in tables.items()}
-            views.append(_job(path, name, jobs[name], mine, rate, f"t{number}", caps))
+            views.append(_job(path, name, jobs[name], mine, rate, f"t{number}", caps, measured))
     overview = pieces.table(
         "Jobs",
         ("job", "model", "#workers", "#iteration time, ms", "#utilisation U, %", "#exposed, ms", "#rho"),
@@ -34,16 +36,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         where="summary.json",
     )
     first = views[0]["what"] if len(views) == 1 else f"{len(jobs)} jobs"
-    link_rows = [
-        (
-            r["link"],
-            pieces.rate(r["rate_bps"]),
-            size(r["bytes"]),
-            milliseconds(r["busy_us"]),
-            pieces.percent(r["utilisation"]),
-        )
-        for r in links
-    ]
+    traffic: Mapping[str, Any] = entry(path, summary, "traffic", dict) if "traffic" in summary else {}
     return "run.html.j2", {
         "title": f"gradtide run: {', '.join(pieces.clip(name, 30) for name in list(jobs)[:3])}",
         "what": first if rate is None else f"{first}, {pieces.rate(rate)} links",
@@ -54,15 +47,51 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "dropped": f"{len(views)} of {len(jobs)} jobs are drawn; the table above has them all."
         if len(views) < len(jobs)
         else "",
-        "links": pieces.table(
-            "Links",
-            ("link", "#rate", "#sent", "#busy, ms", "#utilisation, %"),
-            link_rows,
-            cap=min(caps.rows, 64),
-            where="links.csv",
-        ),
+        "traffic": [_neighbour(path, name, traffic[name], caps) for name in list(traffic)[: caps.jobs]],
+        "links": _links(links, caps),
         "scenario": resolved_scenario(run_dir, caps),
     }
+
+
+def _links(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
+    """Return the table of links; with what queues did where there were any."""
+    columns = ["link", "#rate", "#sent", "#busy, ms", "#utilisation, %"]
+    more = {"drops": "#dropped packets", "ce_marks": "#marked packets", "max_queue_packets": "#longest queue, packets"}
+    known = [column for column in more if any(row["max_queue_packets"] is not None for row in rows)]
+
+    def cells(row: Row) -> list[Any]:
+        own = [pieces.rate(row["rate_bps"]), size(row["bytes"]), milliseconds(row["busy_us"])]
+        rest = ["–" if row[column] is None else row[column] for column in known]
+        return [row["link"], *own, pieces.percent(row["utilisation"]), *rest]
+
+    return pieces.table(
+        "Links",
+        [*columns, *(more[column] for column in known)],
+        [cells(row) for row in rows],
+        cap=min(caps.rows, 64),
+        where="links.csv",
+    )
+
+
+def _neighbour(path: Path, name: str, classes: Any, caps: pieces.Caps) -> dict[str, Any]:
+    """Return the completion times of one neighbour's flows by class of size."""
+    if not isinstance(classes, Mapping):
+        raise RunFolderError(f"{path}: key `traffic.{pieces.clip(name)}`: an object was expected")
+    figures = {"mean_fct_ms": "mean", "p50_fct_ms": "p50", "p90_fct_ms": "p90", "p99_fct_ms": "p99"}
+
+    def cell(size_class: str, figure: str) -> dict[str, str]:
+        value = entry(path, classes, f"{size_class}.{figure}", (int, float, type(None)))
+        text = "–" if value is None else pieces.ms(value) if figure in figures else str(value)
+        return pieces.cell(text, key=f"traffic.{name}.{size_class}.{figure}")
+
+    table = pieces.table(
+        f"Completion times of the flows of {pieces.clip(name)}",
+        ("flows", "#started", "#completed", *(f"#{word}, ms" for word in figures.values())),
+        [[label, *(cell(label, figure) for figure in ("started", "completed", *figures))] for label in classes],
+        cap=caps.rows,
+        where="summary.json",
+    )
+    return {"name": pieces.clip(name), "table": table}
 
 
 def resolved_scenario(run_dir: Path, caps: pieces.Caps) -> str:
@@ -103,6 +132,7 @@ def _job(
     rate: int | None,
     ident: str,
     caps: pieces.Caps,
+    measured: str,
 ) -> dict[str, Any]:
     def number(key: str) -> float:
         return _number(path, facts, key)
@@ -117,6 +147,7 @@ def _job(
         if varies
         else f"the same in all {count} iterations"
     )
+    spread += f", measured{measured}" if measured else ""
     exposed = f"{pieces.percent(waterfall['exposed'] / mean)} % of the iteration: compute waits for a gradient"
     if waterfall["barrier"] > 0:
         exposed += f"; {pieces.ms(waterfall['barrier'])} ms more at the barrier"

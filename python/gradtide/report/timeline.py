@@ -62,18 +62,25 @@ class Window:
 def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None:
     """Cut one iteration, and the forward pass that uses its gradients, out of the rows of one job.
 
+    Jobs of the packet engine begin with a backward pass: their first iteration has no forward pass of its own.
+
     Returns:
-        The first recorded iteration, or None where no operation was recorded.
+        The first recorded iteration that has both passes, or None where no operation was recorded. If none has both,
+        the first backward pass and the forward pass that uses its gradients.
     """
     rows = sorted(operations, key=lambda row: (row["start_us"], row["end_us"]))
     passes = [row for row in rows if row["kind"] in ("forward", "backward", "update")]
     if not passes:
         return None
-    first = min(row["iteration"] for row in passes)
+    labels = {kind: {row["iteration"] for row in passes if row["kind"] == kind} for kind in ("forward", "backward")}
+    whole = labels["forward"] & labels["backward"]
+    first = min(whole or {row["iteration"] for row in passes})
     following = [row for row in passes if row["iteration"] == first + 1 and row["kind"] == "forward"]
     start = min(row["start_us"] for row in passes if row["iteration"] == first)
     end = max(row["end_us"] for row in following or passes)
     turn = min((row["start_us"] for row in following), default=end)
+    if not whole and first in labels["backward"]:
+        turn = end
     if end <= start:
         return None
     inside = [row for row in rows if row["end_us"] > start and row["start_us"] < end]
@@ -221,7 +228,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
     for kind in ("forward", "backward", "update"):
         own = [row for row in view.compute if row["kind"] == kind]
         y = top_compute + (0 if kind == "forward" else lane)
-        for a, b in _merged(own, _MERGE_PX / _PLOT * span):
+        for a, b in merged(own, _MERGE_PX / _PLOT * span):
             rect(kind, a, b, y + 1, lane - 2)
         edges = [row for row in own if x(row["end_us"]) - x(row["start_us"]) >= 3]
         if edges:
@@ -237,7 +244,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
         ("transfer old", [row for row in view.network if row["iteration"] < first]),
         ("transfer", [row for row in view.network if row["iteration"] >= first]),
     ):
-        clipped = [(max(a, view.start), min(b, view.end)) for a, b in _merged(own, _MERGE_PX / _PLOT * span)]
+        clipped = [(max(a, view.start), min(b, view.end)) for a, b in merged(own, _MERGE_PX / _PLOT * span)]
         for a, b in clipped:
             rect(kind, a, b, top_network + 1, lane - 2)
     starts = [row["start_us"] for row in view.network if x(row["end_us"]) - x(row["start_us"]) >= 3]
@@ -266,7 +273,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
         for old in sent.get((first - 1, row["bucket"]), []):
             rect("transfer old", max(old["start_us"], view.start), old["end_us"], y + 1.5, h - 3)
         parts = sent.get((row["iteration"], row["bucket"])) or [{"start_us": row["start_us"], "end_us": end}]
-        for a, b in _merged(parts, _MERGE_PX / _PLOT * span):
+        for a, b in merged(parts, _MERGE_PX / _PLOT * span):
             rect("transfer late" if late else "transfer", a, min(b, view.end), y + 1.5, h - 3, 1.5)
         out.append(f'<path class="needed" d="M{x(needed):.1f} {y - 1:.1f}v{h + 2:.1f}"/>')
         mark = "late" if late else "label"
@@ -286,7 +293,7 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
     )
 
 
-def _merged(rows: Sequence[Row], gap: float) -> list[tuple[float, float]]:
+def merged(rows: Sequence[Row], gap: float) -> list[tuple[float, float]]:
     """Join rows that follow each other within `gap` microseconds."""
     spans: list[tuple[float, float]] = []
     for row in sorted(rows, key=lambda row: row["start_us"]):

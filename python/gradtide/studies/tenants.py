@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gradtide import _core, fct, report
-from gradtide.results import RunResult, Table
+from gradtide.results import PS_PER_MS, RunResult, Table
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import whole_folder, write_versions
 from gradtide.studies.run import as_scenario, run, write_core, write_summary
@@ -95,6 +95,13 @@ class TenantsResult:
             "job": self.scenario.jobs[0].name,
             "model": self.scenario.jobs[0].model,
             "headline": _headline(classes, iteration),
+            "counted": {
+                "traffic": self.scenario.traffic[0].name,
+                "warmup_ms": self.scenario.warmup_ps / PS_PER_MS,
+                "cooldown_ms": self.scenario.cooldown_ps / PS_PER_MS,
+                "small_bytes": fct.SMALL_BYTES,
+                "large_bytes": fct.LARGE_BYTES,
+            },
             "classes": classes,
             "iteration_time_ms": iteration,
             "max_link_utilisation": self._pair(lambda result: result.summary["links"]["max_utilisation"]),

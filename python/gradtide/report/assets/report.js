@@ -48,14 +48,18 @@
   };
   const short = (v) => (v === null || v === undefined ? "–" : String(Number(v.toPrecision(5))).replace("-", "−"));
 
-  // Ticks of a logarithmic axis: 1, 2, 5 of every decade where they fit.
+  // Ticks of a logarithmic axis: 1, 2, 5 of every decade where they fit, else whole decades.
   const logSplits = (u, axis, low, high) => {
     const all = [];
+    const steps = (u.width - 70) / Math.log10(high / low) > 110 ? [1, 2, 5] : [1];
     for (let e = Math.floor(Math.log10(low)) - 1; e <= Math.log10(high) + 1; e++) {
-      for (const m of [1, 2, 5]) all.push(Number(`${m}e${e}`));
+      for (const m of steps) all.push(Number(`${m}e${e}`));
     }
     return all.filter((v) => v >= low * 0.999 && v <= high * 1.001);
   };
+
+  // Steps of an axis that counts.
+  const whole = [0, 1, 2, 3, 4, 5, 6].flatMap((e) => [1, 2, 5].map((m) => m * 10 ** e));
 
   function build(entry) {
     const { spec, box, output } = entry;
@@ -66,6 +70,7 @@
       grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 5 },
       values: (u, all) => all.map((v) => (v === null ? null : short(v))),
       ...(log ? { splits: logSplits, filter: (u, all) => all } : {}),
+      ...(spec.xwhole && label === spec.xlabel ? { incrs: whole } : {}),
     });
     const marks = (u) => {
       const c = u.ctx, k = uPlot.pxRatio, { left, top, width, height } = u.bbox;
