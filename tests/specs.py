@@ -29,8 +29,8 @@ def spec(
 ):
     """Return a spec of one job.
 
-    `layers` are (forward_ps, backward_ps, parameter_bytes[, update_ps]); `traffic` is (start_ps, src, dst, bytes[, band]) of
-    one neighbour's flows, `web`.
+    `layers` are (forward_ps, backward_ps, parameter_bytes[, update_ps]); `traffic` is (start_ps, src, dst, bytes[,
+    band]) of one neighbour's flows, `web`.
     """
     flows = [(*flow, 0)[:5] for flow in traffic]
     columns = zip(*flows, strict=True) if flows else [()] * 5

@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+
 from specs import PRIORITY, column_ps, run, spec
 
 HEADER_BYTES = 54  # IPv4 20, TCP 20, timestamps 12, framing 2
@@ -12,8 +13,8 @@ GBPS = 10**9
 
 
 def test_a_ring_takes_what_its_bytes_and_headers_take_on_the_wire():
-    # One layer of 4 MB, 4 workers, 10 Gbit/s: 2(N-1) = 6 parts of 1 MB one after the other. A part is shorter than the queue
-    # of 1000 packets, so nothing is lost.
+    # One layer of 4 MB, 4 workers, 10 Gbit/s: 2(N-1) = 6 parts of 1 MB one after the other. A part is shorter than the
+    # queue of 1000 packets, so nothing is lost.
     workers, size, rate = 4, 4 * 10**6, 10 * GBPS
     summary, _ = run(
         spec([(10**9, 10**9, size)], workers=workers, rate_bps=rate, delay_ps=10**7, engine="packet", iterations=2)
@@ -22,7 +23,7 @@ def test_a_ring_takes_what_its_bytes_and_headers_take_on_the_wire():
     segments = -(-part // SEGMENT_BYTES)
     wire_ps = steps * (part + segments * HEADER_BYTES) * 8 * 10**12 // rate
     comm_ps = summary["jobs"][0]["comm_ps"]
-    # Each step pays two propagation delays and a store-and-forward; slow start and the handshake cost a few round trips once.
+    # Each step pays two propagation delays and a store-and-forward; slow start and the handshake cost some round trips.
     slack_ps = steps * (2 * 10**7 + 2 * 1434 * 8 * 10**12 // rate) + 12 * 4 * 10**7
     assert wire_ps <= comm_ps <= wire_ps + slack_ps
 
@@ -74,8 +75,8 @@ def test_a_job_in_a_lower_band_does_not_delay_its_neighbour_by_more_than_packets
     options = {"workers": 4, "engine": "packet", "rate_bps": 10 * GBPS, "traffic": flows, "duration_ps": 2 * 10**11}
     alone = run(spec([(10**9, 10**9, 0)], iterations=None, **options))[1].flows.column("fct_us")
     beside = run(spec(layers, iterations=None, band=2, **options))[1].flows.column("fct_us")
-    # Per packet of the flow and per hop, at most the packets that the device holds: two of 1434 bytes, on four hops; the
-    # window opens in four round trips, each led by a packet that can be held up. Acknowledgements go in band 1, above band 2.
+    # Per hop at most the packets that the device holds: two of 1434 bytes. The window opens in four round trips of four
+    # hops, each led by a packet that can be held up. Acknowledgements go in band 1, above band 2.
     held_us = 2 * 1434 * 8 / 10e9 * 1e6
     assert (beside <= alone + 4 * 4 * 2 * held_us).all()
 

@@ -1,7 +1,7 @@
 //! The one place that names the network engines: which one a scenario asks for, and what it counted.
 
 use crate::SpecError;
-use crate::job::Job;
+use crate::job::{Job, Manner, Messages, Pass};
 use crate::spec::{
     ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, MarkAtSpec, QueueSpec, RunSpec, TopologySpec,
 };
@@ -43,6 +43,15 @@ pub struct Usage {
     pub packet_hops: u64,
     /// Per link; empty where all hosts of a job are one.
     pub links: Vec<LinkUsage>,
+}
+
+/// How jobs run on an engine. The packet study starts and measures with the backward pass, as the thesis's simulator
+/// does in chapter 5.
+pub fn manner(engine: EngineSpec) -> Manner {
+    match engine {
+        EngineSpec::Pipe => Manner { measured_from: Pass::Forward, messages: Messages::LockStep },
+        EngineSpec::Packet => Manner { measured_from: Pass::Backward, messages: Messages::EachHost },
+    }
 }
 
 impl Engine {

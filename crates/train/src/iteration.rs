@@ -258,7 +258,7 @@ impl<'a> Runner<'a> {
         let first_uses: Vec<Edge> = (0..dag.transfers.len() as u32)
             .filter_map(|bucket| dag.across.from(dag.transfer_op(bucket)).iter().min().map(|&op| (op, bucket)))
             .collect();
-        let pass = match job.measured_from {
+        let pass = match job.manner.measured_from {
             Pass::Forward => OpKind::Forward(0),
             Pass::Backward => OpKind::Backward(dag.layer_count - 1),
         };
@@ -274,7 +274,7 @@ impl<'a> Runner<'a> {
             limits,
             iteration: 0,
             first_op,
-            next_op: if job.measured_from == Pass::Forward { 0 } else { first_op },
+            next_op: if job.manner.measured_from == Pass::Forward { 0 } else { first_op },
             running: None,
             sending_iteration: 0,
             queue: BinaryHeap::new(),
@@ -286,7 +286,7 @@ impl<'a> Runner<'a> {
             finished: false,
             is_timeline_open: false,
             trace: Trace {
-                warmup_count: u32::from(job.measured_from == Pass::Forward),
+                warmup_count: u32::from(job.manner.measured_from == Pass::Forward),
                 transfers: vec![TransferRecord::default(); job.dag.transfers.len()],
                 ..Trace::default()
             },

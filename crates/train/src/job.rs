@@ -5,7 +5,7 @@ use crate::collective::{Aggregation, ring};
 use crate::dag::Dag;
 use crate::model::iteration_dag;
 use crate::schedule::{Fifo, File, LayerPriority, Random, Scheduler};
-use crate::spec::{CollectiveSpec, EngineSpec, FusionSpec, JobSpec, OrderSpec};
+use crate::spec::{CollectiveSpec, FusionSpec, JobSpec, OrderSpec};
 use gradtide_net::{Band, Bytes, Flow, Network, Seed, Time};
 use thiserror::Error;
 
@@ -25,9 +25,8 @@ pub struct Job {
     pub iteration_limit: Option<u32>,
     /// Time of a unit of compute beside a transfer, in millionths.
     pub overlap_slowdown_ppm: u64,
-    /// From which pass of one iteration to the same of the next a job is measured; it begins there, too.
-    pub measured_from: Pass,
-    messages: Messages,
+    /// How it runs on its engine.
+    pub manner: Manner,
     hosts: Vec<u32>,
     collective: CollectiveSpec,
     chunk: Option<Bytes>,
@@ -42,6 +41,15 @@ pub enum Pass {
     Forward,
     /// Output side to input side.
     Backward,
+}
+
+/// How a job runs on an engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// From which pass of one iteration to the same of the next a job is measured; it begins there, too.
+    pub measured_from: Pass,
+    /// How its aggregations are put to the network.
+    pub messages: Messages,
 }
 
 /// How an aggregation is put to the network.
@@ -99,11 +107,11 @@ pub enum JobError {
 }
 
 impl Job {
-    /// Plans a job for an engine.
+    /// Plans a job.
     ///
     /// # Errors
     /// See [`JobError`].
-    pub fn plan(spec: &JobSpec, seed: Seed, engine: EngineSpec) -> Result<Self, JobError> {
+    pub fn plan(spec: &JobSpec, seed: Seed, manner: Manner) -> Result<Self, JobError> {
         check(spec)?;
         let sizes: Vec<Bytes> = spec.layers.iter().map(|layer| Bytes(layer.parameter_bytes)).collect();
         // A single worker has nothing to aggregate.
@@ -131,15 +139,7 @@ impl Job {
             start: Time::from_ps(spec.start_ps),
             iteration_limit: spec.iterations,
             overlap_slowdown_ppm: spec.overlap_slowdown_ppm,
-            // The packet study starts with a backward pass, as the thesis's simulator does.
-            measured_from: match engine {
-                EngineSpec::Pipe => Pass::Forward,
-                EngineSpec::Packet => Pass::Backward,
-            },
-            messages: match engine {
-                EngineSpec::Pipe => Messages::LockStep,
-                EngineSpec::Packet => Messages::EachHost,
-            },
+            manner,
             hosts: spec.hosts.clone(),
             collective: spec.collective,
             chunk: spec.schedule.chunk_bytes.map(Bytes),
@@ -164,7 +164,7 @@ impl Job {
 
     /// Starts the aggregation of chunk `index` of a bucket, for the job whose index is `stream`.
     pub fn aggregate(&self, bucket: u32, index: u64, stream: u32, network: &mut dyn Network) -> Aggregation {
-        match (self.messages, self.collective) {
+        match (self.manner.messages, self.collective) {
             (Messages::LockStep, _) => Aggregation::lock_step(self.lock_step_flow(bucket, index, stream), network),
             (Messages::EachHost, CollectiveSpec::Ring) => {
                 let bytes = self.chunk_bytes(bucket, index);
@@ -175,7 +175,7 @@ impl Job {
 
     /// How long the queue waits between picking a chunk and starting its first flow; a lock-step flow holds it itself.
     pub fn delay_before_flows(&self) -> Time {
-        match self.messages {
+        match self.manner.messages {
             Messages::LockStep => Time::ZERO,
             Messages::EachHost => self.hold,
         }

@@ -142,7 +142,8 @@ fn plan(spec: &Spec) -> Result<(Vec<Job>, Vec<Neighbour<'_>>), SpecError> {
         if job.iterations.is_none() && spec.run.duration_ps.is_none() {
             return Err(SpecError::Endless { name: name() });
         }
-        Job::plan(job, Seed(spec.run.seed), spec.run.engine).map_err(|error| SpecError::Job { name: name(), error })
+        Job::plan(job, Seed(spec.run.seed), engine::manner(spec.run.engine))
+            .map_err(|error| SpecError::Job { name: name(), error })
     };
     let jobs = spec.jobs.iter().map(plan_job).collect::<Result<Vec<Job>, SpecError>>()?;
     if spec.run.engine == EngineSpec::Pipe && !spec.traffic.is_empty() {

@@ -77,11 +77,8 @@ class TenantsResult:
         first = next(iter(self.results.values())).summary
         classes = {
             name: {
-                "flows": self._mean("same", lambda result, name=name: _flows(result)[name]["completed"]),
-                **{
-                    figure: self._pair(lambda result, name=name, figure=figure: _flows(result)[name][figure])
-                    for figure in FIGURES
-                },
+                "flows": self._mean("same", _figure_of(name, "completed")),
+                **{figure: self._pair(_figure_of(name, figure)) for figure in FIGURES},
             }
             for name in fct.CLASSES
         }
@@ -191,6 +188,16 @@ def _flows(result: RunResult) -> dict[str, Any]:
     """Figures of the first neighbour."""
     figures: dict[str, Any] = next(iter(result.summary["traffic"].values()))
     return figures
+
+
+def _figure_of(size: str, figure: str) -> Callable[[RunResult], float | None]:
+    """Return what reads one figure of a class of the first neighbour's flows."""
+
+    def read(result: RunResult) -> float | None:
+        value: float | None = _flows(result)[size][figure]
+        return value
+
+    return read
 
 
 def _rows(name: str, result: RunResult) -> list[dict[str, Any]]:
