@@ -31,16 +31,21 @@ pub(crate) struct Moment {
     pub label: u64,
 }
 
-/// The order of arrivals at one instant: that in which their transmissions began.
+/// The order of arrivals at one instant: that in which their transmissions began, which is that in which the events
+/// behind them were planned, and so on. Transmissions of equal length, back to back on several ports, stay in step
+/// and in order for as long as they last; so it is enough to know how a port joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
     /// When the transmission began.
     begun_ps: u64,
-    /// When the event that began it was planned: the end of the transmission before it at the begin of that one.
+    /// When the event that began it was planned: the end of the transmission before it when that one began.
     planned_ps: u64,
-    /// Which event ended the port's idleness. Transmissions back to back keep the order that their ports have; a
-    /// packet that finds its port idle was planned before any transmission that ends now began, so the later chain
-    /// comes first, and of two that began at one instant the first.
+    /// When the run of equal transmissions before it began: negative, with the latest first, if the first of them
+    /// was planned before those that it fell into step with; positive if after.
+    run_ps: i64,
+    /// When the first of the run was planned.
+    run_planned_ps: u64,
+    /// Which event ended the port's idleness.
     chain: u64,
 }
 
@@ -48,7 +53,7 @@ pub(crate) struct Order {
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     arrival_ps: u64,
-    order: Order,
+    begun_ps: u64,
     packet: Wire,
 }
 
@@ -83,14 +88,18 @@ pub(crate) struct Port {
     serialization: Serialization,
     /// Packets on the link, by arrival.
     flight: VecDeque<InFlight>,
+    /// Their orders, apart because only ties look at them.
+    orders: VecDeque<Order>,
     /// A packet is being sent, until `busy_until_ps`.
     busy: bool,
     busy_until_ps: u64,
     /// When the packet being sent was taken from the device queue: only *after* that instant is there room for the
     /// next, so that of packets which arrive at one instant one is sent and the others see the qdisc.
     taken_at_ps: u64,
-    /// The label of the event that ended the port's last idleness.
-    chain: u64,
+    /// Of the packet being sent.
+    order: Order,
+    /// Length of the transmissions of the present run; 0 after idleness.
+    run_sending_ps: u64,
     device: Option<Wire>,
     qdisc: Qdisc,
     packets: u64,
@@ -106,10 +115,12 @@ impl Port {
             delay_ps: delay.ps(),
             serialization,
             flight: VecDeque::new(),
+            orders: VecDeque::new(),
             busy: false,
             busy_until_ps: 0,
             taken_at_ps: 0,
-            chain: 0,
+            order: Order { begun_ps: 0, planned_ps: 0, run_ps: 0, run_planned_ps: 0, chain: 0 },
+            run_sending_ps: 0,
             device: None,
             qdisc: Qdisc::new(queue, seed),
             packets: 0,
@@ -127,7 +138,7 @@ impl Port {
 
     /// The place of the next arrival among those at the same instant.
     pub fn next_order(&self) -> Option<Order> {
-        self.flight.front().map(|first| first.order)
+        self.orders.front().copied()
     }
 
     /// Sends a packet, or queues it, or drops it.
@@ -136,8 +147,11 @@ impl Port {
         self.catch_up(at.now_ps, at.planned_ps);
         if !self.busy {
             self.qdisc.pass(&mut packet);
-            self.chain = at.label;
-            self.begin(at.now_ps, at.planned_ps, packet);
+            self.run_sending_ps = 0;
+            let (begun_ps, planned_ps, chain) = (at.now_ps, at.planned_ps, at.label);
+            let run_ps = -(begun_ps as i64);
+            self.order = Order { begun_ps, planned_ps, run_ps, run_planned_ps: planned_ps, chain };
+            self.begin(begun_ps, packet);
             return Verdict::Queued;
         }
         if self.device.is_none() && self.taken_at_ps < at.now_ps {
@@ -154,12 +168,13 @@ impl Port {
     #[inline]
     pub fn arrive(&mut self, now_ps: u64) -> (Wire, u64) {
         let first = self.flight.pop_front().expect("the agenda names ports with packets in flight");
+        self.orders.pop_front();
         debug_assert_eq!(first.arrival_ps, now_ps, "a packet arrives when the agenda says so");
         if self.flight.is_empty() && self.busy {
             // Its transmission ended a propagation delay ago: at the latest now, and before it arrived.
-            self.catch_up(now_ps, first.order.begun_ps + u64::from(self.delay_ps == 0));
+            self.catch_up(now_ps, first.begun_ps + u64::from(self.delay_ps == 0));
         }
-        (first.packet, first.order.begun_ps)
+        (first.packet, first.begun_ps)
     }
 
     /// Works out everything that happened before an event of `now_ps` that was planned at `planned_ps`.
@@ -176,15 +191,31 @@ impl Port {
                 }
                 None => self.qdisc.dequeue(),
             };
-            self.begin(self.busy_until_ps, self.taken_at_ps, next);
+            self.follow();
+            self.begin(self.busy_until_ps, next);
         }
         if self.device.is_none() && self.taken_at_ps < now_ps && !self.qdisc.is_empty() {
             self.device = Some(self.qdisc.dequeue());
         }
     }
 
+    /// The order of a transmission that begins when the present one ends.
     #[inline]
-    fn begin(&mut self, begun_ps: u64, planned_ps: u64, packet: Wire) {
+    fn follow(&mut self) {
+        let order = &mut self.order;
+        let sending_ps = self.busy_until_ps - order.begun_ps;
+        if sending_ps != self.run_sending_ps {
+            self.run_sending_ps = sending_ps;
+            let ahead = order.planned_ps + sending_ps < order.begun_ps;
+            order.run_ps = if ahead { -(order.begun_ps as i64) } else { order.begun_ps as i64 };
+            order.run_planned_ps = order.planned_ps;
+        }
+        order.planned_ps = order.begun_ps;
+        order.begun_ps = self.busy_until_ps;
+    }
+
+    #[inline]
+    fn begin(&mut self, begun_ps: u64, packet: Wire) {
         let sending_ps = self.serialization.of(packet.wire_bytes);
         self.busy = true;
         self.taken_at_ps = begun_ps;
@@ -192,8 +223,8 @@ impl Port {
         self.packets += 1;
         self.bytes += u64::from(packet.wire_bytes);
         self.busy_ps += sending_ps;
-        let order = Order { begun_ps, planned_ps, chain: self.chain };
-        self.flight.push_back(InFlight { arrival_ps: self.busy_until_ps + self.delay_ps, order, packet });
+        self.flight.push_back(InFlight { arrival_ps: self.busy_until_ps + self.delay_ps, begun_ps, packet });
+        self.orders.push_back(self.order);
     }
 
     /// What has passed so far.
