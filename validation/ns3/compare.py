@@ -1,0 +1,140 @@
+"""gradtide's packet engine against ns-3.37 on the cases of data/, flow by flow.
+
+    python validation/ns3/compare.py            prints the table
+    python validation/ns3/compare.py --page     writes it into docs/validation/ns3.md
+
+Flow completion time runs from a flow's start to its sender's close. Nothing here needs ns-3: its results are committed.
+"""
+
+import csv
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from gradtide import Scenario, run
+
+HERE = Path(__file__).resolve().parent
+DATA = HERE / "data"
+PAGE = HERE.parent.parent / "docs" / "validation" / "ns3.md"
+MARKS = "<!-- table: ns-3 -->", "<!-- end -->"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case and how near the mean completion time must come.
+
+    Attributes:
+        hosts: hosts around the switch; the timers derive from their number.
+        percent: largest difference of the mean.
+        what: what it tells.
+        capacity: packets that a port holds.
+    """
+
+    hosts: int
+    percent: float
+    what: str
+    capacity: int = 1000
+
+
+CASES = {
+    "a_single_1MB": Case(2, 0.1, "handshake, slow start, close"),
+    "a_single_10MB": Case(2, 2, "the same, with the window beyond the path"),
+    "a_single_100MB": Case(2, 2, "the host's own queue overflows"),
+    "b_incast_2x10MB": Case(3, 5, "two flows share a port"),
+    "b_incast_4x10MB": Case(5, 5, "four flows share a port"),
+    "b_incast_8x10MB": Case(9, 5, "eight flows share a port"),
+    "d_prio": Case(3, 2, "a short flow passes a long one in a lower band"),
+    "d_prio_same_src": Case(3, 2, "the same from one host"),
+    "e_share_1ms": Case(3, 5, "the second flow starts 1 ms later"),
+    "f_incast_16x1MB_100p": Case(17, 10, "small buffers, losses, timeouts", capacity=100),
+    "g_prio_10MB_same_src": Case(3, 2, "two bands of one host"),
+    "h_websearch_50": Case(8, 5, "50 web-search flows within 50 ms"),
+    "i_tiny": Case(2, 0.1, "1 B, one segment, one segment and 1 B, ten segments"),
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Completion times of one case in milliseconds."""
+
+    name: str
+    ours_ms: np.ndarray
+    ns3_ms: np.ndarray
+
+    @property
+    def error_percent(self) -> float:
+        """Difference of the means."""
+        return float(100 * (self.ours_ms.mean() / self.ns3_ms.mean() - 1))
+
+    @property
+    def worst_percent(self) -> float:
+        """Largest difference of a flow."""
+        return float(100 * np.abs(self.ours_ms / self.ns3_ms - 1).max())
+
+
+def compare(name: str) -> Comparison:
+    """Run one case and return both simulators' completion times, flow by flow."""
+    case = CASES[name]
+    with (DATA / f"in_{name}.csv").open(encoding="utf-8", newline="") as file:
+        flows = list(csv.DictReader(file))
+    bands = {"16": 0, "0": 1, "8": 2}
+    with TemporaryDirectory() as folder:
+        replay = Path(folder) / "flows.csv"
+        lines = [
+            f"{f['start_ns']},{f['src']},{f['dst']},{f['bytes']},{bands[f['tos']] if 'tos' in f else f.get('band', 0)}"
+            for f in flows
+        ]
+        replay.write_text("\n".join(["start_ns,src,dst,bytes,band", *lines]) + "\n", encoding="utf-8")
+        # A job that computes for an instant and sends nothing: every scenario has one.
+        layer = {"name": "idle", "forward": "1us", "backward": "1us", "parameters": "0B"}
+        result = run(
+            Scenario.from_dict(
+                {
+                    "job": {"idle": {"model": {"layers": [layer]}, "workers": 1, "iterations": 1}},
+                    "cluster": {
+                        "topology": {"kind": "star", "hosts": case.hosts},
+                        "link": {"rate": "10Gbps", "delay": "10us"},
+                        "queue": {"kind": "pfifo_fast", "capacity": f"{case.capacity}pkt"},
+                    },
+                    "traffic": {"flows": {"replay": str(replay)}},
+                    "run": {"engine": "packet", "duration": "30s"},
+                }
+            )
+        )
+    # ns-3's rows are in the order of its input, ours in the order of starts, which for these cases is the same.
+    with (DATA / f"fct_{name}.csv").open(encoding="utf-8", newline="") as file:
+        ns3_ms = np.array([float(row["fct_close_ns"]) / 1e6 for row in csv.DictReader(file)])
+    return Comparison(name, result.flows["fct_us"] / 1e3, ns3_ms)
+
+
+def table() -> str:
+    """Return the comparison of all cases as a Markdown table."""
+    rows = [
+        "| case | flows | what it tells | ns-3, ms | gradtide, ms | mean differs by | worst flow | allowed |",
+        "|---|---:|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, case in CASES.items():
+        found = compare(name)
+        rows.append(
+            f"| {name} | {len(found.ns3_ms)} | {case.what} | {found.ns3_ms.mean():.4f} | {found.ours_ms.mean():.4f} | "
+            f"{found.error_percent:+.2f} % | {found.worst_percent:.2f} % | {case.percent:g} % |"
+        )
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Print the table, or write it into its page."""
+    if "--page" not in sys.argv:
+        print(table())
+        return
+    text = PAGE.read_text(encoding="utf-8")
+    head, rest = text.split(MARKS[0])
+    tail = rest.split(MARKS[1], 1)[1]
+    PAGE.write_text(f"{head}{MARKS[0]}\n\n{table()}\n\n{MARKS[1]}{tail}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
