@@ -1,6 +1,7 @@
 """Finished run and study folders for the tests of reports: real ones, nasty ones too."""
 
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from gradtide import Scenario, compare, run
 from gradtide.studies.reproduce import PARTS
 from gradtide.studies.run import summary as described
 from gradtide.studies.run import write_core, write_run, write_summary
+from gradtide.studies.tenants import tenants
 
 EVIL = "<script>alert('x')</script> & \"größe\" ${7*7} {{7*7}} 層"
 
@@ -82,6 +84,74 @@ def make_reproduce(folder: Path) -> dict[str, Any]:
     PARTS["gao2020/ch4"].make(1, None).save(folder)
     (folder / "report.html").unlink()
     return _summary(folder)
+
+
+def make_tenants(folder: Path, *, seeds: Sequence[int] = (0, 1), **changes: Any) -> dict[str, Any]:
+    """Write the study folder of `gradtide tenants` without its report; return its summary.
+
+    A small job on four hosts beside flows of all classes, about 80 of them, for 0.4 s; `changes` replace the tables.
+    """
+    base = {
+        "job": {
+            "train": {
+                "model": {"kind": "thesis", "layers": 12, "size": "4MB", "time": "30ms"},
+                "workers": 4,
+                "schedule": {"order": "priority", "barrier": False, "fusion": "400kB"},
+            }
+        },
+        "cluster": {"link": {"rate": "10Gbps", "delay": "10us"}},
+        "traffic": {"web": random_flows()},
+        "run": {"engine": "packet", "duration": "400ms", "warmup": "20ms", "cooldown": "20ms"},
+    }
+    tenants(Scenario.from_dict({**base, **changes}), seeds=seeds).save(folder)
+    (folder / "report.html").unlink()
+    return _summary(folder)
+
+
+def random_flows() -> dict[str, Any]:
+    """Return a neighbour whose flows each seed draws anew: about 80 in 0.4 s, of 1 kB to 14 MB."""
+    sizes = [(1000, 0.0), (100_000, 0.6), (2_000_000, 0.92), (14_000_000, 1.0)]
+    return {"cdf": [{"bytes": f"{size}B", "cdf": share} for size, share in sizes], "arrivals": {"rate": "50/s"}}
+
+
+def listed_flows(seed: int, count: int, *, first_us: int = 0, size_bytes: int | None = None) -> dict[str, Any]:
+    """Return a neighbour with a list of flows between four hosts, all of one size if one is given."""
+    draw = random.Random(seed)
+    flows = []
+    for _ in range(count):
+        src, dst = draw.sample(range(4), 2)
+        size = size_bytes or int(10 ** draw.uniform(3, 6.5))
+        start = f"{draw.randrange(first_us, 390_000)}us"
+        flows.append({"start": start, "src": f"h{src}", "dst": f"h{dst}", "bytes": f"{size}B"})
+    return {"flows": flows}
+
+
+def nasty_tenants() -> dict[str, dict[str, Any]]:
+    """Options of `make_tenants` that a report must survive."""
+    counted = {"engine": "packet", "duration": "400ms"}
+    evil = {
+        "model": {"name": EVIL, "layers": [_layer(f"{EVIL}{index}") for index in range(8)]},
+        "workers": 4,
+        "schedule": {"order": "priority", "barrier": False, "fusion": "0B"},
+    }
+    return {
+        "none-completed": {
+            "seeds": [0],
+            "traffic": {"web": listed_flows(0, 4, first_us=380_000, size_bytes=400_000_000)},
+            "run": counted,
+        },
+        "one-seed": {"seeds": [7]},
+        "evil-tenants": {"seeds": [0], "job": {"evil": evil}},
+        "two-neighbours": {
+            "seeds": [0],
+            "traffic": {"web": listed_flows(1, 40), "store": listed_flows(2, 30)},
+            "run": {**counted, "timeline": 0},
+        },
+    }
+
+
+def _layer(name: str) -> dict[str, Any]:
+    return {"name": name, "forward": "1ms", "backward": "2ms", "parameters": "500kB"}
 
 
 def _summary(folder: Path) -> dict[str, Any]:

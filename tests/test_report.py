@@ -15,7 +15,7 @@ import pytest
 from gradtide.report import RunFolderError, encode_timeline, render, timeline, write_report, write_timeline
 from gradtide.report.folder import read_table
 from gradtide.report.html import MAX_BYTES
-from run_folders import EVIL, Job, make_reproduce, make_run, make_study, nasty
+from run_folders import EVIL, Job, make_reproduce, make_run, make_study, make_tenants, nasty, nasty_tenants
 
 REPORT = Path(__file__).parent.parent / "python" / "gradtide" / "report"
 
@@ -73,6 +73,13 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("studies") / "reproduce"
     make_reproduce(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("studies") / "tenants"
+    make_tenants(folder)
     return folder
 
 
@@ -253,6 +260,198 @@ def test_reproduction_sets_published_values_beside_ours(reproduction: Path) -> N
     assert "1110.1 ms" in text
 
 
+def chart_specs(text: str) -> list[dict[str, Any]]:
+    return [json.loads(x) for x in re.findall(r"<script[^>]* data-chart>(.*?)</script>", text, flags=re.DOTALL)]
+
+
+def agrees(text: str, value: float | None) -> bool:
+    """Whether a text is the value to half a unit of its last digit; a dash where there is none."""
+    if value is None:
+        return text == "–"
+    shown = float(text.replace("−", "-").replace("+", ""))
+    return abs(shown - value) <= 0.5 * 10.0 ** -len(text.partition(".")[2]) * 1.000001 + 5e-6 * abs(shown)
+
+
+@pytest.mark.parametrize("name", ["both-seeds", *sorted(nasty_tenants())])
+def test_studies_of_tenants_give_small_sound_pages_with_the_numbers_of_the_summary(name: str, tmp_path: Path) -> None:
+    facts = make_tenants(tmp_path / "study", **nasty_tenants().get(name, {}))
+    text = render(tmp_path / "study")
+    page = Page(text)
+    sound(page)
+    assert len(text.encode()) < MAX_BYTES
+    assert text == render(tmp_path / "study")
+    assert "<script>alert" not in text
+    assert page.texts["headline"] == [facts["headline"]]
+    numbers = {key: texts for key, texts in page.texts.items() if key != "headline"}
+    # Of four classes the flows, and of four figures what is saved and both bands; the iteration time; the drops.
+    none = sum(figures["mean_fct_ms"]["same"] is None for figures in facts["classes"].values())
+    assert len(numbers) == 4 * (1 + 4 * 3) - none * 4 * 2 + 3 + 2
+    for key, texts in numbers.items():
+        assert all(agrees(shown, leaf(facts, key)) for shown in texts), (key, texts, leaf(facts, key))
+    for run in (tmp_path / "study" / "runs").iterdir():
+        sound(Page(render(run)))
+
+
+@pytest.mark.parametrize(
+    ("change", "colour", "words"),
+    [(0.99, "green", "green: free"), (30.0, "yellow", "yellow: the job pays"), (31.0, "red", "red: too dear")],
+)
+def test_the_verdict_is_a_word_beside_its_colour(
+    change: float, colour: str, words: str, beside: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "study"
+    shutil.copytree(beside, folder)
+    facts = summary(folder)
+    facts["iteration_time_ms"]["change_percent"] = change
+    facts["colour"] = colour
+    (folder / "summary.json").write_text(json.dumps(facts), encoding="utf-8")
+    assert re.search(rf'<span class="badge {colour}">.*? {words}', render(folder))
+
+
+def test_distributions_count_the_flows_that_the_summary_counts(beside: Path) -> None:
+    facts, charts = summary(beside), chart_specs(render(beside))
+    counts = {name: len(facts["seeds"]) * figures["flows"] for name, figures in facts["classes"].items()}
+    assert counts["small"] > 20
+    assert counts["large"] > 0
+    drawn = [c for c in charts if c["ylabel"].startswith("flows")]
+    captions = re.findall(r"<figcaption>(\d+ flows?\.)</figcaption>", render(beside))
+    assert captions == [f"{n:.0f} flow{'s' if n != 1 else ''}." for n in counts.values() if n]
+    for chart in drawn:
+        assert chart["x"] == sorted(set(chart["x"]))
+        assert all(values == sorted(values) and values[0] == 0 for values in (x["values"] for x in chart["lines"]))
+        # All have ended within the longest time of either band.
+        assert {line["values"][-1] for line in chart["lines"]} == {100}
+
+
+def test_flows_that_did_not_end_keep_a_distribution_below_its_top(tmp_path: Path) -> None:
+    make_tenants(tmp_path, **nasty_tenants()["none-completed"])
+    text = render(tmp_path)
+    assert "No flow that counts has ended" in text
+    assert "0 of 4 flows end sooner, 0 later; 4 did not end in one of the bands." in text
+    for name in ("seed0-same", "seed0-low"):
+        path = tmp_path / "runs" / name / "flows.csv"
+        with path.open(encoding="utf-8", newline="") as file:
+            flows = list(csv.DictReader(file))
+        flows[0].update(fct_us="1500.0", received_us="1499.0")
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, flows[0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(flows)
+    charts = [c for c in chart_specs(render(tmp_path)) if c["ylabel"].startswith("flows")]
+    assert [line["values"][-1] for chart in charts for line in chart["lines"]] == [25] * 4
+    assert "3 did not end within the run in the same band, 3 in the lower" in render(tmp_path)
+
+
+def test_flows_that_gain_most_are_paired_by_neighbour_number_and_seed(beside: Path) -> None:
+    facts, gains = summary(beside), []
+    for seed in facts["seeds"]:
+        same, low = (read_table(beside / "runs" / f"seed{seed}-{band}", "flows.csv") for band in ("same", "low"))
+        last = max(row["start_us"] for row in same)
+        times = {row["flow"]: row["fct_us"] for row in low}
+        for row in same:
+            if 20_000 <= row["start_us"] < last - 20_000:
+                gains.append((row["fct_us"] - times[row["flow"]], row["flow"], seed))
+    text = render(beside)
+    best, worst = max(gains), min(gains)
+    for heading, (gain, flow, seed) in (("Largest gains", best), ("Largest losses", worst)):
+        first = re.search(rf"<h3>{heading}</h3>.*?<tbody><tr>(.*?)</tr>", text, flags=re.DOTALL)
+        assert first is not None
+        cells = re.findall(r"<td[^>]*>(.*?)</td>", first[1])
+        assert cells[:2] == [str(flow), str(seed)]
+        assert timeline.milliseconds(gain) in cells
+    later = sum(gain < 0 for gain, _, _ in gains)
+    assert f"{sum(g > 0 for g, _, _ in gains)} of {len(gains)} flows end sooner, {later} later" in text
+
+
+def test_progress_draws_the_buckets_of_both_bands_on_one_axis(beside: Path) -> None:
+    text = render(beside)
+    drawing = re.findall(r'<svg class="timeline progress".*?</svg>', text, flags=re.DOTALL)
+    assert len(drawing) == 1
+    rows = read_table(beside / "runs" / "seed0-same", "transfers.csv")
+    buckets = len({row["bucket"] for row in rows})
+    assert drawing[0].count('<g class="row"') == 2 * buckets
+    # Two iterations have their operations recorded.
+    assert len(re.findall(r'<rect class="transfer', drawing[0])) == 2 * 2 * buckets
+    first = next(row for row in rows if row["iteration"] == 0 and row["first_layer"] == 0)
+    assert f"iteration 0: ready {timeline.milliseconds(first['ready_us'])}, sent" in drawing[0]
+
+
+def test_a_study_of_tenants_fits_with_many_links_flows_and_buckets(beside: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    shutil.copytree(beside, folder)
+    for run in (folder / "runs").iterdir():
+        links = (run / "links.csv").read_text(encoding="utf-8").splitlines()
+        more = [f"{'very-long-name' * 9}{i},{links[1].partition(',')[2]}" for i in range(2000)]
+        (run / "links.csv").write_text("\n".join([*links, *more]) + "\n", encoding="utf-8")
+        flows = (run / "flows.csv").read_text(encoding="utf-8").splitlines()
+        for i in range(20_000):
+            flows.append(f"web,{1000 + i},{50_000 + i}.0,0,1,{1000 + i},0,{500 + 7 * (i % 977)}.0,400.0")
+        (run / "flows.csv").write_text("\n".join(flows) + "\n", encoding="utf-8")
+    text = render(folder)
+    assert len(text.encode()) < MAX_BYTES
+    assert "The 32 busiest of 2008 links" in text
+
+
+def test_a_run_of_the_packet_engine_draws_its_first_whole_iteration(beside: Path, tmp_path: Path) -> None:
+    run = beside / "runs" / "seed0-same"
+    operations, transfers = read_table(run, "operations.csv"), read_table(run, "transfers.csv")
+    labels = {kind: {row["iteration"] for row in operations if row["kind"] == kind} for kind in ("forward", "backward")}
+    assert 0 in labels["backward"] - labels["forward"]
+    view = timeline.window(operations, transfers)
+    assert view is not None
+    assert {row["iteration"] for row in view.transfers} == {1}
+    assert view.compute[0]["kind"] == "forward"
+    text = render(run)
+    assert "measured from backward to backward pass" in text
+    assert "Flows of web" in text
+    assert "longest queue, packets" in text
+
+    # One recorded iteration: the backward pass and the forward pass that follows are one iteration, as it is measured.
+    first_of = {"forward": 1, "backward": 0, "transfer": 0}
+    view = timeline.window([row for row in operations if row["iteration"] == first_of.get(row["kind"])], transfers)
+    assert view is not None
+    first = read_table(run, "iterations.csv")[0]
+    assert view.turn - view.start == pytest.approx(first["time_us"], abs=1e-4)
+    assert view.idle_ms("exposed") * 1e3 == pytest.approx(first["exposed_us"], abs=1e-4)
+
+
+def test_a_run_without_queues_and_a_folder_of_an_earlier_version_still_read(slow_fifo: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(slow_fifo, folder)
+    before = render(folder)
+    assert "longest queue" not in before
+    edit(folder / "links.csv", lambda t: "".join(",".join(x.split(",")[:5]) + "\n" for x in t.splitlines()))
+    facts = summary(folder)
+    del facts["traffic"]
+    (folder / "summary.json").write_text(json.dumps(facts), encoding="utf-8")
+    assert render(folder) == before
+    assert read_table(folder, "links.csv")[0]["drops"] is None
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda d: (d / "runs" / "seed0-low" / "flows.csv").unlink(), r"flows\.csv: no such file"),
+        (lambda d: edit(d / "summary.json", lambda t: t.replace('"seeds"', '"seed"')), "no key `seeds`"),
+        (
+            lambda d: edit(d / "summary.json", lambda t: t.replace('"job": "train"', '"job": 1')),
+            "`job`: `1` is of the wrong type",
+        ),
+        (
+            lambda d: edit(d / "summary.json", lambda t: t.replace('"saves_percent": ', '"saves_percent": "x", "y": ')),
+            "`x` is of the wrong type",
+        ),
+    ],
+)
+def test_a_damaged_study_of_tenants_is_named(
+    harm: Callable[[Path], None], says: str, beside: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(beside, tmp_path / "study")
+    harm(tmp_path / "study")
+    with pytest.raises(RunFolderError, match=says):
+        render(tmp_path / "study")
+
+
 def edit(path: Path, change: Callable[[str], str]) -> None:
     path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
 
@@ -382,7 +581,12 @@ def test_text_has_the_contrast_that_wcag_asks_for(slow_fifo: Path) -> None:
                 assert contrast(tokens[ink], tokens[ground]) >= 4.5, (ink, ground)
         for fill in ("compute", "slowdown", "exposed", "barrier"):
             assert contrast(tokens["on-colour"], tokens[fill]) >= 4.5, fill
+        assert contrast(tokens["on-warn"], tokens["warn"]) >= 4.5
+        for fill in ("good", "bad", "muted"):
+            assert contrast(tokens["on-colour"], tokens[fill]) >= 4.5, fill
         for mark in (
+            "band-same",
+            "band-low",
             "compute",
             "backward",
             "transfer",

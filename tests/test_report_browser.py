@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gradtide.report import write_report
-from run_folders import make_reproduce, make_run, make_study, nasty
+from run_folders import make_reproduce, make_run, make_study, make_tenants, nasty, nasty_tenants
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -52,6 +52,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         make_run(root / name, **options)
     make_study(root / "compare", models=["resnet50"])
     make_reproduce(root / "reproduce")
+    make_tenants(root / "tenants")
+    for name, options in nasty_tenants().items():
+        make_tenants(root / name, **options)
+    shutil.copytree(root / "tenants" / "runs" / "seed0-same", root / "packets")
     return {folder.name: write_report(folder) for folder in sorted(root.iterdir())}
 
 
@@ -76,13 +80,19 @@ class Visit:
 KINDS = [
     "compare",
     "evil-names",
+    "evil-tenants",
     "fifo",
+    "none-completed",
     "one-layer",
+    "one-seed",
     "one-worker",
+    "packets",
     "priority",
     "reproduce",
+    "tenants",
     "thousand-buckets",
     "two-jobs",
+    "two-neighbours",
 ]
 
 
@@ -201,6 +211,35 @@ def test_keyboard_alone_reaches_and_reads_everything(browser: "Browser", pages: 
     context.close()
 
 
+def test_keyboard_reads_the_progress_and_the_distributions_of_tenants(
+    browser: "Browser", pages: dict[str, Path]
+) -> None:
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    page = Visit(context, pages["tenants"]).page
+    page.locator(".timeline-box").focus()
+    page.keyboard.press("ArrowDown")
+    output = page.locator("figure:has(.timeline-box) output")
+    assert output.inner_text().startswith("Same band · layer")
+    page.keyboard.press("End")
+    assert output.inner_text().startswith("Lower band · layer")
+    assert "iteration 1: ready" in output.inner_text()
+    page.locator(".plot").first.focus()
+    page.keyboard.press("End")
+    page.wait_for_function("document.querySelector('.chart output').textContent.includes('same band 100 %')")
+    assert "lower band 100 %" in page.locator(".chart output").first.inner_text()
+    # Bars of links are as long as their numbers say.
+    bars = page.evaluate(
+        """[...document.querySelectorAll('.links tbody tr td:nth-child(2) .pair')].map(x => [
+            Number(x.querySelector('.value').textContent),
+            x.querySelector('i').getBoundingClientRect().width / x.querySelector('.track').getBoundingClientRect().width
+        ])"""
+    )
+    assert len(bars) == 2 * 8
+    for shown, share in bars:
+        assert 100 * share == pytest.approx(shown, abs=0.4)
+    context.close()
+
+
 def test_pointing_at_a_row_reads_it(browser: "Browser", pages: dict[str, Path]) -> None:
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     page = Visit(context, pages["priority"]).page
@@ -232,7 +271,7 @@ def test_button_switches_the_theme_of_page_and_canvas(browser: "Browser", pages:
     context.close()
 
 
-@pytest.mark.parametrize("name", ["fifo", "compare", "reproduce"])
+@pytest.mark.parametrize("name", ["fifo", "compare", "reproduce", "tenants"])
 def test_prints_light_with_no_chart_cut(browser: "Browser", pages: dict[str, Path], name: str, tmp_path: Path) -> None:
     context = browser.new_context(viewport={"width": 1200, "height": 900}, color_scheme="dark")
     visit = Visit(context, pages[name])

@@ -46,7 +46,7 @@ _TOKENS = {
     "bad": ("#b3261e", "#ff8a80"),
     "warn": ("#f2c14e", "#f2c14e"),
     "on-warn": ("#141a22", "#141a22"),
-    "band-same": ("#d9822b", "#d98a3d"),
+    "band-same": ("#c97316", "#d98a3d"),
     "band-low": ("#1f5fa8", "#8cc1ff"),
     "s1": ("#2b6cb3", "#6fa8e8"),
     "s2": ("#c2410c", "#ff9a66"),

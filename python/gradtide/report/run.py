@@ -22,7 +22,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     rates = {row["rate_bps"] for row in links}
     rate = rates.pop() if len(rates) == 1 else None
     # The pipe engine's first iteration begins forward, the packet engine's backward; both last until the same again.
-    measured = " from backward to backward pass" if summary.get("engine") == "packet" else ""
+    packets = summary.get("engine") == "packet"
+    measured = ", measured from backward to backward pass" if packets else ""
     views = []
     for number, name in enumerate(jobs):
         if number < caps.jobs:
@@ -48,16 +49,16 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         if len(views) < len(jobs)
         else "",
         "traffic": [_neighbour(path, name, traffic[name], caps) for name in list(traffic)[: caps.jobs]],
-        "links": _links(links, caps),
+        "links": _links(links, packets, caps),
         "scenario": resolved_scenario(run_dir, caps),
     }
 
 
-def _links(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
-    """Return the table of links; with what queues did where there were any."""
+def _links(rows: Sequence[Row], queues: bool, caps: pieces.Caps) -> dict[str, Any]:
+    """Return the table of links; with what their queues did where there were `queues`."""
     columns = ["link", "#rate", "#sent", "#busy, ms", "#utilisation, %"]
     more = {"drops": "#dropped packets", "ce_marks": "#marked packets", "max_queue_packets": "#longest queue, packets"}
-    known = [column for column in more if any(row["max_queue_packets"] is not None for row in rows)]
+    known = list(more) if queues else []
 
     def cells(row: Row) -> list[Any]:
         own = [pieces.rate(row["rate_bps"]), size(row["bytes"]), milliseconds(row["busy_us"])]
@@ -147,7 +148,7 @@ def _job(
         if varies
         else f"the same in all {count} iterations"
     )
-    spread += f", measured{measured}" if measured else ""
+    spread += measured
     exposed = f"{pieces.percent(waterfall['exposed'] / mean)} % of the iteration: compute waits for a gradient"
     if waterfall["barrier"] > 0:
         exposed += f"; {pieces.ms(waterfall['barrier'])} ms more at the barrier"
