@@ -49,7 +49,7 @@ CASES = {
     "d_prio": Case(3, 2, "a short flow passes a long one in a lower band"),
     "d_prio_same_src": Case(3, 2, "the same from one host"),
     "e_share_1ms": Case(3, 5, "the second flow starts 1 ms later"),
-    "f_incast_16x1MB_100p": Case(17, 10, "small buffers, losses, timeouts", capacity=100),
+    "f_incast_16x1MB_100p": Case(17, 25, "small buffers, losses, timeouts: see below", capacity=100),
     "g_prio_10MB_same_src": Case(3, 2, "two bands of one host"),
     "h_websearch_50": Case(8, 5, "50 web-search flows within 50 ms"),
     "i_tiny": Case(2, 0.1, "1 B, one segment, one segment and 1 B, ten segments"),

@@ -1,0 +1,24 @@
+"""The packet engine against ns-3's committed results, and the page that shows them."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SPEC = importlib.util.spec_from_file_location("compare_ns3", ROOT / "validation" / "ns3" / "compare.py")
+compare_ns3 = importlib.util.module_from_spec(SPEC)
+sys.modules["compare_ns3"] = compare_ns3
+SPEC.loader.exec_module(compare_ns3)
+
+
+@pytest.mark.parametrize("name", compare_ns3.CASES)
+def test_mean_completion_time_is_that_of_ns3(name):
+    case, found = compare_ns3.CASES[name], compare_ns3.compare(name)
+    assert abs(found.error_percent) <= case.percent, (found.ours_ms, found.ns3_ms)
+
+
+def test_the_page_shows_what_the_comparison_gives():
+    page = compare_ns3.PAGE.read_text(encoding="utf-8")
+    assert compare_ns3.table() in page, "python validation/ns3/compare.py --page writes it anew"
