@@ -323,5 +323,6 @@ def _iteration_chart(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
         xlabel="iteration",
         ylabel="ms",
         xname="iteration",
+        xwhole=True,
         cap=caps.rows,
     )

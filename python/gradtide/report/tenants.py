@@ -191,7 +191,7 @@ def _classes(path: Path, summary: Row) -> dict[str, Any]:
         rows.append(
             {
                 "name": name,
-                "flows": _maybe(count, pieces.figure),
+                "flows": _maybe(count, lambda v: f"{v:.1f}".removesuffix(".0")),
                 "key": f"classes.{name}.flows",
                 "cells": [cell(name, figure) for figure in FIGURES],
             }
