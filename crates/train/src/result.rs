@@ -216,7 +216,12 @@ impl RunResult {
                 ("utilisation", Column::Ratio(used.iter().map(|link| Some(utilisation(link))).collect())),
                 ("drops", Column::Count(used.iter().map(|link| link.drops).collect())),
                 ("ce_marks", Column::Count(used.iter().map(|link| link.ce_marks).collect())),
-                ("max_queue_packets", Column::Count(used.iter().map(|link| link.max_queue_packets).collect())),
+                (
+                    "max_queue_packets",
+                    Column::Signed(
+                        used.iter().map(|link| has_packets.then_some(link.max_queue_packets as i64)).collect(),
+                    ),
+                ),
             ]),
         }
     }
