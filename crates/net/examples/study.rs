@@ -21,9 +21,16 @@ fn read(path: &str) -> String {
 }
 
 fn micro(directory: &str) {
-    for case in ["a_single_1MB", "a_single_10MB", "a_single_100MB", "b_incast_2x10MB", "b_incast_4x10MB",
-        "b_incast_8x10MB", "d_prio", "d_prio_same_src"]
-    {
+    for case in [
+        "a_single_1MB",
+        "a_single_10MB",
+        "a_single_100MB",
+        "b_incast_2x10MB",
+        "b_incast_4x10MB",
+        "b_incast_8x10MB",
+        "d_prio",
+        "d_prio_same_src",
+    ] {
         let list = arrivals(&read(&format!("{directory}/in_{case}.csv")));
         let expected = oracle(&read(&format!("{directory}/fct_{case}.csv")));
         let host_count = list.iter().map(|arrival| arrival.src.max(arrival.dst) + 1).max().unwrap();
@@ -32,9 +39,16 @@ fn micro(directory: &str) {
         println!("{case}: {:?}", engine.counters());
         for (ours, theirs) in results.iter().zip(&expected) {
             let (ours, theirs) = (ours.unwrap(), theirs.unwrap());
-            println!("  close {:>9} {:>9} {:+.3} %  rx {:>9} {:>9}  conn {} {}", ours.close_ns, theirs.close_ns,
-                (ours.close_ns as f64 / theirs.close_ns as f64 - 1.0) * 100.0, ours.received_ns, theirs.received_ns,
-                ours.connected_ns, theirs.connected_ns);
+            println!(
+                "  close {:>9} {:>9} {:+.3} %  rx {:>9} {:>9}  conn {} {}",
+                ours.close_ns,
+                theirs.close_ns,
+                (ours.close_ns as f64 / theirs.close_ns as f64 - 1.0) * 100.0,
+                ours.received_ns,
+                theirs.received_ns,
+                ours.connected_ns,
+                theirs.connected_ns
+            );
         }
     }
 }
@@ -68,28 +82,52 @@ fn run(arguments: &[String]) {
     if let Some(first) = first {
         println!("first difference: all-reduce {first} {:?} {:?}", outcome.all_reduces[first], rings[first]);
     }
-    let equal = outcome.fcts.iter().zip(&expected)
-        .filter(|(ours, theirs)| ours.map(|fct| fct.close_ns) == theirs.map(|fct| fct.close_ns)).count();
+    let equal = outcome
+        .fcts
+        .iter()
+        .zip(&expected)
+        .filter(|(ours, theirs)| ours.map(|fct| fct.close_ns) == theirs.map(|fct| fct.close_ns))
+        .count();
     println!("equal to the ns: {equal} of {}", expected.len());
-    let first = outcome.fcts.iter().zip(&expected)
+    let first = outcome
+        .fcts
+        .iter()
+        .zip(&expected)
         .position(|(ours, theirs)| ours.map(|fct| fct.close_ns) != theirs.map(|fct| fct.close_ns));
     if let Some(first) = first {
-        println!("first difference: flow {first} {:?}\n {:?}\n {:?}", list[first], outcome.fcts[first], expected[first]);
+        println!(
+            "first difference: flow {first} {:?}\n {:?}\n {:?}",
+            list[first], outcome.fcts[first], expected[first]
+        );
     }
     for (name, low, high) in [("small", 0, 100_000), ("medium", 100_001, 9_999_999), ("large", 10_000_000, u64::MAX)] {
-        let (mut ours, mut theirs): (Vec<f64>, Vec<f64>) = outcome.fcts.iter().zip(&expected)
+        let (mut ours, mut theirs): (Vec<f64>, Vec<f64>) = outcome
+            .fcts
+            .iter()
+            .zip(&expected)
             .filter_map(|(ours, theirs)| Some(((*ours)?, (*theirs)?)))
             .filter(|(_, theirs)| (low..=high).contains(&theirs.bytes))
-            .map(|(ours, theirs)| (ours.close_ns as f64, theirs.close_ns as f64)).unzip();
+            .map(|(ours, theirs)| (ours.close_ns as f64, theirs.close_ns as f64))
+            .unzip();
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64 / 1e6;
-        print!("{name} ({}) mean {:.4} {:.4} {:+.2} %", ours.len(), mean(&ours), mean(&theirs),
-            (mean(&ours) / mean(&theirs) - 1.0) * 100.0);
+        print!(
+            "{name} ({}) mean {:.4} {:.4} {:+.2} %",
+            ours.len(),
+            mean(&ours),
+            mean(&theirs),
+            (mean(&ours) / mean(&theirs) - 1.0) * 100.0
+        );
         ours.sort_by(f64::total_cmp);
         theirs.sort_by(f64::total_cmp);
         for quantile in [0.5, 0.9, 0.99] {
             let at = ((ours.len() as f64 * quantile) as usize).min(ours.len() - 1);
-            print!("  p{} {:.4} {:.4} {:+.2} %", quantile * 100.0, ours[at] / 1e6, theirs[at] / 1e6,
-                (ours[at] / theirs[at] - 1.0) * 100.0);
+            print!(
+                "  p{} {:.4} {:.4} {:+.2} %",
+                quantile * 100.0,
+                ours[at] / 1e6,
+                theirs[at] / 1e6,
+                (ours[at] / theirs[at] - 1.0) * 100.0
+            );
         }
         println!();
     }

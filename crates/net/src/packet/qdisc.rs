@@ -382,6 +382,8 @@ mod tests {
             .filter(|packet| packet.flags & flag::CE != 0)
             .map(|packet| packet.number)
             .collect();
-        assert!(marked.iter().all(|&number| number >= 5) && marked.ends_with(&[10, 11, 12, 13, 14, 15, 16, 17, 18, 19]));
+        assert!(
+            marked.iter().all(|&number| number >= 5) && marked.ends_with(&[10, 11, 12, 13, 14, 15, 16, 17, 18, 19])
+        );
     }
 }

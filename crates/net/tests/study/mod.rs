@@ -1,6 +1,6 @@
 //! The co-tenancy study of seed 000, ch. 5, as a plain loop over [`Network`]: replayed background flows and one
 //! ring all-reduce job. Shared by tests, examples and benchmarks; the real job driver lives a floor above.
-#![allow(dead_code, missing_docs)]
+#![allow(dead_code, missing_docs, clippy::print_stdout)]
 
 use gradtide_net::{
     Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Link, Network, PacketConfig, PacketEngine, Rate, Star,
@@ -339,9 +339,13 @@ pub fn study(engine: &mut PacketEngine, list: &[Arrival], job: &Job, end_ns: u64
     }
     let mut ring = ring(job);
     connect(engine, &mut ring);
-    let bucket_of = |layer: usize| job.buckets.iter().rposition(|&(lowest, _)| lowest <= layer).map(|_| {
-        job.buckets.iter().position(|&(lowest, _)| lowest <= layer).unwrap()
-    }).unwrap();
+    let bucket_of = |layer: usize| {
+        job.buckets
+            .iter()
+            .rposition(|&(lowest, _)| lowest <= layer)
+            .map(|_| job.buckets.iter().position(|&(lowest, _)| lowest <= layer).unwrap())
+            .unwrap()
+    };
     // Which buckets of the last backward pass have been summed up.
     let mut summed = vec![true; job.buckets.len()];
     let mut began_ns = engine.now().ps() / NS;

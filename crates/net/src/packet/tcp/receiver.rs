@@ -1,9 +1,9 @@
 //! The receiving end: acknowledgements, and the close that answers the sender's.
 
+use super::TcpConfig;
 use super::rtt::Rtt;
 use super::sack::Reassembly;
 use super::sender::NEVER;
-use super::TcpConfig;
 use crate::packet::wire::{SackPool, Wire, flag};
 
 /// Times that the final FIN is repeated without an answer (ns-3: data retries).

@@ -189,7 +189,14 @@ impl Sender {
     }
 
     /// An acknowledgement, with its SACK blocks.
-    pub fn on_ack(&mut self, config: &TcpConfig, now_ps: u64, ack: &Wire, blocks: &[Block], out: &mut Vec<Wire>) -> News {
+    pub fn on_ack(
+        &mut self,
+        config: &TcpConfig,
+        now_ps: u64,
+        ack: &Wire,
+        blocks: &[Block],
+        out: &mut Vec<Wire>,
+    ) -> News {
         if self.state != State::Established {
             return News::None;
         }
