@@ -134,7 +134,7 @@ impl Routes {
             return PortId(entry);
         }
         let group = &self.groups[(entry & !GROUP) as usize];
-        group[(u64::from(hash) * group.len() as u64 >> 32) as usize]
+        group[((u64::from(hash) * group.len() as u64) >> 32) as usize]
     }
 }
 

@@ -230,8 +230,8 @@ impl Hosts {
     fn release_if_closed(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         if connection.sender.is_closed() && connection.receiver.is_gone() {
-            self.counters.retransmits += connection.sender.retransmits;
-            self.counters.timeouts += connection.sender.timeouts;
+            self.counters.retransmits += std::mem::take(&mut connection.sender.retransmits);
+            self.counters.timeouts += std::mem::take(&mut connection.sender.timeouts);
             connection.generation = connection.generation.wrapping_add(1);
             self.free.push(index);
         }
@@ -248,7 +248,9 @@ impl Hosts {
             connection.next_goal = u64::MAX;
             return;
         }
-        while let Some(goal) = connection.goals.pop_front_if(|goal| goal.end <= received) {
+        while connection.goals.front().is_some_and(|goal| goal.end <= received)
+            && let Some(goal) = connection.goals.pop_front()
+        {
             self.done.push(Completion { flow: goal.flow, stream: goal.stream, began: goal.began, received: now });
         }
         connection.next_goal = connection.goals.front().map_or(u64::MAX, |goal| goal.end);
@@ -357,11 +359,9 @@ impl Hosts {
     /// Totals, those of open connections included.
     pub fn totals(&self) -> Counters {
         let mut totals = self.counters;
-        for (index, connection) in self.connections.iter().enumerate() {
-            if !self.free.contains(&(index as u32)) {
-                totals.retransmits += connection.sender.retransmits;
-                totals.timeouts += connection.sender.timeouts;
-            }
+        for connection in &self.connections {
+            totals.retransmits += connection.sender.retransmits;
+            totals.timeouts += connection.sender.timeouts;
         }
         totals
     }

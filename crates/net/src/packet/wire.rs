@@ -40,10 +40,6 @@ pub(crate) mod flag {
     pub const ECT: u8 = 8;
     /// Congestion experienced (RFC 3168).
     pub const CE: u8 = 16;
-    /// ECN echo (RFC 3168).
-    pub const ECE: u8 = 32;
-    /// Congestion window reduced (RFC 3168).
-    pub const CWR: u8 = 64;
 }
 
 /// A range of stream offsets, `[start, end)`.

@@ -464,14 +464,17 @@ impl Sender {
         self.high += u64::from(length);
     }
 
-    /// Fast retransmit: the first lost segment, or the first outstanding one once more.
+    /// Fast retransmit: the first lost segment; without one, ns-3 takes NextSeg at its word and sends a new segment,
+    /// and without that the first outstanding one once more.
     fn retransmit_one(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         self.flight = self.board.flight_bytes();
-        if self.board.is_empty() {
-            return;
+        let room = (self.una + config.window.0).saturating_sub(self.high).min(u64::from(config.segment_bytes));
+        match self.board.next_lost() {
+            Some(index) => self.retransmit(config, now_ps, index, config.segment_bytes, out),
+            None if self.high < self.written && room > 0 => self.send_new(config, now_ps, room, out),
+            None if self.board.is_empty() => {}
+            None => self.retransmit(config, now_ps, 0, config.segment_bytes, out),
         }
-        let index = self.board.next_lost().unwrap_or(0);
-        self.retransmit(config, now_ps, index, config.segment_bytes, out);
     }
 
     fn retransmit(&mut self, config: &TcpConfig, now_ps: u64, index: usize, bytes_max: u16, out: &mut Vec<Wire>) {

@@ -1,0 +1,61 @@
+//! Packet-hops per CPU second on three loads: `speed [FLOWS.csv]`.
+//!
+//! 1. 12 s of the study (8 hosts, 23 background flows/s per host, a training job) if its flow list is given;
+//! 2. a saturated star of 8, 64 and 1024 hosts: every host sends to the next seven in turn.
+#![allow(missing_docs)]
+
+#[path = "../tests/study/mod.rs"]
+mod study;
+
+use std::time::Instant;
+use study::*;
+
+/// CPU seconds of this process, by the kernel's account (10 ms steps); wall clock where there is none.
+fn cpu_seconds(start: Instant) -> f64 {
+    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return start.elapsed().as_secs_f64() };
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+    ticks as f64 / 100.0
+}
+
+fn report(name: &str, hops: u64, seconds: f64) {
+    println!(
+        "{name}: {:.2} M packet-hops in {seconds:.2} CPU s = {:.2} M/s",
+        hops as f64 / 1e6,
+        hops as f64 / seconds / 1e6
+    );
+}
+
+fn main() {
+    let start = Instant::now();
+    if let Some(path) = std::env::args().nth(1) {
+        let list = arrivals(&std::fs::read_to_string(path).unwrap());
+        for tos in [16, 8, 16, 8] {
+            let mut engine = engine(8);
+            let before = cpu_seconds(start);
+            study(&mut engine, &list, &Job::thesis(2240, tos), 12_000_000_000);
+            report(&format!("study, job's ToS {tos}"), engine.counters().packet_hops, cpu_seconds(start) - before);
+        }
+    }
+    for (host_count, bytes) in [(8_u32, 150_000_000), (64, 20_000_000), (1024, 1_200_000)] {
+        let mut engine = engine(host_count);
+        let list: Vec<Arrival> = (0..host_count)
+            .flat_map(|src| (1..8).map(move |step| (src, step)))
+            .map(|(src, step)| Arrival {
+                start_ns: u64::from(step) * 1_000 + u64::from(src) * 13,
+                src,
+                dst: (src + step) % host_count,
+                bytes: bytes / 7,
+                tos: 16,
+            })
+            .collect();
+        let before = cpu_seconds(start);
+        replay(&mut engine, &list);
+        let counters = engine.counters();
+        report(
+            &format!("saturated star of {host_count}, {} drops", counters.drops),
+            counters.packet_hops,
+            cpu_seconds(start) - before,
+        );
+    }
+}

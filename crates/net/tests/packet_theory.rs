@@ -1,0 +1,272 @@
+//! The packet engine against arithmetic: every expected value is computed here, with the tolerance derived.
+#![allow(missing_docs)]
+
+mod study;
+
+use gradtide_net::packet::{Capacity, QueueConfig};
+use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Network, PacketConfig, PacketEngine, PortId, Time};
+use proptest::prelude::*;
+use study::*;
+
+const DELAY_NS: u64 = 10_000;
+const HEADER: u64 = 54; // IPv4 20, TCP 20, timestamps 12, framing 2
+const SYN: u64 = 58; // IPv4 20, TCP 20, timestamps 10 + window scale 3 + SACK permitted 2, padded to 16, framing 2
+const SEGMENT: u64 = 1380;
+
+/// Nanoseconds on a 10 Gbit/s link, rounded to the nearest.
+fn wire_ns(bytes: u64) -> u64 {
+    (bytes * 8 + 5) / 10
+}
+
+/// Over two hops, store and forward.
+fn two_hops_ns(bytes: u64) -> u64 {
+    2 * (wire_ns(bytes) + DELAY_NS)
+}
+
+fn arrival(src: u32, dst: u32, bytes: u64, tos: u32) -> Arrival {
+    Arrival { start_ns: 0, src, dst, bytes, tos }
+}
+
+fn stream(src: u32, dst: u32, bytes: u64, stream: u32) -> Flow {
+    Flow { connection: Connection::Stream, stream, ..background(&arrival(src, dst, bytes, 16)) }
+}
+
+fn engine_with(host_count: u32, change: impl FnOnce(&mut PacketConfig)) -> PacketEngine {
+    let star = star(host_count);
+    let mut config = PacketConfig::basic_sim(&star);
+    change(&mut config);
+    PacketEngine::new(&star.graph(), config).unwrap()
+}
+
+#[test]
+fn one_segment_takes_its_handshake_its_bytes_and_its_close() {
+    // SYN there, SYN-ACK back; the application writes 1 ns later; the segment with its FIN goes there; back come an
+    // acknowledgement and, behind it on the wire, the other FIN.
+    for bytes in [1, 100, 1380] {
+        let results = replay(&mut engine(2), &[arrival(0, 1, bytes, 16)]);
+        let fct = results[0].unwrap();
+        let connected_ns = 2 * two_hops_ns(SYN);
+        // The handshake's ACK occupies the link for 43 ns from 1 ns before the write: 42 ns of wait.
+        let data_ns = 1 + wire_ns(HEADER) - 1 + two_hops_ns(HEADER + bytes);
+        let close_ns = two_hops_ns(HEADER) + wire_ns(HEADER);
+        assert_eq!(fct.connected_ns, connected_ns);
+        assert_eq!(fct.received_ns, connected_ns + data_ns, "{bytes} B");
+        assert_eq!(fct.close_ns, connected_ns + data_ns + close_ns, "{bytes} B");
+    }
+}
+
+#[test]
+fn a_flow_of_no_bytes_is_a_handshake_and_a_close() {
+    let results = replay(&mut engine(2), &[arrival(0, 1, 0, 16)]);
+    // The FIN is sent at once, behind the handshake's ACK.
+    let expected_ns = 2 * two_hops_ns(SYN) + wire_ns(HEADER) + 2 * two_hops_ns(HEADER) + wire_ns(HEADER);
+    assert_eq!(results[0].unwrap().close_ns, expected_ns);
+}
+
+#[test]
+fn a_warm_stream_moves_a_message_at_the_rate_of_the_link() {
+    // A window that holds the message: n segments back to back, one more serialisation at the switch, two delays.
+    let mut engine = engine(2);
+    let mut done = Vec::new();
+    let bytes = 100 * SEGMENT;
+    for _ in 0..40 {
+        engine.start(stream(0, 1, bytes, 0));
+        engine.advance(Time::MAX, &mut done);
+    }
+    engine.advance(engine.now() + Time::from_ps(MS), &mut done);
+    let begun = engine.now();
+    engine.start(stream(0, 1, bytes, 0));
+    done.clear();
+    engine.advance(Time::MAX, &mut done);
+    let expected_ns = 1 + 101 * wire_ns(SEGMENT + HEADER) + 2 * DELAY_NS;
+    assert_eq!((engine.now() - begun).ps() / NS, expected_ns);
+    assert_eq!(done.len(), 1);
+}
+
+#[test]
+fn slow_start_grows_by_half_per_round_trip_with_delayed_acknowledgements() {
+    // The window is 10 segments; an acknowledgement per two segments (and one for the first) adds one each. A flow of
+    // n segments is through after the first round whose sum reaches n. Rounds are two hops and back; within a round
+    // segments leave back to back.
+    let mut sent = 10;
+    let mut window = 10;
+    let mut odd = 0;
+    let mut rounds = 1;
+    let segments = 60;
+    while sent < segments {
+        let acknowledgements = if rounds == 1 { 1 + (window - 1) / 2 } else { (window + odd) / 2 };
+        odd = if rounds == 1 { (window - 1) % 2 } else { (window + odd) % 2 };
+        let acknowledged = window - odd;
+        window = acknowledged.max(acknowledged + acknowledgements);
+        sent += window;
+        rounds += 1;
+    }
+    let results = replay(&mut engine(2), &[arrival(0, 1, segments * SEGMENT, 16)]);
+    let transfer_ns = results[0].unwrap().received_ns - 2 * two_hops_ns(SYN);
+    let round_ns = two_hops_ns(SEGMENT + HEADER) + two_hops_ns(HEADER);
+    let least_ns = (rounds - 1) * round_ns;
+    // Above that, only the serialisation of all segments, which idle times hide in part.
+    let most_ns = least_ns + two_hops_ns(SEGMENT + HEADER) + segments * wire_ns(SEGMENT + HEADER);
+    assert!((least_ns..=most_ns).contains(&transfer_ns), "{rounds} rounds: {least_ns} <= {transfer_ns} <= {most_ns}");
+}
+
+#[test]
+fn flows_that_share_a_link_fill_it() {
+    // n flows of B bytes into one host end no sooner than their bytes take, and the last within 25 %: the link idles
+    // only in slow start and while the last ones recover.
+    for count in [2_u32, 4, 7] {
+        let list: Vec<Arrival> = (0..count).map(|src| arrival(src, count, 20_000_000, 16)).collect();
+        // A buffer that holds all windows: no losses.
+        let mut engine = engine_with(count + 1, |config| {
+            config.switch_queue = QueueConfig { capacity: Capacity::Packets(200_000), ..QueueConfig::pfifo_fast() };
+            config.host_queue = config.switch_queue.clone();
+        });
+        let last = replay(&mut engine, &list).iter().map(|fct| fct.unwrap().close_ns).max().unwrap();
+        let segments = u64::from(count) * 20_000_000_u64.div_ceil(SEGMENT);
+        let least = segments * wire_ns(SEGMENT + HEADER) - u64::from(count) * 1200;
+        assert!(last >= least && last < least + least / 4, "{count} flows: {least} <= {last}");
+        assert_eq!(engine.counters().drops, 0);
+    }
+}
+
+#[test]
+fn a_saturating_low_band_delays_a_high_one_by_two_packets_per_hop_and_round() {
+    // One packet on the wire and one in the device queue cannot be overtaken, on the host's port and on the switch's.
+    let alone = replay(&mut engine(3), &[arrival(1, 2, 10 * SEGMENT, 16)])[0].unwrap();
+    for src in [0, 1] {
+        let late = Arrival { start_ns: 20_000_000, ..arrival(1, 2, 10 * SEGMENT, 16) };
+        let beside = replay(&mut engine(3), &[arrival(src, 2, 50_000_000, 8), late])[1].unwrap();
+        // Three crossings (SYN, data, and what the acknowledgements wait for), two hops each.
+        let most_ns = 3 * 2 * 2 * wire_ns(SEGMENT + HEADER);
+        assert!(beside.close_ns >= alone.close_ns && beside.close_ns <= alone.close_ns + most_ns, "from host {src}");
+    }
+}
+
+#[test]
+fn mirrored_flows_end_together() {
+    let list = [arrival(0, 1, 5_000_000, 16), arrival(2, 3, 5_000_000, 16), arrival(3, 2, 5_000_000, 16)];
+    let results = replay(&mut engine(4), &list);
+    let alone = replay(&mut engine(4), &[arrival(0, 1, 5_000_000, 16)])[0].unwrap();
+    assert_eq!(results[0].unwrap().close_ns, alone.close_ns, "flows that share nothing do not meet");
+    assert_eq!(results[1].unwrap().close_ns, results[2].unwrap().close_ns);
+}
+
+#[test]
+fn a_ring_step_is_its_bytes_and_one_serialisation_more() {
+    // seed 000, eq. 4.1, on the wire: 2(N-1) partitions, each ceil(S/N / 1380) segments, one full segment more for the
+    // switch, two delays and the nanosecond of the write.
+    let all_reduces = all_reduce_everything(&mut engine(8), &Job::thesis(2240, 16));
+    let partition = 666_666;
+    let full = partition / SEGMENT;
+    let step_ns = 1 + (full + 1) * wire_ns(SEGMENT + HEADER) + wire_ns(HEADER + partition % SEGMENT) + 2 * DELAY_NS;
+    let warm = &all_reduces[5];
+    assert_eq!(warm.partition_bytes, partition);
+    assert_eq!(warm.end_ns - warm.start_ns, 14 * step_ns);
+}
+
+#[test]
+fn a_lost_syn_comes_again_after_the_connect_timeout() {
+    let connect_timeout = PacketConfig::basic_sim(&star(3)).tcp.connect_timeout;
+    let mut engine = engine_with(3, |config| config.switch_queue = QueueConfig::fifo(Capacity::Packets(0)));
+    // Two packets at one instant and a third 46 ns later at a port without a queue: the third finds the device full.
+    let list = [arrival(0, 2, 0, 16), arrival(1, 2, 0, 16)];
+    let late = Arrival { start_ns: 10, ..arrival(0, 2, 0, 16) };
+    let results = replay(&mut engine, &[list[0], list[1], late]);
+    let slow = results.iter().filter(|fct| fct.unwrap().connected_ns * NS > connect_timeout.ps()).count();
+    assert!(slow <= 1 && results.iter().all(Option::is_some));
+}
+
+#[test]
+fn a_tiny_buffer_loses_much_and_delivers_all() {
+    for packets in [0, 1, 3, 10, 50] {
+        let mut engine = engine_with(5, |config| config.switch_queue = QueueConfig::fifo(Capacity::Packets(packets)));
+        let list: Vec<Arrival> = (0..4).map(|src| arrival(src, 4, 3_000_000, 16)).collect();
+        let results = replay(&mut engine, &list);
+        assert!(results.iter().all(Option::is_some), "{packets} packets");
+        let counters = engine.counters();
+        // Without any queue only SYNs collide, and after their timeouts the flows run one by one.
+        assert!(counters.drops > 0 && (counters.retransmits > 0 || packets == 0), "{packets} packets: {counters:?}");
+        assert!(engine.port_counters(PortId(5 + 4)).queue_packets_max <= u64::from(packets));
+        assert!(engine.conserves_packets());
+    }
+}
+
+#[test]
+fn one_lost_tail_waits_for_the_timeout() {
+    // Two flows of 10 segments into a queue of 8 packets: what is lost at the end has nobody to report it.
+    let timeout_ns = PacketConfig::basic_sim(&star(3)).tcp.min_rto.ps() / NS;
+    let mut engine = engine_with(3, |config| config.switch_queue = QueueConfig::fifo(Capacity::Packets(4)));
+    let list = [arrival(0, 2, 10 * SEGMENT, 16), arrival(1, 2, 10 * SEGMENT, 16)];
+    let results = replay(&mut engine, &list);
+    let slowest = results.iter().map(|fct| fct.unwrap().close_ns).max().unwrap();
+    assert!(engine.counters().timeouts > 0 && slowest > timeout_ns, "{slowest} > {timeout_ns}");
+}
+
+#[test]
+fn a_stream_carries_flows_one_after_the_other() {
+    let mut engine = engine(2);
+    let ids =
+        [engine.start(stream(0, 1, 100_000, 7)), engine.start(stream(0, 1, 1, 7)), engine.start(stream(0, 1, 0, 7))];
+    let mut done = Vec::new();
+    for _ in 0..3 {
+        engine.advance(Time::MAX, &mut done);
+    }
+    let order: Vec<_> = done.iter().map(|completion| completion.flow).collect();
+    assert_eq!(order, ids);
+    assert!(done.iter().all(|completion| completion.stream == 7));
+}
+
+#[test]
+fn a_stream_changes_its_band_on_the_way() {
+    // Beside a saturating flow of the middle band, a stream in the low one hardly moves; raised, it is through at once.
+    let run = |raise: bool| {
+        let mut engine = engine(3);
+        engine.start(background(&Arrival { tos: 0, ..arrival(0, 2, 50_000_000, 0) }));
+        let low = Flow { band: Band::new(2).unwrap(), ..stream(1, 2, 1_000_000, 3) };
+        let id = engine.start(low);
+        let mut done = Vec::new();
+        engine.advance(Time::from_ps(5 * MS), &mut done);
+        if raise {
+            engine.set_band(3, Band::new(0).unwrap());
+        }
+        while !done.iter().any(|completion| completion.flow == id) {
+            engine.advance(Time::MAX, &mut done);
+        }
+        engine.now()
+    };
+    assert!(run(true) < run(false));
+}
+
+#[test]
+fn the_same_flows_give_the_same_bytes() {
+    let list: Vec<Arrival> =
+        (0..30).map(|index| arrival(index % 4, 4 + index % 3, 300_000 + u64::from(index), 16)).collect();
+    let run = || replay(&mut engine(7), &list).iter().map(|fct| fct.unwrap().close_ns).collect::<Vec<_>>();
+    assert_eq!(run(), run());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn every_flow_completes_and_packets_are_conserved(
+        flows in prop::collection::vec((0_u64..2_000_000, 0_u32..5, 1_u32..5, 0_u64..400_000, prop::sample::select(vec![0_u32, 8, 16])), 1..25),
+        packets in 0_u32..60,
+    ) {
+        let list: Vec<Arrival> = flows
+            .iter()
+            .map(|&(start_ns, src, offset, bytes, tos)| Arrival { start_ns, src, dst: (src + offset) % 5, bytes, tos })
+            .collect();
+        let queue = QueueConfig { capacity: Capacity::Packets(packets), ..QueueConfig::pfifo_fast() };
+        let mut engine = engine_with(5, |config| { config.switch_queue = queue.clone(); config.host_queue = queue; });
+        let results = replay(&mut engine, &list);
+        for (arrival, fct) in list.iter().zip(results) {
+            let fct = fct.unwrap();
+            let segments = arrival.bytes.div_ceil(SEGMENT);
+            prop_assert!(fct.close_ns >= wire_ns(arrival.bytes + segments * HEADER) + 2 * two_hops_ns(SYN) - segments);
+            prop_assert!(fct.received_ns <= fct.close_ns);
+        }
+        prop_assert!(engine.conserves_packets());
+        let _ = (Bytes(0), HostId(0));
+    }
+}
