@@ -50,7 +50,7 @@ def spec(
                 ],
                 "hosts": list(range(workers)),
                 "iterations": iterations,
-                "collective": {"kind": "ring"},
+                "collective": {"kind": "ring", "drops_remainder": False},
                 "schedule": {
                     "order": order or {"kind": "fifo"},
                     "fusion": {"kind": "cap", "bytes": fusion},

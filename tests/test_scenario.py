@@ -304,7 +304,7 @@ timeline = 0
                 "name": "train",
                 "hosts": [3, 1],
                 "iterations": 7,
-                "collective": {"kind": "ring"},
+                "collective": {"kind": "ring", "drops_remainder": False},
                 "schedule": {
                     "order": {"kind": "priority", "queues": 8},
                     "fusion": {"kind": "cap", "bytes": 0},

@@ -18,7 +18,7 @@ fn spec(fusion_bytes: u64, order: &str, barrier: bool) -> Spec {
     serde_json::from_value(serde_json::json!({
         "jobs": [{
             "name": "train", "layers": layers, "hosts": [0, 1, 2, 3, 4, 5, 6, 7], "iterations": ITERATIONS,
-            "collective": {"kind": "ring"},
+            "collective": {"kind": "ring", "drops_remainder": false},
             "schedule": {
                 "order": if order == "priority" { serde_json::json!({"kind": order, "queues": null}) }
                          else { serde_json::json!({"kind": order}) },

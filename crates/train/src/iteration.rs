@@ -213,6 +213,8 @@ struct Runner<'a> {
     /// Whether this is the forward pass after the last measured iteration.
     is_last_pass: bool,
     finished: bool,
+    /// Connections that are not open yet; `None` before the start of the job.
+    opening_count: Option<usize>,
     /// Whether compute ops are kept: from the first measured forward pass to the one after the last wanted.
     is_timeline_open: bool,
     trace: Trace,
@@ -284,6 +286,7 @@ impl<'a> Runner<'a> {
             current: IterationRecord::default(),
             is_last_pass: false,
             finished: false,
+            opening_count: None,
             is_timeline_open: false,
             trace: Trace {
                 warmup_count: u32::from(job.manner.measured_from == Pass::Forward),
@@ -298,14 +301,19 @@ impl<'a> Runner<'a> {
     fn wakes_at(&self) -> Option<Time> {
         let begins_at =
             self.sending.as_ref().filter(|sending| sending.aggregation.is_none()).map(|sending| sending.begins_at);
-        let has_begun = self.running.is_some() || self.trace.event_count > 0;
-        let start = (!has_begun).then_some(self.job.start);
+        let start = self.opening_count.is_none().then_some(self.job.start);
         self.running.map(|running| running.end).into_iter().chain(begins_at).chain(start).min()
     }
 
     /// Does everything that happens at `now` without the network, then lets the queue pick.
     fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<(), IterationError> {
         if self.finished || now < self.job.start {
+            return Ok(());
+        }
+        if self.opening_count.is_none() {
+            self.opening_count = Some(self.job.open(self.stream, network));
+        }
+        if self.opening_count != Some(0) {
             return Ok(());
         }
         while self.finish_op(now) && self.start_op(now)? {}
@@ -449,6 +457,11 @@ impl<'a> Runner<'a> {
     }
 
     fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network) {
+        if let Some(count @ 1..) = &mut self.opening_count {
+            *count -= 1;
+            self.reached_at = now;
+            return;
+        }
         let sending = self.sending.as_mut().expect("the job has a chunk under way");
         let aggregation = sending.aggregation.as_mut().expect("its flows have started");
         if aggregation.on_completion(completion, network) {

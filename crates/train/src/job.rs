@@ -157,7 +157,7 @@ impl Job {
     pub fn lock_step_flow(&self, bucket: u32, index: u64, stream: u32) -> Flow {
         let bytes = self.chunk_bytes(bucket, index);
         match self.collective {
-            CollectiveSpec::Ring => ring::lock_step(&self.hosts, bytes, self.band, stream, self.hold)
+            CollectiveSpec::Ring { .. } => ring::lock_step(&self.hosts, bytes, self.band, stream, self.hold)
                 .expect("a job of one worker has no buckets"),
         }
     }
@@ -166,10 +166,21 @@ impl Job {
     pub fn aggregate(&self, bucket: u32, index: u64, stream: u32, network: &mut dyn Network) -> Aggregation {
         match (self.manner.messages, self.collective) {
             (Messages::LockStep, _) => Aggregation::lock_step(self.lock_step_flow(bucket, index, stream), network),
-            (Messages::EachHost, CollectiveSpec::Ring) => {
+            (Messages::EachHost, CollectiveSpec::Ring { .. }) => {
                 let bytes = self.chunk_bytes(bucket, index);
                 Aggregation::Ring(ring::Messages::begin(&self.hosts, bytes, self.band, stream, network))
             }
+        }
+    }
+
+    /// Opens the connections that the job keeps for its life; how many flows must complete before it can begin.
+    pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
+        match self.manner.messages {
+            Messages::EachHost if !self.buckets.is_empty() => {
+                ring::open(&self.hosts, self.band, stream, network);
+                self.hosts.len()
+            }
+            _ => 0,
         }
     }
 
@@ -182,7 +193,10 @@ impl Job {
     }
 
     fn chunk_bytes(&self, bucket: u32, index: u64) -> Bytes {
-        self.buckets[bucket as usize].chunk_bytes(self.chunk, index)
+        let bytes = self.buckets[bucket as usize].chunk_bytes(self.chunk, index);
+        let CollectiveSpec::Ring { drops_remainder } = self.collective;
+        let parts = self.hosts.len() as u64;
+        if drops_remainder { Bytes(bytes.0 / parts * parts) } else { bytes }
     }
 }
 

@@ -67,7 +67,10 @@ pub struct LayerSpec {
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum CollectiveSpec {
     /// Ring all-reduce (thesis eq. 4.1).
-    Ring,
+    Ring {
+        /// Whether parts are floor(S/N) bytes each, and what is left over is not sent, as in the thesis's simulator.
+        drops_remainder: bool,
+    },
 }
 
 /// How gradients are grouped and in what order the groups are sent.

@@ -132,7 +132,7 @@ def _job_spec(job: Job) -> dict[str, Any]:
         "layers": [layer._asdict() for layer in job.layers],
         "hosts": list(job.hosts),
         "iterations": job.iterations,
-        "collective": {"kind": job.collective},
+        "collective": {"kind": job.collective, "drops_remainder": job.drops_remainder},
         "schedule": {
             "order": order,
             "fusion": {"kind": "cap", "bytes": job.fusion_bytes}

@@ -232,7 +232,11 @@ class ThesisModel(Table):
     size: Size = key(default="100MB", examples=["100MB"])
     """Nominal size M; a unit of s = floor(2M / 9L) bytes gives layers of s, 4s and 12s."""
     time: Duration = key(default="900ms", examples=["900ms", "2240ms"])
-    """Nominal compute time T of an iteration: a third forward, two thirds backward."""
+    """Nominal compute time T of an iteration: a third forward, two thirds backward. `compute.scale_to` takes its
+    place."""
+    precision: Literal["exact", "float32"] = key(default="exact", examples=["exact"])
+    """exact: every time rounded to a picosecond. float32: as the author's program of chapter 5 keeps them, in
+    single-precision milliseconds cut to whole nanoseconds; some nanoseconds less, and flows beside the job can tell."""
 
 
 def _model_tag(value: object) -> str | None:
@@ -287,6 +291,9 @@ class Collective(Table):
     """Algorithm."""
     ps: Ps | None = key(default=None, examples=[{"servers": 2, "placement": "packed"}])
     """Parameter servers, with kind = "ps"; giving this table is enough."""
+    remainder: Literal["sent", "dropped"] = key(default="sent", examples=["sent"])
+    """What a bucket leaves when it is divided by the workers. sent: some parts are a byte longer. dropped: it is not
+    sent, as in the simulator of Gao (2020), chapter 5."""
 
 
 class Schedule(Table):

@@ -26,6 +26,7 @@ from gradtide.scenario.keys import (
     Run,
     ScenarioFile,
     Schedule,
+    ThesisModel,
     Topology,
     TrafficTable,
 )
@@ -65,6 +66,7 @@ class Job:
         layers: times of one worker for one mini-batch, after `compute.scale_to`; input side first.
         iterations: measured iterations; `None` if `run.duration` decides.
         collective: algorithm that aggregates a bucket.
+        drops_remainder: whether a bucket's rest after division by the workers is not sent.
         order: order of the transmission queue.
         fusion_bytes: cap of a bucket; 0 leaves every layer alone.
         buckets: in place of the cap, the number of layers in each bucket, from the input side.
@@ -86,6 +88,7 @@ class Job:
     layers: tuple[Layer, ...]
     iterations: int | None
     collective: str
+    drops_remainder: bool
     order: str
     fusion_bytes: int
     buckets: tuple[int, ...] | None
@@ -533,7 +536,8 @@ class _Resolver:
         band = self.band(job.priority, (*loc, "priority"))
         if table is None or hosts is None or self.faults:
             return None
-        layers = table.layers if job.compute.scale_to is None else scaled(table.layers, job.compute.scale_to)
+        is_scaled = job.compute.scale_to is None or isinstance(job.model, ThesisModel)
+        layers = table.layers if is_scaled else scaled(table.layers, job.compute.scale_to)
         iterations = job.iterations
         if iterations is None and self.file.run.duration is None:
             iterations = DEFAULT_ITERATIONS
@@ -544,6 +548,7 @@ class _Resolver:
             layers=layers,
             iterations=iterations,
             collective="ps" if collective.ps is not None else collective.kind,
+            drops_remainder=collective.remainder == "dropped",
             order=job.schedule.order,
             fusion_bytes=job.schedule.fusion,
             buckets=None if job.schedule.buckets is None else tuple(job.schedule.buckets),
@@ -571,7 +576,11 @@ class _Resolver:
         compute = job.compute
         try:
             at = (*loc, "model")
-            table = read_model(job.model, self.source, at, self.base_dir, compute.device, compute.batch)
+            model = job.model
+            if isinstance(model, ThesisModel) and compute.scale_to is not None:
+                # The table is made for a time, whose rounding and surplus it then has: not made for one and stretched.
+                model = model.model_copy(update={"time": compute.scale_to})
+            table = read_model(model, self.source, at, self.base_dir, compute.device, compute.batch)
         except ScenarioError as error:
             self.faults += error.faults
             return None

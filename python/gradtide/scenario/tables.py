@@ -6,6 +6,7 @@ No cluster and no schedule here.
 import csv
 import difflib
 import re
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -77,7 +78,7 @@ def read_model(
     """
     fail = Failure(source, loc, value if isinstance(value, str) else None)
     if isinstance(value, ThesisModel):
-        layers = thesis_layers(value.layers, value.size, value.time, fail)
+        layers = thesis_layers(value.layers, value.size, value.time, value.precision, fail)
         return LayerTable("thesis", layers, value.model_dump(), True)
     if isinstance(value, InlineModel):
         return _inline(value, source, loc)
@@ -94,7 +95,7 @@ def read_model(
     return _preset(value, source, loc, device, batch)
 
 
-def thesis_layers(count: int, size_bytes: int, time_ps: int, fail: Fail) -> tuple[Layer, ...]:
+def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fail: Fail) -> tuple[Layer, ...]:
     """Return the synthetic table of the thesis.
 
     Forward times fall by d from layer to layer and backward times rise by e; the layer whose time would be
@@ -104,6 +105,7 @@ def thesis_layers(count: int, size_bytes: int, time_ps: int, fail: Fail) -> tupl
         count: number of layers L, at least 2.
         size_bytes: nominal size M.
         time_ps: nominal compute time T.
+        precision: exact, or float32 as the author's program of chapter 5 keeps times.
         fail: makes the fault.
 
     Raises:
@@ -122,14 +124,19 @@ def thesis_layers(count: int, size_bytes: int, time_ps: int, fail: Fail) -> tupl
     d = 2 * forward / (count * (count - 1))
     e = 2 * backward / (count * (count - 1))
     layers = []
+    rounded = units.round_half_up if precision == "exact" else _float32_ms
     for i in range(count):
         forward_ps = d if i == count - 1 else 2 * forward / count - i * d
         backward_ps = e if i == 0 else i * e
         share = 1 if 2 * i < count else 4 if 4 * i <= 3 * count else 12
-        layers.append(
-            Layer(f"layer{i}", units.round_half_up(forward_ps), units.round_half_up(backward_ps), share * unit)
-        )
+        layers.append(Layer(f"layer{i}", rounded(forward_ps), rounded(backward_ps), share * unit))
     return tuple(layers)
+
+
+def _float32_ms(time_ps: Fraction) -> int:
+    """Return a time as single-precision milliseconds, cut to whole nanoseconds, in picoseconds."""
+    (single_ms,) = struct.unpack("f", struct.pack("f", float(time_ps / 10**9)))
+    return int(single_ms * 1e6) * 1000
 
 
 def scaled(layers: Sequence[Layer], total_ps: int) -> tuple[Layer, ...]:

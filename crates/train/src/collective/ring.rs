@@ -24,6 +24,28 @@ pub fn lock_step(hosts: &[u32], bytes: Bytes, band: Band, stream: u32, hold: Tim
     })
 }
 
+/// Opens the connection of every host to the next one, by a message without bytes.
+pub fn open(hosts: &[u32], band: Band, stream: u32, network: &mut dyn Network) {
+    for worker in 0..hosts.len() as u32 {
+        network.start(message(hosts, worker, Bytes(0), band, stream));
+    }
+}
+
+/// A message from a worker to its right neighbour.
+fn message(hosts: &[u32], worker: u32, bytes: Bytes, band: Band, stream: u32) -> Flow {
+    Flow {
+        src: HostId(hosts[worker as usize]),
+        dst: HostId(hosts[(worker as usize + 1) % hosts.len()]),
+        bytes,
+        rounds: 1,
+        parts: 1,
+        hold: Time::ZERO,
+        band,
+        stream,
+        connection: Connection::Stream,
+    }
+}
+
 /// A ring all-reduce, message by message.
 ///
 /// Worker i sends to worker i+1. In steps 0 … N-2 (reduce-scatter) it sends part i-k of step k, in steps
@@ -73,17 +95,8 @@ impl Messages {
 
     fn send(&mut self, worker: u32, step: u32, network: &mut dyn Network) {
         let host_count = self.hosts.len() as u32;
-        let flow = Flow {
-            src: HostId(self.hosts[worker as usize]),
-            dst: HostId(self.hosts[((worker + 1) % host_count) as usize]),
-            bytes: part_bytes(self.bytes, host_count, part_index(worker, step, host_count)),
-            rounds: 1,
-            parts: 1,
-            hold: Time::ZERO,
-            band: self.band,
-            stream: self.stream,
-            connection: Connection::Stream,
-        };
+        let bytes = part_bytes(self.bytes, host_count, part_index(worker, step, host_count));
+        let flow = message(&self.hosts, worker, bytes, self.band, self.stream);
         self.under_way.insert(network.start(flow), (worker, step));
     }
 }
