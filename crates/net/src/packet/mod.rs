@@ -242,7 +242,14 @@ impl PacketEngine {
         }
         self.agenda.links(&mut self.tied);
         let ports = &self.ports;
-        self.tied.sort_by_key(|&link| std::cmp::Reverse((ports[link as usize].next_order(), link)));
+        if let [first, second] = self.tied[..] {
+            // Most ties are of two; found in ascending order, they want the next one last.
+            if ports[first as usize].next_order() <= ports[second as usize].next_order() {
+                self.tied.swap(0, 1);
+            }
+        } else {
+            self.tied.sort_by_cached_key(|&link| std::cmp::Reverse((ports[link as usize].next_order(), link)));
+        }
         self.tied.pop().expect("the agenda said that several links deliver now") as usize
     }
 
