@@ -37,7 +37,7 @@ fn main() {
             report(&format!("study, job's ToS {tos}"), engine.counters().packet_hops, cpu_seconds(start) - before);
         }
     }
-    for (host_count, bytes) in [(8_u32, 150_000_000), (64, 20_000_000), (1024, 1_200_000)] {
+    for (host_count, bytes) in [(8_u32, 150_000_000), (64, 20_000_000), (1024, 7_000_000)] {
         let mut engine = engine(host_count);
         let list: Vec<Arrival> = (0..host_count)
             .flat_map(|src| (1..8).map(move |step| (src, step)))

@@ -1,8 +1,8 @@
 //! Which link delivers next: a tournament over the links' earliest arrivals.
 //!
 //! One leaf per link; an inner node holds the winner of its two children. Changing a leaf replays the matches on its
-//! way up, log2(links) of them, with no search and no allocation. Ties are rare, and settled only when
-//! they come up.
+//! way up, log2(links) of them, with no search and no allocation. Links that
+//! deliver at one instant are handed out together, for the caller to order.
 
 /// The tournament.
 #[derive(Debug)]
@@ -25,36 +25,37 @@ impl Agenda {
         self.times[1]
     }
 
-    /// The link of the earliest arrival; of several at one instant, that of the least `order`.
+    /// The link of the earliest arrival, or `None` if several deliver at that instant.
     #[inline]
-    pub fn link<T: Ord>(&self, order: impl Fn(usize) -> T) -> usize {
+    pub fn link(&self) -> Option<usize> {
         let at = self.times[1];
         let mut node = 1;
         while node < self.leaf_count {
             node *= 2;
             let left = self.times[node] == at;
             if left && self.times[node + 1] == at {
-                return self.first_of_equals(node / 2, at, &order);
+                return None;
             }
             node += usize::from(!left);
         }
-        node - self.leaf_count
+        Some(node - self.leaf_count)
     }
 
-    fn first_of_equals<T: Ord>(&self, node: usize, at_ps: u64, order: &impl Fn(usize) -> T) -> usize {
+    /// Appends all links that deliver at the earliest instant.
+    pub fn links(&self, found: &mut Vec<u32>) {
+        self.collect(1, found);
+    }
+
+    fn collect(&self, node: usize, found: &mut Vec<u32>) {
+        if self.times[node] != self.times[1] {
+            return;
+        }
         if node >= self.leaf_count {
-            return node - self.leaf_count;
+            found.push((node - self.leaf_count) as u32);
+            return;
         }
-        let (left, right) = (2 * node, 2 * node + 1);
-        if self.times[left] != at_ps {
-            return self.first_of_equals(right, at_ps, order);
-        }
-        let first = self.first_of_equals(left, at_ps, order);
-        if self.times[right] != at_ps {
-            return first;
-        }
-        let second = self.first_of_equals(right, at_ps, order);
-        if order(second) < order(first) { second } else { first }
+        self.collect(2 * node, found);
+        self.collect(2 * node + 1, found);
     }
 
     /// `link` next delivers at `at_ps`.
@@ -78,18 +79,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earliest_wins_and_of_equals_the_least_in_order() {
+    fn the_earliest_wins_and_equals_come_together() {
         let mut agenda = Agenda::new(5);
         assert_eq!(agenda.next_ps(), u64::MAX);
         for (link, at) in [(4, 7), (1, 9), (3, 7), (0, 8), (2, 7)] {
             agenda.set(link, at);
         }
-        let mut order = Vec::new();
-        while agenda.next_ps() != u64::MAX {
-            let link = agenda.link(|link| [0, 0, 5, 9, 7][link]);
-            order.push((agenda.next_ps(), link));
-            agenda.set(link, u64::MAX);
+        let mut found = Vec::new();
+        assert_eq!((agenda.next_ps(), agenda.link()), (7, None));
+        agenda.links(&mut found);
+        assert_eq!(found, [2, 3, 4]);
+        for link in found {
+            agenda.set(link as usize, 10);
         }
-        assert_eq!(order, [(7, 2), (7, 4), (7, 3), (8, 0), (9, 1)]);
+        assert_eq!((agenda.next_ps(), agenda.link()), (8, Some(0)));
+        agenda.set(0, u64::MAX);
+        assert_eq!((agenda.next_ps(), agenda.link()), (9, Some(1)));
     }
 }

@@ -67,6 +67,8 @@ pub struct PacketEngine {
     now: Time,
     ports: Vec<Port>,
     agenda: Agenda,
+    /// Links that also deliver now, the next one last.
+    tied: Vec<u32>,
     routes: Routes,
     hosts: Hosts,
     scheduled: EventQueue<(FlowId, Flow)>,
@@ -112,6 +114,7 @@ impl PacketEngine {
             host_count: graph.host_count,
             now: Time::ZERO,
             agenda: Agenda::new(ports.len()),
+            tied: Vec::new(),
             ports,
             routes,
             hosts: Hosts::default(),
@@ -227,9 +230,32 @@ impl PacketEngine {
         }
     }
 
+    /// The link that delivers next. Nothing that happens at an instant can add an arrival to it, so its links are put
+    /// in order once.
+    #[inline]
+    fn next_link(&mut self) -> usize {
+        if let Some(link) = self.tied.pop() {
+            return link as usize;
+        }
+        if let Some(link) = self.agenda.link() {
+            return link;
+        }
+        self.agenda.links(&mut self.tied);
+        let ports = &self.ports;
+        if let [first, second] = self.tied[..] {
+            // Most ties are of two; found in ascending order, they want the next one last.
+            if ports[first as usize].next_order() <= ports[second as usize].next_order() {
+                self.tied.swap(0, 1);
+            }
+        } else {
+            self.tied.sort_by_cached_key(|&link| std::cmp::Reverse((ports[link as usize].next_order(), link)));
+        }
+        self.tied.pop().expect("the agenda said that several links deliver now") as usize
+    }
+
     #[inline]
     fn arrive(&mut self) {
-        let link = self.agenda.link(|link| self.ports[link].next_order());
+        let link = self.next_link();
         let port = &mut self.ports[link];
         let (packet, begun_ps) = port.arrive(self.now.ps());
         self.planned_ps = begun_ps;
