@@ -536,8 +536,9 @@ class _Resolver:
         band = self.band(job.priority, (*loc, "priority"))
         if table is None or hosts is None or self.faults:
             return None
-        is_scaled = job.compute.scale_to is None or isinstance(job.model, ThesisModel)
-        layers = table.layers if is_scaled else scaled(table.layers, job.compute.scale_to)
+        scale_to, layers = job.compute.scale_to, table.layers
+        if scale_to is not None and not isinstance(job.model, ThesisModel):
+            layers = scaled(layers, scale_to)
         iterations = job.iterations
         if iterations is None and self.file.run.duration is None:
             iterations = DEFAULT_ITERATIONS
