@@ -488,6 +488,8 @@ def _print_json(document: dict[str, Any]) -> None:
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
+    if isinstance(value, float) and abs(value) >= 1000 and value.is_integer():
+        return f"{value:.0f}"
     if isinstance(value, float):
         return f"{value:.2f}" if abs(value) >= 10 else f"{value:.4g}"
     return str(value)
