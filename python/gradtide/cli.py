@@ -197,7 +197,8 @@ def _map(
 ) -> None:
     from gradtide.studies import boundary as study
 
-    rows, columns = job_loads or study.JOB_LOADS, traffic_loads or study.TRAFFIC_LOADS
+    rows = study.JOB_LOADS if job_loads is None else job_loads
+    columns = study.TRAFFIC_LOADS if traffic_loads is None else traffic_loads
     what = f"{2 * len(seeds) * len(rows) * len(columns)} runs"
     with _as_usage_error(ValueError), _progress(what, quiet) as progress:
         result = study.boundary(

@@ -16,7 +16,7 @@ from gradtide.report.tenants import change, saved
 VERDICTS = {
     "green": ("✓", "free: the job pays less than 1 %"),
     "yellow": ("!", "the job pays 1 to 30 %"),
-    "red": ("✕", "too dear: the job pays more than 30 %"),
+    "red": ("✕", "the job pays more than 30 %"),
     "unknown": ("?", "too little completed to say"),
 }
 CLASSES = ("small", "medium", "large", "all")
