@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import Scenario, compare, run
+from gradtide.studies.boundary import boundary
 from gradtide.studies.reproduce import PARTS
 from gradtide.studies.run import summary as described
 from gradtide.studies.run import write_core, write_run, write_summary
@@ -106,6 +107,32 @@ def make_tenants(folder: Path, *, seeds: Sequence[int] = (0, 1), **changes: Any)
     tenants(Scenario.from_dict({**base, **changes}), seeds=seeds).save(folder)
     (folder / "report.html").unlink()
     return _summary(folder)
+
+
+def make_boundary(folder: Path, **options: Any) -> dict[str, Any]:
+    """Write the study folder of `gradtide tenants --map`, 2 x 2 loads, without its report; return its summary."""
+    boundary(Scenario.from_dict(tiny_tenants(options.pop("name", "tiny"))), **{**TINY_LOADS, **options}).save(folder)
+    (folder / "report.html").unlink()
+    return _summary(folder)
+
+
+TINY_LOADS: dict[str, Any] = {"job_loads": (0.125, 0.5), "traffic_loads": (0.0625, 0.25)}
+
+
+def tiny_tenants(name: str = "tiny") -> dict[str, Any]:
+    """Return a scenario for a study of tenants that takes no time: four layers on four hosts for 0.3 s."""
+    return {
+        "job": {
+            "train": {
+                "model": {"name": name, "layers": [_layer(f"{name}{index}") for index in range(4)]},
+                "workers": 4,
+                "schedule": {"order": "priority", "barrier": False, "fusion": "0B"},
+            }
+        },
+        "cluster": {"link": {"rate": "10Gbps", "delay": "10us"}},
+        "traffic": {"web": {"sizes": "web-search", "arrivals": {"rate": "60/s"}}},
+        "run": {"engine": "packet", "duration": "300ms"},
+    }
 
 
 def random_flows() -> dict[str, Any]:

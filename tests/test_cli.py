@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gradtide import cli
+from gradtide import Scenario, cli
+from run_folders import tiny_tenants
 
 GRADTIDE = [sys.executable, "-m", "gradtide"]
 
@@ -195,6 +196,75 @@ def test_a_check_of_a_comparison_names_the_run(gradtide):
     code, _, err = gradtide("compare", "paper/gao2020-ch4", "--rate", "1Gbps", "--fail-if", "saves_percent>15")
     assert code == 1
     assert "thesis-2w-1gbps-priority-without-barrier" in err
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """A scenario file for `tenants`."""
+    path = tmp_path / "tiny.toml"
+    path.write_text(Scenario.from_dict(tiny_tenants()).to_toml())
+    return path
+
+
+MAP = ("--map", "--job-loads", "0.125,0.5", "--traffic-loads", "0.0625,0.25")
+
+
+def test_tenants_prints_both_bands_or_one_document(gradtide, tiny, tmp_path):
+    code, out, err = gradtide("tenants", tiny, "--seeds", 2, "--seed", 5, "--json", "-o", tmp_path / "out")
+    assert (code, err) == (0, "")
+    summary = json.loads(out)
+    assert (summary["schema"], summary["seeds"]) == ("gradtide.tenants/1", [5, 6])
+    assert sorted(os.listdir(tmp_path / "out/runs")) == ["seed5-low", "seed5-same", "seed6-low", "seed6-same"]
+    code, out, _ = gradtide("tenants", tiny)
+    assert code == 0
+    assert "same band" in out
+    assert "small flows, p99, ms" in out
+
+
+def test_a_map_is_one_document_and_a_folder_with_a_study_per_cell(gradtide, tiny, tmp_path):
+    code, out, err = gradtide("tenants", tiny, *MAP, "--json", "-o", tmp_path / "out")
+    assert (code, err) == (0, "")
+    printed, kept = json.loads(out), json.loads((tmp_path / "out/summary.json").read_text())
+    assert printed["schema"] == "gradtide.boundary/1"
+    assert {cell["cell"] for cell in printed["cells"]} == set(os.listdir(tmp_path / "out/cells"))
+    printed.pop("cost"), kept.pop("cost")
+    assert printed == kept
+    assert {"cells", "cells.csv", "summary.json", "versions.json", "report.html"} == set(os.listdir(tmp_path / "out"))
+    for cell in (tmp_path / "out/cells").iterdir():
+        assert set(os.listdir(cell)) == {"runs", "rows.csv", "summary.json", "versions.json", "report.html"}
+    code, out, _ = gradtide("tenants", tiny, *MAP)
+    assert code == 0
+    assert "flows 6.25 %" in out
+    assert printed["headline"] in out
+
+
+@pytest.mark.parametrize("more", [(), MAP], ids=["one", "map"])
+@pytest.mark.parametrize(("check", "code"), [("change_percent>1000", 0), ("change_percent>-1000", 1)])
+def test_a_check_holds_for_tenants_and_every_cell_of_a_map(gradtide, tiny, more, check, code):
+    ended, _, err = gradtide("tenants", tiny, *more, "-q", "--fail-if", f"iteration_{check}")
+    assert ended == code
+    assert err.count("check failed") == code * (4 if more else 1)
+
+
+def test_tenants_without_neighbours_and_maps_without_loads_say_what_is_missing(gradtide, tiny, tmp_path):
+    for more in ((), MAP):
+        code, _, err = gradtide("tenants", "paper/gao2020-ch4", *more)
+        assert code == 2
+        assert "[traffic.NAME]" in err
+    for loads, message in (
+        ("0", "0.0 is no load"),
+        ("0.5,2", "2.0 is no load"),
+        ("a", "shares"),
+        (",", "at least one"),
+    ):
+        for option in ("--job-loads", "--traffic-loads"):
+            code, _, err = gradtide("tenants", tiny, "--map", option, loads, "-o", tmp_path / "out")
+            assert code == 2
+            assert message in err
+    code, _, err = gradtide("tenants", tiny, *MAP, "-q", "--fail-if", "colour>1")
+    assert code == 2
+    assert "iteration_change_percent" in err
+    assert os.listdir(tmp_path) == ["tiny.toml"]
 
 
 def test_schema_explain_presets_doctor_and_version_print(gradtide):

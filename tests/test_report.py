@@ -14,8 +14,18 @@ import pytest
 
 from gradtide.report import RunFolderError, encode_timeline, render, timeline, write_report, write_timeline
 from gradtide.report.folder import read_table
-from gradtide.report.html import MAX_BYTES
-from run_folders import EVIL, Job, make_reproduce, make_run, make_study, make_tenants, nasty, nasty_tenants
+from gradtide.report.html import _TOKENS, MAX_BYTES
+from run_folders import (
+    EVIL,
+    Job,
+    make_boundary,
+    make_reproduce,
+    make_run,
+    make_study,
+    make_tenants,
+    nasty,
+    nasty_tenants,
+)
 
 REPORT = Path(__file__).parent.parent / "python" / "gradtide" / "report"
 
@@ -83,13 +93,20 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("studies") / "boundary"
+    make_boundary(folder)
+    return folder
+
+
 def summary(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
 
 
 def leaf(value: Any, key: str) -> Any:
     for part in key.split("."):
-        value = value[part]
+        value = value[int(part) if isinstance(value, list) else part]
     return value
 
 
@@ -151,7 +168,7 @@ def sound(page: Page) -> None:
     assert len(ids) == len(set(ids))
     for tag, attributes in page.elements:
         assert not {"src", "srcset", "onclick", "onload", "onerror"} & set(attributes)
-        assert attributes.get("href", "#").startswith(("#", "data:,"))
+        assert re.match(r"#|data:,|cells/[\w.-]+/report\.html$", attributes.get("href", "#"))
         if tag in ("img", "svg"):
             named = attributes.get("role") == "img" and attributes.get("aria-label")
             assert named or attributes.get("aria-hidden") == "true", attributes
@@ -452,6 +469,131 @@ def test_a_damaged_study_of_tenants_is_named(
         render(tmp_path / "study")
 
 
+def changed_boundary(mapped: Path, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Copy a boundary without its cells, its summary changed."""
+    folder.mkdir()
+    facts = summary(mapped)
+    change(facts)
+    (folder / "summary.json").write_text(json.dumps(facts), encoding="utf-8")
+    shutil.copy(mapped / "versions.json", folder)
+    return folder
+
+
+def test_a_boundary_is_a_sound_page_with_the_numbers_of_the_summary(mapped: Path, tmp_path: Path) -> None:
+    facts, text = summary(mapped), render(mapped)
+    page = Page(text)
+    sound(page)
+    assert len(text.encode()) < MAX_BYTES
+    assert page.texts["headline"] == [facts["headline"]]
+    numbers = {key: texts for key, texts in page.texts.items() if key != "headline"}
+    # Iteration time in both bands and its change; of four classes what they save and how many flows.
+    assert len(numbers) == 4 * (3 + 4 * 2)
+    for key, texts in numbers.items():
+        assert all(agrees(shown, leaf(facts, key)) for shown in texts), (key, texts, leaf(facts, key))
+    shutil.copytree(mapped, tmp_path / "elsewhere")
+    assert render(tmp_path / "elsewhere") == text
+
+
+def test_every_cell_of_every_map_links_to_its_report_and_says_so_in_words(mapped: Path) -> None:
+    facts, page = summary(mapped), Page(render(mapped))
+    links = [a for tag, a in page.elements if tag == "a" and a.get("class", "").startswith("cell")]
+    maps = [links[i : i + 4] for i in (0, 4, 8)]
+    assert len(links) == 3 * len(facts["cells"])
+    # The highest job load first, the lowest background load first.
+    ordered = sorted(facts["cells"], key=lambda cell: (-cell["job_load"], cell["traffic_load"]))
+    for drawn in maps:
+        assert [a["href"] for a in drawn] == [f"cells/{cell['cell']}/report.html" for cell in ordered]
+        assert all("tabindex" not in a for a in drawn)
+    for a, cell in zip(maps[0], ordered, strict=True):
+        assert cell["colour"] in a["class"].split()
+        where = f"Job load {100 * cell['job_load']:g} %, background load {100 * cell['traffic_load']:g} %"
+        assert a["aria-label"].startswith(f"{where}: {cell['colour']}, ")
+        assert a["aria-label"].startswith(a["title"])
+    assert all((mapped / a["href"]).is_file() for a in links)
+
+
+@pytest.mark.parametrize(
+    ("value", "cls", "words"),
+    [
+        (None, "unknown", "too few small flows have ended to say"),
+        (0.04, "shade-0", "finish at the same time"),
+        (-0.04, "shade-0", "finish at the same time"),
+        (-3.2, "loss", "take 3.2 % longer"),
+        (4.9, "shade-0", "finish 4.9 % sooner"),
+        (9.96, "shade-2", "finish 10.0 % sooner"),
+        (85.0, "shade-4", "finish 85.0 % sooner"),
+    ],
+)
+def test_a_saving_has_a_shade_and_words(
+    value: float | None, cls: str, words: str, mapped: Path, tmp_path: Path
+) -> None:
+    folder = changed_boundary(mapped, tmp_path / "map", lambda f: f["cells"][0].update(small_saves_percent=value))
+    name = "Job load 12.5 %, background load 6.25 %: "
+    found = [a for _, a in Page(render(folder)).elements if a.get("title", "").startswith(name)]
+    assert words in found[1]["title"]
+    assert found[1]["class"] == f"cell {cls}"
+
+
+def test_a_boundary_without_its_cells_still_renders_and_links_nothing(mapped: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "map"
+    shutil.copytree(mapped, folder)
+    shutil.rmtree(folder / "cells" / summary(folder)["cells"][0]["cell"])
+    text = render(folder)
+    assert text.count('<a class="cell') == 3 * 3
+    assert "1 of 4 cells have no report beside this page" in text
+    assert "Make this again" in text
+    shutil.rmtree(folder / "cells")
+    text = render(folder)
+    sound(Page(text))
+    assert '<a class="cell' not in text
+    assert "Make this again" not in text
+
+
+def test_names_in_a_boundary_stay_text(tmp_path: Path) -> None:
+    make_boundary(tmp_path, name=EVIL, job_loads=(0.25,), traffic_loads=(0.125,))
+    text = render(tmp_path)
+    sound(Page(text))
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert" in text
+
+
+def test_a_boundary_with_holes_and_many_cells_fits_and_says_what_is_left_out(mapped: Path, tmp_path: Path) -> None:
+    def grow(facts: dict[str, Any]) -> None:
+        cell = facts["cells"][0]
+        loads = [i / 50 for i in range(1, 50)]
+        facts["cells"] = [
+            {**cell, "cell": f"job-{a:g}-flows-{b:g}", "job_load": a, "traffic_load": b}
+            for a in loads
+            for b in loads
+            if a != b
+        ]
+
+    text = render(changed_boundary(mapped, tmp_path / "map", grow))
+    assert len(text.encode()) < MAX_BYTES
+    assert re.search(r"The maps show (\d+) of 49 job loads and \1 of 49 background loads", text)
+    assert "<td>–</td>" in text
+    sound(Page(text))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda f: f.update(cells=[]), "at least one cell"),
+        (lambda f: f.update(cells=[1]), "item 0 is not an object"),
+        (lambda f: f["cells"][0].update(cell="../../etc"), "is not a folder below it"),
+        (lambda f: f["cells"][0].update(cell='a" onclick=x'), "is not a folder below it"),
+        (lambda f: f["cells"][0].update(job_load="x"), "`x` is of the wrong type"),
+        (lambda f: f["cells"][1].pop("large_saves_percent"), "no key `large_saves_percent`"),
+        (lambda f: f.update(seeds=["0"]), "a list of whole numbers"),
+    ],
+)
+def test_a_damaged_boundary_is_named(
+    change: Callable[[dict[str, Any]], object], says: str, mapped: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(RunFolderError, match=says):
+        render(changed_boundary(mapped, tmp_path / "map", change))
+
+
 def edit(path: Path, change: Callable[[str], str]) -> None:
     path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
 
@@ -584,6 +726,11 @@ def test_text_has_the_contrast_that_wcag_asks_for(slow_fifo: Path) -> None:
         assert contrast(tokens["on-warn"], tokens["warn"]) >= 4.5
         for fill in ("good", "bad", "muted"):
             assert contrast(tokens["on-colour"], tokens[fill]) >= 4.5, fill
+        for ink, fill in [(f"on-{c}", f"cell-{c}") for c in ("green", "yellow", "red")] + [
+            *((f"on-shade-{step}", f"shade-{step}") for step in range(5)),
+            ("text", "exposed-soft"),
+        ]:
+            assert contrast(tokens[ink], tokens[fill]) >= 4.5, fill
         for mark in (
             "band-same",
             "band-low",
@@ -599,6 +746,42 @@ def test_text_has_the_contrast_that_wcag_asks_for(slow_fifo: Path) -> None:
             "s4",
         ):
             assert contrast(tokens[mark], tokens["bg"]) >= 3, mark  # graphics: WCAG 1.4.11
+
+
+# Machado, Oliveira & Fernandes (2009), severity 1: linear RGB as it is seen without the cones for red or for green.
+SEEN = {
+    "trichromat": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
+    "protanope": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "deuteranope": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+}
+
+
+def lab(colour: str, eye: str) -> list[float]:
+    """Return CIE L*a*b* (D65) of `#rrggbb` as that eye sees it."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    rgb = [min(max(sum(m * c for m, c in zip(row, linear, strict=True)), 0.0), 1.0) for row in SEEN[eye]]
+    to_xyz = ((0.4339, 0.3762, 0.1899), (0.2126, 0.7152, 0.0722), (0.0177, 0.1095, 0.8728))  # over the white point
+    x, y, z = (sum(m * c for m, c in zip(row, rgb, strict=True)) for row in to_xyz)
+    fx, fy, fz = (v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in (x, y, z))
+    return [116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)]
+
+
+@pytest.mark.parametrize("eye", sorted(SEEN))
+@pytest.mark.parametrize("theme", [0, 1])
+def test_the_colours_of_a_boundary_differ_for_every_eye(eye: str, theme: int) -> None:
+    seen = [lab(_TOKENS[f"cell-{colour}"][theme], eye) for colour in ("green", "yellow", "red")]
+    for a, b in itertools.combinations(seen, 2):
+        # About 2.3 is just noticeable; fifteen times that is told apart at a glance.
+        assert sum((p - q) ** 2 for p, q in zip(a, b, strict=True)) ** 0.5 > 35
 
 
 # Perfetto

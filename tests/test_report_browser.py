@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gradtide.report import write_report
-from run_folders import make_reproduce, make_run, make_study, make_tenants, nasty, nasty_tenants
+from run_folders import make_boundary, make_reproduce, make_run, make_study, make_tenants, nasty, nasty_tenants
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -53,6 +53,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     make_study(root / "compare", models=["resnet50"])
     make_reproduce(root / "reproduce")
     make_tenants(root / "tenants")
+    make_boundary(root / "boundary")
     for name, options in nasty_tenants().items():
         make_tenants(root / name, **options)
     shutil.copytree(root / "tenants" / "runs" / "seed0-same", root / "packets")
@@ -78,6 +79,7 @@ class Visit:
 
 
 KINDS = [
+    "boundary",
     "compare",
     "evil-names",
     "evil-tenants",
@@ -110,7 +112,7 @@ def test_opens_clean_in_both_themes_and_on_narrow_screens(
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
     charts = visit.page.locator("script[data-chart]").count()
     assert visit.page.locator(".plot canvas").count() == charts
-    assert (charts == 0) == (name == "one-worker")
+    assert (charts == 0) == (name in ("boundary", "one-worker"))
     dark = visit.page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
     assert dark == (scheme == "dark")
     assert visit.faults == []
@@ -240,6 +242,24 @@ def test_keyboard_reads_the_progress_and_the_distributions_of_tenants(
     context.close()
 
 
+def test_keyboard_opens_a_cell_of_the_boundary_and_the_way_back(browser: "Browser", pages: dict[str, Path]) -> None:
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    visit = Visit(context, pages["boundary"])
+    page = visit.page
+    for _ in range(4):
+        page.keyboard.press("Tab")
+    label = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert label.startswith("Job load 50 %, background load 6.25 %: ")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/cells/job-50-flows-6.25/report.html")
+    assert "iterations take" in page.locator("h1").inner_text()
+    page.go_back()
+    assert page.locator(".map").count() == 3
+    assert visit.faults == []
+    context.close()
+
+
 def test_pointing_at_a_row_reads_it(browser: "Browser", pages: dict[str, Path]) -> None:
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     page = Visit(context, pages["priority"]).page
@@ -271,7 +291,7 @@ def test_button_switches_the_theme_of_page_and_canvas(browser: "Browser", pages:
     context.close()
 
 
-@pytest.mark.parametrize("name", ["fifo", "compare", "reproduce", "tenants"])
+@pytest.mark.parametrize("name", ["fifo", "compare", "reproduce", "tenants", "boundary"])
 def test_prints_light_with_no_chart_cut(browser: "Browser", pages: dict[str, Path], name: str, tmp_path: Path) -> None:
     context = browser.new_context(viewport={"width": 1200, "height": 900}, color_scheme="dark")
     visit = Visit(context, pages[name])
@@ -284,7 +304,7 @@ def test_prints_light_with_no_chart_cut(browser: "Browser", pages: dict[str, Pat
     assert not visit.page.locator("#theme").is_visible()
     drawn = "[...document.querySelectorAll('.plot canvas, svg.timeline')].map(x => x.getBoundingClientRect().right)"
     assert all(right <= 721 for right in visit.page.evaluate(drawn))
-    if name == "tenants":
+    if name in ("tenants", "boundary"):
         tables = "[...document.querySelectorAll('table')].map(x => x.getBoundingClientRect().right)"
         assert all(right <= 721 for right in visit.page.evaluate(tables))
     assert visit.faults == []

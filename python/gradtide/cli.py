@@ -156,7 +156,9 @@ def tenants(
     _check_target(output)
     seed_range = range(loaded.seed, loaded.seed + seeds)
     if map_:
-        _map(loaded, seed_range, _loads(job_loads), _loads(traffic_loads), output, as_json, jobs, quiet, verbose)
+        _map(
+            loaded, seed_range, _loads(job_loads), _loads(traffic_loads), output, as_json, jobs, quiet, verbose, checks
+        )
         return
     from gradtide.studies import tenants as study
 
@@ -191,10 +193,12 @@ def _map(
     jobs: int,
     quiet: bool,
     verbose: bool,
+    checks: Sequence["Check"],
 ) -> None:
     from gradtide.studies import boundary as study
 
-    rows, columns = job_loads or study.JOB_LOADS, traffic_loads or study.TRAFFIC_LOADS
+    rows = study.JOB_LOADS if job_loads is None else job_loads
+    columns = study.TRAFFIC_LOADS if traffic_loads is None else traffic_loads
     what = f"{2 * len(seeds) * len(rows) * len(columns)} runs"
     with _as_usage_error(ValueError), _progress(what, quiet) as progress:
         result = study.boundary(
@@ -205,18 +209,17 @@ def _map(
     if as_json:
         _print_json(result.summary)
     else:
-        from gradtide import words
-
         cells = {(row["job_load"], row["traffic_load"]): row for row in result.rows}
         print("What the lower band costs the job, and what it saves small flows (mean FCT)")
         _print_table(
-            ["job load", *(f"flows {words.percent(load)}" for load in columns)],
-            [[words.percent(load), *(_boundary_cell(cells[load, other]) for other in columns)] for load in rows],
+            ["job load", *(f"flows {study.load_words(load)}" for load in columns)],
+            [[study.load_words(load), *(_boundary_cell(cells[load, other]) for other in columns)] for load in rows],
         )
         print(f"\n{result.summary['headline']}")
         _talk_of_files(output, quiet)
     if verbose:
         _talk_of_cost(result.summary["cost"])
+    _apply_checks(checks, {row["cell"]: study.figures(row) for row in result.rows})
 
 
 def _boundary_cell(row: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """The report: a run or study folder as one HTML file that opens anywhere, with nothing to fetch.
 
-What is shown is in `run.py`, `compare.py`, `reproduce.py` and `tenants.py`; how it looks in `assets/`, `timeline.py`
-and `progress.py`.
+What is shown is in `run.py`, `compare.py`, `reproduce.py`, `tenants.py` and `boundary.py`; how it looks in `assets/`,
+`timeline.py` and `progress.py`.
 The page holds no time stamp and nothing of the machine, so the same folder gives the same bytes.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from gradtide.report import compare, pieces, reproduce, run, tenants
+from gradtide.report import boundary, compare, pieces, reproduce, run, tenants
 from gradtide.report.folder import Row, RunFolderError, entry, read_json
 
 MAX_BYTES = 400_000
@@ -48,6 +48,22 @@ _TOKENS = {
     "on-warn": ("#141a22", "#141a22"),
     "band-same": ("#c97316", "#d98a3d"),
     "band-low": ("#1f5fa8", "#8cc1ff"),
+    "cell-green": ("#93d9c0", "#49b394"),
+    "on-green": ("#0b2b22", "#0b1f19"),
+    "cell-yellow": ("#ffe08a", "#f2c14e"),
+    "on-yellow": ("#141a22", "#141a22"),
+    "cell-red": ("#a3201a", "#b0281f"),
+    "on-red": ("#ffffff", "#ffffff"),
+    "shade-0": ("#e8f0f9", "#1d2a3a"),
+    "on-shade-0": ("#141a22", "#e9edf3"),
+    "shade-1": ("#c4daf1", "#20466e"),
+    "on-shade-1": ("#141a22", "#ffffff"),
+    "shade-2": ("#8dbae4", "#2d68a3"),
+    "on-shade-2": ("#141a22", "#ffffff"),
+    "shade-3": ("#2f6fb5", "#6fa8e8"),
+    "on-shade-3": ("#ffffff", "#11161d"),
+    "shade-4": ("#174a80", "#b9d8fb"),
+    "on-shade-4": ("#ffffff", "#11161d"),
     "s1": ("#2b6cb3", "#6fa8e8"),
     "s2": ("#c2410c", "#ff9a66"),
     "s3": ("#00876a", "#2cbd96"),
@@ -69,7 +85,7 @@ def render(run_dir: Path) -> str:
 
     Args:
         run_dir: folder whose `summary.json` has the schema `gradtide.run/1`, `gradtide.compare/1`,
-            `gradtide.reproduce/1` or `gradtide.tenants/1`.
+            `gradtide.reproduce/1`, `gradtide.tenants/1` or `gradtide.boundary/1`.
 
     Returns:
         A whole HTML document below 400 kB. Where the folder holds more, the page says what is left out.
@@ -85,6 +101,7 @@ def render(run_dir: Path) -> str:
         "gradtide.compare/1": compare.view,
         "gradtide.reproduce/1": reproduce.view,
         "gradtide.tenants/1": tenants.view,
+        "gradtide.boundary/1": boundary.view,
     }
     if schema not in views:
         raise RunFolderError(f"{path}: key `schema`: `{pieces.clip(schema)}` is none of {', '.join(views)}")

@@ -5,12 +5,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, report, words
-from gradtide.results import Table
+from gradtide import _core, report
+from gradtide.results import PS_PER_MS, Table
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import whole_folder, write_versions
 from gradtide.studies.run import as_scenario, write_summary
-from gradtide.studies.tenants import BANDS, TenantsResult, run_all, variant
+from gradtide.studies.tenants import BANDS, TenantsResult, check, run_all, variant
 
 # Table 5.4 of Gao (2020): shares of the hosts' links that the job and the flows take.
 JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)
@@ -90,14 +90,14 @@ def boundary(
 
     Raises:
         ScenarioError: if a scenario of the map is wrong; nothing has run then.
-        ValueError: if a load is not above 0 and below 1, or the scenario has no neighbours.
+        ValueError: if a load is not above 0 and below 1 or is given twice, no load or seed is given, or the scenario
+            does not have one job that sends and neighbours whose flows are drawn from sizes.
     """
     base = as_scenario(scenario)
-    if not base.traffic:
-        raise ValueError("the scenario has no [traffic.NAME]: there are no tenants to disturb")
-    for load in (*job_loads, *traffic_loads):
-        if not 0 < load < 1:
-            raise ValueError(f"{load} is no load; write a share above 0 and below 1")
+    check(base, seeds)
+    _check_scalable(base)
+    _check_loads(job_loads)
+    _check_loads(traffic_loads)
     points = {cell: _at(base, *cell) for cell in product(job_loads, traffic_loads)}
     cases = {
         f"{cell_name(cell)}/seed{seed}-{band}": variant(point, seed, band)
@@ -127,6 +127,37 @@ def cell_name(cell: Cell) -> str:
     return "job-{:g}-flows-{:g}".format(*(100 * load for load in cell))
 
 
+def load_words(share: float) -> str:
+    """Write a load, as in `3.125 %`."""
+    return f"{100 * share:.4g} %"
+
+
+def figures(row: dict[str, Any]) -> dict[str, float | None]:
+    """Return what `--fail-if` can name of a cell: `iteration_change_percent`, `small_saves_percent` and so on."""
+    return {name: value for name, value in row.items() if name not in ("cell", "colour")}
+
+
+def _check_loads(loads: Sequence[float]) -> None:
+    if not loads:
+        raise ValueError("give at least one job load and one background load")
+    for load in loads:
+        if not 0 < load < 1:
+            raise ValueError(f"{load} is no load; write a share above 0 and below 1")
+    names = [f"{100 * load:g}" for load in loads]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"a load of {twice[0]} % is given twice")
+
+
+def _check_scalable(base: Scenario) -> None:
+    job = base.jobs[0]
+    if job.workers < 2 or not job.parameter_bytes:
+        raise ValueError(f"[job.{job.name}] sends nothing, so no compute time gives it a load")
+    for name, table in base.to_dict()["traffic"].items():
+        if not {"sizes", "cdf"} & set(table):
+            raise ValueError(f"[traffic.{name}] is no random flows: a map needs sizes or cdf, to scale their arrivals")
+
+
 def _at(base: Scenario, job_load: float, traffic_load: float) -> Scenario:
     """Scale the job's compute time and the flows' arrivals to the loads (eqs 5.2 and 5.3)."""
     job = base.jobs[0]
@@ -145,25 +176,29 @@ def _row(cell: Cell, study: TenantsResult) -> dict[str, Any]:
         "cell": cell_name(cell),
         "job_load": cell[0],
         "traffic_load": cell[1],
+        "compute_ms": study.scenario.jobs[0].compute_ps / PS_PER_MS,
         "colour": study.summary["colour"],
         "iteration_change_percent": iteration["change_percent"],
         "iteration_same_ms": iteration["same"],
         "iteration_low_ms": iteration["low"],
         **{f"{size}_saves_percent": classes[size]["mean_fct_ms"]["saves_percent"] for size in classes},
+        **{f"{size}_flows": classes[size]["flows"] for size in classes},
     }
 
 
 def _headline(rows: Sequence[dict[str, Any]]) -> str:
     colours = [row["colour"] for row in rows]
-    free = [row for row in rows if row["colour"] == "green" and row["small_saves_percent"] is not None]
+    free = [row for row in rows if row["colour"] == "green" and (row["small_saves_percent"] or 0) > 0]
     sentence = (
         f"De-prioritising is free in {colours.count('green')} of {len(rows)} cells, costs up to 30 % in "
         f"{colours.count('yellow')}, more in {colours.count('red')}."
     )
+    if "unknown" in colours:
+        sentence += f" In {colours.count('unknown')} too little completed to say."
     if not free:
         return sentence
     best = max(free, key=lambda row: row["small_saves_percent"])
     return (
-        f"{sentence} It pays most at a job load of {words.percent(best['job_load'])} and a background load of "
-        f"{words.percent(best['traffic_load'])}: small flows finish {best['small_saves_percent']:.0f} % sooner."
+        f"{sentence} It pays most at a job load of {load_words(best['job_load'])} and a background load of "
+        f"{load_words(best['traffic_load'])}: small flows finish {best['small_saves_percent']:.0f} % sooner."
     )

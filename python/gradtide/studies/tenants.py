@@ -140,15 +140,26 @@ def tenants(
 
     Raises:
         ScenarioError: if the scenario is wrong.
-        ValueError: if it has no neighbours, or no seed is given.
+        ValueError: if it does not have one job and neighbours, or no seed is given.
     """
     base = as_scenario(scenario)
-    if not base.traffic:
-        raise ValueError("the scenario has no [traffic.NAME]: there are no tenants to disturb")
-    if not list(seeds):
-        raise ValueError("give at least one seed")
+    check(base, seeds)
     cases = {f"seed{seed}-{band}": variant(base, seed, band) for seed in seeds for band in BANDS}
     return TenantsResult(base, seeds, run_all(cases, jobs, progress))
+
+
+def check(base: Scenario, seeds: Sequence[int]) -> None:
+    """Refuse what this study is not about.
+
+    Raises:
+        ValueError: if the scenario does not have one job and neighbours, or no seed is given.
+    """
+    if not base.traffic:
+        raise ValueError("the scenario has no [traffic.NAME]: there are no tenants to disturb")
+    if len(base.jobs) != 1:
+        raise ValueError(f"the scenario has {len(base.jobs)} jobs; this study moves one between two bands")
+    if not seeds:
+        raise ValueError("give at least one seed")
 
 
 def figures(summary: dict[str, Any]) -> dict[str, float | None]:

@@ -1,0 +1,213 @@
+"""Studies of a job beside its neighbours: bands paired by seed, the thesis's formulas, the loads of a map."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradtide import Scenario
+from gradtide.results import PS_PER_MS
+from gradtide.studies.boundary import BoundaryResult, boundary, cell_name
+from gradtide.studies.boundary import figures as figures_of_cell
+from gradtide.studies.tenants import TenantsResult, colour, figures, tenants
+from run_folders import TINY_LOADS, listed_flows, tiny_tenants
+
+
+@pytest.fixture(scope="module")
+def beside() -> TenantsResult:
+    return tenants(tiny_tenants(), seeds=(0, 3), jobs=2)
+
+
+@pytest.fixture(scope="module")
+def mapped() -> BoundaryResult:
+    return boundary(tiny_tenants(), **TINY_LOADS)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return every file of a folder; of `versions.json` without the time it was made at."""
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for name in [name for name in found if name.endswith("versions.json")]:
+        versions = json.loads(found[name])
+        assert versions.pop("made_at")
+        found[name] = json.dumps(versions).encode()
+    return found
+
+
+def test_both_bands_of_a_seed_see_the_same_flows_and_seeds_differ(beside: TenantsResult) -> None:
+    def flows(seed: int, band: str) -> list[tuple[Any, ...]]:
+        table = beside.results[f"seed{seed}-{band}"].flows.to_dicts()
+        return [tuple(row[key] for key in ("traffic", "flow", "start_us", "src", "dst", "bytes")) for row in table]
+
+    assert len(flows(0, "same")) > 20
+    assert flows(0, "same") == flows(0, "low")
+    assert flows(3, "same") == flows(3, "low")
+    assert flows(0, "same") != flows(3, "same")
+
+
+def test_the_bands_differ_in_the_priority_of_the_job_alone(beside: TenantsResult) -> None:
+    same, low = (beside.results[f"seed0-{band}"].scenario.to_dict() for band in ("same", "low"))
+    assert same["job"]["train"].pop("priority") != low["job"]["train"].pop("priority")
+    assert same == low
+
+
+def test_figures_are_means_over_seeds_and_changes_those_of_the_thesis(beside: TenantsResult) -> None:
+    def mean(band: str, size: str) -> float:
+        rows = [row for row in beside.rows if (row["band"], row["class"]) == (band, size)]
+        assert [row["seed"] for row in rows] == [0, 3]
+        return sum(row["mean_fct_ms"] for row in rows) / 2
+
+    small = beside.summary["classes"]["small"]["mean_fct_ms"]
+    same, low = mean("same", "small"), mean("low", "small")
+    assert (small["same"], small["low"]) == pytest.approx((same, low))
+    # Section 5.4: what shrinks is related to the lower band; what grows, to the same band.
+    assert small["change_percent"] == pytest.approx(100 * (same - low) / low)
+    assert small["saves_percent"] == pytest.approx(100 * (same - low) / same)
+    iteration = beside.summary["iteration_time_ms"]
+    change = 100 * (iteration["low"] - iteration["same"]) / iteration["same"]
+    assert iteration["change_percent"] == pytest.approx(change)
+    assert iteration["saves_percent"] == pytest.approx(-change)
+    assert figures(beside.summary)["iteration_change_percent"] == iteration["change_percent"]
+    assert figures(beside.summary)["small_mean_saves_percent"] == small["saves_percent"]
+
+
+@pytest.mark.parametrize(
+    ("cost_percent", "name"),
+    [
+        (None, "unknown"),
+        (-5.0, "green"),
+        (0.0, "green"),
+        (math.nextafter(1.0, 0.0), "green"),
+        (1.0, "yellow"),
+        (30.0, "yellow"),
+        (math.nextafter(30.0, 31.0), "red"),
+        (1e6, "red"),
+    ],
+)
+def test_colours_change_at_one_and_thirty_percent(cost_percent: float | None, name: str) -> None:
+    assert colour(cost_percent) == name
+
+
+def test_the_loads_of_a_cell_are_those_of_the_thesis(mapped: BoundaryResult) -> None:
+    for (job_load, traffic_load), study in mapped.cells.items():
+        job = study.scenario.jobs[0]
+        # Eq. 5.2: size x 2 (1 - 1/N) x 8 / (compute time x rate). Each layer's time is rounded to whole picoseconds.
+        bits = job.parameter_bytes * 2 * (1 - 1 / job.workers) * 8
+        seconds = job.compute_ps / 1e12
+        assert bits / (seconds * study.scenario.link_rate_bps) == pytest.approx(job_load, rel=1e-8)
+        assert study.scenario.to_dict()["traffic"]["web"]["load"] == traffic_load
+        row = next(row for row in mapped.rows if row["cell"] == cell_name((job_load, traffic_load)))
+        assert row["compute_ms"] == job.compute_ps / PS_PER_MS
+
+
+def test_a_cell_is_the_study_of_its_own_scenario(mapped: BoundaryResult) -> None:
+    cell = (0.5, 0.25)
+    alone = tenants(mapped.cells[cell].scenario)
+    row = next(row for row in mapped.rows if row["cell"] == "job-50-flows-25")
+    assert row["iteration_same_ms"] == alone.summary["iteration_time_ms"]["same"]
+    assert row["iteration_change_percent"] == alone.summary["iteration_time_ms"]["change_percent"]
+    assert row["small_saves_percent"] == alone.summary["classes"]["small"]["mean_fct_ms"]["saves_percent"]
+    assert row["colour"] == alone.summary["colour"]
+    assert "cell" not in figures_of_cell(row)
+    assert mapped.summary["cells"] == mapped.rows
+
+
+def test_more_flows_come_at_a_higher_load(mapped: BoundaryResult) -> None:
+    counts = {cell: len(study.results["seed0-same"].flows.to_dicts()) for cell, study in mapped.cells.items()}
+    assert counts[0.125, 0.25] > 2 * counts[0.125, 0.0625]
+    assert counts[0.125, 0.25] == counts[0.5, 0.25]
+
+
+def test_several_neighbours_share_the_background_load() -> None:
+    base = tiny_tenants()
+    base["traffic"]["store"] = {"sizes": "cache-follower", "load": 0.4}
+    result = boundary(base, job_loads=(0.25,), traffic_loads=(0.1,))
+    written = next(iter(result.cells.values())).scenario.to_dict()["traffic"]
+    assert [table["load"] for table in written.values()] == [0.05, 0.05]
+
+
+def test_runs_at_once_change_no_byte(tmp_path: Path) -> None:
+    for name, jobs in (("one", 1), ("two", 2)):
+        shares: list[float] = []
+        tenants(tiny_tenants(), seeds=(0, 1), jobs=jobs, progress=shares.append).save(tmp_path / name / "tenants")
+        boundary(tiny_tenants(), **TINY_LOADS, jobs=jobs, progress=shares.append).save(tmp_path / name / "map")
+        assert shares == [i / 4 for i in range(1, 5)] + [i / 8 for i in range(1, 9)]
+    one, two = (files(tmp_path / name) for name in ("one", "two"))
+    assert {"map/cells.csv", "map/report.html", "map/cells/job-50-flows-25/report.html"} <= set(one)
+    assert one == two
+
+
+def test_the_scenario_of_any_run_of_a_map_makes_the_map_again(mapped: BoundaryResult, tmp_path: Path) -> None:
+    mapped.save(tmp_path / "map")
+    scenario = tmp_path / "map/cells/job-50-flows-6.25/runs/seed0-same/scenario.resolved.toml"
+    boundary(Scenario.load(str(scenario)), **TINY_LOADS).save(tmp_path / "again")
+    assert files(tmp_path / "map") == files(tmp_path / "again")
+
+
+def test_the_headline_counts_every_colour(mapped: BoundaryResult) -> None:
+    study = next(iter(mapped.cells.values()))
+    unknown = TenantsResult(study.scenario, [0], study.results)
+    unknown.summary["colour"] = "unknown"
+    text = BoundaryResult({(0.1, 0.1): unknown}).summary["headline"]
+    assert "free in 0 of 1 cells" in text
+    assert "In 1 too little completed to say." in text
+
+
+def test_a_headline_promises_no_gain_that_is_a_loss(mapped: BoundaryResult) -> None:
+    study = next(iter(mapped.cells.values()))
+    losing = TenantsResult(study.scenario, [0], study.results)
+    losing.summary["colour"] = "green"
+    losing.summary["classes"]["small"]["mean_fct_ms"]["saves_percent"] = -3.0
+    assert "sooner" not in BoundaryResult({(0.1, 0.1): losing}).summary["headline"]
+
+
+def without_flows() -> dict[str, Any]:
+    return {key: value for key, value in tiny_tenants().items() if key != "traffic"}
+
+
+def of_two_jobs() -> dict[str, Any]:
+    base = tiny_tenants()
+    base["job"]["other"] = base["job"]["train"]
+    return base
+
+
+@pytest.mark.parametrize("study", [tenants, boundary])
+@pytest.mark.parametrize(
+    ("scenario", "options", "message"),
+    [
+        (without_flows(), {}, r"no \[traffic\.NAME\]"),
+        (of_two_jobs(), {}, "has 2 jobs"),
+        (tiny_tenants(), {"seeds": ()}, "at least one seed"),
+    ],
+)
+def test_what_is_no_study_of_tenants_is_refused(
+    study: Any, scenario: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        study(scenario, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"job_loads": ()}, "at least one job load"),
+        ({"traffic_loads": (0.1, 1.0)}, "1.0 is no load"),
+        ({"job_loads": (0.0,)}, "0.0 is no load"),
+        ({"job_loads": (math.nan,)}, "nan is no load"),
+        ({"traffic_loads": (0.25, 0.1, 0.2500000001)}, "25 % is given twice"),
+    ],
+)
+def test_loads_that_make_no_map_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        boundary(tiny_tenants(), **options)
+
+
+def test_flows_that_are_listed_and_a_job_that_sends_nothing_have_no_map() -> None:
+    with pytest.raises(ValueError, match=r"\[traffic\.web\] is no random flows"):
+        boundary({**tiny_tenants(), "traffic": {"web": listed_flows(0, 5)}})
+    silent = tiny_tenants()
+    for layer in silent["job"]["train"]["model"]["layers"]:
+        layer["parameters"] = "0B"
+    with pytest.raises(ValueError, match=r"\[job\.train\] sends nothing"):
+        boundary(silent)
