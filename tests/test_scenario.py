@@ -133,7 +133,7 @@ def test_microseconds_of_a_column_are_exact(whole: int, fraction: int) -> None:
 
 def test_the_synthetic_table_is_that_of_the_thesis() -> None:
     count, time_ps = 50, 900 * 10**9
-    layers = thesis_layers(count, 100_000_000, time_ps, NO_FAULT)
+    layers = thesis_layers(count, 100_000_000, time_ps, "exact", NO_FAULT)
     assert layers[0].parameter_bytes == 444_444
     assert [layers[i].parameter_bytes // 444_444 for i in (0, 24, 25, 37, 38, 49)] == [1, 1, 4, 4, 12, 12]
     assert sum(r.parameter_bytes for r in layers) == 98_222_124
@@ -255,7 +255,10 @@ def test_the_other_cells_of_chapter_5_are_set() -> None:
             "job.train.priority": "low",
         }
     )
-    assert (cell.jobs[0].compute_ps, cell.jobs[0].band) == (560 * 10**9, 2)
+    # The table for T = 560 ms, whose sum passes T by d + e = 2T / L(L-1), less what single precision cuts off.
+    surplus_ps = 2 * 560 * 10**9 // (50 * 49)
+    assert 0 <= 560 * 10**9 + surplus_ps - cell.jobs[0].compute_ps < 100 * 10**3
+    assert cell.jobs[0].band == 2
     assert len(cell.traffic[0]) == 8833
     assert set(cell.traffic[0].band) == {0}
 

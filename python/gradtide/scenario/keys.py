@@ -232,8 +232,8 @@ class ThesisModel(Table):
     size: Size = key(default="100MB", examples=["100MB"])
     """Nominal size M; a unit of s = floor(2M / 9L) bytes gives layers of s, 4s and 12s."""
     time: Duration = key(default="900ms", examples=["900ms", "2240ms"])
-    """Nominal compute time T of an iteration: a third forward, two thirds backward. `compute.scale_to` takes its
-    place."""
+    """Nominal compute time T of an iteration: a third forward, two thirds backward. With precision = "float32",
+    `compute.scale_to` takes its place; else it stretches the table."""
     precision: Literal["exact", "float32"] = key(default="exact", examples=["exact"])
     """exact: every time rounded to a picosecond. float32: as the author's program of chapter 5 keeps them, in
     single-precision milliseconds cut to whole nanoseconds; some nanoseconds less, and flows beside the job can tell."""

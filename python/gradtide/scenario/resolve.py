@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError
@@ -168,6 +168,14 @@ def bands_of(queue: Queue) -> int:
 
 
 # ── what keys mean for one another ────────────────────────────────────────────────────────────────────────
+
+
+def _is_remade(model: object) -> TypeGuard[ThesisModel]:
+    """Whether a model's table is made anew for another time, with its rounding and surplus, and not stretched.
+
+    The cells of the thesis's study differ in the time that its author's program was given.
+    """
+    return isinstance(model, ThesisModel) and model.precision == "float32"
 
 
 @dataclass
@@ -537,7 +545,7 @@ class _Resolver:
         if table is None or hosts is None or self.faults:
             return None
         scale_to, layers = job.compute.scale_to, table.layers
-        if scale_to is not None and not isinstance(job.model, ThesisModel):
+        if scale_to is not None and not _is_remade(job.model):
             layers = scaled(layers, scale_to)
         iterations = job.iterations
         if iterations is None and self.file.run.duration is None:
@@ -578,8 +586,7 @@ class _Resolver:
         try:
             at = (*loc, "model")
             model = job.model
-            if isinstance(model, ThesisModel) and compute.scale_to is not None:
-                # The table is made for a time, whose rounding and surplus it then has: not made for one and stretched.
+            if _is_remade(model) and compute.scale_to is not None:
                 model = model.model_copy(update={"time": compute.scale_to})
             table = read_model(model, self.source, at, self.base_dir, compute.device, compute.batch)
         except ScenarioError as error:
