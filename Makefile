@@ -15,6 +15,7 @@ demo: .venv/.built
 
 test: .venv/.dev .venv/.built .venv/.browser
 	cargo test --workspace --exclude gradtide-py
+	cargo test --release -p gradtide-net --test packet_ns3
 	python -m pytest
 
 check: .venv/.dev .venv/.built
