@@ -6,7 +6,7 @@ use gradtide_train::result::Column;
 use numpy::PyArray1;
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyList};
 use std::sync::Arc;
 
 /// Named columns of one length. Times are float64 microseconds here; the CSV keeps every picosecond.
@@ -49,7 +49,7 @@ impl Table {
             PyKeyError::new_err(format!("no column {name:?}; there are {}", self.columns().join(", ")))
         })?;
         Ok(match column {
-            Column::Text(values) => values.into_pyobject(py)?.into_any(),
+            Column::Text(values) => PyList::new(py, values.iter().map(AsRef::<str>::as_ref))?.into_any(),
             Column::Count(values) => PyArray1::from_slice(py, values).into_any(),
             Column::Signed(values) => {
                 let values = values.iter().map(|value| value.map_or(f64::NAN, |value| value as f64));
@@ -97,7 +97,7 @@ enum Values {
 impl From<Values> for Column {
     fn from(values: Values) -> Self {
         match values {
-            Values::Text(values) => Self::Text(values),
+            Values::Text(values) => Self::Text(values.into_iter().map(Into::into).collect()),
             Values::Count(values) => Self::Count(values),
             Values::Ratio(values) => Self::Ratio(values),
         }

@@ -9,6 +9,7 @@ use crate::traffic::{Neighbour, Outcome};
 use gradtide_net::Time;
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 /// Everything a run gave.
 #[derive(Debug)]
@@ -37,8 +38,8 @@ pub struct Table {
 /// One column.
 #[derive(Debug)]
 pub enum Column {
-    /// Labels.
-    Text(Vec<String>),
+    /// Labels; a name is kept once, however many rows have it.
+    Text(Vec<Arc<str>>),
     /// Counts, indices and bytes.
     Count(Vec<u64>),
     /// Counts that can be absent or negative.
@@ -187,7 +188,16 @@ impl RunResult {
         usage: Usage,
     ) -> Self {
         let parts: Vec<Part<'_>> = (spec.jobs.iter().zip(jobs).zip(&traces))
-            .map(|((spec, job), trace)| Part { spec, job, trace, compute: job.dag.compute_time() })
+            .map(|((spec, job), trace)| Part {
+                spec,
+                job,
+                trace,
+                compute: job.dag.compute_time(),
+                name: spec.name.as_str().into(),
+                bucket_names: (job.buckets.iter())
+                    .map(|bucket| spec.layers[bucket.first_layer() as usize].name.as_str().into())
+                    .collect(),
+            })
             .collect();
         let has_packets = !usage.links.is_empty();
         let used = if has_packets { usage.links } else { lock_step_links(&parts) };
@@ -209,7 +219,7 @@ impl RunResult {
                 max_link_utilisation: used.iter().map(utilisation).fold(0.0, f64::max),
             },
             links: Table::new(vec![
-                ("link", Column::Text(used.iter().map(|link| link.name.clone()).collect())),
+                ("link", Column::Text(used.iter().map(|link| link.name.as_str().into()).collect())),
                 ("rate_bps", Column::Count(vec![spec.cluster.link.rate_bps; used.len()])),
                 ("bytes", Column::Count(used.iter().map(|link| link.bytes).collect())),
                 ("busy_us", Column::Time(used.iter().map(|link| signed(link.busy)).collect())),
@@ -233,6 +243,9 @@ struct Part<'a> {
     job: &'a Job,
     trace: &'a Trace,
     compute: Time,
+    name: Arc<str>,
+    /// Name of the first layer of every bucket.
+    bucket_names: Vec<Arc<str>>,
 }
 
 impl Part<'_> {
@@ -321,7 +334,7 @@ fn iterations(parts: &[Part<'_>]) -> Table {
         Column::Time(rows().map(|(part, _, record, comm)| signed(of(part, record, comm))).collect())
     };
     Table::new(vec![
-        ("job", Column::Text(rows().map(|(part, ..)| part.spec.name.clone()).collect())),
+        ("job", Column::Text(rows().map(|(part, ..)| part.name.clone()).collect())),
         ("iteration", Column::Count(rows().map(|(_, index, ..)| index as u64).collect())),
         ("start_us", times(|_, record, _| record.start)),
         ("time_us", times(|_, record, _| record.time)),
@@ -361,19 +374,13 @@ fn transfers(parts: &[Part<'_>]) -> Table {
         Column::Count(rows().map(|(part, iteration, bucket, record)| of(part, iteration, bucket, record)).collect())
     };
     let times = |of: fn(&TransferRecord) -> i64| Column::Time(rows().map(|(.., record)| of(record)).collect());
-    let first_layer = |part: &Part<'_>, bucket: usize| part.job.buckets[bucket].first_layer() as usize;
     Table::new(vec![
-        ("job", Column::Text(rows().map(|(part, ..)| part.spec.name.clone()).collect())),
+        ("job", Column::Text(rows().map(|(part, ..)| part.name.clone()).collect())),
         ("iteration", counts(|_, iteration, _, _| iteration as u64)),
         ("bucket", counts(|_, _, bucket, _| bucket as u64)),
         ("first_layer", counts(|part, _, bucket, _| part.job.buckets[bucket].first_layer().into())),
         ("last_layer", counts(|part, _, bucket, _| part.job.buckets[bucket].last_layer().into())),
-        (
-            "layer",
-            Column::Text(
-                rows().map(|(part, _, bucket, _)| part.spec.layers[first_layer(part, bucket)].name.clone()).collect(),
-            ),
-        ),
+        ("layer", Column::Text(rows().map(|(part, _, bucket, _)| part.bucket_names[bucket].clone()).collect())),
         ("bytes", counts(|part, _, bucket, _| part.job.buckets[bucket].bytes.0)),
         ("chunks", counts(|part, _, bucket, _| part.job.chunk_count(bucket as u32))),
         ("rank", counts(|_, _, _, record| record.rank.into())),
@@ -399,7 +406,7 @@ fn operations(parts: &[Part<'_>]) -> Table {
         })
     };
     let texts = |of: fn(&Part<'_>, &OperationRecord) -> String| {
-        Column::Text(rows().map(|(part, operation)| of(part, operation)).collect())
+        Column::Text(rows().map(|(part, operation)| of(part, operation).into()).collect())
     };
     Table::new(vec![
         ("job", texts(|part, _| part.spec.name.clone())),
@@ -502,7 +509,7 @@ fn flows(spec: &Spec, neighbours: Vec<Neighbour<'_>>) -> Table {
         Column::MaybeTime(rows().map(|(.., outcome)| of(outcome).map(signed)).collect())
     };
     Table::new(vec![
-        ("traffic", Column::Text(rows().map(|(traffic, ..)| traffic.name.clone()).collect())),
+        ("traffic", Column::Text(rows().map(|(traffic, ..)| traffic.name.as_str().into()).collect())),
         ("flow", counts(|_, index| index as u64)),
         (
             "start_us",
