@@ -9,8 +9,8 @@ from gradtide import _core, report
 from gradtide.results import PS_PER_MS, Table
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import whole_folder, write_versions
-from gradtide.studies.run import as_scenario, write_summary
-from gradtide.studies.tenants import BANDS, TenantsResult, check, run_all, variant
+from gradtide.studies.run import as_scenario, run_all, total_cost, write_summary
+from gradtide.studies.tenants import BANDS, TenantsResult, check, variant
 
 # Table 5.4 of Gao (2020): shares of the hosts' links that the job and the flows take.
 JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)
@@ -52,7 +52,6 @@ class BoundaryResult:
 
     def _summary(self) -> dict[str, Any]:
         first = next(iter(self.cells.values())).summary
-        costs = [study.summary["cost"] for study in self.cells.values()]
         return {
             "schema": "gradtide.boundary/1",
             "version": _core.__version__,
@@ -62,10 +61,7 @@ class BoundaryResult:
             "model": first["model"],
             "headline": _headline(self.rows),
             "cells": self.rows,
-            "cost": {
-                **{key: sum(one[key] for one in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")},
-                "peak_rss_mb": max(one["peak_rss_mb"] for one in costs),
-            },
+            "cost": total_cost(study.summary for study in self.cells.values()),
         }
 
 
@@ -105,7 +101,7 @@ def boundary(
         for seed in seeds
         for band in BANDS
     }
-    results = run_all(cases, jobs, progress)
+    results = dict(zip(cases, run_all(list(cases.values()), jobs, progress), strict=True))
     return BoundaryResult(
         {
             cell: TenantsResult(

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -12,7 +11,7 @@ from gradtide import _core, report, units, words
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import whole_folder, write_versions
-from gradtide.studies.run import MEASURED_COSTS, as_scenario, run, write_core, write_summary
+from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
 
 DEFAULT_SCHEDULES = ("fifo+barrier", "priority+barrier", "fifo", "priority")
 
@@ -92,8 +91,6 @@ class CompareResult:
 
     def _summary(self) -> dict[str, Any]:
         first = next(iter(self.results.values())).summary
-        costs = [result.summary["cost"] for result in self.results.values()]
-        cost = {key: sum(cost[key] for cost in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")}
         return {
             "schema": "gradtide.compare/1",
             "version": _core.__version__,
@@ -101,7 +98,7 @@ class CompareResult:
             "seed": first["seed"],
             "headline": self.headline,
             "rows": [_as_ms(row) for row in self.rows],
-            "cost": {**cost, "peak_rss_mb": max(cost["peak_rss_mb"] for cost in costs)},
+            "cost": total_cost(result.summary for result in self.results.values()),
         }
 
     @property
@@ -115,18 +112,15 @@ class CompareResult:
             if best["saves_percent"] < 100 * words.SAME:
                 sentences.append(f"{model}: no schedule saves anything over {baseline}.")
                 continue
-            schedule = self._schedule_of(best)
+            schedule = best["schedule"]
             points = [
                 (float(row["rate_bps"]), 1.0, 1 - row["saves_percent"] / 100)
                 for row in rows
-                if self._schedule_of(row) == schedule and (row["job"], row["workers"]) == (best["job"], best["workers"])
+                if row["schedule"] == schedule and (row["job"], row["workers"]) == (best["job"], best["workers"])
             ]
             who = f"{model} on {words.workers(best['workers'])}"
             sentences.append(f"{who}: {words.uncapitalised(words.saving_headline(points, baseline, schedule))}")
         return " ".join(sentences)
-
-    def _schedule_of(self, row: dict[str, Any]) -> str:
-        return str(row["schedule"])
 
     def __repr__(self) -> str:
         return f"<gradtide.CompareResult {len(self.rows)} rows: {self.headline}>"
@@ -169,13 +163,8 @@ def compare(
 def run_variants(
     variants: Sequence[Variant], *, jobs: int = 1, progress: Callable[[float], object] | None = None
 ) -> CompareResult:
-    """Run every variant; a thread each, because the core does not hold the interpreter's lock."""
-    results = []
-    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-        for result in pool.map(run, [variant.scenario for variant in variants]):
-            results.append(result)
-            if progress is not None:
-                progress(len(results) / len(variants))
+    """Run every variant."""
+    results = run_all([variant.scenario for variant in variants], jobs, progress)
     return CompareResult(variants, results)
 
 
@@ -294,4 +283,4 @@ def _as_ms(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-__all__ = ["DEFAULT_SCHEDULES", "MEASURED_COSTS", "CompareResult", "Variant", "compare", "grid", "parse_schedule"]
+__all__ = ["DEFAULT_SCHEDULES", "CompareResult", "Variant", "compare", "grid", "parse_schedule"]

@@ -4,7 +4,8 @@ import json
 import resource
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,6 +56,32 @@ def run(
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
     return RunResult(scenario, output, cost)
+
+
+def run_all(scenarios: Sequence[Scenario], jobs: int, progress: Callable[[float], object] | None) -> list[RunResult]:
+    """Run every scenario; a thread each, because the core does not hold the interpreter's lock.
+
+    Args:
+        scenarios: what to run.
+        jobs: runs under way at once; the results do not depend on it.
+        progress: called after each run with the share that is done.
+    """
+    results = []
+    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+        for result in pool.map(run, scenarios):
+            results.append(result)
+            if progress is not None:
+                progress(len(results) / len(scenarios))
+    return results
+
+
+def total_cost(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the runs or studies of some summaries cost together."""
+    costs = [summary["cost"] for summary in summaries]
+    return {
+        **{key: sum(cost[key] for cost in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")},
+        "peak_rss_mb": max(cost["peak_rss_mb"] for cost in costs),
+    }
 
 
 def as_scenario(scenario: "Scenario | str | Path | dict[str, Any]") -> Scenario:

@@ -4,7 +4,6 @@ The job runs in its neighbours' band and in a lower one, with the same flows, se
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from gradtide import _core, fct, report
 from gradtide.results import PS_PER_MS, RunResult, Table
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import whole_folder, write_versions
-from gradtide.studies.run import as_scenario, run, write_core, write_summary
+from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
 
 FIGURES = ("mean_fct_ms", "p50_fct_ms", "p90_fct_ms", "p99_fct_ms")
 BANDS = ("same", "low")
@@ -83,7 +82,6 @@ class TenantsResult:
             for name in fct.CLASSES
         }
         iteration = self._pair(lambda result: result.job["iteration_time_ms"]["mean"], grows=True)
-        costs = [result.summary["cost"] for result in self.results.values()]
         return {
             "schema": "gradtide.tenants/1",
             "version": _core.__version__,
@@ -104,10 +102,7 @@ class TenantsResult:
             "max_link_utilisation": self._pair(lambda result: result.summary["links"]["max_utilisation"]),
             "drops": self._pair(lambda result: result.summary["links"]["drops"]),
             "colour": colour(iteration["change_percent"]),
-            "cost": {
-                **{key: sum(c[key] for c in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")},
-                "peak_rss_mb": max(c["peak_rss_mb"] for c in costs),
-            },
+            "cost": total_cost(result.summary for result in self.results.values()),
         }
 
     def _pair(self, of: Callable[[RunResult], float | None], *, grows: bool = False) -> dict[str, float | None]:
@@ -145,7 +140,7 @@ def tenants(
     base = as_scenario(scenario)
     check(base, seeds)
     cases = {f"seed{seed}-{band}": variant(base, seed, band) for seed in seeds for band in BANDS}
-    return TenantsResult(base, seeds, run_all(cases, jobs, progress))
+    return TenantsResult(base, seeds, dict(zip(cases, run_all(list(cases.values()), jobs, progress), strict=True)))
 
 
 def check(base: Scenario, seeds: Sequence[int]) -> None:
@@ -175,17 +170,6 @@ def variant(base: Scenario, seed: int, band: str) -> Scenario:
     """Return the scenario of one seed with the job in its neighbours' band or in the low one."""
     priority = int(base.traffic[0].band[0]) if band == "same" else "low"
     return base.replace(seed=seed, priority=priority)
-
-
-def run_all(cases: dict[str, Scenario], jobs: int, progress: Callable[[float], object] | None) -> dict[str, RunResult]:
-    """Run every case; a thread each, because the core does not hold the interpreter's lock."""
-    results: dict[str, RunResult] = {}
-    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-        for name, result in zip(cases, pool.map(run, cases.values()), strict=True):
-            results[name] = result
-            if progress is not None:
-                progress(len(results) / len(cases))
-    return results
 
 
 def colour(cost_percent: float | None) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 from gradtide import _core, words
 from gradtide.results import RunResult
 from gradtide.scenario import Job, Scenario
-from gradtide.studies.reproduce.part import Progress, Reproduction, check, cost, run_all
+from gradtide.studies.reproduce.part import Progress, Reproduction, check
+from gradtide.studies.run import run_all, total_cost
 
 GAO_RATES_GBPS = (1, 2, 5, 10, 20)
 GAO_SCHEDULES = {
@@ -74,7 +75,7 @@ def chapter4(jobs: int, progress: Progress) -> Reproduction:
             {"figure": "4.10", "title": "5 Gbit/s, FIFO with barrier", "run": "runs/fifo-5gbps"},
             {"figure": "4.11", "title": "5 Gbit/s, priority without barrier", "run": "runs/priority-5gbps"},
         ],
-        "cost": cost(list(results.values())),
+        "cost": total_cost(result.summary for result in results.values()),
     }
     return Reproduction(summary, drawn)
 

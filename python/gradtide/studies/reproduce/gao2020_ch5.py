@@ -9,7 +9,8 @@ import numpy as np
 from gradtide import _core
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
-from gradtide.studies.reproduce.part import Progress, Reproduction, check, cost, run_all
+from gradtide.studies.reproduce.part import Progress, Reproduction, check
+from gradtide.studies.run import run_all, total_cost
 from gradtide.studies.tenants import BANDS, colour, variant
 
 # Table 5.3: compute-to-network ratio, compute time per iteration in ms.
@@ -78,7 +79,7 @@ def chapter5(jobs: int, progress: Progress) -> Reproduction:
         "tables": [_boundary(means), *(_performance(figure, means) for figure in FIGURES), _table_5_4(base)],
         "series": [_series(figure, ratio, means) for ratio in COMPUTE_MS for figure in FIGURES],
         "timelines": [],
-        "cost": cost(list(results.values())),
+        "cost": total_cost(result.summary for result in results.values()),
     }
     return Reproduction(summary, {})
 

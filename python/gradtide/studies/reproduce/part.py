@@ -1,16 +1,14 @@
 """What every reproduction is made of: checks, tables, series, timelines, and the folder that they are written to."""
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gradtide import report
 from gradtide.results import RunResult
-from gradtide.scenario import Scenario
 from gradtide.studies.folder import whole_folder, write_versions
-from gradtide.studies.run import run, write_core, write_summary
+from gradtide.studies.run import write_core, write_summary
 
 Progress = Callable[[float], object] | None
 
@@ -48,17 +46,6 @@ class Part:
     make: Callable[[int, Progress], Reproduction]
 
 
-def run_all(scenarios: Sequence[Scenario], jobs: int, progress: Progress) -> list[RunResult]:
-    """Run every scenario; the result does not depend on how many run at once."""
-    results = []
-    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-        for result in pool.map(run, scenarios):
-            results.append(result)
-            if progress is not None:
-                progress(len(results) / len(scenarios))
-    return results
-
-
 def check(figure: str, quantity: str, published: str, ours: str, agrees: bool, note: str = "") -> dict[str, str]:
     """Return a published value beside ours; `note` says why if they differ."""
     return {
@@ -69,13 +56,4 @@ def check(figure: str, quantity: str, published: str, ours: str, agrees: bool, n
         "unit": "",
         "verdict": "agrees" if agrees else "differs",
         "note": "" if agrees else note,
-    }
-
-
-def cost(results: Sequence[RunResult]) -> dict[str, Any]:
-    """Return what runs cost together."""
-    costs = [result.summary["cost"] for result in results]
-    return {
-        **{key: sum(one[key] for one in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")},
-        "peak_rss_mb": max(one["peak_rss_mb"] for one in costs),
     }
