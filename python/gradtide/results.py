@@ -95,6 +95,32 @@ class Series:
         return f"<gradtide.Series {self.name}: {len(self)} values>"
 
 
+class StudyRows:
+    """What every study shows of itself: its rows, as polars, pyarrow, pandas and numpy read them.
+
+    Attributes:
+        rows: one dict per row, all with the same keys; at least one.
+    """
+
+    rows: list[dict[str, Any]]
+
+    @property
+    def table(self) -> Table:
+        """The rows as a table."""
+        return Table.of({name: [row[name] for row in self.rows] for name in self.rows[0]})
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return one dict per row."""
+        return [dict(row) for row in self.rows]
+
+    def to_numpy(self) -> dict[str, NDArray[Any]]:
+        """Return every column as an array."""
+        return self.table.to_numpy()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
 class RunResult:
     """A finished run.
 

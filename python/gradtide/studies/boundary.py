@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import _core, report
-from gradtide.results import PS_PER_MS, Table
+from gradtide.results import PS_PER_MS, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import whole_folder, write_versions
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_summary
@@ -19,7 +19,7 @@ TRAFFIC_LOADS = (0.03125, 0.0625, 0.125, 0.25)
 Cell = tuple[float, float]
 
 
-class BoundaryResult:
+class BoundaryResult(StudyRows):
     """Cells of job load and background load, each a job beside its neighbours in two bands.
 
     Attributes:
@@ -32,11 +32,6 @@ class BoundaryResult:
         self.cells = cells
         self.rows = [_row(cell, study) for cell, study in cells.items()]
         self.summary = self._summary()
-
-    @property
-    def table(self) -> Table:
-        """The cells as a table; polars, pyarrow and pandas read it."""
-        return Table.of({name: [row[name] for row in self.rows] for name in self.rows[0]})
 
     def save(self, path: str | Path) -> Path:
         """Write the study folder `path`, a folder per cell in it; it appears by rename when it is complete."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import _core, report, units, words
-from gradtide.results import RunResult, Table
+from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import whole_folder, write_versions
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
@@ -33,7 +33,7 @@ class Variant:
     scenario: Scenario
 
 
-class CompareResult:
+class CompareResult(StudyRows):
     """Runs side by side.
 
     Attributes:
@@ -47,23 +47,6 @@ class CompareResult:
         self.results = {variant.name: result for variant, result in zip(variants, results, strict=True)}
         self.rows = _rows(self.variants, self.results)
         self.summary = self._summary()
-
-    @property
-    def table(self) -> Table:
-        """The rows as a table; polars, pyarrow and pandas read it."""
-        names = list(self.rows[0])
-        return Table.of({name: [row[name] for row in self.rows] for name in names})
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Return one dict per run and job."""
-        return [dict(row) for row in self.rows]
-
-    def to_numpy(self) -> dict[str, Any]:
-        """Return every column as an array."""
-        return self.table.to_numpy()
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
-        return self.table.__arrow_c_stream__(requested_schema)
 
     def save(self, path: str | Path) -> Path:
         """Write the study folder `path`; it appears by rename when it is complete.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradtide import _core, fct, report
-from gradtide.results import PS_PER_MS, RunResult, Table
+from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import whole_folder, write_versions
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
@@ -22,7 +22,7 @@ BANDS = ("same", "low")
 FREE_PERCENT, DEAR_PERCENT = 1.0, 30.0
 
 
-class TenantsResult:
+class TenantsResult(StudyRows):
     """A job beside its neighbours, in their band and in a lower one.
 
     Attributes:
@@ -37,18 +37,6 @@ class TenantsResult:
         self.results = results
         self.rows = [row for name, result in results.items() for row in _rows(name, result)]
         self.summary = self._summary()
-
-    @property
-    def table(self) -> Table:
-        """The rows as a table; polars, pyarrow and pandas read it."""
-        return Table.of({name: [row[name] for row in self.rows] for name in self.rows[0]})
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Return one dict per seed, band and class of flows."""
-        return [dict(row) for row in self.rows]
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
-        return self.table.__arrow_c_stream__(requested_schema)
 
     def save(self, path: str | Path) -> Path:
         """Write the study folder `path`; it appears by rename when it is complete."""
