@@ -40,6 +40,10 @@ pub(crate) mod flag {
     pub const ECT: u8 = 8;
     /// Congestion experienced (RFC 3168).
     pub const CE: u8 = 16;
+    /// The receiver's echo of CE (RFC 3168); on a SYN: will use ECN.
+    pub const ECE: u8 = 32;
+    /// The sender's answer to ECE: window reduced (RFC 3168); on a SYN: will use ECN.
+    pub const CWR: u8 = 64;
 }
 
 /// A range of stream offsets, `[start, end)`.

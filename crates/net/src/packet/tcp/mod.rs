@@ -1,8 +1,9 @@
 //! TCP: one sender and one receiver per connection, data one way.
 //!
 //! RFC 5681 (congestion control), 6298 (timeout), 6582 and 6675 (recovery with SACK), 6937 (proportional rate
-//! reduction), 7323 (timestamps and window scaling), 2018 (SACK), handshake and close of 9293. Neither end reads a
-//! clock or knows a queue: time is an argument, packets to send are appended to a list.
+//! reduction), 7323 (timestamps and window scaling), 2018 (SACK), 3168 (ECN), handshake and close of 9293; CUBIC (9438)
+//! and DCTCP (8257) in place of NewReno. Neither end reads a clock or knows a queue: time is an argument, packets to
+//! send are appended to a list.
 
 pub mod congestion;
 pub(crate) mod receiver;
@@ -57,7 +58,7 @@ pub struct TcpConfig {
     pub initial_rtt: Time,
     /// Timeout of the first SYN; doubled for each further one.
     pub connect_timeout: Time,
-    /// Send and receive buffers.
+    /// Send and receive buffers; the window of [`Algorithm::Ideal`].
     pub window: Bytes,
     /// Resolution of timestamps: round-trip times shorter than it are seen as 1 us (ns-3: 1 ms).
     pub stamp_tick: Time,
@@ -69,6 +70,8 @@ pub struct TcpConfig {
     pub stream_reverse_band: ReverseBand,
     /// Congestion control.
     pub algorithm: Algorithm,
+    /// Whether connections negotiate ECN (RFC 3168).
+    pub ecn: bool,
     /// Fast recovery.
     pub recovery: Recovery,
 }
@@ -99,6 +102,7 @@ impl TcpConfig {
             own_reverse_band: ReverseBand::Fixed(Band::new(1).expect("1 is a band")),
             stream_reverse_band: ReverseBand::OfData,
             algorithm: Algorithm::NewReno,
+            ecn: false,
             recovery: Recovery::Pipe,
         }
     }

@@ -1,9 +1,9 @@
 //! The receiving end: acknowledgements, and the close that answers the sender's.
 
-use super::TcpConfig;
 use super::rtt::Rtt;
 use super::sack::Reassembly;
 use super::sender::NEVER;
+use super::{Algorithm, TcpConfig};
 use crate::packet::wire::{SackPool, Wire, flag};
 
 /// Times that the final FIN is repeated without an answer (ns-3: data retries).
@@ -37,6 +37,10 @@ pub(crate) struct Receiver {
     /// In-order segments since the last acknowledgement.
     held_count: u8,
     fin: Option<u64>,
+    /// ECN has been negotiated.
+    ecn: bool,
+    /// ECE if acknowledgements carry it now (with DCTCP: DCTCP.CE), else 0.
+    ece: u8,
     reassembly: Reassembly,
     rtt: Rtt,
     syn_ack_stamp: u32,
@@ -57,6 +61,8 @@ impl Receiver {
             echo: 0,
             held_count: 0,
             fin: None,
+            ecn: false,
+            ece: 0,
             reassembly: Reassembly::default(),
             rtt: Rtt::new(config.initial_rtt.ps() / 1000),
             syn_ack_stamp: 0,
@@ -91,6 +97,8 @@ impl Receiver {
             State::Listen => {
                 self.state = State::SynReceived;
                 self.echo = syn.stamp;
+                // RFC 3168, 6.1.1.
+                self.ecn = config.ecn && syn.flags & (flag::ECE | flag::CWR) == flag::ECE | flag::CWR;
                 self.send_syn_ack(config, now_ps, out);
                 self.arm_syn_ack(config, now_ps);
             }
@@ -101,7 +109,7 @@ impl Receiver {
 
     fn send_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         self.syn_ack_stamp = config.stamp(now_ps);
-        let flags = self.template.flags | flag::SYN;
+        let flags = self.template.flags | flag::SYN | if self.ecn { flag::ECE } else { 0 };
         out.push(Wire { wire_bytes: config.syn_bytes, flags, stamp: self.echo, ..self.template });
     }
 
@@ -156,6 +164,9 @@ impl Receiver {
         pool: &mut SackPool,
         out: &mut Vec<Wire>,
     ) {
+        if self.ecn && packet.payload_bytes > 0 {
+            self.on_codepoint(config, packet, pool, out);
+        }
         let start = packet.number;
         let end = start + u64::from(packet.payload_bytes);
         let expected = self.next;
@@ -186,7 +197,7 @@ impl Receiver {
             self.next += 1;
         }
         if !finished && self.next == end && self.reassembly.is_empty() {
-            self.held_count += 1;
+            self.held_count = self.held_count.saturating_add(1);
             if self.held_count >= config.delayed_ack_segments {
                 self.acknowledge(config, pool, out, self.template.flags);
             } else if self.deadline_ps == NEVER {
@@ -206,6 +217,24 @@ impl Receiver {
         }
     }
 
+    /// What the ECN field of a data packet changes in the acknowledgements to come.
+    fn on_codepoint(&mut self, config: &TcpConfig, packet: &Wire, pool: &mut SackPool, out: &mut Vec<Wire>) {
+        let ece = if packet.flags & flag::CE == 0 { 0 } else { flag::ECE };
+        if !matches!(config.algorithm, Algorithm::Dctcp { .. }) {
+            // RFC 3168, 6.1.3: ECE until CWR, and again if that packet is marked itself.
+            let kept = if packet.flags & flag::CWR == 0 { self.ece } else { 0 };
+            self.ece = kept | ece;
+        } else if ece != self.ece {
+            // RFC 8257, 3.2: an acknowledgement covers packets of one kind only, so that the sender can tell how many
+            // were marked. Those that wait are acknowledged as what they are, and the first of the other kind at once.
+            if self.next > self.acknowledged {
+                self.acknowledge(config, pool, out, self.template.flags);
+            }
+            self.ece = ece;
+            self.held_count = config.delayed_ack_segments;
+        }
+    }
+
     fn acknowledge(&mut self, config: &TcpConfig, pool: &mut SackPool, out: &mut Vec<Wire>, flags: u8) {
         self.held_count = 0;
         if self.state == State::Established {
@@ -215,6 +244,7 @@ impl Receiver {
         let blocks = self.reassembly.report();
         let wire_bytes = config.ack_bytes(blocks.len().min(crate::packet::wire::SACK_BLOCKS));
         let sack = pool.put(blocks);
+        let flags = flags | self.ece;
         out.push(Wire { number: self.next, stamp: self.echo, wire_bytes, sack, flags, ..self.template });
     }
 

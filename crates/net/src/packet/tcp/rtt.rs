@@ -28,6 +28,11 @@ impl Rtt {
         self.rttvar_ns = ((self.rttvar_ns << 2) + error.abs() - self.rttvar_ns) >> 2;
     }
 
+    /// SRTT.
+    pub fn srtt_ns(&self) -> u64 {
+        self.srtt_ns as u64
+    }
+
     /// SRTT + max(G, 4 RTTVAR) (RFC 6298 (2.3)), without the minimum of (2.4).
     pub fn timeout_ns(&self, granularity_ns: u64) -> u64 {
         self.srtt_ns as u64 + granularity_ns.max(4 * self.rttvar_ns as u64)

@@ -6,7 +6,7 @@
 //! Differs from the RFCs where ns-3.37 does: see [`super::sack::Scoreboard`], [`Recovery`], and the
 //! comments that begin with «ns-3».
 
-use super::congestion::Congestion;
+use super::congestion::{Ack, Congestion};
 use super::rtt::Rtt;
 use super::sack::Scoreboard;
 use super::{Recovery, TcpConfig};
@@ -81,6 +81,14 @@ pub(crate) struct Sender {
     reduction: Reduction,
     board: Scoreboard,
     congestion: Congestion,
+    /// ECN has been negotiated.
+    ecn: bool,
+    /// Of new segments: ECT, and CWR on the first after a reduction (RFC 3168, 6.1.2).
+    fresh_flags: u8,
+    /// The acknowledgement under way carries ECE.
+    echoed: bool,
+    /// Marks of segments below it have been answered.
+    cwr_end: u64,
     rtt: Rtt,
     /// Segments that start below give no sample: they may have been sent before a timeout.
     sample_from: u64,
@@ -94,6 +102,8 @@ pub(crate) struct Sender {
 
 impl Sender {
     pub fn new(config: &TcpConfig, template: Wire) -> Self {
+        let congestion = Congestion::new(config);
+        let first_bytes = u64::from(config.initial_window_segments) * u64::from(config.segment_bytes);
         Self {
             state: State::SynSent,
             phase: Phase::Open,
@@ -103,7 +113,7 @@ impl Sender {
             written: 0,
             closing: false,
             fin_sent: false,
-            cwnd: u64::from(config.initial_window_segments) * u64::from(config.segment_bytes),
+            cwnd: congestion.restart(first_bytes),
             ssthresh: u64::MAX,
             dup_acks: 0,
             recover: 0,
@@ -114,7 +124,11 @@ impl Sender {
             flight: 0,
             reduction: Reduction::default(),
             board: Scoreboard::default(),
-            congestion: Congestion::new(config.algorithm),
+            congestion,
+            ecn: false,
+            fresh_flags: 0,
+            echoed: false,
+            cwr_end: 0,
             rtt: Rtt::new(config.initial_rtt.ps() / 1000),
             sample_from: 0,
             rto_ps: 0,
@@ -154,7 +168,9 @@ impl Sender {
         self.syn_count += 1;
         self.rto_ps = config.connect_timeout.ps().saturating_mul(backoff).min(RTO_MAX_PS);
         self.deadline_ps = now_ps + self.rto_ps;
-        let syn = Wire { wire_bytes: config.syn_bytes, flags: flag::SYN, ..self.template };
+        // RFC 3168, 6.1.1.
+        let flags = flag::SYN | if config.ecn { flag::ECE | flag::CWR } else { 0 };
+        let syn = Wire { wire_bytes: config.syn_bytes, flags, ..self.template };
         out.push(Wire { stamp: config.stamp(now_ps), ..syn });
     }
 
@@ -165,6 +181,10 @@ impl Sender {
         }
         self.state = State::Established;
         self.deadline_ps = NEVER;
+        if config.ecn && ack.flags & (flag::ECE | flag::CWR) == flag::ECE {
+            self.ecn = true;
+            self.fresh_flags = flag::ECT;
+        }
         self.sample(config, now_ps, ack.stamp);
         self.acknowledge(config, now_ps, out);
         News::Established
@@ -218,9 +238,13 @@ impl Sender {
         self.retransmission_acked =
             self.phase == Phase::Recovery && acknowledged < self.recover && discarded.retransmission;
         self.flight = self.board.flight_bytes();
+        if self.ecn {
+            self.on_echo(config, acknowledged - before, ack.flags & flag::ECE != 0);
+        }
         self.process(config, now_ps, before, sacked, discarded.delivered_bytes + sacked, out);
         self.retransmission_acked = false;
         self.pump(config, now_ps, out);
+        self.congestion.on_sent(self.cwnd, self.flight, u64::from(config.segment_bytes));
         if self.fin_sent && ack.flags & flag::FIN != 0 && acknowledged == end {
             self.state = State::Closed;
             self.deadline_ps = NEVER;
@@ -263,7 +287,7 @@ impl Sender {
             return;
         }
         if self.una < self.recover && self.phase == Phase::Loss {
-            self.grow(segment, segments);
+            self.grow(segment, segments, now_ps);
             self.restart_timer(config, now_ps);
             return;
         }
@@ -288,13 +312,44 @@ impl Sender {
             self.recover_active = false;
         }
         if self.phase == Phase::Open {
-            self.grow(segment, segments);
+            self.grow(segment, segments, now_ps);
             self.restart_timer(config, now_ps);
         }
     }
 
-    fn grow(&mut self, segment: u64, segments: u64) {
-        self.cwnd = self.congestion.grow(self.cwnd, self.ssthresh, segment, segments);
+    fn grow(&mut self, segment: u64, segments: u64, now_ps: u64) {
+        if self.echoed {
+            // RFC 3168, 6.1.2: an acknowledgement with ECE does not grow the window.
+            return;
+        }
+        let ack = Ack { now_ps, srtt_ns: self.rtt.srtt_ns(), segments };
+        self.cwnd = self.congestion.grow(self.cwnd, self.ssthresh, segment, ack);
+    }
+
+    /// RFC 3168, 6.1.2: what an acknowledgement of `bytes` says of marks. The window answers once per window of data.
+    fn on_echo(&mut self, config: &TcpConfig, bytes: u64, ece: bool) {
+        self.echoed = ece;
+        self.congestion.on_echo(self.una, self.high, bytes, ece);
+        // In recovery and after a timeout the window has been reduced already.
+        if !ece || self.una <= self.cwr_end || !matches!(self.phase, Phase::Open | Phase::Disorder) {
+            return;
+        }
+        let outstanding = self.high - self.una + bytes;
+        let segment = u64::from(config.segment_bytes);
+        if let Some(ssthresh) = self.congestion.on_mark(self.cwnd, outstanding.min(self.cwnd), segment) {
+            self.ssthresh = ssthresh;
+            self.cwnd = ssthresh;
+            self.on_reduced();
+        }
+    }
+
+    /// The window has been reduced, for whatever reason: the receiver is told, and marks of what is under way now
+    /// reduce it no further.
+    fn on_reduced(&mut self) {
+        if self.ecn {
+            self.fresh_flags |= flag::CWR;
+            self.cwr_end = self.high;
+        }
     }
 
     /// RFC 6675, section 5: an acknowledgement with news of data above it.
@@ -322,8 +377,13 @@ impl Sender {
         self.recover_active = true;
         self.phase = Phase::Recovery;
         self.flight = self.board.flight_bytes();
-        self.ssthresh = self.congestion.ssthresh(self.cwnd, self.flight, u64::from(config.segment_bytes));
-        self.reduction = Reduction { delivered: 0, out: 0, flight: (self.high - self.una) as u32 };
+        let outstanding = self.high - self.una;
+        if self.una >= self.cwr_end || self.congestion.answers_loss_after_mark() {
+            let segment = u64::from(config.segment_bytes);
+            self.ssthresh = self.congestion.on_loss(self.cwnd, self.flight, outstanding, segment);
+            self.on_reduced();
+        }
+        self.reduction = Reduction { delivered: 0, out: 0, flight: outstanding as u32 };
         self.reduce(config, delivered);
         self.retransmit_one(config, now_ps, out);
     }
@@ -404,9 +464,11 @@ impl Sender {
         self.recover_active = true;
         self.rto_ps = (2 * self.rto_ps).min(RTO_MAX_PS);
         self.sample_from = self.high;
-        self.ssthresh = self.congestion.ssthresh(self.cwnd, flight, u64::from(config.segment_bytes));
+        let segment = u64::from(config.segment_bytes);
+        self.ssthresh = self.congestion.on_timeout(self.cwnd, flight, segment);
         self.phase = Phase::Loss;
-        self.cwnd = u64::from(config.segment_bytes);
+        self.cwnd = self.congestion.restart(segment);
+        self.on_reduced();
         self.pump(config, now_ps, out);
     }
 
@@ -460,7 +522,9 @@ impl Sender {
     fn send_new(&mut self, config: &TcpConfig, now_ps: u64, room: u64, out: &mut Vec<Wire>) {
         let length = room.min(self.written - self.high) as u16;
         self.board.push(self.high, length);
-        self.emit(config, now_ps, self.high, length, out);
+        let flags = self.fresh_flags;
+        self.fresh_flags &= !flag::CWR;
+        self.emit(config, now_ps, self.high, length, flags, out);
         self.high += u64::from(length);
     }
 
@@ -480,12 +544,13 @@ impl Sender {
     fn retransmit(&mut self, config: &TcpConfig, now_ps: u64, index: usize, bytes_max: u16, out: &mut Vec<Wire>) {
         let (start, end) = self.board.retransmit(index, bytes_max);
         self.retransmits += 1;
-        self.emit(config, now_ps, start, (end - start) as u16, out);
+        // RFC 3168, 6.1.5: what is sent again is not ECN-capable.
+        self.emit(config, now_ps, start, (end - start) as u16, 0, out);
     }
 
     #[inline]
-    fn emit(&mut self, config: &TcpConfig, now_ps: u64, start: u64, length: u16, out: &mut Vec<Wire>) {
-        let mut flags = self.template.flags;
+    fn emit(&mut self, config: &TcpConfig, now_ps: u64, start: u64, length: u16, ecn_flags: u8, out: &mut Vec<Wire>) {
+        let mut flags = self.template.flags | ecn_flags;
         if self.closing && start + u64::from(length) == self.written {
             flags |= flag::FIN;
             self.fin_sent = true;
