@@ -4,6 +4,15 @@ import json
 
 from gradtide import _core
 
+NEWRENO = {
+    "congestion": {"kind": "newreno"},
+    "ecn": False,
+    "segment_bytes": 1380,
+    "initial_window_segments": 10,
+    "window_bytes": 32 * 1024 * 1024,
+}
+"""The transport of a scenario that names none."""
+
 
 def spec(
     layers,
@@ -68,7 +77,7 @@ def spec(
             "link": {"rate_bps": rate_bps, "delay_ps": delay_ps, "efficiency_ppm": efficiency_ppm},
             "host_latency_ps": host_latency_ps,
             "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity_packets": 1000, "mark": None},
-            "transport": {"kind": "newreno", "segment_bytes": 1380, "initial_window_segments": 10},
+            "transport": NEWRENO,
         },
         "traffic": [
             {"name": "web", **dict(zip(("start_ps", "src", "dst", "bytes", "band"), map(list, columns), strict=True))}

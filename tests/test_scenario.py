@@ -4,6 +4,7 @@
 
 import itertools
 import json
+import math
 import pickle
 import re
 import subprocess
@@ -21,6 +22,7 @@ from gradtide.layers import Layer
 from gradtide.scenario import Scenario, json_schema, preset_names
 from gradtide.scenario.source import Failure, Source, locate, tomllib
 from gradtide.scenario.tables import read_layers_csv, scaled, thesis_layers
+from specs import NEWRENO
 
 # A busy machine is no fault of the parser; the time of a load has a test of its own.
 settings.register_profile("patient", deadline=None)
@@ -241,7 +243,7 @@ def test_the_preset_of_chapter_5_is_the_cell_r16_f23_of_its_study() -> None:
     spec = scenario.spec()
     assert spec["run"]["engine"] == "packet"
     assert spec["cluster"]["queue"] == {"discipline": {"kind": "pfifo_fast"}, "capacity_packets": 1000, "mark": None}
-    assert spec["cluster"]["transport"] == {"kind": "newreno", "segment_bytes": 1380, "initial_window_segments": 10}
+    assert spec["cluster"]["transport"] == NEWRENO
     (web,) = spec["traffic"]
     assert (web["name"], set(web["band"])) == ("web", {0})
     assert {len(web[column]) for column in ("start_ps", "src", "dst", "bytes", "band")} == {2203}
@@ -325,7 +327,7 @@ timeline = 0
             "link": {"rate_bps": 10**9, "delay_ps": 5_000_000, "efficiency_ppm": 950_000},
             "host_latency_ps": 3_000_000,
             "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity_packets": 1000, "mark": None},
-            "transport": {"kind": "newreno", "segment_bytes": 1380, "initial_window_segments": 10},
+            "transport": NEWRENO,
         },
         "traffic": [],
         "run": {"engine": "pipe", "seed": 42, "duration_ps": 2 * 10**12, "timeline_iterations": 0},
@@ -375,6 +377,45 @@ def test_a_queue_is_a_discipline_and_perhaps_marks(queue: object, discipline: ob
     assert spec["queue"] == {"discipline": discipline, "capacity_packets": 1000, "mark": mark}
     assert spec["transport"]["segment_bytes"] == 1448
     assert Scenario.from_toml(scenario.to_toml()).spec()["cluster"] == spec
+
+
+ECN_QUEUE = {"kind": "ecn", "threshold": "65pkt"}
+
+
+@pytest.mark.parametrize(
+    ("transport", "congestion", "ecn"),
+    [
+        ({"kind": "newreno"}, {"kind": "newreno"}, False),
+        ({"kind": "newreno", "ecn": True}, {"kind": "newreno"}, True),
+        ({"kind": "newreno+ecn"}, {"kind": "newreno"}, True),
+        ({"kind": "cubic"}, {"kind": "cubic"}, False),
+        ({"kind": "cubic+ecn", "ecn": True}, {"kind": "cubic"}, True),
+        ({"kind": "dctcp"}, {"kind": "dctcp", "gain_ppm": 62_500}, True),
+        ({"kind": "dctcp", "gain": 0.25}, {"kind": "dctcp", "gain_ppm": 250_000}, True),
+        ({"kind": "ideal"}, {"kind": "ideal"}, False),
+    ],
+)
+def test_a_transport_is_a_congestion_control_and_perhaps_ecn(transport: object, congestion: object, ecn: bool) -> None:
+    scenario = Scenario.load("paper/gao2020-ch5").set({"cluster.queue": ECN_QUEUE, "cluster.transport": transport})
+    spec = scenario.spec()["cluster"]["transport"]
+    assert (spec["congestion"], spec["ecn"]) == (congestion, ecn)
+    assert set(scenario.to_dict()["cluster"]["transport"]) >= {"kind", "ecn", "segment", "initial_cwnd", "window"}
+    assert Scenario.from_toml(scenario.to_toml()) == scenario
+
+
+def test_the_window_of_the_ideal_transport_is_twice_what_a_route_holds() -> None:
+    base = Scenario.load("paper/gao2020-ch5")
+
+    def window(transport: object) -> int:
+        spec = base.set({"cluster.transport": transport}).spec()["cluster"]["transport"]
+        assert isinstance(spec["window_bytes"], int)
+        return spec["window_bytes"]
+
+    # Four delays of 10 us; a packet of 1434 bytes and one of 54, twice each at 10 Gbit/s.
+    round_ns = 4 * 10_000 + 2 * (1434 + 54) * 0.8
+    assert window({"kind": "ideal"}) == 2 * math.ceil(round_ns / (1434 * 0.8)) * 1380
+    assert window({"kind": "ideal", "window": "1MB"}) == 10**6
+    assert window({"kind": "cubic"}) == 32 * 2**20
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ use crate::job::{Job, Manner, Messages, Pass};
 use crate::spec::{
     ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, MarkAtSpec, QueueSpec, RunSpec, TopologySpec,
 };
-use gradtide_net::packet::tcp::TcpConfig;
+use gradtide_net::packet::tcp::{Algorithm, TcpConfig};
 use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
-use gradtide_net::{Link, Network, PacketConfig, PacketEngine, Pipe, PortId, Rate, Star, Time};
+use gradtide_net::{Bytes, Link, Network, PacketConfig, PacketEngine, Pipe, PortId, Rate, Star, Time};
 
 /// A network engine.
 pub enum Engine {
@@ -120,13 +120,18 @@ fn star(cluster: &ClusterSpec) -> Result<Star, SpecError> {
 
 fn packet_config(cluster: &ClusterSpec, star: &Star) -> Result<PacketConfig, SpecError> {
     let transport = &cluster.transport;
-    if transport.kind != CongestionSpec::Newreno {
-        return Err(SpecError::NotBuilt("this congestion control"));
-    }
     let narrow = |value: u32, what| u16::try_from(value).map_err(|_| SpecError::TooLarge(what));
     let tcp = TcpConfig {
         segment_bytes: narrow(transport.segment_bytes, "segment")?,
         initial_window_segments: narrow(transport.initial_window_segments, "initial window")?,
+        window: Bytes(transport.window_bytes),
+        algorithm: match transport.congestion {
+            CongestionSpec::Newreno => Algorithm::NewReno,
+            CongestionSpec::Cubic => Algorithm::Cubic,
+            CongestionSpec::Dctcp { gain_ppm } => Algorithm::Dctcp { gain_ppm },
+            CongestionSpec::Ideal => Algorithm::Ideal,
+        },
+        ecn: transport.ecn,
         ..TcpConfig::basic_sim(star.host_count, star.link.rate, star.link.delay)
     };
     let queue = queue_config(&cluster.queue);

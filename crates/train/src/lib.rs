@@ -93,9 +93,6 @@ pub enum SpecError {
     /// Neighbours need an engine that has queues.
     #[error("the pipe engine has no neighbours; use the packet engine")]
     NeighboursOfPipe,
-    /// A part of the model that has no code yet.
-    #[error("{0} is not built yet")]
-    NotBuilt(&'static str),
     /// A number that the engine has no room for.
     #[error("the {0} is too large: at most 65535")]
     TooLarge(&'static str),

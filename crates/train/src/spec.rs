@@ -193,23 +193,30 @@ pub enum MarkAtSpec {
 #[serde(deny_unknown_fields)]
 pub struct TransportSpec {
     /// Congestion control.
-    pub kind: CongestionSpec,
+    pub congestion: CongestionSpec,
+    /// Whether connections negotiate ECN.
+    pub ecn: bool,
     /// Payload of a full segment.
     pub segment_bytes: u32,
     /// Initial window.
     pub initial_window_segments: u32,
+    /// Send and receive buffers; the window of the ideal transport.
+    pub window_bytes: u64,
 }
 
 /// Congestion control.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum CongestionSpec {
     /// RFC 5681, 6582.
     Newreno,
     /// RFC 9438.
     Cubic,
     /// RFC 8257.
-    Dctcp,
+    Dctcp {
+        /// Weight g of a new observation of marks, in millionths.
+        gain_ppm: u32,
+    },
     /// Line rate with a window.
     Ideal,
 }

@@ -5,14 +5,12 @@ from typing import Any
 
 from gradtide.errors import Fault
 from gradtide.scenario.keys import Adaptive, Cluster, Queue, Transport
-from gradtide.scenario.resolve import Job, Resolved
+from gradtide.scenario.resolve import Job, Resolved, transport_of
 from gradtide.scenario.source import Loc, Source
 from gradtide.traffic import Neighbour
 
 ENGINES = ("pipe", "packet")
 QUEUES = ("pfifo_fast", "fifo", "strict", "ecn")
-TRANSPORTS = ("newreno",)
-"""Congestion controls that the packet engine has; a name is added when it is built."""
 
 _ADAPTIVE = ("adaptive priority", '"high", "low", 0 to 7')
 
@@ -35,13 +33,12 @@ def not_built(resolved: Resolved, source: Source) -> list[Fault]:
     word(("cluster", "routing"), cluster.routing, ("ecmp",))
     if file.run.engine == "packet":
         word(("cluster", "queue", "kind"), cluster.queue.kind, QUEUES)
-        word(("cluster", "transport", "kind"), cluster.transport.kind, TRANSPORTS)
     else:
         engine = f'with engine = "{file.run.engine}"'
         if cluster.queue != Queue():
             what = f"a queue other than the default, {engine},"
             add(("cluster", "queue"), what, 'engine = "packet", or the default, pfifo_fast of 1000pkt')
-        if cluster.transport != Transport():
+        if transport_of(cluster) != transport_of(cluster.model_copy(update={"transport": Transport()})):
             what = f"a transport other than the default, {engine},"
             add(("cluster", "transport"), what, 'engine = "packet", or the default, newreno of 1380B')
         for name in file.traffic:
@@ -84,11 +81,7 @@ def spec(resolved: Resolved, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
             },
             "host_latency_ps": cluster.host_latency,
             "queue": _queue_spec(cluster),
-            "transport": {
-                "kind": cluster.transport.kind,
-                "segment_bytes": cluster.transport.segment,
-                "initial_window_segments": cluster.transport.initial_cwnd,
-            },
+            "transport": _transport_spec(cluster),
         },
         "run": {
             "engine": run.engine,
@@ -119,6 +112,20 @@ def _queue_spec(cluster: Cluster) -> dict[str, Any]:
     if queue.kind == "ecn":
         mark = {"threshold_packets": queue.threshold, "at": queue.mark_at or "enqueue"}
     return {"discipline": discipline, "capacity_packets": queue.capacity, "mark": mark}
+
+
+def _transport_spec(cluster: Cluster) -> dict[str, Any]:
+    transport = transport_of(cluster)
+    congestion: dict[str, Any] = {"kind": transport.congestion}
+    if transport.gain_ppm is not None:
+        congestion["gain_ppm"] = transport.gain_ppm
+    return {
+        "congestion": congestion,
+        "ecn": transport.ecn,
+        "segment_bytes": transport.segment_bytes,
+        "initial_window_segments": transport.initial_segments,
+        "window_bytes": transport.window_bytes,
+    }
 
 
 def _job_spec(job: Job) -> dict[str, Any]:

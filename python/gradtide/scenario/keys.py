@@ -464,12 +464,23 @@ class Queue(Table):
 class Transport(Table):
     """Transport protocol of every flow. Read by the packet engine only."""
 
-    kind: Literal["newreno", "cubic", "dctcp", "ideal"] = key(default="newreno", examples=["newreno"])
-    """Congestion control. Built: newreno."""
+    kind: Literal["newreno", "cubic", "dctcp", "ideal", "newreno+ecn", "cubic+ecn"] = key(
+        default="newreno", examples=["newreno"]
+    )
+    """Congestion control. newreno: RFC 5681, 6582 and 6675; cubic: RFC 9438; dctcp: RFC 8257; ideal: the same window
+    from the first segment to the last. "newreno+ecn" and "cubic+ecn" are short for `ecn = true`."""
+    ecn: bool | None = key(default=None, examples=[True])
+    """Whether segments can be marked where others are dropped (RFC 3168). It needs a queue that marks. Default: true
+    with kind = "dctcp", else false."""
+    gain: Share | None = key(default=None, examples=[0.0625])
+    """Weight g of a window's share of marks in their average (dctcp). Default: 1/16."""
     segment: PartSize = key(default="1380B", examples=["1380B"])
     """Payload of a full segment; with 52 bytes of headers it fits into an IPv4 packet of 65535."""
     initial_cwnd: int = key(default=10, ge=1, le=10_000, examples=[10])
-    """Initial window, in segments."""
+    """Initial window, in segments. No effect on kind = "ideal"."""
+    window: PartSize | None = key(default=None, examples=["32MiB"])
+    """Send and receive buffer: most bytes that a connection has under way. With kind = "ideal" it is the window.
+    Default: 32MiB; with kind = "ideal" twice what a route holds, in whole segments."""
 
 
 class Cluster(Table):

@@ -20,6 +20,7 @@ from gradtide.scenario.check import example, plain, read_keys
 from gradtide.scenario.keys import (
     PPM,
     Adaptive,
+    Cluster,
     JobTable,
     Priority,
     Queue,
@@ -46,6 +47,16 @@ MAX_OPERATIONS = 1_000_000_000
 MAX_SEGMENT_BYTES = 65_535 - 52
 """Payload of the largest IPv4 packet with TCP's header and timestamps."""
 
+HEADER_BYTES = 54
+"""IPv4, TCP, timestamps and framing on the wire."""
+
+SOCKET_BYTES = 32 * 1024 * 1024
+"""Send and receive buffer (Gao 2020, chapter 5)."""
+
+DCTCP_GAIN_PPM = 62_500
+"""RFC 8257, 4.2: g = 1/16."""
+
+MARKING_QUEUES = ("ecn", "red", "pcn")
 MAX_PACKETS = 2**32 - 1
 MAX_BANDS = 8
 FLOW_KEYS = ("sizes", "cdf", "replay", "flows", "incast")
@@ -167,6 +178,67 @@ def bands_of(queue: Queue) -> int:
     return {"pfifo_fast": 3, "strict": queue.bands or 1}.get(queue.kind, 1)
 
 
+@dataclass(frozen=True)
+class Transport:
+    """The transport of every flow, resolved.
+
+    Attributes:
+        congestion: newreno, cubic, dctcp or ideal.
+        ecn: whether connections negotiate ECN.
+        gain_ppm: DCTCP's g in millionths; `None` for the others.
+        segment_bytes: payload of a full segment.
+        initial_segments: initial window; without effect on the ideal transport.
+        window_bytes: send and receive buffer, and the window of the ideal transport.
+    """
+
+    congestion: str
+    ecn: bool
+    gain_ppm: int | None
+    segment_bytes: int
+    initial_segments: int
+    window_bytes: int
+
+    def written(self) -> dict[str, Any]:
+        """Return the keys of `cluster.transport`."""
+        table: dict[str, Any] = {"kind": self.congestion, "ecn": self.ecn}
+        if self.gain_ppm is not None:
+            table["gain"] = self.gain_ppm / PPM
+        return table | {
+            "segment": units.format_bytes(self.segment_bytes),
+            "initial_cwnd": self.initial_segments,
+            "window": units.format_bytes(self.window_bytes),
+        }
+
+
+def transport_of(cluster: Cluster) -> Transport:
+    """Return the transport of a cluster with its defaults."""
+    keys = cluster.transport
+    congestion, plus, _ = keys.kind.partition("+ecn")
+    if keys.window is not None:
+        window_bytes = keys.window
+    else:
+        window_bytes = _two_routes_bytes(cluster) if congestion == "ideal" else SOCKET_BYTES
+    return Transport(
+        congestion=congestion,
+        ecn=bool(plus) or (congestion == "dctcp" if keys.ecn is None else keys.ecn),
+        gain_ppm=(keys.gain or DCTCP_GAIN_PPM) if congestion == "dctcp" else None,
+        segment_bytes=keys.segment,
+        initial_segments=keys.initial_cwnd,
+        window_bytes=window_bytes,
+    )
+
+
+def _two_routes_bytes(cluster: Cluster) -> int:
+    """Return twice the segments that fit into a round trip over the two links of a star without queues.
+
+    Once keeps the sender's link busy; twice leaves room for delayed acknowledgements and for those that wait.
+    """
+    link, segment = cluster.link, cluster.transport.segment
+    packet_ps, ack_ps = (-(-n * 8 * 10**12 // link.rate) for n in (segment + HEADER_BYTES, HEADER_BYTES))
+    round_ps = 2 * (2 * (link.delay + cluster.host_latency) + packet_ps + ack_ps)
+    return int(2 * -(-round_ps // packet_ps) * segment)
+
+
 # ── what keys mean for one another ────────────────────────────────────────────────────────────────────────
 
 
@@ -276,14 +348,41 @@ class _Resolver:
     def cluster(self) -> None:
         """Check queue, transport and link against one another and against the engine."""
         self.queue(self.file.cluster.queue)
-        segment = self.file.cluster.transport.segment
-        if segment > MAX_SEGMENT_BYTES and self.ok("cluster", "transport", "segment"):
-            msg = f"a segment of {segment:,} bytes fits into no packet"
-            hint = f'write at most "{MAX_SEGMENT_BYTES}B"'
-            self.add("GT014", ("cluster", "transport", "segment"), msg, hint, segment)
+        self.transport(self.file.cluster)
         if self.is_packet and self.file.cluster.link.efficiency != PPM and self.ok("cluster", "link", "efficiency"):
             hint = "leave it out: headers and retransmissions are simulated"
             self.no_effect(("cluster", "link", "efficiency"), 'with engine = "packet"', hint)
+
+    def transport(self, cluster: Cluster) -> None:
+        loc: Loc = ("cluster", "transport")
+        if not self.ok("cluster", "transport"):
+            return
+        keys, queue = cluster.transport, cluster.queue
+        kind, plus, _ = keys.kind.partition("+ecn")
+        if keys.segment > MAX_SEGMENT_BYTES:
+            msg = f"a segment of {keys.segment:,} bytes fits into no packet"
+            self.add("GT014", (*loc, "segment"), msg, f'write at most "{MAX_SEGMENT_BYTES}B"', keys.segment)
+        elif keys.window is not None and keys.window < keys.segment:
+            msg = f"a window of {keys.window:,} bytes holds no segment of {keys.segment:,}"
+            self.add("GT014", (*loc, "window"), msg, "write a few segments at least", keys.window)
+        if keys.gain is not None and kind != "dctcp":
+            self.no_effect((*loc, "gain"), f'with kind = "{keys.kind}"', 'it is for kind = "dctcp"')
+        if keys.ecn and kind == "ideal":
+            self.no_effect((*loc, "ecn"), 'with kind = "ideal"', "leave it out: the window does not answer marks")
+        elif keys.ecn is False and (plus or kind == "dctcp"):
+            msg = f'`ecn = false` contradicts kind = "{keys.kind}"'
+            self.add("GT016", (*loc, "ecn"), msg, f'leave it out, or write kind = "{kind if plus else "newreno"}"')
+        elif transport_of(cluster).ecn and queue.kind not in MARKING_QUEUES and self.is_packet:
+            if not self.ok("cluster", "queue"):
+                return
+            never = f'queue.kind = "{queue.kind}" never marks'
+            hint = 'write queue = { kind = "ecn", threshold = "65pkt" }'
+            if keys.ecn:
+                self.no_effect((*loc, "ecn"), f"here: {never}", hint)
+            else:
+                less = kind if plus else "newreno"
+                msg = f'kind = "{keys.kind}" is "{less}" here: {never}'
+                self.add("GT015", (*loc, "kind"), msg, f'{hint}, or kind = "{less}"', keys.kind)
 
     def queue(self, queue: Queue) -> None:
         loc: Loc = ("cluster", "queue")
@@ -754,6 +853,7 @@ class _Resolver:
         queue = data["cluster"]["queue"]
         if queue["kind"] == "ecn":
             queue.setdefault("mark_at", "enqueue")
+        data["cluster"]["transport"] = transport_of(self.file.cluster).written()
         topology = data["cluster"]["topology"]
         if topology["kind"] == "star":
             topology["hosts"] = host_count
