@@ -1,0 +1,537 @@
+//! Transports against theory: windows, queues and shares that papers and RFCs derive, computed here with their
+//! tolerances. Windows and queues are in packets of 1434 bytes on the wire; `s` is the time that one takes on the
+//! bottleneck.
+#![allow(missing_docs)]
+
+mod study;
+
+use gradtide_net::packet::tcp::Algorithm;
+use gradtide_net::packet::{Capacity, MarkAt, Marking, QueueConfig};
+use gradtide_net::topology::{Directed, Graph, Link, NodeId};
+use gradtide_net::{Bytes, Connection, Flow, Network, PacketConfig, PacketEngine, PortId, Rate, Time};
+use study::{Arrival, MS, NS, background, star};
+
+const SEGMENT: u64 = 1380;
+const PACKET: u64 = 1434;
+const ACK: u64 = 54;
+const GIGABIT: u64 = 1_000_000_000;
+/// Of a packet at 1 Gbit/s.
+const S_NS: u64 = 11_472;
+const DCTCP: Algorithm = Algorithm::Dctcp { gain_ppm: 62_500 };
+
+/// A stream that never closes, so that nothing but its data and their acknowledgements is on the links.
+fn stream(src: u32, dst: u32, bytes: u64, stream: u32) -> Flow {
+    let arrival = Arrival { start_ns: 0, src, dst, bytes, tos: 16 };
+    Flow { connection: Connection::Stream, stream, ..background(&arrival) }
+}
+
+fn cable(a: u32, b: u32, bps: u64, delay_ns: u64) -> [Directed; 2] {
+    let link = Link { rate: Rate::from_bps(bps).unwrap(), delay: Time::from_ps(delay_ns * NS) };
+    [Directed { from: NodeId(a), to: NodeId(b), link }, Directed { from: NodeId(b), to: NodeId(a), link }]
+}
+
+/// `count` senders at 100 Gbit/s and one receiver at `bps`, whose link is port 0.
+fn dumbbell(count: u32, bps: u64, round_ns: u64) -> Graph {
+    let delay_ns = round_ns / 4;
+    let mut links = Vec::new();
+    links.extend(cable(count + 1, count, bps, delay_ns));
+    for host in 0..count {
+        links.extend(cable(host, count + 1, 100 * GIGABIT, delay_ns));
+    }
+    Graph { host_count: count + 1, switch_count: 1, links }
+}
+
+/// Packets that fit into a round trip of `dumbbell` without a queue: four delays, a packet and an acknowledgement on
+/// both links.
+fn held(round_ns: u64) -> f64 {
+    (round_ns as f64 + 1.01 * (PACKET + ACK) as f64 * 8.0) / S_NS as f64
+}
+
+/// Timers far from the data: what is tested is the window. One acknowledgement per segment, as the theories assume.
+fn config(algorithm: Algorithm, ecn: bool, queue: QueueConfig) -> PacketConfig {
+    let mut config = PacketConfig::basic_sim(&star(2));
+    config.tcp.algorithm = algorithm;
+    config.tcp.ecn = ecn;
+    config.tcp.delayed_ack_segments = 1;
+    config.tcp.min_rto = Time::from_ps(1_000 * MS);
+    config.tcp.initial_rtt = Time::from_ps(1_000 * MS);
+    config.host_queue = QueueConfig::fifo(Capacity::Packets(1_000_000));
+    config.switch_queue = queue;
+    config
+}
+
+fn fifo(packets: u32) -> QueueConfig {
+    QueueConfig::fifo(Capacity::Packets(packets))
+}
+
+fn marking(packets: u32) -> QueueConfig {
+    QueueConfig { marking: Marking::Threshold { packets, at: MarkAt::Enqueue }, ..fifo(1_000_000) }
+}
+
+/// What is seen of port 0 between two times.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Share of the time for which the link is busy.
+    busy: f64,
+    queue_min: f64,
+    queue_max: f64,
+    queue_mean: f64,
+    /// When drops or marks begin again after a pause of two round trips.
+    cuts_ns: Vec<u64>,
+}
+
+impl Seen {
+    fn period_ns(&self) -> f64 {
+        let (first, last) = (self.cuts_ns[0], self.cuts_ns[self.cuts_ns.len() - 1]);
+        (last - first) as f64 / (self.cuts_ns.len() - 1) as f64
+    }
+}
+
+fn watch(engine: &mut PacketEngine, from_ns: u64, to_ns: u64, every_ns: u64, round_ns: u64) -> Seen {
+    let mut done = Vec::new();
+    engine.advance(Time::from_ps(from_ns * NS), &mut done);
+    let before = engine.port_counters(PortId(0));
+    let mut last = before.drops + before.marks;
+    let mut last_cut_ns = 0;
+    let mut seen = Seen { queue_min: f64::MAX, ..Seen::default() };
+    let mut now_ns = from_ns;
+    let mut count = 0.0;
+    while now_ns < to_ns {
+        now_ns += every_ns;
+        engine.advance(Time::from_ps(now_ns * NS), &mut done);
+        let queue = f64::from(engine.queue(PortId(0)).0);
+        seen.queue_min = seen.queue_min.min(queue);
+        seen.queue_max = seen.queue_max.max(queue);
+        seen.queue_mean += queue;
+        count += 1.0;
+        let counters = engine.port_counters(PortId(0));
+        if counters.drops + counters.marks > last {
+            if now_ns > last_cut_ns + 2 * round_ns {
+                seen.cuts_ns.push(now_ns);
+            }
+            last_cut_ns = now_ns;
+            last = counters.drops + counters.marks;
+        }
+    }
+    seen.queue_mean /= count;
+    let busy_ps = engine.port_counters(PortId(0)).busy.ps() - before.busy.ps();
+    seen.busy = busy_ps as f64 / ((now_ns - from_ns) * NS) as f64;
+    seen
+}
+
+fn endless(graph: &Graph, config: PacketConfig) -> PacketEngine {
+    let receiver = graph.host_count - 1;
+    let mut engine = PacketEngine::new(graph, config).unwrap();
+    for src in 0..receiver {
+        engine.start(stream(src, receiver, 1 << 50, src));
+    }
+    engine
+}
+
+/// A gigabit, and `round` packets of round trip, watched every 3 us from `from_ms` to `to_ms`.
+fn saw(
+    algorithm: Algorithm,
+    ecn: bool,
+    queue: QueueConfig,
+    count: u32,
+    round: u64,
+    (from_ms, to_ms): (u64, u64),
+) -> Saw {
+    let round_ns = round * S_NS;
+    let mut engine = endless(&dumbbell(count, GIGABIT, round_ns), config(algorithm, ecn, queue));
+    let seen = watch(&mut engine, from_ms * 1_000_000, to_ms * 1_000_000, 3_000, 2 * round_ns);
+    Saw { seen, held: held(round_ns), drops: engine.counters().drops, retransmits: engine.counters().retransmits }
+}
+
+struct Saw {
+    seen: Seen,
+    held: f64,
+    drops: u64,
+    retransmits: u64,
+}
+
+/// Acknowledgements that congestion avoidance takes from one window to another: RFC 5681, equation (3), in its whole
+/// bytes. While the queue is not empty they come one every `s`.
+fn acks_between(from: f64, to: f64) -> f64 {
+    let (mut cwnd, end) = ((from * SEGMENT as f64) as u64, (to * SEGMENT as f64) as u64);
+    let mut count = 0.0;
+    while cwnd < end {
+        cwnd += SEGMENT * SEGMENT / cwnd;
+        count += 1.0;
+    }
+    count
+}
+
+#[test]
+fn slow_start_doubles_per_round_trip() {
+    // 10 (2^r - 1) segments take r round trips. Those of a round cross the bottleneck back to back, because each
+    // acknowledgement, S apart from the next, lets two go; so the last of round r arrives (10 2^(r-1) - 1) S after the
+    // first, and that one (r - 1) round trips after the first of all.
+    let round_ns = 1_000 * S_NS;
+    for rounds in 1..=5_u32 {
+        let graph = dumbbell(1, GIGABIT, round_ns);
+        let mut engine = PacketEngine::new(&graph, config(Algorithm::NewReno, false, fifo(1_000))).unwrap();
+        let segments = 10 * ((1 << rounds) - 1);
+        engine.start(stream(0, 1, segments * SEGMENT, 0));
+        let mut done = Vec::new();
+        engine.advance(Time::MAX, &mut done);
+        // On 100 Gbit/s a SYN takes 5 ns, an acknowledgement 4, a packet 115; on 1 Gbit/s 464, 432 and S.
+        let connected_ns = 2 * (5 + 464) + round_ns;
+        // The handshake's acknowledgement is ahead of the first packet, on both links.
+        let first_ns = connected_ns + 4 + round_ns / 4 + 432 + S_NS + round_ns / 4;
+        let each_ns = 115 + S_NS + 432 + 4 + round_ns;
+        let last = 10 * (1 << (rounds - 1)) - 1;
+        let expected_ns = first_ns + u64::from(rounds - 1) * each_ns + last * S_NS;
+        assert_eq!(done[0].received.ps() / NS, expected_ns, "{rounds} rounds, {segments} segments");
+    }
+}
+
+#[test]
+fn renos_window_saws_between_a_half_and_the_whole() {
+    // One flow, a buffer B of more than what the round trip holds, D. The window tops at W = D + B + 1, the one being in
+    // the device; a loss leaves W/2 of it, so the queue falls to W/2 - D - 1 and never to nothing: the link is always
+    // busy. Of the flight that is halved, the lost segment and three SACKed ones may be missing (-2), and windows are
+    // whole segments (1).
+    let (buffer, round) = (60.0, 40);
+    let saw = saw(Algorithm::NewReno, false, fifo(60), 1, round, (1_000, 3_000));
+    let top = saw.held + buffer + 1.0;
+    let low = top / 2.0 - saw.held - 1.0;
+    assert!(saw.seen.busy > 0.99999, "busy {}", saw.seen.busy);
+    assert_eq!(saw.seen.queue_max, buffer);
+    assert!((low - 3.0..=low + 1.0).contains(&saw.seen.queue_min), "{} of {low}", saw.seen.queue_min);
+    // From W/2 to the first window above W, one acknowledgement per s; then up to two windows until the loss is seen and
+    // repaired.
+    let (least, most) = (acks_between(top / 2.0, top), acks_between(top / 2.0 - 3.0, top + 2.0) + 2.0 * top);
+    let period = saw.seen.period_ns() / S_NS as f64;
+    assert!((least..=most).contains(&period), "period {least} <= {period} <= {most}");
+}
+
+#[test]
+fn reno_without_a_buffer_uses_three_quarters() {
+    // Nothing can wait: the window saws between W/2 and W = D + 4 (two in the queue, one in the device, one that is
+    // dropped), round trips all take the same time, and a window above D fills the link. Detection and recovery add up
+    // to two round trips, at any rate between a half and the whole, to the W/2 or more of the climb.
+    let saw = saw(Algorithm::NewReno, false, fifo(2), 1, 100, (2_000, 6_000));
+    let top = saw.held + 4.0;
+    let windows: Vec<f64> = (0..=(top / 2.0) as u32).map(|step| top / 2.0 + f64::from(step)).collect();
+    let climb = windows.iter().map(|window| (window / saw.held).min(1.0)).sum::<f64>() / windows.len() as f64;
+    let slack = 0.25 * 2.0 / windows.len() as f64 + 1.0 / saw.held;
+    assert!((climb - 0.75).abs() < 0.04, "the rounded theory itself: {climb}");
+    assert!((saw.seen.busy - climb).abs() <= slack, "busy {} of {climb}, give or take {slack}", saw.seen.busy);
+}
+
+#[test]
+fn marks_in_place_of_losses_keep_the_link_busy_and_drop_nothing() {
+    // K marked as B dropped: the window is halved when the mark is heard of, a round trip later, by when each of n
+    // windows has grown by one more. n <= 8 windows halve to more than D while K > D.
+    for (algorithm, floor) in [(Algorithm::NewReno, 0.5), (Algorithm::Cubic, 0.7)] {
+        for count in [1, 2, 8] {
+            let saw = saw(algorithm, true, marking(60), count, 40, (1_000, 2_000));
+            assert_eq!((saw.drops, saw.retransmits), (0, 0));
+            assert!(saw.seen.busy > 0.99999, "busy {}", saw.seen.busy);
+            assert!(saw.seen.queue_max <= 60.0 + f64::from(count), "{count} flows: {}", saw.seen.queue_max);
+            // All at once is the deepest cut; each may lack the two acknowledged together and a rounding.
+            let low = floor * (saw.held + 61.0) - saw.held - 1.0 - 2.0 * f64::from(count);
+            assert!(saw.seen.queue_min >= low, "{algorithm:?}, {count} flows: {} >= {low}", saw.seen.queue_min);
+        }
+    }
+}
+
+#[test]
+fn a_mark_is_answered_once_per_window() {
+    // Were it answered twice, W/4 and not W/2 would be left: the queue would run empty, and the period would be longer.
+    let saw = saw(Algorithm::NewReno, true, marking(60), 1, 40, (1_000, 3_000));
+    let top = saw.held + 61.0;
+    let (least, most) = (acks_between(top / 2.0, top), acks_between(top / 2.0 - 3.0, top + 2.0) + 2.0 * top);
+    let period = saw.seen.period_ns() / S_NS as f64;
+    assert!(saw.seen.queue_min > 0.0 && (least..=most).contains(&period), "period {least} <= {period} <= {most}");
+}
+
+#[test]
+fn dctcp_holds_the_queue_at_the_threshold() {
+    // Alizadeh et al. (2010), section 3.3, for n flows in step: Q_max = K + n (eq. 6), amplitude
+    // A = sqrt(2 n (D + K)) / 2 (eq. 8), Q_min = K + n - A (eq. 10), period sqrt(2 (D + K) / n) / 2 round trips of D + K
+    // (eq. 9). A packet either way at both ends, for windows are whole; and the period lasts at most one round trip
+    // longer, because acknowledgements with ECE grow no window (RFC 3168), while there every round trip does.
+    for (count, threshold) in [(1, 20), (1, 40), (2, 20), (2, 40)] {
+        let saw = saw(DCTCP, true, marking(threshold), count, 40, (1_000, 3_000));
+        let (k, n) = (f64::from(threshold), f64::from(count));
+        let filled = saw.held + k;
+        let amplitude = (2.0 * n * filled).sqrt() / 2.0;
+        let found = saw.seen.queue_max - saw.seen.queue_min;
+        assert_eq!((saw.drops, saw.retransmits), (0, 0));
+        assert!(saw.seen.busy > 0.99999, "busy {}", saw.seen.busy);
+        assert!((saw.seen.queue_max - k - n).abs() <= 1.0, "K {k}, n {n}: Q_max {}", saw.seen.queue_max);
+        assert!((found - amplitude).abs() <= 2.0, "K {k}, n {n}: amplitude {found}, theory {amplitude}");
+        let mean = k + n - amplitude / 2.0;
+        assert!((saw.seen.queue_mean - mean).abs() <= 2.0, "K {k}, n {n}: {} of {mean}", saw.seen.queue_mean);
+        if count == 1 {
+            let period = saw.seen.period_ns() / S_NS as f64 / filled;
+            let theory = (2.0 * filled / n).sqrt() / 2.0;
+            assert!((theory..=theory + 1.5).contains(&period), "K {k}: period {period}, theory {theory} round trips");
+        }
+    }
+}
+
+#[test]
+fn dctcp_needs_a_threshold_of_a_seventh_of_the_round_trip() {
+    // Section 3.4, eq. 13: K > D/7 keeps the queue from running empty whatever n is. Far below, eq. 10 is negative for
+    // one flow, and the link idles.
+    let round = 160;
+    let (held, enough, little) = (held(round * S_NS), 30, 3);
+    assert!(f64::from(enough) > held / 7.0);
+    assert!(f64::from(little) + 1.0 < (2.0 * (held + f64::from(little))).sqrt() / 2.0);
+    for count in [1, 2, 4] {
+        let full = saw(DCTCP, true, marking(enough), count, round, (2_000, 4_000));
+        assert!(full.seen.busy > 0.9999, "{count} flows: {}", full.seen.busy);
+    }
+    let short = saw(DCTCP, true, marking(little), 1, round, (2_000, 4_000));
+    assert!(short.seen.queue_min == 0.0 && short.seen.busy < 0.9999, "busy {}", short.seen.busy);
+}
+
+#[test]
+fn dctcp_keeps_a_shorter_queue_than_reno_with_the_same_marks() {
+    for count in [1, 2, 8] {
+        let [dctcp, reno] =
+            [DCTCP, Algorithm::NewReno].map(|algorithm| saw(algorithm, true, marking(20), count, 40, (1_000, 2_000)));
+        let swing = |saw: &Saw| saw.seen.queue_max - saw.seen.queue_min;
+        // Reno falls by half of D + K + 1, 31, or to an empty queue; DCTCP by A, 5.5 for one flow and 15.6 for eight.
+        assert!(swing(&dctcp) < swing(&reno) && dctcp.seen.busy > reno.seen.busy, "{count} flows");
+    }
+}
+
+#[test]
+fn cubic_saws_at_renos_pace_on_short_round_trips() {
+    // RFC 9438, 4.3: K = cbrt(0.3 W / 0.4) is seconds, the saw's period milliseconds: the window is W_est throughout. It
+    // climbs from 0.7 W to W by 9/17 a round trip; with a queue a round trip is W s, so it takes
+    // (1 - 0.49) W^2 / (2 * 9/17) s. Before it, up to two windows until the mark is heard of and ECE ends.
+    let saw = saw(Algorithm::Cubic, true, marking(60), 1, 40, (1_000, 3_000));
+    let pace = |top: f64| 0.51 * top * top * 17.0 / 18.0;
+    let top = saw.held + 61.0;
+    let low = 0.7 * top - saw.held - 1.0;
+    let (least, most) = (pace(top), pace(top + 2.0) + 2.0 * top);
+    let period = saw.seen.period_ns() / S_NS as f64;
+    assert!((least..=most).contains(&period), "period {least} <= {period} <= {most}");
+    assert!((low - 2.0..=low + 2.0).contains(&saw.seen.queue_min), "{} of {low}", saw.seen.queue_min);
+}
+
+#[test]
+fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
+    // 100 Mbit/s and 100 ms: D = 873 packets, K = 600 marked, W about 1480, so K_s = cbrt(0.3 W / 0.4) = 10.3 s, in which
+    // Reno would add 70. While the queue is not empty the flight is D + 1 + queue: it must be W_cubic(t).
+    let bps = 100_000_000;
+    let (round_ns, s_ns) = (100_000_000, 114_720);
+    let held = (round_ns + 1_488 * 81) as f64 / s_ns as f64;
+    let mut configuration = config(Algorithm::Cubic, true, marking(600));
+    configuration.tcp.stamp_tick = Time::from_ps(MS / 1_000);
+    let mut engine = endless(&dumbbell(1, bps, round_ns), configuration);
+    let step_ns = 20_000_000;
+    let mut done = Vec::new();
+    let mut flights: Vec<f64> = Vec::new();
+    for step in 1..=2_500 {
+        engine.advance(Time::from_ps(step * step_ns * NS), &mut done);
+        flights.push(held + 1.0 + f64::from(engine.queue(PortId(0)).0));
+    }
+    assert_eq!(engine.counters().drops, 0);
+    // Summits: the last sample before the flight falls by a tenth within half a second.
+    let mut summits: Vec<usize> = Vec::new();
+    for index in 0..flights.len() - 25 {
+        let falls = flights[index + 25] < 0.9 * flights[index];
+        let is_top = flights[index..index + 25].iter().all(|&flight| flight <= flights[index]);
+        if falls && is_top && summits.last().is_none_or(|&last| index > last + 100) {
+            summits.push(index);
+        }
+    }
+    // Fast convergence (4.7): a summit below the last W_max puts W_max at 0.85 of it. A flow alone then climbs past that,
+    // ever faster, overshoots the threshold, and in the next epoch meets it before its W_max: epochs of two kinds take
+    // turns.
+    let round_s = (held + 600.0) * s_ns as f64 * 1e-9;
+    // Slow start's own summit, twice as high, comes first; it is cut twice, and the next one is below its W_max.
+    let mut w_max = f64::INFINITY;
+    let mut kinds = [0, 0];
+    for pair in summits[1..].windows(2) {
+        let top = flights[pair[0]];
+        kinds[usize::from(top < w_max)] += 1;
+        w_max = if top < w_max { 0.85 * top } else { top };
+        let k_s = ((w_max - 0.7 * top) / 0.4).cbrt();
+        // The mark is set on its way to a summit and heard of a round trip later; until CWR has reached the receiver,
+        // another one, no acknowledgement grows the window. So a stage begins half to two and a half round trips after
+        // the summit.
+        let curve = |t_s: f64| 0.4 * (t_s - k_s).powi(3) + w_max;
+        for index in pair[0] + 25..pair[1] {
+            let t_s = (index - pair[0]) as f64 * step_ns as f64 * 1e-9;
+            let (least, most) = (curve(t_s - 2.5 * round_s) - 2.0, curve(t_s - 0.5 * round_s) + 2.0);
+            let found = flights[index];
+            assert!((least..=most).contains(&found), "{t_s} s after {top}: {least} <= {found} <= {most}");
+            assert!(most - least < 0.05 * top, "the bounds themselves: {least} to {most} of {top}");
+        }
+    }
+    assert!(kinds[0] > 0 && kinds[1] > 0, "both kinds: {kinds:?}");
+}
+
+#[test]
+fn the_ideal_transport_is_at_line_rate_to_the_nanosecond() {
+    // A window above D: after the handshake n packets leave back to back, whatever n is, and cross the bottleneck so.
+    let round_ns = 40 * S_NS;
+    for segments in [1, 10, 100, 1_000] {
+        let mut configuration = config(Algorithm::Ideal, false, fifo(1_000));
+        configuration.tcp.window = Bytes(80 * SEGMENT);
+        configuration.tcp.delayed_ack_segments = 2;
+        let mut engine = PacketEngine::new(&dumbbell(1, GIGABIT, round_ns), configuration).unwrap();
+        engine.start(stream(0, 1, segments * SEGMENT, 0));
+        let mut done = Vec::new();
+        engine.advance(Time::MAX, &mut done);
+        let connected_ns = 2 * (5 + 464) + round_ns;
+        // Both links; the handshake's acknowledgement is ahead.
+        let expected_ns = connected_ns + 4 + round_ns / 4 + 432 + segments * S_NS + round_ns / 4;
+        assert_eq!(done[0].received.ps() / NS, expected_ns, "{segments} segments");
+    }
+}
+
+#[test]
+fn incast_of_ideal_flows_takes_their_bytes_to_the_nanosecond() {
+    // n windows of 80 packets fit into the queue: from its first packet on the bottleneck never idles.
+    let round_ns = 40 * S_NS;
+    for count in [2_u32, 4, 8] {
+        let segments = 500;
+        let mut configuration = config(Algorithm::Ideal, false, fifo(1_000));
+        configuration.tcp.window = Bytes(80 * SEGMENT);
+        let mut engine = PacketEngine::new(&dumbbell(count, GIGABIT, round_ns), configuration).unwrap();
+        for src in 0..count {
+            engine.start(stream(src, count, segments * SEGMENT, src));
+        }
+        let mut done = Vec::new();
+        let mut last_ns = 0;
+        for _ in 0..count {
+            done.clear();
+            engine.advance(Time::MAX, &mut done);
+            last_ns = done[done.len() - 1].received.ps() / NS;
+        }
+        // The SYNs wait for one another at the bottleneck, so connections stand 464 ns apart; each one's acknowledgement
+        // is ahead of its data. The first packet finds its own acknowledgement on the wire, and from then on nothing
+        // idles: n handshakes and all data.
+        let first_ns = 2 * (5 + 464) + round_ns + 4 + round_ns / 4;
+        let busy_ns = u64::from(count) * (432 + segments * S_NS);
+        assert_eq!(last_ns, first_ns + busy_ns + round_ns / 4, "{count} flows");
+        assert_eq!(engine.counters().drops, 0);
+    }
+}
+
+#[test]
+fn the_ideal_transport_repairs_what_a_small_queue_drops() {
+    let mut configuration = config(Algorithm::Ideal, false, fifo(20));
+    configuration.tcp.window = Bytes(80 * SEGMENT);
+    let mut engine = PacketEngine::new(&dumbbell(4, GIGABIT, 40 * S_NS), configuration).unwrap();
+    for src in 0..4 {
+        engine.start(stream(src, 4, 300 * SEGMENT, src));
+    }
+    let mut done = Vec::new();
+    while done.len() < 4 {
+        engine.advance(Time::MAX, &mut done);
+    }
+    assert!(engine.counters().drops > 0 && engine.counters().retransmits >= engine.counters().drops);
+    assert!(engine.conserves_packets());
+}
+
+/// Three switches in a row with a gigabit between them, where port 0 leads from the first to the second and port 2 from
+/// there to the third. Host 0 sends to host 1 over both, 2 to 3 over the first, 4 to 5 over the second; ports 5, 9 and
+/// 13 are those of the receivers. All round trips without queues are alike.
+fn parking_lot(round_ns: u64) -> Graph {
+    let hop_ns = round_ns / 8;
+    let switch = |index: u32| 6 + index;
+    let mut links = Vec::new();
+    links.extend(cable(switch(0), switch(1), GIGABIT, hop_ns));
+    links.extend(cable(switch(1), switch(2), GIGABIT, hop_ns));
+    for (host, at, delay_ns) in
+        [(1, 2, hop_ns), (0, 0, hop_ns), (3, 1, hop_ns), (2, 0, 2 * hop_ns), (5, 2, hop_ns), (4, 1, 2 * hop_ns)]
+    {
+        links.extend(cable(switch(at), host, 100 * GIGABIT, delay_ns));
+    }
+    Graph { host_count: 6, switch_count: 3, links }
+}
+
+/// What the long flow and the two cross flows get of a gigabit.
+fn parking_lot_shares(configuration: PacketConfig, round_ns: u64, (from_ms, to_ms): (u64, u64)) -> [f64; 3] {
+    let mut engine = PacketEngine::new(&parking_lot(round_ns), configuration).unwrap();
+    for (src, dst) in [(0, 1), (2, 3), (4, 5)] {
+        engine.start(stream(src, dst, 1 << 50, src));
+    }
+    let mut done = Vec::new();
+    let ports = [4, 8, 12].map(PortId);
+    engine.advance(Time::from_ps(from_ms * MS), &mut done);
+    let before = ports.map(|port| engine.port_counters(port).bytes);
+    engine.advance(Time::from_ps(to_ms * MS), &mut done);
+    let mut shares = [0.0; 3];
+    for (index, port) in ports.into_iter().enumerate() {
+        let bits = 8 * (engine.port_counters(port).bytes - before[index]);
+        shares[index] = bits as f64 / ((to_ms - from_ms) as f64 * 1e6);
+    }
+    shares
+}
+
+#[test]
+fn fixed_windows_in_a_parking_lot_share_by_round_trip() {
+    // Windows of W, round trips of D without queues; each bottleneck holds q. By Little's law
+    // W / (D + 2q) + W / (D + q) = 1 on both, which fixes q and with it the shares. The queues take whole packets, and so
+    // do the windows: 1 in W.
+    let round_ns = 80 * S_NS;
+    let window = 120.0;
+    let mut configuration = config(Algorithm::Ideal, false, fifo(1_000));
+    configuration.tcp.window = Bytes(120 * SEGMENT);
+    let shares = parking_lot_shares(configuration, round_ns, (500, 1_500));
+    let held = held(round_ns);
+    let (mut low, mut high) = (0.0, 10.0 * window);
+    for _ in 0..60 {
+        let q = (low + high) / 2.0;
+        let sum = window / (held + 2.0 * q) + window / (held + q);
+        (low, high) = if sum > 1.0 { (q, high) } else { (low, q) };
+    }
+    let expected = [window / (held + 2.0 * low), window / (held + low), window / (held + low)];
+    for (found, expected) in shares.into_iter().zip(expected) {
+        assert!((found - expected).abs() <= 1.0 / window, "{shares:?}, theory {expected:?}");
+    }
+}
+
+#[test]
+fn a_long_flow_in_a_parking_lot_gets_less_than_its_cross_flows() {
+    // A threshold marks every flow that passes: whenever a bottleneck marks, its cross flow is halved and so is the long
+    // one. If the two take turns, the long flow is halved twice as often, so its mean window is half; if they mark
+    // together, it is the same. Its round trip is longer by one queue, K and what n windows add. Windows grow by a
+    // segment a round trip, so rates are as (RTT_cross / RTT_long)^2 / 2 at least, and below 1.
+    let (round_ns, threshold) = (80 * S_NS, 80_u32);
+    let reno = |ecn, queue| parking_lot_shares(config(Algorithm::NewReno, ecn, queue), round_ns, (2_000, 12_000));
+    let shares = reno(true, marking(threshold));
+    let (held, queue) = (held(round_ns), f64::from(threshold) + 2.0);
+    let least = ((held + queue) / (held + 2.0 * queue)).powi(2) / 2.0;
+    for cross in [shares[1], shares[2]] {
+        let ratio = shares[0] / cross;
+        assert!((least..1.0).contains(&ratio), "{shares:?}: {least} <= {ratio} < 1");
+        // Both links are full: what one flow leaves the other takes.
+        assert!((shares[0] + cross - 1.0).abs() < 0.01, "{shares:?}");
+    }
+    // A tail drop hits one flow and not all: it may be the long one each time (Floyd & Jacobson 1992, phase effects).
+    let dropped = reno(false, fifo(threshold));
+    assert!(dropped[0] > 0.0 && dropped[0] < dropped[1].min(dropped[2]), "{dropped:?}");
+}
+
+#[test]
+fn equal_flows_share_equally_in_the_long_run() {
+    // Two flows, one bottleneck, equal round trips. Chiu & Jain (1989): additive increase and multiplicative decrease
+    // converge to equal shares; a cut leaves one up to half of its window apart, so over many periods the means agree to
+    // a few per cent.
+    for (algorithm, ecn, queue) in
+        [(Algorithm::NewReno, true, marking(60)), (Algorithm::Cubic, true, marking(60)), (DCTCP, true, marking(20))]
+    {
+        let round_ns = 40 * S_NS;
+        let mut engine = endless(&dumbbell(2, GIGABIT, round_ns), config(algorithm, ecn, queue));
+        let mut done = Vec::new();
+        engine.advance(Time::from_ps(1_000 * MS), &mut done);
+        let sent = |engine: &PacketEngine| [2, 4].map(|port| engine.port_counters(PortId(port + 1)).bytes as f64);
+        let before = sent(&engine);
+        engine.advance(Time::from_ps(5_000 * MS), &mut done);
+        let after = sent(&engine);
+        let (first, second) = (after[0] - before[0], after[1] - before[1]);
+        let share = first / (first + second);
+        assert!((share - 0.5).abs() < 0.05, "{algorithm:?}: {share}");
+    }
+}
