@@ -31,12 +31,22 @@ class Case:
         percent: largest difference of the mean.
         what: what it tells.
         capacity: packets that a port holds.
+        transport: kind of the transport; with ECN, every queue marks from 65 packets on.
     """
 
     hosts: int
     percent: float
     what: str
     capacity: int = 1000
+    transport: str = "newreno"
+
+    @property
+    def queue(self) -> dict[str, str]:
+        """The scenario's queue."""
+        size = f"{self.capacity}pkt"
+        if self.transport == "dctcp" or self.transport.endswith("+ecn"):
+            return {"kind": "ecn", "threshold": "65pkt", "capacity": size}
+        return {"kind": "pfifo_fast", "capacity": size}
 
 
 CASES = {
@@ -53,6 +63,13 @@ CASES = {
     "g_prio_10MB_same_src": Case(3, 2, "two bands of one host"),
     "h_websearch_50": Case(8, 5, "50 web-search flows within 50 ms"),
     "i_tiny": Case(2, 0.1, "1 B, one segment, one segment and 1 B, ten segments"),
+    "j_dctcp_1x20MB": Case(2, 0.5, "DCTCP alone, marks at its own host", transport="dctcp"),
+    "j_dctcp_2x20MB": Case(3, 0.5, "two DCTCP flows share a port", transport="dctcp"),
+    "j_dctcp_incast_8x10MB": Case(9, 3, "eight DCTCP flows share a port", transport="dctcp"),
+    "k_cubic_2x20MB": Case(3, 10, "two CUBIC flows and losses", transport="cubic"),
+    "k_cubic_ecn_2x20MB": Case(3, 0.5, "two CUBIC flows and marks", transport="cubic+ecn"),
+    "l_newreno_ecn_1x20MB": Case(2, 3, "NewReno alone, marks at its own host", transport="newreno+ecn"),
+    "l_newreno_ecn_2x20MB": Case(3, 0.5, "two NewReno flows and marks", transport="newreno+ecn"),
 }
 
 
@@ -80,7 +97,7 @@ def compare(name: str) -> Comparison:
     case = CASES[name]
     with (DATA / f"in_{name}.csv").open(encoding="utf-8", newline="") as file:
         flows = list(csv.DictReader(file))
-    bands = {"16": 0, "0": 1, "8": 2}
+    bands = {"16": 0, "0": 1, "8": 2} if case.queue["kind"] == "pfifo_fast" else {"0": 0}
     with TemporaryDirectory() as folder:
         replay = Path(folder) / "flows.csv"
         lines = [
@@ -97,7 +114,8 @@ def compare(name: str) -> Comparison:
                     "cluster": {
                         "topology": {"kind": "star", "hosts": case.hosts},
                         "link": {"rate": "10Gbps", "delay": "10us"},
-                        "queue": {"kind": "pfifo_fast", "capacity": f"{case.capacity}pkt"},
+                        "queue": case.queue,
+                        "transport": {"kind": case.transport},
                     },
                     "traffic": {"flows": {"replay": str(replay)}},
                     "run": {"engine": "packet", "duration": "30s"},

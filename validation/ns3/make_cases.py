@@ -18,6 +18,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
 
+ECN = ["--ecn=true", "--mark_packets=65"]
+DCTCP = ["--tcp=TcpDctcp", *ECN]
 # Hosts of a case and whatever it sets beside them. The timers derive from the number of hosts.
 CASES = {
     "a_single_1MB": ["--hosts=2"],
@@ -34,6 +36,13 @@ CASES = {
     "g_prio_10MB_same_src": ["--hosts=3"],
     "h_websearch_50": ["--hosts=8"],
     "i_tiny": ["--hosts=2"],
+    "j_dctcp_1x20MB": ["--hosts=2", *DCTCP],
+    "j_dctcp_2x20MB": ["--hosts=3", *DCTCP],
+    "j_dctcp_incast_8x10MB": ["--hosts=9", *DCTCP],
+    "k_cubic_2x20MB": ["--hosts=3", "--tcp=TcpCubic"],
+    "k_cubic_ecn_2x20MB": ["--hosts=3", "--tcp=TcpCubic", *ECN],
+    "l_newreno_ecn_1x20MB": ["--hosts=2", *ECN],
+    "l_newreno_ecn_2x20MB": ["--hosts=3", *ECN],
 }
 # What a machine decides; everything else repeats to the last digit.
 OF_THE_MACHINE = {"wall_s", "cpu_s", "setup_s", "events_per_cpu_s", "packet_hops_per_cpu_s", "peak_rss_kb"}

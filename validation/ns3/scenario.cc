@@ -64,6 +64,9 @@ struct Settings
     // Every bucket is ready at once and there is one round of them: the ring alone, without compute.
     bool ready_at_once = false;
     uint32_t max_buckets = 0;
+    std::string tcp = "TcpNewReno";
+    bool ecn = false;
+    uint32_t mark_packets = 0; // 0: pfifo_fast
 };
 
 Settings g_settings;
@@ -79,6 +82,7 @@ Now()
 uint64_t g_packet_hops = 0; // one packet put on one link: data, ACK or control
 uint64_t g_hop_bytes = 0;   // with IP and TCP headers and the two bytes of PPP
 uint64_t g_drops = 0;
+uint64_t g_marks = 0;
 
 std::ofstream g_trace;
 
@@ -109,6 +113,12 @@ OnDrop(Ptr<const QueueDiscItem>)
     ++g_drops;
 }
 
+void
+OnMark(Ptr<const QueueDiscItem>, const char*)
+{
+    ++g_marks;
+}
+
 // --- the star ------------------------------------------------------------------------------------------------------------
 
 struct Star
@@ -132,7 +142,10 @@ SetTcp()
     const uint32_t hosts = g_settings.timer_hosts ? g_settings.timer_hosts : g_settings.hosts;
     const double w = WorstCaseRtt(hosts);
     const auto time = [](double ns) { return TimeValue(NanoSeconds(static_cast<int64_t>(ns))); };
-    Config::SetDefault("ns3::TcpL4Protocol::SocketType", TypeIdValue(TypeId::LookupByName("ns3::TcpNewReno")));
+    Config::SetDefault("ns3::TcpL4Protocol::SocketType", TypeIdValue(TypeId::LookupByName("ns3::" + g_settings.tcp)));
+    Config::SetDefault("ns3::TcpSocketBase::UseEcn", StringValue(g_settings.ecn ? "On" : "Off"));
+    // RFC 9438 has no such exit from slow start.
+    Config::SetDefault("ns3::TcpCubic::HyStart", BooleanValue(false));
     // ns-3.37 would take proportional rate reduction (RFC 6937).
     Config::SetDefault("ns3::TcpL4Protocol::RecoveryType",
                        TypeIdValue(TypeId::LookupByName("ns3::TcpClassicRecovery")));
@@ -174,9 +187,34 @@ BuildStar()
     link.SetChannelAttribute("Delay", StringValue(g_settings.delay));
     link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1p"));
     TrafficControlHelper control;
-    control.SetRootQueueDisc("ns3::PfifoFastQueueDisc",
-                             "MaxSize",
-                             StringValue(std::to_string(g_settings.buffer_packets) + "p"));
+    const std::string capacity = std::to_string(g_settings.buffer_packets) + "p";
+    if (g_settings.mark_packets == 0)
+    {
+        control.SetRootQueueDisc("ns3::PfifoFastQueueDisc", "MaxSize", StringValue(capacity));
+    }
+    else
+    {
+        // A threshold: the average is the queue itself (QW = 1), and between no whole numbers is there a probability.
+        control.SetRootQueueDisc("ns3::RedQueueDisc",
+                                 "MaxSize",
+                                 StringValue(capacity),
+                                 "MinTh",
+                                 DoubleValue(g_settings.mark_packets - 0.5),
+                                 "MaxTh",
+                                 DoubleValue(g_settings.mark_packets),
+                                 "QW",
+                                 DoubleValue(1),
+                                 "Gentle",
+                                 BooleanValue(false),
+                                 "UseEcn",
+                                 BooleanValue(true),
+                                 "UseHardDrop",
+                                 BooleanValue(false),
+                                 "LinkBandwidth",
+                                 StringValue(g_settings.rate),
+                                 "LinkDelay",
+                                 StringValue(g_settings.delay));
+    }
     Ipv4AddressHelper addresses("10.0.0.0", "255.255.255.252");
     for (uint32_t i = 0; i < g_settings.hosts; ++i)
     {
@@ -193,6 +231,7 @@ BuildStar()
             const std::string way = end == 0 ? host + ">s" : "s>" + host;
             ends.Get(end)->TraceConnectWithoutContext("PhyTxBegin", MakeBoundCallback(&OnTransmit, way));
             qdiscs.Get(end)->TraceConnectWithoutContext("Drop", MakeCallback(&OnDrop));
+            qdiscs.Get(end)->TraceConnectWithoutContext("Mark", MakeCallback(&OnMark));
         }
     }
     return star;
@@ -845,6 +884,9 @@ main(int argc, char* argv[])
     cmd.AddValue("job_ack_tos", "ToS of ACKs that the job's receivers send; -1: job_tos", s.job_ack_tos);
     cmd.AddValue("compute_ms", "compute time of one iteration, forward and backward", s.compute_ms);
     cmd.AddValue("ready_at_once", "all buckets ready at the start, one round, no compute", s.ready_at_once);
+    cmd.AddValue("tcp", "congestion control: TcpNewReno, TcpCubic or TcpDctcp", s.tcp);
+    cmd.AddValue("ecn", "connections negotiate ECN", s.ecn);
+    cmd.AddValue("mark_packets", "every qdisc has one band and marks from this length on; 0: pfifo_fast", s.mark_packets);
     cmd.AddValue("max_buckets", "end after this many buckets; 0: no such end", s.max_buckets);
     cmd.Parse(argc, argv);
     NS_ABORT_MSG_IF(s.job && s.workers > s.hosts, "more workers than hosts");
@@ -888,6 +930,7 @@ main(int argc, char* argv[])
             << ",\"setup_s\":" << setup_s << ",\"events\":" << events << ",\"events_per_cpu_s\":" << events / cpu_s
             << ",\"packet_hops\":" << g_packet_hops << ",\"packet_hops_per_cpu_s\":" << g_packet_hops / cpu_s
             << ",\"hop_bytes\":" << g_hop_bytes << ",\"qdisc_drops\":" << g_drops
+            << (g_settings.mark_packets ? ",\"ce_marks\":" + std::to_string(g_marks) : "")
             << ",\"peak_rss_kb\":" << PeakRssKb() << ",\"flows\":" << flows.List().size()
             << ",\"allreduces\":" << (job ? job->AllReduces().size() : 0) << "}\n";
     // No Simulator::Destroy(): it would only take time to free what the end of the process frees.

@@ -211,7 +211,7 @@ fn reno_without_a_buffer_uses_three_quarters() {
     // Nothing can wait: the window saws between W/2 and W = D + 4 (two in the queue, one in the device, one that is
     // dropped), round trips all take the same time, and a window above D fills the link. Detection and recovery add up
     // to two round trips, at any rate between a half and the whole, to the W/2 or more of the climb.
-    let saw = saw(Algorithm::NewReno, false, fifo(2), 1, 100, (2_000, 6_000));
+    let saw = saw(Algorithm::NewReno, false, fifo(2), 1, 100, (1_000, 3_000));
     let top = saw.held + 4.0;
     let windows: Vec<f64> = (0..=(top / 2.0) as u32).map(|step| top / 2.0 + f64::from(step)).collect();
     let climb = windows.iter().map(|window| (window / saw.held).min(1.0)).sum::<f64>() / windows.len() as f64;
@@ -282,10 +282,10 @@ fn dctcp_needs_a_threshold_of_a_seventh_of_the_round_trip() {
     assert!(f64::from(enough) > held / 7.0);
     assert!(f64::from(little) + 1.0 < (2.0 * (held + f64::from(little))).sqrt() / 2.0);
     for count in [1, 2, 4] {
-        let full = saw(DCTCP, true, marking(enough), count, round, (2_000, 4_000));
+        let full = saw(DCTCP, true, marking(enough), count, round, (500, 1_500));
         assert!(full.seen.busy > 0.9999, "{count} flows: {}", full.seen.busy);
     }
-    let short = saw(DCTCP, true, marking(little), 1, round, (2_000, 4_000));
+    let short = saw(DCTCP, true, marking(little), 1, round, (500, 1_500));
     assert!(short.seen.queue_min == 0.0 && short.seen.busy < 0.9999, "busy {}", short.seen.busy);
 }
 
@@ -499,7 +499,7 @@ fn a_long_flow_in_a_parking_lot_gets_less_than_its_cross_flows() {
     // together, it is the same. Its round trip is longer by one queue, K and what n windows add. Windows grow by a
     // segment a round trip, so rates are as (RTT_cross / RTT_long)^2 / 2 at least, and below 1.
     let (round_ns, threshold) = (80 * S_NS, 80_u32);
-    let reno = |ecn, queue| parking_lot_shares(config(Algorithm::NewReno, ecn, queue), round_ns, (2_000, 12_000));
+    let reno = |ecn, queue| parking_lot_shares(config(Algorithm::NewReno, ecn, queue), round_ns, (1_000, 4_000));
     let shares = reno(true, marking(threshold));
     let (held, queue) = (held(round_ns), f64::from(threshold) + 2.0);
     let least = ((held + queue) / (held + 2.0 * queue)).powi(2) / 2.0;
@@ -528,7 +528,7 @@ fn equal_flows_share_equally_in_the_long_run() {
         engine.advance(Time::from_ps(1_000 * MS), &mut done);
         let sent = |engine: &PacketEngine| [2, 4].map(|port| engine.port_counters(PortId(port + 1)).bytes as f64);
         let before = sent(&engine);
-        engine.advance(Time::from_ps(5_000 * MS), &mut done);
+        engine.advance(Time::from_ps(2_500 * MS), &mut done);
         let after = sent(&engine);
         let (first, second) = (after[0] - before[0], after[1] - before[1]);
         let share = first / (first + second);
