@@ -9,7 +9,8 @@ use gradtide_net::packet::tcp::Algorithm;
 use gradtide_net::packet::{Capacity, MarkAt, Marking, QueueConfig};
 use gradtide_net::topology::{Directed, Graph, Link, NodeId};
 use gradtide_net::{Bytes, Connection, Flow, Network, PacketConfig, PacketEngine, PortId, Rate, Time};
-use study::{Arrival, MS, NS, background, star};
+use proptest::prelude::*;
+use study::{Arrival, MS, NS, background, replay, star};
 
 const SEGMENT: u64 = 1380;
 const PACKET: u64 = 1434;
@@ -249,8 +250,8 @@ fn a_mark_is_answered_once_per_window() {
 
 #[test]
 fn dctcp_holds_the_queue_at_the_threshold() {
-    // Alizadeh et al. (2010), section 3.3, for n flows in step: Q_max = K + n (eq. 6), amplitude
-    // A = sqrt(2 n (D + K)) / 2 (eq. 8), Q_min = K + n - A (eq. 10), period sqrt(2 (D + K) / n) / 2 round trips of D + K
+    // Alizadeh et al. (2010), section 3.3, for n flows in step: Q_max = K + n (eq. 10), amplitude
+    // A = sqrt(2 n (D + K)) / 2 (eq. 8), Q_min = K + n - A (eq. 12), period sqrt(2 (D + K) / n) / 2 round trips of D + K
     // (eq. 9). A packet either way at both ends, for windows are whole; and the period lasts at most one round trip
     // longer, because acknowledgements with ECE grow no window (RFC 3168), while there every round trip does.
     for (count, threshold) in [(1, 20), (1, 40), (2, 20), (2, 40)] {
@@ -275,7 +276,7 @@ fn dctcp_holds_the_queue_at_the_threshold() {
 
 #[test]
 fn dctcp_needs_a_threshold_of_a_seventh_of_the_round_trip() {
-    // Section 3.4, eq. 13: K > D/7 keeps the queue from running empty whatever n is. Far below, eq. 10 is negative for
+    // Section 3.4, eq. 13: K > D/7 keeps the queue from running empty whatever n is. Far below, eq. 12 is negative for
     // one flow, and the link idles.
     let round = 160;
     let (held, enough, little) = (held(round * S_NS), 30, 3);
@@ -358,10 +359,9 @@ fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
         // another one, no acknowledgement grows the window. So a stage begins half to two and a half round trips after
         // the summit.
         let curve = |t_s: f64| 0.4 * (t_s - k_s).powi(3) + w_max;
-        for index in pair[0] + 25..pair[1] {
-            let t_s = (index - pair[0]) as f64 * step_ns as f64 * 1e-9;
+        for (after, &found) in flights[pair[0]..pair[1]].iter().enumerate().skip(25) {
+            let t_s = after as f64 * step_ns as f64 * 1e-9;
             let (least, most) = (curve(t_s - 2.5 * round_s) - 2.0, curve(t_s - 0.5 * round_s) + 2.0);
-            let found = flights[index];
             assert!((least..=most).contains(&found), "{t_s} s after {top}: {least} <= {found} <= {most}");
             assert!(most - least < 0.05 * top, "the bounds themselves: {least} to {most} of {top}");
         }
@@ -533,5 +533,51 @@ fn equal_flows_share_equally_in_the_long_run() {
         let (first, second) = (after[0] - before[0], after[1] - before[1]);
         let share = first / (first + second);
         assert!((share - 0.5).abs() < 0.05, "{algorithm:?}: {share}");
+    }
+}
+
+#[test]
+fn a_mark_on_a_flows_last_acknowledgement_is_survived() {
+    // A threshold of nothing marks every segment; the acknowledgement of a FIN lies one beyond the last byte.
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic, DCTCP] {
+        for segments in [1, 2, 3, 40] {
+            let mut engine =
+                PacketEngine::new(&dumbbell(1, GIGABIT, 40 * S_NS), config(algorithm, true, marking(0))).unwrap();
+            let flow = Arrival { start_ns: 0, src: 0, dst: 1, bytes: segments * SEGMENT, tos: 16 };
+            assert!(replay(&mut engine, &[flow])[0].is_some());
+            assert_eq!(engine.counters().marks, segments);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn every_flow_of_every_transport_completes_and_packets_are_conserved(
+        flows in prop::collection::vec((0_u64..2_000_000, 0_u32..5, 1_u32..5, 0_u64..400_000), 1..25),
+        packets in 1_u32..60,
+        threshold in 0_u32..40,
+        algorithm in prop::sample::select(vec![Algorithm::NewReno, Algorithm::Cubic, DCTCP, Algorithm::Ideal]),
+        ecn in prop::bool::ANY,
+    ) {
+        let list: Vec<Arrival> = flows
+            .iter()
+            .map(|&(start_ns, src, offset, bytes)| Arrival { start_ns, src, dst: (src + offset) % 5, bytes, tos: 16 })
+            .collect();
+        let star = star(5);
+        let mut configuration = PacketConfig::basic_sim(&star);
+        configuration.tcp.algorithm = algorithm;
+        configuration.tcp.ecn = ecn;
+        configuration.tcp.window = Bytes(80 * SEGMENT);
+        let marks = Marking::Threshold { packets: threshold, at: MarkAt::Enqueue };
+        configuration.switch_queue = QueueConfig { marking: marks, ..fifo(packets) };
+        configuration.host_queue = configuration.switch_queue.clone();
+        let mut engine = PacketEngine::new(&star.graph(), configuration).unwrap();
+        let results = replay(&mut engine, &list);
+        prop_assert!(results.iter().all(Option::is_some));
+        prop_assert!(engine.conserves_packets());
+        prop_assert!(ecn || engine.counters().marks == 0);
+        prop_assert!(engine.port_counters(PortId(0)).queue_packets_max <= u64::from(packets));
     }
 }

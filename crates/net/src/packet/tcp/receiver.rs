@@ -268,3 +268,121 @@ impl Receiver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::tcp::sender::Sender;
+    use crate::packet::wire::NO_SACK;
+    use crate::units::{Rate, Time};
+
+    const SEGMENT: u16 = 1380;
+
+    fn config(algorithm: Algorithm, ecn: bool) -> TcpConfig {
+        let rate = Rate::from_bps(10_000_000_000).expect("not zero");
+        TcpConfig { algorithm, ecn, ..TcpConfig::basic_sim(2, rate, Time::from_ps(10_000_000)) }
+    }
+
+    fn template(flags: u8) -> Wire {
+        Wire {
+            number: 0,
+            connection: 0,
+            dst: 0,
+            stamp: 0,
+            sack: NO_SACK,
+            generation: 0,
+            wire_bytes: 54,
+            payload_bytes: 0,
+            flags,
+            band: 0,
+        }
+    }
+
+    /// Both ends after the handshake, with ten segments under way.
+    fn pair(config: &TcpConfig) -> (Sender, Receiver, SackPool, Vec<Wire>) {
+        let (mut sender, mut receiver) =
+            (Sender::new(config, template(0)), Receiver::new(config, template(flag::REVERSE)));
+        let (mut pool, mut there, mut back) = (SackPool::default(), Vec::new(), Vec::new());
+        sender.write(1_000_000);
+        sender.connect(config, 0, &mut there);
+        receiver.on_syn(config, 1, &there[0], &mut back);
+        sender.on_syn_ack(config, 2, &back[0], &mut there);
+        receiver.on_packet(config, 3, &there[1], &mut pool, &mut back);
+        assert_eq!(there[0].flags & flag::ECT | back[0].flags & flag::ECT | there[1].flags & flag::ECT, 0);
+        there.clear();
+        sender.pump(config, 4, &mut there);
+        (sender, receiver, pool, there)
+    }
+
+    /// For each acknowledgement: segments that it acknowledges in all, and whether it has ECE.
+    fn echoes(
+        config: &TcpConfig,
+        receiver: &mut Receiver,
+        pool: &mut SackPool,
+        packets: &[Wire],
+        marked: &[usize],
+    ) -> Vec<(u64, bool)> {
+        let mut out = Vec::new();
+        for (index, packet) in packets.iter().enumerate() {
+            let ce = if marked.contains(&index) { flag::CE } else { 0 };
+            receiver.on_packet(config, 5, &Wire { flags: packet.flags | ce, ..*packet }, pool, &mut out);
+        }
+        out.iter().map(|ack| (ack.number / u64::from(SEGMENT), ack.flags & flag::ECE != 0)).collect()
+    }
+
+    #[test]
+    fn without_ecn_nothing_is_capable() {
+        let config = config(Algorithm::NewReno, false);
+        let (_, _, _, packets) = pair(&config);
+        assert!(packets.len() == 10 && packets.iter().all(|packet| packet.flags == 0));
+    }
+
+    #[test]
+    fn a_mark_is_echoed_until_it_is_answered() {
+        let config = config(Algorithm::NewReno, true);
+        let (mut sender, mut receiver, mut pool, packets) = pair(&config);
+        assert!(packets.iter().all(|packet| packet.flags == flag::ECT));
+        // The first is acknowledged at once, then every second.
+        let acks = echoes(&config, &mut receiver, &mut pool, &packets, &[3]);
+        assert_eq!(acks, [(1, false), (3, false), (5, true), (7, true), (9, true)]);
+        // The window is halved by the first of them only, and the first new segment after it says so.
+        let mut out = Vec::new();
+        for (segments, ece) in [(1, false), (3, false), (5, true), (7, true), (9, true), (11, true)] {
+            let flags = flag::REVERSE | if ece { flag::ECE } else { 0 };
+            let ack = Wire { number: segments * u64::from(SEGMENT), ..template(flags) };
+            sender.on_ack(&config, 6, &ack, &[], &mut out);
+        }
+        // Ten, and one more for each of two acknowledgements; half of that is free again when the eleventh is through.
+        assert_eq!(sender.ssthresh, 6 * u64::from(SEGMENT));
+        assert_eq!(sender.cwnd, sender.ssthresh);
+        let answers = out.iter().filter(|packet| packet.flags & flag::CWR != 0).count();
+        assert_eq!(answers, 1);
+        // CWR ends the echo.
+        let next = out.iter().position(|packet| packet.flags & flag::CWR != 0).expect("counted above");
+        let before = echoes(&config, &mut receiver, &mut pool, &out[..next], &[]);
+        assert!(!before.is_empty() && before.iter().all(|&(_, ece)| ece));
+        echoes(&config, &mut receiver, &mut pool, &out[next..=next], &[]);
+        assert_eq!(receiver.ece, 0);
+    }
+
+    #[test]
+    fn dctcp_acknowledges_marked_and_unmarked_apart() {
+        let config = config(Algorithm::Dctcp { gain_ppm: 62_500 }, true);
+        let (_, mut receiver, mut pool, packets) = pair(&config);
+        // Segments 4, 5 and 7 of 1 to 10 are marked. 1 at once; 2 and 3 together; 4, the first marked, at once; 5 waits
+        // until 6 ends the run: 5 is acknowledged as marked, 6 at once as not; the same for 7 and 8; then 9 and 10.
+        let acks = echoes(&config, &mut receiver, &mut pool, &packets, &[3, 4, 6]);
+        let expected = [(1, false), (3, false), (4, true), (5, true), (6, false), (7, true), (8, false), (10, false)];
+        assert_eq!(acks, expected);
+    }
+
+    #[test]
+    fn what_is_sent_again_is_not_capable() {
+        let config = config(Algorithm::NewReno, true);
+        let (mut sender, _, _, packets) = pair(&config);
+        let mut out = Vec::new();
+        sender.on_timeout(&config, 1_000_000_000_000, &mut out);
+        assert!(!out.is_empty() && out.iter().all(|packet| packet.number < packets.len() as u64 * 1380));
+        assert!(out.iter().all(|packet| packet.flags & (flag::ECT | flag::CWR) == 0));
+    }
+}

@@ -334,7 +334,8 @@ impl Sender {
         if !ece || self.una <= self.cwr_end || !matches!(self.phase, Phase::Open | Phase::Disorder) {
             return;
         }
-        let outstanding = self.high - self.una + bytes;
+        // A FIN is acknowledged one beyond the last byte.
+        let outstanding = (self.high + bytes).saturating_sub(self.una);
         let segment = u64::from(config.segment_bytes);
         if let Some(ssthresh) = self.congestion.on_mark(self.cwnd, outstanding.min(self.cwnd), segment) {
             self.ssthresh = ssthresh;
