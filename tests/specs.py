@@ -68,7 +68,12 @@ def spec(
             "link": {"rate_bps": rate_bps, "delay_ps": delay_ps, "efficiency_ppm": efficiency_ppm},
             "host_latency_ps": host_latency_ps,
             "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity_packets": 1000, "mark": None},
-            "transport": {"kind": "newreno", "segment_bytes": 1380, "initial_window_segments": 10},
+            "transport": {
+                "kind": "newreno",
+                "segment_bytes": 1380,
+                "initial_window_segments": 10,
+                "recovery": "sack",
+            },
         },
         "traffic": [
             {"name": "web", **dict(zip(("start_ps", "src", "dst", "bytes", "band"), map(list, columns), strict=True))}

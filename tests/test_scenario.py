@@ -241,7 +241,12 @@ def test_the_preset_of_chapter_5_is_the_cell_r16_f23_of_its_study() -> None:
     spec = scenario.spec()
     assert spec["run"]["engine"] == "packet"
     assert spec["cluster"]["queue"] == {"discipline": {"kind": "pfifo_fast"}, "capacity_packets": 1000, "mark": None}
-    assert spec["cluster"]["transport"] == {"kind": "newreno", "segment_bytes": 1380, "initial_window_segments": 10}
+    assert spec["cluster"]["transport"] == {
+        "kind": "newreno",
+        "segment_bytes": 1380,
+        "initial_window_segments": 10,
+        "recovery": "sack",
+    }
     (web,) = spec["traffic"]
     assert (web["name"], set(web["band"])) == ("web", {0})
     assert {len(web[column]) for column in ("start_ps", "src", "dst", "bytes", "band")} == {2203}
@@ -325,7 +330,12 @@ timeline = 0
             "link": {"rate_bps": 10**9, "delay_ps": 5_000_000, "efficiency_ppm": 950_000},
             "host_latency_ps": 3_000_000,
             "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity_packets": 1000, "mark": None},
-            "transport": {"kind": "newreno", "segment_bytes": 1380, "initial_window_segments": 10},
+            "transport": {
+                "kind": "newreno",
+                "segment_bytes": 1380,
+                "initial_window_segments": 10,
+                "recovery": "sack",
+            },
         },
         "traffic": [],
         "run": {"engine": "pipe", "seed": 42, "duration_ps": 2 * 10**12, "timeline_iterations": 0},

@@ -3,9 +3,9 @@
 use crate::SpecError;
 use crate::job::{Job, Manner, Messages, Pass};
 use crate::spec::{
-    ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, MarkAtSpec, QueueSpec, RunSpec, TopologySpec,
+    ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, MarkAtSpec, QueueSpec, RecoverySpec, RunSpec, TopologySpec,
 };
-use gradtide_net::packet::tcp::TcpConfig;
+use gradtide_net::packet::tcp::{Recovery, TcpConfig};
 use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
 use gradtide_net::{Link, Network, PacketConfig, PacketEngine, Pipe, PortId, Rate, Star, Time};
 
@@ -127,6 +127,10 @@ fn packet_config(cluster: &ClusterSpec, star: &Star) -> Result<PacketConfig, Spe
     let tcp = TcpConfig {
         segment_bytes: narrow(transport.segment_bytes, "segment")?,
         initial_window_segments: narrow(transport.initial_window_segments, "initial window")?,
+        recovery: match transport.recovery {
+            RecoverySpec::Sack => Recovery::Pipe,
+            RecoverySpec::Ns330 => Recovery::Ns330,
+        },
         ..TcpConfig::basic_sim(star.host_count, star.link.rate, star.link.delay)
     };
     let queue = queue_config(&cluster.queue);

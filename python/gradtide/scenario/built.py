@@ -88,6 +88,7 @@ def spec(resolved: Resolved, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
                 "kind": cluster.transport.kind,
                 "segment_bytes": cluster.transport.segment,
                 "initial_window_segments": cluster.transport.initial_cwnd,
+                "recovery": cluster.transport.recovery,
             },
         },
         "run": {

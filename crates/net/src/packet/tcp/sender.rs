@@ -213,12 +213,13 @@ impl Sender {
             return News::None;
         }
         let before = self.una;
+        let duplicate = sacked > 0 || (config.recovery == Recovery::Ns330 && self.board.reports_segments(blocks.len()));
         let discarded = self.board.discard(acknowledged);
         self.una = acknowledged;
         self.retransmission_acked =
             self.phase == Phase::Recovery && acknowledged < self.recover && discarded.retransmission;
         self.flight = self.board.flight_bytes();
-        self.process(config, now_ps, before, sacked, discarded.delivered_bytes + sacked, out);
+        self.process(config, now_ps, before, duplicate, discarded.delivered_bytes + sacked, out);
         self.retransmission_acked = false;
         self.pump(config, now_ps, out);
         if self.fin_sent && ack.flags & flag::FIN != 0 && acknowledged == end {
@@ -236,11 +237,10 @@ impl Sender {
         config: &TcpConfig,
         now_ps: u64,
         before: u64,
-        sacked: u64,
+        duplicate: bool,
         delivered: u64,
         out: &mut Vec<Wire>,
     ) {
-        let duplicate = sacked > 0;
         if duplicate {
             self.on_duplicate(config, now_ps, delivered, out);
         }
@@ -267,13 +267,14 @@ impl Sender {
             self.restart_timer(config, now_ps);
             return;
         }
+        let early = config.recovery == Recovery::Ns330;
         match self.phase {
             Phase::Open => {}
             Phase::Disorder if duplicate => {}
             Phase::Disorder => self.phase = Phase::Open,
             Phase::Recovery => {
                 self.first_partial_ack = true;
-                segments = acknowledged / segment;
+                segments = if early { 0 } else { acknowledged / segment };
                 self.phase = Phase::Open;
                 self.dup_acks = 0;
                 self.cwnd = self.ssthresh;
@@ -287,7 +288,7 @@ impl Sender {
         if self.una >= self.recover {
             self.recover_active = false;
         }
-        if self.phase == Phase::Open {
+        if self.phase == Phase::Open || early {
             self.grow(segment, segments);
             self.restart_timer(config, now_ps);
         }
@@ -330,7 +331,7 @@ impl Sender {
 
     /// The window in recovery: RFC 6675, (4.2), or RFC 6937, on every acknowledgement.
     fn reduce(&mut self, config: &TcpConfig, delivered: u64) {
-        if config.recovery == Recovery::Pipe {
+        if matches!(config.recovery, Recovery::Pipe | Recovery::Ns330) {
             self.cwnd = self.ssthresh;
             return;
         }
@@ -342,7 +343,7 @@ impl Sender {
         let send = if room < 0 {
             let product = match config.recovery {
                 Recovery::RateReduction32 => u64::from(reduction.delivered.wrapping_mul(self.ssthresh as u32)),
-                Recovery::RateReduction | Recovery::Pipe => u64::from(reduction.delivered) * self.ssthresh,
+                _ => u64::from(reduction.delivered) * self.ssthresh,
             };
             product.div_ceil(u64::from(reduction.flight.max(1))) as i64 - i64::from(reduction.out)
         } else {
@@ -365,7 +366,10 @@ impl Sender {
         if segments >= 1 {
             self.reduce(config, delivered);
         }
-        if !self.board.retransmitted_up_to(self.una + u64::from(config.segment_bytes)) {
+        if config.recovery == Recovery::Ns330 {
+            self.board.forget_head_retransmission();
+            self.retransmit_one(config, now_ps, out);
+        } else if !self.board.retransmitted_up_to(self.una + u64::from(config.segment_bytes)) {
             self.retransmit_one(config, now_ps, out);
         }
         // RFC 6582, 3.2 (4): the first partial acknowledgement restarts the timer, later ones do not.
