@@ -471,8 +471,8 @@ class Transport(Table):
     initial_cwnd: int = key(default=10, ge=1, le=10_000, examples=[10])
     """Initial window, in segments."""
     recovery: Literal["sack", "ns3.30"] = key(default="sack", examples=["sack"])
-    """Fast recovery. sack: RFC 6675, as ns-3.37 does it. "ns3.30": as ns-3.30.1 did, on which Gao (2020) ran: it also repeats
-    segments that are under way already."""
+    """Fast recovery. sack: RFC 6675, as ns-3.37 does it. "ns3.30": as ns-3.30.1 did, on which Gao (2020) ran: it also
+    repeats segments that are under way already."""
 
 
 class Cluster(Table):
