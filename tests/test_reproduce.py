@@ -19,7 +19,7 @@ DATA = Path(__file__).parents[1] / "validation" / "ns3" / "data"
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
-    """The preset for a quarter of a second, with little to compute and to send, and so many large flows that every run has some."""
+    """The preset for 0.25 s, with little to compute and to send, and so many large flows that every run has some."""
     sizes = tmp_path_factory.mktemp("sizes") / "sizes.txt"
     sizes.write_text("5000 0\n50000 50\n200000 90\n10000000 90\n10500000 100\n", encoding="utf-8")
     scenario = Scenario.load("paper/gao2020-ch5").set(

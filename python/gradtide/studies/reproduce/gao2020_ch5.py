@@ -78,7 +78,7 @@ NS3_37 = {
 # How near an average over three runs must come to a value read off a plot.
 NEAR_PERCENT = 10.0
 # Points of a curve of completion times.
-CDF_POINTS = 80
+CDF_POINTS = 40
 
 Cell = tuple[int, int]
 Key = tuple[int, int, str, int]
@@ -177,13 +177,13 @@ def reproduction(base: Scenario, jobs: int, progress: Progress, figure: str | No
     cells = [cell for cell in ALL if any(cell in needed for _, _, needed in shown.values())]
     thesis = base.set({"cluster.transport.recovery": THESIS_RECOVERY})
     cases: dict[Key, Scenario] = {
-        (*cell, band, seed): variant(_cell(thesis, cell), seed, band)
+        (*cell, band, seed): variant(cell_scenario(thesis, cell), seed, band)
         for cell, band, seed in product(cells, BANDS, SEEDS)
     }
     others: dict[Key, Scenario] = {}
     if SIDES in shown:
         default = base.set({"cluster.transport.recovery": DEFAULT_RECOVERY})
-        others = {(*key, 0): variant(_cell(default, key[:2]), 0, key[2]) for key in NS3_37}
+        others = {(*key, 0): variant(cell_scenario(default, key[:2]), 0, key[2]) for key in NS3_37}
     results = run_all([*cases.values(), *others.values()], jobs, progress)
     study = Study(base, dict(zip(cases, results, strict=False)), dict(zip(others, results[len(cases) :], strict=True)))
     checks = [item for name in shown for item in _checks(study, name)]
@@ -287,7 +287,8 @@ def _web(result: RunResult) -> dict[str, Any]:
     return figures
 
 
-def _cell(base: Scenario, cell: Sequence[int]) -> Scenario:
+def cell_scenario(base: Scenario, cell: Sequence[int]) -> Scenario:
+    """Return `base` with the compute time and the arrivals of a cell (ratio, rate)."""
     ratio, rate = cell
     scaled = base.replace(scale_to=f"{COMPUTE_MS[ratio]}ms", timeline=3 if (ratio, rate) in PROGRESS.values() else 0)
     return scaled.set({"traffic.web.arrivals.rate": f"{rate}/s"})
@@ -297,14 +298,15 @@ def _name(cell: Cell, band: str) -> str:
     return f"R{cell[0]}-f{cell[1]}-{band}"
 
 
-def _published(cell: Cell) -> Means:
+def published(cell: Cell) -> Means:
+    """Return the published averages and changes of a cell."""
     row = PUBLISHED[cell]
     return {quantity: (row[3 * i], row[3 * i + 1], row[3 * i + 2]) for i, quantity in enumerate(QUANTITIES)}
 
 
 def _headline(study: Study, checks: Sequence[Mapping[str, str]]) -> str:
     agree = sum(item["verdict"] == "agrees" for item in checks)
-    held = f"{agree} of {len(checks)} statements and figures of the thesis hold."
+    held = f"{agree} of {len(checks)} statements and figures of the thesis hold here."
     if set(study.means) != set(ALL):
         return held
     colours = [colour(own["iteration"][2]) for own in study.means.values()]
@@ -341,7 +343,7 @@ def _near(study: Study, figure: str) -> list[dict[str, str]]:
             f"{cell[1]}/s, {band}: {100 * (own / theirs - 1):+.0f} %"
             for cell in FIGURES[figure][2]
             for band, own, theirs in zip(
-                BANDS, study.means[cell][quantity][:2], _published(cell)[quantity][:2], strict=True
+                BANDS, study.means[cell][quantity][:2], published(cell)[quantity][:2], strict=True
             )
             if abs(own / theirs - 1) > NEAR_PERCENT / 100
         ]
@@ -354,10 +356,10 @@ def _near(study: Study, figure: str) -> list[dict[str, str]]:
 
 def _map_claims(study: Study) -> Iterable[Claim]:
     for quantity in ("small", "large"):
-        wrong = [_where(c) for c in ALL if study.means[c][quantity][2] * _published(c)[quantity][2] < 0]
+        wrong = [_where(c) for c in ALL if study.means[c][quantity][2] * published(c)[quantity][2] < 0]
         right = f"{len(ALL) - len(wrong)} of {len(ALL)}"
         yield f"sign of the change, {quantity} flows", f"{len(ALL)} cells", right, not wrong, "; ".join(wrong)
-    pairs = [(c, colour(study.means[c]["iteration"][2]), colour(_published(c)["iteration"][2])) for c in ALL]
+    pairs = [(c, colour(study.means[c]["iteration"][2]), colour(published(c)["iteration"][2])) for c in ALL]
     wrong = [f"{_where(c)}: {own} for {theirs}" for c, own, theirs in pairs if own != theirs]
     yield (
         "colour of the cell",
@@ -452,7 +454,7 @@ def _heavy_claims(study: Study) -> Iterable[Claim]:
 def _quarter_claims(study: Study) -> Iterable[Claim]:
     for quantity, low, high in (("large", 10, 20), ("small", 30, 50)):
         own = [study.means[cell][quantity][2] for cell in BY_TRAFFIC["5.18"]]
-        theirs = ", ".join(f"{_published(cell)[quantity][2]:.0f}" for cell in BY_TRAFFIC["5.18"])
+        theirs = ", ".join(f"{published(cell)[quantity][2]:.0f}" for cell in BY_TRAFFIC["5.18"])
         text = ", ".join(f"{value:.0f}" for value in own) + " %"
         holds = min(own) >= low and max(own) <= high
         yield f"gain of {quantity} flows", f"{low} to {high} %", text, holds, f"fig. 5.19 prints {theirs} %"
@@ -489,7 +491,7 @@ def _count_claims(study: Study) -> Iterable[Claim]:
         yield f"small / medium / large flows, run {seed}", published, found, own == counts, ""
 
 
-_PUBLISHED = {cell: _published(cell) for cell in ALL}
+PUBLISHED_MEANS = {cell: published(cell) for cell in ALL}
 _CHECKS: dict[str, Callable[[Study], Iterable[Claim]]] = {
     "5.19": _map_claims,
     SIDES: _side_claims,
@@ -544,7 +546,7 @@ def _sides_table(study: Study) -> dict[str, Any]:
         default, early = quantities(study.others[(*key, 0)]), quantities(study.results[(*key, 0)])
         for i, quantity in enumerate(QUANTITIES):
             at = BANDS.index(band)
-            numbers = (ns3[i], default[i], early[i], _published(cell)[quantity][at], study.means[cell][quantity][at])
+            numbers = (ns3[i], default[i], early[i], published(cell)[quantity][at], study.means[cell][quantity][at])
             name = "iteration, s" if quantity == "iteration" else f"{quantity} flows, ms"
             rows.append([_where(cell), band, name, *(f"{number:.4g}" for number in numbers)])
     columns = ("cell", "band", "mean", "ns-3.37, run 0", "ours as ns-3.37, run 0", "ours as ns-3.30.1, run 0")
@@ -633,7 +635,7 @@ def _maps(study: Study) -> list[dict[str, Any]]:
     titles = {"iteration": "What the job pays", "small": "What small flows gain", "large": "What large flows gain"}
     made = []
     for quantity, title in titles.items():
-        for who, means in (("published", _PUBLISHED), ("ours", study.means)):
+        for who, means in (("published", PUBLISHED_MEANS), ("ours", study.means)):
             rows = [
                 {
                     "load": f"R = {ratio}",
@@ -695,7 +697,7 @@ def _by_rate(study: Study, figure: str) -> list[dict[str, Any]]:
         }
 
     def mean(quantity: str) -> list[Any]:
-        return _lines(cells, lambda c, i: study.means[c][quantity][i], lambda c, i: _published(c)[quantity][i])
+        return _lines(cells, lambda c, i: study.means[c][quantity][i], lambda c, i: published(c)[quantity][i])
 
     return [
         series("mean FCT of small flows", "ms", mean("small")),
@@ -722,7 +724,7 @@ def _changes(study: Study, cells: Sequence[Cell]) -> list[dict[str, Any]]:
             "values": [means[cell][quantity][2] for cell in cells],
         }
         for quantity, band in (("small", "same"), ("large", "low"))
-        for who, means in (("published", _PUBLISHED), ("ours", study.means))
+        for who, means in (("published", PUBLISHED_MEANS), ("ours", study.means))
     ]
 
 
@@ -735,7 +737,7 @@ def _by_load(study: Study, figure: str) -> list[dict[str, Any]]:
     }
     costs = [
         {"name": f"{who}", "band": "low", "who": who, "values": [means[cell]["iteration"][2] for cell in cells]}
-        for who, means in (("published", _PUBLISHED), ("ours", study.means))
+        for who, means in (("published", PUBLISHED_MEANS), ("ours", study.means))
     ]
     return [
         {"figure": figure, "title": title, "x": x, "y": {"label": f"{title}, %"}, "lines": lines, "note": ""}
@@ -771,13 +773,13 @@ def _cdf(study: Study, figure: str, cell: Cell, seed: int) -> dict[str, Any]:
 
 
 def _gains_over_time(study: Study, seed: int) -> dict[str, Any]:
-    """What small flows save in each tenth of a second, and when the ring was active."""
+    """What small flows save in each fifth of a second, and when the ring was active."""
     cell = (16, 23)
     (starts, same), (_, low) = (study.small_us(cell, band, seed) for band in BANDS)
-    ends = np.arange(0, (starts.max() if len(starts) else 0) + 1e5, 1e5)
+    ends = np.arange(0, (starts.max() if len(starts) else 0) + 2e5, 2e5)
     bins = np.digitize(starts, ends)
     saved = [float(np.nansum((same - low)[bins == i]) / 1e3) for i in range(1, len(ends) + 1)]
-    fine = ends[:, None] + np.arange(0, 1e5, 2e3)[None, :]
+    fine = ends[:, None] + np.arange(0, 2e5, 2e3)[None, :]
     active = study.ring_share(cell, fine.ravel(), seed).reshape(fine.shape).mean(axis=1)
     top = max([*map(abs, saved), 1.0])
     return {
@@ -790,5 +792,5 @@ def _gains_over_time(study: Study, seed: int) -> dict[str, Any]:
              "values": [round(float(top * share), 3) for share in active]},
             {"name": "saved by the lower band", "band": "same", "who": "ours", "values": saved},
         ],
-        "note": "Sum over the small flows that start within a tenth of a second.",
+        "note": "Sum over the small flows that start within a fifth of a second.",
     }  # fmt: skip
