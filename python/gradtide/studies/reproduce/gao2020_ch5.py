@@ -398,7 +398,7 @@ def _sooner_claims(study: Study) -> Iterable[Claim]:
         shares.append(float(100 * np.mean(low < 0.9 * same)))
     text = " / ".join(f"{share:.0f} %" for share in shares)
     yield "small flows that end at least a tenth sooner", "about 15 %", text, all(10 <= s <= 20 for s in shares), ""
-    yield from _gain_claims((16, 23), "the second run gains 72.8 %, the most", lambda g: max(g) == g[1])(study)
+    yield from _gain_claims((16, 23), "the second most (72.8 %)", lambda g: max(g) == g[1])(study)
 
 
 def _start_claims(study: Study) -> Iterable[Claim]:
@@ -691,7 +691,7 @@ def _by_rate(study: Study, figure: str) -> list[dict[str, Any]]:
             "figure": figure,
             "title": title,
             "x": x,
-            "y": {"label": f"{title}, {unit}"},
+            "y": {"label": unit},
             "lines": lines,
             "note": note,
         }
@@ -740,7 +740,7 @@ def _by_load(study: Study, figure: str) -> list[dict[str, Any]]:
         for who, means in (("published", PUBLISHED_MEANS), ("ours", study.means))
     ]
     return [
-        {"figure": figure, "title": title, "x": x, "y": {"label": f"{title}, %"}, "lines": lines, "note": ""}
+        {"figure": figure, "title": title, "x": x, "y": {"label": "%"}, "lines": lines, "note": ""}
         for title, lines in (("FCT change", _changes(study, cells)), ("iteration time change", costs))
     ]
 
