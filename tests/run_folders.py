@@ -82,7 +82,7 @@ def make_study(folder: Path, **grid: Any) -> dict[str, Any]:
 
 def make_reproduce(folder: Path) -> dict[str, Any]:
     """Write the study folder of `gradtide reproduce gao2020/ch4` without its report; return its summary."""
-    PARTS["gao2020/ch4"].make(1, None).save(folder)
+    PARTS["gao2020/ch4"].make(1, None, None).save(folder)
     (folder / "report.html").unlink()
     return _summary(folder)
 

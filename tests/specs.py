@@ -10,6 +10,7 @@ NEWRENO = {
     "segment_bytes": 1380,
     "initial_window_segments": 10,
     "window_bytes": 32 * 1024 * 1024,
+    "recovery": "sack",
 }
 """The transport of a scenario that names none."""
 

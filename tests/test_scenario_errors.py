@@ -1012,6 +1012,14 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         '"65483B"',
     ),
     (
+        "no such recovery",
+        job("[cluster]", "transport.recovery = 'prr'"),
+        "GT013",
+        "cluster.transport.recovery",
+        5,
+        "ns3.30",
+    ),
+    (
         "no initial window",
         job("[cluster]", "transport.initial_cwnd = 0"),
         "GT014",

@@ -278,7 +278,8 @@ def _compare(
 @app.command()
 def reproduce(
     what: Annotated[
-        str | None, typer.Argument(metavar="PAPER/PART", help="As in gao2020/ch4; leave out to list.")
+        str | None,
+        typer.Argument(metavar="PAPER/PART[/FIGURE]", help="As in gao2020/ch4 or gao2020/ch5/5.12; leave out to list."),
     ] = None,
     output: OutOption = None,
     as_json: JsonOption = False,
@@ -291,12 +292,16 @@ def reproduce(
     if what is None:
         _print_table(["name", "what"], [[name, part.title] for name, part in study.PARTS.items()])
         return
-    if what not in study.PARTS:
-        _fail_usage(f"no reproduction {what!r}; there are {', '.join(study.PARTS)}")
+    found = study.find(what)
+    if found is None:
+        name = what.rpartition("/")[0]
+        known = f"{name} has {', '.join(study.PARTS[name].figures)}" if name in study.PARTS else ", ".join(study.PARTS)
+        _fail_usage(f"no reproduction {what!r}; there are {known}")
+    part, figure = found
     output = Path("out") / what.replace("/", "-") if output is None else output
     _check_target(output)
     with _progress(what, quiet) as progress:
-        result = study.PARTS[what].make(jobs, progress)
+        result = part.make(jobs, progress, figure)
     result.save(output)
     if as_json:
         _print_json(result.summary)

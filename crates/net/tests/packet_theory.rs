@@ -3,6 +3,7 @@
 
 mod study;
 
+use gradtide_net::packet::tcp::Recovery;
 use gradtide_net::packet::{Capacity, QueueConfig};
 use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Network, PacketConfig, PacketEngine, PortId, Time};
 use proptest::prelude::*;
@@ -189,6 +190,22 @@ fn a_tiny_buffer_loses_much_and_delivers_all() {
         assert!(engine.port_counters(PortId(5 + 4)).queue_packets_max <= u64::from(packets));
         assert!(engine.conserves_packets());
     }
+}
+
+/// 100 MB from an idle host overflow its own queue in slow start, once. Recovery by SACK alone sends each lost segment once.
+/// With a resend on every partial acknowledgement, a repeated segment that fills a hole is such an acknowledgement, and
+/// the next hole, sent again already in the same window, goes out once more: nearly every loss costs a second repetition.
+#[test]
+fn resending_on_partial_acknowledgements_repeats_what_is_under_way() {
+    let list = [arrival(0, 1, 100_000_000, 16)];
+    let counters = [Recovery::Pipe, Recovery::Ns330].map(|recovery| {
+        let mut engine = engine_with(2, |config| config.tcp.recovery = recovery);
+        assert!(replay(&mut engine, &list)[0].is_some());
+        engine.counters()
+    });
+    assert!(counters[0].drops > 0);
+    assert_eq!(counters[0].retransmits, counters[0].drops);
+    assert!(counters[1].retransmits > counters[1].drops * 3 / 2, "{:?}", counters[1]);
 }
 
 #[test]

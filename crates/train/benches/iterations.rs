@@ -32,7 +32,7 @@ fn spec(fusion_bytes: u64, order: &str, barrier: bool) -> Spec {
             "host_latency_ps": 0,
             "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity_packets": 1000, "mark": null},
             "transport": {"congestion": {"kind": "newreno"}, "ecn": false, "segment_bytes": 1380,
-                          "initial_window_segments": 10, "window_bytes": 33554432}
+                          "initial_window_segments": 10, "window_bytes": 33554432, "recovery": "sack"}
         },
         "traffic": [],
         "run": {"engine": "pipe", "seed": 0, "duration_ps": null, "timeline_iterations": 2}

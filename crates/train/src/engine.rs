@@ -3,9 +3,9 @@
 use crate::SpecError;
 use crate::job::{Job, Manner, Messages, Pass};
 use crate::spec::{
-    ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, MarkAtSpec, QueueSpec, RunSpec, TopologySpec,
+    ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, MarkAtSpec, QueueSpec, RecoverySpec, RunSpec, TopologySpec,
 };
-use gradtide_net::packet::tcp::{Algorithm, TcpConfig};
+use gradtide_net::packet::tcp::{Algorithm, Recovery, TcpConfig};
 use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
 use gradtide_net::{Bytes, Link, Network, PacketConfig, PacketEngine, Pipe, PortId, Rate, Star, Time};
 
@@ -132,6 +132,10 @@ fn packet_config(cluster: &ClusterSpec, star: &Star) -> Result<PacketConfig, Spe
             CongestionSpec::Ideal => Algorithm::Ideal,
         },
         ecn: transport.ecn,
+        recovery: match transport.recovery {
+            RecoverySpec::Sack => Recovery::Pipe,
+            RecoverySpec::Ns330 => Recovery::Ns330,
+        },
         ..TcpConfig::basic_sim(star.host_count, star.link.rate, star.link.delay)
     };
     let queue = queue_config(&cluster.queue);

@@ -202,6 +202,19 @@ pub struct TransportSpec {
     pub initial_window_segments: u32,
     /// Send and receive buffers; the window of the ideal transport.
     pub window_bytes: u64,
+    /// What fast recovery sends.
+    pub recovery: RecoverySpec,
+}
+
+/// What fast recovery sends.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum RecoverySpec {
+    /// RFC 6675: each lost segment once.
+    Sack,
+    /// As ns-3.30.1 did: repeated segments that are under way already.
+    #[serde(rename = "ns3.30")]
+    Ns330,
 }
 
 /// Congestion control.

@@ -1,4 +1,8 @@
-"""The report of a reproduction: published values and figures beside ours."""
+"""The report of a reproduction: published values and figures beside ours.
+
+A reproduction that names its figures (`figures`) is shown figure by figure, each with a verdict: its maps, charts,
+drawings and tables together. One that does not is shown as lists of them.
+"""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -6,9 +10,11 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from gradtide.report import pieces
+from gradtide.report import pieces, progress
+from gradtide.report.boundary import SHADES
 from gradtide.report.compare import inside, run_timeline
-from gradtide.report.folder import Row, RunFolderError, entry
+from gradtide.report.folder import Row, RunFolderError, entry, read_table
+from gradtide.report.tenants import BANDS, VERDICTS, change
 
 
 def _objects(path: Path, summary: Row, key: str) -> list[Mapping[str, Any]]:
@@ -27,10 +33,12 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         return pieces.clip(item.get(key, ""), 300)
 
     checks = []
-    verdicts = []
+    verdicts: list[str] = []
+    by_figure: dict[str, list[str]] = {}
     for check in _objects(path, summary, "checks"):
         verdict = entry(path, check, "verdict", str)
         verdicts.append(verdict)
+        by_figure.setdefault(word(check, "figure"), []).append(verdict)
         published, ours = (
             _with_unit(entry(path, check, k, (str, int, float, NoneType)), word(check, "unit"))
             for k in ("published", "ours")
@@ -46,11 +54,16 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             ]
         )
     agree = sum(v == "agrees" for v in verdicts)
+    figures_named = bool(summary.get("figures"))
     charts = []
     series = _objects(path, summary, "series")
-    for item in series[: caps.charts]:
+    # Small multiples: a figure has half a dozen.
+    limit = caps.charts * (6 if figures_named else 1)
+    for item in series[:limit]:
         chart = _series_chart(path, item, caps)
-        charts.append({**chart, "title": _figure_title(item)})
+        charts.append({**chart, "title": _figure_title(item), "of": word(item, "figure"), "short": word(item, "title")})
+        if figures_named:
+            charts[-1]["hint"] = ""
     items = _objects(path, summary, "timelines")
     timelines = [t for t, _ in _reproduced_timelines(run_dir, path, items, caps)]
     tables = []
@@ -69,8 +82,24 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             where="summary.json",
         )
         made["note"] = " ".join(filter(None, (word(item, "note"), made["note"])))
-        tables.append(made)
+        tables.append({**made, "of": word(item, "figure")})
     kept = tables[: max(caps.charts, 2)]
+    drawings = [_progress(run_dir, path, item, caps) for item in _objects(path, summary, "progress")[: caps.timelines]]
+    maps = [_map(path, item) for item in _objects(path, summary, "maps")]
+    figures = [
+        {
+            "title": f"{'' if name[:1].isalpha() else 'Fig. '}{name}: {word(item, 'title')}",
+            "says": word(item, "says"),
+            "badge": _badge(by_figure.get(name, [])),
+            "checks": [row[1:] for row in checks if row[0] == name],
+            "maps": [m for m in maps if m["of"] == name],
+            "charts": [c for c in charts if c["of"] == name],
+            "drawings": [d for d in drawings if d and d["of"] == name],
+            "tables": [t for t in kept if t["of"] == name],
+        }
+        for item in _objects(path, summary, "figures")
+        for name in [word(item, "figure")]
+    ]
     left = [
         f"{total - shown} of {total} {what}"
         for what, shown, total in (
@@ -93,12 +122,72 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             cap=caps.rows,
             where="summary.json",
         ),
+        "figures": figures,
+        "shades": [
+            {"step": step, "words": f"{low}–{high} %" if high else f"{low} % and more"}
+            for step, (low, high) in enumerate(zip(SHADES, (*SHADES[1:], None), strict=True))
+        ],
         "charts": charts,
         "timelines": timelines,
         "legend": set().union(*(t["legend"] for t in timelines)),
         "tables": kept,
         "dropped": f"Not shown: {', '.join(left)}." if left else "",
     }
+
+
+def _badge(verdicts: Sequence[str]) -> dict[str, str] | None:
+    """Return what the checks of a figure say together."""
+    if not verdicts:
+        return None
+    agree = verdicts.count("agrees")
+    if agree == len(verdicts):
+        return {"colour": "green", "mark": "✓", "words": "holds"}
+    return (
+        {"colour": "yellow", "mark": "!", "words": f"holds in {agree} of {len(verdicts)} points"}
+        if agree
+        else {"colour": "red", "mark": "✕", "words": "differs"}
+    )
+
+
+def _map(path: Path, item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a map of changes: coloured by what they cost where the study says so, else shaded by what they save."""
+    rows = []
+    for row in entry(path, item, "rows", list):
+        cells = []
+        for cell in entry(path, row, "cells", list):
+            value, colour = float(entry(path, cell, "change_percent", (int, float))), str(cell.get("colour", ""))
+            if colour in VERDICTS:
+                mark, words = VERDICTS[colour]
+                cells.append({"cls": colour, "value": change(value), "mark": mark, "word": colour, "label": words})
+            else:
+                step = sum(value >= bound for bound in SHADES) - 1
+                cls = f"shade-{step}" if value >= 0 else "loss"
+                cells.append({"cls": cls, "value": change(value), "mark": "", "word": "", "label": f"{value:.1f} %"})
+        rows.append({"load": pieces.clip(row.get("load", "")), "cells": cells})
+    return {
+        "of": pieces.clip(item.get("figure", "")),
+        "title": pieces.clip(entry(path, item, "title", str)),
+        "columns": [pieces.clip(c) for c in entry(path, item, "columns", list)],
+        "rows": rows,
+    }
+
+
+def _progress(run_dir: Path, path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any] | None:
+    """Draw the job's first iterations in both bands under each other."""
+    job, of = entry(path, item, "job", str), pieces.clip(item.get("figure", ""))
+    panels = []
+    for band, name in BANDS.items():
+        folder = inside(run_dir, entry(path, item, f"runs.{band}", str))
+        iterations, transfers, operations = (
+            pieces.by_job(read_table(folder, table)).get(job, [])
+            for table in ("iterations.csv", "transfers.csv", "operations.csv")
+        )
+        panels.append(
+            progress.Panel(name.capitalize(), iterations, transfers, operations, read_table(folder, "flows.csv"))
+        )
+    label = f"Progress of the job, fig. {of}, same band above lower band"
+    svg = progress.draw(panels, label=label, ident=f"p{of.replace('.', '-').replace(', ', '-')}", cap=caps.rows)
+    return None if svg is None else {"of": of, "svg": svg, "label": label}
 
 
 def _with_unit(value: Any, unit: str) -> str:
@@ -133,6 +222,14 @@ def _reproduced_timelines(
     return found
 
 
+def _style(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a line of a band is drawn: published ones dashed and below."""
+    if line.get("band") not in BANDS:
+        return {}
+    published = line.get("who") == "published"
+    return {"token": f"band-{line['band']}", "width": 4.4 if published else 2.2, "dash": [2, 6] if published else []}
+
+
 def _series_chart(path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
     values = entry(path, item, "x.values", list)
     lines = entry(path, item, "lines", list)
@@ -145,7 +242,7 @@ def _series_chart(path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dic
         points = entry(path, line, "values", list)
         if len(points) != len(values) or not all(v is None or isinstance(v, (int, float)) for v in points):
             raise RunFolderError(f"{path}: key `series.lines.values`: {len(values)} numbers were expected")
-        drawn.append(pieces.line(i, entry(path, line, "name", str), points))
+        drawn.append({**pieces.line(i, entry(path, line, "name", str), points), **_style(line)})
     step = -(-len(values) // 600)
     note = f" Every {step}th point is drawn." if step > 1 else ""
     for line in drawn:

@@ -125,6 +125,7 @@ def _transport_spec(cluster: Cluster) -> dict[str, Any]:
         "segment_bytes": transport.segment_bytes,
         "initial_window_segments": transport.initial_segments,
         "window_bytes": transport.window_bytes,
+        "recovery": cluster.transport.recovery,
     }
 
 

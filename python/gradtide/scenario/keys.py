@@ -481,6 +481,9 @@ class Transport(Table):
     window: PartSize | None = key(default=None, examples=["32MiB"])
     """Send and receive buffer: most bytes that a connection has under way. With kind = "ideal" it is the window.
     Default: 32MiB; with kind = "ideal" twice what a route holds, in whole segments."""
+    recovery: Literal["sack", "ns3.30"] = key(default="sack", examples=["sack"])
+    """Fast recovery. sack: RFC 6675, as ns-3.37 does it. "ns3.30": as ns-3.30.1 did, on which Gao (2020) ran: it also
+    repeats segments that are under way already."""
 
 
 class Cluster(Table):

@@ -80,7 +80,7 @@ def total_cost(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
     costs = [summary["cost"] for summary in summaries]
     return {
         **{key: sum(cost[key] for cost in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")},
-        "peak_rss_mb": max(cost["peak_rss_mb"] for cost in costs),
+        "peak_rss_mb": max((cost["peak_rss_mb"] for cost in costs), default=0.0),
     }
 
 

@@ -4,13 +4,26 @@ Published values are constants of these files, each with its figure; ours are co
 fitted.
 """
 
+from gradtide.studies.reproduce.gao2020_ch4 import FIGURES as FIGURES_4
 from gradtide.studies.reproduce.gao2020_ch4 import chapter4
+from gradtide.studies.reproduce.gao2020_ch5 import FIGURES as FIGURES_5
 from gradtide.studies.reproduce.gao2020_ch5 import chapter5
 from gradtide.studies.reproduce.part import Part, Reproduction
 
 PARTS = {
-    "gao2020/ch4": Part("Gao (2020), chapter 4: table 3.1, figs 4.7 to 4.11", chapter4),
-    "gao2020/ch5": Part("Gao (2020), chapter 5: tables 5.3 to 5.5, figs 5.5 to 5.19", chapter5),
+    "gao2020/ch4": Part("Gao (2020), chapter 4: table 3.1, figs 4.7 to 4.11", chapter4, FIGURES_4),
+    "gao2020/ch5": Part("Gao (2020), chapter 5: tables 5.1 to 5.5, figs 5.5 to 5.23", chapter5, FIGURES_5),
 }
 
-__all__ = ["PARTS", "Part", "Reproduction"]
+
+def find(what: str) -> tuple[Part, str | None] | None:
+    """Return the part of a paper and the figure that `PAPER/PART[/FIGURE]` means; None if there is none."""
+    if what in PARTS:
+        return PARTS[what], None
+    name, _, figure = what.rpartition("/")
+    part = PARTS.get(name)
+    found = part.figure(figure) if part else None
+    return (part, found) if part and found else None
+
+
+__all__ = ["PARTS", "Part", "Reproduction", "find"]

@@ -1,6 +1,6 @@
 """What every reproduction is made of: checks, tables, series, timelines, and the folder that they are written to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,17 @@ class Reproduction:
         self.summary = summary
         self.runs = runs
 
+    def only(self, figure: str) -> "Reproduction":
+        """Return what belongs to one figure or table."""
+        kept = {
+            key: [item for item in self.summary[key] if item["figure"] == figure]
+            for key in ("checks", "tables", "series", "timelines")
+        }
+        used = {item["run"].removeprefix("runs/") for item in kept["timelines"]}
+        part = f"{self.summary['part']}/{figure}"
+        runs = {name: result for name, result in self.runs.items() if name in used}
+        return Reproduction({**self.summary, "part": part, **kept}, runs)
+
     def save(self, path: str | Path) -> Path:
         """Write the study folder `path`; it appears by rename when it is complete."""
         path = Path(path)
@@ -40,10 +51,22 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a paper that can be reproduced."""
+    """A part of a paper that can be reproduced.
+
+    Attributes:
+        title: what it is.
+        make: runs it; with a figure, what that figure needs alone.
+        figures: what can be reproduced alone.
+    """
 
     title: str
-    make: Callable[[int, Progress], Reproduction]
+    make: Callable[[int, Progress, str | None], Reproduction]
+    figures: Collection[str]
+
+    def figure(self, name: str) -> str | None:
+        """Return the figure of that name; "5.20" finds "5.20, 5.21", and "table-5.1" finds "Table 5.1"."""
+        plain = name.lower().replace("-", " ")
+        return next((f for f in self.figures if plain in (f.lower(), *f.lower().split(", "))), None)
 
 
 def check(figure: str, quantity: str, published: str, ours: str, agrees: bool, note: str = "") -> dict[str, str]:

@@ -90,6 +90,15 @@ impl Scoreboard {
         self.segments.front().is_some_and(|head| head.is(RETRANSMITTED))
     }
 
+    /// The first segment counts as not sent again, so that it is the next to be.
+    pub fn forget_head_retransmission(&mut self) {
+        let Some(head) = self.segments.front_mut().filter(|head| head.is(RETRANSMITTED)) else { return };
+        head.flags &= !RETRANSMITTED;
+        self.retransmitted_bytes -= u64::from(head.length);
+        self.lost_hint = self.front;
+        self.hole_hint = self.front;
+    }
+
     /// Takes note of SACK blocks; returns the bytes that they newly report.
     pub fn sack(&mut self, blocks: &[Block]) -> u64 {
         let before = self.sacked_bytes;
@@ -103,6 +112,11 @@ impl Scoreboard {
             self.mark_lost();
         }
         newly
+    }
+
+    /// Whether any of the `count` blocks just taken note of holds a whole outstanding segment.
+    pub fn reports_segments(&self, count: usize) -> bool {
+        self.seen.iter().take(count).any(|&(_, whole)| whole.0 < whole.1)
     }
 
     /// Returns the range of whole segments in the block.

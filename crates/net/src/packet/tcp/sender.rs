@@ -233,6 +233,7 @@ impl Sender {
             return News::None;
         }
         let before = self.una;
+        let duplicate = sacked > 0 || (config.recovery == Recovery::Ns330 && self.board.reports_segments(blocks.len()));
         let discarded = self.board.discard(acknowledged);
         self.una = acknowledged;
         self.retransmission_acked =
@@ -241,7 +242,7 @@ impl Sender {
         if self.ecn {
             self.on_echo(config, acknowledged - before, ack.flags & flag::ECE != 0);
         }
-        self.process(config, now_ps, before, sacked, discarded.delivered_bytes + sacked, out);
+        self.process(config, now_ps, before, duplicate, discarded.delivered_bytes + sacked, out);
         self.retransmission_acked = false;
         self.pump(config, now_ps, out);
         self.congestion.on_sent(self.cwnd, self.flight, u64::from(config.segment_bytes));
@@ -260,11 +261,10 @@ impl Sender {
         config: &TcpConfig,
         now_ps: u64,
         before: u64,
-        sacked: u64,
+        duplicate: bool,
         delivered: u64,
         out: &mut Vec<Wire>,
     ) {
-        let duplicate = sacked > 0;
         if duplicate {
             self.on_duplicate(config, now_ps, delivered, out);
         }
@@ -291,13 +291,14 @@ impl Sender {
             self.restart_timer(config, now_ps);
             return;
         }
+        let early = config.recovery == Recovery::Ns330;
         match self.phase {
             Phase::Open => {}
             Phase::Disorder if duplicate => {}
             Phase::Disorder => self.phase = Phase::Open,
             Phase::Recovery => {
                 self.first_partial_ack = true;
-                segments = acknowledged / segment;
+                segments = if early { 0 } else { acknowledged / segment };
                 self.phase = Phase::Open;
                 self.dup_acks = 0;
                 self.cwnd = self.ssthresh;
@@ -311,7 +312,7 @@ impl Sender {
         if self.una >= self.recover {
             self.recover_active = false;
         }
-        if self.phase == Phase::Open {
+        if self.phase == Phase::Open || early {
             self.grow(segment, segments, now_ps);
             self.restart_timer(config, now_ps);
         }
@@ -391,7 +392,7 @@ impl Sender {
 
     /// The window in recovery: RFC 6675, (4.2), or RFC 6937, on every acknowledgement.
     fn reduce(&mut self, config: &TcpConfig, delivered: u64) {
-        if config.recovery == Recovery::Pipe {
+        if matches!(config.recovery, Recovery::Pipe | Recovery::Ns330) {
             self.cwnd = self.ssthresh;
             return;
         }
@@ -403,7 +404,7 @@ impl Sender {
         let send = if room < 0 {
             let product = match config.recovery {
                 Recovery::RateReduction32 => u64::from(reduction.delivered.wrapping_mul(self.ssthresh as u32)),
-                Recovery::RateReduction | Recovery::Pipe => u64::from(reduction.delivered) * self.ssthresh,
+                _ => u64::from(reduction.delivered) * self.ssthresh,
             };
             product.div_ceil(u64::from(reduction.flight.max(1))) as i64 - i64::from(reduction.out)
         } else {
@@ -426,7 +427,10 @@ impl Sender {
         if segments >= 1 {
             self.reduce(config, delivered);
         }
-        if !self.board.retransmitted_up_to(self.una + u64::from(config.segment_bytes)) {
+        if config.recovery == Recovery::Ns330 {
+            self.board.forget_head_retransmission();
+            self.retransmit_one(config, now_ps, out);
+        } else if !self.board.retransmitted_up_to(self.una + u64::from(config.segment_bytes)) {
             self.retransmit_one(config, now_ps, out);
         }
         // RFC 6582, 3.2 (4): the first partial acknowledgement restarts the timer, later ones do not.

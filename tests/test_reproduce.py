@@ -1,0 +1,126 @@
+"""`gradtide reproduce`: what is shown, on runs so short that they say nothing about the paper."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradtide import report
+from gradtide.scenario import Scenario
+from gradtide.studies.reproduce import PARTS, find
+from gradtide.studies.reproduce import gao2020_ch5 as ch5
+
+COMPUTE_MS = ch5.COMPUTE_MS
+DATA = Path(__file__).parents[1] / "validation" / "ns3" / "data"
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
+    """The preset for 0.25 s, with little to compute and to send, and so many large flows that every run has some."""
+    sizes = tmp_path_factory.mktemp("sizes") / "sizes.txt"
+    sizes.write_text("5000 0\n50000 50\n200000 90\n10000000 90\n10500000 100\n", encoding="utf-8")
+    scenario = Scenario.load("paper/gao2020-ch5").set(
+        {
+            "job.train.model.size": "8MB",
+            "traffic.web.sizes": str(sizes),
+            "run.duration": "250ms",
+            "run.warmup": "20ms",
+            "run.cooldown": "40ms",
+        }
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ch5, "COMPUTE_MS", {ratio: ratio for ratio in COMPUTE_MS})
+        yield scenario
+
+
+@pytest.fixture(scope="module")
+def whole(short: Scenario) -> ch5.Reproduction:
+    return ch5.reproduction(short, 2, None)
+
+
+def test_every_figure_of_the_chapter_is_there(whole: ch5.Reproduction, tmp_path: Path) -> None:
+    summary = whole.summary
+    names = [item["figure"] for item in summary["figures"]]
+    assert names == list(ch5.FIGURES)
+    shown = {item["figure"] for key in ("maps", "series", "tables", "progress", "checks") for item in summary[key]}
+    assert shown == set(names)
+    assert len(summary["maps"]) == 6
+    assert {len(s["lines"]) for s in summary["series"] if s["figure"] in ch5.BY_RATIO} == {2, 4}
+    for series in summary["series"]:
+        assert all(len(line["values"]) == len(series["x"]["values"]) for line in series["lines"])
+    folder = whole.save(tmp_path / "ch5")
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    for name in names:
+        assert f"{name}: " in page
+    assert page.count('class="map"') == 6
+    assert page.count('<div class="scroll timeline-box"') == len(ch5.PROGRESS)
+    assert report.write_report(folder).read_text(encoding="utf-8") == page
+
+
+def test_a_figure_runs_what_it_needs_alone(short: Scenario) -> None:
+    done: list[float] = []
+    single = ch5.reproduction(short, 1, done.append, "5.11")
+    assert len(done) == len(ch5.BANDS) * len(ch5.SEEDS)
+    assert [item["figure"] for item in single.summary["figures"]] == ["5.11"]
+    assert {item["figure"] for item in single.summary["series"]} == {"5.11"}
+    assert single.summary["part"] == "ch5/5.11"
+    assert ch5.reproduction(short, 1, None, "Table 5.4").summary["tables"][0]["figure"] == "Table 5.4"
+
+
+def test_changes_are_those_that_the_thesis_prints(whole: ch5.Reproduction) -> None:
+    """(same - low) / low for flows, of averages over the runs, as fig. 5.19 has it."""
+    of_5_12 = {item["title"]: item["lines"] for item in whole.summary["series"] if item["figure"] == "5.12"}
+    small = {line["name"]: np.array(line["values"]) for line in of_5_12["mean FCT of small flows"]}
+    ours = next(line["values"] for line in of_5_12["FCT change"] if line["name"] == "small flows, ours")
+    same, low = small["same band, ours"], small["low band, ours"]
+    assert np.allclose(ours, 100 * (same - low) / low)
+
+
+def test_the_thesis_counts_one_link_use_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ch5, "COMPUTE_MS", COMPUTE_MS)
+    study = ch5.Study(Scenario.load("paper/gao2020-ch5"), {}, {})
+    ((_, _, ours, agrees, note),) = ch5._use_claims(study)
+    assert (ours, agrees) == ("63 of 64", False)
+    assert note.startswith("R = 2, 92/s: 62.5")
+
+
+def test_ns3_values_are_those_of_its_runs() -> None:
+    with (DATA / "study_means.csv").open(encoding="utf-8") as file:
+        rows = {(int(r["ratio"]), int(r["rate"]), r["band"]): r for r in csv.DictReader(file)}
+    assert rows.keys() == ch5.NS3_37.keys()
+    for key, values in ch5.NS3_37.items():
+        assert values == tuple(float(rows[key][name]) for name in ("small_ms", "large_ms", "iteration_s"))
+
+
+@pytest.mark.parametrize(
+    ("what", "figure"),
+    [
+        ("gao2020/ch5", None),
+        ("gao2020/ch5/5.12", "5.12"),
+        ("gao2020/ch5/5.21", "5.20, 5.21"),
+        ("gao2020/ch5/table-5.4", "Table 5.4"),
+        ("gao2020/ch4/4.8", "4.8"),
+    ],
+)
+def test_a_figure_is_found(what: str, figure: str | None) -> None:
+    found = find(what)
+    assert found is not None
+    assert found[1] == figure
+
+
+@pytest.mark.parametrize(
+    "what", ["gao2020", "gao2020/ch5/", "gao2020/ch5/5.1", "gao2020/ch4/5.12", "gao2020/ch5/5.12/x"]
+)
+def test_no_figure_is_made_up(what: str) -> None:
+    assert find(what) is None
+
+
+def test_one_figure_of_chapter_4_keeps_its_own_runs(tmp_path: Path) -> None:
+    folder = PARTS["gao2020/ch4"].make(1, None, "4.8").save(tmp_path / "f")
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    assert [item["run"] for item in summary["timelines"]] == ["runs/fifo-1gbps"]
+    assert [path.name for path in (folder / "runs").iterdir()] == ["fifo-1gbps"]
+    assert {item["figure"] for item in summary["checks"]} == {"4.8"}

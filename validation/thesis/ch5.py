@@ -1,0 +1,41 @@
+"""Print how far gradtide is from Gao (2020), chapter 5, by recovery: the table of docs/validation/thesis-ch5.md.
+
+192 simulations of 12 s, some 15 CPU minutes. Usage: python validation/thesis/ch5.py [JOBS]
+"""
+
+import sys
+from itertools import product
+
+from gradtide.scenario import Scenario
+from gradtide.studies.reproduce import gao2020_ch5 as ch5
+from gradtide.studies.run import run_all
+from gradtide.studies.tenants import BANDS, variant
+
+
+def means(recovery: str, jobs: int) -> dict[ch5.Cell, ch5.Means]:
+    """Return the averages over three runs of every cell."""
+    base = Scenario.load("paper/gao2020-ch5").set({"cluster.transport.recovery": recovery})
+    cases = {
+        (*cell, band, seed): variant(ch5.cell_scenario(base, cell), seed, band)
+        for cell, band, seed in product(ch5.ALL, BANDS, ch5.SEEDS)
+    }
+    return ch5.Study(base, dict(zip(cases, run_all(list(cases.values()), jobs, None), strict=True)), {}).means
+
+
+def rows(default: dict[ch5.Cell, ch5.Means], early: dict[ch5.Cell, ch5.Means]) -> list[str]:
+    """Return one row of Markdown per cell: difference from the thesis in %, by default / as ns-3.30.1."""
+    made = []
+    for cell in ch5.ALL:
+        cells = [str(cell[0]), str(cell[1])]
+        for quantity, at in product(ch5.QUANTITIES, range(len(BANDS))):
+            theirs = ch5.published(cell)[quantity][at]
+            pair = (100 * (own[cell][quantity][at] / theirs - 1) for own in (default, early))
+            cells.append(" / ".join(f"{value:+.1f}" for value in pair))
+        cells.append(" / ".join(f"{own[cell]['iteration'][2]:+.1f}" for own in (ch5.PUBLISHED_MEANS, default, early)))
+        made.append(f"| {' | '.join(cells)} |")
+    return made
+
+
+if __name__ == "__main__":
+    jobs = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+    print("\n".join(rows(means(ch5.DEFAULT_RECOVERY, jobs), means(ch5.THESIS_RECOVERY, jobs))))
