@@ -31,7 +31,7 @@ _TAGS: dict[str, type[Table]] = {"<table>": InlineModel, "<thesis>": ThesisModel
 MAX_FAULTS = 200
 """A file of which every line is wrong is wrong in one way; 200 places show it."""
 
-_ALL_TAGS = {*_TAGS, "<name>", "<word>", "<band>"}
+_ALL_TAGS = {*_TAGS, "<name>", "<word>", "<band>", "<bands>"}
 
 
 def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
