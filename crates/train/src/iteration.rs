@@ -233,9 +233,9 @@ struct Runner<'a> {
     /// The op at which an iteration is measured to begin.
     first_op: OpId,
     workers: Vec<Worker>,
-    /// When each op under way ends, and on which worker.
+    /// When each op under way ends, and on which worker; empty where one worker stands for all.
     ends: BinaryHeap<Reverse<(Time, u32)>>,
-    /// Workers whose next op waits for transfers, and room for the list that they are looked through in.
+    /// Workers whose next op waits for transfers, and those that are to look whether it still does.
     waiting: Vec<u32>,
     woken: Vec<u32>,
     /// Whether something has arrived that they may have waited for.
@@ -265,6 +265,8 @@ struct Worker {
     /// Factor on the times of the present iteration, in millionths.
     factor_ppm: u64,
     iteration: u32,
+    /// `iteration % SLOTS`.
+    slot: usize,
     next_op: OpId,
     /// When compute came to `next_op`.
     reached_at: Time,
@@ -284,6 +286,7 @@ impl Worker {
             factor_ppm: pace.as_mut().map_or(ONE_PPM, Pace::next_ppm),
             pace,
             iteration: 0,
+            slot: 0,
             next_op,
             reached_at,
             running: None,
@@ -292,10 +295,6 @@ impl Worker {
             is_last_pass: false,
             is_timeline_open: false,
         }
-    }
-
-    fn slot(&self) -> usize {
-        self.iteration as usize % SLOTS
     }
 
     fn own_cost(&self, cost: Time) -> Time {
@@ -409,11 +408,21 @@ impl<'a> Runner<'a> {
     /// When the job will do something of its own accord.
     fn wakes_at(&self) -> Option<Time> {
         let picks_at = match &self.sending {
-            Some(sending) => sending.aggregation.is_none().then_some(sending.begins_at),
-            None => (!self.queue.is_empty()).then_some(self.free_at),
+            Some(sending) if sending.aggregation.is_none() => sending.begins_at,
+            None if !self.queue.is_empty() => self.free_at,
+            _ => Time::MAX,
         };
-        let start = self.opening_count.is_none().then_some(self.job.start);
-        self.ends.peek().map(|&Reverse((end, _))| end).into_iter().chain(picks_at).chain(start).min()
+        let start = if self.opening_count.is_none() { self.job.start } else { Time::MAX };
+        let ends_at = self.next_end().map_or(Time::MAX, |(end, _)| end);
+        Some(ends_at.min(picks_at).min(start)).filter(|&at| at < Time::MAX)
+    }
+
+    /// When the next op under way ends, and on which worker.
+    fn next_end(&self) -> Option<(Time, u32)> {
+        match &self.workers[..] {
+            [one] => one.running.as_ref().map(|running| (running.end, 0)),
+            _ => self.ends.peek().map(|&Reverse(next)| next),
+        }
     }
 
     /// Does everything that happens at `now` without the network, then lets the queue pick.
@@ -429,17 +438,9 @@ impl<'a> Runner<'a> {
         }
         if std::mem::take(&mut self.has_arrived) {
             std::mem::swap(&mut self.waiting, &mut self.woken);
-            for index in 0..self.woken.len() {
-                self.compute(self.woken[index], now)?;
-            }
-            self.woken.clear();
         }
-        while let Some(&Reverse((end, worker))) = self.ends.peek()
-            && end <= now
-        {
-            self.ends.pop();
-            self.finish_op(worker, now);
-            self.compute(worker, now)?;
+        while let Some(worker) = self.next_worker(now) {
+            while self.finish_op(worker, now) && self.start_op(worker, now)? {}
         }
         if self.sending.is_none() && self.free_at <= now {
             let begins_at = now + self.job.delay_before_flows();
@@ -456,25 +457,21 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Lets a worker start its next op, and go through all that take no time.
-    fn compute(&mut self, worker: u32, now: Time) -> Result<(), IterationError> {
-        while let Some(end) = self.start_op(worker, now)? {
-            if end > now {
-                self.ends.push(Reverse((end, worker)));
-                break;
-            }
-            self.finish_op(worker, now);
-        }
-        Ok(())
+    /// A worker that may have something to do now.
+    fn next_worker(&mut self, now: Time) -> Option<u32> {
+        self.woken.pop().or_else(|| {
+            let (_, worker) = self.next_end().filter(|&(end, _)| end <= now)?;
+            self.ends.pop();
+            Some(worker)
+        })
     }
 
-    /// Starts a worker's next op if all it waits for is done, and says when it will end; `None` if the worker must wait
-    /// or is finished.
-    fn start_op(&mut self, index: u32, now: Time) -> Result<Option<Time>, IterationError> {
+    /// Starts a worker's next op if all it waits for is done; `false` if it must wait or is finished.
+    fn start_op(&mut self, index: u32, now: Time) -> Result<bool, IterationError> {
         let worker = &self.workers[index as usize];
-        if self.missing[worker.slot()][worker.next_op as usize] > 0 {
+        if self.missing[worker.slot][worker.next_op as usize] > 0 {
             self.waiting.push(index);
-            return Ok(None);
+            return Ok(false);
         }
         let (op, reached_at) = (worker.next_op, worker.reached_at);
         let Op { kind, cost } = self.job.dag.ops[op as usize];
@@ -492,7 +489,7 @@ impl<'a> Runner<'a> {
         if let OpKind::Backward(_) = kind {
             if worker.is_last_pass {
                 self.unfinished_count -= 1;
-                return Ok(None);
+                return Ok(false);
             }
             if worker.iteration >= self.trace.warmup_count + self.limits.timeline_iterations {
                 worker.is_timeline_open = false;
@@ -501,7 +498,7 @@ impl<'a> Runner<'a> {
         let cost = worker.own_cost(cost);
         let end = now + beside_transfers(cost, is_slow, self.job.overlap_slowdown_ppm);
         worker.running = Some(Running { started: now, end, cost, left: cost, since: now, is_slow });
-        Ok(Some(end))
+        Ok(true)
     }
 
     /// A worker has stood still from when it reached its next op until now.
@@ -557,11 +554,20 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// A worker's op ends.
-    fn finish_op(&mut self, index: u32, now: Time) {
+    /// Ends a worker's op if it ends now; `false` if it goes on.
+    fn finish_op(&mut self, index: u32, now: Time) -> bool {
+        let worker_count = self.workers.len();
         let worker = &mut self.workers[index as usize];
-        let Running { started, cost, .. } = worker.running.take().expect("an op that ends is under way");
-        let (op, slot) = (worker.next_op, worker.slot());
+        let Some(running) = &worker.running else { return true };
+        if running.end > now {
+            if worker_count > 1 {
+                self.ends.push(Reverse((running.end, index)));
+            }
+            return false;
+        }
+        let (started, cost) = (running.started, running.cost);
+        worker.running = None;
+        let (op, slot) = (worker.next_op, worker.slot);
         worker.current.compute += cost;
         worker.current.slowdown += now - started - cost;
         worker.reached_at = now;
@@ -590,13 +596,15 @@ impl<'a> Runner<'a> {
                 self.trace.transfers[block + bucket as usize].needed = now;
             }
         }
+        true
     }
 
     fn on_program_ends(&mut self, index: u32) {
         let worker = &mut self.workers[index as usize];
-        let slot = worker.slot();
+        let slot = worker.slot;
         worker.next_op = 0;
         worker.iteration += 1;
+        worker.slot = worker.iteration as usize % SLOTS;
         if let Some(pace) = &mut worker.pace {
             worker.factor_ppm = pace.next_ppm();
         }
@@ -692,7 +700,7 @@ impl<'a> Runner<'a> {
             let end = now + beside_transfers(left, is_slow, ppm);
             *running = Running { end, left, since: now, is_slow, ..*running };
         }
-        if has_changed {
+        if has_changed && self.workers.len() > 1 {
             let ends = self.workers.iter().zip(0..).filter_map(|(worker, index)| Some((worker.running?.end, index)));
             self.ends.clear();
             self.ends.extend(ends.map(Reverse));
@@ -716,7 +724,7 @@ impl<'a> Runner<'a> {
     }
 
     fn waiting_ops(&self) -> usize {
-        self.missing[self.workers[0].slot()].iter().filter(|&&count| count > 0).count()
+        self.missing[self.workers[0].slot].iter().filter(|&&count| count > 0).count()
     }
 
     fn progress(&self, now: Time) -> f64 {
