@@ -213,8 +213,8 @@ def test_a_flow_between_two_bands_delays_the_lower_alone(bands):
     assert beside[above].mean() <= 1.5 * alone[above].mean()
     if above == 0:
         # The first transfer finds a fresh connection: it is late by no more than the two packets of 1434 bytes that the
-        # device of either port on the way may hold, each of the 6 times that a step begins, and each of the 5 times that
-        # the window doubles from 10 segments to the 182 of a step of 250 kB.
+        # device of either port on the way may hold, each of the 6 times that a step begins, and each of the 5 times
+        # that the window doubles from 10 segments to the 182 of a step of 250 kB.
         held_ms = 2 * 1434 * 8 / 1e9 * 1e3
         assert beside[above][0] <= alone[above][0] + (6 + 5) * 2 * held_ms
 
