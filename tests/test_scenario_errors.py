@@ -954,7 +954,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "GT014",
         "job.train.compute.straggler.worker",
         4,
-        "workers are 0 to 7",
+        "workers are 0 to 1",
     ),
     (
         "straggler never slow",
@@ -972,7 +972,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         4,
         "worker",
     ),
-    ("sync without unit", job("schedule.sync = 20"), "GT020", "job.train.schedule.sync", 4, "20us"),
+    ("sync without unit", job("schedule.sync = 20"), "GT020", "job.train.schedule.sync", 4, "10us"),
     ("list of no bands", job("priority = []"), "GT014", "job.train.priority", 4, '["high", "low"]'),
     ("unknown band in a list", job("priority = ['high', 'lwo']"), "GT013", "job.train.priority[1]", 4, '"low"'),
     ("band 8 in a list", job("priority = [0, 8]"), "GT014", "job.train.priority[1]", 4, "at most 7"),

@@ -122,7 +122,7 @@ def _fault(detail: ErrorDetails, source: Source) -> Fault:
     kind, value, loc = detail["type"], detail["input"], _loc(detail)
     ctx = detail.get("ctx", {})
     named = detail["loc"]
-    while named and isinstance(named[-1], int):
+    while named and (isinstance(named[-1], int) or named[-1] == "<bands>"):
         named = named[:-1]
     key = str(named[-1]) if named else ""
     table = _table_of(named[:-1])
