@@ -1,11 +1,63 @@
 """docs/models/pipe.md a second time: exact fractions, no shared code with the engine, as plain as it can be written.
 
-The state is what compute is doing, what the network is doing, which buckets are ready and which have arrived. At every
-instant first everything that ends is taken in, then compute starts what it can (an op of zero length ends at once), and
-then an idle network takes the most urgent ready bucket.
+The state is what each worker computes, what the network is doing, which buckets are ready and which have arrived. At
+every instant first everything that ends is taken in, then compute starts what it can (an op of zero length ends at
+once), and then an idle network takes the most urgent bucket that is ready on all workers.
 """
 
 from fractions import Fraction
+
+PPM = 10**6
+MASK64, MASK128 = 2**64 - 1, 2**128 - 1
+
+
+class Stream:
+    """A named stream of random numbers: PCG XSL RR 128/64 (O'Neill 2014), bounded as Lemire (2019) does."""
+
+    def __init__(self, seed, name):
+        chosen = 0xCBF29CE484222325
+        for byte in name.encode():
+            chosen = (chosen ^ byte) * 0x100000001B3 & MASK64
+        self.increment = chosen << 1 | 1
+        self.state = seed + self.increment
+        self.step()
+
+    def step(self):
+        self.state = (self.state * 0x2360ED051FC65DA44385DF649FCCF645 + self.increment) & MASK128
+
+    def below(self, bound):
+        while True:
+            self.step()
+            turn, folded = self.state >> 122, (self.state >> 64 ^ self.state) & MASK64
+            product = (folded >> turn | folded << (64 - turn) & MASK64) * bound
+            if product & MASK64 >= 2**64 % bound:
+                return product >> 64
+
+
+def factors(spec, count):
+    """Return factors[worker][iteration], millionths, of the only job, as docs/models/compute.md says."""
+    job, seed = spec["jobs"][0], spec["run"]["seed"]
+    pace, name, workers = job["pace"], job["name"], len(job["hosts"])
+    straggler = pace["straggler"]
+    if not pace["noise_ppm"] and straggler is None:
+        return [[PPM] * count]
+
+    def rounded(value, ppm):
+        return (value * ppm * 2 + PPM) // (2 * PPM)
+
+    width = rounded(pace["noise_ppm"], 1_732_051)
+    drawn = []
+    for worker in range(workers):
+        stream = Stream(seed, f"compute/{name}/{worker}")
+        drawn.append([PPM - width + stream.below(2 * width + 1) for _ in range(count)])
+    if straggler is not None:
+        hits, choice = Stream(seed, f"straggler/{name}"), Stream(seed, f"straggler/{name}/worker")
+        for iteration in range(count):
+            is_slow, chosen = hits.below(PPM) < straggler["probability_ppm"], choice.below(workers)
+            slow = chosen if straggler["worker"] is None else straggler["worker"]
+            if is_slow:
+                drawn[slow][iteration] = rounded(drawn[slow][iteration], straggler["factor_ppm"])
+    return drawn
 
 
 def fuse(sizes, cap):
@@ -33,8 +85,9 @@ def simulate(spec, ranks_of_iteration, iterations):
         iterations: measured iterations.
 
     Returns:
-        (starts, transfers): start of each forward pass from the first measured iteration on, one more than
-        `iterations`; and transfers[iteration][bucket] = {"ready", "start", "end", "needed"} for the measured ones.
+        (starts, transfers): for each worker (one, if all are alike) the start of each forward pass from the first
+        measured iteration on, one more than `iterations`; and transfers[iteration][bucket] = {"ready", "start", "end",
+        "needed"} for the measured ones.
         Fractions of picoseconds.
     """
     job, cluster = spec["jobs"][0], spec["cluster"]
@@ -57,22 +110,23 @@ def simulate(spec, ranks_of_iteration, iterations):
         steps = 2 * (workers - 1)
         return job["transfer_overhead_ps"] + steps * (Fraction(size * 8 * 10**12, workers * rate) + delay)
 
-    def program():
-        update = [("update", i, layers[i]["update_ps"]) for i in range(count)]
-        forward = [("forward", i, layers[i]["forward_ps"]) for i in range(count)]
-        backward = [("backward", i, layers[i]["backward_ps"]) for i in reversed(range(count))]
-        if barrier:
-            return [("barrier", 0, 0), *update, *forward, *backward]
-        return [op for pair in zip(update, forward, strict=True) for op in pair] + backward
+    update = [("update", i, layers[i]["update_ps"]) for i in range(count)]
+    forward = [("forward", i, layers[i]["forward_ps"]) for i in range(count)]
+    backward = [("backward", i, layers[i]["backward_ps"]) for i in reversed(range(count))]
+    if barrier:
+        ops = [("barrier", 0, 0), *update, *forward, *backward]
+    else:
+        ops = [op for pair in zip(update, forward, strict=True) for op in pair] + backward
 
     now = Fraction(job["start_ps"])
-    iteration, position, ops = 0, 0, program()
-    running = None  # [op, work left, working at full speed?]
-    on_network = None  # [iteration, bucket, time left]
+    paces = factors(spec, iterations + 3)
+    streams = [Worker(pace) for pace in paces]
+    on_network = None  # [iteration and bucket, time left]
+    free_at = now  # when the syncer lets the next chunk go
     waiting = {}  # (iteration, bucket) -> (key, chunks left)
+    computed = {}  # (iteration, bucket) -> workers that have it
     arrived = {(-1, bucket) for bucket in range(len(buckets))}
     transfers = {}
-    starts = []
 
     def awaited(op):
         kind, layer, _ = op
@@ -86,54 +140,67 @@ def simulate(spec, ranks_of_iteration, iterations):
         kind, layer, _ = op
         return [b for b in awaited(op) if kind == "barrier" or layer == min(buckets[b])]
 
-    def reached():
-        for bucket in first_used(ops[position]):
-            if iteration > 0:
-                transfers[iteration - 1, bucket]["needed"] = now
+    def reached(stream):
+        for bucket in first_used(ops[stream.position]):
+            if stream.iteration > 0:
+                transfers[stream.iteration - 1, bucket]["needed"] = now
 
-    reached()
-    while True:
-        # What compute can do now.
+    def go_on(stream):
+        """Let a worker do all it can do now."""
         while True:
-            if running and running[1] == 0:
-                kind, layer, _ = running[0]
+            if stream.running and stream.running[1] == 0:
+                kind, layer, _ = stream.running[0]
                 if kind == "backward":
                     for bucket, members in enumerate(buckets):
                         if layer == min(members):
-                            rank = ranks_of_iteration(iteration, buckets)[bucket]
-                            transfers[iteration, bucket] = {"ready": now}
-                            waiting[iteration, bucket] = ((rank, now, bucket), chunks(bucket_bytes[bucket]))
-                running = None
-                position += 1
-                if position == len(ops):
-                    iteration, position = iteration + 1, 0
-                reached()
-            if running:
-                break
-            op = ops[position]
-            if any((iteration - 1, bucket) not in arrived for bucket in awaited(op)):
-                break
-            if op[0] == "forward" and op[1] == 0 and iteration > 0:
-                starts.append(now)
-            if op[0] == "backward" and iteration == iterations + 1:
-                measured = [[transfers[i, b] for b in range(len(buckets))] for i in range(1, iterations + 1)]
-                return starts, measured
-            running = [op, Fraction(op[2])]
+                            key = stream.iteration, bucket
+                            computed[key] = computed.get(key, 0) + 1
+                            transfers.setdefault(key, {})
+                            if computed[key] == len(streams):
+                                rank = ranks_of_iteration(stream.iteration, buckets)[bucket]
+                                transfers[key]["ready"] = now
+                                waiting[key] = ((rank, now, bucket), chunks(bucket_bytes[bucket]))
+                stream.running = None
+                stream.position += 1
+                if stream.position == len(ops):
+                    stream.iteration, stream.position = stream.iteration + 1, 0
+                reached(stream)
+            if stream.running or stream.is_done:
+                return
+            op = ops[stream.position]
+            if any((stream.iteration - 1, bucket) not in arrived for bucket in awaited(op)):
+                return
+            if op[0] == "forward" and op[1] == 0 and stream.iteration > 0:
+                stream.starts.append(now)
+            if op[0] == "backward" and stream.iteration == iterations + 1:
+                stream.is_done = True
+                return
+            stream.running = [op, Fraction((op[2] * stream.pace[stream.iteration] * 2 + PPM) // (2 * PPM))]
+
+    for stream in streams:
+        reached(stream)
+    while True:
+        # What compute can do now.
+        for stream in streams:
+            go_on(stream)
+        if all(stream.is_done for stream in streams):
+            measured = [[transfers[i, b] for b in range(len(buckets))] for i in range(1, iterations + 1)]
+            return [stream.starts for stream in streams], measured
         # What the network can do now.
-        if on_network is None and waiting:
+        if on_network is None and waiting and now >= free_at:
             chosen = min(waiting, key=lambda bucket: waiting[bucket][0])
             size = waiting[chosen][1].pop(0)
             transfers[chosen].setdefault("start", now)
             on_network = [chosen, occupancy(size)]
         # To the next instant.
         speed = 1 / slowdown if on_network else Fraction(1)
-        steps = [on_network[1]] if on_network else []
-        if running:
-            steps.append(running[1] / speed)
+        steps = [on_network[1]] if on_network else [free_at - now] if waiting else []
+        steps += [stream.running[1] / speed for stream in streams if stream.running]
         step = min(steps)
         now += step
-        if running:
-            running[1] -= step * speed
+        for stream in streams:
+            if stream.running:
+                stream.running[1] -= step * speed
         if on_network:
             on_network[1] -= step
             if on_network[1] == 0:
@@ -143,3 +210,15 @@ def simulate(spec, ranks_of_iteration, iterations):
                     transfers[bucket]["end"] = now
                     arrived.add(bucket)
                 on_network = None
+                free_at = now + job["sync_ps"]
+
+
+class Worker:
+    """What one worker, or all alike, is doing."""
+
+    def __init__(self, pace):
+        self.pace = pace
+        self.iteration, self.position = 0, 0
+        self.running = None  # [op, work left]
+        self.starts = []
+        self.is_done = False

@@ -36,12 +36,23 @@ def spec(
     duration_ps=None,
     traffic=(),
     band=0,
+    bands=None,
+    sync_ps=0,
+    noise_ppm=0,
+    straggler=None,
 ):
     """Return a spec of one job.
 
     `layers` are (forward_ps, backward_ps, parameter_bytes[, update_ps]); `traffic` is (start_ps, src, dst, bytes[,
-    band]) of one neighbour's flows, `web`.
+    band]) of one neighbour's flows, `web`; `straggler` is (worker or None, factor_ppm[, probability_ppm]).
     """
+    if straggler is not None:
+        worker, factor_ppm, *probability_ppm = straggler
+        straggler = {
+            "worker": worker,
+            "factor_ppm": factor_ppm,
+            "probability_ppm": probability_ppm[0] if probability_ppm else 10**6,
+        }
     flows = [(*flow, 0)[:5] for flow in traffic]
     columns = zip(*flows, strict=True) if flows else [()] * 5
     return {
@@ -67,10 +78,12 @@ def spec(
                     "chunk_bytes": chunk,
                     "barrier": barrier,
                 },
-                "band": band,
+                "bands": bands or [band],
                 "start_ps": start_ps,
                 "transfer_overhead_ps": overhead_ps,
+                "sync_ps": sync_ps,
                 "overlap_slowdown_ppm": slowdown_ppm,
+                "pace": {"noise_ppm": noise_ppm, "straggler": straggler},
             }
         ],
         "cluster": {

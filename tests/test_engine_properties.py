@@ -205,7 +205,7 @@ def test_a_progress_callback_that_raises_ends_the_run_and_passes_through():
         (lambda drawn: drawn["jobs"][0]["hosts"].clear(), "no workers"),
         (lambda drawn: drawn["jobs"][0].update(hosts=[0, 9]), "host 9"),
         (lambda drawn: drawn["jobs"][0].update(hosts=[0, 0]), "two workers"),
-        (lambda drawn: drawn["jobs"][0].update(band=8), "band 8"),
+        (lambda drawn: drawn["jobs"][0].update(bands=[8]), "band 8"),
         (lambda drawn: drawn["jobs"][0].update(iterations=None), "no duration"),
         (lambda drawn: drawn["jobs"][0].update(overlap_slowdown_ppm=999_999), "slow"),
         (lambda drawn: drawn["jobs"][0]["schedule"].update(chunk_bytes=0), "chunk"),

@@ -38,7 +38,7 @@ def exact_time_ms(order, barrier):
     def ranks(_, buckets):
         return [min(bucket) if order == "priority" else 0 for bucket in buckets]
 
-    starts, _ = reference.simulate(scenario.spec(), ranks, 1)
+    (starts,), _ = reference.simulate(scenario.spec(), ranks, 1)
     return (starts[1] - starts[0]) / 10**9
 
 
@@ -73,7 +73,7 @@ def test_with_a_fixed_order_all_measured_iterations_are_equal(case):
     order = drawn["jobs"][0]["schedule"]["order"]
     if order["kind"] == "random":
         drawn["jobs"][0]["schedule"]["order"] = {"kind": "priority", "queues": None}
-    starts, _ = reference.simulate(drawn, lambda _, buckets: [min(bucket) for bucket in buckets], 4)
+    (starts,), _ = reference.simulate(drawn, lambda _, buckets: [min(bucket) for bucket in buckets], 4)
     assert len({late - early for early, late in pairwise(starts)}) == 1
 
 

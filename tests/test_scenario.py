@@ -238,7 +238,7 @@ def test_the_preset_of_chapter_5_is_the_cell_r16_f23_of_its_study() -> None:
     scenario = Scenario.load("paper/gao2020-ch5")
     (job,) = scenario.jobs
     assert (len(job.layers), job.workers, job.iterations, job.barrier) == (50, 8, None, False)
-    assert (job.parameter_bytes, job.fusion_bytes, job.band) == (98_222_124, 5_333_329, 0)
+    assert (job.parameter_bytes, job.fusion_bytes, job.bands) == (98_222_124, 5_333_329, (0,))
     assert (scenario.duration_ps, scenario.warmup_ps, scenario.cooldown_ps) == (12 * 10**12, 2 * 10**12, 2 * 10**12)
     spec = scenario.spec()
     assert spec["run"]["engine"] == "packet"
@@ -260,7 +260,7 @@ def test_the_other_cells_of_chapter_5_are_set() -> None:
     # The table for T = 560 ms, whose sum passes T by d + e = 2T / L(L-1), less what single precision cuts off.
     surplus_ps = 2 * 560 * 10**9 // (50 * 49)
     assert 0 <= 560 * 10**9 + surplus_ps - cell.jobs[0].compute_ps < 100 * 10**3
-    assert cell.jobs[0].band == 2
+    assert cell.jobs[0].bands == (2,)
     assert len(cell.traffic[0]) == 8833
     assert set(cell.traffic[0].band) == {0}
 
@@ -287,8 +287,8 @@ def test_the_core_gets_exactly_what_it_reads() -> None:
 {MODEL}
 hosts = ["h3", "h1"]
 iterations = 7
-compute = {{ scale_to = "18ms", overlap_slowdown = 1.25 }}
-schedule = {{ order = "priority", queues = 8, fusion = "0B", chunk = "64KiB", barrier = false, overhead = "2us" }}
+compute = {{ scale_to = "18ms", overlap_slowdown = 1.25, noise = 0.05, straggler = {{ worker = 1, factor = 1.5 }} }}
+schedule = {{ order = "priority", queues = 8, fusion = "0B", chunk = "64KiB", barrier = false, overhead = "2us", sync = "4us" }}
 priority = "low"
 start = "1ms"
 [cluster]
@@ -316,10 +316,15 @@ timeline = 0
                     "chunk_bytes": 65_536,
                     "barrier": False,
                 },
-                "band": 2,
+                "bands": [2],
                 "start_ps": 10**9,
                 "transfer_overhead_ps": 2_000_000,
+                "sync_ps": 4_000_000,
                 "overlap_slowdown_ppm": 1_250_000,
+                "pace": {
+                    "noise_ppm": 50_000,
+                    "straggler": {"worker": 1, "factor_ppm": 1_500_000, "probability_ppm": 1_000_000},
+                },
             }
         ],
         "cluster": {

@@ -32,6 +32,7 @@ _PATHS = {
     "InlineLayer": "job.NAME.model.layers",
     "ThesisModel": "job.NAME.model, synthetic",
     "Compute": "job.NAME.compute",
+    "Straggler": "job.NAME.compute.straggler",
     "Collective": "job.NAME.collective",
     "Ps": "job.NAME.collective.ps",
     "Schedule": "job.NAME.schedule",

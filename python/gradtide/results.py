@@ -127,7 +127,8 @@ class RunResult:
     Attributes:
         scenario: what was run.
         summary: the figures of `summary.json`; measured costs are filled in.
-        iterations: one row per measured iteration of each job.
+        iterations: one row per measured iteration of each job, as its slowest worker sees it.
+        workers: one row per worker and measured iteration of each job whose workers differ.
         transfers: one row per bucket of each measured iteration.
         operations: one row per operation of the first measured iterations.
         links: one row per link.
@@ -137,6 +138,7 @@ class RunResult:
     def __init__(self, scenario: "Scenario", output: "_core.RunOutput", cost: dict[str, Any]) -> None:
         self.scenario = scenario
         self.iterations = Table(output.iterations)
+        self.workers = Table(output.workers)
         self.transfers = Table(output.transfers)
         self.operations = Table(output.operations)
         self.links = Table(output.links)
@@ -264,8 +266,8 @@ def _job_summary(core: dict[str, Any], model: str) -> dict[str, Any]:
         "rho": comm_ms / compute_ms if compute_ms else None,
         "alpha": (compute_ms + comm_ms - mean_ms) / shorter if shorter else None,
         "utilisation": compute_ms / mean_ms,
-        # All workers of the pipe engine do the same at the same time: nobody waits for a straggler.
-        "straggler_percent": 0.0,
+        "straggler_percent": core["straggler_percent"],
+        **({} if core["slowest_worker"] is None else {"slowest_worker": core["slowest_worker"]}),
         "slack_ms": _spread_ms(core["slack_ps"]),
         "margin_ms": _spread_ms(core["margin_ps"]),
         "waterfall_ms": {

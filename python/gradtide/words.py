@@ -117,6 +117,8 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     add("  waits at the barrier", part("barrier"))
     if any(job["waterfall_ms"]["slowdown"] for job in jobs.values()):
         add("  slowed by overlap", part("slowdown"))
+    if any("slowest_worker" in job for job in jobs.values()):
+        add("slowest worker", _slowest)
     add("communication (N)", lambda job: ms(job["comm_ms"]))
     add("ratio rho = N/C", lambda job: share(job["rho"]))
     add("overlap alpha", lambda job: share(job["alpha"]))
@@ -124,6 +126,13 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     add("network slack", lambda job: " … ".join(ms(job["slack_ms"][key]) for key in ("min", "p50", "max")))
     add("sent by a worker", lambda job: f"{number(job['bytes_per_worker'] / 1e6)} MB in {job['buckets']} buckets")
     return ["", *jobs], rows
+
+
+def _slowest(job: Mapping[str, Any]) -> str:
+    if "slowest_worker" not in job:
+        return "all alike"
+    waits = percent(job["straggler_percent"] / 100)
+    return f"number {job['slowest_worker']}; others wait up to {waits} of an iteration for it"
 
 
 def flow_rows(name: str, classes: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:

@@ -13,6 +13,8 @@ struct RunOutput {
     #[pyo3(get)]
     iterations: Py<Table>,
     #[pyo3(get)]
+    workers: Py<Table>,
+    #[pyo3(get)]
     transfers: Py<Table>,
     #[pyo3(get)]
     operations: Py<Table>,
@@ -50,6 +52,7 @@ fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult
     let table = |table| Py::new(py, Table::new(table));
     Ok(RunOutput {
         iterations: table(result.iterations)?,
+        workers: table(result.workers)?,
         transfers: table(result.transfers)?,
         operations: table(result.operations)?,
         links: table(result.links)?,

@@ -24,7 +24,8 @@ fn spec(fusion_bytes: u64, order: &str, barrier: bool) -> Spec {
                          else { serde_json::json!({"kind": order}) },
                 "fusion": {"kind": "cap", "bytes": fusion_bytes}, "chunk_bytes": null, "barrier": barrier
             },
-            "band": 0, "start_ps": 0, "transfer_overhead_ps": 0, "overlap_slowdown_ppm": 1_000_000
+            "bands": [0], "start_ps": 0, "transfer_overhead_ps": 0, "sync_ps": 0, "overlap_slowdown_ppm": 1_000_000,
+            "pace": {"noise_ppm": 0, "straggler": null}
         }],
         "cluster": {
             "topology": {"kind": "star", "hosts": 8},

@@ -160,7 +160,7 @@ fn queue_config(queue: &QueueSpec) -> QueueConfig {
     }
 }
 
-/// Most transfers a run keeps: 48 bytes each while it runs and about 170 in its table, 4.4 GB in all.
+/// Most transfers, or iterations of workers that differ, a run keeps: 48 bytes each while it runs and about 170 in its table, 4.4 GB in all.
 const RECORD_LIMIT: u64 = 20_000_000;
 
 /// No time in the run passes half of [`Time::MAX`], so that differences have a sign, and what it records fits in memory.
@@ -170,23 +170,27 @@ fn check_length(run: &RunSpec, star: &Star, job: &Job, stream: u32) -> Result<()
     for bucket in 0..job.buckets.len() as u32 {
         let chunk_count = job.chunk_count(bucket);
         let longest = Pipe::occupancy(star, &job.lock_step_flow(bucket, 0, stream)).ok_or_else(too_long)?;
-        sending += u128::from(longest.ps()) * u128::from(chunk_count);
+        sending += (u128::from(longest.ps()) + u128::from(job.sync.ps())) * u128::from(chunk_count);
     }
     let compute: u128 = job.dag.ops.iter().map(|op| u128::from(op.cost.ps())).sum();
-    let iteration = compute * u128::from(job.overlap_slowdown_ppm).div_ceil(1_000_000) + sending;
+    let (least_ppm, largest_ppm) = job.pace_range_ppm;
+    let slowest = (compute * u128::from(largest_ppm)).div_ceil(1_000_000);
+    let iteration = slowest * u128::from(job.overlap_slowdown_ppm).div_ceil(1_000_000) + sending;
     let start = u128::from(job.start.ps());
     let duration = run.duration_ps.map(u128::from);
     // Every iteration takes at least the compute time; the warm-up and the last pass come on top.
+    let least = compute * u128::from(least_ppm) / 1_000_000;
     let iterations = job
         .iteration_limit
         .map_or(u128::MAX, u128::from)
-        .min(duration.map_or(u128::MAX, |duration| duration.div_ceil(compute.max(1)) + 1));
+        .min(duration.map_or(u128::MAX, |duration| duration.div_ceil(least.max(1)) + 1));
     let by_iterations = iterations.saturating_add(2).saturating_mul(iteration).saturating_add(start);
     let by_duration = duration.map_or(u128::MAX, |duration| start.max(duration) + 3 * iteration);
     if by_iterations.min(by_duration) > u128::from(Time::MAX.ps() / 2) {
         return Err(too_long());
     }
-    let records = iterations.saturating_mul(job.buckets.len().max(1) as u128);
+    let worker_count = job.paces.as_ref().map_or(1, Vec::len);
+    let records = iterations.saturating_mul(job.buckets.len().max(worker_count) as u128);
     if records > u128::from(RECORD_LIMIT) {
         let records = u64::try_from(records).unwrap_or(u64::MAX);
         return Err(SpecError::TooManyRecords { name: job.name.clone(), records, limit: RECORD_LIMIT });

@@ -1,8 +1,10 @@
 //! The event loop that joins compute with a network.
 //!
-//! Every job has one compute stream, which executes its ops in program order, and one transmission queue, which has
-//! at most one chunk on the network at a time and picks the most urgent ready bucket whenever that chunk is through.
-//! All workers of a job do the same at the same time, so one stands for all.
+//! Every worker has one compute stream, which executes its ops in program order. Where all workers of a job are alike
+//! they do the same at the same time, and one stands for all. Every job has one transmission queue, which has at most one
+//! chunk on the network at a time and picks the most urgent ready bucket whenever that chunk is through on all workers.
+//! A bucket is ready when all workers have it, and when it has arrived, it has arrived everywhere: the global syncer of
+//! the thesis, section 5.2.
 //!
 //! At one instant everything that ends is taken in, and every op of zero length is done, before the queue picks:
 //! a choice at time t sees every bucket that became ready at or before t.
@@ -16,6 +18,7 @@
 use crate::collective::Aggregation;
 use crate::dag::{Edge, Edges, Op, OpId, OpKind};
 use crate::job::{Job, Pass};
+use crate::pace::{ONE_PPM, Pace, stretched};
 use crate::traffic::Neighbour;
 use gradtide_net::{Completion, Network, Time};
 use std::cmp::Reverse;
@@ -25,8 +28,8 @@ use thiserror::Error;
 /// What a job did.
 #[derive(Debug, Default)]
 pub struct Trace {
-    /// Measured iterations, in order.
-    pub iterations: Vec<IterationRecord>,
+    /// Measured iterations of every worker, in order, as many of one as of another; one entry if all are alike.
+    pub workers: Vec<Vec<IterationRecord>>,
     /// Iterations run before the first measured one.
     pub warmup_count: u32,
     /// One block of `buckets` records per iteration, warm-up iterations first.
@@ -37,13 +40,36 @@ pub struct Trace {
     pub event_count: u64,
 }
 
-/// One measured iteration: from the start of a pass to the start of the next one of its kind.
+impl Trace {
+    /// The worker that computes longest in all, the first of several: what the others wait for.
+    pub fn slowest(&self) -> usize {
+        let compute = |&worker: &usize| self.workers[worker].iter().map(|record| record.compute).sum::<Time>();
+        (0..self.workers.len()).rev().max_by_key(compute).unwrap_or(0)
+    }
+
+    /// Measured iterations of the slowest worker.
+    pub fn iterations(&self) -> &[IterationRecord] {
+        &self.workers[self.slowest()]
+    }
+
+    /// The longest that a worker waits for others' computing, as a share of the iteration: the largest of all iterations.
+    pub fn straggler_share(&self) -> f64 {
+        let share = |record: &IterationRecord| record.straggler.ps() as f64 / record.time.ps() as f64;
+        self.workers.iter().flatten().map(share).fold(0.0, f64::max)
+    }
+}
+
+/// One measured iteration of a worker: from the start of a pass to the start of the next one of its kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IterationRecord {
     /// Start of the pass that it is measured from.
     pub start: Time,
     /// To the start of the next one.
     pub time: Time,
+    /// What its ops take by themselves.
+    pub compute: Time,
+    /// Compute stood still for gradients that another worker had not computed yet; a part of the next two.
+    pub straggler: Time,
     /// Compute stood still for a gradient that it needed next.
     pub exposed: Time,
     /// Compute stood still only because the barrier asked for gradients that it did not need yet.
@@ -55,13 +81,13 @@ pub struct IterationRecord {
 /// One bucket of one iteration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TransferRecord {
-    /// Gradient of the lowest layer computed.
+    /// Gradient of the lowest layer computed, on all workers.
     pub ready: Time,
     /// First chunk began.
     pub start: Time,
     /// Last chunk arrived.
     pub end: Time,
-    /// Compute asked for the bucket.
+    /// Compute asked for the bucket, on the last worker.
     pub needed: Time,
     /// Time for which it held the network.
     pub busy: Time,
@@ -76,6 +102,8 @@ pub struct OperationRecord {
     pub iteration: i64,
     /// What it did.
     pub kind: OpKind,
+    /// Which worker, for compute; 0 if all are alike.
+    pub worker: u32,
     /// Which chunk of a transfer.
     pub chunk: u64,
     /// Start; for a barrier, when compute reached it.
@@ -147,7 +175,7 @@ pub fn run(
             neighbour.settle(now, network);
         }
         let is_over = limits.ends_at_duration && limits.duration.is_some_and(|duration| now >= duration);
-        let is_finished = runners.iter().all(|runner| runner.finished) && neighbours.iter().all(Neighbour::is_finished);
+        let is_finished = runners.iter().all(Runner::is_finished) && neighbours.iter().all(Neighbour::is_finished);
         if is_over || is_finished {
             break;
         }
@@ -159,7 +187,7 @@ pub fn run(
         network.advance(until, &mut done);
         if done.is_empty() && until == Time::MAX {
             let (job, waiting_ops) = (runners.iter().enumerate())
-                .find(|(_, runner)| !runner.finished)
+                .find(|(_, runner)| !runner.is_finished())
                 .map_or((0, 0), |(job, runner)| (job, runner.waiting_ops()));
             return Err(IterationError::Stalled { at: now, job, waiting_ops });
         }
@@ -177,11 +205,17 @@ pub fn run(
             }
         }
     }
-    match runners.iter().position(|runner| runner.trace.iterations.is_empty()) {
+    let traces: Vec<Trace> = runners.into_iter().map(Runner::into_trace).collect();
+    match traces.iter().position(|trace| trace.iterations().is_empty()) {
         Some(job) => Err(IterationError::TooShort { job }),
-        None => Ok(runners.into_iter().map(|runner| runner.trace).collect()),
+        None => Ok(traces),
     }
 }
+
+/// Iterations that workers can be in at one time. A worker begins iteration k + 2 only when it has done a forward pass
+/// that needed every transfer of iteration k, so the slowest has nothing of iteration k left but layers below all
+/// buckets, and none can be three ahead of another. Without transfers nothing is waited for, and all slots are alike.
+const SLOTS: usize = 3;
 
 /// One job under way.
 struct Runner<'a> {
@@ -191,33 +225,81 @@ struct Runner<'a> {
     /// Transfers that each compute op is the first to use.
     first_uses: Edges,
     indegrees: Vec<u32>,
-    /// Ops that each op still waits for: `missing[k % 2]` in iteration k. Two suffice, because a transfer is needed
-    /// by the forward pass of the next iteration, before that iteration's first transfer can be ready.
-    missing: [Vec<u32>; 2],
-    /// Iteration of the compute stream.
-    iteration: u32,
+    /// Ops that each op still waits for: `missing[k % SLOTS]` in iteration k. A transfer waits for the ops of all workers;
+    /// what a compute op waits for has arrived on all workers or on none.
+    missing: [Vec<u32>; SLOTS],
+    /// Workers that have ended the program of each iteration.
+    ended_counts: [usize; SLOTS],
     /// The op at which an iteration is measured to begin.
     first_op: OpId,
-    next_op: OpId,
-    /// When compute came to `next_op`.
-    reached_at: Time,
-    running: Option<Running>,
+    workers: Vec<Worker>,
+    /// When each op under way ends, and on which worker; empty where one worker stands for all.
+    ends: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Workers whose next op waits for transfers, and those that are to look whether it still does.
+    waiting: Vec<u32>,
+    woken: Vec<u32>,
+    /// Whether something has arrived that they may have waited for.
+    has_arrived: bool,
+    /// Iterations that a worker has begun.
+    begun_count: u32,
+    /// The iteration whose first pass is the last, once that is decided: for all, by the first worker to come to it.
+    last_iteration: Option<u32>,
+    unfinished_count: usize,
     /// Iteration of every bucket that is ready or under way.
     sending_iteration: u32,
     queue: BinaryHeap<Reverse<Ready>>,
     ready_count: u64,
     sending: Option<Sending>,
+    /// When the syncer lets the next chunk go.
+    free_at: Time,
     ranks: Vec<u32>,
-    /// The iteration being measured, from one start of forward to the next.
-    current: IterationRecord,
-    /// Whether this is the forward pass after the last measured iteration.
-    is_last_pass: bool,
-    finished: bool,
     /// Connections that are not open yet; `None` before the start of the job.
     opening_count: Option<usize>,
+    trace: Trace,
+}
+
+/// One compute stream.
+struct Worker {
+    /// `None` where all workers are alike.
+    pace: Option<Pace>,
+    /// Factor on the times of the present iteration, in millionths.
+    factor_ppm: u64,
+    iteration: u32,
+    /// `iteration % SLOTS`.
+    slot: usize,
+    next_op: OpId,
+    /// When compute came to `next_op`.
+    reached_at: Time,
+    running: Option<Running>,
+    /// The iteration being measured, from one start of forward to the next.
+    current: IterationRecord,
+    measured: Vec<IterationRecord>,
+    /// Whether this is the pass after the last measured iteration.
+    is_last_pass: bool,
     /// Whether compute ops are kept: from the first measured forward pass to the one after the last wanted.
     is_timeline_open: bool,
-    trace: Trace,
+}
+
+impl Worker {
+    fn new(mut pace: Option<Pace>, next_op: OpId, reached_at: Time) -> Self {
+        Self {
+            factor_ppm: pace.as_mut().map_or(ONE_PPM, Pace::next_ppm),
+            pace,
+            iteration: 0,
+            slot: 0,
+            next_op,
+            reached_at,
+            running: None,
+            current: IterationRecord::default(),
+            measured: Vec::new(),
+            is_last_pass: false,
+            is_timeline_open: false,
+        }
+    }
+
+    fn own_cost(&self, cost: Time) -> Time {
+        if self.factor_ppm == ONE_PPM { cost } else { Time::from_ps(stretched(cost.ps(), self.factor_ppm)) }
+    }
 }
 
 /// A compute op under way.
@@ -225,6 +307,8 @@ struct Runner<'a> {
 struct Running {
     started: Time,
     end: Time,
+    /// What it takes by itself.
+    cost: Time,
     /// Work left at `since`.
     left: Time,
     since: Time,
@@ -255,7 +339,14 @@ struct Sending {
 impl<'a> Runner<'a> {
     fn new(job: &'a mut Job, stream: u32, limits: Limits) -> Self {
         let dag = &job.dag;
-        let within = dag.within.indegrees();
+        let paces = job.paces.take().map_or_else(|| vec![None], |paces| paces.into_iter().map(Some).collect());
+        let worker_count = paces.len();
+        let mut within = dag.within.indegrees();
+        let (compute, transfers) = within.split_at_mut(dag.compute_count as usize);
+        debug_assert!(compute.iter().all(|&count| count == 0), "inside an iteration only transfers wait for ops");
+        for count in transfers {
+            *count *= worker_count as u32;
+        }
         let indegrees: Vec<u32> = within.iter().zip(dag.across.indegrees()).map(|(a, b)| a + b).collect();
         let first_uses: Vec<Edge> = (0..dag.transfers.len() as u32)
             .filter_map(|bucket| dag.across.from(dag.transfer_op(bucket)).iter().min().map(|&op| (op, bucket)))
@@ -265,29 +356,32 @@ impl<'a> Runner<'a> {
             Pass::Backward => OpKind::Backward(dag.layer_count - 1),
         };
         let first_op = dag.ops.iter().position(|op| op.kind == pass).expect("a model has layers") as OpId;
+        let next_op = if job.manner.measured_from == Pass::Forward { 0 } else { first_op };
         let mut ranks = Vec::new();
         job.scheduler.ranks(&job.dag, &mut ranks);
         Self {
             first_uses: Edges::new(job.dag.ops.len(), &first_uses),
-            missing: [within, indegrees.clone()],
+            missing: [within, indegrees.clone(), indegrees.clone()],
             indegrees,
-            reached_at: job.start,
+            ended_counts: [0; SLOTS],
             stream,
             limits,
-            iteration: 0,
             first_op,
-            next_op: if job.manner.measured_from == Pass::Forward { 0 } else { first_op },
-            running: None,
+            workers: paces.into_iter().map(|pace| Worker::new(pace, next_op, job.start)).collect(),
+            ends: BinaryHeap::new(),
+            waiting: (0..worker_count as u32).collect(),
+            woken: Vec::new(),
+            has_arrived: true,
+            begun_count: 0,
+            last_iteration: None,
+            unfinished_count: worker_count,
             sending_iteration: 0,
             queue: BinaryHeap::new(),
             ready_count: 0,
             sending: None,
+            free_at: Time::ZERO,
             ranks,
-            current: IterationRecord::default(),
-            is_last_pass: false,
-            finished: false,
             opening_count: None,
-            is_timeline_open: false,
             trace: Trace {
                 warmup_count: u32::from(job.manner.measured_from == Pass::Forward),
                 transfers: vec![TransferRecord::default(); job.dag.transfers.len()],
@@ -297,17 +391,43 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// When compute will do something of its own accord.
+    /// What it did; an iteration counts when all workers have completed it.
+    fn into_trace(self) -> Trace {
+        let count = self.workers.iter().map(|worker| worker.measured.len()).min().unwrap_or(0);
+        let measured = |mut worker: Worker| {
+            worker.measured.truncate(count);
+            worker.measured
+        };
+        Trace { workers: self.workers.into_iter().map(measured).collect(), ..self.trace }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.unfinished_count == 0
+    }
+
+    /// When the job will do something of its own accord.
     fn wakes_at(&self) -> Option<Time> {
-        let begins_at =
-            self.sending.as_ref().filter(|sending| sending.aggregation.is_none()).map(|sending| sending.begins_at);
-        let start = self.opening_count.is_none().then_some(self.job.start);
-        self.running.map(|running| running.end).into_iter().chain(begins_at).chain(start).min()
+        let picks_at = match &self.sending {
+            Some(sending) if sending.aggregation.is_none() => sending.begins_at,
+            None if !self.queue.is_empty() => self.free_at,
+            _ => Time::MAX,
+        };
+        let start = if self.opening_count.is_none() { self.job.start } else { Time::MAX };
+        let ends_at = self.next_end().map_or(Time::MAX, |(end, _)| end);
+        Some(ends_at.min(picks_at).min(start)).filter(|&at| at < Time::MAX)
+    }
+
+    /// When the next op under way ends, and on which worker.
+    fn next_end(&self) -> Option<(Time, u32)> {
+        match &self.workers[..] {
+            [one] => one.running.as_ref().map(|running| (running.end, 0)),
+            _ => self.ends.peek().map(|&Reverse(next)| next),
+        }
     }
 
     /// Does everything that happens at `now` without the network, then lets the queue pick.
     fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<(), IterationError> {
-        if self.finished || now < self.job.start {
+        if self.is_finished() || now < self.job.start {
             return Ok(());
         }
         if self.opening_count.is_none() {
@@ -316,8 +436,13 @@ impl<'a> Runner<'a> {
         if self.opening_count != Some(0) {
             return Ok(());
         }
-        while self.finish_op(now) && self.start_op(now)? {}
-        if self.sending.is_none() {
+        if std::mem::take(&mut self.has_arrived) {
+            std::mem::swap(&mut self.waiting, &mut self.woken);
+        }
+        while let Some(worker) = self.next_worker(now) {
+            while self.finish_op(worker, now) && self.start_op(worker, now)? {}
+        }
+        if self.sending.is_none() && self.free_at <= now {
             let begins_at = now + self.job.delay_before_flows();
             self.sending = self.queue.pop().map(|Reverse(ready)| Sending { ready, begins_at, aggregation: None });
         }
@@ -332,123 +457,176 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Ends the running op if it ends now; `false` if it goes on.
-    fn finish_op(&mut self, now: Time) -> bool {
-        match self.running {
-            Some(running) if running.end > now => false,
-            Some(running) => {
-                self.running = None;
-                self.on_computed(now, running.started);
-                true
-            }
-            None => true,
-        }
+    /// A worker that may have something to do now.
+    fn next_worker(&mut self, now: Time) -> Option<u32> {
+        self.woken.pop().or_else(|| {
+            let (_, worker) = self.next_end().filter(|&(end, _)| end <= now)?;
+            self.ends.pop();
+            Some(worker)
+        })
     }
 
-    /// Starts the next op if all it waits for is done; `false` if it must wait or the job is finished.
-    fn start_op(&mut self, now: Time) -> Result<bool, IterationError> {
-        if self.missing[self.iteration as usize % 2][self.next_op as usize] > 0 {
+    /// Starts a worker's next op if all it waits for is done; `false` if it must wait or is finished.
+    fn start_op(&mut self, index: u32, now: Time) -> Result<bool, IterationError> {
+        let worker = &self.workers[index as usize];
+        if self.missing[worker.slot][worker.next_op as usize] > 0 {
+            self.waiting.push(index);
             return Ok(false);
         }
-        let Op { kind, cost } = self.job.dag.ops[self.next_op as usize];
-        let wait = now - self.reached_at;
-        if wait > Time::ZERO {
-            let exposed = if kind == OpKind::Barrier { self.wait_without_barrier() } else { wait };
-            self.current.exposed += exposed;
-            self.current.barrier += wait - exposed;
+        let (op, reached_at) = (worker.next_op, worker.reached_at);
+        let Op { kind, cost } = self.job.dag.ops[op as usize];
+        if now > reached_at {
+            self.on_waited(index, kind, now);
         }
         if kind == OpKind::Barrier {
-            self.record(kind, self.reached_at, now);
+            self.record(index, kind, reached_at, now);
         }
-        if self.next_op == self.first_op {
-            self.on_iteration_begins(now)?;
-        }
-        if let OpKind::Backward(_) = kind {
-            if self.is_last_pass {
-                self.finished = true;
-                return Ok(false);
-            }
-            if self.iteration >= self.trace.warmup_count + self.limits.timeline_iterations {
-                self.is_timeline_open = false;
-            }
+        if op == self.first_op {
+            self.on_iteration_begins(index, now)?;
         }
         let is_slow = self.sending.is_some();
-        let end = now + self.stretched(cost, is_slow);
-        self.running = Some(Running { started: now, end, left: cost, since: now, is_slow });
+        let worker = &mut self.workers[index as usize];
+        if let OpKind::Backward(_) = kind {
+            if worker.is_last_pass {
+                self.unfinished_count -= 1;
+                return Ok(false);
+            }
+            if worker.iteration >= self.trace.warmup_count + self.limits.timeline_iterations {
+                worker.is_timeline_open = false;
+            }
+        }
+        let cost = worker.own_cost(cost);
+        let end = now + beside_transfers(cost, is_slow, self.job.overlap_slowdown_ppm);
+        worker.running = Some(Running { started: now, end, cost, left: cost, since: now, is_slow });
         Ok(true)
     }
 
-    /// The pass that iterations are measured from begins.
-    fn on_iteration_begins(&mut self, now: Time) -> Result<(), IterationError> {
-        let measured_count = self.iteration.checked_sub(self.trace.warmup_count);
+    /// A worker has stood still from when it reached its next op until now.
+    fn on_waited(&mut self, index: u32, kind: OpKind, now: Time) {
+        let worker = &self.workers[index as usize];
+        let wait = now - worker.reached_at;
+        let exposed = if kind == OpKind::Barrier { self.wait_without_barrier(worker) } else { wait };
+        let straggler = self.ready_at(worker).saturating_since(worker.reached_at);
+        let current = &mut self.workers[index as usize].current;
+        current.exposed += exposed;
+        current.barrier += wait - exposed;
+        current.straggler += straggler;
+    }
+
+    /// When the last bucket that a worker's next op is the first to use was ready.
+    fn ready_at(&self, worker: &Worker) -> Time {
+        let Some(before) = worker.iteration.checked_sub(1) else { return Time::ZERO };
+        let block = self.block(before);
+        let ready = |&bucket: &u32| self.trace.transfers[block + bucket as usize].ready;
+        self.first_uses.from(worker.next_op).iter().map(ready).max().unwrap_or(Time::ZERO)
+    }
+
+    /// The pass that iterations are measured from begins on a worker.
+    fn on_iteration_begins(&mut self, index: u32, now: Time) -> Result<(), IterationError> {
+        let worker = &mut self.workers[index as usize];
+        let is_first = worker.iteration >= self.begun_count;
+        self.begun_count = self.begun_count.max(worker.iteration + 1);
+        let measured_count = worker.iteration.checked_sub(self.trace.warmup_count);
         if measured_count.is_some_and(|count| count > 0) {
-            self.current.time = now - self.current.start;
-            self.trace.iterations.push(self.current);
+            worker.current.time = now - worker.current.start;
+            worker.measured.push(worker.current);
         }
-        self.current = IterationRecord { start: now, ..IterationRecord::default() };
+        worker.current = IterationRecord { start: now, ..IterationRecord::default() };
         let Some(measured_count) = measured_count else { return Ok(()) };
         let is_over = self.limits.duration.is_some_and(|duration| now >= duration);
         if measured_count == 0 {
-            self.is_timeline_open = self.limits.timeline_iterations > 0;
-            return if is_over { Err(IterationError::TooShort { job: self.stream as usize }) } else { Ok(()) };
+            worker.is_timeline_open = self.limits.timeline_iterations > 0;
+            let too_short = is_first && is_over;
+            return if too_short { Err(IterationError::TooShort { job: self.stream as usize }) } else { Ok(()) };
         }
-        self.is_last_pass = is_over || self.job.iteration_limit.is_some_and(|limit| measured_count >= limit);
+        if is_first && (is_over || self.job.iteration_limit.is_some_and(|limit| measured_count >= limit)) {
+            self.last_iteration = Some(worker.iteration);
+        }
+        worker.is_last_pass = self.last_iteration == Some(worker.iteration);
         Ok(())
     }
 
     /// How long layer 0 would have had to wait for its own bucket.
-    fn wait_without_barrier(&self) -> Time {
+    fn wait_without_barrier(&self, worker: &Worker) -> Time {
         let own = self.job.buckets.iter().position(|bucket| bucket.first_layer() == 0);
         own.map_or(Time::ZERO, |bucket| {
-            self.trace.transfers[self.block(self.iteration - 1) + bucket].end.saturating_since(self.reached_at)
+            self.trace.transfers[self.block(worker.iteration - 1) + bucket].end.saturating_since(worker.reached_at)
         })
     }
 
-    fn on_computed(&mut self, now: Time, started: Time) {
-        let (op, parity) = (self.next_op, self.iteration as usize % 2);
-        let Op { kind, cost } = self.job.dag.ops[op as usize];
-        self.current.slowdown += now - started - cost;
+    /// Ends a worker's op if it ends now; `false` if it goes on.
+    fn finish_op(&mut self, index: u32, now: Time) -> bool {
+        let worker_count = self.workers.len();
+        let worker = &mut self.workers[index as usize];
+        let Some(running) = &worker.running else { return true };
+        if running.end > now {
+            if worker_count > 1 {
+                self.ends.push(Reverse((running.end, index)));
+            }
+            return false;
+        }
+        let (started, cost) = (running.started, running.cost);
+        worker.running = None;
+        let (op, slot) = (worker.next_op, worker.slot);
+        worker.current.compute += cost;
+        worker.current.slowdown += now - started - cost;
+        worker.reached_at = now;
+        worker.next_op += 1;
         self.trace.event_count += 1;
+        let kind = self.job.dag.ops[op as usize].kind;
         if kind != OpKind::Barrier {
-            self.record(kind, started, now);
+            self.record(index, kind, started, now);
         }
         let compute_count = self.job.dag.compute_count;
-        for index in 0..self.job.dag.within.from(op).len() {
-            let target = self.job.dag.within.from(op)[index];
-            let missing = &mut self.missing[parity][target as usize];
+        for edge in 0..self.job.dag.within.from(op).len() {
+            let target = self.job.dag.within.from(op)[edge];
+            let missing = &mut self.missing[slot][target as usize];
             *missing -= 1;
-            if *missing == 0 && target >= compute_count {
-                self.on_bucket_ready(target - compute_count, now);
+            if *missing == 0 {
+                self.on_bucket_ready(target - compute_count, self.workers[index as usize].iteration, now);
             }
         }
-        self.next_op += 1;
-        if self.next_op == compute_count {
-            self.on_program_ends(parity);
+        if op + 1 == compute_count {
+            self.on_program_ends(index);
         }
-        self.reached_at = now;
-        if self.iteration > 0 {
-            let block = self.block(self.iteration - 1);
-            for &bucket in self.first_uses.from(self.next_op) {
+        let worker = &self.workers[index as usize];
+        if worker.iteration > 0 {
+            let block = self.block(worker.iteration - 1);
+            for &bucket in self.first_uses.from(worker.next_op) {
                 self.trace.transfers[block + bucket as usize].needed = now;
             }
         }
+        true
     }
 
-    fn on_program_ends(&mut self, parity: usize) {
-        self.next_op = 0;
-        self.iteration += 1;
-        self.missing[parity].copy_from_slice(&self.indegrees);
-        self.trace.transfers.resize(self.block(self.iteration + 1), TransferRecord::default());
-        if !self.job.scheduler.is_fixed() {
-            self.job.scheduler.ranks(&self.job.dag, &mut self.ranks);
+    fn on_program_ends(&mut self, index: u32) {
+        let worker = &mut self.workers[index as usize];
+        let slot = worker.slot;
+        worker.next_op = 0;
+        worker.iteration += 1;
+        worker.slot = worker.iteration as usize % SLOTS;
+        if let Some(pace) = &mut worker.pace {
+            worker.factor_ppm = pace.next_ppm();
+        }
+        let room = self.block(self.workers[index as usize].iteration + 1);
+        if room > self.trace.transfers.len() {
+            self.trace.transfers.resize(room, TransferRecord::default());
+        }
+        self.ended_counts[slot] += 1;
+        if self.ended_counts[slot] == self.workers.len() {
+            self.ended_counts[slot] = 0;
+            self.missing[slot].copy_from_slice(&self.indegrees);
+            if !self.job.scheduler.is_fixed() {
+                self.job.scheduler.ranks(&self.job.dag, &mut self.ranks);
+            }
         }
     }
 
-    fn on_bucket_ready(&mut self, bucket: u32, now: Time) {
-        debug_assert!(self.sending_iteration == self.iteration || (self.queue.is_empty() && self.sending.is_none()));
-        self.sending_iteration = self.iteration;
+    fn on_bucket_ready(&mut self, bucket: u32, iteration: u32, now: Time) {
+        debug_assert!(self.sending_iteration == iteration || (self.queue.is_empty() && self.sending.is_none()));
+        self.sending_iteration = iteration;
         let rank = self.ranks[bucket as usize];
-        let block = self.block(self.iteration);
+        let block = self.block(iteration);
         let record = &mut self.trace.transfers[block + bucket as usize];
         record.ready = now;
         record.rank = rank;
@@ -459,7 +637,9 @@ impl<'a> Runner<'a> {
     fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network) {
         if let Some(count @ 1..) = &mut self.opening_count {
             *count -= 1;
-            self.reached_at = now;
+            for worker in &mut self.workers {
+                worker.reached_at = now;
+            }
             return;
         }
         let sending = self.sending.as_mut().expect("the job has a chunk under way");
@@ -467,6 +647,7 @@ impl<'a> Runner<'a> {
         if aggregation.on_completion(completion, network) {
             let (ready, began) = (sending.ready, sending.begins_at);
             self.sending = None;
+            self.free_at = now + self.job.sync;
             self.on_chunk_arrived(now, ready, began);
         }
     }
@@ -482,7 +663,8 @@ impl<'a> Runner<'a> {
         if self.sending_iteration < self.trace.warmup_count + self.limits.timeline_iterations {
             let iteration = i64::from(self.sending_iteration) - i64::from(self.trace.warmup_count);
             let kind = OpKind::Transfer(sent.bucket);
-            self.trace.operations.push(OperationRecord { iteration, kind, chunk: sent.chunk, start: began, end: now });
+            let (chunk, worker) = (sent.chunk, 0);
+            self.trace.operations.push(OperationRecord { iteration, kind, worker, chunk, start: began, end: now });
         }
         if sent.chunk + 1 < self.job.chunk_count(sent.bucket) {
             self.queue.push(Reverse(Ready { chunk: sent.chunk + 1, ..sent }));
@@ -490,40 +672,49 @@ impl<'a> Runner<'a> {
         }
         let record = &mut self.trace.transfers[block + sent.bucket as usize];
         record.end = now;
-        let parity = (self.sending_iteration as usize + 1) % 2;
+        self.has_arrived = true;
+        let slot = (self.sending_iteration as usize + 1) % SLOTS;
         for &target in self.job.dag.across.from(self.job.dag.transfer_op(sent.bucket)) {
-            self.missing[parity][target as usize] -= 1;
+            self.missing[slot][target as usize] -= 1;
         }
     }
 
-    /// Compute beside a transfer takes longer; when one begins or ends, the running op's end moves.
+    /// Compute beside a transfer takes longer; when one begins or ends, the ends of running ops move.
     fn change_speed(&mut self, now: Time) {
-        let is_slow = self.sending.is_some();
-        let Some(running) = self.running.filter(|running| running.is_slow != is_slow) else { return };
-        let elapsed = u128::from((now - running.since).ps());
-        let worked = match running.is_slow {
-            true => (elapsed * 1_000_000 / u128::from(self.job.overlap_slowdown_ppm)) as u64,
-            false => elapsed as u64,
-        };
-        let left = Time::from_ps(running.left.ps().saturating_sub(worked));
-        let end = now + self.stretched(left, is_slow);
-        self.running = Some(Running { end, left, since: now, is_slow, ..running });
-    }
-
-    fn stretched(&self, work: Time, is_slow: bool) -> Time {
-        let ppm = self.job.overlap_slowdown_ppm;
-        if !is_slow || ppm == 1_000_000 {
-            return work;
+        let (is_slow, ppm) = (self.sending.is_some(), self.job.overlap_slowdown_ppm);
+        if ppm == ONE_PPM {
+            return;
         }
-        Time::from_ps((u128::from(work.ps()) * u128::from(ppm)).div_ceil(1_000_000) as u64)
+        let mut has_changed = false;
+        for running in self.workers.iter_mut().filter_map(|worker| worker.running.as_mut()) {
+            if running.is_slow == is_slow {
+                continue;
+            }
+            has_changed = true;
+            let elapsed = u128::from((now - running.since).ps());
+            let worked = match running.is_slow {
+                true => (elapsed * u128::from(ONE_PPM) / u128::from(ppm)) as u64,
+                false => elapsed as u64,
+            };
+            let left = Time::from_ps(running.left.ps().saturating_sub(worked));
+            let end = now + beside_transfers(left, is_slow, ppm);
+            *running = Running { end, left, since: now, is_slow, ..*running };
+        }
+        if has_changed && self.workers.len() > 1 {
+            let ends = self.workers.iter().zip(0..).filter_map(|(worker, index)| Some((worker.running?.end, index)));
+            self.ends.clear();
+            self.ends.extend(ends.map(Reverse));
+        }
     }
 
     /// Keeps a compute op for the timeline; an update that takes no time is not to be seen there.
-    fn record(&mut self, kind: OpKind, start: Time, end: Time) {
+    fn record(&mut self, index: u32, kind: OpKind, start: Time, end: Time) {
+        let worker = &self.workers[index as usize];
         let is_visible = start < end || !matches!(kind, OpKind::Update(_));
-        if self.is_timeline_open && is_visible {
-            let iteration = i64::from(self.iteration) - i64::from(self.trace.warmup_count);
-            self.trace.operations.push(OperationRecord { iteration, kind, chunk: 0, start, end });
+        if worker.is_timeline_open && is_visible {
+            let iteration = i64::from(worker.iteration) - i64::from(self.trace.warmup_count);
+            let record = OperationRecord { iteration, kind, worker: index, chunk: 0, start, end };
+            self.trace.operations.push(record);
         }
     }
 
@@ -533,12 +724,21 @@ impl<'a> Runner<'a> {
     }
 
     fn waiting_ops(&self) -> usize {
-        self.missing[self.iteration as usize % 2].iter().filter(|&&count| count > 0).count()
+        self.missing[self.workers[0].slot].iter().filter(|&&count| count > 0).count()
     }
 
     fn progress(&self, now: Time) -> f64 {
-        let of_limit = self.job.iteration_limit.map(|limit| f64::from(self.iteration) / (f64::from(limit) + 1.0));
+        let iteration = f64::from(self.workers[0].iteration);
+        let of_limit = self.job.iteration_limit.map(|limit| iteration / (f64::from(limit) + 1.0));
         let of_duration = self.limits.duration.map(|duration| now.ps() as f64 / duration.ps() as f64);
         of_limit.into_iter().chain(of_duration).fold(0.0, f64::max).min(1.0)
     }
+}
+
+/// How long work takes beside transfers, or without them.
+fn beside_transfers(work: Time, is_slow: bool, slowdown_ppm: u64) -> Time {
+    if !is_slow || slowdown_ppm == ONE_PPM {
+        return work;
+    }
+    Time::from_ps((u128::from(work.ps()) * u128::from(slowdown_ppm)).div_ceil(u128::from(ONE_PPM)) as u64)
 }

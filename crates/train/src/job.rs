@@ -4,6 +4,7 @@ use crate::bucket::{Bucket, fuse, group};
 use crate::collective::{Aggregation, ring};
 use crate::dag::Dag;
 use crate::model::iteration_dag;
+use crate::pace::{self, ONE_PPM, Pace};
 use crate::schedule::{Fifo, File, LayerPriority, Random, Scheduler};
 use crate::spec::{CollectiveSpec, FusionSpec, JobSpec, OrderSpec};
 use gradtide_net::{Band, Bytes, Flow, Network, Seed, Time};
@@ -25,12 +26,22 @@ pub struct Job {
     pub iteration_limit: Option<u32>,
     /// Time of a unit of compute beside a transfer, in millionths.
     pub overlap_slowdown_ppm: u64,
+    /// Time from the end of a chunk on all workers to the earliest start of the next.
+    pub sync: Time,
     /// How it runs on its engine.
     pub manner: Manner,
+    /// The least and the largest factor on a worker's compute times, in millionths.
+    pub pace_range_ppm: (u64, u64),
+    /// Pace of each worker; `None` if all are alike, so that one stands for all.
+    pub paces: Option<Vec<Pace>>,
     hosts: Vec<u32>,
     collective: CollectiveSpec,
     chunk: Option<Bytes>,
-    band: Band,
+    /// For each bucket, from which byte on which band holds; not empty, and the first from byte 0 on.
+    bands: Vec<Vec<(Bytes, Band)>>,
+    /// Band in which connections are opened: that of the lowest layer.
+    opening_band: Band,
+    has_several_bands: bool,
     hold: Time,
 }
 
@@ -73,6 +84,17 @@ pub enum JobError {
     /// The priority is outside the network's bands.
     #[error("band {0} is not among the network's {count} bands", count = Band::COUNT)]
     Band(u8),
+    /// No priority, or one for no layer.
+    #[error("{bands} bands for {layers} layers")]
+    Bands {
+        /// Bands given.
+        bands: usize,
+        /// Layers of the model.
+        layers: usize,
+    },
+    /// A straggler that is none of the workers, or a factor that cannot be.
+    #[error("the workers cannot differ so: {0}")]
+    Pace(&'static str),
     /// A chunk of no bytes.
     #[error("a chunk has at least one byte")]
     EmptyChunk,
@@ -131,19 +153,27 @@ impl Job {
                 bucket_layers: buckets.iter().map(|bucket| bucket.layers.clone()).collect(),
             }),
         };
+        let bands = (spec.bands.iter())
+            .map(|&index| Band::new(index).ok_or(JobError::Band(index)))
+            .collect::<Result<Vec<Band>, JobError>>()?;
         Ok(Self {
             dag,
+            bands: buckets.iter().map(|bucket| bands_of(bucket, &sizes, &bands)).collect(),
             buckets,
+            opening_band: bands[0],
+            has_several_bands: bands.iter().any(|&band| band != bands[0]),
             scheduler,
             name: spec.name.clone(),
             start: Time::from_ps(spec.start_ps),
             iteration_limit: spec.iterations,
             overlap_slowdown_ppm: spec.overlap_slowdown_ppm,
+            sync: Time::from_ps(spec.sync_ps),
             manner,
+            pace_range_ppm: pace::range_ppm(&spec.pace),
+            paces: Pace::of_workers(&spec.pace, spec.hosts.len() as u32, &spec.name, seed),
             hosts: spec.hosts.clone(),
             collective: spec.collective,
             chunk: spec.schedule.chunk_bytes.map(Bytes),
-            band: Band::new(spec.band).ok_or(JobError::Band(spec.band))?,
             hold: Time::from_ps(spec.transfer_overhead_ps),
         })
     }
@@ -157,9 +187,23 @@ impl Job {
     pub fn lock_step_flow(&self, bucket: u32, index: u64, stream: u32) -> Flow {
         let bytes = self.chunk_bytes(bucket, index);
         match self.collective {
-            CollectiveSpec::Ring { .. } => ring::lock_step(&self.hosts, bytes, self.band, stream, self.hold)
-                .expect("a job of one worker has no buckets"),
+            CollectiveSpec::Ring { .. } => {
+                ring::lock_step(&self.hosts, bytes, self.band(bucket, index), stream, self.hold)
+                    .expect("a job of one worker has no buckets")
+            }
         }
+    }
+
+    /// Band of chunk `index` of a bucket: that of the layer in which it begins.
+    pub fn band(&self, bucket: u32, index: u64) -> Band {
+        let begins = self.chunk.map_or(0, |chunk| index * chunk.0);
+        let steps = &self.bands[bucket as usize];
+        steps[steps.partition_point(|&(from, _)| from.0 <= begins) - 1].1
+    }
+
+    /// Whether chunks of the job travel in different bands.
+    pub fn has_several_bands(&self) -> bool {
+        self.has_several_bands
     }
 
     /// Starts the aggregation of chunk `index` of a bucket, for the job whose index is `stream`.
@@ -167,8 +211,12 @@ impl Job {
         match (self.manner.messages, self.collective) {
             (Messages::LockStep, _) => Aggregation::lock_step(self.lock_step_flow(bucket, index, stream), network),
             (Messages::EachHost, CollectiveSpec::Ring { .. }) => {
-                let bytes = self.chunk_bytes(bucket, index);
-                Aggregation::Ring(ring::Messages::begin(&self.hosts, bytes, self.band, stream, network))
+                let (bytes, band) = (self.chunk_bytes(bucket, index), self.band(bucket, index));
+                if self.has_several_bands {
+                    // All before it has been received, so the connections carry nothing new of another chunk.
+                    network.set_band(stream, band);
+                }
+                Aggregation::Ring(ring::Messages::begin(&self.hosts, bytes, band, stream, network))
             }
         }
     }
@@ -177,7 +225,7 @@ impl Job {
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         match self.manner.messages {
             Messages::EachHost if !self.buckets.is_empty() => {
-                ring::open(&self.hosts, self.band, stream, network);
+                ring::open(&self.hosts, self.opening_band, stream, network);
                 self.hosts.len()
             }
             _ => 0,
@@ -200,6 +248,36 @@ impl Job {
     }
 }
 
+/// From which byte of a bucket on which band holds. The bytes of a bucket lie from its lowest layer to its highest.
+fn bands_of(bucket: &Bucket, sizes: &[Bytes], bands: &[Band]) -> Vec<(Bytes, Band)> {
+    let mut begins = 0;
+    let of_layer = |&layer: &u32| {
+        let from = Bytes(begins);
+        begins += sizes[layer as usize].0;
+        (from, bands[layer as usize * bands.len() / sizes.len()])
+    };
+    let mut steps: Vec<(Bytes, Band)> = bucket.layers.iter().rev().map(of_layer).collect();
+    steps.dedup_by_key(|&mut (_, band)| band);
+    steps
+}
+
+fn check_pace(spec: &JobSpec) -> Result<(), JobError> {
+    if spec.pace.noise_ppm > ONE_PPM / 2 {
+        return Err(JobError::Pace("noise beyond one half would give times below zero"));
+    }
+    let Some(straggler) = spec.pace.straggler else { return Ok(()) };
+    if straggler.worker.is_some_and(|worker| worker as usize >= spec.hosts.len()) {
+        return Err(JobError::Pace("the straggler is none of the workers"));
+    }
+    if !(ONE_PPM..=1000 * ONE_PPM).contains(&straggler.factor_ppm) {
+        return Err(JobError::Pace("a straggler takes 1 to 1000 times as long"));
+    }
+    if straggler.probability_ppm > ONE_PPM {
+        return Err(JobError::Pace("a probability is at most one"));
+    }
+    Ok(())
+}
+
 fn check(spec: &JobSpec) -> Result<(), JobError> {
     if spec.layers.is_empty() {
         return Err(JobError::NoLayers);
@@ -213,6 +291,10 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
     if spec.overlap_slowdown_ppm < 1_000_000 {
         return Err(JobError::Slowdown(spec.overlap_slowdown_ppm));
     }
+    if !(1..=spec.layers.len()).contains(&spec.bands.len()) {
+        return Err(JobError::Bands { bands: spec.bands.len(), layers: spec.layers.len() });
+    }
+    check_pace(spec)?;
     match &spec.schedule.order {
         OrderSpec::Priority { queues: Some(0) } => return Err(JobError::NoQueues),
         OrderSpec::File { ranks } if ranks.len() != spec.layers.len() => {

@@ -9,6 +9,7 @@ pub mod engine;
 pub mod iteration;
 pub mod job;
 pub mod model;
+pub mod pace;
 pub mod result;
 pub mod schedule;
 pub mod spec;

@@ -14,8 +14,10 @@ use std::sync::Arc;
 /// Everything a run gave.
 #[derive(Debug)]
 pub struct RunResult {
-    /// One row per measured iteration of each job.
+    /// One row per measured iteration of each job, as its slowest worker sees it.
     pub iterations: Table,
+    /// One row per worker and measured iteration of each job whose workers differ.
+    pub workers: Table,
     /// One row per bucket of each measured iteration.
     pub transfers: Table,
     /// One row per op of the first measured iterations.
@@ -157,8 +159,8 @@ pub struct JobSummary {
     pub bucket_count: u64,
     /// T of every iteration.
     pub iteration_time_ps: Vec<u64>,
-    /// C: compute time of one iteration without any wait.
-    pub compute_ps: u64,
+    /// C: compute time of one iteration of the slowest worker without any wait.
+    pub compute_ps: f64,
     /// N: time for which one iteration's transfers hold the network.
     pub comm_ps: f64,
     /// Waterfall.
@@ -167,6 +169,11 @@ pub struct JobSummary {
     pub barrier_ps: f64,
     /// Waterfall.
     pub slowdown_ps: f64,
+    /// The longest that a worker waits for others' computing in an iteration, in per cent of that iteration: the largest
+    /// of all iterations (TicTac section 6).
+    pub straggler_percent: f64,
+    /// The worker that computes longest in all, whose waterfall this is; absent where all are alike.
+    pub slowest_worker: Option<u64>,
     /// needed - ready: minimum, median, maximum over all buckets of all measured iterations; absent if none is sent.
     pub slack_ps: Option<[f64; 3]>,
     /// needed - end, likewise.
@@ -192,7 +199,7 @@ impl RunResult {
                 spec,
                 job,
                 trace,
-                compute: job.dag.compute_time(),
+                iterations: trace.iterations(),
                 name: spec.name.as_str().into(),
                 bucket_names: (job.buckets.iter())
                     .map(|bucket| spec.layers[bucket.first_layer() as usize].name.as_str().into())
@@ -204,6 +211,7 @@ impl RunResult {
         let utilisation = |link: &LinkUsage| link.busy.ps() as f64 / end.ps() as f64;
         Self {
             iterations: iterations(&parts),
+            workers: workers(&parts),
             transfers: transfers(&parts),
             operations: operations(&parts),
             flows: flows(spec, neighbours),
@@ -242,7 +250,8 @@ struct Part<'a> {
     spec: &'a JobSpec,
     job: &'a Job,
     trace: &'a Trace,
-    compute: Time,
+    /// Measured iterations of the slowest worker.
+    iterations: &'a [IterationRecord],
     name: Arc<str>,
     /// Name of the first layer of every bucket.
     bucket_names: Vec<Arc<str>>,
@@ -253,8 +262,13 @@ impl Part<'_> {
     fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
         let bucket_count = self.job.buckets.len();
         let first = self.trace.warmup_count as usize;
-        (first..first + self.trace.iterations.len())
+        (first..first + self.iterations.len())
             .map(move |block| &self.trace.transfers[block * bucket_count..(block + 1) * bucket_count])
+    }
+
+    /// Whether its workers differ.
+    fn differs(&self) -> bool {
+        self.spec.pace.noise_ppm > 0 || self.spec.pace.straggler.is_some()
     }
 
     /// N of one iteration.
@@ -273,10 +287,12 @@ impl Part<'_> {
     }
 
     fn summary(&self) -> JobSummary {
-        let records = &self.trace.iterations;
+        let records = self.iterations;
         let mean = |of: fn(&IterationRecord) -> Time| {
             records.iter().map(|record| of(record).ps() as f64).sum::<f64>() / records.len() as f64
         };
+        let compute_ps: u128 = records.iter().map(|record| u128::from(record.compute.ps())).sum();
+        let count = records.len() as u128;
         let all: Vec<&TransferRecord> = self.blocks().flatten().collect();
         JobSummary {
             name: self.spec.name.clone(),
@@ -284,11 +300,14 @@ impl Part<'_> {
             worker_count: self.spec.hosts.len() as u64,
             bucket_count: self.job.buckets.len() as u64,
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),
-            compute_ps: self.compute.ps(),
+            // Equal times have themselves for mean, to the last bit.
+            compute_ps: (compute_ps / count) as f64 + (compute_ps % count) as f64 / count as f64,
             comm_ps: self.blocks().map(|block| Self::comm(block).ps() as f64).sum::<f64>() / records.len() as f64,
             exposed_ps: mean(|record| record.exposed),
             barrier_ps: mean(|record| record.barrier),
             slowdown_ps: mean(|record| record.slowdown),
+            straggler_percent: 100.0 * self.trace.straggler_share(),
+            slowest_worker: self.differs().then(|| self.trace.slowest() as u64),
             slack_ps: spread(all.iter().map(|transfer| slack(transfer)).collect()),
             margin_ps: spread(all.iter().map(|transfer| margin(transfer)).collect()),
             parameter_bytes: self.spec.layers.iter().map(|layer| layer.parameter_bytes).sum(),
@@ -322,12 +341,7 @@ fn iterations(parts: &[Part<'_>]) -> Table {
     let rows = || {
         parts.iter().flat_map(|part| {
             let comm = part.blocks().map(Part::comm);
-            part.trace
-                .iterations
-                .iter()
-                .zip(comm)
-                .enumerate()
-                .map(move |(index, (record, comm))| (part, index, record, comm))
+            part.iterations.iter().zip(comm).enumerate().map(move |(index, (record, comm))| (part, index, record, comm))
         })
     };
     let times = |of: fn(&Part<'_>, &IterationRecord, Time) -> Time| {
@@ -338,21 +352,49 @@ fn iterations(parts: &[Part<'_>]) -> Table {
         ("iteration", Column::Count(rows().map(|(_, index, ..)| index as u64).collect())),
         ("start_us", times(|_, record, _| record.start)),
         ("time_us", times(|_, record, _| record.time)),
-        ("compute_us", times(|part, _, _| part.compute)),
+        ("compute_us", times(|_, record, _| record.compute)),
         ("comm_us", times(|_, _, comm| comm)),
         ("exposed_us", times(|_, record, _| record.exposed)),
         ("barrier_us", times(|_, record, _| record.barrier)),
         ("slowdown_us", times(|_, record, _| record.slowdown)),
         (
             "alpha",
-            Column::Ratio(rows().map(|(part, _, record, comm)| overlap(part.compute, comm, record.time)).collect()),
+            Column::Ratio(rows().map(|(_, _, record, comm)| overlap(record.compute, comm, record.time)).collect()),
         ),
         (
             "utilisation",
             Column::Ratio(
-                rows().map(|(part, _, record, _)| Some(part.compute.ps() as f64 / record.time.ps() as f64)).collect(),
+                rows().map(|(_, _, record, _)| Some(record.compute.ps() as f64 / record.time.ps() as f64)).collect(),
             ),
         ),
+    ])
+}
+
+fn workers(parts: &[Part<'_>]) -> Table {
+    let rows = || {
+        parts.iter().filter(|part| part.differs()).flat_map(|part| {
+            (0..part.iterations.len()).flat_map(move |iteration| {
+                part.trace.workers.iter().zip(&part.spec.hosts).enumerate().map(move |(worker, (records, &host))| {
+                    (part, [iteration as u64, worker as u64, host.into()], &records[iteration])
+                })
+            })
+        })
+    };
+    let counts = |index: usize| Column::Count(rows().map(|(_, numbers, _)| numbers[index]).collect());
+    let times =
+        |of: fn(&IterationRecord) -> Time| Column::Time(rows().map(|(.., record)| signed(of(record))).collect());
+    Table::new(vec![
+        ("job", Column::Text(rows().map(|(part, ..)| part.name.clone()).collect())),
+        ("iteration", counts(0)),
+        ("worker", counts(1)),
+        ("host", counts(2)),
+        ("start_us", times(|record| record.start)),
+        ("time_us", times(|record| record.time)),
+        ("compute_us", times(|record| record.compute)),
+        ("exposed_us", times(|record| record.exposed)),
+        ("barrier_us", times(|record| record.barrier)),
+        ("slowdown_us", times(|record| record.slowdown)),
+        ("straggler_us", times(|record| record.straggler)),
     ])
 }
 
@@ -396,7 +438,7 @@ fn transfers(parts: &[Part<'_>]) -> Table {
 fn operations(parts: &[Part<'_>]) -> Table {
     let rows = || {
         parts.iter().flat_map(|part| {
-            let from = part.trace.iterations[0].start;
+            let from = part.trace.workers.iter().map(|records| records[0].start).min().unwrap_or(Time::ZERO);
             part.trace
                 .operations
                 .iter()
@@ -408,7 +450,7 @@ fn operations(parts: &[Part<'_>]) -> Table {
     let texts = |of: fn(&Part<'_>, &OperationRecord) -> String| {
         Column::Text(rows().map(|(part, operation)| of(part, operation).into()).collect())
     };
-    Table::new(vec![
+    let mut table = Table::new(vec![
         ("job", texts(|part, _| part.spec.name.clone())),
         ("iteration", Column::Signed(rows().map(|(_, operation)| Some(operation.iteration)).collect())),
         (
@@ -470,7 +512,24 @@ fn operations(parts: &[Part<'_>]) -> Table {
         ),
         ("start_us", Column::Time(rows().map(|(_, operation)| signed(operation.start)).collect())),
         ("end_us", Column::Time(rows().map(|(_, operation)| signed(operation.end)).collect())),
-    ])
+    ]);
+    let mut add = |name: &str, of: fn(&Part<'_>, &OperationRecord) -> Option<i64>| {
+        let values = rows().map(|(part, operation)| of(part, operation)).collect();
+        table.columns.push((name.into(), Column::Signed(values)));
+    };
+    if parts.iter().any(Part::differs) {
+        add("worker", |part, operation| match operation.kind {
+            OpKind::Transfer(_) => None,
+            _ => part.differs().then_some(operation.worker.into()),
+        });
+    }
+    if parts.iter().any(|part| part.job.has_several_bands()) {
+        add("band", |part, operation| match operation.kind {
+            OpKind::Transfer(bucket) => Some(part.job.band(bucket, operation.chunk).index().into()),
+            _ => None,
+        });
+    }
+    table
 }
 
 /// Links of the hosts that take part in lock step: all workers of a job do the same.

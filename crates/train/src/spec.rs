@@ -36,14 +36,41 @@ pub struct JobSpec {
     pub collective: CollectiveSpec,
     /// Buckets and their order.
     pub schedule: ScheduleSpec,
-    /// Band of the job's flows on the network; 0 is the most urgent.
-    pub band: u8,
+    /// Bands of the job's flows on the network, shared out evenly over the layers from the input side; 0 is the most
+    /// urgent. A chunk takes the band of the layer in which it begins.
+    pub bands: Vec<u8>,
     /// Simulated time at which the job starts.
     pub start_ps: u64,
     /// Time for which every transfer holds the transmission queue before its first byte (0 in the thesis).
     pub transfer_overhead_ps: u64,
+    /// Time from the end of a transfer on all workers to the earliest start of the next (0 in the thesis).
+    pub sync_ps: u64,
     /// Time that a unit of compute takes while a transfer of the job is under way, in millionths (1_000_000 = no slowdown).
     pub overlap_slowdown_ppm: u64,
+    /// How workers differ.
+    pub pace: PaceSpec,
+}
+
+/// How the workers of a job differ in the time they compute.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaceSpec {
+    /// Coefficient of variation of a worker's compute time from iteration to iteration, in millionths.
+    pub noise_ppm: u64,
+    /// The slow worker.
+    pub straggler: Option<StragglerSpec>,
+}
+
+/// A worker that is slow, always or now and then.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StragglerSpec {
+    /// Which; `None` draws one in every iteration.
+    pub worker: Option<u32>,
+    /// Times as long as the others compute, in millionths.
+    pub factor_ppm: u64,
+    /// Share of the iterations in which it is slow, in millionths.
+    pub probability_ppm: u64,
 }
 
 /// One layer: times of one worker for one mini-batch.

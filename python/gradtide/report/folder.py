@@ -59,7 +59,7 @@ _COLUMNS: dict[str, str] = {
     "chunks:int rank:int ready_us:float start_us:float end_us:float needed_us:float slack_us:float "
     "margin_us:float",
     "operations.csv": "job:str iteration:int resource:str kind:str index:int chunk:int? name:str "
-    "start_us:float end_us:float",
+    "start_us:float end_us:float ~worker:int? ~band:int?",
     "links.csv": "link:str rate_bps:int bytes:int busy_us:float utilisation:float ~drops:int? ~ce_marks:int? "
     "~max_queue_packets:int?",
     "flows.csv": "traffic:str flow:int start_us:float src:int dst:int bytes:int band:int fct_us:float? "

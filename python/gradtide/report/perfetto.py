@@ -14,7 +14,7 @@ from typing import Any
 from gradtide.report.folder import Row, entry, read_json, read_table
 
 MAX_WORKERS = 64
-"""Workers drawn of each job. Viewers grow slow with more, and the pipe engine's workers are all alike."""
+"""Workers drawn of each job. Viewers grow slow with more, and most jobs' workers are all alike."""
 
 _SEQUENCE = 1  # TracePacket.trusted_packet_sequence_id: one writer
 _SLICE_BEGIN, _SLICE_END = 1, 2  # TrackEvent.Type
@@ -116,12 +116,14 @@ def encode_timeline(run_dir: Path) -> bytes:
     for job, facts in jobs.items():
         workers = entry(path, facts, "workers", int)
         rows = sorted(operations[job], key=lambda row: (row["start_us"], row["end_us"]))
-        places = {x: [row for row in rows if row["resource"] == x] for x in ("compute", "network")}
         for worker in range(min(workers, MAX_WORKERS)):
             pid += 1
             process = pid << 16
             out += _process(process, pid, f"{job} worker {worker}")
-            arrows, flow = _arrows(transfers[job], rows, flow)
+            # A row without a worker is of all of them.
+            mine = [row for row in rows if row["worker"] in (None, worker)]
+            places = {x: [row for row in mine if row["resource"] == x] for x in ("compute", "network")}
+            arrows, flow = _arrows(transfers[job], mine, flow)
             tid = 0
             for resource, own in places.items():
                 lanes = _lanes(own)

@@ -205,6 +205,10 @@ def drawn_timeline(
         f"{ms(barrier)} ms at the barrier; "
         f"{late} of {len(total)} transfers arrive{'s' if late == 1 else ''} late."
     )
+    if view.worker is not None:
+        words = (
+            f"Workers differ: compute is that of worker {view.worker}, the slowest, which the others wait for. {words}"
+        )
     if not total:
         words = "This job sends nothing."
     if len(shown) < len(total):

@@ -11,7 +11,7 @@ from itertools import pairwise
 from markupsafe import Markup, escape
 
 from gradtide.report.folder import Row
-from gradtide.report.timeline import MAX_ROWS, layers, merged, milliseconds, ticks
+from gradtide.report.timeline import MAX_ROWS, layers, merged, milliseconds, of_slowest, ticks
 
 MAX_ITERATIONS = 3
 """Iterations drawn; in more of them a block is thinner than a line."""
@@ -118,7 +118,7 @@ def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup
         out.append(f'<rect class="lane" x="{_LEFT}" y="{y:.1f}" width="{_PLOT}" height="{lane:.1f}"/>')
         compute = [
             row
-            for row in panel.operations
+            for row in of_slowest(panel.operations)[1]
             if row["resource"] == "compute" and row["kind"] != "barrier" and start <= row["start_us"] < end
         ]
         gap = 0.75 / _PLOT * (end - start)

@@ -48,6 +48,8 @@ class Window:
     network: list[Row] = field(default_factory=list)
     transfers: list[Row] = field(default_factory=list)
     idle: list[Idle] = field(default_factory=list)
+    worker: int | None = None
+    """Whose compute it is; None where all workers are alike."""
 
     @property
     def span_ms(self) -> float:
@@ -59,15 +61,33 @@ class Window:
         return sum(x.end - x.start for x in self.idle if x.cause == cause and x.end <= self.turn + 1e-3) / 1e3
 
 
+def of_slowest(operations: Iterable[Row]) -> tuple[int | None, list[Row]]:
+    """Return the worker that computes longest in the rows of one job, and the rows without the other workers'.
+
+    The others wait for it. None, and all rows, where all workers are alike.
+    """
+    rows = list(operations)
+    spent: dict[int, float] = {}
+    for row in rows:
+        if row.get("worker") is not None and row["kind"] != "barrier":
+            spent[row["worker"]] = spent.get(row["worker"], 0.0) + row["end_us"] - row["start_us"]
+    if not spent:
+        return None, rows
+    slowest = max(sorted(spent), key=lambda worker: spent[worker])
+    return slowest, [row for row in rows if row.get("worker") in (None, slowest)]
+
+
 def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None:
     """Cut one iteration, and the forward pass that uses its gradients, out of the rows of one job.
 
-    Jobs of the packet engine begin with a backward pass: their first iteration has no forward pass of its own.
+    Jobs of the packet engine begin with a backward pass: their first iteration has no forward pass of its own. Where
+    workers differ, compute is that of the slowest.
 
     Returns:
         The first recorded iteration that has both passes, or None where no operation was recorded. If none has both,
         the first backward pass and the forward pass that uses its gradients.
     """
+    worker, operations = of_slowest(operations)
     rows = sorted(operations, key=lambda row: (row["start_us"], row["end_us"]))
     passes = [row for row in rows if row["kind"] in ("forward", "backward", "update")]
     if not passes:
@@ -85,7 +105,7 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
         return None
     inside = [row for row in rows if row["end_us"] > start and row["start_us"] < end]
     own = [row for row in transfers if row["iteration"] == first]
-    found = Window(start, turn, end, transfers=sorted(own, key=lambda row: row["first_layer"]))
+    found = Window(start, turn, end, transfers=sorted(own, key=lambda row: row["first_layer"]), worker=worker)
     found.compute = [row for row in inside if row["kind"] in ("forward", "backward", "update")]
     found.network = [row for row in inside if row["resource"] == "network"]
     found.idle = _idle(found)
@@ -217,6 +237,8 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
     for name, y in (("forward", top_compute), ("backward", top_compute + lane)):
         text("label", _LEFT - 10, y + 15, name, "end")
         out.append(f'<rect class="lane" x="{_LEFT}" y="{y + 1:.1f}" width="{_PLOT}" height="{lane - 2:.1f}"/>')
+    if view.worker is not None:
+        text("muted", 0, 10, f"worker {view.worker}, the slowest")
     for idle in view.idle:
         if x(idle.end) - x(idle.start) < 0.2:
             continue

@@ -42,11 +42,14 @@ _JOB_NAMES: dict[str, Loc] = {
     "barrier": ("schedule", "barrier"),
     "depth": ("schedule", "depth"),
     "overhead": ("schedule", "overhead"),
+    "sync": ("schedule", "sync"),
     "order_file": ("schedule", "file"),
     "scale_to": ("compute", "scale_to"),
     "device": ("compute", "device"),
     "batch": ("compute", "batch"),
     "overlap_slowdown": ("compute", "overlap_slowdown"),
+    "noise": ("compute", "noise"),
+    "straggler": ("compute", "straggler"),
 }
 _OTHER_NAMES: dict[str, Loc] = {
     "link_rate": ("cluster", "link", "rate"),
@@ -166,9 +169,9 @@ class Scenario:
 
         Args:
             changes: model, workers, hosts, iterations, collective, priority, order, order_file, fusion, buckets,
-                chunk, queues, barrier,
-                depth, overhead, scale_to, device, batch, overlap_slowdown, link_rate, link_delay,
-                link_efficiency, host_latency, engine, seed, duration, warmup, cooldown, timeline.
+                chunk, queues, barrier, depth, overhead, sync, scale_to, device, batch, overlap_slowdown, noise,
+                straggler, link_rate, link_delay, link_efficiency, host_latency, engine, seed, duration, warmup,
+                cooldown, timeline.
 
         Raises:
             TypeError: if a name is not one of these.

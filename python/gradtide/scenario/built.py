@@ -53,7 +53,7 @@ def not_built(resolved: Resolved, source: Source) -> list[Fault]:
         depth = file.job[job.name].schedule.depth
         if depth != 1:
             add((*loc, "schedule", "depth"), f"depth = {depth}", "1")
-        if job.band is None:
+        if job.bands is None:
             add((*loc, "priority"), *_ADAPTIVE)
     for name, table in file.traffic.items():
         if isinstance(table.priority, Adaptive):
@@ -125,7 +125,7 @@ def _transport_spec(cluster: Cluster) -> dict[str, Any]:
         "segment_bytes": transport.segment_bytes,
         "initial_window_segments": transport.initial_segments,
         "window_bytes": transport.window_bytes,
-        "recovery": cluster.transport.recovery,
+        "recovery": transport.recovery,
     }
 
 
@@ -149,8 +149,21 @@ def _job_spec(job: Job) -> dict[str, Any]:
             "chunk_bytes": job.chunk_bytes,
             "barrier": job.barrier,
         },
-        "band": job.band,
+        "bands": list(job.bands or ()),
         "start_ps": job.start_ps,
         "transfer_overhead_ps": job.overhead_ps,
+        "sync_ps": job.sync_ps,
         "overlap_slowdown_ppm": job.overlap_slowdown_ppm,
+        "pace": _pace_spec(job),
     }
+
+
+def _pace_spec(job: Job) -> dict[str, Any]:
+    straggler = None
+    if job.straggler is not None:
+        straggler = {
+            "worker": job.straggler.worker,
+            "factor_ppm": job.straggler.factor,
+            "probability_ppm": job.straggler.probability,
+        }
+    return {"noise_ppm": job.noise_ppm, "straggler": straggler}

@@ -31,7 +31,7 @@ _TAGS: dict[str, type[Table]] = {"<table>": InlineModel, "<thesis>": ThesisModel
 MAX_FAULTS = 200
 """A file of which every line is wrong is wrong in one way; 200 places show it."""
 
-_ALL_TAGS = {*_TAGS, "<name>", "<word>", "<band>"}
+_ALL_TAGS = {*_TAGS, "<name>", "<word>", "<band>", "<bands>"}
 
 
 def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
@@ -122,7 +122,7 @@ def _fault(detail: ErrorDetails, source: Source) -> Fault:
     kind, value, loc = detail["type"], detail["input"], _loc(detail)
     ctx = detail.get("ctx", {})
     named = detail["loc"]
-    while named and isinstance(named[-1], int):
+    while named and (isinstance(named[-1], int) or named[-1] == "<bands>"):
         named = named[:-1]
     key = str(named[-1]) if named else ""
     table = _table_of(named[:-1])

@@ -100,8 +100,8 @@ Ratio = Annotated[
 ]
 
 
-def _ppm(low: float, high: float) -> Callable[[object], int]:
-    """Make a parser of a bare number into millionths; `low` itself is allowed unless it is 0."""
+def _ppm(low: float, high: float, *, has_zero: bool) -> Callable[[object], int]:
+    """Make a parser of a bare number into millionths; `low` itself is allowed unless it is a 0 that means nothing."""
 
     def parse(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -113,8 +113,8 @@ def _ppm(low: float, high: float) -> Callable[[object], int]:
         ppm = 0
         if math.isfinite(value) and low <= value <= high:
             ppm = int((Decimal(repr(value)) * PPM).to_integral_value(ROUND_HALF_UP))
-        if ppm == 0:
-            span = f"above 0 and at most {high:g}" if low == 0 else f"from {low:g} to {high:g}"
+        if ppm == 0 and not (has_zero and value == 0):
+            span = f"from {low:g} to {high:g}" if low or has_zero else f"above 0 and at most {high:g}"
             raise units.UnitError(
                 "GT014",
                 f"{units.describe(value)} is out of range",
@@ -129,11 +129,11 @@ def _ppm_text(ppm: int) -> float:
     return ppm / PPM
 
 
-def _number(low: float, high: float, *examples: float) -> Any:
-    bound = {"exclusiveMinimum": 0} if low == 0 else {"minimum": low}
+def _number(low: float, high: float, *examples: float, has_zero: bool = False) -> Any:
+    bound = {"minimum": low} if low or has_zero else {"exclusiveMinimum": 0}
     schema = {"type": "number", **bound, "maximum": high, "examples": list(examples)}
     return (
-        _checked(_ppm(low, high)),
+        _checked(_ppm(low, high, has_zero=has_zero)),
         PlainSerializer(_ppm_text, return_type=float),
         WithJsonSchema(schema),
     )
@@ -155,8 +155,10 @@ Cumulated = Annotated[
 ]
 _share_validator, _share_out, _share_schema = _number(0, 1, 0.95)
 _factor_validator, _factor_out, _factor_schema = _number(1, 100, 1.1)
+_variation_validator, _variation_out, _variation_schema = _number(0, 0.5, 0.05, has_zero=True)
 Share = Annotated[int, _share_validator, _share_out, _share_schema]
 Factor = Annotated[int, _factor_validator, _factor_out, _factor_schema]
+Variation = Annotated[int, _variation_validator, _variation_out, _variation_schema]
 
 
 def _text(longest: int) -> Any:
@@ -258,6 +260,17 @@ Model = Annotated[
 # ── job ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class Straggler(Table):
+    """A worker that is slow, always or now and then."""
+
+    worker: int | None = key(default=None, ge=0, examples=[3])
+    """Which worker, counted from 0 in the order of the job's hosts. Default: one drawn anew in every iteration."""
+    factor: Factor = key(examples=[1.5])
+    """How many times as long it computes."""
+    probability: Share = key(default=1.0, examples=[0.1])
+    """Probability that it is slow in an iteration, drawn anew for each."""
+
+
 class Compute(Table):
     """Device, batch and scale of a job's compute times."""
 
@@ -271,6 +284,12 @@ class Compute(Table):
     the table is."""
     overlap_slowdown: Factor = key(default=1.0, examples=[1.1])
     """Time that a unit of compute takes while a transfer of the job is under way."""
+    noise: Variation = key(default=0.0, examples=[0.05])
+    """Coefficient of variation of a worker's compute time. Every worker draws a factor for each iteration, uniform
+    within 1 ± √3 · noise, so 1 on average, and all times of that iteration are multiplied by it. Default: all workers
+    do the same at the same time."""
+    straggler: Straggler | None = key(default=None, examples=[{"worker": 3, "factor": 1.5}])
+    """A slow worker. Default: none."""
 
 
 class Ps(Table):
@@ -327,6 +346,9 @@ class Schedule(Table):
     """With order = "file": the content of `file` written here; the resolved scenario carries it so."""
     overhead: Time = key(default="0us", examples=["20us"])
     """Time for which every transfer holds the transmission queue before its first byte."""
+    sync: Time = key(default="0us", examples=["20us"])
+    """Time from the end of a transfer on all workers to the earliest start of the next: what a global syncer takes to
+    learn that all have finished and to let them go on."""
 
 
 def _settings(value: object) -> dict[str, Any]:
@@ -362,12 +384,18 @@ def _priority_tag(value: object) -> str | None:
     return "<band>" if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-Priority = Annotated[
-    Annotated[Literal["high", "low"], Tag("<word>")]
-    | Annotated[int, Field(ge=0, le=7), Tag("<band>")]
-    | Annotated[Adaptive, Tag("<adaptive>")],
-    Discriminator(_priority_tag),
-]
+_Word = Annotated[Literal["high", "low"], Tag("<word>")]
+_Band = Annotated[int, Field(ge=0, le=7), Tag("<band>")]
+_Adaptive = Annotated[Adaptive, Tag("<adaptive>")]
+Priority = Annotated[_Word | _Band | _Adaptive, Discriminator(_priority_tag)]
+
+
+def _job_priority_tag(value: object) -> str | None:
+    return "<bands>" if isinstance(value, list) else _priority_tag(value)
+
+
+_Bands = Annotated[list[Annotated[_Word | _Band, Discriminator(_priority_tag)]], Tag("<bands>")]
+JobPriority = Annotated[_Word | _Band | _Bands | _Adaptive, Discriminator(_job_priority_tag)]
 
 
 class JobTable(Table):
@@ -390,9 +418,11 @@ class JobTable(Table):
     """Algorithm that aggregates gradients."""
     schedule: Schedule = key(default={}, examples=[{"order": "fifo", "fusion": "6.28MB", "barrier": True}])
     """How gradients are grouped and ordered."""
-    priority: Priority = key(default="high", examples=["high", 2])
+    priority: JobPriority = key(default="high", examples=["high", 2, ["high", "low", "low", "low"]])
     """Band of the job's flows on the network: "high" is band 0, sent first, "low" the last band that the queue has
-    (2 of pfifo_fast, n - 1 of n strict bands), and a number is that band. No effect on the pipe engine."""
+    (2 of pfifo_fast, n - 1 of n strict bands), and a number is that band. A list is shared out evenly over the layers
+    from the input side, and a chunk travels in the band of the layer in which it begins: here the lowest quarter of the
+    layers goes high. No effect on the pipe engine."""
     start: Time = key(default="0s", examples=["0s"])
     """Simulated time at which the job starts."""
 

@@ -21,12 +21,14 @@ from gradtide.scenario.keys import (
     PPM,
     Adaptive,
     Cluster,
+    JobPriority,
     JobTable,
     Priority,
     Queue,
     Run,
     ScenarioFile,
     Schedule,
+    Straggler,
     ThesisModel,
     Topology,
     TrafficTable,
@@ -43,6 +45,9 @@ MAX_ITERATIONS = 100_000
 MAX_RUN_PS = units.U64_MAX // 2
 MAX_OPERATIONS = 1_000_000_000
 """Layers and chunks times iterations that one run may have; calibration, about a minute of work."""
+
+MAX_WORKER_RECORDS = 20_000_000
+"""Workers that differ times iterations: each is a row of `workers.csv`. The core keeps no more."""
 
 MAX_SEGMENT_BYTES = 65_535 - 52
 """Payload of the largest IPv4 packet with TCP's header and timestamps."""
@@ -85,10 +90,13 @@ class Job:
         queues: classes of priority order; `None` gives each layer its own.
         ranks: with order "file", rank of every layer; smaller is sent earlier.
         barrier: whether the next forward pass waits for all transfers.
-        band: band of the job's flows; `None` if it is adaptive.
+        bands: bands of the job's flows, shared out evenly over the layers from the input side; `None` if adaptive.
         start_ps: simulated time at which the job starts.
         overhead_ps: time for which a transfer holds the queue before its first byte.
+        sync_ps: time from the end of a transfer on all workers to the earliest start of the next.
         overlap_slowdown_ppm: time of a unit of compute beside a transfer, in millionths.
+        noise_ppm: coefficient of variation of a worker's compute time, in millionths.
+        straggler: the slow worker, if there is one.
         device: device that the times come from; `None` if the model has times of its own.
         batch: mini-batch of a worker; `None` if the model has times of its own.
     """
@@ -107,10 +115,13 @@ class Job:
     queues: int | None
     ranks: tuple[int, ...] | None
     barrier: bool
-    band: int | None
+    bands: tuple[int, ...] | None
     start_ps: int
     overhead_ps: int
+    sync_ps: int
     overlap_slowdown_ppm: int
+    noise_ppm: int
+    straggler: Straggler | None
     device: str | None
     batch: int | None
 
@@ -120,8 +131,13 @@ class Job:
         return len(self.hosts)
 
     @property
+    def is_uneven(self) -> bool:
+        """Whether workers differ in the time they compute."""
+        return self.noise_ppm > 0 or self.straggler is not None
+
+    @property
     def compute_ps(self) -> int:
-        """Compute time of one iteration."""
+        """Compute time of one iteration, without noise or straggler."""
         return sum(r.forward_ps + r.backward_ps + r.update_ps for r in self.layers)
 
     @property
@@ -189,6 +205,7 @@ class Transport:
         segment_bytes: payload of a full segment.
         initial_segments: initial window; without effect on the ideal transport.
         window_bytes: send and receive buffer, and the window of the ideal transport.
+        recovery: sack or ns3.30.
     """
 
     congestion: str
@@ -197,6 +214,7 @@ class Transport:
     segment_bytes: int
     initial_segments: int
     window_bytes: int
+    recovery: str
 
     def written(self) -> dict[str, Any]:
         """Return the keys of `cluster.transport`."""
@@ -207,6 +225,7 @@ class Transport:
             "segment": units.format_bytes(self.segment_bytes),
             "initial_cwnd": self.initial_segments,
             "window": units.format_bytes(self.window_bytes),
+            "recovery": self.recovery,
         }
 
 
@@ -225,6 +244,7 @@ def transport_of(cluster: Cluster) -> Transport:
         segment_bytes=keys.segment,
         initial_segments=keys.initial_cwnd,
         window_bytes=window_bytes,
+        recovery=keys.recovery,
     )
 
 
@@ -237,6 +257,13 @@ def _two_routes_bytes(cluster: Cluster) -> int:
     packet_ps, ack_ps = (-(-n * 8 * 10**12 // link.rate) for n in (segment + HEADER_BYTES, HEADER_BYTES))
     round_ps = 2 * (2 * (link.delay + cluster.host_latency) + packet_ps + ack_ps)
     return int(2 * -(-round_ps // packet_ps) * segment)
+
+
+def pace_ppm(job: Job) -> tuple[int, int]:
+    """Return the least and the largest factor on a worker's compute times, in millionths."""
+    width = -(-job.noise_ppm * 1_732_051 // PPM)
+    straggler = PPM if job.straggler is None else job.straggler.factor
+    return PPM - width, -(-(PPM + width) * straggler // PPM)
 
 
 # ── what keys mean for one another ────────────────────────────────────────────────────────────────────────
@@ -449,6 +476,19 @@ class _Resolver:
                 return None
         return int(band)
 
+    def bands(self, priority: JobPriority, loc: Loc, table: LayerTable | None) -> tuple[int, ...] | None:
+        """Return the bands that a job's priority means; `None` if it is adaptive or at fault."""
+        if not isinstance(priority, list):
+            band = self.band(priority, loc)
+            return None if band is None else (band,)
+        if not priority:
+            self.add("GT014", loc, "the list of bands is empty", 'write priority = ["high", "low"]', priority)
+        elif table is not None and len(priority) > len(table.layers):
+            msg = f"{len(priority)} bands for {len(table.layers)} layers"
+            self.add("GT014", loc, msg, "a list has at most one band for each layer")
+        found = [self.band(entry, (*loc, index)) for index, entry in enumerate(priority)]
+        return tuple(band or 0 for band in found)
+
     # neighbours
 
     def neighbours(self, host_count: int | None) -> tuple[Origin, ...]:
@@ -640,7 +680,8 @@ class _Resolver:
             self.add("GT016", (*loc, "collective", "ps"), msg, "leave one of the two out")
         self.buckets(name, job.schedule, loc, table)
         ranks = self.order(name, job.schedule, loc, table)
-        band = self.band(job.priority, (*loc, "priority"))
+        bands = self.bands(job.priority, (*loc, "priority"), table)
+        self.straggler(job, loc, hosts)
         if table is None or hosts is None or self.faults:
             return None
         scale_to, layers = job.compute.scale_to, table.layers
@@ -664,13 +705,23 @@ class _Resolver:
             queues=job.schedule.queues,
             ranks=ranks,
             barrier=job.schedule.barrier,
-            band=band,
+            bands=bands,
             start_ps=job.start,
             overhead_ps=job.schedule.overhead,
+            sync_ps=job.schedule.sync,
             overlap_slowdown_ppm=job.compute.overlap_slowdown,
+            noise_ppm=job.compute.noise,
+            straggler=job.compute.straggler,
             device=None if table.is_timed else job.compute.device,
             batch=None if table.is_timed else job.compute.batch,
         )
+
+    def straggler(self, job: JobTable, loc: Loc, hosts: tuple[int, ...] | None) -> None:
+        """Check that the slow worker is one of the job's."""
+        worker = None if job.compute.straggler is None else job.compute.straggler.worker
+        if worker is not None and hosts is not None and worker >= len(hosts):
+            hint = "the only worker is 0" if len(hosts) == 1 else f"workers are 0 to {len(hosts) - 1}"
+            self.add("GT014", (*loc, "compute", "straggler", "worker"), f"there is no worker {worker}", hint, worker)
 
     def model(self, name: str, job: JobTable, loc: Loc) -> LayerTable | None:
         if not self.ok("job", name, "model"):
@@ -787,25 +838,33 @@ class _Resolver:
             loc: Loc = ("job", job.name)
             parts = sum(1 if job.chunk_bytes is None else -(-r.parameter_bytes // job.chunk_bytes) for r in job.layers)
             key, count = "iterations", job.iterations
+            least_ppm, most_ppm = pace_ppm(job)
             if count is None:
-                key, count = "duration", -(-(run.duration or 0) // max(job.compute_ps, 1))
+                key, count = "duration", -(-(run.duration or 0) // max(job.compute_ps * least_ppm // PPM, 1))
             at = (*loc, key) if key == "iterations" else ("run", key)
             if count > MAX_ITERATIONS:
                 msg = f"a duration of about {count:,} iterations is too long"
                 hint = f"a run has at most {MAX_ITERATIONS:,}; shorten it"
                 self.add("GT050", at, msg, hint)
                 continue
-            operations = count * (2 * len(job.layers) + parts)
+            streams = job.workers if job.is_uneven else 1
+            if count * streams > MAX_WORKER_RECORDS:
+                msg = f"{count:,} iterations of {streams:,} workers that differ are too many"
+                hint = f"at most {MAX_WORKER_RECORDS:,} in all: each is a row of workers.csv"
+                self.add("GT050", at, msg, hint)
+                continue
+            operations = count * (2 * len(job.layers) * streams + parts)
             if operations > MAX_OPERATIONS:
-                msg = f"{count:,} iterations of {len(job.layers):,} layers and {parts:,} chunks are too many"
+                each = f" on {streams:,} workers that differ" if job.is_uneven else ""
+                msg = f"{count:,} iterations of {len(job.layers):,} layers{each} and {parts:,} chunks are too many"
                 hint = f"at most {MAX_OPERATIONS:,} operations in all; use fewer iterations or larger chunks"
                 self.add("GT050", (*loc, "schedule", "chunk") if job.chunk_bytes else at, msg, hint)
                 continue
             steps = 2 * (job.workers - 1)
             bits = -(-job.parameter_bytes * 8 * steps // job.workers)
             wire_ps = -(-bits * units.PS_PER_SECOND * PPM // (link.rate * link.efficiency))
-            fixed_ps = steps * (link.delay + self.file.cluster.host_latency) + job.overhead_ps
-            compute_ps = -(-job.compute_ps * job.overlap_slowdown_ppm // PPM)
+            fixed_ps = steps * (link.delay + self.file.cluster.host_latency) + job.overhead_ps + job.sync_ps
+            compute_ps = -(-job.compute_ps * most_ppm * job.overlap_slowdown_ppm // PPM**2)
             iteration_ps = compute_ps + wire_ps + (parts + len(job.layers)) * fixed_ps
             # One iteration goes before the measured ones and one may follow them.
             total_ps = job.start_ps + (count + 2) * iteration_ps

@@ -118,9 +118,13 @@ def write_run(result: RunResult, folder: Path) -> None:
 def write_core(result: RunResult, folder: Path) -> None:
     """Write into the existing `folder` what the run itself gave."""
     (folder / "scenario.resolved.toml").write_text(result.scenario.to_toml(), encoding="utf-8")
-    for name in ("iterations", "transfers", "operations", "links", "flows"):
+    has = {
+        "workers": any(job.is_uneven for job in result.scenario.jobs),
+        "flows": bool(result.scenario.traffic),
+    }
+    for name in ("iterations", "workers", "transfers", "operations", "links", "flows"):
         table = getattr(result, name)
-        if name != "flows" or result.scenario.traffic:
+        if has.get(name, True):
             (folder / f"{name}.csv").write_text(table.to_csv(), encoding="utf-8")
     write_summary(result.summary, folder)
     write_versions(folder)
@@ -184,7 +188,7 @@ def bandwidth(scenario: Scenario) -> Table:
 
 
 def what_if(spec: dict[str, Any], rate_bps: int, order: str, barrier: bool) -> dict[str, Any]:
-    """Change a resolved scenario's rate, order and barrier; few iterations, because all but random orders repeat."""
+    """Change a resolved scenario's rate, order and barrier; few iterations, because all but random draws repeat."""
     spec["cluster"]["link"]["rate_bps"] = rate_bps
     spec["run"].update(duration_ps=None, timeline_iterations=0)
     for job in spec["jobs"]:

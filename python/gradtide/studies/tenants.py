@@ -155,9 +155,14 @@ def figures(summary: dict[str, Any]) -> dict[str, float | None]:
 
 
 def variant(base: Scenario, seed: int, band: str) -> Scenario:
-    """Return the scenario of one seed with the job in its neighbours' band or in the low one."""
-    priority = int(base.traffic[0].band[0]) if band == "same" else "low"
-    return base.replace(seed=seed, priority=priority)
+    """Return the scenario of one seed with the job in its neighbours' band or in the low one.
+
+    A job whose priority is a list, so that it travels in several bands, keeps it in place of the low one.
+    """
+    if band == "same":
+        return base.replace(seed=seed, priority=int(base.traffic[0].band[0]))
+    bands = base.jobs[0].bands or ()
+    return base.replace(seed=seed, priority=list(bands) if len(bands) > 1 else "low")
 
 
 def colour(cost_percent: float | None) -> str:

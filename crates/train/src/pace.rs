@@ -1,0 +1,146 @@
+//! Workers that differ: by what factor each one's compute times are stretched in each iteration.
+//!
+//! ```text
+//! factor = noise · (straggler factor, where and when the straggler is slow; else 1)
+//! ```
+//!
+//! noise is uniform within 1 ± √3 · (coefficient of variation), so its mean is 1. Every draw comes from a stream of its
+//! own name, one per iteration, drawn whether it is used or not: two runs of one seed see the same luck whatever else
+//! differs between them. Whole numbers only, so that all platforms draw the same.
+
+use crate::spec::{PaceSpec, StragglerSpec};
+use gradtide_net::Seed;
+use gradtide_net::seed::Stream;
+
+/// A factor of one.
+pub const ONE_PPM: u64 = 1_000_000;
+
+/// √3, in millionths: a uniform distribution of half width h has the standard deviation h / √3.
+const SQRT3_PPM: u64 = 1_732_051;
+
+/// The factors of one worker, iteration by iteration.
+#[derive(Debug)]
+pub struct Pace {
+    half_width_ppm: u64,
+    noise: Stream,
+    straggler: Option<Straggler>,
+}
+
+/// Every worker has one of these, with the same streams, and asks whether it is meant.
+#[derive(Debug)]
+struct Straggler {
+    spec: StragglerSpec,
+    worker: u32,
+    worker_count: u32,
+    is_slow: Stream,
+    which: Stream,
+}
+
+impl Pace {
+    /// The paces of a job's workers; `None` if all are alike.
+    pub fn of_workers(spec: &PaceSpec, worker_count: u32, job: &str, seed: Seed) -> Option<Vec<Self>> {
+        (spec.noise_ppm > 0 || spec.straggler.is_some()).then(|| {
+            let of_worker = |worker| Self {
+                half_width_ppm: half_width_ppm(spec.noise_ppm),
+                noise: seed.stream(&format!("compute/{job}/{worker}")),
+                straggler: spec.straggler.map(|spec| Straggler {
+                    spec,
+                    worker,
+                    worker_count,
+                    is_slow: seed.stream(&format!("straggler/{job}")),
+                    which: seed.stream(&format!("straggler/{job}/worker")),
+                }),
+            };
+            (0..worker_count).map(of_worker).collect()
+        })
+    }
+
+    /// The factor of the next iteration, in millionths.
+    pub fn next_ppm(&mut self) -> u64 {
+        let noise_ppm = ONE_PPM - self.half_width_ppm + self.noise.below(2 * self.half_width_ppm + 1);
+        match self.straggler.as_mut().map_or(ONE_PPM, Straggler::next_ppm) {
+            ONE_PPM => noise_ppm,
+            factor_ppm => stretched(noise_ppm, factor_ppm),
+        }
+    }
+}
+
+impl Straggler {
+    fn next_ppm(&mut self) -> u64 {
+        let is_slow = self.is_slow.below(ONE_PPM) < self.spec.probability_ppm;
+        let drawn = self.which.below(u64::from(self.worker_count)) as u32;
+        let is_meant = self.spec.worker.unwrap_or(drawn) == self.worker;
+        if is_slow && is_meant { self.spec.factor_ppm } else { ONE_PPM }
+    }
+}
+
+/// The least and the largest factor that a worker can draw, in millionths.
+pub fn range_ppm(spec: &PaceSpec) -> (u64, u64) {
+    let width_ppm = half_width_ppm(spec.noise_ppm);
+    let factor_ppm = spec.straggler.map_or(ONE_PPM, |straggler| straggler.factor_ppm);
+    (ONE_PPM - width_ppm, stretched(ONE_PPM + width_ppm, factor_ppm))
+}
+
+/// `value` times a factor, rounded half up.
+pub fn stretched(value: u64, factor_ppm: u64) -> u64 {
+    ((u128::from(value) * u128::from(factor_ppm) + u128::from(ONE_PPM / 2)) / u128::from(ONE_PPM)) as u64
+}
+
+fn half_width_ppm(noise_ppm: u64) -> u64 {
+    stretched(noise_ppm, SQRT3_PPM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn factors(spec: &PaceSpec, workers: u32, iterations: usize) -> Vec<Vec<u64>> {
+        let paces = Pace::of_workers(spec, workers, "train", Seed(7)).expect("workers that differ");
+        paces.into_iter().map(|mut pace| (0..iterations).map(|_| pace.next_ppm()).collect()).collect()
+    }
+
+    const fn straggler(worker: Option<u32>, probability_ppm: u64) -> StragglerSpec {
+        StragglerSpec { worker, factor_ppm: 1_500_000, probability_ppm }
+    }
+
+    #[test]
+    fn workers_without_noise_or_straggler_are_alike() {
+        assert!(Pace::of_workers(&PaceSpec { noise_ppm: 0, straggler: None }, 8, "train", Seed(0)).is_none());
+    }
+
+    #[test]
+    fn noise_has_the_mean_and_the_variation_that_it_says() {
+        let drawn = factors(&PaceSpec { noise_ppm: 100_000, straggler: None }, 4, 25_000);
+        let all: Vec<f64> = drawn.iter().flatten().map(|&ppm| ppm as f64 / 1e6).collect();
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        let variance = all.iter().map(|factor| (factor - mean) * (factor - mean)).sum::<f64>() / all.len() as f64;
+        // 100,000 draws: the mean's standard error is 0.1/√n = 0.00032. A uniform's fourth central moment is 9/5 of its
+        // squared variance, so the standard deviation's is 0.1·√(4/5 / 4n) = 0.00014. Five of each.
+        assert!((mean - 1.0).abs() < 0.0016, "{mean}");
+        assert!((variance.sqrt() - 0.1).abs() < 0.0007, "{}", variance.sqrt());
+        let edge = 1.0 - 0.1 * 3_f64.sqrt();
+        assert!(all.iter().all(|&factor| (edge - 2e-6..=2.0 - edge + 2e-6).contains(&factor)));
+        assert_ne!(drawn[0], drawn[1]);
+    }
+
+    #[test]
+    fn in_every_iteration_one_worker_is_drawn_to_be_slow() {
+        let drawn = factors(&PaceSpec { noise_ppm: 0, straggler: Some(straggler(None, 1_000_000)) }, 5, 1000);
+        for iteration in 0..1000 {
+            assert_eq!(drawn.iter().filter(|worker| worker[iteration] == 1_500_000).count(), 1);
+        }
+        assert!(drawn.iter().all(|worker| worker.contains(&1_500_000)));
+    }
+
+    #[test]
+    fn luck_does_not_depend_on_what_else_is_asked() {
+        let slow = |spec: &PaceSpec, workers, worker: usize| -> Vec<bool> {
+            factors(spec, workers, 500)[worker].iter().map(|&ppm| ppm > 1_300_000).collect()
+        };
+        let plain = slow(&PaceSpec { noise_ppm: 0, straggler: Some(straggler(Some(2), 300_000)) }, 4, 2);
+        let noisy = slow(&PaceSpec { noise_ppm: 10_000, straggler: Some(straggler(Some(2), 300_000)) }, 8, 2);
+        assert_eq!(plain, noisy);
+        let often = slow(&PaceSpec { noise_ppm: 0, straggler: Some(straggler(Some(2), 600_000)) }, 4, 2);
+        assert!(plain.iter().zip(&often).all(|(rare, often)| often | !rare), "a rarer straggler is slow no more often");
+    }
+}
