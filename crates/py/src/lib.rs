@@ -25,6 +25,32 @@ struct RunOutput {
     summary_json: String,
 }
 
+#[pymethods]
+impl RunOutput {
+    /// Everything as one JSON document, for [`RunOutput::from_json`]; no number loses a digit.
+    fn to_json(&self) -> PyResult<String> {
+        let tables = [&self.iterations, &self.transfers, &self.operations, &self.links, &self.flows]
+            .map(|table| table.get().core());
+        serde_json::to_string(&(tables, &self.summary_json)).map_err(|error| errors::from_json(&error))
+    }
+
+    /// What [`RunOutput::to_json`] wrote.
+    #[staticmethod]
+    fn from_json(py: Python<'_>, text: &str) -> PyResult<Self> {
+        let (tables, summary_json): ([gradtide_train::result::Table; 5], String) =
+            serde_json::from_str(text).map_err(|error| errors::from_json(&error))?;
+        let [iterations, transfers, operations, links, flows] = tables.map(|table| Py::new(py, Table::new(table)));
+        Ok(Self {
+            iterations: iterations?,
+            transfers: transfers?,
+            operations: operations?,
+            links: links?,
+            flows: flows?,
+            summary_json,
+        })
+    }
+}
+
 /// Runs a scenario that `gradtide.scenario` has resolved.
 ///
 /// `progress` is called every few milliseconds with the share that is done, from 0 to 1. Signals are looked at then, so
