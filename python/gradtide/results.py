@@ -126,6 +126,7 @@ class RunResult:
 
     Attributes:
         scenario: what was run.
+        output: what the core gave, from which all the others are made.
         summary: the figures of `summary.json`; measured costs are filled in.
         iterations: one row per measured iteration of each job.
         transfers: one row per bucket of each measured iteration.
@@ -136,6 +137,7 @@ class RunResult:
 
     def __init__(self, scenario: "Scenario", output: "_core.RunOutput", cost: dict[str, Any]) -> None:
         self.scenario = scenario
+        self.output = output
         self.iterations = Table(output.iterations)
         self.transfers = Table(output.transfers)
         self.operations = Table(output.operations)

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from gradtide import _core
+from gradtide.estimate import Limits
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
+from gradtide.studies.keep import Kept
 from gradtide.studies.reproduce.part import Progress, Reproduction, check
 from gradtide.studies.run import run_all, total_cost
 from gradtide.studies.tenants import BANDS, colour, variant
@@ -54,14 +56,14 @@ Cell = tuple[int, int]
 Means = dict[str, tuple[float, float, float]]
 
 
-def chapter5(jobs: int, progress: Progress) -> Reproduction:
+def chapter5(jobs: int, progress: Progress, keep: Kept | None = None, limits: Limits | None = None) -> Reproduction:
     """Gao (2020): tables 5.3 to 5.5 and figs 5.5 to 5.19, on the thesis's own twelve flow schedules."""
     base = Scenario.load("paper/gao2020-ch5").replace(timeline=0)
     cases = {
         (ratio, rate, band, seed): variant(_cell(base, ratio, rate), seed, band)
         for ratio, rate, band, seed in product(COMPUTE_MS, FLOW_RATES, BANDS, SEEDS)
     }
-    results = dict(zip(cases, run_all(list(cases.values()), jobs, progress), strict=True))
+    results = dict(zip(cases, run_all(list(cases.values()), jobs, progress, keep, limits), strict=True))
     values: dict[tuple[int, int, str], list[tuple[float, float, float]]] = defaultdict(list)
     for (ratio, rate, band, _), result in results.items():
         values[ratio, rate, band].append(_values(result))

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import report
+from gradtide.estimate import Limits
 from gradtide.results import RunResult
 from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.keep import Kept
 from gradtide.studies.run import write_core, write_summary
 
 Progress = Callable[[float], object] | None
@@ -43,7 +45,7 @@ class Part:
     """A part of a paper that can be reproduced."""
 
     title: str
-    make: Callable[[int, Progress], Reproduction]
+    make: Callable[[int, Progress, Kept | None, Limits | None], Reproduction]
 
 
 def check(figure: str, quantity: str, published: str, ours: str, agrees: bool, note: str = "") -> dict[str, str]:
