@@ -580,8 +580,8 @@ def _refuse_unknown(checks: Sequence[Check], example: Callable[[], dict[str, Any
     known = sorted(name for name, value in example().items() if value is None or isinstance(value, (int, float)))
     for check in checks:
         if check.figure not in known:
-            near = difflib.get_close_matches(check.figure, known, len(known), 0)
-            _fail_usage(f"--fail-if {check.text!r}: no figure {check.figure!r}; there are {', '.join(near)}")
+            nearest_first = dict.fromkeys((*difflib.get_close_matches(check.figure, known, 3), *known))
+            _fail_usage(f"--fail-if {check.text!r}: no figure {check.figure!r}; there are {', '.join(nearest_first)}")
 
 
 def _apply_checks(checks: Sequence[Check], figures_of: dict[str, dict[str, Any]]) -> None:

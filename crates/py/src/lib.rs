@@ -58,7 +58,8 @@ impl RunOutput {
 #[pyfunction]
 #[pyo3(signature = (spec_json, progress=None))]
 fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult<RunOutput> {
-    let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
+    // Of millions of flows this takes a while, too.
+    let spec: Spec = py.detach(|| serde_json::from_str(spec_json)).map_err(|error| errors::from_json(&error))?;
     let mut raised = None;
     let outcome = py.detach(|| {
         gradtide_train::run(&spec, &mut |share| {
