@@ -503,9 +503,11 @@ def _study(
     what: str, output: Path | None, quiet: bool, show: Callable[[Any], None]
 ) -> Iterator[tuple[Callable[[float], object] | None, "Kept | None"]]:
     """Give a study its progress and the place for its finished runs; when it is interrupted, show what is known."""
+    from gradtide.studies.folder import FolderError
     from gradtide.studies.keep import Kept
 
-    keep = None if output is None else Kept(output)
+    with _as_usage_error(FolderError):
+        keep = None if output is None else Kept(output)
     try:
         with _progress(what, quiet) as progress:
             yield progress, keep

@@ -20,7 +20,7 @@ from gradtide import _core
 from gradtide.errors import Interrupted
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
-from gradtide.studies.folder import FolderError, write_json
+from gradtide.studies.folder import FolderError, refuse_foreign, write_json
 
 SCHEMA = "gradtide.finished/1"
 
@@ -30,6 +30,9 @@ class Kept:
 
     Attributes:
         folder: `DIR.incomplete` for a study that goes to `DIR`.
+
+    Raises:
+        FolderError: if `DIR.incomplete` holds something that is not ours.
     """
 
     def __init__(self, output: Path) -> None:
@@ -37,6 +40,8 @@ class Kept:
         self.folder = output.with_name(output.name + ".incomplete")
         self._runs = self.folder / "finished"
         self._used: set[Path] = set()
+        if not self._runs.is_dir():
+            refuse_foreign(self.folder)
 
     def find(self, scenario: Scenario) -> RunResult | None:
         """Return the finished run of a scenario, if an earlier attempt with this core got that far."""
@@ -72,6 +77,7 @@ class Kept:
                 os.unlink(part)
                 raise
         except OSError as error:
+            self._clear()
             raise FolderError(f"cannot keep a finished run in {self._runs}: {error.strerror or error}") from error
         self._used.add(path)
 
@@ -118,6 +124,10 @@ class Kept:
         """Delete what this study kept; what another study with the same folder kept stays."""
         for path in self._used:
             path.unlink(missing_ok=True)
+        self._clear()
+
+    def _clear(self) -> None:
+        """Delete the folder if no finished run is in it."""
         if not self.count:
             shutil.rmtree(self.folder, ignore_errors=True)
 
