@@ -72,7 +72,7 @@ def exit_codes() -> str:
         (cli.EXIT_BAD_INPUT, "an input is wrong: the scenario, a file that it names, or the command line"),
         (cli.EXIT_CANNOT_GO_ON, "the run could not go on, or a folder could not be written"),
         (cli.EXIT_BUG, "a bug of gradtide; please report it"),
-        (cli.EXIT_INTERRUPTED, "interrupted; nothing half-written is left behind"),
+        (cli.EXIT_INTERRUPTED, "interrupted (Ctrl-C); the finished runs of a study are kept: the same command goes on"),
     ]
     return _table(("code", "means"), [(str(code), meaning) for code, meaning in meanings])
 

@@ -4,6 +4,7 @@ Data goes to stdout, talk and progress to stderr. Imports that cost time stand i
 bad input does not wait for what it does not need.
 """
 
+import difflib
 import json
 import os
 import re
@@ -17,11 +18,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from gradtide import _core
-from gradtide.errors import CoreRefusal, GradtideError, ScenarioError, SimulationError
+from gradtide.errors import CoreRefusal, GradtideError, Interrupted, ScenarioError, SimulationError
 
 if TYPE_CHECKING:
+    from gradtide.estimate import Estimate, Limits
     from gradtide.scenario import Scenario
+    from gradtide.studies.boundary import BoundaryResult
     from gradtide.studies.compare import CompareResult
+    from gradtide.studies.keep import Kept
+    from gradtide.studies.tenants import TenantsResult
 
 EXIT_CHECK_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
 
@@ -50,6 +55,12 @@ FailIfOption = Annotated[
     list[str] | None,
     typer.Option("--fail-if", metavar="FIGURE>LIMIT", help="Exit 1 if it holds, as in 'iteration_time_ms>950'."),
 ]
+MaxMemoryOption = Annotated[
+    str | None, typer.Option("--max-memory", metavar="SIZE", help="Refuse what would take more; 80 % of what is free.")
+]
+MaxTimeOption = Annotated[
+    str | None, typer.Option("--max-time", metavar="TIME", help="Refuse what would take longer, as in 10h; 1h.")
+]
 
 
 @app.command()
@@ -60,6 +71,9 @@ def run(
     seed: SeedOption = None,
     set_: SetOption = None,
     engine: EngineOption = None,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Say what it will take, and do not run it.")] = False,
+    max_memory: MaxMemoryOption = None,
+    max_time: MaxTimeOption = None,
     fail_if: FailIfOption = None,
     jobs: JobsOption = 1,
     quiet: QuietOption = False,
@@ -67,12 +81,19 @@ def run(
 ) -> None:
     """Simulate one scenario: how long is an iteration, and what does it wait for?"""
     checks = [_parse_check(text) for text in fail_if or ()]
+    limits = _limits(max_memory, max_time)
     loaded = _load(scenario, set_, seed, engine)
+    if estimate:
+        from gradtide.estimate import estimate as estimate_of
+
+        _print_estimate(estimate_of(loaded), as_json)
+        return
     _check_target(output)
     from gradtide.studies import run as study
 
+    _refuse_unknown(checks, lambda: _figures(study.run(study.sample()).job))
     with _progress("simulating", quiet) as progress:
-        result = study.run(loaded, progress=progress)
+        [result] = study.run_all([loaded], progress=progress, limits=limits)
     summary = study.summary(result)
     if output is not None:
         result.save(output)
@@ -111,6 +132,8 @@ def compare(
     seed: SeedOption = None,
     set_: SetOption = None,
     engine: EngineOption = None,
+    max_memory: MaxMemoryOption = None,
+    max_time: MaxTimeOption = None,
     fail_if: FailIfOption = None,
     jobs: JobsOption = 1,
     quiet: QuietOption = False,
@@ -118,6 +141,7 @@ def compare(
 ) -> None:
     """Schedules side by side, over link rates, numbers of workers and models."""
     checks = [_parse_check(text) for text in fail_if or ()]
+    limits = _limits(max_memory, max_time)
     loaded = _load(scenario, set_, seed, engine)
     _check_target(output)
     from gradtide.studies import compare as study
@@ -130,7 +154,7 @@ def compare(
             _worker_counts(workers),
             _split(rate),
         )
-    _compare(variants, output, as_json, jobs, quiet, verbose, checks)
+    _compare(variants, output, as_json, jobs, quiet, verbose, checks, limits)
 
 
 @app.command()
@@ -145,6 +169,8 @@ def tenants(
     seed: SeedOption = None,
     set_: SetOption = None,
     engine: EngineOption = None,
+    max_memory: MaxMemoryOption = None,
+    max_time: MaxTimeOption = None,
     fail_if: FailIfOption = None,
     jobs: JobsOption = 2,
     quiet: QuietOption = False,
@@ -152,28 +178,38 @@ def tenants(
 ) -> None:
     """What does a training job do to its neighbours' flows, and is de-prioritising it free here?"""
     checks = [_parse_check(text) for text in fail_if or ()]
+    limits = _limits(max_memory, max_time)
     loaded = _load(scenario, set_, seed, engine)
     _check_target(output)
     seed_range = range(loaded.seed, loaded.seed + seeds)
     if map_:
-        _map(
-            loaded, seed_range, _loads(job_loads), _loads(traffic_loads), output, as_json, jobs, quiet, verbose, checks
-        )
+        loads = _loads(job_loads), _loads(traffic_loads)
+        _map(loaded, seed_range, *loads, output, as_json, jobs, quiet, verbose, checks, limits)
         return
     from gradtide.studies import tenants as study
 
-    with _as_usage_error(ValueError), _progress(f"{2 * seeds} runs", quiet) as progress:
-        result = study.tenants(loaded, seeds=seed_range, jobs=jobs, progress=progress)
-    if output is not None:
-        result.save(output)
-    if as_json:
-        _print_json(result.summary)
-    else:
-        _print_tenants(result.summary)
-        _talk_of_files(output, quiet)
+    _refuse_unknown(checks, lambda: study.figures(_sample_of_tenants().summary))
+
+    def show(result: "TenantsResult") -> None:
+        if as_json:
+            _print_json(result.summary)
+        else:
+            _print_tenants(result.summary)
+
+    with _as_usage_error(ValueError), _study(f"{2 * seeds} runs", output, quiet, show) as (progress, keep):
+        result = study.tenants(loaded, seeds=seed_range, jobs=jobs, progress=progress, keep=keep, limits=limits)
+        _save(result, output, keep)
+    show(result)
+    _talk_of_files(output, quiet or as_json)
     if verbose:
         _talk_of_cost(result.summary["cost"])
     _apply_checks(checks, {"tenants": study.figures(result.summary)})
+
+
+def _sample_of_tenants() -> "TenantsResult":
+    from gradtide.studies import run, tenants
+
+    return tenants.tenants(run.sample())
 
 
 def _loads(text: str | None) -> list[float] | None:
@@ -194,35 +230,52 @@ def _map(
     quiet: bool,
     verbose: bool,
     checks: Sequence["Check"],
+    limits: "Limits",
 ) -> None:
     from gradtide.studies import boundary as study
 
+    _refuse_unknown(checks, lambda: study.figures(study.BoundaryResult({(0.5, 0.5): _sample_of_tenants()}).rows[0]))
     rows = study.JOB_LOADS if job_loads is None else job_loads
     columns = study.TRAFFIC_LOADS if traffic_loads is None else traffic_loads
-    what = f"{2 * len(seeds) * len(rows) * len(columns)} runs"
-    with _as_usage_error(ValueError), _progress(what, quiet) as progress:
-        result = study.boundary(
-            scenario, job_loads=rows, traffic_loads=columns, seeds=seeds, jobs=jobs, progress=progress
-        )
-    if output is not None:
-        result.save(output)
-    if as_json:
-        _print_json(result.summary)
-    else:
+
+    def show(result: "BoundaryResult") -> None:
+        if as_json:
+            _print_json(result.summary)
+            return
         cells = {(row["job_load"], row["traffic_load"]): row for row in result.rows}
         print("What the lower band costs the job, and what it saves small flows (mean FCT)")
         _print_table(
             ["job load", *(f"flows {study.load_words(load)}" for load in columns)],
-            [[study.load_words(load), *(_boundary_cell(cells[load, other]) for other in columns)] for load in rows],
+            [
+                [study.load_words(load), *(_boundary_cell(cells.get((load, other))) for other in columns)]
+                for load in rows
+            ],
         )
         print(f"\n{result.summary['headline']}")
-        _talk_of_files(output, quiet)
+
+    what = f"{2 * len(seeds) * len(rows) * len(columns)} runs"
+    with _as_usage_error(ValueError), _study(what, output, quiet, show) as (progress, keep):
+        result = study.boundary(
+            scenario,
+            job_loads=rows,
+            traffic_loads=columns,
+            seeds=seeds,
+            jobs=jobs,
+            progress=progress,
+            keep=keep,
+            limits=limits,
+        )
+        _save(result, output, keep)
+    show(result)
+    _talk_of_files(output, quiet or as_json)
     if verbose:
         _talk_of_cost(result.summary["cost"])
     _apply_checks(checks, {row["cell"]: study.figures(row) for row in result.rows})
 
 
-def _boundary_cell(row: dict[str, Any]) -> str:
+def _boundary_cell(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "not finished"
     cost, gain = row["iteration_change_percent"], row["small_saves_percent"]
     return f"{row['colour']} {_signed_percent(cost)}, {_signed_percent(gain)}"
 
@@ -247,7 +300,7 @@ def demo(
 
     if not quiet and not as_json:
         _talk(study.QUESTION)
-    _compare(study.variants(), output, as_json, jobs, quiet, verbose, [])
+    _compare(study.variants(), output, as_json, jobs, quiet, verbose, [], _limits(None, None))
 
 
 def _compare(
@@ -258,18 +311,24 @@ def _compare(
     quiet: bool,
     verbose: bool,
     checks: Sequence["Check"],
+    limits: "Limits",
 ) -> None:
     from gradtide.studies import compare as study
+    from gradtide.studies.run import sample
 
-    with _progress(f"{len(variants)} runs", quiet) as progress:
-        result = study.run_variants(variants, jobs=jobs, progress=progress)
-    if output is not None:
-        result.save(output)
-    if as_json:
-        _print_json(result.summary)
-    else:
-        _print_comparison(result)
-        _talk_of_files(output, quiet)
+    _refuse_unknown(checks, lambda: study.compare(sample(), schedules=["fifo"]).summary["rows"][0])
+
+    def show(result: "CompareResult") -> None:
+        if as_json:
+            _print_json(result.summary)
+        else:
+            _print_comparison(result)
+
+    with _study(f"{len(variants)} runs", output, quiet, show) as (progress, keep):
+        result = study.run_variants(variants, jobs=jobs, progress=progress, keep=keep, limits=limits)
+        _save(result, output, keep)
+    show(result)
+    _talk_of_files(output, quiet or as_json)
     if verbose:
         _talk_of_cost(result.summary["cost"])
     _apply_checks(checks, {row["run"]: row for row in result.summary["rows"]})
@@ -283,6 +342,8 @@ def reproduce(
     ] = None,
     output: OutOption = None,
     as_json: JsonOption = False,
+    max_memory: MaxMemoryOption = None,
+    max_time: MaxTimeOption = None,
     jobs: JobsOption = 2,
     quiet: QuietOption = False,
 ) -> None:
@@ -300,9 +361,10 @@ def reproduce(
     part, figure = found
     output = Path("out") / what.replace("/", "-") if output is None else output
     _check_target(output)
-    with _progress(what, quiet) as progress:
-        result = part.make(jobs, progress, figure)
-    result.save(output)
+    limits = _limits(max_memory, max_time)
+    with _study(what, output, quiet, lambda result: None) as (progress, keep):
+        result = part.make(jobs, progress, figure, keep, limits)
+        _save(result, output, keep)
     if as_json:
         _print_json(result.summary)
         return
@@ -424,10 +486,61 @@ def _worker_counts(text: str | None) -> list[int] | None:
 
 def _check_target(output: Path | None) -> None:
     if output is not None:
-        from gradtide.studies.folder import FolderError, refuse_foreign
+        from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable
 
         with _as_usage_error(FolderError):
             refuse_foreign(output)
+            refuse_unwritable(output)
+
+
+def _limits(max_memory: str | None, max_time: str | None) -> "Limits":
+    from gradtide.estimate import limits
+
+    with _as_usage_error(ValueError):
+        return limits(max_memory, max_time)
+
+
+# Studies of many runs: their finished part is kept
+
+
+@contextmanager
+def _study(
+    what: str, output: Path | None, quiet: bool, show: Callable[[Any], None]
+) -> Iterator[tuple[Callable[[float], object] | None, "Kept | None"]]:
+    """Give a study its progress and the place for its finished runs; when it is interrupted, show what is known."""
+    from gradtide.studies.folder import FolderError
+    from gradtide.studies.keep import Kept
+
+    with _as_usage_error(FolderError):
+        keep = None if output is None else Kept(output)
+    try:
+        with _progress(what, quiet) as progress:
+            yield progress, keep
+    except Interrupted as stop:
+        _talk(_words_of_kept(str(stop), keep))
+        if keep is not None and keep.count:
+            keep.show_part(stop)
+        if stop.study is not None:
+            show(stop.study)
+        raise Stopped from stop
+    except (KeyboardInterrupt, GradtideError):
+        if keep is not None and keep.count:
+            _talk(_words_of_kept("not finished", keep))
+        raise
+
+
+def _words_of_kept(what: str, keep: "Kept | None") -> str:
+    if keep is None:
+        return f"{what}; with -o DIR they would be kept"
+    if not keep.count:
+        return f"{what}; nothing is left behind"
+    return f"{what}; they are kept in {os.path.relpath(keep.folder)}, and the same command goes on from there"
+
+
+def _save(result: Any, output: Path | None, keep: "Kept | None") -> None:
+    if output is not None and keep is not None:
+        result.save(output)
+        keep.forget()
 
 
 # Checks: --fail-if
@@ -467,15 +580,25 @@ def _figures(job: dict[str, Any]) -> dict[str, Any]:
     return figures
 
 
+def _refuse_unknown(checks: Sequence[Check], example: Callable[[], dict[str, Any]]) -> None:
+    """Refuse a figure that no result has, before there is one: `example` gives the figures of a small one."""
+    if not checks:
+        return
+    known = sorted(name for name, value in example().items() if value is None or isinstance(value, (int, float)))
+    for check in checks:
+        if check.figure not in known:
+            nearest_first = dict.fromkeys((*difflib.get_close_matches(check.figure, known, 3), *known))
+            _fail_usage(f"--fail-if {check.text!r}: no figure {check.figure!r}; there are {', '.join(nearest_first)}")
+
+
 def _apply_checks(checks: Sequence[Check], figures_of: dict[str, dict[str, Any]]) -> None:
     failed = []
     for check in checks:
         for name, figures in figures_of.items():
-            value = figures.get(check.figure)
-            if not isinstance(value, (int, float)):
-                known = sorted(key for key, value in figures.items() if isinstance(value, (int, float)))
-                _fail_usage(f"--fail-if {check.text!r}: no figure {check.figure!r}; there are {', '.join(known)}")
-            if check.holds(value):
+            value = figures[check.figure]
+            if value is None:
+                failed.append(f"check failed: {check.text} ({name}: it has no value)")
+            elif check.holds(value):
                 failed.append(f"check failed: {check.text} ({name}: {value:.6g})")
     if failed:
         _talk("\n".join(failed))
@@ -538,7 +661,7 @@ def _print_comparison(result: "CompareResult") -> None:
         )
     print("Iteration time in ms")
     _print_table(["model", "workers", "link", *schedules, "best saves", "still waits"], table)
-    print(f"\n{result.headline}")
+    print(f"\n{result.summary['headline']}")
 
 
 def _print_tenants(summary: dict[str, Any]) -> None:
@@ -564,6 +687,20 @@ def _print_tenants(summary: dict[str, Any]) -> None:
     print(f"{summary['model']} in its neighbours' band and in a lower one; {count}")
     _print_table(["", "same band", "low band", "saves"], rows)
     print(f"\n{summary['headline']}")
+
+
+def _print_estimate(estimate: "Estimate", as_json: bool) -> None:
+    from gradtide.estimate import memory_words, time_words
+
+    if as_json:
+        _print_json(estimate.to_dict())
+        return
+    rows = [
+        [name, f"{getattr(estimate, name):,}"] for name in ("flows", "iterations", "packets", "packet_hops", "events")
+    ]
+    rows += [["memory", memory_words(estimate.memory_bytes)], ["time", time_words(estimate.cpu_s)]]
+    _print_table(["about", "estimate"], rows)
+    print(f"\nMost of the time goes into {estimate.mostly}, most of the memory into {estimate.memory_mostly}.")
 
 
 def _talk_of_files(output: Path | None, quiet: bool) -> None:
@@ -603,6 +740,10 @@ def _fail_usage(message: str) -> NoReturn:
     raise UsageError(message)
 
 
+class Stopped(GradtideError):  # noqa: N818 - an end, and no error
+    """Ctrl-C, and the user has been told what is kept."""
+
+
 @contextmanager
 def _as_usage_error(*errors: type[Exception]) -> Iterator[None]:
     try:
@@ -615,7 +756,13 @@ def _as_usage_error(*errors: type[Exception]) -> Iterator[None]:
 
 def main() -> None:
     """Run the command line; every end has its exit code."""
-    sys.exit(_main())
+    code = _main()
+    if code == EXIT_INTERRUPTED:
+        # Runs that are still under way are not waited for.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _reader_went_away() -> int:
@@ -627,9 +774,12 @@ def _reader_went_away() -> int:
 def _main() -> int:
     wants_json = "--json" in sys.argv
     try:
-        code = app(standalone_mode=False)
+        code = int(app(standalone_mode=False) or 0)
+        if code == EXIT_INTERRUPTED:
+            # What typer makes of a KeyboardInterrupt.
+            raise KeyboardInterrupt
         sys.stdout.flush()
-        return int(code or 0)
+        return code
     except ScenarioError as error:
         _talk(str(error))
         if wants_json:
@@ -638,6 +788,8 @@ def _main() -> int:
     except (UsageError, CoreRefusal) as error:
         _talk(f"error: {error}")
         return EXIT_BAD_INPUT
+    except Stopped:
+        return EXIT_INTERRUPTED
     except (SimulationError, GradtideError) as error:
         _talk(f"error: {error}")
         return EXIT_CANNOT_GO_ON

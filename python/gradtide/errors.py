@@ -6,7 +6,10 @@ page is made from the same table, and a test produces each code from the example
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from gradtide.results import RunResult
 
 MAX_SHOWN = 50
 """Faults that the text of a `ScenarioError` shows; `errors` has them all."""
@@ -26,6 +29,28 @@ class SimulationError(GradtideError):
 
 class CoreRefusal(GradtideError):  # noqa: N818 - the name that the door in crates/py uses
     """The core refused a scenario that passed the parser: its limits on simulated time and memory."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in the middle of a study.
+
+    Attributes:
+        results: the runs of the study in their order; `None` for those that are not finished.
+        study: the result of the study as far as it is known; `None` if nothing can be said yet.
+    """
+
+    def __init__(self, results: "Sequence[RunResult | None]") -> None:
+        super().__init__(f"interrupted: {sum(r is not None for r in results)} of {len(results)} runs are finished")
+        self.results = list(results)
+        self.study: Any = None
+
+    def tell(self, study: Any) -> None:
+        """Hand on the result of a study of the finished runs, marked as what it is."""
+        study.summary["complete"] = False
+        finished = sum(result is not None for result in self.results)
+        known = f"Interrupted with {finished} of {len(self.results)} runs finished; this is of those."
+        study.summary["headline"] = f"{known} {study.summary['headline']}"
+        self.study = study
 
 
 class InternalError(GradtideError):
@@ -414,6 +439,15 @@ CODES: dict[str, Code] = {
         "the two must be shorter than `run.duration`.",
         'run = { duration = "4s", warmup = "2s", cooldown = "2s" }',
         'run = { duration = "12s", warmup = "2s", cooldown = "2s" }',
+    ),
+    "GT053": Code(
+        "the run would take more memory or time than it may",
+        "What a run or study will take is estimated before anything is drawn or run: `gradtide run --estimate`. By "
+        "default it may take 80 % of the memory that is free and an hour. The message says what most of it goes into; "
+        "make that smaller, or allow more with --max-memory and --max-time. The estimate may be wrong by a factor of "
+        "two or three.",
+        'arrivals = { rate = "9000000/s" }',
+        'arrivals = { rate = "9000000/s" }      # --max-memory 500GB --max-time 10h',
     ),
     "GT060": Code(
         "unknown flow sizes",

@@ -126,6 +126,7 @@ class RunResult:
 
     Attributes:
         scenario: what was run.
+        output: what the core gave, from which all the others are made.
         summary: the figures of `summary.json`; measured costs are filled in.
         iterations: one row per measured iteration of each job, as its slowest worker sees it.
         workers: one row per worker and measured iteration of each job whose workers differ.
@@ -137,6 +138,7 @@ class RunResult:
 
     def __init__(self, scenario: "Scenario", output: "_core.RunOutput", cost: dict[str, Any]) -> None:
         self.scenario = scenario
+        self.output = output
         self.iterations = Table(output.iterations)
         self.workers = Table(output.workers)
         self.transfers = Table(output.transfers)

@@ -21,13 +21,13 @@ from fractions import Fraction
 
 from gradtide.errors import Fault, ScenarioError
 
-MAX_FLOWS = 5_000_000
-"""Flows of one run; calibration, about a gigabyte of results."""
+MAX_FLOWS = 1_000_000_000
+"""Flows of one run; what memory and patience bear is asked before a run, `gradtide.estimate`."""
 
 MAX_FLOW_BYTES = 10**15
 MAX_POINTS = 100_000
 MAX_FAULTS_OF_A_FILE = 20
-BYTES_PER_FLOW = 200
+BYTES_PER_FLOW = 400
 """Memory that a flow takes on its way into the core and out of it; measured, rounded up."""
 
 _THESIS_SEED = 123456789876
@@ -249,6 +249,11 @@ class Poisson:
         busy_ps = bursts * self.on_ps + min(rest_ps, self.on_ps)
         return math.ceil(self.flows_per_s * period_ps / self.on_ps * busy_ps / 10**12)
 
+    @property
+    def expected_bytes(self) -> int:
+        """Mean payload of all flows together, rounded up."""
+        return math.ceil(self.expected_count * self.sizes.mean_bytes)
+
     def draw(self) -> Neighbour:
         """Draw the flows; equal sources give equal flows."""
         root = random.Random(self.root_seed)
@@ -329,6 +334,11 @@ class Incast:
         """Number of flows."""
         return len(self.senders) * max(0, -(-(self.until_ps - self.start_ps) // self.every_ps))
 
+    @property
+    def expected_bytes(self) -> int:
+        """Payload of all flows together."""
+        return self.expected_count * self.size_bytes
+
     def draw(self) -> Neighbour:
         """Return the flows."""
         times = range(self.start_ps, self.until_ps, self.every_ps)
@@ -360,6 +370,11 @@ class FlowList:
     def expected_count(self) -> int:
         """Number of flows of the run."""
         return bisect_left(self.flows.start_ps, self.until_ps)
+
+    @property
+    def expected_bytes(self) -> int:
+        """Payload of the flows of the run together."""
+        return sum(self.flows.bytes[: self.expected_count])
 
     def draw(self) -> Neighbour:
         """Return the flows of the run."""

@@ -106,6 +106,9 @@ pub trait Network {
 
     /// Runs to `until`, or to the first instant at which a flow completes, whichever is earlier, and appends every
     /// flow that completes at that instant to `done`. Flows started at one instant compete as if started together.
+    ///
+    /// An engine may be told to come back earlier now and then, with nothing complete: see
+    /// [`PacketEngine::pause_every`].
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>);
 
     /// Sends what is still to be sent of `stream` in `band` from now on. Engines that fix the band at the start of a

@@ -51,7 +51,7 @@ impl Routes {
         let mut into = vec![Vec::new(); node_count];
         for (index, directed) in graph.links.iter().enumerate() {
             out[directed.from.0 as usize].push(PortId(index as u32));
-            into[directed.to.0 as usize].push(directed.from);
+            into[directed.to.0 as usize].push(PortId(index as u32));
         }
         let mut first = Vec::with_capacity(graph.host_count as usize);
         for host in 0..graph.host_count {
@@ -68,8 +68,15 @@ impl Routes {
             first,
             distance: vec![UNREACHABLE; node_count],
         };
+        let has_direct = routes.first.iter().any(|port| graph.far(*port).0 < graph.host_count);
         for host in 0..graph.host_count {
-            routes.fill_towards(host, graph, &out, &into)?;
+            let near = |host: u32| into[host as usize].iter().map(|&port| graph.near(port));
+            // Hosts that hang on the same switches differ in nothing but the last hop.
+            if host > 0 && !has_direct && near(host).eq(near(host - 1)) {
+                routes.fill_beside(host, graph, &into[host as usize]);
+            } else {
+                routes.fill_towards(host, graph, &out, &into)?;
+            }
         }
         routes.distance = Vec::new();
         Ok(routes)
@@ -80,18 +87,19 @@ impl Routes {
         host: u32,
         graph: &Graph,
         out: &[Vec<PortId>],
-        into: &[Vec<NodeId>],
+        into: &[Vec<PortId>],
     ) -> Result<(), RouteError> {
         self.distance.fill(UNREACHABLE);
         self.distance[host as usize] = 0;
         let mut frontier = std::collections::VecDeque::from([NodeId(host)]);
         while let Some(node) = frontier.pop_front() {
-            for before in &into[node.0 as usize] {
+            for &port in &into[node.0 as usize] {
+                let before = graph.near(port);
                 if self.distance[before.0 as usize] == UNREACHABLE {
                     self.distance[before.0 as usize] = self.distance[node.0 as usize] + 1;
                     // Hosts do not forward.
                     if before.0 >= graph.host_count {
-                        frontier.push_back(*before);
+                        frontier.push_back(before);
                     }
                 }
             }
@@ -102,15 +110,30 @@ impl Routes {
         for switch in 0..graph.switch_count {
             let node = (graph.host_count + switch) as usize;
             let closer = self.distance[node] - 1;
-            let ports: Vec<PortId> = out[node]
-                .iter()
-                .copied()
-                .filter(|port| self.distance[graph.links[port.0 as usize].to.0 as usize] == closer)
-                .collect();
-            let entry = if ports.len() == 1 { ports[0].0 } else { self.group(ports) };
-            self.next[(switch * graph.host_count + host) as usize] = entry;
+            let leads = |port: &PortId| self.distance[graph.far(*port).0 as usize] == closer;
+            let ports: Vec<PortId> = out[node].iter().copied().filter(leads).collect();
+            self.set(switch, host, ports);
         }
         Ok(())
+    }
+
+    /// As [`Routes::fill_towards`] for a host on the same switches as the one before it, whose distances still stand.
+    fn fill_beside(&mut self, host: u32, graph: &Graph, into: &[PortId]) {
+        for switch in 0..graph.switch_count {
+            let node = graph.host_count + switch;
+            if self.distance[node as usize] > 1 {
+                let row = (switch * self.host_count) as usize;
+                self.next[row + host as usize] = self.next[row + host as usize - 1];
+            } else {
+                let ports = into.iter().copied().filter(|&port| graph.near(port).0 == node).collect();
+                self.set(switch, host, ports);
+            }
+        }
+    }
+
+    fn set(&mut self, switch: u32, host: u32, ports: Vec<PortId>) {
+        let entry = if ports.len() == 1 { ports[0].0 } else { self.group(ports) };
+        self.next[(switch * self.host_count + host) as usize] = entry;
     }
 
     fn group(&mut self, ports: Vec<PortId>) -> u32 {
@@ -172,6 +195,31 @@ mod tests {
         assert_eq!(routes.next(0, 0, 7), PortId(1));
         assert_eq!(routes.next(0, 1, 0), PortId(4));
         assert_eq!(routes.next(0, 1, u32::MAX), PortId(6));
+    }
+
+    #[test]
+    fn hosts_of_one_leaf_share_their_ways_but_for_the_last_hop() {
+        // Hosts 0 to 2 on leaf 5, 3 and 4 on leaf 6; spines 7 and 8.
+        let cables = [(0, 5), (1, 5), (2, 5), (3, 6), (4, 6), (5, 7), (5, 8), (6, 7), (6, 8)];
+        let links: Vec<Directed> = cables
+            .iter()
+            .flat_map(|&(a, b)| [(a, b), (b, a)])
+            .map(|(from, to)| Directed { from: NodeId(from), to: NodeId(to), link: link() })
+            .collect();
+        let graph = Graph { host_count: 5, switch_count: 4, links };
+        let routes = Routes::shortest(&graph).unwrap();
+        for (src, dst) in (0..5).flat_map(|src| (0..5).map(move |dst| (src, dst))).filter(|(src, dst)| src != dst) {
+            for hash in [0, u32::MAX] {
+                let mut node = graph.far(routes.first(src));
+                let mut hop_count = 1;
+                while node.0 >= graph.host_count {
+                    node = graph.far(routes.next(node.0 - graph.host_count, dst, hash));
+                    hop_count += 1;
+                }
+                let same_leaf = (src < 3) == (dst < 3);
+                assert_eq!((node, hop_count), (NodeId(dst), if same_leaf { 2 } else { 4 }), "{src} to {dst}");
+            }
+        }
     }
 
     #[test]

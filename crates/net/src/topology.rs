@@ -54,6 +54,18 @@ pub struct Graph {
     pub links: Vec<Directed>,
 }
 
+impl Graph {
+    /// The node whose egress port `port` is.
+    pub fn near(&self, port: PortId) -> NodeId {
+        self.links[port.0 as usize].from
+    }
+
+    /// The node that `port` leads to.
+    pub fn far(&self, port: PortId) -> NodeId {
+        self.links[port.0 as usize].to
+    }
+}
+
 impl Star {
     /// The star as a graph. Port `h` leads from host `h` to the switch, port `host_count + h` back.
     pub fn graph(&self) -> Graph {

@@ -255,6 +255,37 @@ fn a_stream_changes_its_band_on_the_way() {
 }
 
 #[test]
+fn pauses_change_nothing() {
+    // Between any two instants there may be one; flows that start meanwhile start at the same times all the same.
+    let run = |pause_every: u64| {
+        let mut engine = engine_with(4, |_| {});
+        engine.pause_every(pause_every);
+        let (mut done, mut pauses) = (Vec::new(), 0_u64);
+        for (index, start) in [0, 1_000_000, 40_000_000].into_iter().enumerate() {
+            while engine.now() < Time::from_ps(start) {
+                let before = done.len();
+                engine.advance(Time::from_ps(start), &mut done);
+                pauses += u64::from(done.len() == before && engine.now() < Time::from_ps(start));
+            }
+            engine.start(stream(index as u32, 3, 300_000, index as u32));
+        }
+        while done.len() < 3 {
+            let before = done.len();
+            engine.advance(Time::MAX, &mut done);
+            pauses += u64::from(done.len() == before);
+        }
+        (done, engine.now(), engine.counters(), pauses)
+    };
+    let (done, end, counters, pauses) = run(u64::MAX);
+    assert_eq!(pauses, 0);
+    for pause_every in [1, 7, 100] {
+        let (paused_done, paused_end, paused_counters, pauses) = run(pause_every);
+        assert!(pauses > 0 && pauses <= counters.events / pause_every, "{pauses} pauses in {counters:?}");
+        assert_eq!((&paused_done, paused_end, paused_counters), (&done, end, counters));
+    }
+}
+
+#[test]
 fn the_same_flows_give_the_same_bytes() {
     let list: Vec<Arrival> =
         (0..30).map(|index| arrival(index % 4, 4 + index % 3, 300_000 + u64::from(index), 16)).collect();

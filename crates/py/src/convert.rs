@@ -18,6 +18,11 @@ impl Table {
         Self(table)
     }
 
+    /// The columns themselves.
+    pub fn core(&self) -> &gradtide_train::result::Table {
+        &self.0
+    }
+
     fn batch(&self) -> Result<RecordBatch, arrow_schema::ArrowError> {
         RecordBatch::try_from_iter(self.0.columns.iter().map(|(name, column)| (name, to_arrow(column))))
     }

@@ -27,6 +27,34 @@ struct RunOutput {
     summary_json: String,
 }
 
+#[pymethods]
+impl RunOutput {
+    /// Everything as one JSON document, for [`RunOutput::from_json`]; no number loses a digit.
+    fn to_json(&self) -> PyResult<String> {
+        let tables = [&self.iterations, &self.workers, &self.transfers, &self.operations, &self.links, &self.flows]
+            .map(|table| table.get().core());
+        serde_json::to_string(&(tables, &self.summary_json)).map_err(|error| errors::from_json(&error))
+    }
+
+    /// What [`RunOutput::to_json`] wrote.
+    #[staticmethod]
+    fn from_json(py: Python<'_>, text: &str) -> PyResult<Self> {
+        let (tables, summary_json): ([gradtide_train::result::Table; 6], String) =
+            serde_json::from_str(text).map_err(|error| errors::from_json(&error))?;
+        let [iterations, workers, transfers, operations, links, flows] =
+            tables.map(|table| Py::new(py, Table::new(table)));
+        Ok(Self {
+            iterations: iterations?,
+            workers: workers?,
+            transfers: transfers?,
+            operations: operations?,
+            links: links?,
+            flows: flows?,
+            summary_json,
+        })
+    }
+}
+
 /// Runs a scenario that `gradtide.scenario` has resolved.
 ///
 /// `progress` is called every few milliseconds with the share that is done, from 0 to 1. Signals are looked at then, so
@@ -34,7 +62,8 @@ struct RunOutput {
 #[pyfunction]
 #[pyo3(signature = (spec_json, progress=None))]
 fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult<RunOutput> {
-    let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
+    // Of millions of flows this takes a while, too.
+    let spec: Spec = py.detach(|| serde_json::from_str(spec_json)).map_err(|error| errors::from_json(&error))?;
     let mut raised = None;
     let outcome = py.detach(|| {
         gradtide_train::run(&spec, &mut |share| {

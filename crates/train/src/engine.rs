@@ -45,6 +45,9 @@ pub struct Usage {
     pub links: Vec<LinkUsage>,
 }
 
+/// Events of the packet engine between two looks at the observer: about 5 ms.
+const PAUSE_EVERY: u64 = 1 << 16;
+
 /// How jobs run on an engine. The packet study starts and measures with the backward pass, as the thesis's simulator
 /// does in chapter 5.
 pub fn manner(engine: EngineSpec) -> Manner {
@@ -70,7 +73,8 @@ impl Engine {
             }
             EngineSpec::Packet => {
                 let config = packet_config(cluster, &star)?;
-                let engine = PacketEngine::new(&star.graph(), config).expect("a star connects its hosts");
+                let mut engine = PacketEngine::new(&star.graph(), config).expect("a star connects its hosts");
+                engine.pause_every(PAUSE_EVERY);
                 Ok(Self::Packet(Box::new(engine), star))
             }
         }

@@ -147,7 +147,7 @@ pub enum IterationError {
     Interrupted,
 }
 
-/// Rounds of the loop between two calls of the observer: about 5 ms.
+/// Rounds of the loop between two calls of the observer, where the engine does not pause of itself: about 5 ms.
 const OBSERVE_EVERY: u64 = 1 << 16;
 
 /// Runs all jobs and neighbours to their ends. The stream of a job is its index; those of neighbours follow. `observe` is told now and then what share of the iterations is done, and stops the
@@ -185,7 +185,8 @@ pub fn run(
             .min()
             .unwrap_or(Time::MAX);
         network.advance(until, &mut done);
-        if done.is_empty() && until == Time::MAX {
+        let pauses = done.is_empty() && network.now() < until;
+        if done.is_empty() && !pauses && until == Time::MAX {
             let (job, waiting_ops) = (runners.iter().enumerate())
                 .find(|(_, runner)| !runner.is_finished())
                 .map_or((0, 0), |(job, runner)| (job, runner.waiting_ops()));
@@ -198,8 +199,8 @@ pub fn run(
                 None => neighbours[stream - runner_count].on_completion(now, completion),
             }
         }
-        if round.is_multiple_of(OBSERVE_EVERY) {
-            let progress = runners.iter().map(|runner| runner.progress(now)).fold(1.0, f64::min);
+        if pauses || round.is_multiple_of(OBSERVE_EVERY) {
+            let progress = runners.iter().map(|runner| runner.progress(network.now())).fold(1.0, f64::min);
             if !observe(progress) {
                 return Err(IterationError::Interrupted);
             }

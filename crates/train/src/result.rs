@@ -7,7 +7,8 @@ use crate::job::Job;
 use crate::spec::{JobSpec, Spec, TrafficSpec};
 use crate::traffic::{Neighbour, Outcome};
 use gradtide_net::Time;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -31,17 +32,18 @@ pub struct RunResult {
 }
 
 /// Named columns of one length.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
     /// Name with its unit, and values.
     pub columns: Vec<(String, Column)>,
 }
 
 /// One column.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Column {
     /// Labels; a name is kept once, however many rows have it.
-    Text(Vec<Arc<str>>),
+    Text(#[serde(with = "labels")] Vec<Arc<str>>),
     /// Counts, indices and bytes.
     Count(Vec<u64>),
     /// Counts that can be absent or negative.
@@ -84,6 +86,34 @@ impl Table {
             csv.push('\n');
         }
         csv
+    }
+}
+
+/// Labels as the different ones and an index per row, so that a name is kept once after reading, too.
+mod labels {
+    use super::{Arc, BTreeMap, Deserialize, Serialize};
+    use serde::de::Error;
+    use serde::{Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(rows: &[Arc<str>], serializer: S) -> Result<S::Ok, S::Error> {
+        let mut names: Vec<&str> = Vec::new();
+        let mut index_of: BTreeMap<&str, usize> = BTreeMap::new();
+        let indices: Vec<usize> = (rows.iter())
+            .map(|label| {
+                *index_of.entry(label).or_insert_with(|| {
+                    names.push(label);
+                    names.len() - 1
+                })
+            })
+            .collect();
+        (names, indices).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Arc<str>>, D::Error> {
+        let (names, indices) = <(Vec<String>, Vec<usize>)>::deserialize(deserializer)?;
+        let names: Vec<Arc<str>> = names.into_iter().map(Into::into).collect();
+        let label = |index: usize| names.get(index).cloned().ok_or_else(|| D::Error::custom("a label without a name"));
+        indices.into_iter().map(label).collect()
     }
 }
 

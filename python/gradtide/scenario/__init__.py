@@ -278,6 +278,26 @@ class Scenario:
         return tuple(origin.flows.draw() for origin in self._resolved.origins)
 
     @property
+    def expected_traffic(self) -> tuple[tuple[int, int], ...]:
+        """Number of flows and bytes of payload of each neighbour, on average if they are random; nothing is drawn."""
+        return tuple((origin.flows.expected_count, origin.flows.expected_bytes) for origin in self._resolved.origins)
+
+    @property
+    def segment_bytes(self) -> int:
+        """Payload of a full packet."""
+        return self._resolved.file.cluster.transport.segment
+
+    @property
+    def queue_packets(self) -> int:
+        """Packets that a port's queue holds."""
+        return self._resolved.file.cluster.queue.capacity
+
+    @property
+    def timeline(self) -> int:
+        """Measured iterations whose operations are kept one by one."""
+        return self._resolved.file.run.timeline
+
+    @property
     def duration_ps(self) -> int | None:
         """Simulated time after which nothing new begins; `None` if there is no limit."""
         return self._resolved.file.run.duration

@@ -1,16 +1,19 @@
 """`gradtide tenants --map`: the operating boundary, job load against background load (fig. 5.19 of Gao 2020)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from gradtide import _core, report
-from gradtide.results import PS_PER_MS, StudyRows
+from gradtide.errors import Interrupted
+from gradtide.estimate import Limits
+from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_summary
-from gradtide.studies.tenants import BANDS, TenantsResult, check, variant
+from gradtide.studies.tenants import BANDS, TenantsResult, check, known_seeds, variant
 
 # Table 5.4 of Gao (2020): shares of the hosts' links that the job and the flows take.
 JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)
@@ -37,19 +40,24 @@ class BoundaryResult(StudyRows):
         """Write the study folder `path`, a folder per cell in it; it appears by rename when it is complete."""
         path = Path(path)
         with whole_folder(path) as folder:
-            for cell, study in self.cells.items():
-                study.write(folder / "cells" / cell_name(cell))
-            (folder / "cells.csv").write_text(self.table.to_csv(), encoding="utf-8")
-            write_summary(self.summary, folder)
-            write_versions(folder)
-            report.write_report(folder)
+            self.write(folder)
         return path
+
+    def write(self, folder: Path) -> None:
+        """Write everything into the existing `folder`."""
+        for cell, study in self.cells.items():
+            study.write(folder / "cells" / cell_name(cell))
+        (folder / "cells.csv").write_text(self.table.to_csv(), encoding="utf-8")
+        write_summary(self.summary, folder)
+        write_versions(folder)
+        report.write_report(folder)
 
     def _summary(self) -> dict[str, Any]:
         first = next(iter(self.cells.values())).summary
         return {
             "schema": "gradtide.boundary/1",
             "version": _core.__version__,
+            "complete": True,
             "engine": first["engine"],
             "seeds": first["seeds"],
             "job": first["job"],
@@ -68,6 +76,8 @@ def boundary(
     seeds: Sequence[int] = (0,),
     jobs: int = 1,
     progress: Callable[[float], object] | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
 ) -> BoundaryResult:
     """Map where de-prioritising a job is free.
 
@@ -77,10 +87,13 @@ def boundary(
         traffic_loads: shares that the neighbours' flows are to take (eq. 5.3).
         seeds: each draws the flows anew.
         jobs: runs under way at once; the result does not depend on it.
-        progress: called after each run with the share that is done.
+        progress: called now and then with the share that is done.
+        keep: where finished runs are kept until the map is whole.
+        limits: memory and time that the map may take.
 
     Raises:
-        ScenarioError: if a scenario of the map is wrong; nothing has run then.
+        Interrupted: on Ctrl-C, with the map of the cells that are finished.
+        ScenarioError: if a scenario of the map is wrong, or it would take more than the limits; nothing has run then.
         ValueError: if a load is not above 0 and below 1 or is given twice, no load or seed is given, or the scenario
             does not have one job that sends and neighbours whose flows are drawn from sizes.
     """
@@ -96,21 +109,31 @@ def boundary(
         for seed in seeds
         for band in BANDS
     }
-    results = dict(zip(cases, run_all(list(cases.values()), jobs, progress), strict=True))
-    return BoundaryResult(
-        {
-            cell: TenantsResult(
-                point,
-                seeds,
-                {
-                    f"seed{seed}-{band}": results[f"{cell_name(cell)}/seed{seed}-{band}"]
-                    for seed in seeds
-                    for band in BANDS
-                },
-            )
-            for cell, point in points.items()
-        }
-    )
+    try:
+        results = run_all(list(cases.values()), jobs, progress, keep, limits)
+    except Interrupted as stop:
+        known = _cells(points, seeds, cases, stop.results)
+        if known:
+            stop.tell(BoundaryResult(known))
+        raise
+    return BoundaryResult(_cells(points, seeds, cases, results))
+
+
+def _cells(
+    points: dict[Cell, Scenario], seeds: Sequence[int], names: Iterable[str], results: Iterable[RunResult | None]
+) -> dict[Cell, TenantsResult]:
+    """Return the study of every cell whose runs are all finished."""
+    by_cell: dict[str, dict[str, RunResult]] = {}
+    for name, result in zip(names, results, strict=True):
+        cell, _, run = name.partition("/")
+        if result is not None:
+            by_cell.setdefault(cell, {})[run] = result
+    finished = {cell: by_cell.get(cell_name(cell), {}) for cell in points}
+    return {
+        cell: TenantsResult(points[cell], seeds, runs)
+        for cell, runs in finished.items()
+        if known_seeds(runs, seeds) == list(seeds)
+    }
 
 
 def cell_name(cell: Cell) -> str:

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import _core, report, units, words
+from gradtide.errors import Interrupted
+from gradtide.estimate import Limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
 
 DEFAULT_SCHEDULES = ("fifo+barrier", "priority+barrier", "fifo", "priority")
@@ -56,16 +59,20 @@ class CompareResult(StudyRows):
         """
         path = Path(path)
         with whole_folder(path) as folder:
-            for name, result in self.results.items():
-                (folder / "runs" / name).mkdir(parents=True)
-                write_core(result, folder / "runs" / name)
-            (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
-            write_summary(self.summary, folder)
-            write_versions(folder)
-            best = folder / "runs" / self.most_telling
-            report.write_timeline(best).rename(folder / "timeline.pftrace")
-            report.write_report(folder)
+            self.write(folder)
         return path
+
+    def write(self, folder: Path) -> None:
+        """Write everything into the existing `folder`."""
+        for name, result in self.results.items():
+            (folder / "runs" / name).mkdir(parents=True)
+            write_core(result, folder / "runs" / name)
+        (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
+        write_summary(self.summary, folder)
+        write_versions(folder)
+        best = folder / "runs" / self.most_telling
+        report.write_timeline(best).rename(folder / "timeline.pftrace")
+        report.write_report(folder)
 
     @property
     def most_telling(self) -> str:
@@ -77,6 +84,7 @@ class CompareResult(StudyRows):
         return {
             "schema": "gradtide.compare/1",
             "version": _core.__version__,
+            "complete": True,
             "engine": first["engine"],
             "seed": first["seed"],
             "headline": self.headline,
@@ -121,6 +129,8 @@ def compare(
     rates: Sequence[str] | None = None,
     jobs: int = 1,
     progress: Callable[[float], object] | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
 ) -> CompareResult:
     """Run a scenario under several schedules, and over models, numbers of workers and link rates.
 
@@ -133,21 +143,39 @@ def compare(
         workers: numbers of workers; None keeps the scenario's.
         rates: link rates with their units, as in `10Gbps`; None keeps the scenario's.
         jobs: runs under way at once; the result does not depend on it.
-        progress: called after each run with the share that is done.
+        progress: called now and then with the share that is done.
+        keep: where finished runs are kept until the comparison is whole.
+        limits: memory and time that the comparison may take.
 
     Raises:
-        ScenarioError: if a scenario of the grid is wrong; nothing has run then.
+        Interrupted: on Ctrl-C, with the comparison of the runs that are finished.
+        ScenarioError: if a scenario of the grid is wrong, or it would take more than the limits; nothing has run then.
         ValueError: if a list is empty or a schedule is not written as above.
     """
     variants = grid(as_scenario(scenario), schedules, models, workers, rates)
-    return run_variants(variants, jobs=jobs, progress=progress)
+    return run_variants(variants, jobs=jobs, progress=progress, keep=keep, limits=limits)
 
 
 def run_variants(
-    variants: Sequence[Variant], *, jobs: int = 1, progress: Callable[[float], object] | None = None
+    variants: Sequence[Variant],
+    *,
+    jobs: int = 1,
+    progress: Callable[[float], object] | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
 ) -> CompareResult:
-    """Run every variant."""
-    results = run_all([variant.scenario for variant in variants], jobs, progress)
+    """Run every variant; the arguments are those of `compare`."""
+    try:
+        results = run_all([variant.scenario for variant in variants], jobs, progress, keep, limits)
+    except Interrupted as stop:
+        finished = [pair for pair in zip(variants, stop.results, strict=True) if pair[1] is not None]
+        # Without the first schedule of its group a run has nothing to be compared with.
+        first = variants[0].schedule
+        groups = {variant.group for variant, _ in finished if variant.schedule == first}
+        known = [(variant, result) for variant, result in finished if result is not None and variant.group in groups]
+        if known:
+            stop.tell(CompareResult([variant for variant, _ in known], [result for _, result in known]))
+        raise
     return CompareResult(variants, results)
 
 

@@ -58,6 +58,21 @@ def refuse_foreign(path: Path) -> None:
         raise FolderError(f"{path} holds files that are not a run's; name a folder that does not exist yet")
 
 
+def refuse_unwritable(path: Path) -> None:
+    """Refuse a place where nothing can be written; asked before long work, not after it.
+
+    Raises:
+        FolderError: if the folder that `path` is to lie in cannot be made or written to.
+    """
+    parent = Path(os.path.abspath(path)).parent
+    while not parent.exists() and parent != parent.parent:
+        parent = parent.parent
+    if not parent.is_dir():
+        raise FolderError(f"cannot write {path}: {parent} is a file")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise FolderError(f"cannot write {path}: {parent} is read-only, or somebody else's")
+
+
 def _peek(file: Path) -> dict[str, Any]:
     try:
         document = json.loads(file.read_bytes())

@@ -3,18 +3,22 @@
 import json
 import resource
 import shutil
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gradtide import _core, report, words
+from gradtide import _core, estimate, report, words
+from gradtide.errors import Interrupted
+from gradtide.estimate import Limits
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import whole_folder, write_json, write_versions
+from gradtide.studies.keep import Kept
 
 # What a run is also tried at, so that its report can say from which rate on the network does not matter.
 WHAT_IF_RATES_BPS = tuple(int(gbps * 1e9) for gbps in (0.5, 1, 2, 5, 10, 25, 50, 100))
@@ -25,11 +29,17 @@ WHAT_IF_ITERATIONS = 20
 MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
 
 
+# Between two looks at the runs under way, and how long an interruption waits for them.
+LOOK_EVERY_S = 0.1
+GRACE_S = 0.5
+
+
 def run(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
     seed: int | None = None,
     progress: Callable[[float], object] | None = None,
+    limits: Limits | None = None,
 ) -> RunResult:
     """Run one scenario.
 
@@ -37,42 +47,119 @@ def run(
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file.
         seed: replaces the scenario's seed.
         progress: called now and then with the share that is done, 0 to 1.
+        limits: memory and time that it may take; the default is 80 % of what is free and an hour.
 
     Returns:
         The result; nothing is written to disk.
 
     Raises:
-        ScenarioError: if the scenario is wrong; all faults at once.
+        ScenarioError: if the scenario is wrong, or would take more than the limits; all faults at once.
         SimulationError: if the run cannot go on.
     """
     scenario = as_scenario(scenario)
     if seed is not None:
         scenario = scenario.replace(seed=seed)
-    wall, cpu = time.perf_counter(), time.process_time()
-    output = _core.run(json.dumps(scenario.spec()), progress)
+    scenario.check_built()
+    estimate.check([scenario], limits or Limits())
+    return _run(scenario, progress)
+
+
+def _run(scenario: Scenario, progress: Callable[[float], object] | None) -> RunResult:
+    # Of this thread: others may run beside it.
+    wall, cpu = time.perf_counter(), time.thread_time()
+    output = _core.run(_core_input(scenario), progress)
     cost = {
-        "cpu_s": time.process_time() - cpu,
+        "cpu_s": time.thread_time() - cpu,
         "wall_s": time.perf_counter() - wall,
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
     return RunResult(scenario, output, cost)
 
 
-def run_all(scenarios: Sequence[Scenario], jobs: int, progress: Callable[[float], object] | None) -> list[RunResult]:
+def _core_input(scenario: Scenario) -> str:
+    """Return what the core reads; flows in pieces, because one call for millions of them would not hear Ctrl-C."""
+    spec = scenario.spec()
+    tables = []
+    for table in spec.pop("traffic"):
+        name = json.dumps(table.pop("name"))
+        columns = (f'"{column}":[{",".join(_pieces(values))}]' for column, values in table.items())
+        tables.append(f'{{"name":{name},{",".join(columns)}}}')
+    return f'{json.dumps(spec)[:-1]},"traffic":[{",".join(tables)}]}}'
+
+
+def _pieces(values: Sequence[int], length: int = 100_000) -> Iterator[str]:
+    for start in range(0, len(values), length):
+        yield json.dumps(values[start : start + length])[1:-1]
+
+
+def run_all(
+    scenarios: Sequence[Scenario],
+    jobs: int = 1,
+    progress: Callable[[float], object] | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+) -> list[RunResult]:
     """Run every scenario; a thread each, because the core does not hold the interpreter's lock.
 
     Args:
         scenarios: what to run.
         jobs: runs under way at once; the results do not depend on it.
-        progress: called after each run with the share that is done.
+        progress: called now and then with the share that is done; runs count by the time that they are likely to take.
+        keep: where finished runs are kept until the study is whole; what is found there is not run again.
+        limits: memory and time that all of them may take; the default is 80 % of what is free and an hour.
+
+    Raises:
+        Interrupted: on Ctrl-C, within a second, with what is finished.
+        ScenarioError: if they would take more than the limits; nothing has run then.
+        SimulationError: if one of them cannot go on.
     """
-    results = []
-    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-        for result in pool.map(run, scenarios):
-            results.append(result)
+    for scenario in scenarios:
+        scenario.check_built()
+    results = [None if keep is None else keep.find(scenario) for scenario in scenarios]
+    missing = [index for index, result in enumerate(results) if result is None]
+    expected = estimate.check([scenarios[index] for index in missing], limits or Limits(), jobs)
+    weights = {index: one.cpu_s for index, one in zip(missing, expected, strict=True)}
+    shares = dict.fromkeys(missing, 0.0)
+    stop = threading.Event()
+
+    def run_one(index: int) -> RunResult:
+        def on_progress(share: float) -> None:
+            shares[index] = share
+            if stop.is_set():
+                raise _Stopped
+
+        result = _run(scenarios[index], on_progress)
+        if keep is not None:
+            keep.add(result)
+        return result
+
+    pool = ThreadPoolExecutor(max_workers=max(1, jobs))
+    under_way: dict[Future[RunResult], int] = {}
+    try:
+        under_way = {pool.submit(run_one, index): index for index in missing}
+        while under_way:
+            finished, _ = wait(under_way, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED)
+            for future in finished:
+                results[under_way[future]] = future.result()
+                shares[under_way.pop(future)] = 1.0
             if progress is not None:
-                progress(len(results) / len(scenarios))
-    return results
+                progress(sum(shares[index] * weights[index] for index in missing) / sum(weights.values()))
+    except KeyboardInterrupt:
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        for future in wait(under_way, timeout=GRACE_S).done:
+            if not future.cancelled() and future.exception() is None:
+                results[under_way[future]] = future.result()
+        raise Interrupted(results) from None
+    finally:
+        # Also where one of them could not go on: the others are not waited for.
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+    return [result for result in results if result is not None]
+
+
+class _Stopped(Exception):  # noqa: N818 - it ends a thread, and no one sees it
+    """The study that a run belongs to is over."""
 
 
 def total_cost(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -198,6 +285,19 @@ def what_if(spec: dict[str, Any], rate_bps: int, order: str, barrier: bool) -> d
         job["schedule"]["barrier"] = barrier
         job["iterations"] = min(job["iterations"] or WHAT_IF_ITERATIONS, WHAT_IF_ITERATIONS)
     return spec
+
+
+def sample() -> Scenario:
+    """Return a scenario of a few packets, whose result has every figure that a result can have."""
+    layer = {"name": "a", "parameters": "8B", "forward": "1us", "backward": "1us"}
+    return Scenario.from_dict(
+        {
+            "job": {"train": {"model": {"layers": [layer]}, "workers": 2, "iterations": 1}},
+            "traffic": {"web": {"flows": [{"start": "0s", "src": "h0", "dst": "h1", "bytes": "1B"}]}},
+            "cluster": {"topology": {"kind": "star", "hosts": 2}},
+            "run": {"engine": "packet", "duration": "1s"},
+        }
+    )
 
 
 def preset(name: str) -> Scenario:

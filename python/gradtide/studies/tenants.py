@@ -3,16 +3,19 @@
 The job runs in its neighbours' band and in a lower one, with the same flows, seed by seed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gradtide import _core, fct, report
+from gradtide.errors import Interrupted
+from gradtide.estimate import Limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
 
 FIGURES = ("mean_fct_ms", "p50_fct_ms", "p90_fct_ms", "p99_fct_ms")
@@ -73,6 +76,7 @@ class TenantsResult(StudyRows):
         return {
             "schema": "gradtide.tenants/1",
             "version": _core.__version__,
+            "complete": True,
             "engine": first["engine"],
             "seeds": self.seeds,
             "job": self.scenario.jobs[0].name,
@@ -112,6 +116,8 @@ def tenants(
     seeds: Sequence[int] = (0,),
     jobs: int = 1,
     progress: Callable[[float], object] | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
 ) -> TenantsResult:
     """Run a job beside its neighbours, in their band and in a lower one, paired by seed.
 
@@ -119,16 +125,34 @@ def tenants(
         scenario: has one job, neighbours and the packet engine.
         seeds: each draws the neighbours' flows anew; both bands see the same flows.
         jobs: runs under way at once; the result does not depend on it.
-        progress: called after each run with the share that is done.
+        progress: called now and then with the share that is done.
+        keep: where finished runs are kept until the study is whole.
+        limits: memory and time that the study may take.
 
     Raises:
-        ScenarioError: if the scenario is wrong.
+        Interrupted: on Ctrl-C, with the study of the seeds that are finished.
+        ScenarioError: if the scenario is wrong, or the study would take more than the limits.
         ValueError: if it does not have one job and neighbours, or no seed is given.
     """
     base = as_scenario(scenario)
     check(base, seeds)
     cases = {f"seed{seed}-{band}": variant(base, seed, band) for seed in seeds for band in BANDS}
-    return TenantsResult(base, seeds, dict(zip(cases, run_all(list(cases.values()), jobs, progress), strict=True)))
+    try:
+        results = run_all(list(cases.values()), jobs, progress, keep, limits)
+    except Interrupted as stop:
+        finished = {name: result for name, result in zip(cases, stop.results, strict=True) if result is not None}
+        known = known_seeds(finished, seeds)
+        if known:
+            names = [f"seed{seed}-{band}" for seed in known for band in BANDS]
+            stop.tell(TenantsResult(base, known, {name: finished[name] for name in names}))
+        raise
+    return TenantsResult(base, seeds, dict(zip(cases, results, strict=True)))
+
+
+def known_seeds(finished: Iterable[str], seeds: Sequence[int]) -> list[int]:
+    """Return the seeds of which both bands are among the names of `finished` runs."""
+    names = set(finished)
+    return [seed for seed in seeds if all(f"seed{seed}-{band}" in names for band in BANDS)]
 
 
 def check(base: Scenario, seeds: Sequence[int]) -> None:

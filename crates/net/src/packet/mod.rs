@@ -83,6 +83,9 @@ pub struct PacketEngine {
     counters: Counters,
     injected_count: u64,
     delivered_count: u64,
+    /// Events between two pauses, and how many there will have been at the next one.
+    pause_every: u64,
+    pause_at: u64,
 }
 
 impl PacketEngine {
@@ -128,6 +131,8 @@ impl PacketEngine {
             counters: Counters::default(),
             injected_count: 0,
             delivered_count: 0,
+            pause_every: u64::MAX,
+            pause_at: u64::MAX,
             config,
         })
     }
@@ -143,6 +148,13 @@ impl PacketEngine {
         self.scheduled.push(at, (id, flow));
         self.refresh_other();
         id
+    }
+
+    /// From now on, lets [`Network::advance`] come back now and then, between two instants and before its time, with
+    /// nothing complete: after every `events` events. So a caller can look up during long work; results do not change.
+    pub fn pause_every(&mut self, events: u64) {
+        self.pause_every = events;
+        self.pause_at = self.counters.events.saturating_add(events);
     }
 
     /// Totals so far.
@@ -316,6 +328,11 @@ impl Network for PacketEngine {
             let other = self.other_ps < link_ps || (self.other_ps == link_ps && !self.other_late);
             let next_ps = link_ps.min(self.other_ps);
             if next_ps > limit_ps || next_ps == u64::MAX {
+                break;
+            }
+            if self.counters.events >= self.pause_at && next_ps > self.now.ps() {
+                self.pause_at = self.counters.events.saturating_add(self.pause_every);
+                limit_ps = self.now.ps();
                 break;
             }
             debug_assert!(next_ps >= self.now.ps(), "time never goes back");

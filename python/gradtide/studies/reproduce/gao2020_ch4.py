@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradtide import _core, words
+from gradtide.estimate import Limits
 from gradtide.results import RunResult
 from gradtide.scenario import Job, Scenario
+from gradtide.studies.keep import Kept
 from gradtide.studies.reproduce.part import Progress, Reproduction, check
 from gradtide.studies.run import run_all, total_cost
 
@@ -25,7 +27,13 @@ AUTHOR_FIFO, AUTHOR_PRIORITY = f"{FIFO}, author's buckets", f"{PRIORITY}, author
 TABLE_3_1 = (("P100", 0.85, 128, 150, 9322.46), ("T4", 0.90, 256, 284, 8073.26))
 
 
-def chapter4(jobs: int, progress: Progress, figure: str | None = None) -> Reproduction:
+def chapter4(
+    jobs: int,
+    progress: Progress,
+    figure: str | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+) -> Reproduction:
     """Gao (2020): table 3.1's arithmetic and figs 4.7 to 4.11, or one of them: all runs together take a second."""
     base = Scenario.load("paper/gao2020-ch4")
     authors = base.replace(fusion=None, buckets=author_buckets(base.jobs[0]))
@@ -36,7 +44,7 @@ def chapter4(jobs: int, progress: Progress, figure: str | None = None) -> Reprod
         for name, (scenario, order, barrier) in schedules.items()
         for gbps in GAO_RATES_GBPS
     }
-    results = dict(zip(cases, run_all(list(cases.values()), jobs, progress), strict=True))
+    results = dict(zip(cases, run_all(list(cases.values()), jobs, progress, keep, limits), strict=True))
     times_ms = {case: 1e3 * result.iteration_time for case, result in results.items()}
     drawn = {
         "fifo-1gbps": results[FIFO, 1],

@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradtide import _core
+from gradtide.estimate import Limits
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
+from gradtide.studies.keep import Kept
 from gradtide.studies.reproduce.part import Progress, Reproduction, check
 from gradtide.studies.run import run_all, total_cost
 from gradtide.studies.tenants import BANDS, colour, variant
@@ -160,18 +162,33 @@ FIGURES: dict[str, tuple[str, str, tuple[Cell, ...]]] = {
 }  # fmt: skip
 
 
-def chapter5(jobs: int, progress: Progress, figure: str | None = None) -> Reproduction:
+def chapter5(
+    jobs: int,
+    progress: Progress,
+    figure: str | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+) -> Reproduction:
     """Gao (2020): tables 5.1 to 5.5 and figs 5.5 to 5.23, on the thesis's own twelve flow schedules.
 
     Args:
         jobs: runs under way at once.
         progress: called with the share of the runs that is done.
         figure: run what this figure needs, and show it alone.
+        keep: where finished runs are kept.
+        limits: what a run may cost.
     """
-    return reproduction(Scenario.load("paper/gao2020-ch5"), jobs, progress, figure)
+    return reproduction(Scenario.load("paper/gao2020-ch5"), jobs, progress, figure, keep, limits)
 
 
-def reproduction(base: Scenario, jobs: int, progress: Progress, figure: str | None = None) -> Reproduction:
+def reproduction(
+    base: Scenario,
+    jobs: int,
+    progress: Progress,
+    figure: str | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+) -> Reproduction:
     """Reproduce the chapter, or one figure of it, with `base` in place of the preset."""
     shown = FIGURES if figure is None else {figure: FIGURES[figure]}
     cells = [cell for cell in ALL if any(cell in needed for _, _, needed in shown.values())]
@@ -184,7 +201,7 @@ def reproduction(base: Scenario, jobs: int, progress: Progress, figure: str | No
     if SIDES in shown:
         default = base.set({"cluster.transport.recovery": DEFAULT_RECOVERY})
         others = {(*key, 0): variant(cell_scenario(default, key[:2]), 0, key[2]) for key in NS3_37}
-    results = run_all([*cases.values(), *others.values()], jobs, progress)
+    results = run_all([*cases.values(), *others.values()], jobs, progress, keep, limits)
     study = Study(base, dict(zip(cases, results, strict=False)), dict(zip(others, results[len(cases) :], strict=True)))
     checks = [item for name in shown for item in _checks(study, name)]
     drawn = {name: cell for name, cell in PROGRESS.items() if name in shown}

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import report
+from gradtide.estimate import Limits
 from gradtide.results import RunResult
 from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.keep import Kept
 from gradtide.studies.run import write_core, write_summary
 
 Progress = Callable[[float], object] | None
@@ -60,7 +62,7 @@ class Part:
     """
 
     title: str
-    make: Callable[[int, Progress, str | None], Reproduction]
+    make: Callable[[int, Progress, str | None, Kept | None, Limits | None], Reproduction]
     figures: Collection[str]
 
     def figure(self, name: str) -> str | None:

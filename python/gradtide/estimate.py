@@ -1,0 +1,293 @@
+"""What a run will take, told before it is run: flows, packets, memory and time, and the limits that they are held to.
+
+Everything is counted from the resolved scenario before anything is drawn: expected numbers for random flows, exact ones
+for lists. Times and memory hold within a factor of about three; docs/reference/limits.md says how they are made up.
+"""
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from gradtide import traffic, units
+from gradtide.errors import Fault, ScenarioError
+
+if TYPE_CHECKING:
+    from gradtide.scenario import Scenario
+
+# Calibration, measured on the machine of bench/history.jsonl; a faster machine needs less.
+PACKET_OVERHEAD_BYTES = 54
+CONTROL_PACKETS_PER_FLOW = 11
+NS_PER_HOP = 45.0
+NS_PER_HOP_AND_DOUBLING = 10.0
+NS_PER_MESSAGE = 500.0
+NS_PER_FLOW = 10_000.0
+NS_PER_HOST = 3_000.0
+NS_PER_OPERATION = 250.0
+BASE_BYTES = 60_000_000
+BYTES_PER_HOST = 2_500
+BYTES_PER_TRANSFER = 250
+BYTES_PER_OPERATION = 250
+BYTES_PER_PACKET_UNDER_WAY = 100
+WINDOW_BYTES = 32 * 1024 * 1024
+"""What a sender may have under way; a queue without a bound holds no more than that of every connection."""
+
+SHARE_OF_MEMORY = 0.8
+DEFAULT_MAX_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a run or study may take.
+
+    Attributes:
+        memory_bytes: memory of all runs under way together; `None` for 80 % of what is free when it is asked.
+        time_s: time to the end.
+    """
+
+    memory_bytes: int | None = None
+    time_s: float = DEFAULT_MAX_S
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run will take, about.
+
+    Attributes:
+        flows: neighbours' flows.
+        iterations: of all jobs together.
+        packets: data and acknowledgements; 0 for the pipe engine, which has none.
+        packet_hops: packets put on links.
+        events: events of the engine.
+        memory_bytes: peak of the process.
+        cpu_s: processor time.
+        mostly: what most of the time goes into, in words.
+        memory_mostly: what most of the memory goes into, in words.
+    """
+
+    flows: int
+    iterations: int
+    packets: int
+    packet_hops: int
+    events: int
+    memory_bytes: int
+    cpu_s: float
+    mostly: str
+    memory_mostly: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as `--estimate --json` prints them."""
+        return {"schema": "gradtide.estimate/1", **asdict(self)}
+
+
+def estimate(scenario: "Scenario") -> Estimate:
+    """Say what a run of `scenario` will take.
+
+    Nothing is drawn and nothing is run. On the packet engine no more is counted than the hosts' links can carry within
+    the duration of the run.
+    """
+    duration_s = math.inf if scenario.duration_ps is None else scenario.duration_ps / 1e12
+    is_packet = scenario.engine == "packet"
+    segment_bytes = scenario.segment_bytes
+    rate_bytes_per_s = scenario.link_rate_bps / 8
+    # Within the duration a host's link carries no more than this.
+    link_segments = duration_s * rate_bytes_per_s / (segment_bytes + PACKET_OVERHEAD_BYTES)
+    flows, segments, messages, operations, transfers, iterations = 0, 0.0, 0.0, 0.0, 0.0, 0
+    for count, size_bytes in scenario.expected_traffic:
+        flows += count
+        segments += min(size_bytes / segment_bytes + count, scenario.hosts * link_segments)
+    for job in scenario.jobs:
+        sends = job.workers > 1
+        steps = 2 * (job.workers - 1)
+        sent_s = steps * job.parameter_bytes / job.workers / rate_bytes_per_s
+        iteration_s = max(job.compute_ps / 1e12, sent_s, 1e-12)
+        within = math.inf if math.isinf(duration_s) else math.ceil(duration_s / iteration_s)
+        count = int(min(within, job.iterations or math.inf))
+        buckets, chunks = _parts(job) if sends else (0, 0)
+        per_message = max(1.0, job.parameter_bytes / max(1, chunks) / job.workers / segment_bytes)
+        sent = steps * chunks * count
+        iterations += count
+        transfers += buckets * count
+        operations += (2 * len(job.layers) + chunks) * count
+        if is_packet:
+            messages += job.workers * min(sent, link_segments)
+            segments += job.workers * min(sent * per_message, link_segments)
+    packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if is_packet else 0.0
+    hops = 2 * packets
+    # Every doubling of the hosts costs one more match of the tournament of links, and misses in the caches.
+    ns_per_hop = NS_PER_HOP + NS_PER_HOP_AND_DOUBLING * math.log2(max(2, scenario.hosts))
+    ns = {
+        f"{_count(hops)} packet-hops": hops * ns_per_hop,
+        f"{_count(messages)} messages of collectives": messages * NS_PER_MESSAGE,
+        f"{_count(flows)} flows": flows * NS_PER_FLOW,
+        f"{_count(scenario.hosts)} hosts": scenario.hosts * NS_PER_HOST,
+        f"{_count(operations)} operations of jobs": operations * NS_PER_OPERATION,
+    }
+    under_way = min(
+        packets,
+        scenario.hosts * 2.0 * scenario.queue_packets,
+        (flows + sum(job.workers for job in scenario.jobs)) * WINDOW_BYTES / segment_bytes,
+    )
+    shown = operations * min(1.0, scenario.timeline / max(1, iterations))
+    memory = {
+        "the program itself": float(BASE_BYTES),
+        f"{_count(flows)} flows": flows * float(traffic.BYTES_PER_FLOW),
+        f"{_count(scenario.hosts)} hosts": scenario.hosts * float(BYTES_PER_HOST) if is_packet else 0.0,
+        f"{_count(transfers)} transfers": transfers * BYTES_PER_TRANSFER,
+        f"{_count(shown)} operations of the timeline": shown * BYTES_PER_OPERATION,
+        f"{_count(under_way)} packets under way": under_way * BYTES_PER_PACKET_UNDER_WAY,
+    }
+    return Estimate(
+        flows=flows,
+        iterations=iterations,
+        packets=round(packets),
+        packet_hops=round(hops),
+        events=round(hops + messages + operations + 2 * flows),
+        memory_bytes=round(sum(memory.values())),
+        cpu_s=sum(ns.values()) / 1e9,
+        mostly=max(ns, key=ns.__getitem__),
+        memory_mostly=max(memory, key=memory.__getitem__),
+    )
+
+
+def _parts(job: Any) -> tuple[int, int]:
+    """Return the number of buckets and of chunks of an iteration."""
+    layers = [layer.parameter_bytes for layer in job.layers if layer.parameter_bytes]
+    if job.buckets is not None:
+        buckets = len(job.buckets)
+    elif job.fusion_bytes:
+        buckets = min(len(layers), math.ceil(2 * job.parameter_bytes / job.fusion_bytes))
+    else:
+        buckets = len(layers)
+    if job.chunk_bytes is None:
+        return buckets, buckets
+    return buckets, max(buckets, sum(-(-size // job.chunk_bytes) for size in layers))
+
+
+def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1) -> list[Estimate]:
+    """Refuse work that would take more than it may.
+
+    Args:
+        scenarios: the runs.
+        limits: what they may take.
+        jobs: runs under way at once.
+
+    Returns:
+        The estimate of every run.
+
+    Raises:
+        ScenarioError: GT053, with what the work would take, what most of that goes into, and how to allow it.
+    """
+    estimates = [estimate(scenario) for scenario in scenarios]
+    if not estimates:
+        return estimates
+    at_once = min(jobs, len(estimates))
+    largest = max(range(len(estimates)), key=lambda index: estimates[index].memory_bytes)
+    longest = max(range(len(estimates)), key=lambda index: estimates[index].cpu_s)
+    memory_bytes = BASE_BYTES + sum(sorted((e.memory_bytes - BASE_BYTES for e in estimates), reverse=True)[:at_once])
+    time_s = max(sum(e.cpu_s for e in estimates) / at_once, estimates[longest].cpu_s)
+    allowed_bytes = limits.memory_bytes
+    whose = "is allowed"
+    if allowed_bytes is None:
+        allowed_bytes, whose = int(SHARE_OF_MEMORY * free_memory_bytes()), "is 80 % of the memory that is free"
+    faults = []
+    if memory_bytes > allowed_bytes:
+        msg = (
+            f"the run would take about {memory_words(memory_bytes)} of memory, most of it for "
+            f"{estimates[largest].memory_mostly}; {memory_words(allowed_bytes)} {whose}"
+        )
+        hint = f"make it smaller, or allow it: --max-memory {_rounded_up(memory_bytes / 1e9)}GB"
+        faults.append(Fault("GT053", "", msg, None, hint, scenarios[largest].name))
+    if time_s > limits.time_s:
+        what = "run" if len(estimates) == 1 else f"{len(estimates)} runs"
+        msg = (
+            f"the {what} would take about {time_words(time_s)}, most of it for {estimates[longest].mostly}; "
+            f"{time_words(limits.time_s)} is allowed"
+        )
+        asked = f"{_rounded_up(time_s / 3600)}h" if time_s > 360 else f"{_rounded_up(time_s)}s"
+        hint = f"make it smaller, or allow it: --max-time {asked}"
+        faults.append(Fault("GT053", "", msg, None, hint, scenarios[longest].name))
+    if faults:
+        raise ScenarioError(faults)
+    return estimates
+
+
+def limits(max_memory: str | None = None, max_time: str | None = None) -> Limits:
+    """Read limits with their units.
+
+    Args:
+        max_memory: as in `64GB`; `None` for 80 % of what is free.
+        max_time: as in `10h`; `None` for an hour.
+
+    Raises:
+        ValueError: if a text has no unit or means nothing.
+    """
+    return Limits(
+        None if max_memory is None else units.parse_bytes(max_memory),
+        DEFAULT_MAX_S if max_time is None else _seconds(max_time),
+    )
+
+
+def _seconds(text: str) -> float:
+    # Hours of work are no simulated time: they may pass the end of its clock.
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|min|h|d)\s*", text, re.ASCII)
+    if match is not None:
+        return float(match[1]) * {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}[match[2]]
+    raise ValueError(f'"{text}" is no time; write a number and its unit: s, min, h or d, as in 10h')
+
+
+def free_memory_bytes() -> int:
+    """Return the memory that the process could still have: what the system says is available, or its container."""
+    known = []
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            known += [1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:")]
+    except OSError:
+        known.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    try:
+        with (
+            open("/sys/fs/cgroup/memory.max", encoding="ascii") as most,
+            open("/sys/fs/cgroup/memory.current", encoding="ascii") as used,
+        ):
+            known.append(int(most.read()) - int(used.read()))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        pass
+    return max(0, min(known))
+
+
+def memory_words(size_bytes: float) -> str:
+    """Write a size, as in `1.3 GB`."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9)):
+        if size_bytes >= size:
+            number = size_bytes / size
+            return f"{number:,.3g} {unit}" if number < 1000 else f"{number:,.0f} {unit}"
+    return f"{size_bytes / 1e6:,.0f} MB"
+
+
+def time_words(seconds: float) -> str:
+    """Write a time of waiting, as in `3 min`."""
+    for unit, size in (("years", 365.25 * 86_400), ("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size or (unit == "h" and seconds >= size):
+            return f"{seconds / size:,.0f} {unit}" if seconds >= 10 * size else f"{seconds / size:.2g} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+
+
+def _count(number: float) -> str:
+    """Write a large number to two digits, as in `1.2e+09`; a small one in full."""
+    if number < 1e5:
+        return f"{number:,.0f}"
+    for word, size in (("million", 1e6), ("thousand", 1e3)):
+        if number >= size and number < 1e9:
+            return f"{number / size:,.3g} {word}"
+    return f"{number:.1e}".replace("e+", "·10^").replace("^0", "^")
+
+
+def _rounded_up(number: float) -> str:
+    """Round up to two digits."""
+    if number <= 0:
+        return "1"
+    digits = 1 - math.floor(math.log10(number))
+    rounded = math.ceil(number * 10.0**digits) / 10.0**digits
+    return f"{rounded:.{max(0, digits)}f}"
