@@ -20,6 +20,10 @@ struct RunOutput {
     links: Py<Table>,
     #[pyo3(get)]
     flows: Py<Table>,
+    #[pyo3(get)]
+    queues: Py<Table>,
+    #[pyo3(get)]
+    cwnd: Py<Table>,
     /// Figures as a JSON document; times in picoseconds.
     #[pyo3(get)]
     summary_json: String,
@@ -54,6 +58,8 @@ fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult
         operations: table(result.operations)?,
         links: table(result.links)?,
         flows: table(result.flows)?,
+        queues: table(result.queues)?,
+        cwnd: table(result.cwnd)?,
         summary_json: serde_json::to_string(&result.summary).map_err(|error| errors::from_json(&error))?,
     })
 }

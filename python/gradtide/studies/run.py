@@ -118,9 +118,9 @@ def write_run(result: RunResult, folder: Path) -> None:
 def write_core(result: RunResult, folder: Path) -> None:
     """Write into the existing `folder` what the run itself gave."""
     (folder / "scenario.resolved.toml").write_text(result.scenario.to_toml(), encoding="utf-8")
-    for name in ("iterations", "transfers", "operations", "links", "flows"):
-        table = getattr(result, name)
-        if name != "flows" or result.scenario.traffic:
+    for name in ("iterations", "transfers", "operations", "links", "flows", "queues", "cwnd"):
+        table: Table = getattr(result, name)
+        if len(table) or name not in ("flows", "queues", "cwnd") or (name == "flows" and result.scenario.traffic):
             (folder / f"{name}.csv").write_text(table.to_csv(), encoding="utf-8")
     write_summary(result.summary, folder)
     write_versions(folder)
