@@ -51,9 +51,9 @@ _BUFFER_UNITS = {unit: Fraction(factor) for unit, factor in _PACKET_UNITS.items(
 
 
 class Buffer(NamedTuple):
-    """Size of a buffer: a count of packets, or of bytes."""
+    """How much a buffer holds: packets, or bytes."""
 
-    count: int
+    size: int
     is_bytes: bool
 
 
@@ -135,8 +135,8 @@ def parse_buffer(text: object) -> Buffer:
     """
     value = _scaled(text, "buffer size", _BUFFER_UNITS, "1000pkt")
     is_bytes = not str(text).rstrip().endswith("pkt")
-    count = _whole(value, "number" if not is_bytes else "size", "bytes" if is_bytes else "packets")
-    return Buffer(_bounded(count, "buffer", "counts end at 2^64"), is_bytes)
+    size = _whole(value, "size" if is_bytes else "number", "bytes" if is_bytes else "packets")
+    return Buffer(_bounded(size, "buffer", "counts end at 2^64"), is_bytes)
 
 
 def parse_ratio(text: object) -> Fraction:
@@ -194,7 +194,7 @@ def format_packets(count: int) -> str:
 
 def format_buffer(buffer: Buffer) -> str:
     """Return the size of a buffer with its unit."""
-    return format_bytes(buffer.count) if buffer.is_bytes else format_packets(buffer.count)
+    return format_bytes(buffer.size) if buffer.is_bytes else format_packets(buffer.size)
 
 
 def format_ratio(ratio: Fraction) -> str:

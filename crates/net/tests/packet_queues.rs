@@ -86,13 +86,14 @@ fn one_busy_port_of_a_shared_buffer_behaves_as_one_with_the_whole_buffer() {
 
 #[test]
 fn a_busy_port_leaves_room_in_a_shared_buffer() {
-    // Alone, a queue stops at alpha B / (1 + alpha): half of the buffer with alpha = 1.
+    // Alone, a queue stops at alpha B / (1 + alpha): half of the buffer with alpha = 1. The last packet to be let in
+    // lowers the threshold that it was compared with by its length: half of it may lie above.
     let shared = SharedBuffer { capacity: Capacity::Bytes(400_000), alpha_ppm: 1_000_000 };
     let mut engine = engine_of(QueueConfig::pfifo_fast(), Some(shared));
     replay(&mut engine, &incast(3_000_000));
     let counters = engine.port_counters(PortId(HOSTS + 4));
     assert!(counters.drops > 0);
-    assert!((200_000 - 2 * 1434..=200_000).contains(&counters.queue_bytes_max), "{counters:?}");
+    assert!((200_000 - 2 * 1434..=200_000 + 1434 / 2).contains(&counters.queue_bytes_max), "{counters:?}");
 }
 
 #[test]

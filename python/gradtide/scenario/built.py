@@ -141,7 +141,7 @@ def _buffer_spec(cluster: Cluster) -> dict[str, Any] | None:
 
 
 def _capacity(buffer: Buffer) -> dict[str, int]:
-    return {"bytes" if buffer.is_bytes else "packets": buffer.count}
+    return {"bytes" if buffer.is_bytes else "packets": buffer.size}
 
 
 def _probe_spec(run: Run) -> dict[str, Any] | None:

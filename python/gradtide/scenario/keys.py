@@ -51,7 +51,7 @@ def _custom(code: str, msg: str, hint: str) -> PydanticCustomError:
 
 
 def _not_empty(buffer: units.Buffer) -> units.Buffer:
-    if buffer.count == 0:
+    if buffer.size == 0:
         raise _custom("GT026", "the value is zero", 'write a buffer above 0, as in "1000pkt" or "1MB"')
     return buffer
 

@@ -335,16 +335,16 @@ class _Resolver:
             self.buffer(self.file.cluster.switch_buffer.capacity, ("cluster", "switch_buffer", "capacity"))
 
     def buffer(self, buffer: units.Buffer, loc: Loc) -> None:
-        if not buffer.is_bytes and buffer.count > MAX_PACKETS:
-            msg, hint = f"{buffer.count:,} packets are too many", f'write at most "{MAX_PACKETS}pkt"'
+        if not buffer.is_bytes and buffer.size > MAX_PACKETS:
+            msg, hint = f"{buffer.size:,} packets are too many", f'write at most "{MAX_PACKETS}pkt"'
             self.add("GT014", loc, msg, hint, units.format_buffer(buffer))
 
     def within_capacity(self, queue: Queue, key: str) -> None:
         """Refuse a length that no queue reaches; a host's port has `capacity` even where a switch shares its buffer."""
         length: int | None = getattr(queue, key)
         capacity = queue.capacity
-        if length is not None and not capacity.is_bytes and length > capacity.count:
-            msg = f"{length:,} packets are beyond the capacity of {capacity.count:,}"
+        if length is not None and not capacity.is_bytes and length > capacity.size:
+            msg = f"{length:,} packets are beyond the capacity of {capacity.size:,}"
             hint = "no packet would be marked; lower it" if key == "threshold" else "no queue gets so long; lower it"
             self.add("GT014", ("cluster", "queue", key), msg, hint, length)
 
