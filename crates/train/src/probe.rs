@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_long_run_keeps_even_instants_and_no_more_rows_than_fit() {
         let mut probe = probe(64);
-        for _ in 0..1_000 {
+        for _ in 0..300 {
             let now = probe.next_at();
             let state = |port: u64| PortState { drops: now.ps() + port, ..PortState::default() };
             let window = Window { cwnd: Bytes(now.ps()), ssthresh: None, flight: Bytes(0) };
