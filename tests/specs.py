@@ -90,7 +90,7 @@ def spec(
             "topology": {"kind": "star", "hosts": workers},
             "link": {"rate_bps": rate_bps, "delay_ps": delay_ps, "efficiency_ppm": efficiency_ppm},
             "host_latency_ps": host_latency_ps,
-            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity_packets": 1000, "mark": None},
+            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": None},
             "transport": NEWRENO,
         },
         "traffic": [

@@ -231,6 +231,7 @@ def test_the_preset_of_chapter_4_is_table_4_1() -> None:
         "seed": 0,
         "duration_ps": None,
         "timeline_iterations": 2,
+        "probe": None,
     }
 
 
@@ -242,7 +243,11 @@ def test_the_preset_of_chapter_5_is_the_cell_r16_f23_of_its_study() -> None:
     assert (scenario.duration_ps, scenario.warmup_ps, scenario.cooldown_ps) == (12 * 10**12, 2 * 10**12, 2 * 10**12)
     spec = scenario.spec()
     assert spec["run"]["engine"] == "packet"
-    assert spec["cluster"]["queue"] == {"discipline": {"kind": "pfifo_fast"}, "capacity_packets": 1000, "mark": None}
+    assert spec["cluster"]["queue"] == {
+        "discipline": {"kind": "pfifo_fast"},
+        "capacity": {"packets": 1000},
+        "mark": None,
+    }
     assert spec["cluster"]["transport"] == NEWRENO
     (web,) = spec["traffic"]
     assert (web["name"], set(web["band"])) == ("web", {0})
@@ -331,11 +336,12 @@ timeline = 0
             "topology": {"kind": "star", "hosts": 4},
             "link": {"rate_bps": 10**9, "delay_ps": 5_000_000, "efficiency_ppm": 950_000},
             "host_latency_ps": 3_000_000,
-            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity_packets": 1000, "mark": None},
+            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": None},
+            "switch_buffer": None,
             "transport": NEWRENO,
         },
         "traffic": [],
-        "run": {"engine": "pipe", "seed": 42, "duration_ps": 2 * 10**12, "timeline_iterations": 0},
+        "run": {"engine": "pipe", "seed": 42, "duration_ps": 2 * 10**12, "timeline_iterations": 0, "probe": None},
     }
 
 
@@ -345,8 +351,12 @@ def test_the_fields_are_those_of_the_core() -> None:
         name: set(re.findall(r"pub (\w+):", body))
         for name, body in re.findall(r"pub struct (\w+) \{(.*?)\n\}", source, re.DOTALL)
     }
-    queue = {"kind": "ecn", "threshold": "40pkt"}
-    spec = Scenario.load("paper/gao2020-ch5").set({"cluster.queue": queue}).spec()
+    cells = {
+        "cluster.queue": {"kind": "ecn", "threshold": "40pkt"},
+        "cluster.switch_buffer": {"capacity": "1MB"},
+        "run.probe": {"every": "1ms", "cwnd": ["train"]},
+    }
+    spec = Scenario.load("paper/gao2020-ch5").set(cells).spec()
     assert set(Scenario.load("paper/gao2020-ch4").spec()) == set(spec)
     job = spec["jobs"][0]
     assert set(spec) == fields["Spec"]
@@ -358,7 +368,9 @@ def test_the_fields_are_those_of_the_core() -> None:
     assert set(spec["run"]) == fields["RunSpec"]
     assert set(spec["traffic"][0]) == fields["TrafficSpec"]
     assert set(spec["cluster"]["queue"]) == fields["QueueSpec"]
-    assert set(spec["cluster"]["queue"]["mark"]) == fields["MarkSpec"]
+    assert set(spec["cluster"]["switch_buffer"]) == fields["BufferSpec"]
+    assert set(spec["run"]["probe"]) == fields["ProbeSpec"]
+    assert set(spec["run"]["probe"]["cwnd"][0]) == fields["CwndSpec"]
     assert set(spec["cluster"]["transport"]) == fields["TransportSpec"]
 
 
@@ -368,18 +380,52 @@ def test_the_fields_are_those_of_the_core() -> None:
         ({"kind": "pfifo_fast"}, {"kind": "pfifo_fast"}, None),
         ({"kind": "fifo"}, {"kind": "fifo"}, None),
         ({"kind": "strict", "bands": 4}, {"kind": "strict", "bands": 4}, None),
-        ({"kind": "ecn", "threshold": "20pkt"}, {"kind": "fifo"}, {"threshold_packets": 20, "at": "enqueue"}),
+        ({"kind": "drr", "weights": [4, 1]}, {"kind": "drr", "weights": [4, 1]}, None),
+        (
+            {"kind": "ecn", "threshold": "20pkt"},
+            {"kind": "fifo"},
+            {"kind": "threshold", "packets": 20, "at": "enqueue"},
+        ),
         (
             {"kind": "ecn", "threshold": "20pkt", "mark_at": "dequeue"},
             {"kind": "fifo"},
-            {"threshold_packets": 20, "at": "dequeue"},
+            {"kind": "threshold", "packets": 20, "at": "dequeue"},
+        ),
+        (
+            {"kind": "strict", "bands": 3, "threshold": "20pkt"},
+            {"kind": "strict", "bands": 3},
+            {"kind": "threshold", "packets": 20, "at": "enqueue"},
+        ),
+        (
+            {"kind": "red", "min": "5pkt", "max": "15pkt"},
+            {"kind": "fifo"},
+            {
+                "kind": "red",
+                "min_packets": 5,
+                "max_packets": 15,
+                "max_probability_ppm": 100_000,
+                "weight_ppm": 2_000,
+                "ecn": False,
+            },
+        ),
+        (
+            {"kind": "red", "min": "5pkt", "max": "15pkt", "max_probability": 0.02, "weight": 0.5, "ecn": True},
+            {"kind": "fifo"},
+            {
+                "kind": "red",
+                "min_packets": 5,
+                "max_packets": 15,
+                "max_probability_ppm": 20_000,
+                "weight_ppm": 500_000,
+                "ecn": True,
+            },
         ),
     ],
 )
 def test_a_queue_is_a_discipline_and_perhaps_marks(queue: object, discipline: object, mark: object) -> None:
     scenario = Scenario.load("paper/gao2020-ch5").set({"cluster.queue": queue, "cluster.transport.segment": "1448B"})
     spec = scenario.spec()["cluster"]
-    assert spec["queue"] == {"discipline": discipline, "capacity_packets": 1000, "mark": mark}
+    assert spec["queue"] == {"discipline": discipline, "capacity": {"packets": 1000}, "mark": mark}
     assert spec["transport"]["segment_bytes"] == 1448
     assert Scenario.from_toml(scenario.to_toml()).spec()["cluster"] == spec
 
@@ -421,6 +467,32 @@ def test_the_window_of_the_ideal_transport_is_twice_what_a_route_holds() -> None
     assert window({"kind": "ideal"}) == 2 * math.ceil(round_ns / (1434 * 0.8)) * 1380
     assert window({"kind": "ideal", "window": "1MB"}) == 10**6
     assert window({"kind": "cubic"}) == 32 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("written", "capacity"),
+    [
+        ("60pkt", {"packets": 60}),
+        ("2kpkt", {"packets": 2000}),
+        ("1MB", {"bytes": 1_000_000}),
+        ("64KiB", {"bytes": 65_536}),
+    ],
+)
+def test_buffers_are_in_packets_or_in_bytes(written: str, capacity: object) -> None:
+    changes = {"cluster.queue.capacity": written, "cluster.switch_buffer": {"capacity": written, "alpha": 0.5}}
+    scenario = Scenario.load("paper/gao2020-ch5").set(changes)
+    spec = scenario.spec()["cluster"]
+    assert spec["queue"]["capacity"] == capacity
+    assert spec["switch_buffer"] == {"capacity": capacity, "alpha_ppm": 500_000}
+    assert Scenario.from_toml(scenario.to_toml()).spec()["cluster"] == spec
+
+
+def test_what_a_queue_leaves_open_is_written_out() -> None:
+    base = Scenario.load("paper/gao2020-ch5")
+    red = base.set({"cluster.queue": {"kind": "red", "min": "5pkt", "max": "15pkt"}}).to_dict()["cluster"]["queue"]
+    assert (red["max_probability"], red["weight"], red["ecn"]) == (0.1, 0.002, False)
+    marked = base.set({"cluster.queue": {"kind": "strict", "bands": 2, "threshold": "9pkt"}}).to_dict()["cluster"]
+    assert marked["queue"]["mark_at"] == "enqueue"
 
 
 @pytest.mark.parametrize(
@@ -585,10 +657,23 @@ SCENARIOS = st.fixed_dictionaries(
                     {}, optional={"efficiency": st.floats(0.01, 1), "delay": st.sampled_from(["0s", "1us"])}
                 ),
                 "routing": st.sampled_from(["ecmp", "dmodk", "spread"]),
-                "queue": st.fixed_dictionaries({"kind": st.sampled_from(["fifo", "red"])}),
+                "queue": st.sampled_from(
+                    [
+                        {"kind": "fifo", "capacity": "1MB"},
+                        {"kind": "red", "min": "5pkt", "max": "15pkt"},
+                        {"kind": "drr", "weights": [4, 2, 1], "threshold": "9pkt"},
+                    ]
+                ),
+                "switch_buffer": st.sampled_from([{"capacity": "100pkt"}, {"capacity": "1MB", "alpha": 0.5}]),
             },
         ),
-        "run": st.fixed_dictionaries({}, optional={"seed": st.integers(0, 2**63 - 1)}),
+        "run": st.fixed_dictionaries(
+            {},
+            optional={
+                "seed": st.integers(0, 2**63 - 1),
+                "probe": st.sampled_from([{"every": "1ms"}, {"every": "3us", "links": ["h0"]}]),
+            },
+        ),
     },
 )
 

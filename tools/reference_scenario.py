@@ -42,6 +42,7 @@ _PATHS = {
     "CustomLink": "cluster.topology.links",
     "Link": "cluster.link",
     "Queue": "cluster.queue",
+    "SwitchBuffer": "cluster.switch_buffer",
     "Transport": "cluster.transport",
     "TrafficTable": "traffic.NAME",
     "CdfPoint": "traffic.NAME.cdf",
@@ -50,6 +51,7 @@ _PATHS = {
     "ListedFlow": "traffic.NAME.flows",
     "Incast": "traffic.NAME.incast",
     "Run": "run",
+    "Probe": "run.probe",
 }
 
 

@@ -134,6 +134,8 @@ class RunResult:
         operations: one row per operation of the first measured iterations.
         links: one row per link.
         flows: one row per neighbours' flow that started.
+        queues: one row per link and instant, with `run.probe`; else none.
+        cwnd: one row per connection and instant, with `run.probe.cwnd`; else none.
     """
 
     def __init__(self, scenario: "Scenario", output: "_core.RunOutput", cost: dict[str, Any]) -> None:
@@ -145,6 +147,8 @@ class RunResult:
         self.operations = Table(output.operations)
         self.links = Table(output.links)
         self.flows = Table(output.flows)
+        self.queues = Table(output.queues)
+        self.cwnd = Table(output.cwnd)
         self.summary = _summary(scenario, json.loads(output.summary_json), cost)
         self.summary["traffic"] = self._traffic()
 
@@ -242,6 +246,9 @@ def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -
         "simulated_ms": core["end_ps"] / PS_PER_MS,
         "cost": {"events": core["event_count"], "packet_hops": core["packet_hops"], **cost},
     }
+    if core["probe_every_ps"] is not None:
+        # What it came to: a probe thins itself in a long run.
+        summary["probe_every_ms"] = core["probe_every_ps"] / PS_PER_MS
     summary["headline"] = words.run_headline(summary)
     return summary
 

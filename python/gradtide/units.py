@@ -8,6 +8,7 @@ a byte is always a slip.
 
 import re
 from fractions import Fraction
+from typing import NamedTuple
 
 PS_PER_SECOND = 1_000_000_000_000
 U64_MAX = 2**64 - 1
@@ -46,6 +47,15 @@ _FREQUENCY_UNITS = {
     "/h": Fraction(1, 3600),
 }
 _PACKET_UNITS = {"pkt": 1, "kpkt": 1000}
+_BUFFER_UNITS = {unit: Fraction(factor) for unit, factor in _PACKET_UNITS.items()} | _SIZE_UNITS
+
+
+class Buffer(NamedTuple):
+    """How much a buffer holds: packets, or bytes."""
+
+    size: int
+    is_bytes: bool
+
 
 _TIME_OUT = ("s", "ms", "us", "ns", "ps")
 _RATE_OUT = ("Tbps", "Gbps", "Mbps", "kbps", "bps")
@@ -117,6 +127,18 @@ def parse_packets(text: object) -> int:
     return _bounded(value, "number of packets", "counts end at 2^64")
 
 
+def parse_buffer(text: object) -> Buffer:
+    """Return the size of a buffer in packets, as in `"1000pkt"`, or in bytes, as in `"1MB"`.
+
+    Raises:
+        UnitError: if `text` is not a whole number of packets or bytes.
+    """
+    value = _scaled(text, "buffer size", _BUFFER_UNITS, "1000pkt")
+    is_bytes = not str(text).rstrip().endswith("pkt")
+    size = _whole(value, "size" if is_bytes else "number", "bytes" if is_bytes else "packets")
+    return Buffer(_bounded(size, "buffer", "counts end at 2^64"), is_bytes)
+
+
 def parse_ratio(text: object) -> Fraction:
     """Return a ratio in 0 < r <= 1 written `"1/4"`, `"1"`, `1` or `0.25`.
 
@@ -168,6 +190,11 @@ def format_frequency(per_second: Fraction) -> str:
 def format_packets(count: int) -> str:
     """Return a number of packets."""
     return f"{count}pkt"
+
+
+def format_buffer(buffer: Buffer) -> str:
+    """Return the size of a buffer with its unit."""
+    return format_bytes(buffer.size) if buffer.is_bytes else format_packets(buffer.size)
 
 
 def format_ratio(ratio: Fraction) -> str:
@@ -251,6 +278,8 @@ def _unit_hint(number: str, unit: str, units: "dict[str, int] | dict[str, Fracti
         names = "bps, kbps, Mbps, Gbps, Tbps (bits) or B/s, kB/s, MB/s, GB/s (bytes)"
     elif units is _SIZE_UNITS:
         names = "B, kB, MB, GB (bytes), KiB, MiB, GiB, or b, kb, Mb, Gb (bits)"
+    elif units is _BUFFER_UNITS:
+        names = "pkt, kpkt (packets) or B, kB, MB, KiB, MiB (bytes)"
     else:
         names = ", ".join(listed)
     if prefixed:

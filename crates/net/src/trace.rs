@@ -1,6 +1,6 @@
 //! What an observer may see. Engines write it and never read it.
 
-use crate::units::Time;
+use crate::units::{Bytes, Time};
 
 /// Totals of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,4 +38,30 @@ pub struct PortCounters {
     pub queue_packets_max: u64,
     /// Most bytes that waited in the qdisc at once.
     pub queue_bytes_max: u64,
+}
+
+/// What can be seen of one egress port and its link at an instant. Totals are those up to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortState {
+    /// Packets that wait in the qdisc.
+    pub queue_packets: u32,
+    /// Bytes that wait in the qdisc.
+    pub queue_bytes: u64,
+    /// Time for which the link was busy.
+    pub busy: Time,
+    /// Packets refused by the qdisc.
+    pub drops: u64,
+    /// Packets marked CE.
+    pub marks: u64,
+}
+
+/// What can be seen of a connection's sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Congestion window.
+    pub cwnd: Bytes,
+    /// Slow-start threshold; `None` before it is first set.
+    pub ssthresh: Option<Bytes>,
+    /// Sent and not acknowledged (RFC 5681, FlightSize).
+    pub flight: Bytes,
 }

@@ -100,7 +100,7 @@ fn watch(engine: &mut PacketEngine, from_ns: u64, to_ns: u64, every_ns: u64, rou
     while now_ns < to_ns {
         now_ns += every_ns;
         engine.advance(Time::from_ps(now_ns * NS), &mut done);
-        let queue = f64::from(engine.queue(PortId(0)).0);
+        let queue = f64::from(engine.port_state(PortId(0)).queue_packets);
         seen.queue_min = seen.queue_min.min(queue);
         seen.queue_max = seen.queue_max.max(queue);
         seen.queue_mean += queue;
@@ -331,7 +331,7 @@ fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
     let mut flights: Vec<f64> = Vec::new();
     for step in 1..=2_500 {
         engine.advance(Time::from_ps(step * step_ns * NS), &mut done);
-        flights.push(held + 1.0 + f64::from(engine.queue(PortId(0)).0));
+        flights.push(held + 1.0 + f64::from(engine.port_state(PortId(0)).queue_packets));
     }
     assert_eq!(engine.counters().drops, 0);
     // Summits: the last sample before the flight falls by a tenth within half a second.
@@ -526,10 +526,10 @@ fn equal_flows_share_equally_in_the_long_run() {
         let mut engine = endless(&dumbbell(2, GIGABIT, round_ns), config(algorithm, ecn, queue));
         let mut done = Vec::new();
         engine.advance(Time::from_ps(1_000 * MS), &mut done);
-        let sent = |engine: &PacketEngine| [2, 4].map(|port| engine.port_counters(PortId(port + 1)).bytes as f64);
-        let before = sent(&engine);
+        let sent = |engine: &mut PacketEngine| [2, 4].map(|port| engine.port_counters(PortId(port + 1)).bytes as f64);
+        let before = sent(&mut engine);
         engine.advance(Time::from_ps(2_500 * MS), &mut done);
-        let after = sent(&engine);
+        let after = sent(&mut engine);
         let (first, second) = (after[0] - before[0], after[1] - before[1]);
         let share = first / (first + second);
         assert!((share - 0.5).abs() < 0.05, "{algorithm:?}: {share}");

@@ -22,6 +22,10 @@ struct RunOutput {
     links: Py<Table>,
     #[pyo3(get)]
     flows: Py<Table>,
+    #[pyo3(get)]
+    queues: Py<Table>,
+    #[pyo3(get)]
+    cwnd: Py<Table>,
     /// Figures as a JSON document; times in picoseconds.
     #[pyo3(get)]
     summary_json: String,
@@ -31,17 +35,26 @@ struct RunOutput {
 impl RunOutput {
     /// Everything as one JSON document, for [`RunOutput::from_json`]; no number loses a digit.
     fn to_json(&self) -> PyResult<String> {
-        let tables = [&self.iterations, &self.workers, &self.transfers, &self.operations, &self.links, &self.flows]
-            .map(|table| table.get().core());
+        let tables = [
+            &self.iterations,
+            &self.workers,
+            &self.transfers,
+            &self.operations,
+            &self.links,
+            &self.flows,
+            &self.queues,
+            &self.cwnd,
+        ]
+        .map(|table| table.get().core());
         serde_json::to_string(&(tables, &self.summary_json)).map_err(|error| errors::from_json(&error))
     }
 
     /// What [`RunOutput::to_json`] wrote.
     #[staticmethod]
     fn from_json(py: Python<'_>, text: &str) -> PyResult<Self> {
-        let (tables, summary_json): ([gradtide_train::result::Table; 6], String) =
+        let (tables, summary_json): ([gradtide_train::result::Table; 8], String) =
             serde_json::from_str(text).map_err(|error| errors::from_json(&error))?;
-        let [iterations, workers, transfers, operations, links, flows] =
+        let [iterations, workers, transfers, operations, links, flows, queues, cwnd] =
             tables.map(|table| Py::new(py, Table::new(table)));
         Ok(Self {
             iterations: iterations?,
@@ -50,6 +63,8 @@ impl RunOutput {
             operations: operations?,
             links: links?,
             flows: flows?,
+            queues: queues?,
+            cwnd: cwnd?,
             summary_json,
         })
     }
@@ -86,6 +101,8 @@ fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult
         operations: table(result.operations)?,
         links: table(result.links)?,
         flows: table(result.flows)?,
+        queues: table(result.queues)?,
+        cwnd: table(result.cwnd)?,
         summary_json: serde_json::to_string(&result.summary).map_err(|error| errors::from_json(&error))?,
     })
 }

@@ -31,7 +31,7 @@ fn spec(fusion_bytes: u64, order: &str, barrier: bool) -> Spec {
             "topology": {"kind": "star", "hosts": 8},
             "link": {"rate_bps": 2_000_000_000_u64, "delay_ps": 10_000_000, "efficiency_ppm": 1_000_000},
             "host_latency_ps": 0,
-            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity_packets": 1000, "mark": null},
+            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": null},
             "transport": {"congestion": {"kind": "newreno"}, "ecn": false, "segment_bytes": 1380,
                           "initial_window_segments": 10, "window_bytes": 33554432, "recovery": "sack"}
         },

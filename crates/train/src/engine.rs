@@ -2,19 +2,30 @@
 
 use crate::SpecError;
 use crate::job::{Job, Manner, Messages, Pass};
+use crate::probe::{Probe, Samples};
 use crate::spec::{
-    ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, MarkAtSpec, QueueSpec, RecoverySpec, RunSpec, TopologySpec,
+    CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, MarkAtSpec, MarkSpec, QueueSpec,
+    RecoverySpec, RunSpec, Spec, TopologySpec,
 };
 use gradtide_net::packet::tcp::{Algorithm, Recovery, TcpConfig};
-use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
-use gradtide_net::{Bytes, Link, Network, PacketConfig, PacketEngine, Pipe, PortId, Rate, Star, Time};
+use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, QueueConfig, SharedBuffer};
+use gradtide_net::{
+    Band, Bytes, Completion, Flow, FlowId, Link, Network, PacketConfig, PacketEngine, Pipe, PortId, Rate, Star, Time,
+};
 
 /// A network engine.
 pub enum Engine {
     /// One priority pipe per host.
     Pipe(Pipe),
     /// Queues and TCP, packet by packet.
-    Packet(Box<PacketEngine>, Star),
+    Packet(Box<Watched>, Star),
+}
+
+/// The packet engine, and a probe if one is asked for.
+#[derive(Debug)]
+pub struct Watched {
+    engine: PacketEngine,
+    probe: Option<Probe>,
 }
 
 /// What an engine counted on one link.
@@ -43,6 +54,8 @@ pub struct Usage {
     pub packet_hops: u64,
     /// Per link; empty where all hosts of a job are one.
     pub links: Vec<LinkUsage>,
+    /// What a probe saw.
+    pub samples: Option<Samples>,
 }
 
 /// Events of the packet engine between two looks at the observer: about 5 ms.
@@ -62,7 +75,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`SpecError`] if the jobs could not be run on it to their ends.
-    pub fn new(cluster: &ClusterSpec, run: &RunSpec, jobs: &[Job]) -> Result<Self, SpecError> {
+    pub fn new(spec: &Spec, jobs: &[Job]) -> Result<Self, SpecError> {
+        let (cluster, run) = (&spec.cluster, &spec.run);
         let star = star(cluster)?;
         match run.engine {
             EngineSpec::Pipe => {
@@ -75,7 +89,9 @@ impl Engine {
                 let config = packet_config(cluster, &star)?;
                 let mut engine = PacketEngine::new(&star.graph(), config).expect("a star connects its hosts");
                 engine.pause_every(PAUSE_EVERY);
-                Ok(Self::Packet(Box::new(engine), star))
+                let links = || (0..2 * star.host_count).map(|port| (port, link_name(&star, port).into())).collect();
+                let probe = run.probe.as_ref().map(|probe| Probe::new(probe, spec, links()));
+                Ok(Self::Packet(Box::new(Watched { engine, probe }), star))
             }
         }
     }
@@ -84,22 +100,22 @@ impl Engine {
     pub fn network(&mut self) -> &mut dyn Network {
         match self {
             Self::Pipe(pipe) => pipe,
-            Self::Packet(engine, _) => engine.as_mut(),
+            Self::Packet(watched, _) => watched.as_mut(),
         }
     }
 
-    /// What it counted.
-    pub fn usage(&self) -> Usage {
+    /// What it counted, and what a probe saw up to now.
+    pub fn usage(&mut self) -> Usage {
         match self {
             Self::Pipe(_) => Usage::default(),
-            Self::Packet(engine, star) => {
-                let counters = engine.counters();
+            Self::Packet(watched, star) => {
+                let samples = watched.samples();
+                let engine = &mut watched.engine;
                 let links = (0..2 * star.host_count)
                     .map(|port| {
                         let used = engine.port_counters(PortId(port));
-                        let host = port % star.host_count;
                         LinkUsage {
-                            name: if port < star.host_count { format!("h{host}") } else { format!("s-h{host}") },
+                            name: link_name(star, port),
                             bytes: used.bytes,
                             busy: used.busy,
                             drops: used.drops,
@@ -108,9 +124,81 @@ impl Engine {
                         }
                     })
                     .collect();
-                Usage { event_count: counters.events, packet_hops: counters.packet_hops, links }
+                let counters = engine.counters();
+                Usage { event_count: counters.events, packet_hops: counters.packet_hops, links, samples }
             }
         }
+    }
+}
+
+fn link_name(star: &Star, port: u32) -> String {
+    let host = port % star.host_count;
+    if port < star.host_count { format!("h{host}") } else { format!("s-h{host}") }
+}
+
+impl Watched {
+    fn look(&mut self) {
+        let Some(probe) = &mut self.probe else { return };
+        let now = self.engine.now();
+        let ports: Vec<_> = probe.links.iter().map(|&(port, _)| self.engine.port_state(PortId(port))).collect();
+        let engine = &self.engine;
+        let streams: Vec<_> = (probe.streams())
+            .flat_map(|stream| engine.stream_windows(stream).map(move |(src, dst, window)| (stream, src, dst, window)))
+            .collect();
+        probe.record(now, ports.into_iter(), engine.flow_windows(), streams.into_iter());
+    }
+
+    /// What the probe saw; the end of the run is its last instant.
+    fn samples(&mut self) -> Option<Samples> {
+        let is_due = self.probe.as_ref().is_some_and(|probe| !probe.has_seen(self.engine.now()));
+        if is_due {
+            self.look();
+        }
+        self.probe.take().map(Probe::into_samples)
+    }
+}
+
+impl Network for Watched {
+    fn now(&self) -> Time {
+        self.engine.now()
+    }
+
+    fn start(&mut self, flow: Flow) -> FlowId {
+        let id = self.engine.start(flow);
+        if let Some(probe) = &mut self.probe {
+            probe.on_start(id, &flow);
+        }
+        id
+    }
+
+    fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
+        let before = done.len();
+        let mut paused = false;
+        while let Some(probe) = &self.probe {
+            let next_at = probe.next_at();
+            // Nothing is left to see, and the caller may wait for ever.
+            if next_at > until || (until == Time::MAX && self.engine.is_idle()) {
+                break;
+            }
+            self.engine.advance(next_at, done);
+            paused = self.engine.now() < next_at;
+            if !paused {
+                self.look();
+            }
+            if paused || done.len() > before {
+                break;
+            }
+        }
+        if !paused && done.len() == before {
+            self.engine.advance(until, done);
+        }
+        if let Some(probe) = &mut self.probe {
+            done[before..].iter().for_each(|completion| probe.on_completion(completion.flow));
+        }
+    }
+
+    fn set_band(&mut self, stream: u32, band: Band) {
+        self.engine.set_band(stream, band);
     }
 }
 
@@ -142,26 +230,54 @@ fn packet_config(cluster: &ClusterSpec, star: &Star) -> Result<PacketConfig, Spe
         },
         ..TcpConfig::basic_sim(star.host_count, star.link.rate, star.link.delay)
     };
-    let queue = queue_config(&cluster.queue);
-    Ok(PacketConfig { tcp, host_queue: queue.clone(), switch_queue: queue, ..PacketConfig::basic_sim(star) })
+    let queue = queue_config(&cluster.queue, u32::from(tcp.header_bytes) + u32::from(tcp.segment_bytes))?;
+    let switch_buffer = cluster
+        .switch_buffer
+        .map(|buffer| SharedBuffer { capacity: capacity(buffer.capacity), alpha_ppm: buffer.alpha_ppm });
+    Ok(PacketConfig {
+        tcp,
+        host_queue: queue.clone(),
+        switch_queue: queue,
+        switch_buffer,
+        ..PacketConfig::basic_sim(star)
+    })
 }
 
-fn queue_config(queue: &QueueSpec) -> QueueConfig {
-    QueueConfig {
-        discipline: match queue.discipline {
-            DisciplineSpec::PfifoFast => Discipline::PfifoFast,
-            DisciplineSpec::Fifo => Discipline::Fifo,
-            DisciplineSpec::Strict { bands } => Discipline::Strict { bands },
-        },
-        capacity: Capacity::Packets(queue.capacity_packets),
-        marking: queue.mark.map_or(Marking::None, |mark| Marking::Threshold {
-            packets: mark.threshold_packets,
-            at: match mark.at {
+fn capacity(capacity: CapacitySpec) -> Capacity {
+    match capacity {
+        CapacitySpec::Packets(packets) => Capacity::Packets(packets),
+        CapacitySpec::Bytes(bytes) => Capacity::Bytes(bytes),
+    }
+}
+
+fn queue_config(queue: &QueueSpec, packet_bytes: u32) -> Result<QueueConfig, SpecError> {
+    let discipline = match &queue.discipline {
+        DisciplineSpec::PfifoFast => Discipline::PfifoFast,
+        DisciplineSpec::Fifo => Discipline::Fifo,
+        DisciplineSpec::Strict { bands } => Discipline::Strict { bands: *bands },
+        // A quantum of at least a full packet makes every round send something (Shreedhar & Varghese 1995, sec. 3.2).
+        DisciplineSpec::Drr { weights } if (1..=Band::COUNT).contains(&weights.len()) && !weights.contains(&0) => {
+            Discipline::Drr { quanta_bytes: weights.iter().map(|&weight| u32::from(weight) * packet_bytes).collect() }
+        }
+        DisciplineSpec::Drr { .. } => return Err(SpecError::Queue("one to eight bands have a weight above 0 each")),
+    };
+    let marking = match queue.mark {
+        None => Marking::None,
+        Some(MarkSpec::Threshold { packets, at }) => Marking::Threshold {
+            packets,
+            at: match at {
                 MarkAtSpec::Enqueue => MarkAt::Enqueue,
                 MarkAtSpec::Dequeue => MarkAt::Dequeue,
             },
-        }),
-    }
+        },
+        Some(MarkSpec::Red { min_packets, max_packets, max_probability_ppm, weight_ppm, ecn }) => {
+            if min_packets >= max_packets || max_probability_ppm > 1_000_000 || weight_ppm > 1_000_000 {
+                return Err(SpecError::Queue("RED has a least average below its greatest, and shares up to 1"));
+            }
+            Marking::Red { min_packets, max_packets, max_probability_ppm, weight_ppm, ecn }
+        }
+    };
+    Ok(QueueConfig { discipline, capacity: capacity(queue.capacity), marking })
 }
 
 /// Most transfers, or iterations of workers that differ, a run keeps: 48 bytes each while it runs and about 170 in its table, 4.4 GB in all.

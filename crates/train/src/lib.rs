@@ -10,6 +10,7 @@ pub mod iteration;
 pub mod job;
 pub mod model;
 pub mod pace;
+pub mod probe;
 pub mod result;
 pub mod schedule;
 pub mod spec;
@@ -30,7 +31,7 @@ use traffic::Neighbour;
 /// [`RunError::Spec`] before anything ran, [`RunError::Iteration`] if the run could not go on.
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
     let (mut jobs, mut neighbours) = plan(spec)?;
-    let mut engine = Engine::new(&spec.cluster, &spec.run, &jobs)?;
+    let mut engine = Engine::new(spec, &jobs)?;
     let traces = iteration::run(&mut jobs, &mut neighbours, engine.network(), limits(&spec.run), observe)?;
     Ok(RunResult::new(spec, &jobs, traces, neighbours, engine.network().now(), engine.usage()))
 }
@@ -94,6 +95,9 @@ pub enum SpecError {
     /// Neighbours need an engine that has queues.
     #[error("the pipe engine has no neighbours; use the packet engine")]
     NeighboursOfPipe,
+    /// A queue that cannot be.
+    #[error("the queue cannot be: {0}")]
+    Queue(&'static str),
     /// A number that the engine has no room for.
     #[error("the {0} is too large: at most 65535")]
     TooLarge(&'static str),

@@ -4,9 +4,11 @@ use crate::dag::OpKind;
 use crate::engine::{LinkUsage, Usage};
 use crate::iteration::{IterationRecord, OperationRecord, Trace, TransferRecord};
 use crate::job::Job;
+use crate::probe::{Carried, Samples};
 use crate::spec::{JobSpec, Spec, TrafficSpec};
 use crate::traffic::{Neighbour, Outcome};
 use gradtide_net::Time;
+use gradtide_net::trace::{PortState, Window};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,6 +29,10 @@ pub struct RunResult {
     pub links: Table,
     /// One row per neighbours' flow that started.
     pub flows: Table,
+    /// One row per sampled link and instant; empty without a probe.
+    pub queues: Table,
+    /// One row per sampled connection and instant; empty without a probe of windows.
+    pub cwnd: Table,
     /// Figures of every job.
     pub summary: Summary,
 }
@@ -172,6 +178,8 @@ pub struct Summary {
     pub max_queue_packets: Option<u64>,
     /// Simulated time at the end.
     pub end_ps: u64,
+    /// Time between two samples of the probe, which thins itself in a long run; absent without a probe.
+    pub probe_every_ps: Option<u64>,
     /// Largest busy share of a link.
     pub max_link_utilisation: f64,
 }
@@ -236,6 +244,7 @@ impl RunResult {
                     .collect(),
             })
             .collect();
+        let samples = usage.samples.unwrap_or_default();
         let has_packets = !usage.links.is_empty();
         let used = if has_packets { usage.links } else { lock_step_links(&parts) };
         let utilisation = |link: &LinkUsage| link.busy.ps() as f64 / end.ps() as f64;
@@ -245,6 +254,8 @@ impl RunResult {
             transfers: transfers(&parts),
             operations: operations(&parts),
             flows: flows(spec, neighbours),
+            queues: queues(&samples),
+            cwnd: cwnd(&samples),
             summary: Summary {
                 jobs: parts.iter().map(Part::summary).collect(),
                 event_count: usage.event_count + traces.iter().map(|trace| trace.event_count).sum::<u64>(),
@@ -254,6 +265,7 @@ impl RunResult {
                 max_queue_packets: has_packets
                     .then(|| used.iter().map(|link| link.max_queue_packets).max().unwrap_or(0)),
                 end_ps: end.ps(),
+                probe_every_ps: spec.run.probe.as_ref().map(|_| samples.every.ps()),
                 max_link_utilisation: used.iter().map(utilisation).fold(0.0, f64::max),
             },
             links: Table::new(vec![
@@ -610,6 +622,53 @@ fn flows(spec: &Spec, neighbours: Vec<Neighbour<'_>>) -> Table {
         ("band", counts(|traffic, index| traffic.band[index].into())),
         ("fct_us", times(|outcome| outcome.fct)),
         ("received_us", times(|outcome| outcome.received)),
+    ])
+}
+
+/// Queues as they were at each instant; busy share, drops and marks since the instant before.
+fn queues(samples: &Samples) -> Table {
+    let width = samples.links.len();
+    let rows = || {
+        samples.ports.iter().enumerate().map(move |(row, state)| {
+            let before = row.checked_sub(width).map_or(PortState::default(), |row| samples.ports[row]);
+            (row / width, row % width, before, state)
+        })
+    };
+    let counts = |of: fn(&PortState, &PortState) -> u64| {
+        Column::Count(rows().map(|(_, _, before, state)| of(&before, state)).collect())
+    };
+    let since = |instant: usize| samples.at[instant] - instant.checked_sub(1).map_or(Time::ZERO, |i| samples.at[i]);
+    let busy = rows()
+        .map(|(instant, _, before, state)| Some((state.busy - before.busy).ps() as f64 / since(instant).ps() as f64));
+    Table::new(vec![
+        ("time_us", Column::Time(rows().map(|(instant, ..)| signed(samples.at[instant])).collect())),
+        ("link", Column::Text(rows().map(|(_, link, ..)| samples.links[link].clone()).collect())),
+        ("queue_packets", counts(|_, state| state.queue_packets.into())),
+        ("queue_bytes", counts(|_, state| state.queue_bytes)),
+        ("utilisation", Column::Ratio(busy.collect())),
+        ("drops", counts(|before, state| state.drops - before.drops)),
+        ("ce_marks", counts(|before, state| state.marks - before.marks)),
+    ])
+}
+
+fn cwnd(samples: &Samples) -> Table {
+    let rows = &samples.windows;
+    let counts = |of: fn(&Carried, &Window) -> u64| {
+        Column::Count(rows.iter().map(|(_, carried, window)| of(carried, window)).collect())
+    };
+    let maybe = |of: fn(&Carried, &Window) -> Option<u64>| {
+        let value = |(_, carried, window): &_| of(carried, window).map(|value| value as i64);
+        Column::Signed(rows.iter().map(value).collect())
+    };
+    Table::new(vec![
+        ("time_us", Column::Time(rows.iter().map(|&(at, ..)| signed(samples.at[at as usize])).collect())),
+        ("tenant", Column::Text(rows.iter().map(|(_, carried, _)| carried.tenant.clone()).collect())),
+        ("flow", maybe(|carried, _| carried.flow)),
+        ("src", counts(|carried, _| carried.src.0.into())),
+        ("dst", counts(|carried, _| carried.dst.0.into())),
+        ("cwnd_bytes", counts(|_, window| window.cwnd.0)),
+        ("ssthresh_bytes", maybe(|_, window| window.ssthresh.map(|bytes| bytes.0))),
+        ("flight_bytes", counts(|_, window| window.flight.0)),
     ])
 }
 

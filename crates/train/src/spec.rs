@@ -169,19 +169,39 @@ pub struct TrafficSpec {
 }
 
 /// Queue of every egress port; read by the packet engine only.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueSpec {
     /// Who is sent next.
     pub discipline: DisciplineSpec,
-    /// Most packets that wait in a port, all bands together.
-    pub capacity_packets: u32,
-    /// Who is marked; `None` drops at the tail only.
+    /// What waits in a port at most, all bands together.
+    pub capacity: CapacitySpec,
+    /// Who is marked or dropped before the queue is full; `None` drops at the tail only.
     pub mark: Option<MarkSpec>,
 }
 
-/// Who is sent next.
+/// Size of a buffer.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum CapacitySpec {
+    /// Packets of any size.
+    Packets(u32),
+    /// Bytes on the wire.
+    Bytes(u64),
+}
+
+/// Buffer that the ports of a switch share.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BufferSpec {
+    /// What waits in all ports of a switch at most.
+    pub capacity: CapacitySpec,
+    /// A port's queue holds at most this many millionths of what is free.
+    pub alpha_ppm: u32,
+}
+
+/// Who is sent next.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DisciplineSpec {
     /// Linux's three strict bands.
@@ -193,16 +213,37 @@ pub enum DisciplineSpec {
         /// Number of bands, 1 to 8.
         bands: u8,
     },
+    /// Deficit round robin: in each round a band sends its weight in full packets.
+    Drr {
+        /// One weight per band, 1 to 8 bands; none is 0.
+        weights: Vec<u16>,
+    },
 }
 
-/// Congestion marks above a queue length.
+/// What happens to packets before the queue is full.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MarkSpec {
-    /// Packets in the queue from which CE is set.
-    pub threshold_packets: u32,
-    /// When the queue is looked at.
-    pub at: MarkAtSpec,
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum MarkSpec {
+    /// Congestion marks above a queue length.
+    Threshold {
+        /// Packets in the queue from which CE is set.
+        packets: u32,
+        /// When the queue is looked at.
+        at: MarkAtSpec,
+    },
+    /// Random early detection.
+    Red {
+        /// Average queue below which nothing happens.
+        min_packets: u32,
+        /// Average queue from which every packet is hit; above the least.
+        max_packets: u32,
+        /// Probability at `max_packets`, in millionths.
+        max_probability_ppm: u32,
+        /// Weight of the average, in millionths.
+        weight_ppm: u32,
+        /// Whether ECN-capable packets are marked and not dropped.
+        ecn: bool,
+    },
 }
 
 /// When a queue is compared with its threshold.
@@ -273,6 +314,8 @@ pub struct ClusterSpec {
     pub host_latency_ps: u64,
     /// Queue of every egress port.
     pub queue: QueueSpec,
+    /// Buffer that the ports of a switch share; `None` gives each its own.
+    pub switch_buffer: Option<BufferSpec>,
     /// Transport protocol of every flow.
     pub transport: TransportSpec,
 }
@@ -301,7 +344,7 @@ pub struct LinkSpec {
 }
 
 /// Engine, seed and length.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
     /// Network engine.
@@ -312,6 +355,30 @@ pub struct RunSpec {
     pub duration_ps: Option<u64>,
     /// Measured iterations of each job whose operations are recorded one by one.
     pub timeline_iterations: u32,
+    /// What is sampled over time; `None` samples nothing. Read by the packet engine only.
+    pub probe: Option<ProbeSpec>,
+}
+
+/// What is sampled over time.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProbeSpec {
+    /// Time from one sample to the next; not 0.
+    pub every_ps: u64,
+    /// Links whose queues are sampled, by name; `None` samples all.
+    pub links: Option<Vec<String>>,
+    /// Connections whose windows are sampled.
+    pub cwnd: Vec<CwndSpec>,
+}
+
+/// Connections of a job or a neighbour.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CwndSpec {
+    /// Name of the job or the neighbour.
+    pub tenant: String,
+    /// Which flow of the neighbour; `None` takes all.
+    pub flow: Option<u64>,
 }
 
 /// Network engine.

@@ -1,4 +1,4 @@
-"""Operations of a run as a Perfetto trace: a process per worker, a thread per resource, arrows for gradients.
+"""A run as a Perfetto trace: a process per worker, a thread per resource, arrows for gradients, a counter per queue.
 
 The protobuf wire format is written by hand (https://protobuf.dev/programming-guides/encoding/): three wire
 types do, and depending on the protobuf package clashes with versions that users already have. Field numbers
@@ -17,7 +17,10 @@ MAX_WORKERS = 64
 """Workers drawn of each job. Viewers grow slow with more, and most jobs' workers are all alike."""
 
 _SEQUENCE = 1  # TracePacket.trusted_packet_sequence_id: one writer
-_SLICE_BEGIN, _SLICE_END = 1, 2  # TrackEvent.Type
+_SLICE_BEGIN, _SLICE_END, _COUNTER = 1, 2, 4  # TrackEvent.Type
+
+MAX_QUEUES = 256
+"""Queues drawn; a switch with more ports has them all in `queues.csv`."""
 
 
 def _varint(value: int) -> bytes:
@@ -80,6 +83,26 @@ def _slice(track: int, start_ns: int, end_ns: int, name: str, kind: str, argumen
     return _packet(_bytes(11, begin), start_ns) + _packet(_bytes(11, end), end_ns)
 
 
+def _queues(rows: list[Row], first_track: int) -> bytes:
+    """Return a counter track per link: TrackDescriptor (60) uuid 1, name 2, counter 8 {unit_name 6}.
+
+    Its values are TrackEvents (11): type 9, track_uuid 11, counter_value 30; one that stays the same is not repeated.
+    """
+    out = bytearray()
+    of_link: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        of_link[row["link"]].append(row)
+    for number, (link, own) in enumerate(list(of_link.items())[:MAX_QUEUES]):
+        track, last = first_track + number, None
+        out += _packet(_bytes(60, _int(1, track) + _bytes(2, f"queue before {link}") + _bytes(8, _bytes(6, "packets"))))
+        for row in own:
+            if row["queue_packets"] != last:
+                last = row["queue_packets"]
+                body = _int(9, _COUNTER) + _int(11, track) + _int(30, last)
+                out += _packet(_bytes(11, body), round(row["time_us"] * 1000))
+    return bytes(out)
+
+
 def _lanes(rows: list[Row]) -> list[int]:
     """Return a lane for every row so that rows of a lane do not overlap; an exclusive resource has one."""
     free: list[float] = []
@@ -97,7 +120,8 @@ def encode_timeline(run_dir: Path) -> bytes:
     Times in the trace are nanoseconds, rounded from the run's picoseconds.
 
     Args:
-        run_dir: run folder; `summary.json`, `operations.csv` and `transfers.csv` are read.
+        run_dir: run folder; `summary.json`, `operations.csv`, `transfers.csv` and, if it is there, `queues.csv` are
+            read.
 
     Raises:
         RunFolderError: if one of them is missing or garbled.
@@ -134,6 +158,7 @@ def encode_timeline(run_dir: Path) -> bytes:
                     for row, at in zip(own, lanes, strict=True):
                         if at == lane:
                             out += _operation(process + tid, row, transfers[job], arrows)
+    out += _queues(read_table(run_dir, "queues.csv", required=False), pid + 1 << 16)
     return bytes(out)
 
 

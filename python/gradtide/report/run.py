@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradtide.report import pieces
+from gradtide.report import pieces, probed
 from gradtide.report.folder import Row, RunFolderError, entry, read_table, read_text
 from gradtide.report.timeline import milliseconds, size
 
@@ -49,6 +49,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         if len(views) < len(jobs)
         else "",
         "traffic": [_neighbour(path, name, traffic[name], caps) for name in list(traffic)[: caps.jobs]],
+        "probed": probed.draw({"": read_table(run_dir, "queues.csv", required=False)}, ["transfer"], caps),
         "links": _links(links, packets, caps),
         "scenario": resolved_scenario(run_dir, caps),
     }

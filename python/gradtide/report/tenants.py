@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradtide.report import pieces, progress
+from gradtide.report import pieces, probed, progress
 from gradtide.report.folder import Row, RunFolderError, entry, read_table
 from gradtide.report.run import resolved_scenario
 from gradtide.report.timeline import milliseconds, size
@@ -70,6 +70,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "cdfs": _cdfs([pair for pair in pairs if pair.row["traffic"] == counted.traffic], counted, caps),
         "iterations": _iterations(iterations, seeds, caps),
         "progress": drawn,
+        "probed": _probed(runs, seeds[0], caps),
         "links": _links(links, seeds, caps),
         "gains": _gains(pairs, len(neighbours) > 1, caps),
         "scenario": resolved_scenario(runs[seeds[0], "low"], caps),
@@ -347,6 +348,13 @@ def _progress(
         "load": any(row["fct_us"] for panel in panels for row in panel.flows),
         "compute": any(panel.operations for panel in panels),
     }
+
+
+def _probed(runs: Mapping[tuple[int, str], Path], seed: int, caps: pieces.Caps) -> dict[str, Any] | None:
+    """Draw the queue and the use of the busiest port over time, both bands side by side on the same axes."""
+    samples = {name: read_table(runs[seed, band], "queues.csv", required=False) for band, name in BANDS.items()}
+    drawn = probed.draw(samples, [f"band-{band}" for band in BANDS], caps)
+    return drawn and {**drawn, "note": f"Seed {seed}. {drawn['note']}"}
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradtide.errors import Fault
-from gradtide.scenario.keys import Adaptive, Cluster, Queue, Transport
-from gradtide.scenario.resolve import Job, Resolved, transport_of
+from gradtide.scenario.keys import PPM, Adaptive, Cluster, Queue, Run, Transport
+from gradtide.scenario.resolve import RED_DEFAULTS, Job, Resolved, transport_of
 from gradtide.scenario.source import Loc, Source
 from gradtide.traffic import Neighbour
+from gradtide.units import Buffer
 
 ENGINES = ("pipe", "packet")
-QUEUES = ("pfifo_fast", "fifo", "strict", "ecn")
+QUEUES = ("pfifo_fast", "fifo", "strict", "drr", "ecn", "red")
 
 _ADAPTIVE = ("adaptive priority", '"high", "low", 0 to 7')
 
@@ -38,6 +39,10 @@ def not_built(resolved: Resolved, source: Source) -> list[Fault]:
         if cluster.queue != Queue():
             what = f"a queue other than the default, {engine},"
             add(("cluster", "queue"), what, 'engine = "packet", or the default, pfifo_fast of 1000pkt')
+        if cluster.switch_buffer is not None:
+            add(("cluster", "switch_buffer"), f"a shared buffer, {engine},", 'engine = "packet", or none')
+        if file.run.probe is not None:
+            add(("run", "probe"), f"a probe, {engine},", 'engine = "packet", or none')
         if transport_of(cluster) != transport_of(cluster.model_copy(update={"transport": Transport()})):
             what = f"a transport other than the default, {engine},"
             add(("cluster", "transport"), what, 'engine = "packet", or the default, newreno of 1380B')
@@ -81,6 +86,7 @@ def spec(resolved: Resolved, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
             },
             "host_latency_ps": cluster.host_latency,
             "queue": _queue_spec(cluster),
+            "switch_buffer": _buffer_spec(cluster),
             "transport": _transport_spec(cluster),
         },
         "run": {
@@ -88,6 +94,7 @@ def spec(resolved: Resolved, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
             "seed": run.seed,
             "duration_ps": run.duration,
             "timeline_iterations": run.timeline,
+            "probe": _probe_spec(run),
         },
     }
 
@@ -105,13 +112,37 @@ def _traffic_spec(neighbour: Neighbour) -> dict[str, Any]:
 
 def _queue_spec(cluster: Cluster) -> dict[str, Any]:
     queue = cluster.queue
-    discipline: dict[str, Any] = {"kind": "fifo" if queue.kind == "ecn" else queue.kind}
+    discipline: dict[str, Any] = {"kind": "fifo" if queue.kind in ("ecn", "red") else queue.kind}
     if queue.kind == "strict":
         discipline["bands"] = queue.bands
-    mark = None
-    if queue.kind == "ecn":
-        mark = {"threshold_packets": queue.threshold, "at": queue.mark_at or "enqueue"}
-    return {"discipline": discipline, "capacity_packets": queue.capacity, "mark": mark}
+    if queue.kind == "drr":
+        discipline["weights"] = queue.weights
+    mark: dict[str, Any] | None = None
+    if queue.threshold is not None:
+        mark = {"kind": "threshold", "packets": queue.threshold, "at": queue.mark_at or "enqueue"}
+    if queue.kind == "red":
+        given = {"max_probability": queue.max_probability, "weight": queue.weight}
+        shares = {f"{key}_ppm": value or round(RED_DEFAULTS[key] * PPM) for key, value in given.items()}
+        ends = {"min_packets": queue.min, "max_packets": queue.max}
+        mark = {"kind": "red", **ends, **shares, "ecn": bool(queue.ecn)}
+    return {"discipline": discipline, "capacity": _capacity(queue.capacity), "mark": mark}
+
+
+def _buffer_spec(cluster: Cluster) -> dict[str, Any] | None:
+    buffer = cluster.switch_buffer
+    return None if buffer is None else {"capacity": _capacity(buffer.capacity), "alpha_ppm": buffer.alpha}
+
+
+def _capacity(buffer: Buffer) -> dict[str, int]:
+    return {"bytes" if buffer.is_bytes else "packets": buffer.size}
+
+
+def _probe_spec(run: Run) -> dict[str, Any] | None:
+    if run.probe is None:
+        return None
+    meant = [name.partition(".") for name in run.probe.cwnd or ()]
+    cwnd = [{"tenant": owner, "flow": int(flow) if flow else None} for owner, _, flow in meant]
+    return {"every_ps": run.probe.every, "links": run.probe.links, "cwnd": cwnd}
 
 
 def _transport_spec(cluster: Cluster) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -49,12 +50,19 @@ def _custom(code: str, msg: str, hint: str) -> PydanticCustomError:
     return PydanticCustomError(code, "{msg}", {"msg": msg, "hint": hint})
 
 
+def _not_empty(buffer: units.Buffer) -> units.Buffer:
+    if buffer.size == 0:
+        raise _custom("GT026", "the value is zero", 'write a buffer above 0, as in "1000pkt" or "1MB"')
+    return buffer
+
+
 def _schema(pattern: str, what: str, *examples: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": pattern, "title": what, "examples": list(examples)})
 
 
 _TIME = r"^\s*\d+(\.\d+)?\s*(ps|ns|us|µs|ms|s|min|h)\s*$"
 _SIZE = r"^\s*\d+(\.\d+)?\s*([kKMGT]|[KMGT]i)?[Bb]\s*$"
+_BUFFER = r"^\s*\d+(\.\d+)?\s*(k?pkt|([kKMGT]|[KMGT]i)?[Bb])\s*$"
 _RATE = r"^\s*\d+(\.\d+)?\s*([kKMGT]|[KMGT]i)?(bps|bit/s|b/s|Bps|B/s)\s*$"
 
 _time_out = PlainSerializer(units.format_time, return_type=str)
@@ -91,6 +99,13 @@ Packets = Annotated[
     _checked(units.parse_packets, positive='write a number of packets above 0, as in "1000pkt"'),
     PlainSerializer(units.format_packets, return_type=str),
     _schema(r"^\s*\d+\s*k?pkt\s*$", "packets", "1000pkt"),
+]
+Buffer = Annotated[
+    units.Buffer,
+    _checked(units.parse_buffer),
+    AfterValidator(_not_empty),
+    PlainSerializer(units.format_buffer, return_type=str),
+    _schema(_BUFFER, "packets or size", "1000pkt", "1MB"),
 ]
 Ratio = Annotated[
     Fraction,
@@ -153,10 +168,12 @@ Cumulated = Annotated[
     _checked(_cumulated),
     WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1, "examples": [0.15]}),
 ]
+_alpha_validator, _alpha_out, _alpha_schema = _number(0, 1024, 1.0)
 _share_validator, _share_out, _share_schema = _number(0, 1, 0.95)
 _factor_validator, _factor_out, _factor_schema = _number(1, 100, 1.1)
 _variation_validator, _variation_out, _variation_schema = _number(0, 0.5, 0.05, has_zero=True)
 Share = Annotated[int, _share_validator, _share_out, _share_schema]
+Alpha = Annotated[int, _alpha_validator, _alpha_out, _alpha_schema]
 Factor = Annotated[int, _factor_validator, _factor_out, _factor_schema]
 Variation = Annotated[int, _variation_validator, _variation_out, _variation_schema]
 
@@ -476,19 +493,44 @@ class Topology(Table):
 class Queue(Table):
     """Queue of every egress port. Read by the packet engine only."""
 
-    kind: Literal["pfifo_fast", "fifo", "strict", "ecn", "red", "pcn"] = key(
+    kind: Literal["pfifo_fast", "fifo", "strict", "drr", "ecn", "red", "pcn"] = key(
         default="pfifo_fast", examples=["pfifo_fast"]
     )
-    """Discipline. pfifo_fast: Linux's three strict bands; fifo: one band; strict: as many as `bands`; ecn: one band
-    with congestion marks. Built: pfifo_fast, fifo, strict, ecn."""
-    capacity: Packets = key(default="1000pkt", examples=["1000pkt"])
-    """Packets that a port holds, all bands together."""
+    """Discipline. pfifo_fast: Linux's three strict bands; fifo: one band; strict: as many as `bands`; drr: bands that
+    share the link by `weights`; ecn: one band with a `threshold` for congestion marks; red: one band with random early
+    detection. Built: pfifo_fast, fifo, strict, drr, ecn, red."""
+    capacity: Buffer = key(default="1000pkt", examples=["1000pkt", "1MB"])
+    """Packets or bytes on the wire that wait in a port, all bands together. With `cluster.switch_buffer`, in a host's
+    port only."""
     bands: int | None = key(default=None, ge=1, le=8, examples=[3])
     """Number of bands; needed with kind = "strict"."""
+    weights: list[Annotated[int, Field(ge=1, le=1000)]] | None = key(default=None, examples=[[4, 2, 1]])
+    """With kind = "drr", how many full packets each band sends in a round while it has any, band 0 first; one to eight
+    bands. Needed there."""
     threshold: Packets | None = key(default=None, examples=["40pkt"])
-    """Queue length from which packets are marked (ecn, pcn); needed with kind = "ecn"."""
+    """Queue length, all bands together, from which packets of ECN-capable senders are marked (all kinds but red);
+    needed with kind = "ecn". Default: nothing is marked."""
     mark_at: Literal["enqueue", "dequeue"] | None = key(default=None, examples=["enqueue"])
-    """When the queue is compared with the threshold (ecn, pcn). Default: enqueue."""
+    """When the queue is compared with the threshold. Default: enqueue."""
+    min: Packets | None = key(default=None, examples=["5pkt"])
+    """Average queue below which RED does nothing; needed with kind = "red"."""
+    max: Packets | None = key(default=None, examples=["15pkt"])
+    """Average queue from which RED hits every packet; needed with kind = "red"."""
+    max_probability: Share | None = key(default=None, examples=[0.1])
+    """Probability with which RED hits a packet just below `max`; it grows from 0 at `min`. Default: 0.1."""
+    weight: Share | None = key(default=None, examples=[0.002])
+    """By how much of the difference RED's average moves per packet that arrives. Default: 0.002."""
+    ecn: bool | None = key(default=None, examples=[True])
+    """Whether RED marks packets of ECN-capable senders in place of dropping them. Default: false."""
+
+
+class SwitchBuffer(Table):
+    """Buffer that the ports of a switch share. Read by the packet engine only."""
+
+    capacity: Buffer = key(examples=["4MB"])
+    """Packets or bytes on the wire that wait in all ports of a switch together."""
+    alpha: Alpha = key(default=1.0, examples=[1.0])
+    """A port's queue may grow to this many times what is free (Choudhury & Hahne 1998)."""
 
 
 class Transport(Table):
@@ -529,6 +571,8 @@ class Cluster(Table):
     """Choice among equal routes. Read by the packet engine only."""
     queue: Queue = key(default={}, examples=[{"kind": "pfifo_fast", "capacity": "1000pkt"}])
     """Queue of every egress port."""
+    switch_buffer: SwitchBuffer | None = key(default=None, examples=[{"capacity": "4MB", "alpha": 1}])
+    """Buffer that the ports of a switch share, each switch its own. Default: every port has `queue.capacity`."""
     transport: Transport = key(default={}, examples=[{"kind": "newreno", "segment": "1380B"}])
     """Transport protocol of every flow."""
 
@@ -628,6 +672,20 @@ class TrafficTable(Table):
     """Band of the flows on the network, as for a job."""
 
 
+class Probe(Table):
+    """What is sampled over time. Read by the packet engine only; a run is the same with it and without."""
+
+    every: Duration = key(examples=["100us"])
+    """Time from one sample to the next. A table that reaches a million rows is thinned: every second instant is
+    forgotten and the step doubles. `summary.json` says what it came to."""
+    links: list[str] | None = key(default=None, examples=[["s-h0", "h1"]])
+    """Links whose queues are sampled into `queues.csv`: h0 is what host 0 sends, s-h0 what the switch sends to it.
+    Default: all."""
+    cwnd: list[str] | None = key(default=None, examples=[["train", "web.17"]])
+    """Jobs and neighbours whose senders' congestion windows are sampled into `cwnd.csv`; "web.17" is flow 17 of `web`
+    alone. Default: none."""
+
+
 class Run(Table):
     """How the run is made."""
 
@@ -645,6 +703,8 @@ class Run(Table):
     """Flows of neighbours that start within this before the last start do not count."""
     timeline: int = key(default=2, ge=0, le=1000, examples=[2])
     """Measured iterations of each job whose operations are recorded one by one, for pictures."""
+    probe: Probe | None = key(default=None, examples=[{"every": "100us"}])
+    """Samples of queues, link use, drops, marks and congestion windows over time. Default: none are taken."""
 
 
 class ScenarioFile(Table):

@@ -61,9 +61,24 @@ SOCKET_BYTES = 32 * 1024 * 1024
 DCTCP_GAIN_PPM = 62_500
 """RFC 8257, 4.2: g = 1/16."""
 
-MARKING_QUEUES = ("ecn", "red", "pcn")
 MAX_PACKETS = 2**32 - 1
 MAX_BANDS = 8
+QUEUE_KEYS = {
+    "bands": ("strict",),
+    "weights": ("drr",),
+    "threshold": ("pfifo_fast", "fifo", "strict", "drr", "ecn", "pcn"),
+    "mark_at": ("pfifo_fast", "fifo", "strict", "drr", "ecn", "pcn"),
+    "min": ("red",),
+    "max": ("red",),
+    "max_probability": ("red",),
+    "weight": ("red",),
+    "ecn": ("red",),
+}
+"""Keys of a queue, and the kinds that they are for."""
+
+RED_DEFAULTS = {"max_probability": 0.1, "weight": 0.002, "ecn": False}
+"""Floyd & Jacobson (1993), section 6, recommend the weight; the probability is that of Floyd's later advice (1997)."""
+
 FLOW_KEYS = ("sizes", "cdf", "replay", "flows", "incast")
 """Keys of a neighbour that say what its flows are; one of them."""
 
@@ -191,7 +206,12 @@ def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved
 
 def bands_of(queue: Queue) -> int:
     """Return the number of bands that a queue has."""
-    return {"pfifo_fast": 3, "strict": queue.bands or 1}.get(queue.kind, 1)
+    return {"pfifo_fast": 3, "strict": queue.bands or 1, "drr": len(queue.weights or [1])}.get(queue.kind, 1)
+
+
+def marks(queue: Queue) -> bool:
+    """Return whether a queue marks where others drop."""
+    return queue.threshold is not None or queue.kind == "pcn" or bool(queue.ecn)
 
 
 @dataclass(frozen=True)
@@ -308,6 +328,7 @@ class _Resolver:
             hosts_are_known = len(hosts) == len(file.job) and self.ok("cluster", "topology")
         else:
             hosts_are_known = True
+        self.probe(host_count if hosts_are_known else None)
         origins = self.neighbours(host_count if hosts_are_known else None)
         jobs = [self.job(name, job, hosts.get(name)) for name, job in file.job.items()]
         if self.faults:
@@ -399,10 +420,10 @@ class _Resolver:
         elif keys.ecn is False and (plus or kind == "dctcp"):
             msg = f'`ecn = false` contradicts kind = "{keys.kind}"'
             self.add("GT016", (*loc, "ecn"), msg, f'leave it out, or write kind = "{kind if plus else "newreno"}"')
-        elif transport_of(cluster).ecn and queue.kind not in MARKING_QUEUES and self.is_packet:
+        elif transport_of(cluster).ecn and not marks(queue) and self.is_packet:
             if not self.ok("cluster", "queue"):
                 return
-            never = f'queue.kind = "{queue.kind}" never marks'
+            never = f'queue.kind = "{queue.kind}" never marks without `{"ecn" if queue.kind == "red" else "threshold"}`'
             hint = 'write queue = { kind = "ecn", threshold = "65pkt" }'
             if keys.ecn:
                 self.no_effect((*loc, "ecn"), f"here: {never}", hint)
@@ -415,24 +436,47 @@ class _Resolver:
         loc: Loc = ("cluster", "queue")
         if not self.ok("cluster", "queue"):
             return
-        for key, kinds in (
-            ("bands", ("strict",)),
-            ("threshold", ("ecn", "pcn")),
-            ("mark_at", ("ecn", "pcn")),
-        ):
+        for key, kinds in QUEUE_KEYS.items():
             if getattr(queue, key) is not None and queue.kind not in kinds:
-                words = " or ".join(f'"{k}"' for k in kinds)
-                self.no_effect((*loc, key), f'with kind = "{queue.kind}"', f"it is for kind = {words}")
-        for kind, key in (("strict", "bands"), ("ecn", "threshold")):
+                words = "any other kind" if key in ("threshold", "mark_at") else f'kind = "{kinds[0]}"'
+                self.no_effect((*loc, key), f'with kind = "{queue.kind}"', f"it is for {words}")
+        for kind, key in (
+            ("strict", "bands"),
+            ("drr", "weights"),
+            ("ecn", "threshold"),
+            ("red", "min"),
+            ("red", "max"),
+        ):
             if queue.kind == kind and getattr(queue, key) is None and not self.misspelt(loc, key):
                 hint = example(key, Queue.model_fields[key])
                 self.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', hint)
-        if queue.capacity > MAX_PACKETS:
-            msg, hint = f"{queue.capacity:,} packets are too many", f'write at most "{MAX_PACKETS}pkt"'
-            self.add("GT014", (*loc, "capacity"), msg, hint, queue.capacity)
-        elif queue.threshold is not None and queue.threshold > queue.capacity:
-            msg = f"the threshold of {queue.threshold:,} packets is beyond the capacity of {queue.capacity:,}"
-            self.add("GT014", (*loc, "threshold"), msg, "no packet would be marked; lower it", queue.threshold)
+        if queue.mark_at is not None and queue.threshold is None and queue.kind not in ("ecn", "red"):
+            self.no_effect((*loc, "mark_at"), "without `threshold`", "nothing is marked")
+        if queue.weights is not None and not 1 <= len(queue.weights) <= MAX_BANDS:
+            msg = f"{len(queue.weights)} bands are out of range"
+            self.add("GT014", (*loc, "weights"), msg, f"write 1 to {MAX_BANDS} weights", queue.weights)
+        if queue.min is not None and queue.max is not None and queue.min >= queue.max:
+            msg = f"the least average of {queue.min:,} packets is not below the greatest of {queue.max:,}"
+            self.add("GT014", (*loc, "min"), msg, "lower it", queue.min)
+        for key in ("threshold", "max"):
+            self.within_capacity(queue, key)
+        self.buffer(queue.capacity, (*loc, "capacity"))
+        if self.file.cluster.switch_buffer is not None and self.ok("cluster", "switch_buffer"):
+            self.buffer(self.file.cluster.switch_buffer.capacity, ("cluster", "switch_buffer", "capacity"))
+
+    def buffer(self, buffer: units.Buffer, loc: Loc) -> None:
+        if not buffer.is_bytes and buffer.size > MAX_PACKETS:
+            msg, hint = f"{buffer.size:,} packets are too many", f'write at most "{MAX_PACKETS}pkt"'
+            self.add("GT014", loc, msg, hint, units.format_buffer(buffer))
+
+    def within_capacity(self, queue: Queue, key: str) -> None:
+        """Refuse a length that no queue reaches; a host's port has `capacity` even where a switch shares its buffer."""
+        length: int | None = getattr(queue, key)
+        capacity = queue.capacity
+        if length is not None and not capacity.is_bytes and length > capacity.size:
+            msg = f"{length:,} packets are beyond the capacity of {capacity.size:,}"
+            hint = "no packet would be marked; lower it" if key == "threshold" else "no queue gets so long; lower it"
+            self.add("GT014", ("cluster", "queue", key), msg, hint, length)
 
     @property
     def is_packet(self) -> bool:
@@ -456,6 +500,31 @@ class _Resolver:
             parts = f"{units.format_time(run.warmup)} and {units.format_time(run.cooldown)}"
             msg = f"warm-up and cool-down ({parts}) leave nothing of {units.format_time(run.duration)}"
             self.add("GT052", ("run", key), msg, "shorten them, or lengthen `duration`", getattr(run, key))
+
+    def probe(self, host_count: int | None) -> None:
+        """Check that what is to be sampled is there."""
+        probe, loc = self.file.run.probe, ("run", "probe")
+        if probe is None or not self.ok("run", "probe"):
+            return
+        for index, link in enumerate(probe.links or ()):
+            number = _HOST.fullmatch(link.removeprefix("s-"))
+            if number is None or (host_count is not None and int(number[1]) >= host_count):
+                last = "" if host_count is None else f" to h{host_count - 1} and s-h{host_count - 1}"
+                hint = f"links are h0 and s-h0{last}"
+                self.add("GT013", (*loc, "links", index), f'unknown link "{link[:80]}"', hint, link)
+        for key, given in (("links", probe.links), ("cwnd", probe.cwnd)):
+            for index, name in enumerate(given or ()):
+                if name in (given or ())[:index]:
+                    hint = "the second has no effect"
+                    self.add("GT015", (*loc, key, index), f'"{name[:80]}" is named twice', hint, name)
+        for index, name in enumerate(probe.cwnd or ()):
+            owner, _, flow = name.partition(".")
+            if (owner not in self.file.job and owner not in self.file.traffic) or (
+                flow and (owner not in self.file.traffic or not re.fullmatch(r"\d{1,9}", flow, re.ASCII))
+            ):
+                names = ", ".join([*self.file.job, *self.file.traffic])
+                hint = f"there is {names}; a single flow of a neighbour is NAME.NUMBER"
+                self.add("GT013", (*loc, "cwnd", index), f'"{name[:80]}" names no connection', hint, name)
 
     def band(self, priority: Priority, loc: Loc) -> int | None:
         """Return the band that a priority means on this queue; `None` if it is adaptive or at fault."""
@@ -910,8 +979,11 @@ class _Resolver:
             table = {k: v for k, v in data["traffic"][origin.name].items() if k not in origin.replaced}
             data["traffic"][origin.name] = _in_order_of(TrafficTable, table | origin.written)
         queue = data["cluster"]["queue"]
-        if queue["kind"] == "ecn":
+        if "threshold" in queue:
             queue.setdefault("mark_at", "enqueue")
+        if queue["kind"] == "red":
+            queue |= {key: value for key, value in RED_DEFAULTS.items() if key not in queue}
+        data["cluster"]["queue"] = _in_order_of(Queue, queue)
         data["cluster"]["transport"] = transport_of(self.file.cluster).written()
         topology = data["cluster"]["topology"]
         if topology["kind"] == "star":
@@ -919,7 +991,7 @@ class _Resolver:
         return {name: data[name] for name in data if data[name]}
 
 
-def _in_order_of(keys: type[JobTable | Schedule | TrafficTable], table: Mapping[str, Any]) -> dict[str, Any]:
+def _in_order_of(keys: type[JobTable | Queue | Schedule | TrafficTable], table: Mapping[str, Any]) -> dict[str, Any]:
     """Sort a table as its keys are declared: two scenarios are equal if what is written is."""
     order = list(keys.model_fields)
     return dict(sorted(table.items(), key=lambda item: order.index(item[0])))

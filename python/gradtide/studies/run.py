@@ -205,13 +205,15 @@ def write_run(result: RunResult, folder: Path) -> None:
 def write_core(result: RunResult, folder: Path) -> None:
     """Write into the existing `folder` what the run itself gave."""
     (folder / "scenario.resolved.toml").write_text(result.scenario.to_toml(), encoding="utf-8")
-    has = {
+    optional = {
         "workers": any(job.is_uneven for job in result.scenario.jobs),
         "flows": bool(result.scenario.traffic),
+        "queues": len(result.queues) > 0,
+        "cwnd": len(result.cwnd) > 0,
     }
-    for name in ("iterations", "workers", "transfers", "operations", "links", "flows"):
-        table = getattr(result, name)
-        if has.get(name, True):
+    for name in ("iterations", "workers", "transfers", "operations", "links", "flows", "queues", "cwnd"):
+        table: Table = getattr(result, name)
+        if optional.get(name, True):
             (folder / f"{name}.csv").write_text(table.to_csv(), encoding="utf-8")
     write_summary(result.summary, folder)
     write_versions(folder)

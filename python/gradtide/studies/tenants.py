@@ -21,6 +21,9 @@ from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, w
 FIGURES = ("mean_fct_ms", "p50_fct_ms", "p90_fct_ms", "p99_fct_ms")
 BANDS = ("same", "low")
 
+SAMPLES, SAMPLED_ROWS = 800, 400_000
+"""Instants that the probe of a run sees, and rows that it keeps at most; for pictures."""
+
 # Fig. 5.19 of Gao (2020): green costs the job less than 1 %, yellow up to 30 %, red more.
 FREE_PERCENT, DEAR_PERCENT = 1.0, 30.0
 
@@ -136,6 +139,7 @@ def tenants(
     """
     base = as_scenario(scenario)
     check(base, seeds)
+    base = probed(base)
     cases = {f"seed{seed}-{band}": variant(base, seed, band) for seed in seeds for band in BANDS}
     try:
         results = run_all(list(cases.values()), jobs, progress, keep, limits)
@@ -167,6 +171,17 @@ def check(base: Scenario, seeds: Sequence[int]) -> None:
         raise ValueError(f"the scenario has {len(base.jobs)} jobs; this study moves one between two bands")
     if not seeds:
         raise ValueError("give at least one seed")
+
+
+def probed(base: Scenario) -> Scenario:
+    """Return the scenario with a probe, for the pictures of queues and links; its own if it has one."""
+    if "probe" in base.to_dict()["run"] or base.duration_ps is None:
+        return base
+    count = max(50, min(SAMPLES, SAMPLED_ROWS // (2 * base.hosts)))
+    least_ps = max(base.duration_ps // count, 1)
+    unit_ps = 10 ** (len(str(least_ps)) - 1)
+    every_ps = next(factor * unit_ps for factor in (1, 2, 5, 10) if factor * unit_ps >= least_ps)
+    return base.set({"run.probe": {"every": f"{every_ps}ps"}})
 
 
 def figures(summary: dict[str, Any]) -> dict[str, float | None]:

@@ -6,9 +6,9 @@ use super::tcp::{ReverseBand, TcpConfig};
 use super::wire::{NO_SACK, SackPool, Wire, flag};
 use crate::event::EventQueue;
 use crate::topology::PortId;
-use crate::trace::Counters;
+use crate::trace::{Counters, Window};
 use crate::units::Time;
-use crate::{Completion, Connection as Carrier, Flow, FlowId};
+use crate::{Completion, Connection as Carrier, Flow, FlowId, HostId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Something a connection waits for.
@@ -354,6 +354,18 @@ impl Hosts {
                 }
             }
         }
+    }
+
+    /// Flows under way on connections of their own, with their senders' windows.
+    pub fn flow_windows(&self) -> impl Iterator<Item = (FlowId, Window)> {
+        let own = self.connections.iter().filter(|connection| connection.own);
+        own.filter_map(|connection| Some((connection.goals.front()?.flow, connection.sender.window())))
+    }
+
+    /// Connections of `stream`, by sending and receiving host.
+    pub fn stream_windows(&self, stream: u32) -> impl Iterator<Item = (HostId, HostId, Window)> {
+        let own = self.streams.iter().filter(move |(key, _)| key.2 == stream);
+        own.map(|(key, &index)| (HostId(key.0), HostId(key.1), self.connections[index as usize].sender.window()))
     }
 
     /// Totals, those of open connections included.

@@ -12,6 +12,7 @@
 //! errors on links, PFC.
 
 mod agenda;
+mod buffer;
 mod host;
 mod port;
 mod qdisc;
@@ -19,16 +20,18 @@ mod switch;
 pub mod tcp;
 mod wire;
 
+pub use buffer::SharedBuffer;
 pub use qdisc::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
 pub use tcp::TcpConfig;
 
 use crate::event::EventQueue;
 use crate::route::{RouteError, Routes};
 use crate::topology::{Graph, PortId, Star};
-use crate::trace::{Counters, PortCounters};
+use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::Time;
-use crate::{Band, Completion, Flow, FlowId, Network};
+use crate::{Band, Completion, Flow, FlowId, HostId, Network};
 use agenda::Agenda;
+use buffer::SharedBuffers;
 use host::Hosts;
 use port::{Moment, Port, Serialization};
 use qdisc::Verdict;
@@ -43,6 +46,8 @@ pub struct PacketConfig {
     pub host_queue: QueueConfig,
     /// Qdisc of the switches' ports.
     pub switch_queue: QueueConfig,
+    /// Buffer that the ports of a switch share, in place of the capacity of `switch_queue`.
+    pub switch_buffer: Option<SharedBuffer>,
     /// Times on the wire are rounded to whole ticks: 1 ns is ns-3's clock, 1 ps is exact at Ethernet rates.
     pub tick: Time,
 }
@@ -54,6 +59,7 @@ impl PacketConfig {
             tcp: TcpConfig::basic_sim(star.host_count, star.link.rate, star.link.delay),
             host_queue: QueueConfig::pfifo_fast(),
             switch_queue: QueueConfig::pfifo_fast(),
+            switch_buffer: None,
             tick: Time::from_ps(1_000),
         }
     }
@@ -66,6 +72,7 @@ pub struct PacketEngine {
     host_count: u32,
     now: Time,
     ports: Vec<Port>,
+    buffers: Option<Box<SharedBuffers>>,
     agenda: Agenda,
     /// Links that also deliver now, the next one last.
     tied: Vec<u32>,
@@ -81,11 +88,30 @@ pub struct PacketEngine {
     started_count: u64,
     out: Vec<Wire>,
     counters: Counters,
-    injected_count: u64,
-    delivered_count: u64,
     /// Events between two pauses, and how many there will have been at the next one.
     pause_every: u64,
     pause_at: u64,
+    injected: Volume,
+    delivered: Volume,
+    dropped: Volume,
+    completed_count: u64,
+}
+
+/// Packets and their bytes on the wire, counted once from end to end; bytes in debug builds only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Volume {
+    packets: u64,
+    bytes: u64,
+}
+
+impl Volume {
+    #[inline]
+    fn add(&mut self, packet: &Wire) {
+        self.packets += 1;
+        if cfg!(debug_assertions) {
+            self.bytes += u64::from(packet.wire_bytes);
+        }
+    }
 }
 
 impl PacketEngine {
@@ -117,6 +143,7 @@ impl PacketEngine {
             host_count: graph.host_count,
             now: Time::ZERO,
             agenda: Agenda::new(ports.len()),
+            buffers: config.switch_buffer.map(|buffer| Box::new(SharedBuffers::new(graph, buffer))),
             tied: Vec::new(),
             ports,
             routes,
@@ -129,10 +156,12 @@ impl PacketEngine {
             started_count: 0,
             out: Vec::new(),
             counters: Counters::default(),
-            injected_count: 0,
-            delivered_count: 0,
             pause_every: u64::MAX,
             pause_at: u64::MAX,
+            injected: Volume::default(),
+            delivered: Volume::default(),
+            dropped: Volume::default(),
+            completed_count: 0,
             config,
         })
     }
@@ -161,23 +190,58 @@ impl PacketEngine {
     pub fn counters(&self) -> Counters {
         let hosts = self.hosts.totals();
         let marks = self.ports.iter().map(|port| port.counters().marks).sum();
-        Counters { retransmits: hosts.retransmits, timeouts: hosts.timeouts, marks, ..self.counters }
+        Counters {
+            drops: self.dropped.packets,
+            retransmits: hosts.retransmits,
+            timeouts: hosts.timeouts,
+            marks,
+            ..self.counters
+        }
     }
 
     /// Totals of one port so far.
-    pub fn port_counters(&self, port: PortId) -> PortCounters {
-        self.ports[port.0 as usize].counters()
+    pub fn port_counters(&mut self, port: PortId) -> PortCounters {
+        let port = &mut self.ports[port.0 as usize];
+        port.catch_up(self.now.ps(), 0);
+        port.counters()
     }
 
-    /// Packets and bytes that wait in the qdisc of `port` now.
-    pub fn queue(&mut self, port: PortId) -> (u32, u64) {
-        self.ports[port.0 as usize].queue(self.now.ps())
+    /// What can be seen of `port` now, as of before this instant's events. Looking changes nothing that follows.
+    pub fn port_state(&mut self, port: PortId) -> PortState {
+        self.ports[port.0 as usize].state(self.now.ps())
     }
 
-    /// Whether every packet ever sent has arrived, been dropped, or is still in a port or on a link.
+    /// Flows under way on connections of their own, in no order that means anything, with their senders' windows.
+    pub fn flow_windows(&self) -> impl Iterator<Item = (FlowId, Window)> {
+        self.hosts.flow_windows()
+    }
+
+    /// Connections of `stream`, by sending and receiving host, with their senders' windows.
+    pub fn stream_windows(&self, stream: u32) -> impl Iterator<Item = (HostId, HostId, Window)> {
+        self.hosts.stream_windows(stream)
+    }
+
+    /// Whether nothing will happen any more unless a flow is started.
+    pub fn is_idle(&self) -> bool {
+        self.agenda.next_ps().min(self.other_ps) == u64::MAX
+    }
+
+    /// Whether every packet ever sent (in debug builds, every byte) has arrived, been dropped, or is still in a port or
+    /// on a link.
     pub fn conserves_packets(&self) -> bool {
-        let held: u64 = self.ports.iter().map(Port::held).sum();
-        self.injected_count == self.delivered_count + self.counters.drops + held
+        let held = self.ports.iter().map(Port::held);
+        let (packets, bytes) = held.fold((0, 0), |(packets, bytes), held| (packets + held.0, bytes + held.1));
+        let bytes = if cfg!(debug_assertions) { bytes } else { 0 };
+        self.injected.packets == self.delivered.packets + self.dropped.packets + packets
+            && self.injected.bytes == self.delivered.bytes + self.dropped.bytes + bytes
+    }
+
+    /// What must hold whenever the engine stands still; looked at in debug builds.
+    fn check(&self) {
+        assert!(self.conserves_packets(), "bytes in = bytes delivered + dropped + held");
+        let fits = self.buffers.as_ref().is_none_or(|buffers| buffers.holds(&self.ports));
+        assert!(fits, "the queues of a switch fit into its buffer");
+        assert!(!self.is_idle() || self.completed_count == self.started_count, "all flows complete");
     }
 
     fn next_id(&mut self) -> FlowId {
@@ -222,8 +286,8 @@ impl PacketEngine {
             return;
         }
         let mut out = std::mem::take(&mut self.out);
-        self.injected_count += out.len() as u64;
         for packet in out.drain(..) {
+            self.injected.add(&packet);
             self.send(port, packet);
         }
         self.out = out;
@@ -234,12 +298,19 @@ impl PacketEngine {
         let port = &mut self.ports[id.0 as usize];
         let dry = port.next_arrival_ps() == u64::MAX;
         let at = Moment { now_ps: self.now.ps(), planned_ps: self.planned_ps, label: self.label };
-        if port.send(at, packet) == Verdict::Dropped {
-            self.counters.drops += 1;
+        let verdict = if self.buffers.is_none() { port.send(at, packet) } else { self.send_shared(id, at, packet) };
+        if verdict == Verdict::Dropped {
+            self.dropped.add(&packet);
             self.hosts.pool.take(packet.sack);
         } else if dry {
             self.agenda.set(id.0 as usize, self.ports[id.0 as usize].next_arrival_ps());
         }
+    }
+
+    #[inline(never)]
+    fn send_shared(&mut self, id: PortId, at: Moment, packet: Wire) -> Verdict {
+        let buffers = self.buffers.as_mut().expect("the caller has looked");
+        buffers.send(&mut self.ports, id, at, packet)
     }
 
     /// The link that delivers next. Nothing that happens at an instant can add an arrival to it, so its links are put
@@ -281,7 +352,7 @@ impl PacketEngine {
             return;
         }
         debug_assert_eq!(node.0, packet.dst, "routes lead to the host that a packet is for");
-        self.delivered_count += 1;
+        self.delivered.add(&packet);
         let mut out = std::mem::take(&mut self.out);
         let port = self.hosts.deliver(&self.config.tcp, self.now, &packet, &mut out);
         self.out = out;
@@ -347,8 +418,11 @@ impl Network for PacketEngine {
             }
         }
         self.now = Time::from_ps(limit_ps);
+        self.completed_count += self.hosts.done.len() as u64;
         done.append(&mut self.hosts.done);
-        debug_assert!(self.conserves_packets(), "packets in = packets delivered + dropped + held");
+        if cfg!(debug_assertions) {
+            self.check();
+        }
     }
 
     fn set_band(&mut self, stream: u32, band: Band) {

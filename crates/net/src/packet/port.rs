@@ -12,10 +12,10 @@
 //! The device holds one packet beside the one being sent, as a network card does (and ns-3's with a drop-tail queue
 //! of one packet under a qdisc): a packet of a high band waits for up to two of a low band.
 
-use super::qdisc::{Qdisc, QueueConfig, Verdict};
+use super::qdisc::{Capacity, Qdisc, QueueConfig, Verdict};
 use super::wire::Wire;
 use crate::topology::NodeId;
-use crate::trace::PortCounters;
+use crate::trace::{PortCounters, PortState};
 use crate::units::{Bytes, Rate, Time};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -146,7 +146,9 @@ impl Port {
     pub fn send(&mut self, at: Moment, mut packet: Wire) -> Verdict {
         self.catch_up(at.now_ps, at.planned_ps);
         if !self.busy {
-            self.qdisc.pass(&mut packet);
+            if self.qdisc.pass(&mut packet) == Verdict::Dropped {
+                return self.refuse();
+            }
             self.run_sending_ps = 0;
             let (begun_ps, planned_ps, chain) = (at.now_ps, at.planned_ps, at.label);
             let run_ps = -(begun_ps as i64);
@@ -155,13 +157,22 @@ impl Port {
             return Verdict::Queued;
         }
         if self.device.is_none() && self.taken_at_ps < at.now_ps {
-            self.qdisc.pass(&mut packet);
+            if self.qdisc.pass(&mut packet) == Verdict::Dropped {
+                return self.refuse();
+            }
             self.device = Some(packet);
             return Verdict::Queued;
         }
         let verdict = self.qdisc.enqueue(packet);
         self.drops += u64::from(verdict == Verdict::Dropped);
         verdict
+    }
+
+    /// The qdisc has dropped a packet although nothing waits.
+    #[cold]
+    fn refuse(&mut self) -> Verdict {
+        self.drops += 1;
+        Verdict::Dropped
     }
 
     /// Takes the packet that arrives now, and says when its transmission began.
@@ -179,7 +190,7 @@ impl Port {
 
     /// Works out everything that happened before an event of `now_ps` that was planned at `planned_ps`.
     #[inline]
-    fn catch_up(&mut self, now_ps: u64, planned_ps: u64) {
+    pub fn catch_up(&mut self, now_ps: u64, planned_ps: u64) {
         while self.busy
             && (self.busy_until_ps < now_ps || (self.busy_until_ps == now_ps && self.taken_at_ps < planned_ps))
         {
@@ -227,7 +238,7 @@ impl Port {
         self.orders.push_back(self.order);
     }
 
-    /// What has passed so far.
+    /// What has passed, as of the last [`Port::catch_up`].
     pub fn counters(&self) -> PortCounters {
         PortCounters {
             packets: self.packets,
@@ -240,14 +251,41 @@ impl Port {
         }
     }
 
-    /// Packets and bytes that wait in the qdisc at `now`, as an observer sees them.
-    pub fn queue(&mut self, now_ps: u64) -> (u32, u64) {
-        self.catch_up(now_ps, now_ps);
+    /// Packets and bytes that wait in the qdisc, as of the last [`Port::catch_up`].
+    pub fn waiting(&self) -> (u32, u64) {
         (self.qdisc.packets(), self.qdisc.bytes())
     }
 
-    /// Packets of every kind that are in the port or on its link.
-    pub fn held(&self) -> u64 {
-        self.flight.len() as u64 + u64::from(self.device.is_some()) + u64::from(self.qdisc.packets())
+    /// Whether the qdisc would take a packet of that length.
+    pub fn has_room(&self, wire_bytes: u16) -> bool {
+        self.qdisc.has_room(wire_bytes)
+    }
+
+    /// Packets that arrive from now on find a qdisc of this capacity.
+    pub fn set_capacity(&mut self, capacity: Capacity) {
+        self.qdisc.set_capacity(capacity);
+    }
+
+    /// What an observer sees at `now_ps`, before whatever else happens at that instant. Nothing that follows can tell
+    /// whether somebody looked: every event of the instant or after it begins by working out as much.
+    pub fn state(&mut self, now_ps: u64) -> PortState {
+        self.catch_up(now_ps, 0);
+        let unsent_ps = if self.busy { self.busy_until_ps.saturating_sub(now_ps) } else { 0 };
+        PortState {
+            queue_packets: self.qdisc.packets(),
+            queue_bytes: self.qdisc.bytes(),
+            busy: Time::from_ps(self.busy_ps - unsent_ps),
+            drops: self.drops,
+            marks: self.qdisc.marks,
+        }
+    }
+
+    /// Packets and bytes of every kind that are in the port or on its link.
+    pub fn held(&self) -> (u64, u64) {
+        let under_way = self.flight.iter().map(|flight| &flight.packet).chain(&self.device);
+        let (packets, bytes) = self.waiting();
+        under_way.fold((u64::from(packets), bytes), |(packets, bytes), packet| {
+            (packets + 1, bytes + u64::from(packet.wire_bytes))
+        })
     }
 }

@@ -12,6 +12,16 @@ pub enum Capacity {
     Bytes(u64),
 }
 
+impl Capacity {
+    /// Packets and bytes, one of them without limit.
+    fn limits(self) -> (u32, u64) {
+        match self {
+            Self::Packets(packets) => (packets, u64::MAX),
+            Self::Bytes(bytes) => (u32::MAX, bytes),
+        }
+    }
+}
+
 /// Who is sent next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Discipline {
@@ -52,16 +62,21 @@ pub enum Marking {
         /// When to look.
         at: MarkAt,
     },
-    /// Random early detection (Floyd & Jacobson 1993), gentle: CE where possible, else a drop.
+    /// Random early detection (Floyd & Jacobson 1993), on the queue's average length in packets.
+    ///
+    /// Differs from them: the average moves when a packet arrives and not while the queue is idle, because a qdisc
+    /// knows no time.
     Red {
-        /// Average queue in packets below which nothing happens.
+        /// Average queue below which nothing happens.
         min_packets: u32,
-        /// Average queue in packets from which everything is marked.
+        /// Average queue from which every packet is hit.
         max_packets: u32,
         /// Probability at `max_packets`, in parts per million.
         max_probability_ppm: u32,
-        /// The average moves by 2^-weight_shift of the difference per arrival.
-        weight_shift: u8,
+        /// By how much of the difference the average moves per arrival (w_q), in parts per million.
+        weight_ppm: u32,
+        /// A packet that is hit is marked CE if it is ECN-capable, and else dropped; without, it is always dropped.
+        ecn: bool,
     },
 }
 
@@ -136,10 +151,7 @@ impl Qdisc {
                 (quanta.len(), Order::Drr { quanta, deficits, turn: 0, fresh: true })
             }
         };
-        let (capacity_packets, capacity_bytes) = match config.capacity {
-            Capacity::Packets(packets) => (packets, u64::MAX),
-            Capacity::Bytes(bytes) => (u32::MAX, bytes),
-        };
+        let (capacity_packets, capacity_bytes) = config.capacity.limits();
         Self {
             bands: (0..band_count).map(|_| VecDeque::new()).collect(),
             waiting: 0,
@@ -172,19 +184,27 @@ impl Qdisc {
         self.bytes
     }
 
-    /// Marks a packet that finds the port idle or the device free; it never waits here.
+    /// Whether a packet of that length fits.
     #[inline]
-    pub fn pass(&mut self, packet: &mut Wire) {
-        if self.marking != Marking::None {
-            self.mark_on_arrival(packet);
-        }
+    pub fn has_room(&self, wire_bytes: u16) -> bool {
+        self.count < self.capacity_packets && self.bytes + u64::from(wire_bytes) <= self.capacity_bytes
+    }
+
+    /// Sets how many wait at most from now on; what waits already stays.
+    pub fn set_capacity(&mut self, capacity: Capacity) {
+        (self.capacity_packets, self.capacity_bytes) = capacity.limits();
+    }
+
+    /// Looks at a packet that finds the port idle or the device free; it never waits here.
+    #[inline]
+    pub fn pass(&mut self, packet: &mut Wire) -> Verdict {
+        if self.marking == Marking::None { Verdict::Queued } else { self.mark_on_arrival(packet) }
     }
 
     /// Takes the packet in, or refuses it.
     #[inline]
     pub fn enqueue(&mut self, mut packet: Wire) -> Verdict {
-        let bytes = self.bytes + u64::from(packet.wire_bytes);
-        if self.count >= self.capacity_packets || bytes > self.capacity_bytes {
+        if !self.has_room(packet.wire_bytes) {
             return Verdict::Dropped;
         }
         if self.marking != Marking::None && self.mark_on_arrival(&mut packet) == Verdict::Dropped {
@@ -194,9 +214,10 @@ impl Qdisc {
         self.bands[band].push_back(packet);
         self.waiting |= 1 << band;
         self.count += 1;
-        self.bytes = bytes;
+        self.bytes += u64::from(packet.wire_bytes);
         self.packets_max = self.packets_max.max(self.count);
-        self.bytes_max = self.bytes_max.max(bytes);
+        self.bytes_max = self.bytes_max.max(self.bytes);
+        debug_assert!(self.count <= self.capacity_packets && self.bytes <= self.capacity_bytes, "queue within buffer");
         Verdict::Queued
     }
 
@@ -243,19 +264,20 @@ impl Qdisc {
         }
     }
 
+    #[inline(never)]
     fn mark_on_arrival(&mut self, packet: &mut Wire) -> Verdict {
         match self.marking {
             Marking::Threshold { packets, at: MarkAt::Enqueue } if self.count >= packets => {
                 self.mark(packet);
                 Verdict::Queued
             }
-            Marking::Red { min_packets, max_packets, max_probability_ppm, weight_shift } => {
-                let target = u64::from(self.count) << 16;
-                self.average = self.average - (self.average >> weight_shift) + (target >> weight_shift);
-                if self.red_hits(min_packets, max_packets, max_probability_ppm) && !self.mark(packet) {
-                    return Verdict::Dropped;
-                }
-                Verdict::Queued
+            Marking::Red { min_packets, max_packets, max_probability_ppm, weight_ppm, ecn } => {
+                // 2^32 packets in 2^-16 times a million need 68 bits.
+                let (target, weight) = (u128::from(self.count) << 16, u128::from(weight_ppm));
+                let average = u128::from(self.average) * (1_000_000 - weight) + target * weight;
+                self.average = (average / 1_000_000) as u64;
+                let is_hit = self.red_hits(min_packets, max_packets, max_probability_ppm);
+                if is_hit && !(ecn && self.mark(packet)) { Verdict::Dropped } else { Verdict::Queued }
             }
             _ => Verdict::Queued,
         }
@@ -271,18 +293,15 @@ impl Qdisc {
             self.since_mark = 0;
             return true;
         }
-        // Floyd & Jacobson, sec. 4: p_b grows linearly, and p_a = p_b / (1 - count p_b) spreads the marks evenly.
+        // Floyd & Jacobson, sec. 7: p_b grows linearly, and p_a = p_b / (1 - count p_b) makes the gaps uniform.
         let base_ppm = u64::from(max_probability_ppm) * (self.average - min) / (max - min);
-        self.since_mark += 1;
         let left = 1_000_000_u64.saturating_sub(self.since_mark * base_ppm);
         // xorshift64: a coin, nothing more.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         let hit = left == 0 || self.random % left < base_ppm;
-        if hit {
-            self.since_mark = 0;
-        }
+        self.since_mark = if hit { 0 } else { self.since_mark + 1 };
         hit
     }
 
@@ -371,10 +390,17 @@ mod tests {
         }
     }
 
+    const RED: Marking = Marking::Red {
+        min_packets: 5,
+        max_packets: 10,
+        max_probability_ppm: 100_000,
+        weight_ppm: 1_000_000,
+        ecn: true,
+    };
+
     #[test]
     fn red_marks_nothing_below_and_all_above() {
-        let marking = Marking::Red { min_packets: 5, max_packets: 10, max_probability_ppm: 100_000, weight_shift: 0 };
-        let mut qdisc = Qdisc::new(&QueueConfig { marking, ..QueueConfig::fifo(Capacity::Packets(99)) }, 1);
+        let mut qdisc = Qdisc::new(&QueueConfig { marking: RED, ..QueueConfig::fifo(Capacity::Packets(99)) }, 1);
         for number in 0..20 {
             qdisc.enqueue(packet(number, 0, 100));
         }
@@ -385,5 +411,65 @@ mod tests {
         assert!(
             marked.iter().all(|&number| number >= 5) && marked.ends_with(&[10, 11, 12, 13, 14, 15, 16, 17, 18, 19])
         );
+    }
+
+    #[test]
+    fn red_spreads_its_marks_evenly() {
+        // An average of 9 in 5 to 10 and a maximum of 10 % give p = 8 %. Gaps are then uniform on 1 to 1/p = 12.5:
+        // with 12 whole ones and the half, the longest is 13 and the mean is 1 + sum of max(0, 1 - n p) = 6.76.
+        let mut qdisc = Qdisc::new(&QueueConfig { marking: RED, ..QueueConfig::fifo(Capacity::Packets(99)) }, 7);
+        let (mut gaps, mut gap) = (Vec::new(), 0);
+        for number in 0..9 {
+            qdisc.enqueue(packet(number, 0, 100));
+        }
+        for _ in 0..20_000 {
+            gap += 1;
+            let mut passing = packet(0, 0, 100);
+            assert_eq!(qdisc.pass(&mut passing), Verdict::Queued);
+            if passing.flags & flag::CE != 0 {
+                gaps.push(std::mem::take(&mut gap));
+            }
+        }
+        let mean = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
+        let expected = 1.0 + (1..=12).map(|n| 1.0 - f64::from(n) * 0.08).sum::<f64>();
+        // Some 2960 gaps with a deviation of 12.5 / sqrt(12) = 3.6: four standard errors.
+        let tolerance = 4.0 * 3.7 / (gaps.len() as f64).sqrt();
+        assert!((mean - expected).abs() < tolerance, "{mean} against {expected} +- {tolerance}");
+        assert_eq!(gaps.iter().max(), Some(&13));
+    }
+
+    #[test]
+    fn red_drops_what_it_may_not_mark() {
+        for (ecn, flags, verdict) in
+            [(true, flag::ECT, Verdict::Queued), (true, 0, Verdict::Dropped), (false, flag::ECT, Verdict::Dropped)]
+        {
+            let Marking::Red { min_packets, max_packets, max_probability_ppm, weight_ppm, .. } = RED else { panic!() };
+            let marking = Marking::Red { min_packets, max_packets, max_probability_ppm, weight_ppm, ecn };
+            let mut qdisc = Qdisc::new(&QueueConfig { marking, ..QueueConfig::fifo(Capacity::Packets(99)) }, 1);
+            while qdisc.packets() < 10 {
+                qdisc.enqueue(packet(0, 0, 100));
+            }
+            assert_eq!(qdisc.enqueue(Wire { flags, ..packet(1, 0, 100) }), verdict);
+        }
+    }
+
+    #[test]
+    fn the_average_of_red_follows_a_step_by_its_weight() {
+        // After n arrivals at a queue of q the average is q (1 - (1 - w)^n); 2^-16 of a packet is cut off each time,
+        // which adds up to at most 2^-16 / w.
+        let Marking::Red { min_packets, max_packets, max_probability_ppm, ecn, .. } = RED else { panic!() };
+        let marking = Marking::Red { min_packets, max_packets, max_probability_ppm, weight_ppm: 2_000, ecn };
+        let mut qdisc = Qdisc::new(&QueueConfig { marking, ..QueueConfig::fifo(Capacity::Packets(99)) }, 1);
+        for _ in 0..4 {
+            qdisc.enqueue(packet(0, 0, 100));
+        }
+        qdisc.average = 0;
+        let mut expected = 0.0;
+        for _ in 0..1_000 {
+            qdisc.pass(&mut packet(0, 0, 100));
+            expected += (4.0 - expected) * 0.002;
+        }
+        let average = qdisc.average as f64 / 65_536.0;
+        assert!((expected - 1.0 / 65_536.0 / 0.002..=expected).contains(&average), "{average} against {expected}");
     }
 }

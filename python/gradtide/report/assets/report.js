@@ -122,6 +122,7 @@
       bands: spec.band ? [{ series: spec.band, fill: colour("slack") }] : [],
       series: [{}, ...spec.lines.map((s) => ({
         label: s.name, stroke: colour(s.token), width: s.width, dash: s.dash || undefined, spanGaps: false,
+        fill: s.fill ? colour(s.fill) : undefined,
         paths: spec.stepped ? steps : undefined,
         points: { show: !spec.stepped && spec.x.length <= 24, size: s.width + 4, fill: colour(s.token), stroke: colour(s.token) },
       }))],

@@ -11,6 +11,8 @@ use super::rtt::Rtt;
 use super::sack::Scoreboard;
 use super::{Recovery, TcpConfig};
 use crate::packet::wire::{Block, Wire, flag};
+use crate::trace::Window;
+use crate::units::Bytes;
 
 /// Duplicate acknowledgements that start recovery (RFC 5681).
 const DUP_ACKS: u32 = 3;
@@ -147,6 +149,12 @@ impl Sender {
     /// End of what the application has written.
     pub fn written(&self) -> u64 {
         self.written
+    }
+
+    /// What an observer sees of the window.
+    pub fn window(&self) -> Window {
+        let ssthresh = (self.ssthresh != u64::MAX).then_some(Bytes(self.ssthresh));
+        Window { cwnd: Bytes(self.cwnd), ssthresh, flight: Bytes(self.high.saturating_sub(self.una)) }
     }
 
     pub fn is_closed(&self) -> bool {

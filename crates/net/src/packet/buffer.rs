@@ -1,0 +1,241 @@
+//! The buffer that the ports of one switch share.
+//!
+//! A shared-memory switch keeps one pool for all its ports, and no fixed part of it for any. So that a busy port cannot
+//! take it all, each queue may grow to a threshold that moves with what is free (Choudhury & Hahne, «Dynamic queue
+//! length thresholds for shared-memory packet switches», 1998, eq. 1): `T = alpha (B - Q)` with the pool's size `B` and
+//! all its queues together `Q`. Queues that stand at the threshold share evenly: n of them hold `alpha B / (1 + n alpha)`
+//! each, and `B / (1 + n alpha)` stays free for a port that was idle.
+//!
+//! Ports work out their departures late ([`Port::catch_up`]), so what the pool knows of a port that it has not asked
+//! for a while is too much, never too little. A packet that is admitted by that knowledge is admitted by the truth as well;
+//! only before a refusal are the other ports with packets waiting brought up to date. The pool is that of what waits
+//! in qdiscs; the packet in a device and the one on the wire are beside it, as everywhere in this engine.
+
+use super::port::{Moment, Port};
+use super::qdisc::{Capacity, Verdict};
+use super::wire::Wire;
+use crate::topology::{Graph, PortId};
+
+/// A switch's buffer as configured; every switch has one of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedBuffer {
+    /// What all queues of the switch hold together, in packets or in bytes.
+    pub capacity: Capacity,
+    /// A queue holds at most this many millionths of what is free.
+    pub alpha_ppm: u32,
+}
+
+/// The shared buffers of all switches.
+#[derive(Debug)]
+pub(crate) struct SharedBuffers {
+    config: SharedBuffer,
+    /// Which pool a port draws from; `u32::MAX` for hosts' ports.
+    pool_of: Vec<u32>,
+    /// How much each port takes of its pool, as far as known.
+    taken: Vec<u64>,
+    /// Whether a port is among those of its pool that may hold packets.
+    is_waiting: Vec<bool>,
+    pools: Vec<Pool>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Pool {
+    /// All queues together, as far as known.
+    used: u64,
+    /// Ports that may hold packets, each once.
+    waiting: Vec<u32>,
+}
+
+impl SharedBuffers {
+    /// One empty pool per switch of `graph`.
+    pub fn new(graph: &Graph, config: SharedBuffer) -> Self {
+        let pool_of = graph.links.iter().map(|link| link.from.0.checked_sub(graph.host_count).unwrap_or(u32::MAX));
+        Self {
+            config,
+            pool_of: pool_of.collect(),
+            taken: vec![0; graph.links.len()],
+            is_waiting: vec![false; graph.links.len()],
+            pools: vec![Pool::default(); graph.switch_count as usize],
+        }
+    }
+
+    /// [`Port::send`] within what the pool of the port allows.
+    #[inline(never)]
+    pub fn send(&mut self, ports: &mut [Port], id: PortId, at: Moment, packet: Wire) -> Verdict {
+        let (index, pool) = (id.0 as usize, self.pool_of[id.0 as usize] as usize);
+        if pool >= self.pools.len() {
+            return ports[index].send(at, packet);
+        }
+        ports[index].catch_up(at.now_ps, at.planned_ps);
+        self.learn(pool, index, &ports[index]);
+        ports[index].set_capacity(self.limit(pool, index));
+        if !ports[index].has_room(packet.wire_bytes) {
+            self.learn_all(pool, ports, at);
+            ports[index].set_capacity(self.limit(pool, index));
+        }
+        let verdict = ports[index].send(at, packet);
+        self.learn(pool, index, &ports[index]);
+        if self.taken[index] > 0 && !self.is_waiting[index] {
+            self.is_waiting[index] = true;
+            self.pools[pool].waiting.push(id.0);
+        }
+        verdict
+    }
+
+    /// Whether the queues of every switch fit into its buffer.
+    pub fn holds(&self, ports: &[Port]) -> bool {
+        self.pools.iter().enumerate().all(|(index, pool)| {
+            let own = self.pool_of.iter().zip(ports).filter(|&(&of, _)| of as usize == index);
+            let held: u64 = own.map(|(_, port)| self.taken_by(port)).sum();
+            held <= pool.used && pool.used <= self.size()
+        })
+    }
+
+    fn size(&self) -> u64 {
+        match self.config.capacity {
+            Capacity::Packets(packets) => u64::from(packets),
+            Capacity::Bytes(bytes) => bytes,
+        }
+    }
+
+    fn taken_by(&self, port: &Port) -> u64 {
+        let (packets, bytes) = port.waiting();
+        match self.config.capacity {
+            Capacity::Packets(_) => u64::from(packets),
+            Capacity::Bytes(_) => bytes,
+        }
+    }
+
+    /// To what the queue of a port may grow now.
+    fn limit(&self, pool: usize, port: usize) -> Capacity {
+        let free = self.size() - self.pools[pool].used;
+        // 2^64 bytes times 2^32 millionths stay below 2^128.
+        let threshold = u128::from(free) * u128::from(self.config.alpha_ppm) / 1_000_000;
+        let limit = threshold.min(u128::from(self.taken[port] + free)) as u64;
+        match self.config.capacity {
+            // At most the pool's size.
+            Capacity::Packets(_) => Capacity::Packets(limit as u32),
+            Capacity::Bytes(_) => Capacity::Bytes(limit),
+        }
+    }
+
+    fn learn(&mut self, pool: usize, index: usize, port: &Port) {
+        let taken = self.taken_by(port);
+        self.pools[pool].used = self.pools[pool].used - self.taken[index] + taken;
+        self.taken[index] = taken;
+    }
+
+    /// Brings all ports that may hold packets up to date.
+    fn learn_all(&mut self, pool: usize, ports: &mut [Port], at: Moment) {
+        let mut waiting = std::mem::take(&mut self.pools[pool].waiting);
+        waiting.retain(|&id| {
+            let index = id as usize;
+            ports[index].catch_up(at.now_ps, at.planned_ps);
+            self.learn(pool, index, &ports[index]);
+            self.is_waiting[index] = self.taken[index] > 0;
+            self.is_waiting[index]
+        });
+        self.pools[pool].waiting = waiting;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::port::Serialization;
+    use super::super::qdisc::QueueConfig;
+    use super::super::wire::NO_SACK;
+    use super::*;
+    use crate::topology::{Link, Star};
+    use crate::units::{Rate, Time};
+    use proptest::prelude::*;
+
+    const PACKET: u16 = 1_000;
+    const SENDING_PS: u64 = 800_000;
+
+    fn wire(band: u8, wire_bytes: u16) -> Wire {
+        Wire {
+            number: 0,
+            connection: 0,
+            dst: 0,
+            stamp: 0,
+            sack: NO_SACK,
+            generation: 0,
+            wire_bytes,
+            payload_bytes: 0,
+            flags: 0,
+            band,
+        }
+    }
+
+    /// A star of hosts at 10 Gbit/s: 800 ns a packet. Port `hosts + h` leads from the switch to host h.
+    fn switch(hosts: u32, config: SharedBuffer) -> (Vec<Port>, SharedBuffers) {
+        let rate = Rate::from_bps(10_000_000_000).unwrap();
+        let delay = Time::from_ps(1);
+        let graph = Star { host_count: hosts, link: Link { rate, delay } }.graph();
+        let table = Serialization::new(rate, Time::from_ps(1), PACKET);
+        let queue = QueueConfig::pfifo_fast();
+        let ports = graph.links.iter().map(|link| Port::new(link.to, delay, table.clone(), &queue, 0)).collect();
+        (ports, SharedBuffers::new(&graph, config))
+    }
+
+    fn at(now_ps: u64) -> Moment {
+        Moment { now_ps, planned_ps: now_ps.saturating_sub(1), label: 0 }
+    }
+
+    #[test]
+    fn queues_at_the_threshold_share_the_buffer_as_its_authors_say() {
+        // Choudhury & Hahne, eq. 2: n ports whose queues want to grow hold alpha B / (1 + n alpha) each. Packets come to
+        // all of them in turn, so each is within one packet of it.
+        for (alpha_ppm, alpha) in [(500_000, 0.5), (1_000_000, 1.0), (4_000_000, 4.0)] {
+            for count in 1..=6_u32 {
+                for (capacity, unit) in [(Capacity::Packets(900), 1.0), (Capacity::Bytes(900_000), 1_000.0)] {
+                    let (mut ports, mut buffers) = switch(6, SharedBuffer { capacity, alpha_ppm });
+                    for _ in 0..1_000 {
+                        for port in 6..6 + count {
+                            buffers.send(&mut ports, PortId(port), at(2), wire(0, PACKET));
+                        }
+                    }
+                    let share = alpha * 900.0 / (1.0 + f64::from(count) * alpha);
+                    for port in &ports[6..6 + count as usize] {
+                        let taken = buffers.taken_by(port) as f64 / unit;
+                        assert!((taken - share).abs() <= 1.0, "{count} ports, alpha {alpha}: {taken} against {share}");
+                    }
+                    assert!(buffers.holds(&ports));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn hosts_keep_queues_of_their_own() {
+        let config = SharedBuffer { capacity: Capacity::Packets(1), alpha_ppm: 1_000_000 };
+        let (mut ports, mut buffers) = switch(2, config);
+        for _ in 0..100 {
+            assert_eq!(buffers.send(&mut ports, PortId(0), at(2), wire(0, PACKET)), Verdict::Queued);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn asking_the_other_ports_late_decides_as_asking_them_always(
+            arrivals in prop::collection::vec((0_u64..2 * SENDING_PS, 4_u32..8, 0_u8..3, 60_u16..=PACKET), 1..400),
+            packets in 0_u32..40,
+            is_in_bytes: bool,
+            alpha_ppm in prop::sample::select(vec![125_000_u32, 1_000_000, 8_000_000]),
+        ) {
+            let bytes = u64::from(packets) * u64::from(PACKET);
+            let capacity = if is_in_bytes { Capacity::Bytes(bytes) } else { Capacity::Packets(packets) };
+            let (mut lazy, mut buffers) = switch(4, SharedBuffer { capacity, alpha_ppm });
+            let (mut eager, mut known) = switch(4, SharedBuffer { capacity, alpha_ppm });
+            let mut now_ps = 2;
+            for (pause_ps, port, band, wire_bytes) in arrivals {
+                // Half of the arrivals come together with the one before.
+                now_ps += pause_ps.saturating_sub(SENDING_PS);
+                known.learn_all(0, &mut eager, at(now_ps));
+                let verdict = known.send(&mut eager, PortId(port), at(now_ps), wire(band, wire_bytes));
+                prop_assert_eq!(buffers.send(&mut lazy, PortId(port), at(now_ps), wire(band, wire_bytes)), verdict);
+                prop_assert!(buffers.holds(&lazy) && known.holds(&eager));
+            }
+        }
+    }
+}

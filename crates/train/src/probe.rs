@@ -1,0 +1,220 @@
+//! Samples over time: when they are taken, and how many are kept.
+//!
+//! A probe is asked for, and never there by itself. It reads and changes nothing: the engine runs to the next instant,
+//! is looked at, and runs on. Long runs are thinned: when a table is full every second instant is forgotten and the
+//! step doubles, so that the instants stay even and memory stays bounded.
+
+use crate::spec::{ProbeSpec, Spec};
+use gradtide_net::trace::{PortState, Window};
+use gradtide_net::{Connection, Flow, FlowId, HostId, Time};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Rows that each table keeps: about 100 bytes a row.
+const ROW_LIMIT: usize = 1_000_000;
+
+/// A probe at work.
+#[derive(Debug)]
+pub struct Probe {
+    /// Links that are sampled: index of the port and name.
+    pub links: Vec<(u32, Arc<str>)>,
+    sources: Vec<Source>,
+    next_at: Time,
+    row_limit: usize,
+    /// Flows that each stream has started.
+    started: BTreeMap<u32, u64>,
+    /// Flows under way on connections of their own that are sampled.
+    flows: BTreeMap<FlowId, Carried>,
+    samples: Samples,
+}
+
+/// Connections of a job or a neighbour that are sampled.
+#[derive(Debug)]
+struct Source {
+    tenant: Arc<str>,
+    stream: u32,
+    flow: Option<u64>,
+}
+
+/// What a connection carries.
+#[derive(Clone, Debug)]
+pub struct Carried {
+    /// Name of the job or the neighbour.
+    pub tenant: Arc<str>,
+    /// Which flow of a neighbour; absent for a job, whose connections carry them all.
+    pub flow: Option<u64>,
+    /// Sending host.
+    pub src: HostId,
+    /// Receiving host.
+    pub dst: HostId,
+}
+
+/// What a probe saw.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    /// Time between two samples, after thinning.
+    pub every: Time,
+    /// When; the last instant is the end of the run.
+    pub at: Vec<Time>,
+    /// Names of the links.
+    pub links: Vec<Arc<str>>,
+    /// One per instant and link, those of one instant together.
+    pub ports: Vec<PortState>,
+    /// Instant (index into `at`), connection and its sender, in order of time.
+    pub windows: Vec<(u32, Carried, Window)>,
+}
+
+impl Probe {
+    /// A probe of `links`, of which the scenario may name some.
+    pub fn new(spec: &ProbeSpec, run: &Spec, links: Vec<(u32, Arc<str>)>) -> Self {
+        let is_meant = |name: &str| spec.links.as_ref().is_none_or(|meant| meant.iter().any(|other| other == name));
+        let links: Vec<_> = links.into_iter().filter(|(_, name)| is_meant(name)).collect();
+        let tenants = run.jobs.iter().map(|job| &job.name).chain(run.traffic.iter().map(|traffic| &traffic.name));
+        let streams: Vec<(u32, &String)> = (0..).zip(tenants).collect();
+        let sources = spec.cwnd.iter().flat_map(|of| {
+            let own = streams.iter().filter(|(_, name)| **name == of.tenant);
+            own.map(|&(stream, name)| Source { tenant: name.as_str().into(), stream, flow: of.flow })
+        });
+        let every = Time::from_ps(spec.every_ps.max(1));
+        let names = links.iter().map(|(_, name)| name.clone()).collect();
+        Self {
+            sources: sources.collect(),
+            next_at: every,
+            row_limit: ROW_LIMIT,
+            started: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            samples: Samples { every, links: names, ..Samples::default() },
+            links,
+        }
+    }
+
+    /// When the next sample is due.
+    pub fn next_at(&self) -> Time {
+        self.next_at
+    }
+
+    /// Whether a sample was taken at `now`.
+    pub fn has_seen(&self, now: Time) -> bool {
+        self.samples.at.last() == Some(&now)
+    }
+
+    /// Takes in that a flow has started.
+    pub fn on_start(&mut self, id: FlowId, flow: &Flow) {
+        let number = self.started.entry(flow.stream).or_default();
+        let carried = self
+            .sources
+            .iter()
+            .find(|source| source.stream == flow.stream && source.flow.is_none_or(|meant| meant == *number));
+        if let Some(source) = carried.filter(|_| flow.connection == Connection::Own) {
+            let tenant = source.tenant.clone();
+            self.flows.insert(id, Carried { tenant, flow: Some(*number), src: flow.src, dst: flow.dst });
+        }
+        *number += 1;
+    }
+
+    /// Takes in that a flow is complete.
+    pub fn on_completion(&mut self, id: FlowId) {
+        self.flows.remove(&id);
+    }
+
+    /// Streams whose connections are sampled.
+    pub fn streams(&self) -> impl Iterator<Item = u32> {
+        self.sources.iter().map(|source| source.stream)
+    }
+
+    /// Keeps what is seen at `now`.
+    pub fn record(
+        &mut self,
+        now: Time,
+        ports: impl Iterator<Item = PortState>,
+        flows: impl Iterator<Item = (FlowId, Window)>,
+        streams: impl Iterator<Item = (u32, HostId, HostId, Window)>,
+    ) {
+        let instant = self.samples.at.len() as u32;
+        self.samples.at.push(now);
+        self.samples.ports.extend(ports);
+        let first = self.samples.windows.len();
+        let of_flows = flows.filter_map(|(id, window)| Some((instant, self.flows.get(&id)?.clone(), window)));
+        self.samples.windows.extend(of_flows);
+        for (stream, src, dst, window) in streams {
+            let source = self.sources.iter().find(|source| source.stream == stream).expect("streams are the sources'");
+            let carried = Carried { tenant: source.tenant.clone(), flow: None, src, dst };
+            self.samples.windows.push((instant, carried, window));
+        }
+        // Connections are found in the order of their slots, which means nothing.
+        self.samples.windows[first..]
+            .sort_by(|(_, a, _), (_, b, _)| (&a.tenant, a.flow, a.src, a.dst).cmp(&(&b.tenant, b.flow, b.src, b.dst)));
+        while self.samples.at.len() > 1
+            && self.samples.ports.len().max(self.samples.windows.len()).max(self.samples.at.len()) > self.row_limit
+        {
+            self.thin();
+        }
+        let step_ps = self.samples.every.ps();
+        self.next_at = Time::from_ps((now.ps() / step_ps).saturating_add(1).saturating_mul(step_ps));
+    }
+
+    /// Forgets every instant that is no multiple of twice the step.
+    fn thin(&mut self) {
+        let Samples { every, at, links, ports, windows } = &mut self.samples;
+        *every = Time::from_ps(every.ps().saturating_mul(2));
+        let kept: Vec<bool> = at.iter().map(|at| at.ps().is_multiple_of(every.ps())).collect();
+        let mut place = 0;
+        let places: Vec<u32> = (kept.iter())
+            .map(|&is_kept| {
+                place += u32::from(is_kept);
+                place - u32::from(is_kept)
+            })
+            .collect();
+        windows.retain(|&(instant, ..)| kept[instant as usize]);
+        windows.iter_mut().for_each(|(instant, ..)| *instant = places[*instant as usize]);
+        let mut index = 0..;
+        let width = links.len();
+        ports.retain(|_| index.next().is_some_and(|index: usize| kept[index / width]));
+        let mut index = 0..;
+        at.retain(|_| index.next().is_some_and(|index: usize| kept[index]));
+    }
+
+    /// What was seen.
+    pub fn into_samples(self) -> Samples {
+        self.samples
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradtide_net::Bytes;
+
+    fn probe(row_limit: usize) -> Probe {
+        let links: Vec<(u32, Arc<str>)> = vec![(0, "h0".into()), (1, "h1".into())];
+        Probe {
+            samples: Samples { every: Time::from_ps(10), links: vec!["h0".into(), "h1".into()], ..Samples::default() },
+            links,
+            sources: vec![Source { tenant: "train".into(), stream: 0, flow: None }],
+            next_at: Time::from_ps(10),
+            row_limit,
+            started: BTreeMap::new(),
+            flows: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_long_run_keeps_even_instants_and_no_more_rows_than_fit() {
+        let mut probe = probe(64);
+        for _ in 0..300 {
+            let now = probe.next_at();
+            let state = |port: u64| PortState { drops: now.ps() + port, ..PortState::default() };
+            let window = Window { cwnd: Bytes(now.ps()), ssthresh: None, flight: Bytes(0) };
+            let stream = (0, HostId(0), HostId(1), window);
+            probe.record(now, (0..2).map(state), std::iter::empty(), std::iter::once(stream));
+        }
+        let samples = probe.into_samples();
+        let every = samples.every.ps();
+        assert!(samples.ports.len() <= 64 && samples.at.len() >= 16, "{} instants", samples.at.len());
+        for (index, at) in samples.at.iter().enumerate() {
+            assert_eq!(at.ps(), (index as u64 + 1) * every);
+            assert_eq!([samples.ports[2 * index].drops, samples.ports[2 * index + 1].drops], [at.ps(), at.ps() + 1]);
+            assert_eq!((samples.windows[index].0 as usize, samples.windows[index].2.cwnd.0), (index, at.ps()));
+        }
+    }
+}
