@@ -1,8 +1,7 @@
 //! Which link delivers next: a tournament over the links' earliest arrivals.
 //!
 //! One leaf per link; an inner node holds the winner of its two children. Changing a leaf replays the matches on its
-//! way up, log2(links) of them, with no search and no allocation. Links that
-//! deliver at one instant are handed out together, for the caller to order.
+//! way up, log2(links) of them, with no search and no allocation.
 
 /// The tournament.
 #[derive(Debug)]
@@ -25,37 +24,23 @@ impl Agenda {
         self.times[1]
     }
 
-    /// The link of the earliest arrival, or `None` if several deliver at that instant.
-    #[inline]
-    pub fn link(&self) -> Option<usize> {
-        let at = self.times[1];
-        let mut node = 1;
-        while node < self.leaf_count {
-            node *= 2;
-            let left = self.times[node] == at;
-            if left && self.times[node + 1] == at {
-                return None;
-            }
-            node += usize::from(!left);
+    /// Appends, in ascending order, every link whose earliest arrival comes before `end_ps`.
+    pub fn links_before(&self, end_ps: u64, found: &mut Vec<u32>) {
+        if self.times[1] < end_ps {
+            self.collect(1, end_ps, found);
         }
-        Some(node - self.leaf_count)
     }
 
-    /// Appends all links that deliver at the earliest instant.
-    pub fn links(&self, found: &mut Vec<u32>) {
-        self.collect(1, found);
-    }
-
-    fn collect(&self, node: usize, found: &mut Vec<u32>) {
-        if self.times[node] != self.times[1] {
-            return;
-        }
+    fn collect(&self, node: usize, end_ps: u64, found: &mut Vec<u32>) {
         if node >= self.leaf_count {
             found.push((node - self.leaf_count) as u32);
             return;
         }
-        self.collect(2 * node, found);
-        self.collect(2 * node + 1, found);
+        for child in [2 * node, 2 * node + 1] {
+            if self.times[child] < end_ps {
+                self.collect(child, end_ps, found);
+            }
+        }
     }
 
     /// `link` next delivers at `at_ps`.
@@ -79,21 +64,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earliest_wins_and_equals_come_together() {
+    fn the_links_before_an_instant_come_in_ascending_order() {
         let mut agenda = Agenda::new(5);
         assert_eq!(agenda.next_ps(), u64::MAX);
         for (link, at) in [(4, 7), (1, 9), (3, 7), (0, 8), (2, 7)] {
             agenda.set(link, at);
         }
-        let mut found = Vec::new();
-        assert_eq!((agenda.next_ps(), agenda.link()), (7, None));
-        agenda.links(&mut found);
-        assert_eq!(found, [2, 3, 4]);
-        for link in found {
-            agenda.set(link as usize, 10);
-        }
-        assert_eq!((agenda.next_ps(), agenda.link()), (8, Some(0)));
+        let before = |agenda: &Agenda, end_ps| {
+            let mut found = Vec::new();
+            agenda.links_before(end_ps, &mut found);
+            found
+        };
+        assert_eq!(agenda.next_ps(), 7);
+        assert_eq!(before(&agenda, 7), []);
+        assert_eq!(before(&agenda, 8), [2, 3, 4]);
+        assert_eq!(before(&agenda, 9), [0, 2, 3, 4]);
         agenda.set(0, u64::MAX);
-        assert_eq!((agenda.next_ps(), agenda.link()), (9, Some(1)));
+        assert_eq!(before(&agenda, u64::MAX), [1, 2, 3, 4]);
     }
 }

@@ -12,6 +12,7 @@
 //! errors on links, PFC.
 
 mod agenda;
+mod batch;
 mod host;
 mod port;
 mod qdisc;
@@ -29,6 +30,7 @@ use crate::trace::{Counters, PortCounters};
 use crate::units::Time;
 use crate::{Band, Completion, Flow, FlowId, Network};
 use agenda::Agenda;
+use batch::Batch;
 use host::Hosts;
 use port::{Moment, Port, Serialization};
 use qdisc::Verdict;
@@ -67,8 +69,7 @@ pub struct PacketEngine {
     now: Time,
     ports: Vec<Port>,
     agenda: Agenda,
-    /// Links that also deliver now, the next one last.
-    tied: Vec<u32>,
+    batch: Batch,
     routes: Routes,
     hosts: Hosts,
     scheduled: EventQueue<(FlowId, Flow)>,
@@ -114,7 +115,7 @@ impl PacketEngine {
             host_count: graph.host_count,
             now: Time::ZERO,
             agenda: Agenda::new(ports.len()),
-            tied: Vec::new(),
+            batch: Batch::new(&ports),
             ports,
             routes,
             hosts: Hosts::default(),
@@ -165,7 +166,7 @@ impl PacketEngine {
     /// Whether every packet ever sent has arrived, been dropped, or is still in a port or on a link.
     pub fn conserves_packets(&self) -> bool {
         let held: u64 = self.ports.iter().map(Port::held).sum();
-        self.injected_count == self.delivered_count + self.counters.drops + held
+        self.injected_count == self.delivered_count + self.counters.drops + held + self.batch.len() as u64
     }
 
     fn next_id(&mut self) -> FlowId {
@@ -220,7 +221,7 @@ impl PacketEngine {
     #[inline]
     fn send(&mut self, id: PortId, packet: Wire) {
         let port = &mut self.ports[id.0 as usize];
-        let dry = port.next_arrival_ps() == u64::MAX;
+        let dry = port.is_dry();
         let at = Moment { now_ps: self.now.ps(), planned_ps: self.planned_ps, label: self.label };
         if port.send(at, packet) == Verdict::Dropped {
             self.counters.drops += 1;
@@ -230,37 +231,11 @@ impl PacketEngine {
         }
     }
 
-    /// The link that delivers next. Nothing that happens at an instant can add an arrival to it, so its links are put
-    /// in order once.
-    #[inline]
-    fn next_link(&mut self) -> usize {
-        if let Some(link) = self.tied.pop() {
-            return link as usize;
-        }
-        if let Some(link) = self.agenda.link() {
-            return link;
-        }
-        self.agenda.links(&mut self.tied);
-        let ports = &self.ports;
-        if let [first, second] = self.tied[..] {
-            // Most ties are of two; found in ascending order, they want the next one last.
-            if ports[first as usize].next_order() <= ports[second as usize].next_order() {
-                self.tied.swap(0, 1);
-            }
-        } else {
-            self.tied.sort_by_cached_key(|&link| std::cmp::Reverse((ports[link as usize].next_order(), link)));
-        }
-        self.tied.pop().expect("the agenda said that several links deliver now") as usize
-    }
-
     #[inline]
     fn arrive(&mut self) {
-        let link = self.next_link();
-        let port = &mut self.ports[link];
-        let (packet, begun_ps) = port.arrive(self.now.ps());
-        self.planned_ps = begun_ps;
-        let (node, next_ps) = (port.to, port.next_arrival_ps());
-        self.agenda.set(link, next_ps);
+        let arrival = self.batch.pop();
+        let (node, packet) = (arrival.to, arrival.packet);
+        self.planned_ps = arrival.order.begun_ps;
         self.counters.packet_hops += 1;
         self.counters.hop_bytes += u64::from(packet.wire_bytes);
         if node.0 >= self.host_count {
@@ -312,11 +287,15 @@ impl Network for PacketEngine {
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
         let mut limit_ps = if self.hosts.done.is_empty() { until.ps() } else { self.now.ps() };
         loop {
-            let link_ps = self.agenda.next_ps();
+            let link_ps = self.batch.next_ps().unwrap_or_else(|| self.agenda.next_ps());
             let other = self.other_ps < link_ps || (self.other_ps == link_ps && !self.other_late);
             let next_ps = link_ps.min(self.other_ps);
             if next_ps > limit_ps || next_ps == u64::MAX {
                 break;
+            }
+            if !other && self.batch.is_empty() {
+                self.batch.fill(link_ps, &mut self.agenda, &mut self.ports);
+                continue;
             }
             debug_assert!(next_ps >= self.now.ps(), "time never goes back");
             self.begin_event(next_ps);

@@ -37,7 +37,7 @@ pub(crate) struct Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
     /// When the transmission began.
-    begun_ps: u64,
+    pub begun_ps: u64,
     /// When the event that began it was planned: the end of the transmission before it when that one began.
     planned_ps: u64,
     /// When the run of equal transmissions before it began: negative, with the latest first, if the first of them
@@ -49,12 +49,16 @@ pub(crate) struct Order {
     chain: u64,
 }
 
-/// A packet on the link.
+/// A packet on the link, until it arrives.
 #[derive(Clone, Copy, Debug)]
-struct InFlight {
-    arrival_ps: u64,
-    begun_ps: u64,
-    packet: Wire,
+pub(crate) struct Arrival {
+    /// When.
+    pub at_ps: u64,
+    /// Its place among arrivals of one instant.
+    pub order: Order,
+    /// Where the link ends.
+    pub to: NodeId,
+    pub packet: Wire,
 }
 
 /// Time on the wire by number of bytes, shared by all ports of one rate.
@@ -77,19 +81,21 @@ impl Serialization {
     fn of(&self, wire_bytes: u16) -> u64 {
         self.0[usize::from(wire_bytes)]
     }
+
+    /// No packet takes less.
+    fn least(&self) -> u64 {
+        self.0[0]
+    }
 }
 
 /// A port, and the packets in flight on its link.
 #[derive(Debug)]
 pub(crate) struct Port {
-    /// Where the link ends.
-    pub to: NodeId,
+    to: NodeId,
     delay_ps: u64,
     serialization: Serialization,
     /// Packets on the link, by arrival.
-    flight: VecDeque<InFlight>,
-    /// Their orders, apart because only ties look at them.
-    orders: VecDeque<Order>,
+    flight: VecDeque<Arrival>,
     /// A packet is being sent, until `busy_until_ps`.
     busy: bool,
     busy_until_ps: u64,
@@ -115,7 +121,6 @@ impl Port {
             delay_ps: delay.ps(),
             serialization,
             flight: VecDeque::new(),
-            orders: VecDeque::new(),
             busy: false,
             busy_until_ps: 0,
             taken_at_ps: 0,
@@ -130,15 +135,40 @@ impl Port {
         }
     }
 
-    /// When the next packet arrives at the far end; `u64::MAX` if none is on the link.
-    #[inline]
-    pub fn next_arrival_ps(&self) -> u64 {
-        self.flight.front().map_or(u64::MAX, |first| first.arrival_ps)
+    /// The least time from the event that sends a packet to its arrival at the far end.
+    pub fn latency_ps(&self) -> u64 {
+        self.delay_ps + self.serialization.least()
     }
 
-    /// The place of the next arrival among those at the same instant.
-    pub fn next_order(&self) -> Option<Order> {
-        self.orders.front().copied()
+    /// A time before which no packet arrives at the far end, and at which one does if any is on the link; `u64::MAX`
+    /// if the port is idle.
+    #[inline]
+    pub fn next_arrival_ps(&self) -> u64 {
+        match self.flight.front() {
+            Some(first) => first.at_ps,
+            None if self.busy => self.busy_until_ps + self.latency_ps(),
+            None => u64::MAX,
+        }
+    }
+
+    /// Whether nothing is on the link.
+    #[inline]
+    pub fn is_dry(&self) -> bool {
+        self.flight.is_empty()
+    }
+
+    /// Appends all packets that arrive before `end_ps`, given that nothing is left to happen before `start_ps` and that
+    /// `end_ps` is at most [`Port::latency_ps`] later.
+    #[inline]
+    pub fn arrivals(&mut self, start_ps: u64, end_ps: u64, arrivals: &mut Vec<Arrival>) {
+        // What arrives before the end has been begun before the start.
+        self.catch_up(start_ps, 0);
+        while let Some(first) = self.flight.front()
+            && first.at_ps < end_ps
+        {
+            arrivals.push(*first);
+            self.flight.pop_front();
+        }
     }
 
     /// Sends a packet, or queues it, or drops it.
@@ -162,19 +192,6 @@ impl Port {
         let verdict = self.qdisc.enqueue(packet);
         self.drops += u64::from(verdict == Verdict::Dropped);
         verdict
-    }
-
-    /// Takes the packet that arrives now, and says when its transmission began.
-    #[inline]
-    pub fn arrive(&mut self, now_ps: u64) -> (Wire, u64) {
-        let first = self.flight.pop_front().expect("the agenda names ports with packets in flight");
-        self.orders.pop_front();
-        debug_assert_eq!(first.arrival_ps, now_ps, "a packet arrives when the agenda says so");
-        if self.flight.is_empty() && self.busy {
-            // Its transmission ended a propagation delay ago: at the latest now, and before it arrived.
-            self.catch_up(now_ps, first.begun_ps + u64::from(self.delay_ps == 0));
-        }
-        (first.packet, first.begun_ps)
     }
 
     /// Works out everything that happened before an event of `now_ps` that was planned at `planned_ps`.
@@ -223,8 +240,8 @@ impl Port {
         self.packets += 1;
         self.bytes += u64::from(packet.wire_bytes);
         self.busy_ps += sending_ps;
-        self.flight.push_back(InFlight { arrival_ps: self.busy_until_ps + self.delay_ps, begun_ps, packet });
-        self.orders.push_back(self.order);
+        let (at_ps, order, to) = (self.busy_until_ps + self.delay_ps, self.order, self.to);
+        self.flight.push_back(Arrival { at_ps, order, to, packet });
     }
 
     /// What has passed so far.
