@@ -32,7 +32,7 @@ use crate::{Band, Completion, Flow, FlowId, Network};
 use agenda::Agenda;
 use batch::Batch;
 use host::Hosts;
-use port::{Moment, Port, Serialization};
+use port::{Arrival, Moment, Port, Serialization};
 use qdisc::Verdict;
 use wire::Wire;
 
@@ -233,9 +233,8 @@ impl PacketEngine {
 
     #[inline]
     fn arrive(&mut self) {
-        let arrival = self.batch.pop();
-        let (node, packet) = (arrival.to, arrival.packet);
-        self.planned_ps = arrival.order.begun_ps;
+        let Arrival { begun_ps, to: node, packet } = *self.batch.pop();
+        self.planned_ps = begun_ps;
         self.counters.packet_hops += 1;
         self.counters.hop_bytes += u64::from(packet.wire_bytes);
         if node.0 >= self.host_count {

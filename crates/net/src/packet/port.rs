@@ -37,7 +37,7 @@ pub(crate) struct Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
     /// When the transmission began.
-    pub begun_ps: u64,
+    begun_ps: u64,
     /// When the event that began it was planned: the end of the transmission before it when that one began.
     planned_ps: u64,
     /// When the run of equal transmissions before it began: negative, with the latest first, if the first of them
@@ -49,16 +49,22 @@ pub(crate) struct Order {
     chain: u64,
 }
 
-/// A packet on the link, until it arrives.
+/// A packet at the far end of its link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
-    /// When.
-    pub at_ps: u64,
-    /// Its place among arrivals of one instant.
-    pub order: Order,
+    /// When its transmission began.
+    pub begun_ps: u64,
     /// Where the link ends.
     pub to: NodeId,
     pub packet: Wire,
+}
+
+/// A packet on the link.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    arrival_ps: u64,
+    order: Order,
+    packet: Wire,
 }
 
 /// Time on the wire by number of bytes, shared by all ports of one rate.
@@ -95,7 +101,7 @@ pub(crate) struct Port {
     delay_ps: u64,
     serialization: Serialization,
     /// Packets on the link, by arrival.
-    flight: VecDeque<Arrival>,
+    flight: VecDeque<InFlight>,
     /// A packet is being sent, until `busy_until_ps`.
     busy: bool,
     busy_until_ps: u64,
@@ -145,7 +151,7 @@ impl Port {
     #[inline]
     pub fn next_arrival_ps(&self) -> u64 {
         match self.flight.front() {
-            Some(first) => first.at_ps,
+            Some(first) => first.arrival_ps,
             None if self.busy => self.busy_until_ps + self.latency_ps(),
             None => u64::MAX,
         }
@@ -157,18 +163,16 @@ impl Port {
         self.flight.is_empty()
     }
 
-    /// Appends all packets that arrive before `end_ps`, given that nothing is left to happen before `start_ps` and that
-    /// `end_ps` is at most [`Port::latency_ps`] later.
+    /// The next packet that arrives before `end_ps`, with its time and its place among those of one instant. Since what
+    /// arrives before then began [`Port::latency_ps`] before then, [`Port::catch_up`] has to have come so far.
     #[inline]
-    pub fn arrivals(&mut self, start_ps: u64, end_ps: u64, arrivals: &mut Vec<Arrival>) {
-        // What arrives before the end has been begun before the start.
-        self.catch_up(start_ps, 0);
-        while let Some(first) = self.flight.front()
-            && first.at_ps < end_ps
-        {
-            arrivals.push(*first);
-            self.flight.pop_front();
+    pub fn arrive_before(&mut self, end_ps: u64) -> Option<(u64, Order, Arrival)> {
+        let InFlight { arrival_ps, order, packet } = *self.flight.front()?;
+        if arrival_ps >= end_ps {
+            return None;
         }
+        self.flight.pop_front();
+        Some((arrival_ps, order, Arrival { begun_ps: order.begun_ps, to: self.to, packet }))
     }
 
     /// Sends a packet, or queues it, or drops it.
@@ -196,7 +200,7 @@ impl Port {
 
     /// Works out everything that happened before an event of `now_ps` that was planned at `planned_ps`.
     #[inline]
-    fn catch_up(&mut self, now_ps: u64, planned_ps: u64) {
+    pub fn catch_up(&mut self, now_ps: u64, planned_ps: u64) {
         while self.busy
             && (self.busy_until_ps < now_ps || (self.busy_until_ps == now_ps && self.taken_at_ps < planned_ps))
         {
@@ -240,8 +244,8 @@ impl Port {
         self.packets += 1;
         self.bytes += u64::from(packet.wire_bytes);
         self.busy_ps += sending_ps;
-        let (at_ps, order, to) = (self.busy_until_ps + self.delay_ps, self.order, self.to);
-        self.flight.push_back(Arrival { at_ps, order, to, packet });
+        let arrival_ps = self.busy_until_ps + self.delay_ps;
+        self.flight.push_back(InFlight { arrival_ps, order: self.order, packet });
     }
 
     /// What has passed so far.
