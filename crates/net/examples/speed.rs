@@ -38,7 +38,7 @@ fn main() {
         }
     }
     // The same flows for every size, over and over: the same losses, the same number of hops.
-    for host_count in [8_u32, 64, 1024] {
+    for host_count in std::env::var("STARS").map_or(vec![8_u32, 64, 1024], |list| list.split(",").map(|n| n.parse().unwrap()).collect()) {
         let mut engine = engine(host_count);
         let before = cpu_seconds(start);
         let list: Vec<Arrival> = (0..1024 / host_count)
@@ -47,7 +47,7 @@ fn main() {
                 start_ns: u64::from(turn) * 100_000_000 + u64::from(step) * 1_000 + u64::from(src) * 13,
                 src,
                 dst: (src + step) % host_count,
-                bytes: 1_000_000,
+                bytes: std::env::var("FLOW_BYTES").map_or(1_000_000, |n| n.parse().unwrap()),
                 tos: 16,
             })
             .collect();

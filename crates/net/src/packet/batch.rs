@@ -29,7 +29,7 @@ pub(crate) struct Batch {
 const INDEX_BITS: u32 = 28;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 /// A span is to have about so many arrivals: few enough for the cache, enough for every busy link to give several.
-const ARRIVALS: usize = 2048;
+const ARRIVALS: usize = 4096;
 
 impl Batch {
     /// Nothing yet, from these links.

@@ -101,16 +101,19 @@ enum Order {
     Drr { quanta: Vec<u32>, deficits: Vec<u32>, turn: usize, fresh: bool },
 }
 
-/// A qdisc at work.
+/// A qdisc at work. Fields in the order of use.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Qdisc {
-    bands: Vec<VecDeque<Wire>>,
+    bands: Box<[VecDeque<Wire>]>,
+    bytes: u64,
+    capacity_bytes: u64,
+    pub bytes_max: u64,
+    count: u32,
+    capacity_packets: u32,
+    pub packets_max: u32,
     /// Bit b: band b holds something.
     waiting: u8,
-    count: u32,
-    bytes: u64,
-    capacity_packets: u32,
-    capacity_bytes: u64,
     order: Order,
     marking: Marking,
     /// RED's average in 2^-16 packets.
@@ -119,8 +122,6 @@ pub(crate) struct Qdisc {
     since_mark: u64,
     random: u64,
     pub marks: u64,
-    pub packets_max: u32,
-    pub bytes_max: u64,
 }
 
 impl Qdisc {
