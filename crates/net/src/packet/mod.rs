@@ -11,8 +11,7 @@
 //! Why it is fast stands in docs/decisions/014. What it leaves out: the time that a switch and a host's stack need,
 //! errors on links, PFC.
 
-mod agenda;
-mod batch;
+mod calendar;
 mod host;
 mod port;
 mod qdisc;
@@ -25,12 +24,11 @@ pub use tcp::TcpConfig;
 
 use crate::event::EventQueue;
 use crate::route::{RouteError, Routes};
-use crate::topology::{Graph, PortId, Star};
+use crate::topology::{Graph, NodeId, PortId, Star};
 use crate::trace::{Counters, PortCounters};
 use crate::units::Time;
 use crate::{Band, Completion, Flow, FlowId, Network};
-use agenda::Agenda;
-use batch::Batch;
+use calendar::Calendar;
 use host::Hosts;
 use port::{Arrival, Moment, Port, Serialization};
 use qdisc::Verdict;
@@ -68,8 +66,9 @@ pub struct PacketEngine {
     host_count: u32,
     now: Time,
     ports: Vec<Port>,
-    agenda: Agenda,
-    batch: Batch,
+    calendar: Calendar,
+    /// Where each link ends.
+    ends: Vec<NodeId>,
     routes: Routes,
     hosts: Hosts,
     scheduled: EventQueue<(FlowId, Flow)>,
@@ -107,15 +106,14 @@ impl PacketEngine {
             };
             let of_host = directed.from.0 < graph.host_count;
             let queue = if of_host { &config.host_queue } else { &config.switch_queue };
-            let seed = (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            Port::new(directed.to, directed.link.delay, table, queue, seed)
+            Port::new(index as u32, directed.link.delay, table, queue)
         });
         let ports: Vec<Port> = ports.collect();
         Ok(Self {
             host_count: graph.host_count,
             now: Time::ZERO,
-            agenda: Agenda::new(ports.len()),
-            batch: Batch::new(&ports),
+            calendar: Calendar::new(&ports),
+            ends: graph.links.iter().map(|directed| directed.to).collect(),
             ports,
             routes,
             hosts: Hosts::default(),
@@ -160,13 +158,13 @@ impl PacketEngine {
 
     /// Packets and bytes that wait in the qdisc of `port` now.
     pub fn queue(&mut self, port: PortId) -> (u32, u64) {
-        self.ports[port.0 as usize].queue(self.now.ps())
+        self.ports[port.0 as usize].queue(self.now.ps(), &mut self.calendar)
     }
 
     /// Whether every packet ever sent has arrived, been dropped, or is still in a port or on a link.
     pub fn conserves_packets(&self) -> bool {
         let held: u64 = self.ports.iter().map(Port::held).sum();
-        self.injected_count == self.delivered_count + self.counters.drops + held + self.batch.len() as u64
+        self.injected_count == self.delivered_count + self.counters.drops + held + self.calendar.len()
     }
 
     fn next_id(&mut self) -> FlowId {
@@ -221,19 +219,17 @@ impl PacketEngine {
     #[inline]
     fn send(&mut self, id: PortId, packet: Wire) {
         let port = &mut self.ports[id.0 as usize];
-        let dry = port.is_dry();
         let at = Moment { now_ps: self.now.ps(), planned_ps: self.planned_ps, label: self.label };
-        if port.send(at, packet) == Verdict::Dropped {
+        if port.send(at, packet, &mut self.calendar) == Verdict::Dropped {
             self.counters.drops += 1;
             self.hosts.pool.take(packet.sack);
-        } else if dry {
-            self.agenda.set(id.0 as usize, self.ports[id.0 as usize].next_arrival_ps());
         }
     }
 
     #[inline]
     fn arrive(&mut self) {
-        let Arrival { begun_ps, to: node, packet } = *self.batch.pop();
+        let Arrival { begun_ps, link, packet } = *self.calendar.pop();
+        let node = self.ends[link as usize];
         self.planned_ps = begun_ps;
         self.counters.packet_hops += 1;
         self.counters.hop_bytes += u64::from(packet.wire_bytes);
@@ -286,14 +282,14 @@ impl Network for PacketEngine {
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
         let mut limit_ps = if self.hosts.done.is_empty() { until.ps() } else { self.now.ps() };
         loop {
-            let link_ps = self.batch.next_ps().unwrap_or_else(|| self.agenda.next_ps());
+            let link_ps = self.calendar.next_ps();
             let other = self.other_ps < link_ps || (self.other_ps == link_ps && !self.other_late);
             let next_ps = link_ps.min(self.other_ps);
             if next_ps > limit_ps || next_ps == u64::MAX {
                 break;
             }
-            if !other && self.batch.is_empty() {
-                self.batch.fill(link_ps, &mut self.agenda, &mut self.ports);
+            if !other && self.calendar.day_is_over() {
+                self.calendar.begin_day(&mut self.ports);
                 continue;
             }
             debug_assert!(next_ps >= self.now.ps(), "time never goes back");

@@ -12,12 +12,11 @@
 //! The device holds one packet beside the one being sent, as a network card does (and ns-3's with a drop-tail queue
 //! of one packet under a qdisc): a packet of a high band waits for up to two of a low band.
 
+use super::calendar::Calendar;
 use super::qdisc::{Qdisc, QueueConfig, Verdict};
 use super::wire::Wire;
-use crate::topology::NodeId;
 use crate::trace::PortCounters;
 use crate::units::{Bytes, Rate, Time};
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// An instant as an event sees it.
@@ -54,17 +53,9 @@ pub(crate) struct Order {
 pub(crate) struct Arrival {
     /// When its transmission began.
     pub begun_ps: u64,
-    /// Where the link ends.
-    pub to: NodeId,
+    /// Which link.
+    pub link: u32,
     pub packet: Wire,
-}
-
-/// A packet on the link.
-#[derive(Clone, Copy, Debug)]
-struct InFlight {
-    arrival_ps: u64,
-    order: Order,
-    packet: Wire,
 }
 
 /// Time on the wire by number of bytes, shared by all ports of one rate.
@@ -92,6 +83,11 @@ impl Serialization {
     fn least(&self) -> u64 {
         self.0[0]
     }
+
+    /// No packet takes more.
+    fn most(&self) -> u64 {
+        self.0[self.0.len() - 1]
+    }
 }
 
 /// A port, and the packets in flight on its link.
@@ -100,17 +96,17 @@ impl Serialization {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Port {
-    /// Packets on the link, by arrival.
-    flight: VecDeque<InFlight>,
     busy_until_ps: u64,
     /// When the packet being sent was taken from the device queue: only *after* that instant is there room for the
     /// next, so that of packets which arrive at one instant one is sent and the others see the qdisc.
     taken_at_ps: u64,
     delay_ps: u64,
-    /// Where the link ends.
-    to: NodeId,
+    /// Its place among all ports.
+    link: u32,
     /// A packet is being sent, until `busy_until_ps`.
     busy: bool,
+    /// It is in the calendar to be driven.
+    driven: bool,
     /// Of the packet being sent.
     order: Order,
     /// Length of the transmissions of the present run; 0 after idleness.
@@ -125,13 +121,14 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub fn new(to: NodeId, delay: Time, serialization: Serialization, queue: &QueueConfig, seed: u64) -> Self {
+    pub fn new(link: u32, delay: Time, serialization: Serialization, queue: &QueueConfig) -> Self {
+        let seed = (u64::from(link) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self {
-            to,
+            link,
             delay_ps: delay.ps(),
             serialization,
-            flight: VecDeque::new(),
             busy: false,
+            driven: false,
             busy_until_ps: 0,
             taken_at_ps: 0,
             order: Order { begun_ps: 0, planned_ps: 0, run_ps: 0, run_planned_ps: 0, chain: 0 },
@@ -150,48 +147,30 @@ impl Port {
         self.delay_ps + self.serialization.least()
     }
 
-    /// A time before which no packet arrives at the far end, and at which one does if any is on the link; `u64::MAX`
-    /// if the port is idle.
-    #[inline]
-    pub fn next_arrival_ps(&self) -> u64 {
-        match self.flight.front() {
-            Some(first) => first.arrival_ps,
-            None if self.busy => self.busy_until_ps + self.latency_ps(),
-            None => u64::MAX,
-        }
+    /// The most.
+    pub fn reach_ps(&self) -> u64 {
+        self.delay_ps.saturating_add(2 * self.serialization.most())
     }
 
-    /// Whether nothing is on the link.
-    #[inline]
-    pub fn is_dry(&self) -> bool {
-        self.flight.is_empty()
-    }
-
-    /// The next packet that arrives before `end_ps`, with its time and its place among those of one instant. Since what
-    /// arrives before then began [`Port::latency_ps`] before then, [`Port::catch_up`] has to have come so far.
-    #[inline]
-    pub fn arrive_before(&mut self, end_ps: u64) -> Option<(u64, Order, Arrival)> {
-        let InFlight { arrival_ps, order, packet } = *self.flight.front()?;
-        if arrival_ps >= end_ps {
-            return None;
-        }
-        self.flight.pop_front();
-        Some((arrival_ps, order, Arrival { begun_ps: order.begun_ps, to: self.to, packet }))
+    /// Time on the wire of the longest packet.
+    pub fn segment_ps(&self) -> u64 {
+        self.serialization.most()
     }
 
     /// Sends a packet, or queues it, or drops it.
     #[inline]
-    pub fn send(&mut self, at: Moment, mut packet: Wire) -> Verdict {
-        self.catch_up(at.now_ps, at.planned_ps);
+    pub fn send(&mut self, at: Moment, mut packet: Wire, calendar: &mut Calendar) -> Verdict {
+        self.catch_up(at.now_ps, at.planned_ps, calendar);
         if !self.busy {
             self.qdisc.pass(&mut packet);
             self.run_sending_ps = 0;
             let (begun_ps, planned_ps, chain) = (at.now_ps, at.planned_ps, at.label);
             let run_ps = -(begun_ps as i64);
             self.order = Order { begun_ps, planned_ps, run_ps, run_planned_ps: planned_ps, chain };
-            self.begin(begun_ps, packet);
+            self.begin(begun_ps, packet, calendar);
             return Verdict::Queued;
         }
+        self.be_driven(calendar);
         if self.device.is_none() && self.taken_at_ps < at.now_ps {
             self.qdisc.pass(&mut packet);
             self.device = Some(packet);
@@ -202,9 +181,27 @@ impl Port {
         verdict
     }
 
+    /// Asks to be driven, because packets wait.
+    #[inline]
+    fn be_driven(&mut self, calendar: &mut Calendar) {
+        if !self.driven {
+            self.driven = true;
+            calendar.drive(self.busy_until_ps + self.latency_ps(), self.link);
+        }
+    }
+
+    /// Works out everything that happened before `now_ps`, where a day begins.
+    pub fn drive(&mut self, now_ps: u64, calendar: &mut Calendar) {
+        self.driven = false;
+        self.catch_up(now_ps, 0, calendar);
+        if self.device.is_some() || !self.qdisc.is_empty() {
+            self.be_driven(calendar);
+        }
+    }
+
     /// Works out everything that happened before an event of `now_ps` that was planned at `planned_ps`.
     #[inline]
-    pub fn catch_up(&mut self, now_ps: u64, planned_ps: u64) {
+    fn catch_up(&mut self, now_ps: u64, planned_ps: u64, calendar: &mut Calendar) {
         while self.busy
             && (self.busy_until_ps < now_ps || (self.busy_until_ps == now_ps && self.taken_at_ps < planned_ps))
         {
@@ -217,7 +214,7 @@ impl Port {
                 None => self.qdisc.dequeue(),
             };
             self.follow();
-            self.begin(self.busy_until_ps, next);
+            self.begin(self.busy_until_ps, next, calendar);
         }
         if self.device.is_none() && self.taken_at_ps < now_ps && !self.qdisc.is_empty() {
             self.device = Some(self.qdisc.dequeue());
@@ -240,7 +237,7 @@ impl Port {
     }
 
     #[inline]
-    fn begin(&mut self, begun_ps: u64, packet: Wire) {
+    fn begin(&mut self, begun_ps: u64, packet: Wire, calendar: &mut Calendar) {
         let sending_ps = self.serialization.of(packet.wire_bytes);
         self.busy = true;
         self.taken_at_ps = begun_ps;
@@ -248,8 +245,8 @@ impl Port {
         self.packets += 1;
         self.bytes += u64::from(packet.wire_bytes);
         self.busy_ps += sending_ps;
-        let arrival_ps = self.busy_until_ps + self.delay_ps;
-        self.flight.push_back(InFlight { arrival_ps, order: self.order, packet });
+        let arrival = Arrival { begun_ps, link: self.link, packet };
+        calendar.push(self.busy_until_ps + self.delay_ps, self.order, arrival);
     }
 
     /// What has passed so far.
@@ -266,13 +263,13 @@ impl Port {
     }
 
     /// Packets and bytes that wait in the qdisc at `now`, as an observer sees them.
-    pub fn queue(&mut self, now_ps: u64) -> (u32, u64) {
-        self.catch_up(now_ps, now_ps);
+    pub fn queue(&mut self, now_ps: u64, calendar: &mut Calendar) -> (u32, u64) {
+        self.catch_up(now_ps, now_ps, calendar);
         (self.qdisc.packets(), self.qdisc.bytes())
     }
 
-    /// Packets of every kind that are in the port or on its link.
+    /// Packets of every kind that are in the port.
     pub fn held(&self) -> u64 {
-        self.flight.len() as u64 + u64::from(self.device.is_some()) + u64::from(self.qdisc.packets())
+        u64::from(self.device.is_some()) + u64::from(self.qdisc.packets())
     }
 }
