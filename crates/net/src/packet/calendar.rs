@@ -24,7 +24,7 @@ struct Day {
 const INDEX_BITS: u32 = 28;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 /// A day is to have no more arrivals than about this: they are read in another order than they were written, from the cache.
-const ARRIVALS: u64 = 4096;
+const ARRIVALS: u64 = 2048;
 /// Days kept in a ring; later ones are in a map.
 const RING_MAX: u64 = 1024;
 
@@ -172,7 +172,9 @@ impl Calendar {
             }
             self.ring[slot].drives.extend(day.drives);
         }
-        let drives = std::mem::take(&mut self.ring[slot].drives);
+        let mut drives = std::mem::take(&mut self.ring[slot].drives);
+        // For the sake of memory alone: neighbours lie side by side.
+        drives.sort_unstable();
         for &link in &drives {
             ports[link as usize].drive(number << self.shift, self);
         }

@@ -94,29 +94,31 @@ impl Serialization {
 ///
 /// Fields in the order of use: with thousands of ports, fetching their cache lines is what takes the time.
 #[derive(Debug)]
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub(crate) struct Port {
     busy_until_ps: u64,
     /// When the packet being sent was taken from the device queue: only *after* that instant is there room for the
     /// next, so that of packets which arrive at one instant one is sent and the others see the qdisc.
     taken_at_ps: u64,
-    delay_ps: u64,
     /// Its place among all ports.
     link: u32,
     /// A packet is being sent, until `busy_until_ps`.
     busy: bool,
+    /// Another is in `device`.
+    loaded: bool,
     /// It is in the calendar to be driven.
     driven: bool,
+    qdisc: Qdisc,
+    device: Wire,
     /// Of the packet being sent.
     order: Order,
     /// Length of the transmissions of the present run; 0 after idleness.
     run_sending_ps: u64,
+    delay_ps: u64,
     serialization: Serialization,
-    device: Option<Wire>,
     packets: u64,
     bytes: u64,
     busy_ps: u64,
-    qdisc: Qdisc,
     drops: u64,
 }
 
@@ -133,7 +135,8 @@ impl Port {
             taken_at_ps: 0,
             order: Order { begun_ps: 0, planned_ps: 0, run_ps: 0, run_planned_ps: 0, chain: 0 },
             run_sending_ps: 0,
-            device: None,
+            loaded: false,
+            device: Wire::NOTHING,
             qdisc: Qdisc::new(queue, seed),
             packets: 0,
             bytes: 0,
@@ -171,9 +174,9 @@ impl Port {
             return Verdict::Queued;
         }
         self.be_driven(calendar);
-        if self.device.is_none() && self.taken_at_ps < at.now_ps {
+        if !self.loaded && self.taken_at_ps < at.now_ps {
             self.qdisc.pass(&mut packet);
-            self.device = Some(packet);
+            self.load(packet);
             return Verdict::Queued;
         }
         let verdict = self.qdisc.enqueue(packet);
@@ -194,7 +197,7 @@ impl Port {
     pub fn drive(&mut self, now_ps: u64, calendar: &mut Calendar) {
         self.driven = false;
         self.catch_up(now_ps, 0, calendar);
-        if self.device.is_some() || !self.qdisc.is_empty() {
+        if self.loaded || !self.qdisc.is_empty() {
             self.be_driven(calendar);
         }
     }
@@ -205,20 +208,28 @@ impl Port {
         while self.busy
             && (self.busy_until_ps < now_ps || (self.busy_until_ps == now_ps && self.taken_at_ps < planned_ps))
         {
-            let next = match self.device.take() {
-                Some(packet) => packet,
-                None if self.qdisc.is_empty() => {
-                    self.busy = false;
-                    return;
-                }
-                None => self.qdisc.dequeue(),
+            let next = if self.loaded {
+                self.loaded = false;
+                self.device
+            } else if self.qdisc.is_empty() {
+                self.busy = false;
+                return;
+            } else {
+                self.qdisc.dequeue()
             };
             self.follow();
             self.begin(self.busy_until_ps, next, calendar);
         }
-        if self.device.is_none() && self.taken_at_ps < now_ps && !self.qdisc.is_empty() {
-            self.device = Some(self.qdisc.dequeue());
+        if !self.loaded && self.taken_at_ps < now_ps && !self.qdisc.is_empty() {
+            let packet = self.qdisc.dequeue();
+            self.load(packet);
         }
+    }
+
+    #[inline]
+    fn load(&mut self, packet: Wire) {
+        self.loaded = true;
+        self.device = packet;
     }
 
     /// The order of a transmission that begins when the present one ends.
@@ -270,6 +281,6 @@ impl Port {
 
     /// Packets of every kind that are in the port.
     pub fn held(&self) -> u64 {
-        u64::from(self.device.is_some()) + u64::from(self.qdisc.packets())
+        u64::from(self.loaded) + u64::from(self.qdisc.packets())
     }
 }

@@ -105,17 +105,17 @@ enum Order {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Qdisc {
-    bands: Box<[VecDeque<Wire>]>,
-    bytes: u64,
-    capacity_bytes: u64,
-    pub bytes_max: u64,
     count: u32,
     capacity_packets: u32,
+    bytes: u64,
+    capacity_bytes: u64,
+    bands: Box<[VecDeque<Wire>]>,
+    pub bytes_max: u64,
     pub packets_max: u32,
     /// Bit b: band b holds something.
     waiting: u8,
-    order: Order,
     marking: Marking,
+    order: Order,
     /// RED's average in 2^-16 packets.
     average: u64,
     /// RED: packets since the last mark, and its own random numbers.
