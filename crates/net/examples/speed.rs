@@ -37,19 +37,22 @@ fn main() {
             report(&format!("study, job's ToS {tos}"), engine.counters().packet_hops, cpu_seconds(start) - before);
         }
     }
-    for (host_count, bytes) in [(8_u32, 150_000_000), (64, 20_000_000), (1024, 7_000_000)] {
+    // The same flows for every size, over and over: the same losses, the same number of hops.
+    for host_count in std::env::var("STARS")
+        .map_or(vec![8_u32, 64, 1024], |list| list.split(",").map(|n| n.parse().unwrap()).collect())
+    {
         let mut engine = engine(host_count);
-        let list: Vec<Arrival> = (0..host_count)
-            .flat_map(|src| (1..8).map(move |step| (src, step)))
-            .map(|(src, step)| Arrival {
-                start_ns: u64::from(step) * 1_000 + u64::from(src) * 13,
+        let before = cpu_seconds(start);
+        let list: Vec<Arrival> = (0..1024 / host_count)
+            .flat_map(|turn| (0..host_count).flat_map(move |src| (1..8).map(move |step| (turn, src, step))))
+            .map(|(turn, src, step)| Arrival {
+                start_ns: u64::from(turn) * 100_000_000 + u64::from(step) * 1_000 + u64::from(src) * 13,
                 src,
                 dst: (src + step) % host_count,
-                bytes: bytes / 7,
+                bytes: std::env::var("FLOW_BYTES").map_or(1_000_000, |n| n.parse().unwrap()),
                 tos: 16,
             })
             .collect();
-        let before = cpu_seconds(start);
         replay(&mut engine, &list);
         let counters = engine.counters();
         report(

@@ -11,6 +11,7 @@
 //! only before a refusal are the other ports with packets waiting brought up to date. The pool is that of what waits
 //! in qdiscs; the packet in a device and the one on the wire are beside it, as everywhere in this engine.
 
+use super::calendar::Calendar;
 use super::port::{Moment, Port};
 use super::qdisc::{Capacity, Verdict};
 use super::wire::Wire;
@@ -61,19 +62,26 @@ impl SharedBuffers {
 
     /// [`Port::send`] within what the pool of the port allows.
     #[inline(never)]
-    pub fn send(&mut self, ports: &mut [Port], id: PortId, at: Moment, packet: Wire) -> Verdict {
+    pub fn send(
+        &mut self,
+        ports: &mut [Port],
+        id: PortId,
+        at: Moment,
+        packet: Wire,
+        calendar: &mut Calendar,
+    ) -> Verdict {
         let (index, pool) = (id.0 as usize, self.pool_of[id.0 as usize] as usize);
         if pool >= self.pools.len() {
-            return ports[index].send(at, packet);
+            return ports[index].send(at, packet, calendar);
         }
-        ports[index].catch_up(at.now_ps, at.planned_ps);
+        ports[index].catch_up(at.now_ps, at.planned_ps, calendar);
         self.learn(pool, index, &ports[index]);
         ports[index].set_capacity(self.limit(pool, index));
         if !ports[index].has_room(packet.wire_bytes) {
-            self.learn_all(pool, ports, at);
+            self.learn_all(pool, ports, at, calendar);
             ports[index].set_capacity(self.limit(pool, index));
         }
-        let verdict = ports[index].send(at, packet);
+        let verdict = ports[index].send(at, packet, calendar);
         self.learn(pool, index, &ports[index]);
         if self.taken[index] > 0 && !self.is_waiting[index] {
             self.is_waiting[index] = true;
@@ -126,11 +134,11 @@ impl SharedBuffers {
     }
 
     /// Brings all ports that may hold packets up to date.
-    fn learn_all(&mut self, pool: usize, ports: &mut [Port], at: Moment) {
+    fn learn_all(&mut self, pool: usize, ports: &mut [Port], at: Moment, calendar: &mut Calendar) {
         let mut waiting = std::mem::take(&mut self.pools[pool].waiting);
         waiting.retain(|&id| {
             let index = id as usize;
-            ports[index].catch_up(at.now_ps, at.planned_ps);
+            ports[index].catch_up(at.now_ps, at.planned_ps, calendar);
             self.learn(pool, index, &ports[index]);
             self.is_waiting[index] = self.taken[index] > 0;
             self.is_waiting[index]
@@ -168,14 +176,16 @@ mod tests {
     }
 
     /// A star of hosts at 10 Gbit/s: 800 ns a packet. Port `hosts + h` leads from the switch to host h.
-    fn switch(hosts: u32, config: SharedBuffer) -> (Vec<Port>, SharedBuffers) {
+    fn switch(hosts: u32, config: SharedBuffer) -> (Vec<Port>, SharedBuffers, Calendar) {
         let rate = Rate::from_bps(10_000_000_000).unwrap();
         let delay = Time::from_ps(1);
         let graph = Star { host_count: hosts, link: Link { rate, delay } }.graph();
-        let table = Serialization::new(rate, Time::from_ps(1), PACKET);
+        let table = Serialization::new(rate, Time::from_ps(1), 60..=PACKET);
         let queue = QueueConfig::pfifo_fast();
-        let ports = graph.links.iter().map(|link| Port::new(link.to, delay, table.clone(), &queue, 0)).collect();
-        (ports, SharedBuffers::new(&graph, config))
+        let ports = (0..2 * hosts).map(|link| Port::new(link, delay, table.clone(), &queue));
+        let ports: Vec<Port> = ports.collect();
+        let calendar = Calendar::new(&ports);
+        (ports, SharedBuffers::new(&graph, config), calendar)
     }
 
     fn at(now_ps: u64) -> Moment {
@@ -189,10 +199,10 @@ mod tests {
         for (alpha_ppm, alpha) in [(500_000, 0.5), (1_000_000, 1.0), (4_000_000, 4.0)] {
             for count in 1..=6_u32 {
                 for (capacity, unit) in [(Capacity::Packets(900), 1.0), (Capacity::Bytes(900_000), 1_000.0)] {
-                    let (mut ports, mut buffers) = switch(6, SharedBuffer { capacity, alpha_ppm });
+                    let (mut ports, mut buffers, mut calendar) = switch(6, SharedBuffer { capacity, alpha_ppm });
                     for _ in 0..1_000 {
                         for port in 6..6 + count {
-                            buffers.send(&mut ports, PortId(port), at(2), wire(0, PACKET));
+                            buffers.send(&mut ports, PortId(port), at(2), wire(0, PACKET), &mut calendar);
                         }
                     }
                     let share = alpha * 900.0 / (1.0 + f64::from(count) * alpha);
@@ -209,9 +219,9 @@ mod tests {
     #[test]
     fn hosts_keep_queues_of_their_own() {
         let config = SharedBuffer { capacity: Capacity::Packets(1), alpha_ppm: 1_000_000 };
-        let (mut ports, mut buffers) = switch(2, config);
+        let (mut ports, mut buffers, mut calendar) = switch(2, config);
         for _ in 0..100 {
-            assert_eq!(buffers.send(&mut ports, PortId(0), at(2), wire(0, PACKET)), Verdict::Queued);
+            assert_eq!(buffers.send(&mut ports, PortId(0), at(2), wire(0, PACKET), &mut calendar), Verdict::Queued);
         }
     }
 
@@ -225,15 +235,16 @@ mod tests {
         ) {
             let bytes = u64::from(packets) * u64::from(PACKET);
             let capacity = if is_in_bytes { Capacity::Bytes(bytes) } else { Capacity::Packets(packets) };
-            let (mut lazy, mut buffers) = switch(4, SharedBuffer { capacity, alpha_ppm });
-            let (mut eager, mut known) = switch(4, SharedBuffer { capacity, alpha_ppm });
+            let (mut lazy, mut buffers, mut later) = switch(4, SharedBuffer { capacity, alpha_ppm });
+            let (mut eager, mut known, mut calendar) = switch(4, SharedBuffer { capacity, alpha_ppm });
             let mut now_ps = 2;
             for (pause_ps, port, band, wire_bytes) in arrivals {
                 // Half of the arrivals come together with the one before.
                 now_ps += pause_ps.saturating_sub(SENDING_PS);
-                known.learn_all(0, &mut eager, at(now_ps));
-                let verdict = known.send(&mut eager, PortId(port), at(now_ps), wire(band, wire_bytes));
-                prop_assert_eq!(buffers.send(&mut lazy, PortId(port), at(now_ps), wire(band, wire_bytes)), verdict);
+                known.learn_all(0, &mut eager, at(now_ps), &mut calendar);
+                let packet = wire(band, wire_bytes);
+                let verdict = known.send(&mut eager, PortId(port), at(now_ps), packet, &mut calendar);
+                prop_assert_eq!(buffers.send(&mut lazy, PortId(port), at(now_ps), packet, &mut later), verdict);
                 prop_assert!(buffers.holds(&lazy) && known.holds(&eager));
             }
         }

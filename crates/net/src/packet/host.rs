@@ -38,19 +38,21 @@ struct Goal {
     began: Time,
 }
 
+/// Fields in the order of use: see [`super::port::Port`].
 #[derive(Debug)]
+#[repr(C, align(64))]
 struct Connection {
-    sender: Sender,
-    receiver: Receiver,
-    src_port: PortId,
-    dst_port: PortId,
     generation: u16,
     own: bool,
+    src_port: PortId,
+    dst_port: PortId,
     /// Earliest pending timer event of either end; [`NEVER`] if none.
-    sender_armed_ps: u64,
     receiver_armed_ps: u64,
+    sender_armed_ps: u64,
     /// For the next goal the stream must reach this offset; `u64::MAX` without a goal.
     next_goal: u64,
+    receiver: Receiver,
+    sender: Sender,
     goals: VecDeque<Goal>,
     began: Time,
     received: Time,

@@ -11,8 +11,8 @@
 //! Why it is fast stands in docs/decisions/014. What it leaves out: the time that a switch and a host's stack need,
 //! errors on links, PFC.
 
-mod agenda;
 mod buffer;
+mod calendar;
 mod host;
 mod port;
 mod qdisc;
@@ -26,14 +26,14 @@ pub use tcp::TcpConfig;
 
 use crate::event::EventQueue;
 use crate::route::{RouteError, Routes};
-use crate::topology::{Graph, PortId, Star};
+use crate::topology::{Graph, NodeId, PortId, Star};
 use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::Time;
 use crate::{Band, Completion, Flow, FlowId, HostId, Network};
-use agenda::Agenda;
 use buffer::SharedBuffers;
+use calendar::Calendar;
 use host::Hosts;
-use port::{Moment, Port, Serialization};
+use port::{Arrival, Moment, Port, Serialization};
 use qdisc::Verdict;
 use wire::Wire;
 
@@ -73,9 +73,9 @@ pub struct PacketEngine {
     now: Time,
     ports: Vec<Port>,
     buffers: Option<Box<SharedBuffers>>,
-    agenda: Agenda,
-    /// Links that also deliver now, the next one last.
-    tied: Vec<u32>,
+    calendar: Calendar,
+    /// Where each link ends.
+    ends: Vec<NodeId>,
     routes: Routes,
     hosts: Hosts,
     scheduled: EventQueue<(FlowId, Flow)>,
@@ -128,23 +128,23 @@ impl PacketEngine {
             let table = match tables.iter().find(|(known, _)| *known == bps) {
                 Some((_, table)) => table.clone(),
                 None => {
-                    let table = Serialization::new(directed.link.rate, config.tick, bytes_max);
+                    let table =
+                        Serialization::new(directed.link.rate, config.tick, config.tcp.header_bytes..=bytes_max);
                     tables.push((bps, table.clone()));
                     table
                 }
             };
             let of_host = directed.from.0 < graph.host_count;
             let queue = if of_host { &config.host_queue } else { &config.switch_queue };
-            let seed = (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            Port::new(directed.to, directed.link.delay, table, queue, seed)
+            Port::new(index as u32, directed.link.delay, table, queue)
         });
         let ports: Vec<Port> = ports.collect();
         Ok(Self {
             host_count: graph.host_count,
             now: Time::ZERO,
-            agenda: Agenda::new(ports.len()),
             buffers: config.switch_buffer.map(|buffer| Box::new(SharedBuffers::new(graph, buffer))),
-            tied: Vec::new(),
+            calendar: Calendar::new(&ports),
+            ends: graph.links.iter().map(|directed| directed.to).collect(),
             ports,
             routes,
             hosts: Hosts::default(),
@@ -202,13 +202,13 @@ impl PacketEngine {
     /// Totals of one port so far.
     pub fn port_counters(&mut self, port: PortId) -> PortCounters {
         let port = &mut self.ports[port.0 as usize];
-        port.catch_up(self.now.ps(), 0);
+        port.catch_up(self.now.ps(), 0, &mut self.calendar);
         port.counters()
     }
 
     /// What can be seen of `port` now, as of before this instant's events. Looking changes nothing that follows.
     pub fn port_state(&mut self, port: PortId) -> PortState {
-        self.ports[port.0 as usize].state(self.now.ps())
+        self.ports[port.0 as usize].state(self.now.ps(), &mut self.calendar)
     }
 
     /// Flows under way on connections of their own, in no order that means anything, with their senders' windows.
@@ -223,13 +223,13 @@ impl PacketEngine {
 
     /// Whether nothing will happen any more unless a flow is started.
     pub fn is_idle(&self) -> bool {
-        self.agenda.next_ps().min(self.other_ps) == u64::MAX
+        self.calendar.next_ps().min(self.other_ps) == u64::MAX
     }
 
     /// Whether every packet ever sent (in debug builds, every byte) has arrived, been dropped, or is still in a port or
     /// on a link.
     pub fn conserves_packets(&self) -> bool {
-        let held = self.ports.iter().map(Port::held);
+        let held = self.ports.iter().map(Port::held).chain([self.calendar.held()]);
         let (packets, bytes) = held.fold((0, 0), |(packets, bytes), held| (packets + held.0, bytes + held.1));
         let bytes = if cfg!(debug_assertions) { bytes } else { 0 };
         self.injected.packets == self.delivered.packets + self.dropped.packets + packets
@@ -296,54 +296,22 @@ impl PacketEngine {
     #[inline]
     fn send(&mut self, id: PortId, packet: Wire) {
         let port = &mut self.ports[id.0 as usize];
-        let dry = port.next_arrival_ps() == u64::MAX;
         let at = Moment { now_ps: self.now.ps(), planned_ps: self.planned_ps, label: self.label };
-        let verdict = if self.buffers.is_none() { port.send(at, packet) } else { self.send_shared(id, at, packet) };
+        let verdict = match &mut self.buffers {
+            None => port.send(at, packet, &mut self.calendar),
+            Some(buffers) => buffers.send(&mut self.ports, id, at, packet, &mut self.calendar),
+        };
         if verdict == Verdict::Dropped {
             self.dropped.add(&packet);
             self.hosts.pool.take(packet.sack);
-        } else if dry {
-            self.agenda.set(id.0 as usize, self.ports[id.0 as usize].next_arrival_ps());
         }
-    }
-
-    #[inline(never)]
-    fn send_shared(&mut self, id: PortId, at: Moment, packet: Wire) -> Verdict {
-        let buffers = self.buffers.as_mut().expect("the caller has looked");
-        buffers.send(&mut self.ports, id, at, packet)
-    }
-
-    /// The link that delivers next. Nothing that happens at an instant can add an arrival to it, so its links are put
-    /// in order once.
-    #[inline]
-    fn next_link(&mut self) -> usize {
-        if let Some(link) = self.tied.pop() {
-            return link as usize;
-        }
-        if let Some(link) = self.agenda.link() {
-            return link;
-        }
-        self.agenda.links(&mut self.tied);
-        let ports = &self.ports;
-        if let [first, second] = self.tied[..] {
-            // Most ties are of two; found in ascending order, they want the next one last.
-            if ports[first as usize].next_order() <= ports[second as usize].next_order() {
-                self.tied.swap(0, 1);
-            }
-        } else {
-            self.tied.sort_by_cached_key(|&link| std::cmp::Reverse((ports[link as usize].next_order(), link)));
-        }
-        self.tied.pop().expect("the agenda said that several links deliver now") as usize
     }
 
     #[inline]
     fn arrive(&mut self) {
-        let link = self.next_link();
-        let port = &mut self.ports[link];
-        let (packet, begun_ps) = port.arrive(self.now.ps());
+        let Arrival { begun_ps, link, packet } = *self.calendar.pop();
+        let node = self.ends[link as usize];
         self.planned_ps = begun_ps;
-        let (node, next_ps) = (port.to, port.next_arrival_ps());
-        self.agenda.set(link, next_ps);
         self.counters.packet_hops += 1;
         self.counters.hop_bytes += u64::from(packet.wire_bytes);
         if node.0 >= self.host_count {
@@ -395,7 +363,7 @@ impl Network for PacketEngine {
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
         let mut limit_ps = if self.hosts.done.is_empty() { until.ps() } else { self.now.ps() };
         loop {
-            let link_ps = self.agenda.next_ps();
+            let link_ps = self.calendar.next_ps();
             let other = self.other_ps < link_ps || (self.other_ps == link_ps && !self.other_late);
             let next_ps = link_ps.min(self.other_ps);
             if next_ps > limit_ps || next_ps == u64::MAX {
@@ -405,6 +373,10 @@ impl Network for PacketEngine {
                 self.pause_at = self.counters.events.saturating_add(self.pause_every);
                 limit_ps = self.now.ps();
                 break;
+            }
+            if !other && self.calendar.day_is_over() {
+                self.calendar.begin_day(&mut self.ports);
+                continue;
             }
             debug_assert!(next_ps >= self.now.ps(), "time never goes back");
             self.begin_event(next_ps);

@@ -12,12 +12,12 @@
 //! The device holds one packet beside the one being sent, as a network card does (and ns-3's with a drop-tail queue
 //! of one packet under a qdisc): a packet of a high band waits for up to two of a low band.
 
+use super::calendar::Calendar;
 use super::qdisc::{Capacity, Qdisc, QueueConfig, Verdict};
 use super::wire::Wire;
-use crate::topology::NodeId;
 use crate::trace::{PortCounters, PortState};
 use crate::units::{Bytes, Rate, Time};
-use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// An instant as an event sees it.
@@ -49,12 +49,14 @@ pub(crate) struct Order {
     chain: u64,
 }
 
-/// A packet on the link.
+/// A packet at the far end of its link.
 #[derive(Clone, Copy, Debug)]
-struct InFlight {
-    arrival_ps: u64,
-    begun_ps: u64,
-    packet: Wire,
+pub(crate) struct Arrival {
+    /// When its transmission began.
+    pub begun_ps: u64,
+    /// Which link.
+    pub link: u32,
+    pub packet: Wire,
 }
 
 /// Time on the wire by number of bytes, shared by all ports of one rate.
@@ -62,46 +64,60 @@ struct InFlight {
 pub(crate) struct Serialization(Arc<[u64]>);
 
 impl Serialization {
-    /// For packets of up to `bytes_max`, rounded to whole ticks as a simulator's clock does.
-    pub fn new(rate: Rate, tick: Time, bytes_max: u16) -> Self {
+    /// For packets of `bytes` on the wire, rounded to whole ticks as a simulator's clock does.
+    pub fn new(rate: Rate, tick: Time, bytes: RangeInclusive<u16>) -> Self {
         let tick_ps = tick.ps().max(1);
-        let span = |bytes| {
-            let exact = rate.serialize(Bytes(bytes), 1, 1).map_or(u64::MAX, Time::ps);
+        let span = |count: u16| {
+            // No packet is shorter than the shortest.
+            let exact = rate.serialize(Bytes(u64::from(count.max(*bytes.start()))), 1, 1).map_or(u64::MAX, Time::ps);
             // 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
             ((exact + tick_ps / 2) / tick_ps * tick_ps).max(1)
         };
-        Self((0..=u64::from(bytes_max)).map(span).collect())
+        Self((0..=*bytes.end()).map(span).collect())
     }
 
     #[inline]
     fn of(&self, wire_bytes: u16) -> u64 {
         self.0[usize::from(wire_bytes)]
     }
+
+    /// No packet takes less.
+    fn least(&self) -> u64 {
+        self.0[0]
+    }
+
+    /// No packet takes more.
+    fn most(&self) -> u64 {
+        self.0[self.0.len() - 1]
+    }
 }
 
 /// A port, and the packets in flight on its link.
+///
+/// Fields in the order of use: with thousands of ports, fetching their cache lines is what takes the time.
 #[derive(Debug)]
+#[repr(C, align(128))]
 pub(crate) struct Port {
-    /// Where the link ends.
-    pub to: NodeId,
-    delay_ps: u64,
-    serialization: Serialization,
-    /// Packets on the link, by arrival.
-    flight: VecDeque<InFlight>,
-    /// Their orders, apart because only ties look at them.
-    orders: VecDeque<Order>,
-    /// A packet is being sent, until `busy_until_ps`.
-    busy: bool,
     busy_until_ps: u64,
     /// When the packet being sent was taken from the device queue: only *after* that instant is there room for the
     /// next, so that of packets which arrive at one instant one is sent and the others see the qdisc.
     taken_at_ps: u64,
+    /// Its place among all ports.
+    link: u32,
+    /// A packet is being sent, until `busy_until_ps`.
+    busy: bool,
+    /// Another is in `device`.
+    loaded: bool,
+    /// It is in the calendar to be driven.
+    driven: bool,
+    qdisc: Qdisc,
+    device: Wire,
     /// Of the packet being sent.
     order: Order,
     /// Length of the transmissions of the present run; 0 after idleness.
     run_sending_ps: u64,
-    device: Option<Wire>,
-    qdisc: Qdisc,
+    delay_ps: u64,
+    serialization: Serialization,
     packets: u64,
     bytes: u64,
     busy_ps: u64,
@@ -109,19 +125,20 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub fn new(to: NodeId, delay: Time, serialization: Serialization, queue: &QueueConfig, seed: u64) -> Self {
+    pub fn new(link: u32, delay: Time, serialization: Serialization, queue: &QueueConfig) -> Self {
+        let seed = (u64::from(link) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self {
-            to,
+            link,
             delay_ps: delay.ps(),
             serialization,
-            flight: VecDeque::new(),
-            orders: VecDeque::new(),
             busy: false,
+            driven: false,
             busy_until_ps: 0,
             taken_at_ps: 0,
             order: Order { begun_ps: 0, planned_ps: 0, run_ps: 0, run_planned_ps: 0, chain: 0 },
             run_sending_ps: 0,
-            device: None,
+            loaded: false,
+            device: Wire::NOTHING,
             qdisc: Qdisc::new(queue, seed),
             packets: 0,
             bytes: 0,
@@ -130,21 +147,25 @@ impl Port {
         }
     }
 
-    /// When the next packet arrives at the far end; `u64::MAX` if none is on the link.
-    #[inline]
-    pub fn next_arrival_ps(&self) -> u64 {
-        self.flight.front().map_or(u64::MAX, |first| first.arrival_ps)
+    /// The least time from the event that sends a packet to its arrival at the far end.
+    pub fn latency_ps(&self) -> u64 {
+        self.delay_ps + self.serialization.least()
     }
 
-    /// The place of the next arrival among those at the same instant.
-    pub fn next_order(&self) -> Option<Order> {
-        self.orders.front().copied()
+    /// The most.
+    pub fn reach_ps(&self) -> u64 {
+        self.delay_ps.saturating_add(2 * self.serialization.most())
+    }
+
+    /// Time on the wire of the longest packet.
+    pub fn segment_ps(&self) -> u64 {
+        self.serialization.most()
     }
 
     /// Sends a packet, or queues it, or drops it.
     #[inline]
-    pub fn send(&mut self, at: Moment, mut packet: Wire) -> Verdict {
-        self.catch_up(at.now_ps, at.planned_ps);
+    pub fn send(&mut self, at: Moment, mut packet: Wire, calendar: &mut Calendar) -> Verdict {
+        self.catch_up(at.now_ps, at.planned_ps, calendar);
         if !self.busy {
             if self.qdisc.pass(&mut packet) == Verdict::Dropped {
                 return self.refuse();
@@ -153,14 +174,15 @@ impl Port {
             let (begun_ps, planned_ps, chain) = (at.now_ps, at.planned_ps, at.label);
             let run_ps = -(begun_ps as i64);
             self.order = Order { begun_ps, planned_ps, run_ps, run_planned_ps: planned_ps, chain };
-            self.begin(begun_ps, packet);
+            self.begin(begun_ps, packet, calendar);
             return Verdict::Queued;
         }
-        if self.device.is_none() && self.taken_at_ps < at.now_ps {
+        self.be_driven(calendar);
+        if !self.loaded && self.taken_at_ps < at.now_ps {
             if self.qdisc.pass(&mut packet) == Verdict::Dropped {
                 return self.refuse();
             }
-            self.device = Some(packet);
+            self.load(packet);
             return Verdict::Queued;
         }
         let verdict = self.qdisc.enqueue(packet);
@@ -175,39 +197,52 @@ impl Port {
         Verdict::Dropped
     }
 
-    /// Takes the packet that arrives now, and says when its transmission began.
+    /// Asks to be driven, because packets wait.
     #[inline]
-    pub fn arrive(&mut self, now_ps: u64) -> (Wire, u64) {
-        let first = self.flight.pop_front().expect("the agenda names ports with packets in flight");
-        self.orders.pop_front();
-        debug_assert_eq!(first.arrival_ps, now_ps, "a packet arrives when the agenda says so");
-        if self.flight.is_empty() && self.busy {
-            // Its transmission ended a propagation delay ago: at the latest now, and before it arrived.
-            self.catch_up(now_ps, first.begun_ps + u64::from(self.delay_ps == 0));
+    fn be_driven(&mut self, calendar: &mut Calendar) {
+        if !self.driven {
+            self.driven = true;
+            calendar.drive(self.busy_until_ps + self.latency_ps(), self.link);
         }
-        (first.packet, first.begun_ps)
+    }
+
+    /// Works out everything that happened before `now_ps`, where a day begins.
+    pub fn drive(&mut self, now_ps: u64, calendar: &mut Calendar) {
+        self.driven = false;
+        self.catch_up(now_ps, 0, calendar);
+        if self.loaded || !self.qdisc.is_empty() {
+            self.be_driven(calendar);
+        }
     }
 
     /// Works out everything that happened before an event of `now_ps` that was planned at `planned_ps`.
     #[inline]
-    pub fn catch_up(&mut self, now_ps: u64, planned_ps: u64) {
+    pub fn catch_up(&mut self, now_ps: u64, planned_ps: u64, calendar: &mut Calendar) {
         while self.busy
             && (self.busy_until_ps < now_ps || (self.busy_until_ps == now_ps && self.taken_at_ps < planned_ps))
         {
-            let next = match self.device.take() {
-                Some(packet) => packet,
-                None if self.qdisc.is_empty() => {
-                    self.busy = false;
-                    return;
-                }
-                None => self.qdisc.dequeue(),
+            let next = if self.loaded {
+                self.loaded = false;
+                self.device
+            } else if self.qdisc.is_empty() {
+                self.busy = false;
+                return;
+            } else {
+                self.qdisc.dequeue()
             };
             self.follow();
-            self.begin(self.busy_until_ps, next);
+            self.begin(self.busy_until_ps, next, calendar);
         }
-        if self.device.is_none() && self.taken_at_ps < now_ps && !self.qdisc.is_empty() {
-            self.device = Some(self.qdisc.dequeue());
+        if !self.loaded && self.taken_at_ps < now_ps && !self.qdisc.is_empty() {
+            let packet = self.qdisc.dequeue();
+            self.load(packet);
         }
+    }
+
+    #[inline]
+    fn load(&mut self, packet: Wire) {
+        self.loaded = true;
+        self.device = packet;
     }
 
     /// The order of a transmission that begins when the present one ends.
@@ -226,7 +261,7 @@ impl Port {
     }
 
     #[inline]
-    fn begin(&mut self, begun_ps: u64, packet: Wire) {
+    fn begin(&mut self, begun_ps: u64, packet: Wire, calendar: &mut Calendar) {
         let sending_ps = self.serialization.of(packet.wire_bytes);
         self.busy = true;
         self.taken_at_ps = begun_ps;
@@ -234,8 +269,8 @@ impl Port {
         self.packets += 1;
         self.bytes += u64::from(packet.wire_bytes);
         self.busy_ps += sending_ps;
-        self.flight.push_back(InFlight { arrival_ps: self.busy_until_ps + self.delay_ps, begun_ps, packet });
-        self.orders.push_back(self.order);
+        let arrival = Arrival { begun_ps, link: self.link, packet };
+        calendar.push(self.busy_until_ps + self.delay_ps, self.order, arrival);
     }
 
     /// What has passed, as of the last [`Port::catch_up`].
@@ -268,8 +303,8 @@ impl Port {
 
     /// What an observer sees at `now_ps`, before whatever else happens at that instant. Nothing that follows can tell
     /// whether somebody looked: every event of the instant or after it begins by working out as much.
-    pub fn state(&mut self, now_ps: u64) -> PortState {
-        self.catch_up(now_ps, 0);
+    pub fn state(&mut self, now_ps: u64, calendar: &mut Calendar) -> PortState {
+        self.catch_up(now_ps, 0, calendar);
         let unsent_ps = if self.busy { self.busy_until_ps.saturating_sub(now_ps) } else { 0 };
         PortState {
             queue_packets: self.qdisc.packets(),
@@ -280,12 +315,10 @@ impl Port {
         }
     }
 
-    /// Packets and bytes of every kind that are in the port or on its link.
+    /// Packets and bytes that are in the port, the packet being sent not among them: that is in the calendar.
     pub fn held(&self) -> (u64, u64) {
-        let under_way = self.flight.iter().map(|flight| &flight.packet).chain(&self.device);
         let (packets, bytes) = self.waiting();
-        under_way.fold((u64::from(packets), bytes), |(packets, bytes), packet| {
-            (packets + 1, bytes + u64::from(packet.wire_bytes))
-        })
+        let loaded = if self.loaded { (1, u64::from(self.device.wire_bytes)) } else { (0, 0) };
+        (u64::from(packets) + loaded.0, bytes + loaded.1)
     }
 }

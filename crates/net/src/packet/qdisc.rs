@@ -116,26 +116,27 @@ enum Order {
     Drr { quanta: Vec<u32>, deficits: Vec<u32>, turn: usize, fresh: bool },
 }
 
-/// A qdisc at work.
+/// A qdisc at work. Fields in the order of use.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Qdisc {
-    bands: Vec<VecDeque<Wire>>,
+    count: u32,
+    capacity_packets: u32,
+    bytes: u64,
+    capacity_bytes: u64,
+    bands: Box<[VecDeque<Wire>]>,
+    pub bytes_max: u64,
+    pub packets_max: u32,
     /// Bit b: band b holds something.
     waiting: u8,
-    count: u32,
-    bytes: u64,
-    capacity_packets: u32,
-    capacity_bytes: u64,
-    order: Order,
     marking: Marking,
+    order: Order,
     /// RED's average in 2^-16 packets.
     average: u64,
     /// RED: packets since the last mark, and its own random numbers.
     since_mark: u64,
     random: u64,
     pub marks: u64,
-    pub packets_max: u32,
-    pub bytes_max: u64,
 }
 
 impl Qdisc {

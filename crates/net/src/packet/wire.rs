@@ -25,6 +25,22 @@ pub(crate) struct Wire {
     pub band: u8,
 }
 
+impl Wire {
+    /// What an empty place holds.
+    pub const NOTHING: Self = Self {
+        number: 0,
+        connection: 0,
+        dst: 0,
+        stamp: 0,
+        sack: NO_SACK,
+        generation: 0,
+        wire_bytes: 0,
+        payload_bytes: 0,
+        flags: 0,
+        band: 0,
+    };
+}
+
 /// No SACK blocks.
 pub(crate) const NO_SACK: u32 = u32::MAX;
 

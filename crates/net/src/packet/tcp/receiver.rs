@@ -22,32 +22,33 @@ enum State {
     },
 }
 
-/// One connection's receiving end.
+/// One connection's receiving end. Fields in the order of use.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Receiver {
-    state: State,
-    /// Every packet starts as a copy of it.
-    template: Wire,
     /// Next byte expected (RCV.NXT); one more after a FIN.
     next: u64,
     /// Highest acknowledgement sent.
     acknowledged: u64,
+    state: State,
+    /// When the SYN-ACK is repeated, the delayed acknowledgement sent, or the final FIN repeated.
+    pub deadline_ps: u64,
     /// Timestamp to echo (RFC 7323, TS.Recent).
     echo: u32,
     /// In-order segments since the last acknowledgement.
     held_count: u8,
+    fin_repeats: u8,
     fin: Option<u64>,
     /// ECN has been negotiated.
     ecn: bool,
     /// ECE if acknowledgements carry it now (with DCTCP: DCTCP.CE), else 0.
     ece: u8,
+    /// Every packet starts as a copy of it.
+    template: Wire,
     reassembly: Reassembly,
     rtt: Rtt,
     syn_ack_stamp: u32,
     syn_ack_count: u32,
-    fin_repeats: u8,
-    /// When the SYN-ACK is repeated, the delayed acknowledgement sent, or the final FIN repeated.
-    pub deadline_ps: u64,
 }
 
 impl Receiver {

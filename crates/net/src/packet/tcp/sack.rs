@@ -34,7 +34,10 @@ impl Segment {
 /// Differs from RFC 6675: a segment counts as lost when three *segments* above it are SACKed (ns-3.37 and Linux),
 /// not bytes; and a retransmitted segment stays in [`Scoreboard::flight_bytes`] until it is acknowledged
 /// cumulatively, even if it is SACKed before (ns-3.37).
+///
+/// Fields in the order of use.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Scoreboard {
     segments: VecDeque<Segment>,
     /// Serial number of the front segment. Serial numbers below are absolute.
@@ -379,6 +382,7 @@ impl Scoreboard {
 
 /// What a receiver holds out of order, and what it reports of it.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Reassembly {
     /// Disjoint, in order, all above the next byte expected.
     ranges: Vec<Block>,

@@ -52,36 +52,39 @@ pub(crate) enum News {
     Closed,
 }
 
-/// One connection's sending end.
+/// One connection's sending end. Fields in the order of use.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Sender {
-    pub state: State,
-    phase: Phase,
-    /// Every packet starts as a copy of it.
-    pub template: Wire,
     /// First byte not acknowledged (SND.UNA).
     una: u64,
     /// First byte never sent (HighData).
     high: u64,
     /// End of what the application has written.
     written: u64,
+    pub cwnd: u64,
+    pub ssthresh: u64,
+    /// Recovery point (RFC 6675).
+    recover: u64,
+    /// The pipe as last computed.
+    flight: u64,
+    /// When the retransmission timer expires.
+    pub deadline_ps: u64,
+    rto_ps: u64,
+    /// Segments that start below give no sample: they may have been sent before a timeout.
+    sample_from: u64,
+    rtt: Rtt,
+    /// Acknowledged bytes that do not make a segment yet.
+    odd_bytes: u64,
+    dup_acks: u32,
+    pub state: State,
+    phase: Phase,
     /// The application will write no more: the last segment carries FIN.
     pub closing: bool,
     fin_sent: bool,
-    pub cwnd: u64,
-    pub ssthresh: u64,
-    dup_acks: u32,
-    /// Recovery point (RFC 6675).
-    recover: u64,
     recover_active: bool,
     first_partial_ack: bool,
     retransmission_acked: bool,
-    /// Acknowledged bytes that do not make a segment yet.
-    odd_bytes: u64,
-    /// The pipe as last computed.
-    flight: u64,
-    reduction: Reduction,
-    board: Scoreboard,
     congestion: Congestion,
     /// ECN has been negotiated.
     ecn: bool,
@@ -91,12 +94,10 @@ pub(crate) struct Sender {
     echoed: bool,
     /// Marks of segments below it have been answered.
     cwr_end: u64,
-    rtt: Rtt,
-    /// Segments that start below give no sample: they may have been sent before a timeout.
-    sample_from: u64,
-    rto_ps: u64,
-    /// When the retransmission timer expires.
-    pub deadline_ps: u64,
+    /// Every packet starts as a copy of it.
+    pub template: Wire,
+    board: Scoreboard,
+    reduction: Reduction,
     syn_count: u32,
     pub retransmits: u64,
     pub timeouts: u64,
