@@ -1,9 +1,8 @@
 //! An egress port and its link: qdisc, device queue of one packet, serialisation, propagation.
 //!
 //! A port has no event of its own. Between two arrivals at a port nothing can change what it does, so its departures
-//! are worked out when they are next needed ([`Port::catch_up`]): when a packet arrives, and when the link runs dry.
-//! The only event per packet and hop is its arrival at the far end, and of those only the earliest per link is in
-//! the agenda, because a link keeps order.
+//! are worked out when they are next needed ([`Port::catch_up`]): when a packet arrives, and when a day of the
+//! [`Calendar`] begins. The only event per packet and hop is its arrival at the far end.
 //!
 //! Events at one instant take place in the order in which they were planned, as in any event-driven simulator; a
 //! saturated network is full of such ties, and its losses depend on them. A port therefore remembers when the event
