@@ -127,20 +127,20 @@ pub struct Limits {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum IterationError {
     /// Nothing can happen any more, yet a job is not done.
-    #[error("stalled at {at} us: job {job} waits for {waiting_ops} ops that nothing can finish")]
+    #[error("stalled at {at} us: job `{job}` waits for {waiting_ops} ops that nothing can finish")]
     Stalled {
         /// When.
         at: Time,
-        /// Index of the job.
-        job: usize,
+        /// Key of the job in the scenario.
+        job: String,
         /// Number of ops that wait.
         waiting_ops: usize,
     },
     /// The duration of the run ended before the first measured iteration.
-    #[error("job {job} completes no measured iteration within the run's duration; make it longer")]
+    #[error("job `{job}` completes no measured iteration within the run's duration; make it longer")]
     TooShort {
-        /// Index of the job.
-        job: usize,
+        /// Key of the job in the scenario.
+        job: String,
     },
     /// The observer asked to stop.
     #[error("interrupted")]
@@ -187,9 +187,9 @@ pub fn run(
         network.advance(until, &mut done);
         let pauses = done.is_empty() && network.now() < until;
         if done.is_empty() && !pauses && until == Time::MAX {
-            let (job, waiting_ops) = (runners.iter().enumerate())
-                .find(|(_, runner)| !runner.is_finished())
-                .map_or((0, 0), |(job, runner)| (job, runner.waiting_ops()));
+            let (job, waiting_ops) = (runners.iter())
+                .find(|runner| !runner.is_finished())
+                .map_or_else(Default::default, |runner| (runner.job.name.clone(), runner.waiting_ops()));
             return Err(IterationError::Stalled { at: now, job, waiting_ops });
         }
         for completion in done.drain(..) {
@@ -206,9 +206,10 @@ pub fn run(
             }
         }
     }
+    let names: Vec<String> = runners.iter().map(|runner| runner.job.name.clone()).collect();
     let traces: Vec<Trace> = runners.into_iter().map(Runner::into_trace).collect();
     match traces.iter().position(|trace| trace.iterations().is_empty()) {
-        Some(job) => Err(IterationError::TooShort { job }),
+        Some(job) => Err(IterationError::TooShort { job: names[job].clone() }),
         None => Ok(traces),
     }
 }
@@ -538,7 +539,7 @@ impl<'a> Runner<'a> {
         if measured_count == 0 {
             worker.is_timeline_open = self.limits.timeline_iterations > 0;
             let too_short = is_first && is_over;
-            return if too_short { Err(IterationError::TooShort { job: self.stream as usize }) } else { Ok(()) };
+            return if too_short { Err(IterationError::TooShort { job: self.job.name.clone() }) } else { Ok(()) };
         }
         if is_first && (is_over || self.job.iteration_limit.is_some_and(|limit| measured_count >= limit)) {
             self.last_iteration = Some(worker.iteration);
