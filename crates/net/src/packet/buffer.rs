@@ -151,7 +151,6 @@ impl SharedBuffers {
 mod tests {
     use super::super::port::Serialization;
     use super::super::qdisc::QueueConfig;
-    use super::super::wire::NO_SACK;
     use super::*;
     use crate::topology::{Link, Star};
     use crate::units::{Rate, Time};
@@ -161,18 +160,7 @@ mod tests {
     const SENDING_PS: u64 = 800_000;
 
     fn wire(band: u8, wire_bytes: u16) -> Wire {
-        Wire {
-            number: 0,
-            connection: 0,
-            dst: 0,
-            stamp: 0,
-            sack: NO_SACK,
-            generation: 0,
-            wire_bytes,
-            payload_bytes: 0,
-            flags: 0,
-            band,
-        }
+        Wire { wire_bytes, band, ..Wire::NOTHING }
     }
 
     /// A star of hosts at 10 Gbit/s: 800 ns a packet. Port `hosts + h` leads from the switch to host h.
