@@ -33,7 +33,7 @@ pub(crate) struct Moment {
 /// The order of arrivals at one instant: that in which their transmissions began, which is that in which the events
 /// behind them were planned, and so on. Transmissions of equal length, back to back on several ports, stay in step
 /// and in order for as long as they last; so it is enough to know how a port joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
     /// When the transmission began.
     begun_ps: u64,
@@ -134,7 +134,7 @@ impl Port {
             driven: false,
             busy_until_ps: 0,
             taken_at_ps: 0,
-            order: Order { begun_ps: 0, planned_ps: 0, run_ps: 0, run_planned_ps: 0, chain: 0 },
+            order: Order::default(),
             run_sending_ps: 0,
             loaded: false,
             device: Wire::NOTHING,
