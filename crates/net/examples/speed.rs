@@ -1,7 +1,7 @@
 //! Packet-hops per CPU second : `speed [FLOWS.csv]`.
 //!
-//! 1. if a flow list is given: 12 s of the study (8 hosts, the flows, a training job), and the flows alone at eight times
-//!    the load, on stars of 8, 64 and 1024 hosts;
+//! 1. if a flow list is given: 12 s of the study (8 hosts, the flows, a training job), and the flows at eight times
+//!    the load without the job, on stars of 8, 64 and 1024 hosts;
 //! 2. saturated stars of 8, 64 and 1024 hosts: every host sends to the next seven at once.
 #![allow(missing_docs)]
 
