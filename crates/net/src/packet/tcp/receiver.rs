@@ -87,25 +87,36 @@ impl Receiver {
         matches!(self.state, State::Gone { .. })
     }
 
+    /// Whether its deadline is that of its FIN.
+    pub fn awaits_last_ack(&self) -> bool {
+        self.state == State::LastAck
+    }
+
     /// Later packets travel in `band`.
     pub fn set_band(&mut self, band: u8) {
         self.template.band = band;
     }
 
-    /// A SYN.
-    pub fn on_syn(&mut self, config: &TcpConfig, now_ps: u64, syn: &Wire, out: &mut Vec<Wire>) {
+    /// A SYN. Whether it is the first, which [`Receiver::accept`] answers.
+    pub fn on_syn(&mut self, config: &TcpConfig, now_ps: u64, syn: &Wire, out: &mut Vec<Wire>) -> bool {
         match self.state {
             State::Listen => {
                 self.state = State::SynReceived;
                 self.echo = syn.stamp;
                 // RFC 3168, 6.1.1.
                 self.ecn = config.ecn && syn.flags & (flag::ECE | flag::CWR) == flag::ECE | flag::CWR;
-                self.send_syn_ack(config, now_ps, out);
-                self.arm_syn_ack(config, now_ps);
+                return true;
             }
             State::SynReceived => self.send_syn_ack(config, now_ps, out),
             State::Established | State::LastAck | State::Gone { .. } => {}
         }
+        false
+    }
+
+    /// Answers the first SYN.
+    pub fn accept(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
+        self.send_syn_ack(config, now_ps, out);
+        self.arm_syn_ack(config, now_ps);
     }
 
     fn send_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
@@ -130,6 +141,11 @@ impl Receiver {
         out: &mut Vec<Wire>,
     ) {
         if self.state == State::SynReceived {
+            // ns-3: while the handshake is incomplete, because its last packet was lost, a FIN out of sequence is
+            // ignored, and the data on it too.
+            if packet.flags & flag::FIN != 0 && packet.number > self.next {
+                return;
+            }
             self.state = State::Established;
             self.deadline_ps = NEVER;
             // The first segment is acknowledged at once.
@@ -306,7 +322,8 @@ mod tests {
         let (mut pool, mut there, mut back) = (SackPool::default(), Vec::new(), Vec::new());
         sender.write(1_000_000);
         sender.connect(config, 0, &mut there);
-        receiver.on_syn(config, 1, &there[0], &mut back);
+        assert!(receiver.on_syn(config, 1, &there[0], &mut back) && back.is_empty());
+        receiver.accept(config, 1, &mut back);
         sender.on_syn_ack(config, 2, &back[0], &mut there);
         receiver.on_packet(config, 3, &there[1], &mut pool, &mut back);
         assert_eq!(there[0].flags & flag::ECT | back[0].flags & flag::ECT | there[1].flags & flag::ECT, 0);
