@@ -213,7 +213,10 @@ impl Hosts {
         };
         match news {
             News::None => self.after_sender(index),
-            News::Established => self.on_established(config, now, index, out),
+            News::Established => {
+                connection.receiver.syn_ack_stamp = packet.number as u32;
+                self.on_established(config, now, index, out);
+            }
             News::Closed => self.close(index),
         }
         Some(port)

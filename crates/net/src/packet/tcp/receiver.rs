@@ -47,7 +47,8 @@ pub(crate) struct Receiver {
     template: Wire,
     reassembly: Reassembly,
     rtt: Rtt,
-    syn_ack_stamp: u32,
+    /// Timestamp of the SYN-ACK that the sender has received, and echoes.
+    pub syn_ack_stamp: u32,
     syn_ack_count: u32,
 }
 
@@ -120,9 +121,9 @@ impl Receiver {
     }
 
     fn send_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
-        self.syn_ack_stamp = config.stamp(now_ps);
         let flags = self.template.flags | flag::SYN | if self.ecn { flag::ECE } else { 0 };
-        out.push(Wire { wire_bytes: config.syn_bytes, flags, stamp: self.echo, ..self.template });
+        let number = u64::from(config.stamp(now_ps));
+        out.push(Wire { wire_bytes: config.syn_bytes, flags, stamp: self.echo, number, ..self.template });
     }
 
     fn arm_syn_ack(&mut self, config: &TcpConfig, now_ps: u64) {
