@@ -106,7 +106,6 @@ pub(crate) struct Sender {
 impl Sender {
     pub fn new(config: &TcpConfig, template: Wire) -> Self {
         let congestion = Congestion::new(config);
-        let first_bytes = u64::from(config.initial_window_segments) * u64::from(config.segment_bytes);
         Self {
             state: State::SynSent,
             phase: Phase::Open,
@@ -116,7 +115,7 @@ impl Sender {
             written: 0,
             closing: false,
             fin_sent: false,
-            cwnd: congestion.restart(first_bytes),
+            cwnd: congestion.restart(config.initial_window_bytes()),
             ssthresh: u64::MAX,
             dup_acks: 0,
             recover: 0,
@@ -186,6 +185,10 @@ impl Sender {
     /// The SYN-ACK is here.
     pub fn on_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, ack: &Wire, out: &mut Vec<Wire>) -> News {
         if self.state != State::SynSent {
+            // ns-3: every SYN-ACK sets the window, also one that is sent again because the handshake's last packet was
+            // lost.
+            self.cwnd = self.congestion.restart(config.initial_window_bytes());
+            self.ssthresh = u64::MAX;
             return News::None;
         }
         self.state = State::Established;
