@@ -222,6 +222,17 @@ impl Hosts {
         Some(port)
     }
 
+    /// A packet has been dropped on its way.
+    #[cold]
+    pub fn on_drop(&mut self, packet: &Wire) {
+        self.pool.take(packet.sack);
+        let connection = &mut self.connections[packet.connection as usize];
+        let fin = flag::REVERSE | flag::FIN;
+        if packet.flags & fin == fin && connection.generation == packet.generation {
+            connection.receiver.on_lost_fin();
+        }
+    }
+
     fn on_established(&mut self, config: &TcpConfig, now: Time, index: u32, out: &mut Vec<Wire>) {
         let connection = &mut self.connections[index as usize];
         connection.began = now;
@@ -304,7 +315,8 @@ impl Hosts {
                 }
                 connection.sender_armed_ps = NEVER;
                 if connection.sender.deadline_ps <= now.ps() {
-                    connection.sender.on_timeout(config, now.ps(), out);
+                    let unheard = connection.receiver.is_unheard();
+                    connection.sender.on_timeout(config, now.ps(), unheard, out);
                 }
             }
             TimerKind::Receiver => {
@@ -359,11 +371,10 @@ impl Hosts {
         let deadline_ps = connection.receiver.deadline_ps;
         if deadline_ps < connection.receiver_armed_ps {
             connection.receiver_armed_ps = deadline_ps;
-            let repeats_fin = connection.receiver.awaits_last_ack();
-            let planned_ps = if repeats_fin { now.ps() } else { 0 };
-            let timer =
-                Timer { connection: index, generation: connection.generation, kind: TimerKind::Receiver, planned_ps };
-            let late = repeats_fin && deadline_ps < now.ps() + self.latency_ps;
+            let late = connection.receiver.awaits_last_ack() && deadline_ps < now.ps() + self.latency_ps;
+            let planned_ps = if late { now.ps() } else { 0 };
+            let (generation, kind) = (connection.generation, TimerKind::Receiver);
+            let timer = Timer { connection: index, generation, kind, planned_ps };
             let timers = if late { &mut self.late } else { &mut self.timers };
             timers.push(Time::from_ps(deadline_ps), timer);
         }

@@ -303,7 +303,7 @@ impl PacketEngine {
         };
         if verdict == Verdict::Dropped {
             self.dropped.add(&packet);
-            self.hosts.pool.take(packet.sack);
+            self.hosts.on_drop(&packet);
         }
     }
 

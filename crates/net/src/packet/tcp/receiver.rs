@@ -17,9 +17,7 @@ enum State {
     /// FIN received and answered; the sender's last acknowledgement is awaited.
     LastAck,
     /// The last acknowledgement is here, or the FIN has been repeated for the last time.
-    Gone {
-        since_ps: u64,
-    },
+    Gone,
 }
 
 /// One connection's receiving end. Fields in the order of use.
@@ -38,6 +36,8 @@ pub(crate) struct Receiver {
     /// In-order segments since the last acknowledgement.
     held_count: u8,
     fin_repeats: u8,
+    /// FINs that have been sent, and not lost.
+    fins_alive: u32,
     fin: Option<u64>,
     /// ECN has been negotiated.
     ecn: bool,
@@ -50,6 +50,9 @@ pub(crate) struct Receiver {
     /// Timestamp of the SYN-ACK that the sender has received, and echoes.
     pub syn_ack_stamp: u32,
     syn_ack_count: u32,
+    /// When the FIN is repeated: six times after an estimate of the round trip, and by the retransmission timer.
+    fin_repeat_ps: u64,
+    fin_rto_ps: u64,
 }
 
 impl Receiver {
@@ -69,7 +72,10 @@ impl Receiver {
             rtt: Rtt::new(config.initial_rtt.ps() / 1000),
             syn_ack_stamp: 0,
             syn_ack_count: 0,
+            fin_repeat_ps: NEVER,
+            fin_rto_ps: NEVER,
             fin_repeats: 0,
+            fins_alive: 0,
             deadline_ps: NEVER,
         }
     }
@@ -85,7 +91,17 @@ impl Receiver {
 
     /// Whether it needs its slot only to answer a sender that has not closed.
     pub fn is_gone(&self) -> bool {
-        matches!(self.state, State::Gone { .. })
+        self.state == State::Gone
+    }
+
+    /// Whether it has given up, and its sender will never hear of it.
+    pub fn is_unheard(&self) -> bool {
+        self.is_gone() && self.fins_alive == 0
+    }
+
+    /// The network has lost a FIN.
+    pub fn on_lost_fin(&mut self) {
+        self.fins_alive -= 1;
     }
 
     /// Whether its deadline is that of its FIN.
@@ -109,7 +125,7 @@ impl Receiver {
                 return true;
             }
             State::SynReceived => self.send_syn_ack(config, now_ps, out),
-            State::Established | State::LastAck | State::Gone { .. } => {}
+            State::Established | State::LastAck | State::Gone => {}
         }
         false
     }
@@ -157,7 +173,7 @@ impl Receiver {
         let has_fin = packet.flags & flag::FIN != 0;
         if packet.payload_bytes == 0 && !has_fin {
             if self.state == State::LastAck && packet.number >= self.next {
-                self.state = State::Gone { since_ps: now_ps };
+                self.state = State::Gone;
                 self.deadline_ps = NEVER;
             }
             return;
@@ -165,11 +181,12 @@ impl Receiver {
         match self.state {
             State::Listen | State::SynReceived => {}
             State::Established => self.on_data(config, now_ps, packet, has_fin, pool, out),
-            State::LastAck => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
-            // ns-3 forgets the connection now and ignores what comes. Differs from it: a segment that a timeout has
-            // sent again is answered, or a sender that has lost every FIN would never end.
-            State::Gone { since_ps } if now_ps - since_ps < config.min_rto.ps() / 2 => {}
-            State::Gone { .. } => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
+            // ns-3: the FIN is repeated by its own clock alone.
+            State::LastAck => self.acknowledge(config, pool, out, self.template.flags),
+            // ns-3 forgets the connection now and ignores what comes. Differs from it: if every FIN has been lost, what a
+            // timeout sends again is answered, or the sender would never end.
+            State::Gone if self.fins_alive > 0 => {}
+            State::Gone => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
         }
     }
 
@@ -231,8 +248,14 @@ impl Receiver {
             self.state = State::LastAck;
             self.fin_repeats = 0;
             self.acknowledge(config, pool, out, self.template.flags | flag::FIN);
-            self.deadline_ps = now_ps + self.rtt.timeout_ns(1) * 1_000;
+            self.fin_repeat_ps = now_ps + self.rtt.timeout_ns(1) * 1_000;
+            self.fin_rto_ps = now_ps + self.rto_ps(config);
+            self.deadline_ps = self.fin_repeat_ps.min(self.fin_rto_ps);
         }
+    }
+
+    fn rto_ps(&self, config: &TcpConfig) -> u64 {
+        (self.rtt.timeout_ns(1) * 1_000).max(config.min_rto.ps())
     }
 
     /// What the ECN field of a data packet changes in the acknowledgements to come.
@@ -262,6 +285,7 @@ impl Receiver {
         let blocks = self.reassembly.report();
         let wire_bytes = config.ack_bytes(blocks.len().min(crate::packet::wire::SACK_BLOCKS));
         let sack = pool.put(blocks);
+        self.fins_alive += u32::from(flags & flag::FIN != 0);
         let flags = flags | self.ece;
         out.push(Wire { number: self.next, stamp: self.echo, wire_bytes, sack, flags, ..self.template });
     }
@@ -276,12 +300,19 @@ impl Receiver {
                 self.arm_syn_ack(config, now_ps);
             }
             State::Established => self.acknowledge(config, pool, out, self.template.flags),
-            State::LastAck if self.fin_repeats == FIN_REPEATS => self.state = State::Gone { since_ps: now_ps },
-            State::Gone { .. } => {}
+            State::Gone => {}
             State::LastAck => {
-                self.fin_repeats += 1;
+                if self.fin_repeat_ps > now_ps {
+                    self.fin_rto_ps = now_ps + self.rto_ps(config);
+                } else if self.fin_repeats < FIN_REPEATS {
+                    self.fin_repeats += 1;
+                    self.fin_repeat_ps = now_ps + self.rtt.timeout_ns(1) * 1_000;
+                } else {
+                    self.state = State::Gone;
+                    return;
+                }
                 self.acknowledge(config, pool, out, self.template.flags | flag::FIN);
-                self.deadline_ps = now_ps + self.rtt.timeout_ns(1) * 1_000;
+                self.deadline_ps = self.fin_repeat_ps.min(self.fin_rto_ps);
             }
         }
     }
@@ -400,7 +431,7 @@ mod tests {
         let config = config(Algorithm::NewReno, true);
         let (mut sender, _, _, packets) = pair(&config);
         let mut out = Vec::new();
-        sender.on_timeout(&config, 1_000_000_000_000, &mut out);
+        sender.on_timeout(&config, 1_000_000_000_000, false, &mut out);
         assert!(!out.is_empty() && out.iter().all(|packet| packet.number < packets.len() as u64 * 1380));
         assert!(out.iter().all(|packet| packet.flags & (flag::ECT | flag::CWR) == 0));
     }

@@ -458,8 +458,8 @@ impl Sender {
         self.deadline_ps = if outstanding { now_ps + self.rto_ps } else { NEVER };
     }
 
-    /// The retransmission timer has expired.
-    pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
+    /// The retransmission timer has expired. `unheard`: the receiver has given up, and every FIN of its was lost.
+    pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, unheard: bool, out: &mut Vec<Wire>) {
         self.deadline_ps = NEVER;
         match self.state {
             State::Closed => return,
@@ -469,7 +469,11 @@ impl Sender {
         if self.una >= self.written {
             if self.fin_sent {
                 self.rto_ps = (2 * self.rto_ps).min(RTO_MAX_PS);
-                self.send_fin(config, now_ps, out);
+                self.deadline_ps = now_ps + self.rto_ps;
+                // ns-3 waits for ever once its FIN has been acknowledged.
+                if unheard || self.una == self.high {
+                    self.send_fin(config, now_ps, out);
+                }
             }
             return;
         }
