@@ -157,20 +157,21 @@ impl Receiver {
         pool: &mut SackPool,
         out: &mut Vec<Wire>,
     ) {
+        let has_fin = packet.flags & flag::FIN != 0;
         if self.state == State::SynReceived {
-            // ns-3: while the handshake is incomplete, because its last packet was lost, a FIN out of sequence is
-            // ignored, and the data on it too.
-            if packet.flags & flag::FIN != 0 && packet.number > self.next {
+            if !self.rtt.is_sampled() {
+                let ticks = u64::from(config.stamp(now_ps).wrapping_sub(self.syn_ack_stamp));
+                self.rtt.sample(if ticks == 0 { 1_000 } else { ticks * config.stamp_tick.ps() / 1_000 });
+            }
+            if has_fin && packet.number > self.next {
+                // ns-3: if the handshake's last packet was lost, a FIN out of sequence is ignored, and its data too.
                 return;
             }
             self.state = State::Established;
             self.deadline_ps = NEVER;
             // The first segment is acknowledged at once.
             self.held_count = config.delayed_ack_segments;
-            let ticks = u64::from(config.stamp(now_ps).wrapping_sub(self.syn_ack_stamp));
-            self.rtt.sample(if ticks == 0 { 1_000 } else { ticks * config.stamp_tick.ps() / 1_000 });
         }
-        let has_fin = packet.flags & flag::FIN != 0;
         if packet.payload_bytes == 0 && !has_fin {
             if self.state == State::LastAck && packet.number >= self.next {
                 self.state = State::Gone;
