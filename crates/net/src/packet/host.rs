@@ -75,6 +75,7 @@ pub(crate) struct Hosts {
     /// No packet arrives sooner after it was sent.
     latency_ps: u64,
     pub pool: SackPool,
+    syn_stamps: BTreeMap<u32, u32>,
     /// Flows that completed since the last look.
     pub done: Vec<Completion>,
     pub counters: Counters,
@@ -192,6 +193,12 @@ impl Hosts {
             if packet.flags & flag::SYN == 0 {
                 receiver.on_packet(config, now.ps(), packet, &mut self.pool, out);
             } else if receiver.on_syn(config, now.ps(), packet, out) {
+                if connection.own {
+                    // ns-3: a listener keeps the latest timestamp of all SYNs, and a fork begins with that.
+                    let latest = self.syn_stamps.entry(packet.dst).or_default();
+                    *latest = (*latest).max(packet.stamp);
+                    receiver.echo = *latest;
+                }
                 // ns-3 forks a socket, which comes after all else of this instant.
                 let timer =
                     Timer { connection: index, generation: packet.generation, kind: TimerKind::Accept, planned_ps: now.ps() };

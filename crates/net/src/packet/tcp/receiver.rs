@@ -32,7 +32,7 @@ pub(crate) struct Receiver {
     /// When the SYN-ACK is repeated, the delayed acknowledgement sent, or the final FIN repeated.
     pub deadline_ps: u64,
     /// Timestamp to echo (RFC 7323, TS.Recent).
-    echo: u32,
+    pub echo: u32,
     /// In-order segments since the last acknowledgement.
     held_count: u8,
     fin_repeats: u8,
