@@ -25,6 +25,7 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <set>
 #include <sstream>
@@ -52,6 +53,8 @@ struct Settings
     std::string flows;
     std::string out = ".";
     bool trace = false;
+    int64_t trace_from_ns = 0;
+    int64_t trace_to_ns = std::numeric_limits<int64_t>::max();
     // Timers come from the worst-case RTT of a network of this many hosts; 0: of this network.
     uint32_t timer_hosts = 0;
     bool stop_when_done = true;
@@ -92,7 +95,7 @@ OnTransmit(std::string link, Ptr<const Packet> packet)
 {
     ++g_packet_hops;
     g_hop_bytes += packet->GetSize();
-    if (g_trace.is_open())
+    if (g_trace.is_open() && Now() >= g_settings.trace_from_ns && Now() < g_settings.trace_to_ns)
     {
         Ptr<Packet> copy = packet->Copy();
         PppHeader ppp;
@@ -876,6 +879,8 @@ main(int argc, char* argv[])
     cmd.AddValue("flows", "CSV: start_ns,src,dst,bytes and, optionally, band (0 high .. 2 low) or tos", s.flows);
     cmd.AddValue("out", "folder of the results", s.out);
     cmd.AddValue("trace", "also write trace.csv: every packet as its transmission starts", s.trace);
+    cmd.AddValue("trace_from_ns", "only packets whose transmission starts at this time or later", s.trace_from_ns);
+    cmd.AddValue("trace_to_ns", "only packets whose transmission starts before this time", s.trace_to_ns);
     cmd.AddValue("timer_hosts", "hosts from which the timers derive; 0: as many as there are", s.timer_hosts);
     cmd.AddValue("stop_when_done", "end when every flow has closed, unless there is a job", s.stop_when_done);
     cmd.AddValue("job", "run the training job too", s.job);

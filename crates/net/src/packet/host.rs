@@ -17,12 +17,16 @@ pub(crate) struct Timer {
     connection: u32,
     generation: u16,
     kind: TimerKind,
+    /// When it was planned; 0 if that is long ago.
+    pub planned_ps: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum TimerKind {
     Sender,
     Receiver,
+    /// A SYN is answered.
+    Accept,
     /// The application writes so many bytes.
     Write(u64),
     /// What has been written is looked at.
@@ -65,15 +69,24 @@ pub(crate) struct Hosts {
     free: Vec<u32>,
     streams: BTreeMap<(u32, u32, u32), u32>,
     timers: EventQueue<Timer>,
-    /// Writes of applications: planned so late that at one instant they come last.
-    writes: EventQueue<Timer>,
+    /// Those planned so late that they come after what arrives at their instant: writes of applications, answers to
+    /// SYNs, and a FIN repeated sooner than a packet crosses a link.
+    late: EventQueue<Timer>,
+    /// No packet arrives sooner after it was sent.
+    latency_ps: u64,
     pub pool: SackPool,
+    syn_stamps: BTreeMap<u32, u32>,
     /// Flows that completed since the last look.
     pub done: Vec<Completion>,
     pub counters: Counters,
 }
 
 impl Hosts {
+    /// Without connections, on links that take at least `latency_ps`.
+    pub fn new(latency_ps: u64) -> Self {
+        Self { latency_ps, ..Self::default() }
+    }
+
     /// Starts a flow; packets go to `out`, and all of them through the returned port.
     pub fn start(
         &mut self,
@@ -105,7 +118,8 @@ impl Hosts {
             // Closing has to wait for the bytes.
             connection.sender.closing = false;
             let kind = TimerKind::Write(flow.bytes.0);
-            self.timers.push(now + flow.hold, Timer { connection: index, generation: connection.generation, kind });
+            let timer = Timer { connection: index, generation: connection.generation, kind, planned_ps: 0 };
+            self.timers.push(now + flow.hold, timer);
         } else {
             connection.sender.write(flow.bytes.0);
             if connection.sender.is_established() {
@@ -157,7 +171,8 @@ impl Hosts {
 
     fn pump_later(&mut self, config: &TcpConfig, now: Time, index: u32) {
         let generation = self.connections[index as usize].generation;
-        self.writes.push(now + config.write_delay, Timer { connection: index, generation, kind: TimerKind::Pump });
+        let timer = Timer { connection: index, generation, kind: TimerKind::Pump, planned_ps: now.ps() };
+        self.late.push(now + config.write_delay, timer);
     }
 
     /// A packet has reached its host. Answers go to `out` and through the returned port.
@@ -173,14 +188,23 @@ impl Hosts {
             let receiver = &mut connection.receiver;
             if packet.flags & flag::SYN == 0 {
                 receiver.on_packet(config, now.ps(), packet, &mut self.pool, out);
-            } else {
-                receiver.on_syn(config, now.ps(), packet, out);
+            } else if receiver.on_syn(config, now.ps(), packet, out) {
+                if connection.own {
+                    // ns-3: a listener keeps the latest timestamp of all SYNs, and a fork begins with that.
+                    let latest = self.syn_stamps.entry(packet.dst).or_default();
+                    *latest = (*latest).max(packet.stamp);
+                    receiver.echo = *latest;
+                }
+                // ns-3 forks a socket, which comes after all else of this instant.
+                let timer =
+                    Timer { connection: index, generation: packet.generation, kind: TimerKind::Accept, planned_ps: now.ps() };
+                self.late.push(now, timer);
             }
             let port = connection.dst_port;
             if connection.receiver.received() >= connection.next_goal {
                 self.check_goals(index, now);
             }
-            self.after_receiver(index);
+            self.after_receiver(now, index);
             self.release_if_closed(index);
             return Some(port);
         }
@@ -192,10 +216,24 @@ impl Hosts {
         };
         match news {
             News::None => self.after_sender(index),
-            News::Established => self.on_established(config, now, index, out),
+            News::Established => {
+                connection.receiver.syn_ack_stamp = packet.number as u32;
+                self.on_established(config, now, index, out);
+            }
             News::Closed => self.close(index),
         }
         Some(port)
+    }
+
+    /// A packet has been dropped on its way.
+    #[cold]
+    pub fn on_drop(&mut self, packet: &Wire) {
+        self.pool.take(packet.sack);
+        let connection = &mut self.connections[packet.connection as usize];
+        let fin = flag::REVERSE | flag::FIN;
+        if packet.flags & fin == fin && connection.generation == packet.generation {
+            connection.receiver.on_lost_fin();
+        }
     }
 
     fn on_established(&mut self, config: &TcpConfig, now: Time, index: u32, out: &mut Vec<Wire>) {
@@ -254,24 +292,16 @@ impl Hosts {
         connection.next_goal = connection.goals.front().map_or(u64::MAX, |goal| goal.end);
     }
 
-    /// When the next timer comes, and when the next write.
+    /// When the next timer comes, and when the next late one.
     #[inline]
     pub fn next_at_ps(&self) -> (u64, u64) {
-        (self.timers.next_at().map_or(NEVER, Time::ps), self.writes.next_at().map_or(NEVER, Time::ps))
+        (self.timers.next_at().map_or(NEVER, Time::ps), self.late.next_at().map_or(NEVER, Time::ps))
     }
 
-    /// Takes the timer that comes now; a write only if there is none.
+    /// Takes the timer that comes now; a late one only if there is no other.
     pub fn pop(&mut self, now: Time) -> Option<Timer> {
-        let timer = self.timers.pop_until(now).or_else(|| self.writes.pop_until(now));
+        let timer = self.timers.pop_until(now).or_else(|| self.late.pop_until(now));
         timer.map(|(_, timer)| timer)
-    }
-
-    /// How long before its time `timer` was planned, at least.
-    pub fn notice(config: &TcpConfig, timer: &Timer) -> u64 {
-        match timer.kind {
-            TimerKind::Pump => config.write_delay.ps(),
-            TimerKind::Sender | TimerKind::Receiver | TimerKind::Write(_) => u64::MAX,
-        }
     }
 
     /// A timer has come. Packets go to `out` and through the returned port.
@@ -288,7 +318,8 @@ impl Hosts {
                 }
                 connection.sender_armed_ps = NEVER;
                 if connection.sender.deadline_ps <= now.ps() {
-                    connection.sender.on_timeout(config, now.ps(), out);
+                    let unheard = connection.receiver.is_unheard();
+                    connection.sender.on_timeout(config, now.ps(), unheard, out);
                 }
             }
             TimerKind::Receiver => {
@@ -300,8 +331,14 @@ impl Hosts {
                     connection.receiver.on_timeout(config, now.ps(), &mut self.pool, out);
                 }
                 let port = connection.dst_port;
-                self.after_receiver(index);
+                self.after_receiver(now, index);
                 self.release_if_closed(index);
+                return Some(port);
+            }
+            TimerKind::Accept => {
+                connection.receiver.accept(config, now.ps(), out);
+                let port = connection.dst_port;
+                self.after_receiver(now, index);
                 return Some(port);
             }
             TimerKind::Write(bytes) => {
@@ -325,19 +362,24 @@ impl Hosts {
         let deadline_ps = connection.sender.deadline_ps;
         if deadline_ps < connection.sender_armed_ps {
             connection.sender_armed_ps = deadline_ps;
-            let timer = Timer { connection: index, generation: connection.generation, kind: TimerKind::Sender };
+            let (generation, kind) = (connection.generation, TimerKind::Sender);
+            let timer = Timer { connection: index, generation, kind, planned_ps: 0 };
             self.timers.push(Time::from_ps(deadline_ps), timer);
         }
     }
 
     #[inline]
-    fn after_receiver(&mut self, index: u32) {
+    fn after_receiver(&mut self, now: Time, index: u32) {
         let connection = &mut self.connections[index as usize];
         let deadline_ps = connection.receiver.deadline_ps;
         if deadline_ps < connection.receiver_armed_ps {
             connection.receiver_armed_ps = deadline_ps;
-            let timer = Timer { connection: index, generation: connection.generation, kind: TimerKind::Receiver };
-            self.timers.push(Time::from_ps(deadline_ps), timer);
+            let late = connection.receiver.awaits_last_ack() && deadline_ps < now.ps() + self.latency_ps;
+            let planned_ps = if late { now.ps() } else { 0 };
+            let (generation, kind) = (connection.generation, TimerKind::Receiver);
+            let timer = Timer { connection: index, generation, kind, planned_ps };
+            let timers = if late { &mut self.late } else { &mut self.timers };
+            timers.push(Time::from_ps(deadline_ps), timer);
         }
     }
 

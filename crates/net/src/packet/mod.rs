@@ -145,9 +145,9 @@ impl PacketEngine {
             buffers: config.switch_buffer.map(|buffer| Box::new(SharedBuffers::new(graph, buffer))),
             calendar: Calendar::new(&ports),
             ends: graph.links.iter().map(|directed| directed.to).collect(),
+            hosts: Hosts::new(ports.iter().map(Port::latency_ps).min().unwrap_or(0)),
             ports,
             routes,
-            hosts: Hosts::default(),
             scheduled: EventQueue::default(),
             other_ps: u64::MAX,
             other_late: false,
@@ -263,11 +263,11 @@ impl PacketEngine {
 
     #[inline]
     fn refresh_other(&mut self) {
-        let (timer_ps, write_ps) = self.hosts.next_at_ps();
+        let (timer_ps, late_ps) = self.hosts.next_at_ps();
         let flow_ps = self.scheduled.next_at().map_or(u64::MAX, Time::ps);
         let early_ps = timer_ps.min(flow_ps);
-        self.other_ps = early_ps.min(write_ps);
-        self.other_late = write_ps < early_ps;
+        self.other_ps = early_ps.min(late_ps);
+        self.other_late = late_ps < early_ps;
     }
 
     /// An event takes place at `now_ps`: later instants have smaller labels, later events of one instant larger ones.
@@ -303,7 +303,7 @@ impl PacketEngine {
         };
         if verdict == Verdict::Dropped {
             self.dropped.add(&packet);
-            self.hosts.pool.take(packet.sack);
+            self.hosts.on_drop(&packet);
         }
     }
 
@@ -337,7 +337,7 @@ impl PacketEngine {
             return;
         }
         if let Some(timer) = self.hosts.pop(self.now) {
-            self.planned_ps = self.now.ps().saturating_sub(Hosts::notice(&self.config.tcp, &timer));
+            self.planned_ps = timer.planned_ps;
             let mut out = std::mem::take(&mut self.out);
             let port = self.hosts.on_timer(&self.config.tcp, self.now, timer, &mut out);
             self.out = out;

@@ -99,12 +99,14 @@ impl Serialization {
 pub(crate) struct Port {
     busy_until_ps: u64,
     /// When the packet being sent was taken from the device queue: only *after* that instant is there room for the
-    /// next, so that of packets which arrive at one instant one is sent and the others see the qdisc.
+    /// next, so that what arrives at the end of a transmission sees the qdisc as it was.
     taken_at_ps: u64,
     /// Its place among all ports.
     link: u32,
     /// A packet is being sent, until `busy_until_ps`.
     busy: bool,
+    /// It found the port idle: there is room in the device at once.
+    fresh: bool,
     /// Another is in `device`.
     loaded: bool,
     /// It is in the calendar to be driven.
@@ -131,6 +133,7 @@ impl Port {
             delay_ps: delay.ps(),
             serialization,
             busy: false,
+            fresh: false,
             driven: false,
             busy_until_ps: 0,
             taken_at_ps: 0,
@@ -169,6 +172,7 @@ impl Port {
             if self.qdisc.pass(&mut packet) == Verdict::Dropped {
                 return self.refuse();
             }
+            self.fresh = true;
             self.run_sending_ps = 0;
             let (begun_ps, planned_ps, chain) = (at.now_ps, at.planned_ps, at.label);
             let run_ps = -(begun_ps as i64);
@@ -177,7 +181,7 @@ impl Port {
             return Verdict::Queued;
         }
         self.be_driven(calendar);
-        if !self.loaded && self.taken_at_ps < at.now_ps {
+        if !self.loaded && (self.fresh || self.taken_at_ps < at.now_ps) {
             if self.qdisc.pass(&mut packet) == Verdict::Dropped {
                 return self.refuse();
             }
@@ -247,6 +251,7 @@ impl Port {
     /// The order of a transmission that begins when the present one ends.
     #[inline]
     fn follow(&mut self) {
+        self.fresh = false;
         let order = &mut self.order;
         let sending_ps = self.busy_until_ps - order.begun_ps;
         if sending_ps != self.run_sending_ps {

@@ -3,7 +3,7 @@
 /// What moves over a link: 32 bytes, by value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wire {
-    /// Data: stream offset of the first payload byte. Acknowledgement: next byte expected.
+    /// Data: stream offset of the first payload byte. Acknowledgement: next byte expected. SYN-ACK: its own timestamp.
     pub number: u64,
     /// Slot of the connection.
     pub connection: u32,

@@ -112,6 +112,12 @@ impl TcpConfig {
         }
     }
 
+    /// The window that a connection begins with.
+    #[inline]
+    pub(crate) fn initial_window_bytes(&self) -> u64 {
+        u64::from(self.initial_window_segments) * u64::from(self.segment_bytes)
+    }
+
     /// `at` as a timestamp.
     #[inline]
     pub(crate) fn stamp(&self, at_ps: u64) -> u32 {

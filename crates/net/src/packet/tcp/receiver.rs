@@ -17,9 +17,7 @@ enum State {
     /// FIN received and answered; the sender's last acknowledgement is awaited.
     LastAck,
     /// The last acknowledgement is here, or the FIN has been repeated for the last time.
-    Gone {
-        since_ps: u64,
-    },
+    Gone,
 }
 
 /// One connection's receiving end. Fields in the order of use.
@@ -34,10 +32,12 @@ pub(crate) struct Receiver {
     /// When the SYN-ACK is repeated, the delayed acknowledgement sent, or the final FIN repeated.
     pub deadline_ps: u64,
     /// Timestamp to echo (RFC 7323, TS.Recent).
-    echo: u32,
+    pub echo: u32,
     /// In-order segments since the last acknowledgement.
     held_count: u8,
     fin_repeats: u8,
+    /// FINs that have been sent, and not lost.
+    fins_alive: u32,
     fin: Option<u64>,
     /// ECN has been negotiated.
     ecn: bool,
@@ -47,8 +47,12 @@ pub(crate) struct Receiver {
     template: Wire,
     reassembly: Reassembly,
     rtt: Rtt,
-    syn_ack_stamp: u32,
+    /// Timestamp of the SYN-ACK that the sender has received, and echoes.
+    pub syn_ack_stamp: u32,
     syn_ack_count: u32,
+    /// When the FIN is repeated: six times after an estimate of the round trip, and by the retransmission timer.
+    fin_repeat_ps: u64,
+    fin_rto_ps: u64,
 }
 
 impl Receiver {
@@ -68,7 +72,10 @@ impl Receiver {
             rtt: Rtt::new(config.initial_rtt.ps() / 1000),
             syn_ack_stamp: 0,
             syn_ack_count: 0,
+            fin_repeat_ps: NEVER,
+            fin_rto_ps: NEVER,
             fin_repeats: 0,
+            fins_alive: 0,
             deadline_ps: NEVER,
         }
     }
@@ -84,7 +91,22 @@ impl Receiver {
 
     /// Whether it needs its slot only to answer a sender that has not closed.
     pub fn is_gone(&self) -> bool {
-        matches!(self.state, State::Gone { .. })
+        self.state == State::Gone
+    }
+
+    /// Whether it has given up, and its sender will never hear of it.
+    pub fn is_unheard(&self) -> bool {
+        self.is_gone() && self.fins_alive == 0
+    }
+
+    /// The network has lost a FIN.
+    pub fn on_lost_fin(&mut self) {
+        self.fins_alive -= 1;
+    }
+
+    /// Whether its deadline is that of its FIN.
+    pub fn awaits_last_ack(&self) -> bool {
+        self.state == State::LastAck
     }
 
     /// Later packets travel in `band`.
@@ -92,26 +114,32 @@ impl Receiver {
         self.template.band = band;
     }
 
-    /// A SYN.
-    pub fn on_syn(&mut self, config: &TcpConfig, now_ps: u64, syn: &Wire, out: &mut Vec<Wire>) {
+    /// A SYN. Whether it is the first, which [`Receiver::accept`] answers.
+    pub fn on_syn(&mut self, config: &TcpConfig, now_ps: u64, syn: &Wire, out: &mut Vec<Wire>) -> bool {
         match self.state {
             State::Listen => {
                 self.state = State::SynReceived;
                 self.echo = syn.stamp;
                 // RFC 3168, 6.1.1.
                 self.ecn = config.ecn && syn.flags & (flag::ECE | flag::CWR) == flag::ECE | flag::CWR;
-                self.send_syn_ack(config, now_ps, out);
-                self.arm_syn_ack(config, now_ps);
+                return true;
             }
             State::SynReceived => self.send_syn_ack(config, now_ps, out),
-            State::Established | State::LastAck | State::Gone { .. } => {}
+            State::Established | State::LastAck | State::Gone => {}
         }
+        false
+    }
+
+    /// Answers the first SYN.
+    pub fn accept(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
+        self.send_syn_ack(config, now_ps, out);
+        self.arm_syn_ack(config, now_ps);
     }
 
     fn send_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
-        self.syn_ack_stamp = config.stamp(now_ps);
         let flags = self.template.flags | flag::SYN | if self.ecn { flag::ECE } else { 0 };
-        out.push(Wire { wire_bytes: config.syn_bytes, flags, stamp: self.echo, ..self.template });
+        let number = u64::from(config.stamp(now_ps));
+        out.push(Wire { wire_bytes: config.syn_bytes, flags, stamp: self.echo, number, ..self.template });
     }
 
     fn arm_syn_ack(&mut self, config: &TcpConfig, now_ps: u64) {
@@ -129,18 +157,24 @@ impl Receiver {
         pool: &mut SackPool,
         out: &mut Vec<Wire>,
     ) {
+        let has_fin = packet.flags & flag::FIN != 0;
         if self.state == State::SynReceived {
+            if !self.rtt.is_sampled() {
+                let ticks = u64::from(config.stamp(now_ps).wrapping_sub(self.syn_ack_stamp));
+                self.rtt.sample(if ticks == 0 { 1_000 } else { ticks * config.stamp_tick.ps() / 1_000 });
+            }
+            if has_fin && packet.number > self.next {
+                // ns-3: if the handshake's last packet was lost, a FIN out of sequence is ignored, and its data too.
+                return;
+            }
             self.state = State::Established;
             self.deadline_ps = NEVER;
             // The first segment is acknowledged at once.
             self.held_count = config.delayed_ack_segments;
-            let ticks = u64::from(config.stamp(now_ps).wrapping_sub(self.syn_ack_stamp));
-            self.rtt.sample(if ticks == 0 { 1_000 } else { ticks * config.stamp_tick.ps() / 1_000 });
         }
-        let has_fin = packet.flags & flag::FIN != 0;
         if packet.payload_bytes == 0 && !has_fin {
             if self.state == State::LastAck && packet.number >= self.next {
-                self.state = State::Gone { since_ps: now_ps };
+                self.state = State::Gone;
                 self.deadline_ps = NEVER;
             }
             return;
@@ -148,11 +182,12 @@ impl Receiver {
         match self.state {
             State::Listen | State::SynReceived => {}
             State::Established => self.on_data(config, now_ps, packet, has_fin, pool, out),
-            State::LastAck => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
-            // ns-3 forgets the connection now and ignores what comes. Differs from it: a segment that a timeout has
-            // sent again is answered, or a sender that has lost every FIN would never end.
-            State::Gone { since_ps } if now_ps - since_ps < config.min_rto.ps() / 2 => {}
-            State::Gone { .. } => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
+            // ns-3: the FIN is repeated by its own clock alone.
+            State::LastAck => self.acknowledge(config, pool, out, self.template.flags),
+            // ns-3 forgets the connection now and ignores what comes. Differs from it: if every FIN has been lost, what a
+            // timeout sends again is answered, or the sender would never end.
+            State::Gone if self.fins_alive > 0 => {}
+            State::Gone => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
         }
     }
 
@@ -214,8 +249,14 @@ impl Receiver {
             self.state = State::LastAck;
             self.fin_repeats = 0;
             self.acknowledge(config, pool, out, self.template.flags | flag::FIN);
-            self.deadline_ps = now_ps + self.rtt.timeout_ns(1) * 1_000;
+            self.fin_repeat_ps = now_ps + self.rtt.timeout_ns(1) * 1_000;
+            self.fin_rto_ps = now_ps + self.rto_ps(config);
+            self.deadline_ps = self.fin_repeat_ps.min(self.fin_rto_ps);
         }
+    }
+
+    fn rto_ps(&self, config: &TcpConfig) -> u64 {
+        (self.rtt.timeout_ns(1) * 1_000).max(config.min_rto.ps())
     }
 
     /// What the ECN field of a data packet changes in the acknowledgements to come.
@@ -245,6 +286,7 @@ impl Receiver {
         let blocks = self.reassembly.report();
         let wire_bytes = config.ack_bytes(blocks.len().min(crate::packet::wire::SACK_BLOCKS));
         let sack = pool.put(blocks);
+        self.fins_alive += u32::from(flags & flag::FIN != 0);
         let flags = flags | self.ece;
         out.push(Wire { number: self.next, stamp: self.echo, wire_bytes, sack, flags, ..self.template });
     }
@@ -259,12 +301,19 @@ impl Receiver {
                 self.arm_syn_ack(config, now_ps);
             }
             State::Established => self.acknowledge(config, pool, out, self.template.flags),
-            State::LastAck if self.fin_repeats == FIN_REPEATS => self.state = State::Gone { since_ps: now_ps },
-            State::Gone { .. } => {}
+            State::Gone => {}
             State::LastAck => {
-                self.fin_repeats += 1;
+                if self.fin_repeat_ps > now_ps {
+                    self.fin_rto_ps = now_ps + self.rto_ps(config);
+                } else if self.fin_repeats < FIN_REPEATS {
+                    self.fin_repeats += 1;
+                    self.fin_repeat_ps = now_ps + self.rtt.timeout_ns(1) * 1_000;
+                } else {
+                    self.state = State::Gone;
+                    return;
+                }
                 self.acknowledge(config, pool, out, self.template.flags | flag::FIN);
-                self.deadline_ps = now_ps + self.rtt.timeout_ns(1) * 1_000;
+                self.deadline_ps = self.fin_repeat_ps.min(self.fin_rto_ps);
             }
         }
     }
@@ -294,7 +343,8 @@ mod tests {
         let (mut pool, mut there, mut back) = (SackPool::default(), Vec::new(), Vec::new());
         sender.write(1_000_000);
         sender.connect(config, 0, &mut there);
-        receiver.on_syn(config, 1, &there[0], &mut back);
+        assert!(receiver.on_syn(config, 1, &there[0], &mut back) && back.is_empty());
+        receiver.accept(config, 1, &mut back);
         sender.on_syn_ack(config, 2, &back[0], &mut there);
         receiver.on_packet(config, 3, &there[1], &mut pool, &mut back);
         assert_eq!(there[0].flags & flag::ECT | back[0].flags & flag::ECT | there[1].flags & flag::ECT, 0);
@@ -370,7 +420,7 @@ mod tests {
         let config = config(Algorithm::NewReno, true);
         let (mut sender, _, _, packets) = pair(&config);
         let mut out = Vec::new();
-        sender.on_timeout(&config, 1_000_000_000_000, &mut out);
+        sender.on_timeout(&config, 1_000_000_000_000, false, &mut out);
         assert!(!out.is_empty() && out.iter().all(|packet| packet.number < packets.len() as u64 * 1380));
         assert!(out.iter().all(|packet| packet.flags & (flag::ECT | flag::CWR) == 0));
     }

@@ -28,6 +28,11 @@ impl Rtt {
         self.rttvar_ns = ((self.rttvar_ns << 2) + error.abs() - self.rttvar_ns) >> 2;
     }
 
+    /// Whether there has been a sample.
+    pub fn is_sampled(&self) -> bool {
+        self.sampled
+    }
+
     /// SRTT.
     pub fn srtt_ns(&self) -> u64 {
         self.srtt_ns as u64

@@ -106,7 +106,6 @@ pub(crate) struct Sender {
 impl Sender {
     pub fn new(config: &TcpConfig, template: Wire) -> Self {
         let congestion = Congestion::new(config);
-        let first_bytes = u64::from(config.initial_window_segments) * u64::from(config.segment_bytes);
         Self {
             state: State::SynSent,
             phase: Phase::Open,
@@ -116,7 +115,7 @@ impl Sender {
             written: 0,
             closing: false,
             fin_sent: false,
-            cwnd: congestion.restart(first_bytes),
+            cwnd: congestion.restart(config.initial_window_bytes()),
             ssthresh: u64::MAX,
             dup_acks: 0,
             recover: 0,
@@ -186,6 +185,10 @@ impl Sender {
     /// The SYN-ACK is here.
     pub fn on_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, ack: &Wire, out: &mut Vec<Wire>) -> News {
         if self.state != State::SynSent {
+            // ns-3: every SYN-ACK sets the window, also one that is sent again because the handshake's last packet was
+            // lost.
+            self.cwnd = self.congestion.restart(config.initial_window_bytes());
+            self.ssthresh = u64::MAX;
             return News::None;
         }
         self.state = State::Established;
@@ -455,8 +458,8 @@ impl Sender {
         self.deadline_ps = if outstanding { now_ps + self.rto_ps } else { NEVER };
     }
 
-    /// The retransmission timer has expired.
-    pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
+    /// The retransmission timer has expired. `unheard`: the receiver has given up, and every FIN of its was lost.
+    pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, unheard: bool, out: &mut Vec<Wire>) {
         self.deadline_ps = NEVER;
         match self.state {
             State::Closed => return,
@@ -466,7 +469,11 @@ impl Sender {
         if self.una >= self.written {
             if self.fin_sent {
                 self.rto_ps = (2 * self.rto_ps).min(RTO_MAX_PS);
-                self.send_fin(config, now_ps, out);
+                self.deadline_ps = now_ps + self.rto_ps;
+                // ns-3 waits for ever once its FIN has been acknowledged.
+                if unheard || self.una == self.high {
+                    self.send_fin(config, now_ps, out);
+                }
             }
             return;
         }
