@@ -2,13 +2,15 @@
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gradtide import report
+from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.reproduce import PARTS, find
 from gradtide.studies.reproduce import gao2020_ch5 as ch5
@@ -60,10 +62,17 @@ def test_every_figure_of_the_chapter_is_there(whole: ch5.Reproduction, tmp_path:
     assert report.write_report(folder).read_text(encoding="utf-8") == page
 
 
-def test_a_figure_runs_what_it_needs_alone(short: Scenario) -> None:
-    done: list[float] = []
-    single = ch5.reproduction(short, 1, done.append, "5.11")
-    assert len(done) == len(ch5.BANDS) * len(ch5.SEEDS)
+def test_a_figure_runs_what_it_needs_alone(short: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    run = ch5.run_all
+
+    def run_all(scenarios: Sequence[Scenario], *rest: Any) -> list[RunResult]:
+        asked.append(len(scenarios))
+        return run(scenarios, *rest)
+
+    monkeypatch.setattr(ch5, "run_all", run_all)
+    single = ch5.reproduction(short, 1, None, "5.11")
+    assert asked == [len(ch5.BANDS) * len(ch5.SEEDS)]
     assert [item["figure"] for item in single.summary["figures"]] == ["5.11"]
     assert {item["figure"] for item in single.summary["series"]} == {"5.11"}
     assert single.summary["part"] == "ch5/5.11"

@@ -502,7 +502,7 @@ def test_what_a_queue_leaves_open_is_written_out() -> None:
 def test_low_is_the_last_band_of_the_queue(queue: object, low: int) -> None:
     base = Scenario.load("paper/gao2020-ch5").set({"cluster.queue": queue})
     scenario = base.set({"job.train.priority": "low", "traffic.web.priority": 1})
-    assert (scenario.jobs[0].band, set(scenario.traffic[0].band)) == (low, {1})
+    assert (scenario.jobs[0].bands, set(scenario.traffic[0].band)) == ((low,), {1})
 
 
 def test_defaults_are_those_documented() -> None:
@@ -510,7 +510,7 @@ def test_defaults_are_those_documented() -> None:
     (job,) = scenario.jobs
     assert (scenario.engine, scenario.seed, scenario.hosts) == ("pipe", 0, 3)
     assert (scenario.link_rate_bps, scenario.link_delay_ps) == (10**10, 10**7)
-    assert (job.iterations, job.order, job.barrier, job.band, job.chunk_bytes) == (10, "fifo", True, 0, None)
+    assert (job.iterations, job.order, job.barrier, job.bands, job.chunk_bytes) == (10, "fifo", True, (0,), None)
     assert job.fusion_bytes == 25 * 2**20
     assert "V100" not in scenario.to_toml()
 

@@ -199,6 +199,7 @@ def test_what_is_no_study_of_tenants_is_refused(
         ({"job_loads": (0.0,)}, "0.0 is no load"),
         ({"job_loads": (math.nan,)}, "nan is no load"),
         ({"traffic_loads": (0.25, 0.1, 0.2500000001)}, "25 % is given twice"),
+        ({"job_loads": (0.5, 0.001)}, r"two do not fit into run.duration = .* or job loads from 0\.0\d on"),
     ],
 )
 def test_loads_that_make_no_map_are_refused(options: dict[str, Any], message: str) -> None:

@@ -116,7 +116,7 @@ def estimate(scenario: "Scenario") -> Estimate:
             segments += job.workers * min(sent * per_message, link_segments)
     packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if is_packet else 0.0
     hops = 2 * packets
-    # Every doubling of the hosts costs one more match of the tournament of links, and misses in the caches.
+    # More hosts keep more in memory and less in the caches.
     ns_per_hop = NS_PER_HOP + NS_PER_HOP_AND_DOUBLING * math.log2(max(2, scenario.hosts))
     ns = {
         f"{_count(hops)} packet-hops": hops * ns_per_hop,

@@ -1,7 +1,8 @@
-//! Packet-hops per CPU second on three loads: `speed [FLOWS.csv]`.
+//! Packet-hops per CPU second : `speed [FLOWS.csv]`.
 //!
-//! 1. 12 s of the study (8 hosts, 23 background flows/s per host, a training job) if its flow list is given;
-//! 2. a saturated star of 8, 64 and 1024 hosts: every host sends to the next seven in turn.
+//! 1. if a flow list is given: 12 s of the study (8 hosts, the flows, a training job), and the flows at eight times
+//!    the load without the job, on stars of 8, 64 and 1024 hosts;
+//! 2. saturated stars of 8, 64 and 1024 hosts: every host sends to the next seven at once.
 #![allow(missing_docs)]
 
 #[path = "../tests/study/mod.rs"]
@@ -36,29 +37,40 @@ fn main() {
             study(&mut engine, &list, &Job::thesis(2240, tos), 12_000_000_000);
             report(&format!("study, job's ToS {tos}"), engine.counters().packet_hops, cpu_seconds(start) - before);
         }
+        // The flows alone, eight times as dense, spread over more and more hosts at the same load per host.
+        for host_count in STARS {
+            let groups = host_count / 8;
+            let spread = |(index, arrival): (usize, &Arrival)| Arrival {
+                start_ns: arrival.start_ns / 8 / u64::from(groups),
+                src: arrival.src + 8 * (index as u32 % groups),
+                dst: arrival.dst + 8 * (index as u32 * 7 % groups),
+                ..*arrival
+            };
+            run(&format!("flows on a star of {host_count}"), host_count, list.iter().enumerate().map(spread).collect());
+        }
     }
-    // The same flows for every size, over and over: the same losses, the same number of hops.
-    for host_count in std::env::var("STARS")
-        .map_or(vec![8_u32, 64, 1024], |list| list.split(",").map(|n| n.parse().unwrap()).collect())
-    {
-        let mut engine = engine(host_count);
-        let before = cpu_seconds(start);
-        let list: Vec<Arrival> = (0..1024 / host_count)
+    // Every host sends 1 MB to the next seven, over and over: the same flows for every size.
+    for host_count in STARS {
+        let list = (0..1024 / host_count)
             .flat_map(|turn| (0..host_count).flat_map(move |src| (1..8).map(move |step| (turn, src, step))))
             .map(|(turn, src, step)| Arrival {
                 start_ns: u64::from(turn) * 100_000_000 + u64::from(step) * 1_000 + u64::from(src) * 13,
                 src,
                 dst: (src + step) % host_count,
-                bytes: std::env::var("FLOW_BYTES").map_or(1_000_000, |n| n.parse().unwrap()),
+                bytes: 1_000_000,
                 tos: 16,
-            })
-            .collect();
-        replay(&mut engine, &list);
-        let counters = engine.counters();
-        report(
-            &format!("saturated star of {host_count}, {} drops", counters.drops),
-            counters.packet_hops,
-            cpu_seconds(start) - before,
-        );
+            });
+        run(&format!("saturated star of {host_count}"), host_count, list.collect());
     }
+}
+
+const STARS: [u32; 3] = [8, 64, 1024];
+
+fn run(name: &str, host_count: u32, list: Vec<Arrival>) {
+    let mut engine = engine(host_count);
+    let start = Instant::now();
+    let before = cpu_seconds(start);
+    replay(&mut engine, &list);
+    let counters = engine.counters();
+    report(&format!("{name}, {} drops", counters.drops), counters.packet_hops, cpu_seconds(start) - before);
 }

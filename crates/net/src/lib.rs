@@ -74,8 +74,8 @@ pub struct Flow {
 /// What carries a flow, and with it when the flow is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connection {
-    /// The stream's connection from `src` to `dst`: opened by its first flow, never closed, and shared by all its flows,
-    /// whose bytes follow one another. Complete when the *receiver* has the last byte.
+    /// The stream's connection from `src` to `dst`: opened by its first flow, never closed, and shared by all its
+    /// flows, whose bytes follow one another. Complete when the *receiver* has the last byte.
     #[default]
     Stream,
     /// A connection of its own, opened at the start and closed at the end. Complete when the *sender* has closed it.

@@ -9,7 +9,7 @@ pub struct Counters {
     pub packet_hops: u64,
     /// Bytes that have crossed a link, headers included, counted once per link.
     pub hop_bytes: u64,
-    /// Events taken from the agenda: arrivals at a node, timers, application writes.
+    /// Events: arrivals at a node, timers, application writes.
     pub events: u64,
     /// Packets that a qdisc refused.
     pub drops: u64,

@@ -1,7 +1,7 @@
 //! The packet engine against ns-3.37: every time in `validation/ns3/data`, to the nanosecond.
 //!
-//! Asked for were 2 % (one flow, two bands), 5 % (incast), 0.5 % (ring), and in the study 5 % of each class's mean, 10 %
-//! of its p99, 1 % of an iteration. The engine follows ns-3's order of events, so nothing is left to tolerate; and a
+//! Asked for were 2 % (one flow, two bands), 5 % (incast), 0.5 % (ring), and in the study 5 % of each class's mean, 10
+//! % of its p99, 1 % of an iteration. The engine follows ns-3's order of events, so nothing is left to tolerate; and a
 //! saturated network is chaotic, so a single event out of order would soon use all of it.
 #![allow(missing_docs)]
 

@@ -192,9 +192,10 @@ fn a_tiny_buffer_loses_much_and_delivers_all() {
     }
 }
 
-/// 100 MB from an idle host overflow its own queue in slow start, once. Recovery by SACK alone sends each lost segment once.
-/// With a resend on every partial acknowledgement, a repeated segment that fills a hole is such an acknowledgement, and
-/// the next hole, sent again already in the same window, goes out once more: nearly every loss costs a second repetition.
+/// 100 MB from an idle host overflow its own queue in slow start, once. Recovery by SACK alone sends each lost segment
+/// once. With a resend on every partial acknowledgement, a repeated segment that fills a hole is such an
+/// acknowledgement, and the next hole, sent again already in the same window, goes out once more: nearly every loss
+/// costs a second repetition.
 #[test]
 fn resending_on_partial_acknowledgements_repeats_what_is_under_way() {
     let list = [arrival(0, 1, 100_000_000, 16)];
@@ -298,7 +299,10 @@ proptest! {
 
     #[test]
     fn every_flow_completes_and_packets_are_conserved(
-        flows in prop::collection::vec((0_u64..2_000_000, 0_u32..5, 1_u32..5, 0_u64..400_000, prop::sample::select(vec![0_u32, 8, 16])), 1..25),
+        flows in prop::collection::vec(
+            (0_u64..2_000_000, 0_u32..5, 1_u32..5, 0_u64..400_000, prop::sample::select(vec![0_u32, 8, 16])),
+            1..25,
+        ),
         packets in 0_u32..60,
     ) {
         let list: Vec<Arrival> = flows

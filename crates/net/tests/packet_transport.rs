@@ -189,10 +189,10 @@ fn slow_start_doubles_per_round_trip() {
 
 #[test]
 fn renos_window_saws_between_a_half_and_the_whole() {
-    // One flow, a buffer B of more than what the round trip holds, D. The window tops at W = D + B + 1, the one being in
-    // the device; a loss leaves W/2 of it, so the queue falls to W/2 - D - 1 and never to nothing: the link is always
-    // busy. Of the flight that is halved, the lost segment and three SACKed ones may be missing (-2), and windows are
-    // whole segments (1).
+    // One flow, a buffer B of more than what the round trip holds, D. The window tops at W = D + B + 1, the one being
+    // in the device; a loss leaves W/2 of it, so the queue falls to W/2 - D - 1 and never to nothing: the link is
+    // always busy. Of the flight that is halved, the lost segment and three SACKed ones may be missing (-2), and
+    // windows are whole segments (1).
     let (buffer, round) = (60.0, 40);
     let saw = saw(Algorithm::NewReno, false, fifo(60), 1, round, (1_000, 3_000));
     let top = saw.held + buffer + 1.0;
@@ -200,8 +200,8 @@ fn renos_window_saws_between_a_half_and_the_whole() {
     assert!(saw.seen.busy > 0.99999, "busy {}", saw.seen.busy);
     assert_eq!(saw.seen.queue_max, buffer);
     assert!((low - 3.0..=low + 1.0).contains(&saw.seen.queue_min), "{} of {low}", saw.seen.queue_min);
-    // From W/2 to the first window above W, one acknowledgement per s; then up to two windows until the loss is seen and
-    // repaired.
+    // From W/2 to the first window above W, one acknowledgement per s; then up to two windows until the loss is seen
+    // and repaired.
     let (least, most) = (acks_between(top / 2.0, top), acks_between(top / 2.0 - 3.0, top + 2.0) + 2.0 * top);
     let period = saw.seen.period_ns() / S_NS as f64;
     assert!((least..=most).contains(&period), "period {least} <= {period} <= {most}");
@@ -251,8 +251,8 @@ fn a_mark_is_answered_once_per_window() {
 #[test]
 fn dctcp_holds_the_queue_at_the_threshold() {
     // Alizadeh et al. (2010), section 3.3, for n flows in step: Q_max = K + n (eq. 10), amplitude
-    // A = sqrt(2 n (D + K)) / 2 (eq. 8), Q_min = K + n - A (eq. 12), period sqrt(2 (D + K) / n) / 2 round trips of D + K
-    // (eq. 9). A packet either way at both ends, for windows are whole; and the period lasts at most one round trip
+    // A = sqrt(2 n (D + K)) / 2 (eq. 8), Q_min = K + n - A (eq. 12), period sqrt(2 (D + K) / n) / 2 round trips of D +
+    // K (eq. 9). A packet either way at both ends, for windows are whole; and the period lasts at most one round trip
     // longer, because acknowledgements with ECE grow no window (RFC 3168), while there every round trip does.
     for (count, threshold) in [(1, 20), (1, 40), (2, 20), (2, 40)] {
         let saw = saw(DCTCP, true, marking(threshold), count, 40, (1_000, 3_000));
@@ -303,9 +303,9 @@ fn dctcp_keeps_a_shorter_queue_than_reno_with_the_same_marks() {
 
 #[test]
 fn cubic_saws_at_renos_pace_on_short_round_trips() {
-    // RFC 9438, 4.3: K = cbrt(0.3 W / 0.4) is seconds, the saw's period milliseconds: the window is W_est throughout. It
-    // climbs from 0.7 W to W by 9/17 a round trip; with a queue a round trip is W s, so it takes
-    // (1 - 0.49) W^2 / (2 * 9/17) s. Before it, up to two windows until the mark is heard of and ECE ends.
+    // RFC 9438, 4.3: K = cbrt(0.3 W / 0.4) is seconds, the saw's period milliseconds: the window is W_est throughout.
+    // It climbs from 0.7 W to W by 9/17 a round trip; with a queue a round trip is W s, so it takes (1 - 0.49) W^2 / (2
+    // * 9/17) s. Before it, up to two windows until the mark is heard of and ECE ends.
     let saw = saw(Algorithm::Cubic, true, marking(60), 1, 40, (1_000, 3_000));
     let pace = |top: f64| 0.51 * top * top * 17.0 / 18.0;
     let top = saw.held + 61.0;
@@ -318,8 +318,8 @@ fn cubic_saws_at_renos_pace_on_short_round_trips() {
 
 #[test]
 fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
-    // 100 Mbit/s and 100 ms: D = 873 packets, K = 600 marked, W about 1480, so K_s = cbrt(0.3 W / 0.4) = 10.3 s, in which
-    // Reno would add 70. While the queue is not empty the flight is D + 1 + queue: it must be W_cubic(t).
+    // 100 Mbit/s and 100 ms: D = 873 packets, K = 600 marked, W about 1480, so K_s = cbrt(0.3 W / 0.4) = 10.3 s, in
+    // which Reno would add 70. While the queue is not empty the flight is D + 1 + queue: it must be W_cubic(t).
     let bps = 100_000_000;
     let (round_ns, s_ns) = (100_000_000, 114_720);
     let held = (round_ns + 1_488 * 81) as f64 / s_ns as f64;
@@ -343,9 +343,9 @@ fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
             summits.push(index);
         }
     }
-    // Fast convergence (4.7): a summit below the last W_max puts W_max at 0.85 of it. A flow alone then climbs past that,
-    // ever faster, overshoots the threshold, and in the next epoch meets it before its W_max: epochs of two kinds take
-    // turns.
+    // Fast convergence (4.7): a summit below the last W_max puts W_max at 0.85 of it. A flow alone then climbs past
+    // that, ever faster, overshoots the threshold, and in the next epoch meets it before its W_max: epochs of two kinds
+    // take turns.
     let round_s = (held + 600.0) * s_ns as f64 * 1e-9;
     // Slow start's own summit, twice as high, comes first; it is cut twice, and the next one is below its W_max.
     let mut w_max = f64::INFINITY;
@@ -407,9 +407,9 @@ fn incast_of_ideal_flows_takes_their_bytes_to_the_nanosecond() {
             engine.advance(Time::MAX, &mut done);
             last_ns = done[done.len() - 1].received.ps() / NS;
         }
-        // The SYNs wait for one another at the bottleneck, so connections stand 464 ns apart; each one's acknowledgement
-        // is ahead of its data. The first packet finds its own acknowledgement on the wire, and from then on nothing
-        // idles: n handshakes and all data.
+        // The SYNs wait for one another at the bottleneck, so connections stand 464 ns apart; each one's
+        // acknowledgement is ahead of its data. The first packet finds its own acknowledgement on the wire, and from
+        // then on nothing idles: n handshakes and all data.
         let first_ns = 2 * (5 + 464) + round_ns + 4 + round_ns / 4;
         let busy_ns = u64::from(count) * (432 + segments * S_NS);
         assert_eq!(last_ns, first_ns + busy_ns + round_ns / 4, "{count} flows");
@@ -472,8 +472,8 @@ fn parking_lot_shares(configuration: PacketConfig, round_ns: u64, (from_ms, to_m
 #[test]
 fn fixed_windows_in_a_parking_lot_share_by_round_trip() {
     // Windows of W, round trips of D without queues; each bottleneck holds q. By Little's law
-    // W / (D + 2q) + W / (D + q) = 1 on both, which fixes q and with it the shares. The queues take whole packets, and so
-    // do the windows: 1 in W.
+    // W / (D + 2q) + W / (D + q) = 1 on both, which fixes q and with it the shares. The queues take whole packets, and
+    // so do the windows: 1 in W.
     let round_ns = 80 * S_NS;
     let window = 120.0;
     let mut configuration = config(Algorithm::Ideal, false, fifo(1_000));
@@ -494,8 +494,8 @@ fn fixed_windows_in_a_parking_lot_share_by_round_trip() {
 
 #[test]
 fn a_long_flow_in_a_parking_lot_gets_less_than_its_cross_flows() {
-    // A threshold marks every flow that passes: whenever a bottleneck marks, its cross flow is halved and so is the long
-    // one. If the two take turns, the long flow is halved twice as often, so its mean window is half; if they mark
+    // A threshold marks every flow that passes: whenever a bottleneck marks, its cross flow is halved and so is the
+    // long one. If the two take turns, the long flow is halved twice as often, so its mean window is half; if they mark
     // together, it is the same. Its round trip is longer by one queue, K and what n windows add. Windows grow by a
     // segment a round trip, so rates are as (RTT_cross / RTT_long)^2 / 2 at least, and below 1.
     let (round_ns, threshold) = (80 * S_NS, 80_u32);
@@ -517,8 +517,8 @@ fn a_long_flow_in_a_parking_lot_gets_less_than_its_cross_flows() {
 #[test]
 fn equal_flows_share_equally_in_the_long_run() {
     // Two flows, one bottleneck, equal round trips. Chiu & Jain (1989): additive increase and multiplicative decrease
-    // converge to equal shares; a cut leaves one up to half of its window apart, so over many periods the means agree to
-    // a few per cent.
+    // converge to equal shares; a cut leaves one up to half of its window apart, so over many periods the means agree
+    // to a few per cent.
     for (algorithm, ecn, queue) in
         [(Algorithm::NewReno, true, marking(60)), (Algorithm::Cubic, true, marking(60)), (DCTCP, true, marking(20))]
     {

@@ -280,10 +280,12 @@ fn queue_config(queue: &QueueSpec, packet_bytes: u32) -> Result<QueueConfig, Spe
     Ok(QueueConfig { discipline, capacity: capacity(queue.capacity), marking })
 }
 
-/// Most transfers, or iterations of workers that differ, a run keeps: 48 bytes each while it runs and about 170 in its table, 4.4 GB in all.
+/// Most transfers, or iterations of workers that differ, a run keeps: 48 bytes each while it runs and about 170 in its
+/// table, 4.4 GB in all.
 const RECORD_LIMIT: u64 = 20_000_000;
 
-/// No time in the run passes half of [`Time::MAX`], so that differences have a sign, and what it records fits in memory.
+/// No time in the run passes half of [`Time::MAX`], so that differences have a sign, and what it records fits in
+/// memory.
 fn check_length(run: &RunSpec, star: &Star, job: &Job, stream: u32) -> Result<(), SpecError> {
     let too_long = || SpecError::TooLong { name: job.name.clone() };
     let mut sending: u128 = 0;

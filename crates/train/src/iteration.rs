@@ -1,10 +1,10 @@
 //! The event loop that joins compute with a network.
 //!
 //! Every worker has one compute stream, which executes its ops in program order. Where all workers of a job are alike
-//! they do the same at the same time, and one stands for all. Every job has one transmission queue, which has at most one
-//! chunk on the network at a time and picks the most urgent ready bucket whenever that chunk is through on all workers.
-//! A bucket is ready when all workers have it, and when it has arrived, it has arrived everywhere: the global syncer of
-//! the thesis, section 5.2.
+//! they do the same at the same time, and one stands for all. Every job has one transmission queue, which has at most
+//! one chunk on the network at a time and picks the most urgent ready bucket whenever that chunk is through on all
+//! workers. A bucket is ready when all workers have it, and when it has arrived, it has arrived everywhere: the global
+//! syncer of the thesis, section 5.2.
 //!
 //! At one instant everything that ends is taken in, and every op of zero length is done, before the queue picks:
 //! a choice at time t sees every bucket that became ready at or before t.
@@ -52,7 +52,8 @@ impl Trace {
         &self.workers[self.slowest()]
     }
 
-    /// The longest that a worker waits for others' computing, as a share of the iteration: the largest of all iterations.
+    /// The longest that a worker waits for others' computing, as a share of the iteration: the largest of all
+    /// iterations.
     pub fn straggler_share(&self) -> f64 {
         let share = |record: &IterationRecord| record.straggler.ps() as f64 / record.time.ps() as f64;
         self.workers.iter().flatten().map(share).fold(0.0, f64::max)
@@ -127,20 +128,20 @@ pub struct Limits {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum IterationError {
     /// Nothing can happen any more, yet a job is not done.
-    #[error("stalled at {at} us: job {job} waits for {waiting_ops} ops that nothing can finish")]
+    #[error("stalled at {at} us: job `{job}` waits for {waiting_ops} ops that nothing can finish")]
     Stalled {
         /// When.
         at: Time,
-        /// Index of the job.
-        job: usize,
+        /// Key of the job in the scenario.
+        job: String,
         /// Number of ops that wait.
         waiting_ops: usize,
     },
     /// The duration of the run ended before the first measured iteration.
-    #[error("job {job} completes no measured iteration within the run's duration; make it longer")]
+    #[error("job `{job}` completes no measured iteration within the run's duration; make it longer")]
     TooShort {
-        /// Index of the job.
-        job: usize,
+        /// Key of the job in the scenario.
+        job: String,
     },
     /// The observer asked to stop.
     #[error("interrupted")]
@@ -150,8 +151,8 @@ pub enum IterationError {
 /// Rounds of the loop between two calls of the observer, where the engine does not pause of itself: about 5 ms.
 const OBSERVE_EVERY: u64 = 1 << 16;
 
-/// Runs all jobs and neighbours to their ends. The stream of a job is its index; those of neighbours follow. `observe` is told now and then what share of the iterations is done, and stops the
-/// run by answering `false`.
+/// Runs all jobs and neighbours to their ends. The stream of a job is its index; those of neighbours follow. `observe`
+/// is told now and then what share of the iterations is done, and stops the run by answering `false`.
 ///
 /// # Errors
 /// See [`IterationError`].
@@ -187,9 +188,9 @@ pub fn run(
         network.advance(until, &mut done);
         let pauses = done.is_empty() && network.now() < until;
         if done.is_empty() && !pauses && until == Time::MAX {
-            let (job, waiting_ops) = (runners.iter().enumerate())
-                .find(|(_, runner)| !runner.is_finished())
-                .map_or((0, 0), |(job, runner)| (job, runner.waiting_ops()));
+            let (job, waiting_ops) = (runners.iter())
+                .find(|runner| !runner.is_finished())
+                .map_or_else(Default::default, |runner| (runner.job.name.clone(), runner.waiting_ops()));
             return Err(IterationError::Stalled { at: now, job, waiting_ops });
         }
         for completion in done.drain(..) {
@@ -206,9 +207,10 @@ pub fn run(
             }
         }
     }
+    let names: Vec<String> = runners.iter().map(|runner| runner.job.name.clone()).collect();
     let traces: Vec<Trace> = runners.into_iter().map(Runner::into_trace).collect();
     match traces.iter().position(|trace| trace.iterations().is_empty()) {
-        Some(job) => Err(IterationError::TooShort { job }),
+        Some(job) => Err(IterationError::TooShort { job: names[job].clone() }),
         None => Ok(traces),
     }
 }
@@ -226,8 +228,8 @@ struct Runner<'a> {
     /// Transfers that each compute op is the first to use.
     first_uses: Edges,
     indegrees: Vec<u32>,
-    /// Ops that each op still waits for: `missing[k % SLOTS]` in iteration k. A transfer waits for the ops of all workers;
-    /// what a compute op waits for has arrived on all workers or on none.
+    /// Ops that each op still waits for: `missing[k % SLOTS]` in iteration k. A transfer waits for the ops of all
+    /// workers; what a compute op waits for has arrived on all workers or on none.
     missing: [Vec<u32>; SLOTS],
     /// Workers that have ended the program of each iteration.
     ended_counts: [usize; SLOTS],
@@ -538,7 +540,7 @@ impl<'a> Runner<'a> {
         if measured_count == 0 {
             worker.is_timeline_open = self.limits.timeline_iterations > 0;
             let too_short = is_first && is_over;
-            return if too_short { Err(IterationError::TooShort { job: self.stream as usize }) } else { Ok(()) };
+            return if too_short { Err(IterationError::TooShort { job: self.job.name.clone() }) } else { Ok(()) };
         }
         if is_first && (is_over || self.job.iteration_limit.is_some_and(|limit| measured_count >= limit)) {
             self.last_iteration = Some(worker.iteration);

@@ -207,8 +207,8 @@ pub struct JobSummary {
     pub barrier_ps: f64,
     /// Waterfall.
     pub slowdown_ps: f64,
-    /// The longest that a worker waits for others' computing in an iteration, in per cent of that iteration: the largest
-    /// of all iterations (TicTac section 6).
+    /// The longest that a worker waits for others' computing in an iteration, in per cent of that iteration: the
+    /// largest of all iterations (TicTac section 6).
     pub straggler_percent: f64,
     /// The worker that computes longest in all, whose waterfall this is; absent where all are alike.
     pub slowest_worker: Option<u64>,

@@ -45,7 +45,8 @@ pub struct JobSpec {
     pub transfer_overhead_ps: u64,
     /// Time from the end of a transfer on all workers to the earliest start of the next (0 in the thesis).
     pub sync_ps: u64,
-    /// Time that a unit of compute takes while a transfer of the job is under way, in millionths (1_000_000 = no slowdown).
+    /// Time that a unit of compute takes while a transfer of the job is under way, in millionths (1_000_000 = no
+    /// slowdown).
     pub overlap_slowdown_ppm: u64,
     /// How workers differ.
     pub pace: PaceSpec,

@@ -289,8 +289,9 @@ class Scenario:
 
     @property
     def queue_packets(self) -> int:
-        """Packets that a port's queue holds."""
-        return self._resolved.file.cluster.queue.capacity
+        """Packets that a port's queue holds: full ones, if it counts bytes."""
+        capacity = self._resolved.file.cluster.queue.capacity
+        return -(-capacity.size // self.segment_bytes) if capacity.is_bytes else capacity.size
 
     @property
     def timeline(self) -> int:

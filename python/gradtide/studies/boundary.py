@@ -1,5 +1,6 @@
 """`gradtide tenants --map`: the operating boundary, job load against background load (fig. 5.19 of Gao 2020)."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from pathlib import Path
@@ -102,6 +103,7 @@ def boundary(
     _check_scalable(base)
     _check_loads(job_loads)
     _check_loads(traffic_loads)
+    _check_duration(base, min(job_loads))
     points = {cell: _at(base, *cell) for cell in product(job_loads, traffic_loads)}
     cases = {
         f"{cell_name(cell)}/seed{seed}-{band}": variant(point, seed, band)
@@ -172,12 +174,27 @@ def _check_scalable(base: Scenario) -> None:
             raise ValueError(f"[traffic.{name}] is no random flows: a map needs sizes or cdf, to scale their arrivals")
 
 
-def _at(base: Scenario, job_load: float, traffic_load: float) -> Scenario:
-    """Scale the job's compute time and the flows' arrivals to the loads (eqs 5.2 and 5.3)."""
+def _check_duration(base: Scenario, job_load: float) -> None:
+    """At a low load iterations are long: a warm-up iteration and a measured one have to fit."""
+    needed_ps = 2 * _compute_ps(base, job_load)
+    if base.duration_ps is not None and needed_ps > base.duration_ps:
+        raise ValueError(
+            f"at a job load of {load_words(job_load)} an iteration takes {needed_ps / 2e12:.3g} s of compute, and "
+            f"two do not fit into run.duration = {base.duration_ps / 1e12:.3g} s; write {math.ceil(needed_ps / 1e12)}s "
+            f"or more, or job loads from {math.ceil(100 * job_load * needed_ps / base.duration_ps) / 100:g} on"
+        )
+
+
+def _compute_ps(base: Scenario, job_load: float) -> int:
+    """Return the compute time of an iteration at which the job takes this share of a link (eq. 5.2)."""
     job = base.jobs[0]
     bits = 8 * 2 * (job.workers - 1) * job.parameter_bytes / job.workers
-    compute_ps = round(bits / (job_load * base.link_rate_bps) * 1e12)
-    keys = base.replace(scale_to=f"{compute_ps}ps", timeline=0).to_dict()
+    return round(bits / (job_load * base.link_rate_bps) * 1e12)
+
+
+def _at(base: Scenario, job_load: float, traffic_load: float) -> Scenario:
+    """Scale the job's compute time and the flows' arrivals to the loads (eqs 5.2 and 5.3)."""
+    keys = base.replace(scale_to=f"{_compute_ps(base, job_load)}ps", timeline=0).to_dict()
     for table in keys["traffic"].values():
         table.pop("arrivals", None)
         table["load"] = traffic_load / len(keys["traffic"])

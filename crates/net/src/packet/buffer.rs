@@ -3,13 +3,13 @@
 //! A shared-memory switch keeps one pool for all its ports, and no fixed part of it for any. So that a busy port cannot
 //! take it all, each queue may grow to a threshold that moves with what is free (Choudhury & Hahne, «Dynamic queue
 //! length thresholds for shared-memory packet switches», 1998, eq. 1): `T = alpha (B - Q)` with the pool's size `B` and
-//! all its queues together `Q`. Queues that stand at the threshold share evenly: n of them hold `alpha B / (1 + n alpha)`
-//! each, and `B / (1 + n alpha)` stays free for a port that was idle.
+//! all its queues together `Q`. Queues that stand at the threshold share evenly: n of them hold `alpha B / (1 + n
+//! alpha)` each, and `B / (1 + n alpha)` stays free for a port that was idle.
 //!
 //! Ports work out their departures late ([`Port::catch_up`]), so what the pool knows of a port that it has not asked
-//! for a while is too much, never too little. A packet that is admitted by that knowledge is admitted by the truth as well;
-//! only before a refusal are the other ports with packets waiting brought up to date. The pool is that of what waits
-//! in qdiscs; the packet in a device and the one on the wire are beside it, as everywhere in this engine.
+//! for a while is too much, never too little. A packet that is admitted by that knowledge is admitted by the truth as
+//! well; only before a refusal are the other ports with packets waiting brought up to date. The pool is that of what
+//! waits in qdiscs; the packet in a device and the one on the wire are beside it, as everywhere in this engine.
 
 use super::calendar::Calendar;
 use super::port::{Moment, Port};
@@ -151,7 +151,6 @@ impl SharedBuffers {
 mod tests {
     use super::super::port::Serialization;
     use super::super::qdisc::QueueConfig;
-    use super::super::wire::NO_SACK;
     use super::*;
     use crate::topology::{Link, Star};
     use crate::units::{Rate, Time};
@@ -161,18 +160,7 @@ mod tests {
     const SENDING_PS: u64 = 800_000;
 
     fn wire(band: u8, wire_bytes: u16) -> Wire {
-        Wire {
-            number: 0,
-            connection: 0,
-            dst: 0,
-            stamp: 0,
-            sack: NO_SACK,
-            generation: 0,
-            wire_bytes,
-            payload_bytes: 0,
-            flags: 0,
-            band,
-        }
+        Wire { wire_bytes, band, ..Wire::NOTHING }
     }
 
     /// A star of hosts at 10 Gbit/s: 800 ns a packet. Port `hosts + h` leads from the switch to host h.
@@ -194,8 +182,8 @@ mod tests {
 
     #[test]
     fn queues_at_the_threshold_share_the_buffer_as_its_authors_say() {
-        // Choudhury & Hahne, eq. 2: n ports whose queues want to grow hold alpha B / (1 + n alpha) each. Packets come to
-        // all of them in turn, so each is within one packet of it.
+        // Choudhury & Hahne, eq. 2: n ports whose queues want to grow hold alpha B / (1 + n alpha) each. Packets come
+        // to all of them in turn, so each is within one packet of it.
         for (alpha_ppm, alpha) in [(500_000, 0.5), (1_000_000, 1.0), (4_000_000, 4.0)] {
             for count in 1..=6_u32 {
                 for (capacity, unit) in [(Capacity::Packets(900), 1.0), (Capacity::Bytes(900_000), 1_000.0)] {

@@ -23,7 +23,8 @@ struct Day {
 /// Bits of a turn that say which arrival.
 const INDEX_BITS: u32 = 28;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
-/// A day is to have no more arrivals than about this: they are read in another order than they were written, from the cache.
+/// A day is to have no more arrivals than about this, for the cache: they are read in another order than they were
+/// written.
 const ARRIVALS: u64 = 2048;
 /// Days kept in a ring; later ones are in a map.
 const RING_MAX: u64 = 1024;
@@ -190,5 +191,63 @@ impl Calendar {
         let near = near.into_iter().find(|day| !self.ring[(day & (ring_length - 1)) as usize].is_empty());
         let far = self.far.keys().next().copied();
         self.upcoming = near.into_iter().chain(far).min().unwrap_or(u64::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::port::Serialization;
+    use super::super::qdisc::QueueConfig;
+    use super::super::wire::Wire;
+    use super::*;
+    use crate::units::{Rate, Time};
+    use proptest::prelude::*;
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
+    /// Links of 10 Gbit/s with these delays.
+    fn ports(delays_ps: &[u64]) -> Vec<Port> {
+        let table = Serialization::new(Rate::from_bps(10_000_000_000).unwrap(), Time::from_ps(1), 54..=1_500);
+        let port = |(link, &delay_ps): (usize, &u64)| {
+            Port::new(link as u32, Time::from_ps(delay_ps), table.clone(), &QueueConfig::pfifo_fast())
+        };
+        delays_ps.iter().enumerate().map(port).collect()
+    }
+
+    #[test]
+    fn a_day_is_no_longer_than_the_shortest_link() {
+        // 54 bytes at 10 Gbit/s take 43.2 ns.
+        for (delays_ps, shortest_ps) in [(vec![0, 1_000_000_000], 43_200), (vec![10_000_000], 10_043_200)] {
+            let calendar = Calendar::new(&ports(&delays_ps));
+            assert!(1 << calendar.shift <= shortest_ps && shortest_ps < 2 << calendar.shift);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arrivals_come_as_from_a_heap(
+            long_ps in prop::sample::select(vec![0_u64, 700_000, 10_000_000_000]),
+            steps in prop::collection::vec(prop::collection::vec((0_u64..3_000_000, 0_u32..2), 0..6), 1..60),
+        ) {
+            let mut ports = ports(&[0, long_ps]);
+            let mut calendar = Calendar::new(&ports);
+            let mut heap = BinaryHeap::new();
+            let mut now_ps = 0;
+            for sent in steps {
+                for (later_ps, link) in sent {
+                    let at_ps = now_ps + ports[link as usize].latency_ps() + later_ps;
+                    calendar.push(at_ps, Order::default(), Arrival { begun_ps: 0, link, packet: Wire::NOTHING });
+                    heap.push(Reverse((at_ps, link)));
+                }
+                while calendar.day_is_over() && calendar.next_ps() < u64::MAX {
+                    calendar.begin_day(&mut ports);
+                }
+                prop_assert_eq!(calendar.held().0, heap.len() as u64);
+                if let Some(Reverse((at_ps, link))) = heap.pop() {
+                    prop_assert_eq!((calendar.next_ps(), calendar.pop().link), (at_ps, link));
+                    now_ps = at_ps;
+                }
+            }
+        }
     }
 }

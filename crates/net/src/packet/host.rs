@@ -3,7 +3,7 @@
 use super::tcp::receiver::Receiver;
 use super::tcp::sender::{NEVER, News, Sender};
 use super::tcp::{ReverseBand, TcpConfig};
-use super::wire::{NO_SACK, SackPool, Wire, flag};
+use super::wire::{SackPool, Wire, flag};
 use crate::event::EventQueue;
 use crate::topology::PortId;
 use crate::trace::{Counters, Window};
@@ -135,16 +135,12 @@ impl Hosts {
         let index = self.free.pop().unwrap_or(self.connections.len() as u32);
         let generation = self.connections.get(index as usize).map_or(0, |old| old.generation);
         let forward = Wire {
-            number: 0,
             connection: index,
             dst: flow.dst.0,
-            stamp: 0,
-            sack: NO_SACK,
             generation,
             wire_bytes: config.header_bytes,
-            payload_bytes: 0,
-            flags: 0,
             band: flow.band.index(),
+            ..Wire::NOTHING
         };
         let reverse = Wire { dst: flow.src.0, flags: flag::REVERSE, ..forward };
         let rule = if flow.connection == Carrier::Own { config.own_reverse_band } else { config.stream_reverse_band };

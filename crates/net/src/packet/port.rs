@@ -1,9 +1,8 @@
 //! An egress port and its link: qdisc, device queue of one packet, serialisation, propagation.
 //!
 //! A port has no event of its own. Between two arrivals at a port nothing can change what it does, so its departures
-//! are worked out when they are next needed ([`Port::catch_up`]): when a packet arrives, and when the link runs dry.
-//! The only event per packet and hop is its arrival at the far end, and of those only the earliest per link is in
-//! the agenda, because a link keeps order.
+//! are worked out when they are next needed ([`Port::catch_up`]): when a packet arrives, and when a day of the
+//! [`Calendar`] begins. The only event per packet and hop is its arrival at the far end.
 //!
 //! Events at one instant take place in the order in which they were planned, as in any event-driven simulator; a
 //! saturated network is full of such ties, and its losses depend on them. A port therefore remembers when the event
@@ -34,7 +33,7 @@ pub(crate) struct Moment {
 /// The order of arrivals at one instant: that in which their transmissions began, which is that in which the events
 /// behind them were planned, and so on. Transmissions of equal length, back to back on several ports, stay in step
 /// and in order for as long as they last; so it is enough to know how a port joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
     /// When the transmission began.
     begun_ps: u64,
@@ -138,7 +137,7 @@ impl Port {
             driven: false,
             busy_until_ps: 0,
             taken_at_ps: 0,
-            order: Order { begun_ps: 0, planned_ps: 0, run_ps: 0, run_planned_ps: 0, chain: 0 },
+            order: Order::default(),
             run_sending_ps: 0,
             loaded: false,
             device: Wire::NOTHING,

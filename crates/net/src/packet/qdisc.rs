@@ -319,21 +319,9 @@ impl Qdisc {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::wire::NO_SACK;
 
     fn packet(number: u64, band: u8, wire_bytes: u16) -> Wire {
-        Wire {
-            number,
-            connection: 0,
-            dst: 0,
-            stamp: 0,
-            sack: NO_SACK,
-            generation: 0,
-            wire_bytes,
-            payload_bytes: 0,
-            flags: flag::ECT,
-            band,
-        }
+        Wire { number, wire_bytes, band, flags: flag::ECT, ..Wire::NOTHING }
     }
 
     fn drain(qdisc: &mut Qdisc) -> Vec<u64> {

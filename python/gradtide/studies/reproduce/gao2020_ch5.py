@@ -598,7 +598,7 @@ def _network_table(study: Study) -> dict[str, Any]:
         ("hosts", "8, one switch", f"{base.jobs[0].workers}, one switch"),
         ("link", "10 Gbit/s, 10000 ns", f"{base.link_rate_bps / 1e9:g} Gbit/s, {delay_ns} ns"),
         ("device queue", "1 packet", "1 packet"),
-        ("queue", "pfifo_fast, 1000 packets", f"{kind}, {cluster['queue']['capacity_packets']} packets"),
+        ("queue", "pfifo_fast, 1000 packets", f"{kind}, {base.queue_packets} packets"),
         ("priority queues", "1 printed; 3 bands by its section 5.3", "3 bands"),
         ("TCP", "of ns-3.30.1, not printed", f"newreno, recovery = {THESIS_RECOVERY}"),
     ]

@@ -67,8 +67,11 @@ class Part:
 
     def figure(self, name: str) -> str | None:
         """Return the figure of that name; "5.20" finds "5.20, 5.21", and "table-5.1" finds "Table 5.1"."""
-        plain = name.lower().replace("-", " ")
-        return next((f for f in self.figures if plain in (f.lower(), *f.lower().split(", "))), None)
+
+        def plain(text: str) -> str:
+            return text.lower().replace("-", " ")
+
+        return next((f for f in self.figures if plain(name) in (plain(f), *plain(f).split(", "))), None)
 
 
 def check(figure: str, quantity: str, published: str, ours: str, agrees: bool, note: str = "") -> dict[str, str]:

@@ -31,9 +31,9 @@ pub enum Recovery {
     /// RFC 6675: the window is ssthresh at once, and the pipe is kept as full as that (ns-3's «classic» recovery).
     Pipe,
     /// The same with three habits of ns-3.30.1 that ns-3.37 has lost: every partial acknowledgement sends the first
-    /// outstanding segment again, even if it is under way again (RFC 6582, 3.2 (3), without regard to SACK), so that a lost
-    /// segment crosses the network twice or more; an acknowledgement with SACK blocks is a duplicate whether they say
-    /// anything new or not; and the window grows in disorder, but not by the acknowledgement that ends recovery.
+    /// outstanding segment again, even if it is under way again (RFC 6582, 3.2 (3), without regard to SACK), so that a
+    /// lost segment crosses the network twice or more; an acknowledgement with SACK blocks is a duplicate whether they
+    /// say anything new or not; and the window grows in disorder, but not by the acknowledgement that ends recovery.
     Ns330,
     /// RFC 6937, proportional rate reduction: the window comes down to ssthresh in the course of a round trip (Linux).
     RateReduction,

@@ -323,7 +323,6 @@ impl Receiver {
 mod tests {
     use super::*;
     use crate::packet::tcp::sender::Sender;
-    use crate::packet::wire::NO_SACK;
     use crate::units::{Rate, Time};
 
     const SEGMENT: u16 = 1380;
@@ -334,18 +333,7 @@ mod tests {
     }
 
     fn template(flags: u8) -> Wire {
-        Wire {
-            number: 0,
-            connection: 0,
-            dst: 0,
-            stamp: 0,
-            sack: NO_SACK,
-            generation: 0,
-            wire_bytes: 54,
-            payload_bytes: 0,
-            flags,
-            band: 0,
-        }
+        Wire { wire_bytes: 54, flags, ..Wire::NOTHING }
     }
 
     /// Both ends after the handshake, with ten segments under way.

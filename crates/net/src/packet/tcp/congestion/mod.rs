@@ -117,8 +117,8 @@ impl Congestion {
         }
     }
 
-    /// Whether a loss in a window that a mark has reduced already reduces it once more. By RFC 3168, 6.1.2, it does not;
-    /// by RFC 8257, 3.4, it does, because a mark's answer may have been slight.
+    /// Whether a loss in a window that a mark has reduced already reduces it once more. By RFC 3168, 6.1.2, it does
+    /// not; by RFC 8257, 3.4, it does, because a mark's answer may have been slight.
     pub fn answers_loss_after_mark(&self) -> bool {
         matches!(self, Self::Dctcp(_))
     }
