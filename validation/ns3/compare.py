@@ -59,7 +59,7 @@ CASES = {
     "d_prio": Case(3, 2, "a short flow passes a long one in a lower band"),
     "d_prio_same_src": Case(3, 2, "the same from one host"),
     "e_share_1ms": Case(3, 5, "the second flow starts 1 ms later"),
-    "f_incast_16x1MB_100p": Case(17, 25, "small buffers, losses, timeouts: see below", capacity=100),
+    "f_incast_16x1MB_100p": Case(17, 0.1, "small buffers, losses, timeouts, packets of one instant", capacity=100),
     "g_prio_10MB_same_src": Case(3, 2, "two bands of one host"),
     "h_websearch_50": Case(8, 5, "50 web-search flows within 50 ms"),
     "i_tiny": Case(2, 0.1, "1 B, one segment, one segment and 1 B, ten segments"),
@@ -70,6 +70,12 @@ CASES = {
     "k_cubic_ecn_2x20MB": Case(3, 0.5, "two CUBIC flows and marks", transport="cubic+ecn"),
     "l_newreno_ecn_1x20MB": Case(2, 3, "NewReno alone, marks at its own host", transport="newreno+ecn"),
     "l_newreno_ecn_2x20MB": Case(3, 0.5, "two NewReno flows and marks", transport="newreno+ecn"),
+    "m_mixed_4x1000p": Case(4, 0.1, "300 flows of all sizes in 15 ms; FINs a round trip apart"),
+    "m_mixed_6x100p": Case(6, 0.1, "the same; SYN-ACKs sent again", capacity=100),
+    "m_mixed_8x60p": Case(8, 0.1, "the same; last segments before the handshake's end", capacity=60),
+    "m_mixed_8x100p": Case(8, 0.1, "the same; timers and arrivals of one instant", capacity=100),
+    "m_mixed_8x300p": Case(8, 0.1, "the same; SYNs overtaken by others", capacity=300),
+    "n_single_1MB_1p": Case(2, 0.1, "ports that hold one packet", capacity=1),
 }
 
 

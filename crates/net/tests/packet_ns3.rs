@@ -15,10 +15,15 @@ fn data(name: &str) -> String {
 }
 
 fn check_micro(case: &str) {
+    check_small(case, 1000);
+}
+
+/// `packets`: what a port holds.
+fn check_small(case: &str, packets: u32) {
     let list = arrivals(&data(&format!("in_{case}.csv")));
     let expected = oracle(&data(&format!("fct_{case}.csv")));
     let host_count = list.iter().map(|arrival| arrival.src.max(arrival.dst) + 1).max().unwrap();
-    let results = replay(&mut engine(host_count), &list);
+    let results = replay(&mut engine_with(host_count, packets), &list);
     for (index, (ours, theirs)) in results.iter().zip(&expected).enumerate() {
         let (ours, theirs) = (ours.unwrap(), theirs.unwrap());
         assert_eq!(
@@ -48,6 +53,35 @@ fn incast_of_two_four_and_eight() {
 fn a_high_flow_beside_a_low_one() {
     check_micro("d_prio");
     check_micro("d_prio_same_src");
+}
+
+#[test]
+fn flows_that_meet() {
+    check_micro("e_share_1ms");
+    check_micro("g_prio_10MB_same_src");
+    check_micro("h_websearch_50");
+    check_micro("i_tiny");
+}
+
+#[test]
+fn ties_at_a_small_queue() {
+    check_small("f_incast_16x1MB_100p", 100);
+}
+
+#[test]
+fn an_idle_port_holds_one_packet_more() {
+    check_small("n_single_1MB_1p", 1);
+}
+
+/// 300 flows of all sizes within milliseconds, so that SYNs, FINs and acknowledgements are lost, overtaken and late too.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "two million packet-hops: a fraction of a second in release")]
+fn the_beginning_and_the_end_of_a_connection_under_loss() {
+    check_small("m_mixed_4x1000p", 1000);
+    check_small("m_mixed_6x100p", 100);
+    check_small("m_mixed_8x60p", 60);
+    check_small("m_mixed_8x100p", 100);
+    check_small("m_mixed_8x300p", 300);
 }
 
 fn check_all_reduces(ours: &[AllReduce], name: &str) {

@@ -196,8 +196,12 @@ impl Hosts {
                     receiver.echo = *latest;
                 }
                 // ns-3 forks a socket, which comes after all else of this instant.
-                let timer =
-                    Timer { connection: index, generation: packet.generation, kind: TimerKind::Accept, planned_ps: now.ps() };
+                let timer = Timer {
+                    connection: index,
+                    generation: packet.generation,
+                    kind: TimerKind::Accept,
+                    planned_ps: now.ps(),
+                };
                 self.late.push(now, timer);
             }
             let port = connection.dst_port;

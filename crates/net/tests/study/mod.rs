@@ -2,6 +2,7 @@
 //! ring all-reduce job. Shared by tests, examples and benchmarks; the real job driver lives a floor above.
 #![allow(dead_code, missing_docs, clippy::print_stdout)]
 
+use gradtide_net::packet::Capacity;
 use gradtide_net::{
     Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Link, Network, PacketConfig, PacketEngine, Rate, Star,
     Time,
@@ -18,8 +19,16 @@ pub fn star(host_count: u32) -> Star {
 }
 
 pub fn engine(host_count: u32) -> PacketEngine {
+    engine_with(host_count, 1000)
+}
+
+/// Every port holds so many packets.
+pub fn engine_with(host_count: u32, packets: u32) -> PacketEngine {
     let star = star(host_count);
-    PacketEngine::new(&star.graph(), PacketConfig::basic_sim(&star)).unwrap()
+    let mut config = PacketConfig::basic_sim(&star);
+    config.host_queue.capacity = Capacity::Packets(packets);
+    config.switch_queue.capacity = Capacity::Packets(packets);
+    PacketEngine::new(&star.graph(), config).unwrap()
 }
 
 /// A background flow of a list.
@@ -46,15 +55,17 @@ pub fn numbers(line: &str) -> Vec<u64> {
     line.split(',').map(|cell| cell.trim().parse().unwrap_or(0)).collect()
 }
 
-/// `start_ns,src,dst,bytes[,tos]` with a header; ToS 16 unless given.
+/// `start_ns,src,dst,bytes[,tos|,band]` with a header; ToS 16, band 0, unless given.
 pub fn arrivals(text: &str) -> Vec<Arrival> {
+    let header = text.lines().next().unwrap_or_default();
+    let tos = |value: u64| if header.ends_with("band") { [16, 0, 8][value as usize] } else { value as u32 };
     let rows = text.lines().skip(1).filter(|line| !line.trim().is_empty()).map(numbers);
     rows.map(|row| Arrival {
         start_ns: row[0],
         src: row[1] as u32,
         dst: row[2] as u32,
         bytes: row[3],
-        tos: row.get(4).map_or(16, |&tos| tos as u32),
+        tos: row.get(4).map_or(16, |&value| tos(value)),
     })
     .collect()
 }

@@ -416,6 +416,47 @@ mod tests {
     }
 
     #[test]
+    fn a_fin_out_of_sequence_does_not_complete_a_handshake() {
+        let config = config(Algorithm::NewReno, false);
+        let (mut receiver, mut pool, mut back) =
+            (Receiver::new(&config, template(flag::REVERSE)), SackPool::default(), Vec::new());
+        receiver.on_syn(&config, 1, &template(flag::SYN), &mut back);
+        receiver.accept(&config, 1, &mut back);
+        back.clear();
+        let segment = |number, flags| Wire { number, payload_bytes: SEGMENT, ..template(flags) };
+        receiver.on_packet(&config, 2, &segment(u64::from(SEGMENT), flag::FIN), &mut pool, &mut back);
+        assert!(back.is_empty() && receiver.received() == 0);
+        receiver.on_packet(&config, 3, &segment(0, 0), &mut pool, &mut back);
+        // The last segment was ignored, not kept.
+        assert_eq!((back.len(), back[0].number, back[0].sack), (1, u64::from(SEGMENT), NO_SACK));
+    }
+
+    #[test]
+    fn a_closed_receiver_is_silent_unless_every_fin_was_lost() {
+        let config = config(Algorithm::NewReno, false);
+        let (_, mut receiver, mut pool, packets) = pair(&config);
+        let (mut out, last) = (Vec::new(), packets.len() - 1);
+        for (index, packet) in packets.iter().enumerate() {
+            let flags = if index == last { flag::FIN } else { 0 };
+            receiver.on_packet(&config, 5, &Wire { flags, ..*packet }, &mut pool, &mut out);
+        }
+        let again = |receiver: &mut Receiver, pool: &mut SackPool| {
+            let mut out = Vec::new();
+            receiver.on_packet(&config, 6, &packets[0], pool, &mut out);
+            out.iter().map(|packet| packet.flags & flag::FIN).collect::<Vec<u8>>()
+        };
+        assert_eq!(again(&mut receiver, &mut pool), [0]);
+        while !receiver.is_gone() {
+            receiver.on_timeout(&config, receiver.deadline_ps, &mut pool, &mut out);
+        }
+        let fin_count = out.iter().filter(|packet| packet.flags & flag::FIN != 0).count();
+        assert_eq!(fin_count, 1 + usize::from(FIN_REPEATS));
+        assert_eq!(again(&mut receiver, &mut pool), []);
+        (0..fin_count).for_each(|_| receiver.on_lost_fin());
+        assert_eq!(again(&mut receiver, &mut pool), [flag::FIN]);
+    }
+
+    #[test]
     fn what_is_sent_again_is_not_capable() {
         let config = config(Algorithm::NewReno, true);
         let (mut sender, _, _, packets) = pair(&config);
