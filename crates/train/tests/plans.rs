@@ -384,12 +384,14 @@ fn bytes_of_each_rank_are_the_textbooks() {
         assert_eq!(sent, each(&|i| with_fold(i, log2 * bytes)));
         assert_eq!(received, sent);
 
-        // Place j of p keeps part j of p: sends all but that to be summed, gets all but that at the end; what goes the other way is
+        // The first exchange decides the highest bit of the part that is kept, and is with the place whose lowest bit
+        // differs. So place j of p keeps the part of j's bits in reverse: sends all but that to be summed, gets all but that at the end; what goes the other way is
         // what its peer of each step keeps, (p-1)/p S in all where p divides S.
         let p = 1_u32 << ranks.ilog2();
         let (sent, received) = sent_and_received(&Algorithm::HalvingDoubling);
         for i in (0..ranks).filter(|&i| !is_out(i)) {
-            let j = if i < folded { i / 2 } else { i - folded / 2 };
+            let place = if i < folded { i / 2 } else { i - folded / 2 };
+            let j = (0..p.ilog2()).fold(0, |reverse, bit| 2 * reverse + (place >> bit & 1));
             let block = |size: u32, of: u32| {
                 let first = of & !(size - 1);
                 (first..first + size).map(|index| part(bytes, p, index)).sum::<u64>()
@@ -423,6 +425,16 @@ fn bytes_of_each_rank_are_the_textbooks() {
             assert_eq!((sent.iter().sum::<u64>(), received.iter().sum::<u64>()), (bytes, bytes));
         }
     }
+}
+
+#[test]
+fn the_largest_messages_of_halving_go_to_the_nearest_ranks() {
+    // Vector halving with distance doubling, and the way back: S/2 to the rank 1 away, S/4 to the rank 2 away, ...
+    let of_rank_0: Vec<(u32, u64)> = (messages(&plan(&Algorithm::HalvingDoubling, 8, 800)).iter())
+        .filter(|message| message.from == 0)
+        .map(|message| (message.to, message.bytes.0))
+        .collect();
+    assert_eq!(of_rank_0, [(1, 400), (2, 200), (4, 100), (4, 100), (2, 200), (1, 400)]);
 }
 
 #[test]

@@ -42,9 +42,9 @@ pub(super) enum Pattern {
     Fold,
     /// The neighbours give them the result.
     Unfold,
-    /// Half of what is left, to the rank p/2, p/4 … 1 away.
+    /// Half of what is left, to the rank 1, 2 … p/2 away.
     Halving,
-    /// All that is there, to the rank 1, 2 … p/2 away.
+    /// All that is there, to the rank p/2, p/4 … 1 away.
     Doubling,
     /// Everything, to the rank 1, 2 … p/2 away.
     Butterfly,
@@ -114,18 +114,18 @@ impl Pattern {
             Self::Halving => {
                 if let Some(j) = place(i, n) {
                     let (p, half) = (1 << n.ilog2(), 1 << (n.ilog2() - 1 - step));
-                    let peer = j ^ half;
+                    let peer = kept_part(j, p) ^ half;
                     let first = peer & !(half - 1);
                     let share = Share { origin: 0, first, end: first + half, count: p };
-                    send(at_place(peer, n), share, Action::Reduce);
+                    send(at_place(kept_part(peer, p), n), share, Action::Reduce);
                 }
             }
             Self::Doubling => {
                 if let Some(j) = place(i, n) {
                     let (p, block) = (1 << n.ilog2(), 1 << step);
-                    let first = j & !(block - 1);
+                    let first = kept_part(j, p) & !(block - 1);
                     let share = Share { origin: 0, first, end: first + block, count: p };
-                    send(at_place(j ^ block, n), share, Action::Copy);
+                    send(at_place(kept_part(kept_part(j, p) ^ block, p), n), share, Action::Copy);
                 }
             }
             Self::Butterfly => {
@@ -232,6 +232,12 @@ fn place(i: u32, n: u32) -> Option<u32> {
 fn at_place(j: u32, n: u32) -> u32 {
     let surplus = n - (1 << n.ilog2());
     if j < surplus { 2 * j + 1 } else { j + surplus }
+}
+
+/// The part of which place j keeps the sum: its bits, of which the first halving decides the highest, in reverse. The
+/// reverse of the reverse is the place again.
+fn kept_part(j: u32, p: u32) -> u32 {
+    if p == 1 { j } else { j.reverse_bits() >> (u32::BITS - p.ilog2()) }
 }
 
 fn children(i: u32, n: u32) -> impl Iterator<Item = u32> {

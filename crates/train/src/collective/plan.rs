@@ -23,26 +23,27 @@ pub enum Algorithm {
     /// # Source
     /// Patarasuk & Yuan (2009); thesis section 5.2.
     Ring,
-    /// All-reduce by recursive halving and recursive doubling; N > p by the fold of MPICH.
+    /// All-reduce by recursive halving of what is sent, to the rank 1, 2 … p/2 away, and doubling on the way back. For
+    /// N > p, the first N - p even ranks give their S bytes to the next one first and get the result from it last.
     ///
     /// # Source
-    /// Thakur, Rabenseifner & Gropp (2005), section 4.5. Differs in the fold: as MPICH's program does, the N - p first even
-    /// ranks send all of S to a neighbour, not half of it.
+    /// Rabenseifner's algorithm in Thakur, Rabenseifner & Gropp (2005); Caramel section 2: "vector halving and distance
+    /// doubling". The fold is that of MPICH's program.
     HalvingDoubling,
     /// All-reduce in two steps of all to all: reduce-scatter, all-gather.
     ///
     /// # Source
-    /// Caramel (Hashemi et al. 2020), "shuffle"; the reduce-scatter is Thakur et al. (2005), section 4.3, all at once.
+    /// Caramel (Hashemi et al. 2020), section 2: "shuffle", after Dean & Ghemawat (2008).
     Shuffle,
     /// All-reduce up and down one binary tree, rank i below (i-1)/2.
     ///
     /// # Source
-    /// Sanders, Speck & Träff (2009), section 1: the single tree.
+    /// Sanders, Speck & Träff (2009) call it the binary tree, of which they take two.
     Tree,
     /// All-reduce of the whole gradient with the rank 2^s away in step s (recursive doubling); N > p by the fold.
     ///
     /// # Source
-    /// Zhang et al. (2017), section 2.1 and fig. 2; Thakur et al. (2005), section 4.5.
+    /// Zhang et al. (2017), section 2.1 and fig. 2; Thakur et al. (2005): recursive doubling.
     Butterfly,
     /// Binomial reduce in each group of consecutive ranks, butterfly among their first ones, binomial broadcast.
     ///
@@ -70,7 +71,7 @@ pub enum Algorithm {
     /// Part i, which rank i has, goes to all, in a ring.
     ///
     /// # Source
-    /// Thakur et al. (2005), section 4.1.
+    /// Thakur et al. (2005): ring all-gather.
     AllGather,
     /// The sum of part i goes to rank i, in a ring.
     ///
@@ -80,12 +81,12 @@ pub enum Algorithm {
     /// Part j of the S bytes of every rank goes to rank j, all at once; rank i sends to i+1 first.
     ///
     /// # Source
-    /// Thakur et al. (2005), section 4.4: the one for messages of medium size.
+    /// Thakur et al. (2005): the one of MPICH for messages of medium size, which posts all sends at once.
     AllToAll,
     /// From rank 0 to all, along a binomial tree.
     ///
     /// # Source
-    /// Thakur et al. (2005), section 4.2.
+    /// Thakur et al. (2005): binomial tree.
     Broadcast,
     /// From rank 0 to rank 1.
     PointToPoint,
@@ -99,12 +100,12 @@ pub enum Inside {
     /// Ring all-reduce; a ring among the first ones; binomial broadcast.
     ///
     /// # Source
-    /// Jia et al. (2018), section 3.3.
+    /// Jia et al. (2018): hierarchical all-reduce in three phases.
     Ring,
     /// Ring reduce-scatter; a ring among all ranks that hold the same shard; ring all-gather.
     ///
     /// # Source
-    /// Cho et al. (BlueConnect, 2019), two dimensions.
+    /// BlueConnect (Cho et al. 2019), with two dimensions.
     Sharded,
 }
 
@@ -250,7 +251,7 @@ impl Plan {
     /// If `depth` is zero.
     ///
     /// # Source
-    /// Caramel (Hashemi et al. 2020), "adaptive depth"; Thakur et al. (2005) leave pipelining out.
+    /// Caramel (Hashemi et al. 2020), section 4.4. Its rule for the depth, from 1 for small sizes to 8, is the caller's.
     pub fn chunks(&self, depth: u32) -> impl Iterator<Item = Self> {
         assert!(depth > 0, "a buffer is cut into at least one chunk");
         let copies = if self.phases[0].pattern == Pattern::AllToAll { u64::from(self.ranks) } else { 1 };
