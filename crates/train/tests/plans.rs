@@ -372,7 +372,8 @@ fn bytes_of_each_rank_are_the_textbooks() {
         assert_eq!(sent, each(&|i| bytes * (children(i) + u64::from(i > 0))));
         assert_eq!(received, sent);
         let (sent, received) = sent_and_received(&Algorithm::Broadcast);
-        assert_eq!(sent.iter().sum::<u64>(), bytes * (n - 1));
+        let below = |i: u32| (0..i.trailing_zeros().min(31)).filter(|bit| i + (1 << bit) < ranks).count() as u64;
+        assert_eq!(sent, each(&|i| bytes * below(i)));
         assert_eq!(sent[0], bytes * u64::from(ranks.next_power_of_two().ilog2()));
         assert_eq!(received, each(&|i| if i > 0 { bytes } else { 0 }));
 
@@ -423,6 +424,59 @@ fn bytes_of_each_rank_are_the_textbooks() {
             let (sent, received) = sent_and_received(&Algorithm::PointToPoint);
             assert_eq!((sent[0], received[1]), (bytes, bytes));
             assert_eq!((sent.iter().sum::<u64>(), received.iter().sum::<u64>()), (bytes, bytes));
+        }
+    }
+}
+
+/// Bytes that rank `i` of a ring of `n` sends and receives in an all-reduce.
+fn ring_bytes(bytes: u64, n: u32, i: u32) -> [u64; 2] {
+    let own = |rank: u32| part(bytes, n, rank % n);
+    [2 * bytes - own(i + 1) - own(i + 2), 2 * bytes - own(i) - own(i + 1)]
+}
+
+#[test]
+fn bytes_of_each_rank_in_groups_are_the_sums_of_their_phases() {
+    for (ranks, group) in (1..=17_u32).flat_map(|ranks| (1..=ranks).map(move |group| (ranks, group))) {
+        for bytes in [1, 16, 37, 1009] {
+            let traffic_of = |algorithm: &Algorithm| {
+                let (sent, received) = traffic(&plan(algorithm, ranks, bytes));
+                sent.into_iter().zip(received).map(|(sent, received)| [sent, received]).collect::<Vec<_>>()
+            };
+            let hierarchical = |inside| traffic_of(&Algorithm::Hierarchical { group, inside });
+            let layered = traffic_of(&Algorithm::ButterflyLayered { group });
+            let (by_reduce, by_ring) = (hierarchical(Inside::Reduce), hierarchical(Inside::Ring));
+            let sharded = ranks.is_multiple_of(group).then(|| hierarchical(Inside::Sharded));
+            let heads = ranks.div_ceil(group);
+            let among_heads = traffic(&plan(&Algorithm::Butterfly, heads, bytes)).0;
+            for rank in 0..ranks {
+                let (head, i) = (rank / group, rank % group);
+                let size = group.min(ranks - head * group);
+                // Below i in a binomial tree: i with one more one, below its lowest.
+                let lowest = if i == 0 { size } else { i & i.wrapping_neg() };
+                let below = (0..31).filter(|bit| 1 << bit < lowest && i + (1 << bit) < size).count() as u64;
+                let above = u64::from(i > 0);
+                let add = |mut sum: [u64; 2], more: [u64; 2]| {
+                    sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+                    sum
+                };
+                let up_and_down = [bytes * (above + below); 2];
+                let down = [bytes * below, bytes * above];
+                let butterfly = if i == 0 { [among_heads[head as usize]; 2] } else { [0; 2] };
+                let ring = if i == 0 { ring_bytes(bytes, heads, head) } else { [0; 2] };
+                let what = format!("rank {rank} of {ranks} in groups of {group}, {bytes} bytes");
+                assert_eq!(layered[rank as usize], add(up_and_down, butterfly), "{what}");
+                assert_eq!(by_reduce[rank as usize], add(up_and_down, ring), "{what}");
+                let inside = ring_bytes(bytes, size, i);
+                assert_eq!(by_ring[rank as usize], add(add(inside, ring), down), "{what}");
+                if let Some(sharded) = &sharded {
+                    // Reduce-scatter and all-gather as by themselves; between them, a ring of the shards of place i.
+                    let own = |place: u32| part(bytes, group, place % group);
+                    let scatter = [bytes - own(i), bytes - own(i + group - 1)];
+                    let gather = [bytes - own(i + 1), bytes - own(i)];
+                    let across = ring_bytes(own(i), heads, head);
+                    assert_eq!(sharded[rank as usize], add(add(scatter, across), gather), "{what}");
+                }
+            }
         }
     }
 }
