@@ -7,6 +7,7 @@ use gradtide_train::collective::plan::{
 use gradtide_train::collective::progress::Progress;
 use gradtide_train::collective::ring;
 use proptest::prelude::*;
+use proptest::sample::Index;
 
 fn plan(algorithm: &Algorithm, ranks: u32, bytes: u64) -> Plan {
     Plan::new(algorithm, ranks, Bytes(bytes), 1).expect("the numbers suit the algorithm")
@@ -226,13 +227,13 @@ fn every_collective_does_what_it_promises_on_1_to_17_ranks() {
 
 proptest! {
     #[test]
-    fn no_order_of_arrivals_changes_a_result(ranks in 1..=17_u32, bytes in 0..80_u64, seed: u64, pick: prop::sample::Index) {
+    fn no_order_of_arrivals_changes_a_result(ranks in 1..=17_u32, bytes in 0..80_u64, seed: u64, pick: Index) {
         let all: Vec<Algorithm> = all_reduces(ranks).into_iter().chain(others(ranks)).collect();
         check(pick.get(&all), ranks, bytes, &mut drawer(seed));
     }
 
     #[test]
-    fn what_is_sent_is_what_is_awaited(ranks in 1..=70_u32, pick: prop::sample::Index) {
+    fn what_is_sent_is_what_is_awaited(ranks in 1..=70_u32, pick: Index) {
         let all: Vec<Algorithm> = all_reduces(ranks).into_iter().chain(others(ranks)).collect();
         let plan = plan(pick.get(&all), ranks, 100);
         for step in 0..plan.step_count() {
@@ -246,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn chunks_send_what_the_whole_sends(ranks in 2..=17_u32, bytes in 0..500_u64, depth in 1..9_u32, pick: prop::sample::Index) {
+    fn chunks_send_what_the_whole_sends(ranks in 2..=17_u32, bytes in 0..500_u64, depth in 1..9_u32, pick: Index) {
         let all: Vec<Algorithm> = all_reduces(ranks).into_iter().chain(others(ranks)).collect();
         let whole = plan(pick.get(&all), ranks, bytes);
         let chunks: Vec<Plan> = whole.chunks(depth).collect();
@@ -348,8 +349,8 @@ fn bytes_of_each_rank_are_the_textbooks() {
         let sent_and_received = |algorithm: &Algorithm| traffic(&plan(algorithm, ranks, bytes));
         let log2 = u64::from(ranks.ilog2());
 
-        // All but one part in each half: rank i keeps the sum of part i+1 and gets that of part i last, so it never sends
-        // i+1 to be summed nor i+2 to be gathered (Patarasuk & Yuan: 2 S (N-1)/N).
+        // All but one part in each half: rank i keeps the sum of part i+1 and gets that of part i last, so it never
+        // sends i+1 to be summed nor i+2 to be gathered (Patarasuk & Yuan: 2 S (N-1)/N).
         let (sent, received) = sent_and_received(&Algorithm::Ring);
         assert_eq!(sent, each(&|i| 2 * bytes - own(i + 1) - own(i + 2)));
         assert_eq!(received, each(&|i| 2 * bytes - own(i) - own(i + 1)));
@@ -386,8 +387,9 @@ fn bytes_of_each_rank_are_the_textbooks() {
         assert_eq!(received, sent);
 
         // The first exchange decides the highest bit of the part that is kept, and is with the place whose lowest bit
-        // differs. So place j of p keeps the part of j's bits in reverse: sends all but that to be summed, gets all but that at the end; what goes the other way is
-        // what its peer of each step keeps, (p-1)/p S in all where p divides S.
+        // differs. So place j of p keeps the part of j's bits in reverse: sends all but that to be summed, gets all
+        // but that at the end; what goes the other way is what its peer of each step keeps, (p-1)/p S in all where p
+        // divides S.
         let p = 1_u32 << ranks.ilog2();
         let (sent, received) = sent_and_received(&Algorithm::HalvingDoubling);
         for i in (0..ranks).filter(|&i| !is_out(i)) {

@@ -65,7 +65,8 @@ pub enum Algorithm {
     /// # Source
     /// Li et al. (2014); Zhang et al. (2017), section 2.1.
     ParameterServer {
-        /// Ranks of the servers; all others are workers. [`packed_servers`] and [`distributed_servers`] give usual ones.
+        /// Ranks of the servers; all others are workers. [`packed_servers`] and [`distributed_servers`] give usual
+        /// ones.
         servers: Vec<u32>,
     },
     /// Part i, which rank i has, goes to all, in a ring.
@@ -185,8 +186,8 @@ pub fn packed_servers(servers: u32) -> Vec<u32> {
     (0..servers).collect()
 }
 
-/// One server in each of `servers` equal stretches of the ranks: in stretch j at place j, round and round, so that their
-/// traffic spreads over the switches above. None if there are more servers than ranks.
+/// One server in each of `servers` equal stretches of the ranks: in stretch j at place j, round and round, so that
+/// their traffic spreads over the switches above. None if there are more servers than ranks.
 ///
 /// # Source
 /// Zhang et al. (2017), fig. 3, right, and section 2.1.
@@ -251,7 +252,8 @@ impl Plan {
     /// If `depth` is zero.
     ///
     /// # Source
-    /// Caramel (Hashemi et al. 2020), section 4.4. Its rule for the depth, from 1 for small sizes to 8, is the caller's.
+    /// Caramel (Hashemi et al. 2020), section 4.4. Its rule for the depth, from 1 for small sizes to 8, is the
+    /// caller's.
     pub fn chunks(&self, depth: u32) -> impl Iterator<Item = Self> {
         assert!(depth > 0, "a buffer is cut into at least one chunk");
         let copies = if self.phases[0].pattern == Pattern::AllToAll { u64::from(self.ranks) } else { 1 };
@@ -267,8 +269,9 @@ impl Plan {
         self.ranks
     }
 
-    /// Steps of every rank, in some of which it may send nothing. As many messages follow one upon another on the critical
-    /// path, or a few less where ranks are no power of two and some begin early: `docs/models/collectives.md`.
+    /// Steps of every rank, in some of which it may send nothing. As many messages follow one upon another on the
+    /// critical path, or a few less where ranks are no power of two and some begin early:
+    /// `docs/models/collectives.md`.
     pub fn step_count(&self) -> u32 {
         self.phases.last().map_or(0, |last| last.steps_before + last.pattern.step_count(last.teams.largest(self.ranks)))
     }
@@ -373,8 +376,8 @@ struct Buffer {
 }
 
 impl Buffer {
-    /// Offset and bytes of a share. The parts with one element more come first, as in [`super::ring`]; bytes that are no
-    /// whole element go to the last part.
+    /// Offset and bytes of a share. The parts with one element more come first, as in [`super::ring`]; bytes that are
+    /// no whole element go to the last part.
     fn range(&self, share: Share) -> (u64, u64) {
         let (elements, count) = (self.bytes / self.element_bytes, u64::from(share.count));
         let cut = |index: u32| match u64::from(index) {
