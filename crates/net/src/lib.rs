@@ -6,6 +6,7 @@
 //! The floor above meets this one at [`Network`], and at nothing else.
 
 pub mod event;
+pub mod maxmin;
 pub mod packet;
 pub mod pipe;
 pub mod route;

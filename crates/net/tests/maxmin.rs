@@ -1,0 +1,223 @@
+//! The max-min solver: SimGrid's finish times, closed forms, and what holds for every network.
+#![allow(missing_docs)]
+
+mod drain;
+
+use gradtide_net::maxmin::{FlowKey, LinkId, MaxMin, PARTS};
+use proptest::prelude::*;
+
+fn links(ids: &[u32]) -> Vec<LinkId> {
+    ids.iter().map(|&id| LinkId(id)).collect()
+}
+
+fn data(name: &str) -> String {
+    let path = format!("{}/../../validation/simgrid/data/{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+#[test]
+fn finish_times_are_simgrids() {
+    let (bytes, paths, link_count) = drain::read_flows(&data("f2000_128.csv"), &data("f2000_128_routes.csv"));
+    let (ours, _) = drain::finish_times(&vec![32_000_000_000; link_count], &paths, &bytes);
+    let theirs = data("f2000_128_fin.csv");
+    assert_eq!(theirs.lines().count(), ours.len() + 1);
+    for (flow, line) in theirs.lines().skip(1).enumerate() {
+        let theirs: f64 = line.split(',').nth(1).unwrap().parse().unwrap();
+        // Printed with 12 digits; rates are whole parts, at worst 1e-10 of the slowest flow's. 1e-6 is asked for.
+        assert!((ours[flow] / theirs - 1.0).abs() < 1e-9, "flow {flow}: {} s, SimGrid {theirs} s", ours[flow]);
+    }
+}
+
+#[test]
+fn a_star_incast_shares_the_last_link() {
+    let mut solver = MaxMin::new(&[10; 9]);
+    let keys: Vec<FlowKey> = (0..8).map(|host| solver.add(&links(&[host, 8]))).collect();
+    for key in keys {
+        assert_eq!(solver.rate(key), 10 * PARTS / 8);
+    }
+    assert_eq!(solver.solve_count(), 1);
+}
+
+#[test]
+fn a_permutation_has_every_link_alone() {
+    let mut solver = MaxMin::new(&[7; 32]);
+    for host in 0..16 {
+        solver.add(&links(&[host, 16 + (host * 5 + 3) % 16]));
+    }
+    assert!(solver.rates().all(|(_, rate)| rate == 7 * PARTS));
+}
+
+#[test]
+fn a_parking_lot_gives_the_long_flow_its_share_of_the_fullest_link() {
+    // Link i carries the long flow and i + 1 short ones: the last is fullest, and leaves (C - C / 5) / i elsewhere.
+    let mut solver = MaxMin::new(&[60; 4]);
+    let long = solver.add(&links(&[0, 1, 2, 3]));
+    let short: Vec<Vec<FlowKey>> =
+        (0..4).map(|link| (0..=link).map(|_| solver.add(&links(&[link]))).collect()).collect();
+    assert_eq!(solver.rate(long), 12 * PARTS);
+    for (link, keys) in short.iter().enumerate() {
+        for &key in keys {
+            assert_eq!(solver.rate(key), 48 * PARTS / (link as u64 + 1));
+        }
+    }
+    // Without the short flows of the last link, the third is fullest.
+    short[3].iter().for_each(|&key| solver.remove(key));
+    assert_eq!(solver.rate(long), 15 * PARTS);
+    assert_eq!(solver.rate(short[0][0]), 45 * PARTS);
+}
+
+#[test]
+fn a_cap_leaves_the_rest_to_others() {
+    let mut solver = MaxMin::new(&[10]);
+    let slow = solver.add_with_cap(&links(&[0]), 2 * PARTS);
+    let fast = solver.add(&links(&[0]));
+    assert_eq!((solver.rate(slow), solver.rate(fast)), (2 * PARTS, 8 * PARTS));
+    solver.remove(fast);
+    assert_eq!(solver.rate(slow), 2 * PARTS);
+}
+
+#[test]
+#[should_panic(expected = "a flow crosses a link once")]
+fn a_link_twice_is_refused() {
+    MaxMin::new(&[10, 10]).add(&links(&[1, 0, 1]));
+}
+
+/// A step of a history: a flow comes (links, and a cap or none), or the n-th of those present goes.
+#[derive(Clone, Debug)]
+enum Step {
+    Add(Vec<u32>, Option<u64>),
+    Remove(prop::sample::Index),
+    Read,
+}
+
+const LINKS: u32 = 12;
+
+fn step() -> impl Strategy<Value = Step> {
+    let path = prop::sample::subsequence((0..LINKS).collect::<Vec<_>>(), 1..5);
+    let cap = prop::option::weighted(0.2, 1..40 * PARTS);
+    prop_oneof![
+        4 => (path, cap).prop_map(|(path, cap)| Step::Add(path, cap)),
+        2 => any::<prop::sample::Index>().prop_map(Step::Remove),
+        2 => Just(Step::Read),
+    ]
+}
+
+/// Few capacities, so that links often fill at one level; and some that divide by little.
+fn capacities() -> impl Strategy<Value = Vec<u64>> {
+    prop::collection::vec(prop_oneof![Just(20), Just(40), 1..100_u64], LINKS as usize)
+}
+
+type Present = Vec<(FlowKey, Vec<LinkId>, Option<u64>)>;
+
+fn add(solver: &mut MaxMin, path: &[LinkId], cap: Option<u64>) -> FlowKey {
+    match cap {
+        Some(cap) => solver.add_with_cap(path, cap),
+        None => solver.add(path),
+    }
+}
+
+fn play(solver: &mut MaxMin, steps: &[Step], mut look: impl FnMut(&mut MaxMin, &Present)) {
+    let mut present = Present::new();
+    for step in steps {
+        match step {
+            Step::Add(path, cap) => {
+                let path = links(path);
+                present.push((add(solver, &path, *cap), path, *cap));
+            }
+            Step::Remove(index) if !present.is_empty() => {
+                let (key, ..) = present.swap_remove(index.index(present.len()));
+                solver.remove(key);
+            }
+            Step::Remove(_) => {}
+            Step::Read => look(solver, &present),
+        }
+    }
+    look(solver, &present);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Bertsekas & Gallager: shares are max-min fair if and only if each flow has a bottleneck.
+    #[test]
+    fn every_flow_has_a_full_link_on_which_none_is_faster(
+        capacities in capacities(), steps in prop::collection::vec(step(), 1..60)
+    ) {
+        play(&mut MaxMin::new(&capacities), &steps, |solver, present| {
+            let mut used = vec![0; capacities.len()];
+            let mut fastest = vec![0; capacities.len()];
+            let mut count = vec![0; capacities.len()];
+            let rates: Vec<u64> = present.iter().map(|(key, ..)| solver.rate(*key)).collect();
+            for ((_, path, _), &rate) in present.iter().zip(&rates) {
+                for link in path {
+                    let link = link.0 as usize;
+                    used[link] += rate;
+                    fastest[link] = rate.max(fastest[link]);
+                    count[link] += 1;
+                }
+            }
+            for (link, capacity) in capacities.iter().enumerate() {
+                assert!(used[link] <= capacity * PARTS, "link {link} is above its capacity");
+            }
+            for ((_, path, cap), &rate) in present.iter().zip(&rates) {
+                // A level is rounded down: less than one part for each flow of the link is left.
+                let full = |link: &LinkId| {
+                    let link = link.0 as usize;
+                    rate == fastest[link] && capacities[link] * PARTS - used[link] < count[link]
+                };
+                assert!(*cap == Some(rate) || path.iter().any(full), "a flow of {rate} has no bottleneck");
+                assert!(cap.is_none_or(|cap| rate <= cap));
+            }
+        });
+    }
+
+    #[test]
+    fn a_history_is_not_seen_in_the_rates(
+        capacities in capacities(), steps in prop::collection::vec(step(), 1..60)
+    ) {
+        play(&mut MaxMin::new(&capacities), &steps, |solver, present| {
+            let mut fresh = MaxMin::new(&capacities);
+            let keys: Vec<FlowKey> =
+                present.iter().rev().map(|(_, path, cap)| add(&mut fresh, path, *cap)).collect();
+            for ((key, ..), fresh_key) in present.iter().zip(keys.into_iter().rev()) {
+                assert_eq!(solver.rate(*key), fresh.rate(fresh_key));
+            }
+        });
+    }
+
+    /// The same network with its links numbered backwards: ties are cut by no order.
+    #[test]
+    fn the_order_of_links_is_not_seen_in_the_rates(
+        capacities in capacities(), steps in prop::collection::vec(step(), 1..60)
+    ) {
+        play(&mut MaxMin::new(&capacities), &steps, |solver, present| {
+            let turned: Vec<u64> = capacities.iter().rev().copied().collect();
+            let mut backwards = MaxMin::new(&turned);
+            for (_, path, cap) in present {
+                let path: Vec<LinkId> = path.iter().map(|link| LinkId(LINKS - 1 - link.0)).collect();
+                add(&mut backwards, &path, *cap);
+            }
+            let rates: Vec<u64> = backwards.rates().map(|(_, rate)| rate).collect();
+            let ours: Vec<u64> = present.iter().map(|(key, ..)| solver.rate(*key)).collect();
+            assert_eq!(rates, ours);
+        });
+    }
+
+    /// A private link of ample capacity makes every flow a class of its own, and changes nothing.
+    #[test]
+    fn classes_are_single_flows(
+        capacities in capacities(),
+        paths in prop::collection::vec(prop::sample::subsequence((0..4_u32).collect::<Vec<_>>(), 1..3), 1..40)
+    ) {
+        let mut together = MaxMin::new(&capacities);
+        let apart: Vec<u64> = capacities.iter().copied().chain(paths.iter().map(|_| 1000)).collect();
+        let mut apart = MaxMin::new(&apart);
+        for (flow, path) in paths.iter().enumerate() {
+            let mut path = links(path);
+            together.add(&path);
+            path.push(LinkId(LINKS + flow as u32));
+            apart.add(&path);
+        }
+        prop_assert_eq!(together.rates().collect::<Vec<_>>(), apart.rates().collect::<Vec<_>>());
+    }
+}
