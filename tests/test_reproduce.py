@@ -111,6 +111,7 @@ def test_ns3_values_are_those_of_its_runs() -> None:
         ("gao2020/ch5/5.12", "5.12"),
         ("gao2020/ch5/5.21", "5.20, 5.21"),
         ("gao2020/ch5/table-5.4", "Table 5.4"),
+        ("gao2020/ch5/ns-3", "ns-3"),
         ("gao2020/ch4/4.8", "4.8"),
     ],
 )

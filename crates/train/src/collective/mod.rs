@@ -1,5 +1,8 @@
 //! Collectives: what a transfer becomes on the network.
 
+mod pattern;
+pub mod plan;
+pub mod progress;
 pub mod ring;
 
 use gradtide_net::{Completion, Flow, Network};

@@ -429,7 +429,7 @@ mod tests {
         assert!(back.is_empty() && receiver.received() == 0);
         receiver.on_packet(&config, 3, &segment(0, 0), &mut pool, &mut back);
         // The last segment was ignored, not kept.
-        assert_eq!((back.len(), back[0].number, back[0].sack), (1, u64::from(SEGMENT), NO_SACK));
+        assert_eq!((back.len(), back[0].number, back[0].sack), (1, u64::from(SEGMENT), Wire::NOTHING.sack));
     }
 
     #[test]

@@ -1,0 +1,245 @@
+//! Patterns: who sends what to whom in each step of one phase of a collective.
+//!
+//! A pattern is arithmetic on the index of a rank in its team of `n`; nothing is stored per message. Each has three
+//! sides that must agree, and a test compares them: how many steps, what a rank sends in a step, how many messages
+//! it receives in a step.
+
+/// What a rank does with the bytes that it receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Action {
+    /// Adds them to its own.
+    Reduce,
+    /// Puts them in the place of its own.
+    Copy,
+}
+
+/// A share of the team's buffer: parts `first` to `end` of `count` parts that differ by at most one element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    /// Whose buffer: the index of the rank that it began on, where each has its own.
+    pub origin: u32,
+    pub first: u32,
+    pub end: u32,
+    pub count: u32,
+}
+
+impl Share {
+    const WHOLE: Self = Self { origin: 0, first: 0, end: 1, count: 1 };
+
+    fn part(index: u32, count: u32) -> Self {
+        Self { origin: 0, first: index, end: index + 1, count }
+    }
+}
+
+/// One phase of a collective.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Pattern {
+    /// Part i - `shift` - k goes from i to i+1 in step k; i ends with the sum of part i+1 - `shift`.
+    RingReduceScatter { shift: u32 },
+    /// Passes on what [`Self::RingReduceScatter`] of the same `shift` leaves.
+    RingAllGather { shift: u32 },
+    /// The ranks beyond a power of two give their data to a neighbour and are out.
+    Fold,
+    /// The neighbours give them the result.
+    Unfold,
+    /// Half of what is left, to the rank 1, 2 … p/2 away.
+    Halving,
+    /// All that is there, to the rank p/2, p/4 … 1 away.
+    Doubling,
+    /// Everything, to the rank 1, 2 … p/2 away.
+    Butterfly,
+    /// Part j to rank j.
+    DirectReduceScatter,
+    /// The own part to everybody.
+    DirectAllGather,
+    /// Everything to the parent (i-1)/2, deepest level first.
+    TreeReduce,
+    /// Everything to the children 2i+1 and 2i+2.
+    TreeBroadcast,
+    /// Everything from i to i - 2^k, where bit k is the lowest of i.
+    BinomialReduce,
+    /// The same tree downwards, the largest subtree first.
+    BinomialBroadcast,
+    /// Part j of every worker to server j. The servers are sorted.
+    Push { servers: Vec<u32> },
+    /// Part j from server j to every worker.
+    Pull { servers: Vec<u32> },
+    /// Part j of every rank's own buffer to rank j.
+    AllToAll,
+    /// Everything from rank 0 to rank 1.
+    PointToPoint,
+}
+
+impl Pattern {
+    /// Steps that a team of `n` takes.
+    pub fn step_count(&self, n: u32) -> u32 {
+        match self {
+            Self::RingReduceScatter { .. } | Self::RingAllGather { .. } => n - 1,
+            Self::Fold | Self::Unfold => u32::from(!n.is_power_of_two()),
+            Self::Halving | Self::Doubling | Self::Butterfly | Self::TreeReduce | Self::TreeBroadcast => n.ilog2(),
+            Self::BinomialReduce | Self::BinomialBroadcast => log2_ceil(n),
+            Self::DirectReduceScatter | Self::DirectAllGather | Self::AllToAll => u32::from(n > 1),
+            Self::Push { .. } | Self::Pull { .. } | Self::PointToPoint => 1,
+        }
+    }
+
+    /// Whether a rank sends to one peer at a time: its next step waits until its own messages have arrived, too.
+    pub fn is_one_at_a_time(&self) -> bool {
+        matches!(self, Self::BinomialBroadcast)
+    }
+
+    /// Tells `send` what rank `i` of `n` sends in `step`: to whom, what, and what becomes of it there.
+    pub fn sends(&self, step: u32, i: u32, n: u32, send: &mut dyn FnMut(u32, Share, Action)) {
+        if step >= self.step_count(n) {
+            return;
+        }
+        let others = move || (1..n).map(move |distance| (i + distance) % n);
+        match self {
+            Self::RingReduceScatter { shift } => {
+                send((i + 1) % n, Share::part((i + 2 * n - shift - step) % n, n), Action::Reduce);
+            }
+            Self::RingAllGather { shift } => {
+                send((i + 1) % n, Share::part((i + 1 + 2 * n - shift - step) % n, n), Action::Copy);
+            }
+            Self::Fold => {
+                if is_folded(i, n) {
+                    send(i + 1, Share::WHOLE, Action::Reduce);
+                }
+            }
+            Self::Unfold => {
+                if i > 0 && is_folded(i - 1, n) {
+                    send(i - 1, Share::WHOLE, Action::Copy);
+                }
+            }
+            Self::Halving => {
+                if let Some(j) = place(i, n) {
+                    let (p, half) = (1 << n.ilog2(), 1 << (n.ilog2() - 1 - step));
+                    let peer = kept_part(j, p) ^ half;
+                    let first = peer & !(half - 1);
+                    let share = Share { origin: 0, first, end: first + half, count: p };
+                    send(at_place(kept_part(peer, p), n), share, Action::Reduce);
+                }
+            }
+            Self::Doubling => {
+                if let Some(j) = place(i, n) {
+                    let (p, block) = (1 << n.ilog2(), 1 << step);
+                    let first = kept_part(j, p) & !(block - 1);
+                    let share = Share { origin: 0, first, end: first + block, count: p };
+                    send(at_place(kept_part(kept_part(j, p) ^ block, p), n), share, Action::Copy);
+                }
+            }
+            Self::Butterfly => {
+                if let Some(j) = place(i, n) {
+                    send(at_place(j ^ (1 << step), n), Share::WHOLE, Action::Reduce);
+                }
+            }
+            Self::DirectReduceScatter => others().for_each(|j| send(j, Share::part(j, n), Action::Reduce)),
+            Self::DirectAllGather => others().for_each(|j| send(j, Share::part(i, n), Action::Copy)),
+            Self::TreeReduce => {
+                if (i + 1).ilog2() == n.ilog2() - step {
+                    send((i - 1) / 2, Share::WHOLE, Action::Reduce);
+                }
+            }
+            Self::TreeBroadcast => {
+                if (i + 1).ilog2() == step {
+                    children(i, n).for_each(|child| send(child, Share::WHOLE, Action::Copy));
+                }
+            }
+            Self::BinomialReduce => {
+                if i.trailing_zeros() == step {
+                    send(i - (1 << step), Share::WHOLE, Action::Reduce);
+                }
+            }
+            Self::BinomialBroadcast => {
+                let subtree = 1 << (log2_ceil(n) - 1 - step);
+                if i.is_multiple_of(2 * subtree) && i + subtree < n {
+                    send(i + subtree, Share::WHOLE, Action::Copy);
+                }
+            }
+            Self::Push { servers } => {
+                if let Err(servers_before) = servers.binary_search(&i) {
+                    // Worker w begins with server w, so that not all of them begin with the same one.
+                    let worker = i as usize - servers_before;
+                    for k in 0..servers.len() {
+                        let j = (worker + k) % servers.len();
+                        send(servers[j], Share::part(j as u32, servers.len() as u32), Action::Reduce);
+                    }
+                }
+            }
+            Self::Pull { servers } => {
+                if let Ok(j) = servers.binary_search(&i) {
+                    let share = Share::part(j as u32, servers.len() as u32);
+                    others().filter(|rank| servers.binary_search(rank).is_err()).for_each(|worker| {
+                        send(worker, share, Action::Copy);
+                    });
+                }
+            }
+            Self::AllToAll => {
+                others().for_each(|j| send(j, Share { origin: i, ..Share::part(j, n) }, Action::Copy));
+            }
+            Self::PointToPoint => {
+                if i == 0 {
+                    send(1, Share::WHOLE, Action::Copy);
+                }
+            }
+        }
+    }
+
+    /// Messages that rank `i` of `n` receives in `step`.
+    pub fn receive_count(&self, step: u32, i: u32, n: u32) -> u32 {
+        if step >= self.step_count(n) {
+            return 0;
+        }
+        match self {
+            Self::RingReduceScatter { .. } | Self::RingAllGather { .. } => 1,
+            Self::Fold => u32::from(i > 0 && is_folded(i - 1, n)),
+            Self::Unfold => u32::from(is_folded(i, n)),
+            Self::Halving | Self::Doubling | Self::Butterfly => u32::from(place(i, n).is_some()),
+            Self::DirectReduceScatter | Self::DirectAllGather | Self::AllToAll => n - 1,
+            Self::TreeReduce if (i + 1).ilog2() + 1 == n.ilog2() - step => children(i, n).count() as u32,
+            Self::TreeReduce => 0,
+            Self::TreeBroadcast => u32::from((i + 1).ilog2() == step + 1),
+            Self::BinomialReduce => u32::from(i.is_multiple_of(2 << step) && i + (1 << step) < n),
+            Self::BinomialBroadcast => u32::from(i.trailing_zeros() == log2_ceil(n) - 1 - step),
+            Self::Push { servers } if servers.binary_search(&i).is_ok() => n - servers.len() as u32,
+            Self::Pull { servers } if servers.binary_search(&i).is_err() => servers.len() as u32,
+            Self::Push { .. } | Self::Pull { .. } => 0,
+            Self::PointToPoint => u32::from(i == 1),
+        }
+    }
+}
+
+fn log2_ceil(n: u32) -> u32 {
+    n.next_power_of_two().ilog2()
+}
+
+/// Of `n` = 2^k + r ranks, the even ones of the first 2r hand over to the next and are out.
+fn is_folded(i: u32, n: u32) -> bool {
+    i < 2 * (n - (1 << n.ilog2())) && i.is_multiple_of(2)
+}
+
+/// The place of a rank among the 2^k that are left.
+fn place(i: u32, n: u32) -> Option<u32> {
+    let surplus = n - (1 << n.ilog2());
+    match i {
+        _ if is_folded(i, n) => None,
+        _ if i < 2 * surplus => Some(i / 2),
+        _ => Some(i - surplus),
+    }
+}
+
+/// The rank at a place among the 2^k that are left.
+fn at_place(j: u32, n: u32) -> u32 {
+    let surplus = n - (1 << n.ilog2());
+    if j < surplus { 2 * j + 1 } else { j + surplus }
+}
+
+/// The part of which place j keeps the sum: its bits, of which the first halving decides the highest, in reverse. The
+/// reverse of the reverse is the place again.
+fn kept_part(j: u32, p: u32) -> u32 {
+    if p == 1 { j } else { j.reverse_bits() >> (u32::BITS - p.ilog2()) }
+}
+
+fn children(i: u32, n: u32) -> impl Iterator<Item = u32> {
+    [2 * i + 1, 2 * i + 2].into_iter().filter(move |&child| child < n)
+}

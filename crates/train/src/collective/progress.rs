@@ -1,0 +1,92 @@
+//! How far a plan has come: which messages may be sent now.
+
+use super::plan::{Message, Plan};
+use std::collections::BTreeMap;
+
+/// The state of one execution of a plan, whatever carries the messages.
+///
+/// Holds two words per rank, and a few more for each step whose messages come before its rank has begun it.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    plan: Plan,
+    /// Where each rank is.
+    places: Vec<Place>,
+    /// Arrivals by (step, rank) of steps that the rank has not begun.
+    early: BTreeMap<(u32, u32), u32>,
+    /// Ranks that have not ended their last step.
+    left_count: u32,
+}
+
+/// A rank has begun `step`, which ends when `missing` more messages have arrived.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    step: u32,
+    missing: u32,
+}
+
+impl Progress {
+    /// Begins: gives `send` every message that waits for nothing.
+    pub fn begin(plan: Plan, send: &mut dyn FnMut(Message)) -> Self {
+        let ranks = plan.ranks();
+        let places = vec![Place { step: 0, missing: 0 }; ranks as usize];
+        let mut progress = Self { plan, places, early: BTreeMap::new(), left_count: ranks };
+        for rank in 0..ranks {
+            progress.begin_step(0, rank, send);
+        }
+        progress
+    }
+
+    /// Takes in that a message has arrived, and has been reduced if that is its action: gives `send` every message that
+    /// waited for it alone. Each message arrives once.
+    pub fn on_arrival(&mut self, message: Message, send: &mut dyn FnMut(Message)) {
+        let Message { step, from, to, .. } = message;
+        if self.plan.is_one_at_a_time(step) {
+            self.count(step, from, send);
+        }
+        self.count(step, to, send);
+    }
+
+    /// Whether every message has arrived.
+    pub fn is_complete(&self) -> bool {
+        self.left_count == 0
+    }
+
+    /// The step that a rank has begun; the number of steps once it has ended the last.
+    pub fn step(&self, rank: u32) -> u32 {
+        self.places[rank as usize].step
+    }
+
+    /// Counts an arrival towards the end of a step of a rank.
+    fn count(&mut self, step: u32, rank: u32, send: &mut dyn FnMut(Message)) {
+        let place = &mut self.places[rank as usize];
+        if place.step != step {
+            *self.early.entry((step, rank)).or_default() += 1;
+            return;
+        }
+        place.missing -= 1;
+        if place.missing == 0 {
+            self.begin_step(step + 1, rank, send);
+        }
+    }
+
+    /// Takes a rank to a step, and through all that follow which have what they need.
+    fn begin_step(&mut self, mut step: u32, rank: u32, send: &mut dyn FnMut(Message)) {
+        while step < self.plan.step_count() {
+            let mut sent_count = 0;
+            self.plan.sends(step, rank, &mut |message| {
+                sent_count += 1;
+                send(message);
+            });
+            let own = if self.plan.is_one_at_a_time(step) { sent_count } else { 0 };
+            let early = self.early.remove(&(step, rank)).unwrap_or(0);
+            let missing = self.plan.receive_count(step, rank) + own - early;
+            if missing > 0 {
+                self.places[rank as usize] = Place { step, missing };
+                return;
+            }
+            step += 1;
+        }
+        self.places[rank as usize] = Place { step, missing: 0 };
+        self.left_count -= 1;
+    }
+}

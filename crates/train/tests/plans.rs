@@ -1,0 +1,626 @@
+//! Plans of collectives, executed on arrays and counted against the textbook.
+
+use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Network, Time};
+use gradtide_train::collective::plan::{
+    Action, Algorithm, Inside, Message, Plan, PlanError, distributed_servers, packed_servers,
+};
+use gradtide_train::collective::progress::Progress;
+use gradtide_train::collective::ring;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+fn plan(algorithm: &Algorithm, ranks: u32, bytes: u64) -> Plan {
+    Plan::new(algorithm, ranks, Bytes(bytes), 1).expect("the numbers suit the algorithm")
+}
+
+/// All messages, each rank's of each step.
+fn messages(plan: &Plan) -> Vec<Message> {
+    let mut all = Vec::new();
+    for step in 0..plan.step_count() {
+        for rank in 0..plan.ranks() {
+            plan.sends(step, rank, &mut |message| all.push(message));
+        }
+    }
+    all
+}
+
+/// Bytes that each rank sends, and that each receives.
+fn traffic(plan: &Plan) -> (Vec<u64>, Vec<u64>) {
+    let mut traffic = (vec![0; plan.ranks() as usize], vec![0; plan.ranks() as usize]);
+    for message in messages(plan) {
+        traffic.0[message.from as usize] += message.bytes.0;
+        traffic.1[message.to as usize] += message.bytes.0;
+    }
+    traffic
+}
+
+/// Rounds in which a plan ends if every message takes exactly one: messages on its critical path.
+fn critical_path(plan: &Plan) -> u32 {
+    let mut under_way = Vec::new();
+    let mut progress = Progress::begin(plan.clone(), &mut |message| under_way.push(message));
+    let mut rounds = 0;
+    while !under_way.is_empty() {
+        rounds += 1;
+        for message in std::mem::take(&mut under_way) {
+            progress.on_arrival(message, &mut |message| under_way.push(message));
+        }
+    }
+    assert!(progress.is_complete());
+    rounds
+}
+
+fn servers(ranks: u32) -> u32 {
+    (ranks / 4).max(1)
+}
+
+fn all_reduces(ranks: u32) -> Vec<Algorithm> {
+    let mut all =
+        vec![Algorithm::Ring, Algorithm::HalvingDoubling, Algorithm::Shuffle, Algorithm::Tree, Algorithm::Butterfly];
+    for group in 1..=ranks.min(6) {
+        all.push(Algorithm::ButterflyLayered { group });
+        all.push(Algorithm::Hierarchical { group, inside: Inside::Reduce });
+        all.push(Algorithm::Hierarchical { group, inside: Inside::Ring });
+        if ranks.is_multiple_of(group) {
+            all.push(Algorithm::Hierarchical { group, inside: Inside::Sharded });
+        }
+    }
+    if ranks > 1 {
+        all.push(Algorithm::ParameterServer { servers: packed_servers(servers(ranks)) });
+        all.push(Algorithm::ParameterServer { servers: distributed_servers(ranks, servers(ranks)) });
+    }
+    all
+}
+
+fn others(ranks: u32) -> Vec<Algorithm> {
+    let mut all = vec![Algorithm::AllGather, Algorithm::ReduceScatter, Algorithm::AllToAll, Algorithm::Broadcast];
+    if ranks > 1 {
+        all.push(Algorithm::PointToPoint);
+    }
+    all
+}
+
+/// Part `index` of `count`: its bytes by a second rule, dealt out one at a time.
+fn part(bytes: u64, count: u32, index: u32) -> u64 {
+    (0..bytes).filter(|byte| byte % u64::from(count) == u64::from(index)).count() as u64
+}
+
+/// First byte of part `index`.
+fn start(bytes: u64, count: u32, index: u32) -> usize {
+    (0..index).map(|before| part(bytes, count, before)).sum::<u64>() as usize
+}
+
+/// What the buffers hold once a plan has been executed, messages arriving in an order drawn by `draw`.
+///
+/// A message carries what its rank holds when it is sent. What arrives lies aside until the rank begins the step after
+/// the message's, as `Progress` tells; so a message that is sent before what it needs has arrived carries a wrong sum.
+fn execute(plan: &Plan, mut buffers: Vec<Vec<u64>>, draw: &mut dyn FnMut(usize) -> usize) -> Vec<Vec<u64>> {
+    let mut aside: Vec<Vec<(Message, Vec<u64>)>> = vec![Vec::new(); plan.ranks() as usize];
+    let mut under_way: Vec<(Message, Vec<u64>)> = Vec::new();
+    let mut sent = Vec::new();
+    let mut arrived_count = 0;
+    let mut progress = Progress::begin(plan.clone(), &mut |message| sent.push(message));
+    loop {
+        for message in sent.drain(..) {
+            let rank = message.from as usize;
+            take_in(&mut buffers[rank], &mut aside[rank], message.step);
+            let begin = message.offset as usize;
+            under_way.push((message, buffers[rank][begin..begin + message.bytes.0 as usize].to_vec()));
+        }
+        if under_way.is_empty() {
+            break;
+        }
+        let (message, values) = under_way.swap_remove(draw(under_way.len()));
+        arrived_count += 1;
+        aside[message.to as usize].push((message, values));
+        assert!(!progress.is_complete(), "complete before the last arrival");
+        progress.on_arrival(message, &mut |message| sent.push(message));
+    }
+    assert!(progress.is_complete(), "nothing is under way and the plan is not complete");
+    assert_eq!(arrived_count, messages(plan).len(), "every message is sent once");
+    for (buffer, aside) in buffers.iter_mut().zip(&mut aside) {
+        take_in(buffer, aside, plan.step_count());
+    }
+    buffers
+}
+
+/// Takes in what arrived for steps before `step`, an earlier step's first.
+fn take_in(buffer: &mut [u64], aside: &mut Vec<(Message, Vec<u64>)>, step: u32) {
+    aside.sort();
+    let later = aside.split_off(aside.partition_point(|(message, _)| message.step < step));
+    for (message, values) in std::mem::replace(aside, later) {
+        let mine = &mut buffer[message.offset as usize..][..values.len()];
+        for (mine, value) in mine.iter_mut().zip(values) {
+            *mine = if message.action == Action::Reduce { *mine + value } else { value };
+        }
+    }
+}
+
+/// What rank `rank` begins with in place `place`: digits tell who is in a sum, and no two places look alike.
+fn value(rank: u32, place: usize) -> u64 {
+    (1 << (2 * rank)) * (1 + place as u64 % 3)
+}
+
+const NOTHING: u64 = 1 << 60;
+
+/// Executes a plan, and compares what every rank ends with to what the collective promises.
+fn check(algorithm: &Algorithm, ranks: u32, bytes: u64, draw: &mut dyn FnMut(usize) -> usize) {
+    let plan = plan(algorithm, ranks, bytes);
+    let size = bytes as usize;
+    let whole = |rank: u32| (0..size).map(move |place| value(rank, place)).collect::<Vec<u64>>();
+    let own_part = |rank: u32| start(bytes, ranks, rank)..start(bytes, ranks, rank + 1);
+    let sum = |of: &dyn Fn(u32) -> bool, place| (0..ranks).filter(|&r| of(r)).map(|r| value(r, place)).sum::<u64>();
+    let each = |of: &dyn Fn(u32) -> Vec<u64>| (0..ranks).map(of).collect::<Vec<_>>();
+    match algorithm {
+        Algorithm::AllGather => {
+            let begin = each(&|rank| {
+                let mut buffer = vec![NOTHING; size];
+                own_part(rank).for_each(|place| buffer[place] = value(rank, place));
+                buffer
+            });
+            let all: Vec<u64> = (0..ranks).flat_map(|rank| begin[rank as usize][own_part(rank)].to_vec()).collect();
+            assert_eq!(execute(&plan, begin, draw), each(&|_| all.clone()));
+        }
+        Algorithm::ReduceScatter => {
+            let end = execute(&plan, each(&whole), draw);
+            for rank in 0..ranks {
+                for place in own_part(rank) {
+                    assert_eq!(end[rank as usize][place], sum(&|_| true, place), "{algorithm:?} {ranks} {bytes}");
+                }
+            }
+        }
+        Algorithm::AllToAll => {
+            let begin = each(&|rank| {
+                let mut buffer = vec![NOTHING; size * ranks as usize];
+                buffer[rank as usize * size..][..size].copy_from_slice(&whole(rank));
+                buffer
+            });
+            let end = execute(&plan, begin, draw);
+            for (rank, origin) in (0..ranks).flat_map(|rank| (0..ranks).map(move |origin| (rank, origin))) {
+                for place in own_part(rank) {
+                    assert_eq!(end[rank as usize][origin as usize * size + place], value(origin, place));
+                }
+            }
+        }
+        Algorithm::Broadcast | Algorithm::PointToPoint => {
+            let end = execute(&plan, each(&|rank| if rank == 0 { whole(0) } else { vec![NOTHING; size] }), draw);
+            let reached = if *algorithm == Algorithm::Broadcast { ranks } else { 2 };
+            assert!(end[..reached as usize].iter().all(|buffer| *buffer == whole(0)), "{algorithm:?} {ranks} {bytes}");
+        }
+        Algorithm::ParameterServer { servers } => {
+            let is_worker = |rank: u32| !servers.contains(&rank);
+            let end = execute(&plan, each(&|rank| if is_worker(rank) { whole(rank) } else { vec![0; size] }), draw);
+            let expected: Vec<u64> = (0..size).map(|place| sum(&is_worker, place)).collect();
+            for worker in (0..ranks).filter(|&rank| is_worker(rank)) {
+                assert_eq!(end[worker as usize], expected, "{algorithm:?} {ranks} {bytes}");
+            }
+        }
+        _ => {
+            let expected: Vec<u64> = (0..size).map(|place| sum(&|_| true, place)).collect();
+            let end = execute(&plan, each(&whole), draw);
+            assert!(end.iter().all(|buffer| *buffer == expected), "{algorithm:?} {ranks} {bytes}: {end:?}");
+        }
+    }
+}
+
+/// A small generator of numbers below `count`; the property test draws its seed.
+fn drawer(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = seed | 1;
+    move |count| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) % count as u64) as usize
+    }
+}
+
+#[test]
+fn every_collective_does_what_it_promises_on_1_to_17_ranks() {
+    for ranks in 1..=17 {
+        for algorithm in all_reduces(ranks).iter().chain(&others(ranks)) {
+            for bytes in [0, 1, 5, 16, 37] {
+                // First come, first served; last come, first served; any order.
+                check(algorithm, ranks, bytes, &mut |_| 0);
+                check(algorithm, ranks, bytes, &mut |count| count - 1);
+                check(algorithm, ranks, bytes, &mut drawer(bytes));
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_order_of_arrivals_changes_a_result(ranks in 1..=17_u32, bytes in 0..80_u64, seed: u64, pick: Index) {
+        let all: Vec<Algorithm> = all_reduces(ranks).into_iter().chain(others(ranks)).collect();
+        check(pick.get(&all), ranks, bytes, &mut drawer(seed));
+    }
+
+    #[test]
+    fn what_is_sent_is_what_is_awaited(ranks in 1..=70_u32, pick: Index) {
+        let all: Vec<Algorithm> = all_reduces(ranks).into_iter().chain(others(ranks)).collect();
+        let plan = plan(pick.get(&all), ranks, 100);
+        for step in 0..plan.step_count() {
+            let mut received = vec![0; ranks as usize];
+            for rank in 0..ranks {
+                plan.sends(step, rank, &mut |message| received[message.to as usize] += 1);
+            }
+            let awaited: Vec<u32> = (0..ranks).map(|rank| plan.receive_count(step, rank)).collect();
+            prop_assert_eq!(received, awaited);
+        }
+    }
+
+    #[test]
+    fn chunks_send_what_the_whole_sends(ranks in 2..=17_u32, bytes in 0..500_u64, depth in 1..9_u32, pick: Index) {
+        let all: Vec<Algorithm> = all_reduces(ranks).into_iter().chain(others(ranks)).collect();
+        let whole = plan(pick.get(&all), ranks, bytes);
+        let chunks: Vec<Plan> = whole.chunks(depth).collect();
+        let sum = |of: &dyn Fn(&Plan) -> u64| chunks.iter().map(of).sum::<u64>();
+        let total = |plan: &Plan| traffic(plan).0.iter().sum::<u64>();
+        // What a message of its own carries whole is cut without loss. Of parts that one rank keeps, which rank has the
+        // longer ones turns with the chunks: at most one byte per message more or less.
+        prop_assert!(sum(&total).abs_diff(total(&whole)) <= sum(&|plan| messages(plan).len() as u64));
+        for chunk in &chunks {
+            prop_assert_eq!(chunk.step_count(), whole.step_count());
+        }
+        // No byte of the buffer is in two chunks, and none is left out.
+        let extent = |plan: &Plan| {
+            let ends = messages(plan).into_iter().filter(|message| message.bytes.0 > 0);
+            ends.fold((u64::MAX, 0), |(low, high), m| (low.min(m.offset), high.max(m.offset + m.bytes.0)))
+        };
+        let extents: Vec<_> = chunks.iter().map(extent).filter(|(low, high)| low < high).collect();
+        prop_assert!(extents.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{:?}", extents);
+    }
+}
+
+#[test]
+fn a_pipelined_all_reduce_sums_every_chunk() {
+    for (ranks, depth) in [(5, 3), (8, 4), (6, 7)] {
+        for algorithm in all_reduces(ranks) {
+            if matches!(algorithm, Algorithm::ParameterServer { .. }) {
+                continue;
+            }
+            let mut buffers: Vec<Vec<u64>> =
+                (0..ranks).map(|rank| (0..41).map(|place| value(rank, place)).collect()).collect();
+            let expected: Vec<u64> = (0..41).map(|place| (0..ranks).map(|rank| value(rank, place)).sum()).collect();
+            for chunk in plan(&algorithm, ranks, 41).chunks(depth) {
+                buffers = execute(&chunk, buffers, &mut drawer(u64::from(depth)));
+            }
+            assert!(buffers.iter().all(|buffer| *buffer == expected), "{algorithm:?} {ranks} {depth}");
+        }
+    }
+}
+
+#[test]
+fn critical_paths_are_the_textbooks() {
+    for ranks in 1..=40_u32 {
+        let floor = ranks.ilog2();
+        let ceil = ranks.next_power_of_two().ilog2();
+        let fold = if ranks.is_power_of_two() { 0 } else { 2 };
+        let one = u32::from(ranks > 1);
+        let mut expected = vec![
+            (Algorithm::Ring, 2 * (ranks - 1)),
+            (Algorithm::HalvingDoubling, 2 * floor + fold),
+            (Algorithm::Shuffle, 2 * one),
+            (Algorithm::Tree, 2 * floor),
+            (Algorithm::Butterfly, floor + fold),
+            (Algorithm::AllGather, ranks - 1),
+            (Algorithm::ReduceScatter, ranks - 1),
+            (Algorithm::AllToAll, one),
+            (Algorithm::Broadcast, ceil),
+        ];
+        if ranks > 1 {
+            expected.push((Algorithm::PointToPoint, 1));
+            expected.push((Algorithm::ParameterServer { servers: vec![0] }, 2));
+        }
+        for group in (1..=ranks).filter(|&group| ranks.is_multiple_of(group)) {
+            let inside = group.next_power_of_two().ilog2();
+            let heads = ranks / group;
+            let heads_fold = if heads.is_power_of_two() { 0 } else { 2 };
+            expected.push((Algorithm::ButterflyLayered { group }, 2 * inside + heads.ilog2() + heads_fold));
+            let hierarchical = |inside| Algorithm::Hierarchical { group, inside };
+            expected.push((hierarchical(Inside::Reduce), 2 * inside + 2 * (heads - 1)));
+            expected.push((hierarchical(Inside::Ring), 2 * (group - 1) + 2 * (heads - 1) + inside));
+            expected.push((hierarchical(Inside::Sharded), 2 * (group - 1) + 2 * (heads - 1)));
+        }
+        for (algorithm, steps) in expected {
+            let plan = plan(&algorithm, ranks, 1000);
+            assert_eq!(plan.step_count(), steps, "{algorithm:?} {ranks}");
+            // A path through fold, all log2 p exchanges and unfold flips every bit of the place: both its ends are
+            // among the first N - p places only if N - p > p/2. Otherwise the longest has no fold or no unfold.
+            let (members, group) = match algorithm {
+                Algorithm::Butterfly => (ranks, 1),
+                Algorithm::ButterflyLayered { group } => (ranks / group, group),
+                Algorithm::Hierarchical { group, inside: Inside::Reduce } => (1, group),
+                _ => (1, 1),
+            };
+            let p = 1 << members.ilog2();
+            let in_fold = u32::from(members > p && 2 * (members - p) <= p);
+            // Up a binomial tree there are as many messages as a rank has ones: log2 of the next power of two, or less.
+            let ones = (0..group).map(u32::count_ones).max().unwrap_or(0);
+            let saved = in_fold + group.next_power_of_two().ilog2() - ones;
+            assert_eq!(critical_path(&plan), steps - saved, "{algorithm:?} {ranks}");
+        }
+    }
+}
+
+#[test]
+fn bytes_of_each_rank_are_the_textbooks() {
+    for (ranks, bytes) in (1..=17_u32).flat_map(|ranks| [0, 1, 5, 16, 37, 1000, 1009].map(|bytes| (ranks, bytes))) {
+        let rank_of = |shifted: u32| shifted % ranks;
+        let own = |rank: u32| part(bytes, ranks, rank_of(rank));
+        let each = |of: &dyn Fn(u32) -> u64| (0..ranks).map(of).collect::<Vec<u64>>();
+        let sent_and_received = |algorithm: &Algorithm| traffic(&plan(algorithm, ranks, bytes));
+        let log2 = u64::from(ranks.ilog2());
+
+        // All but one part in each half: rank i keeps the sum of part i+1 and gets that of part i last, so it never
+        // sends i+1 to be summed nor i+2 to be gathered (Patarasuk & Yuan: 2 S (N-1)/N).
+        let (sent, received) = sent_and_received(&Algorithm::Ring);
+        assert_eq!(sent, each(&|i| 2 * bytes - own(i + 1) - own(i + 2)));
+        assert_eq!(received, each(&|i| 2 * bytes - own(i) - own(i + 1)));
+
+        // The direct one and the halves of the ring: each has all parts but one.
+        let (sent, received) = sent_and_received(&Algorithm::Shuffle);
+        let n = u64::from(ranks);
+        assert_eq!(sent, each(&|i| bytes - own(i) + (n - 1) * own(i)));
+        assert_eq!(received, each(&|i| (n - 1) * own(i) + bytes - own(i)));
+        let (sent, received) = sent_and_received(&Algorithm::AllGather);
+        assert_eq!((sent, received), (each(&|i| bytes - own(i + 1)), each(&|i| bytes - own(i))));
+        let (sent, received) = sent_and_received(&Algorithm::ReduceScatter);
+        assert_eq!((sent, received), (each(&|i| bytes - own(i)), each(&|i| bytes - own(i + ranks - 1))));
+        let (sent, received) = sent_and_received(&Algorithm::AllToAll);
+        assert_eq!((sent, received), (each(&|i| bytes - own(i)), each(&|i| (n - 1) * own(i))));
+
+        // A tree carries S over each of its N-1 edges, once up and once down.
+        let (sent, received) = sent_and_received(&Algorithm::Tree);
+        let children = |i: u32| u64::from(2 * i + 1 < ranks) + u64::from(2 * i + 2 < ranks);
+        assert_eq!(sent, each(&|i| bytes * (children(i) + u64::from(i > 0))));
+        assert_eq!(received, sent);
+        let (sent, received) = sent_and_received(&Algorithm::Broadcast);
+        let below = |i: u32| (0..i.trailing_zeros().min(31)).filter(|bit| i + (1 << bit) < ranks).count() as u64;
+        assert_eq!(sent, each(&|i| bytes * below(i)));
+        assert_eq!(sent[0], bytes * u64::from(ranks.next_power_of_two().ilog2()));
+        assert_eq!(received, each(&|i| if i > 0 { bytes } else { 0 }));
+
+        // The fold adds S each way between the first 2(N-p) ranks, and takes the even ones of them out.
+        let folded = 2 * (ranks - (1 << ranks.ilog2()));
+        let is_out = |i: u32| i < folded && i.is_multiple_of(2);
+        let with_fold = |i: u32, inner: u64| if is_out(i) { bytes } else { inner + bytes * u64::from(i < folded) };
+        let (sent, received) = sent_and_received(&Algorithm::Butterfly);
+        assert_eq!(sent, each(&|i| with_fold(i, log2 * bytes)));
+        assert_eq!(received, sent);
+
+        // The first exchange decides the highest bit of the part that is kept, and is with the place whose lowest bit
+        // differs. So place j of p keeps the part of j's bits in reverse: sends all but that to be summed, gets all
+        // but that at the end; what goes the other way is what its peer of each step keeps, (p-1)/p S in all where p
+        // divides S.
+        let p = 1_u32 << ranks.ilog2();
+        let (sent, received) = sent_and_received(&Algorithm::HalvingDoubling);
+        for i in (0..ranks).filter(|&i| !is_out(i)) {
+            let place = if i < folded { i / 2 } else { i - folded / 2 };
+            let j = (0..p.ilog2()).fold(0, |reverse, bit| 2 * reverse + (place >> bit & 1));
+            let block = |size: u32, of: u32| {
+                let first = of & !(size - 1);
+                (first..first + size).map(|index| part(bytes, p, index)).sum::<u64>()
+            };
+            let sizes = || (0..p.ilog2()).map(|bit| 1_u32 << bit);
+            let own_blocks: u64 = sizes().map(|size| block(size, j)).sum();
+            let kept = part(bytes, p, j);
+            let fold = bytes * u64::from(i < folded);
+            assert_eq!(sent[i as usize], bytes - kept + own_blocks + fold, "{ranks} {bytes} {i}");
+            assert_eq!(received[i as usize], own_blocks + bytes - kept + fold, "{ranks} {bytes} {i}");
+            if bytes.is_multiple_of(u64::from(p)) {
+                assert_eq!(sent[i as usize], 2 * bytes / u64::from(p) * u64::from(p - 1) + fold);
+            }
+        }
+        for i in (0..ranks).filter(|&i| is_out(i)) {
+            assert_eq!((sent[i as usize], received[i as usize]), (bytes, bytes));
+        }
+
+        if ranks > 1 {
+            // Each worker sends S and receives S; server j of s has a part for each worker, both ways.
+            let list = distributed_servers(ranks, servers(ranks));
+            let (sent, received) = sent_and_received(&Algorithm::ParameterServer { servers: list.clone() });
+            let workers = n - list.len() as u64;
+            let expected = each(&|i| {
+                let server = list.iter().position(|&server| server == i);
+                server.map_or(bytes, |j| workers * part(bytes, list.len() as u32, j as u32))
+            });
+            assert_eq!((sent, received), (expected.clone(), expected));
+            let (sent, received) = sent_and_received(&Algorithm::PointToPoint);
+            assert_eq!((sent[0], received[1]), (bytes, bytes));
+            assert_eq!((sent.iter().sum::<u64>(), received.iter().sum::<u64>()), (bytes, bytes));
+        }
+    }
+}
+
+/// Bytes that rank `i` of a ring of `n` sends and receives in an all-reduce.
+fn ring_bytes(bytes: u64, n: u32, i: u32) -> [u64; 2] {
+    let own = |rank: u32| part(bytes, n, rank % n);
+    [2 * bytes - own(i + 1) - own(i + 2), 2 * bytes - own(i) - own(i + 1)]
+}
+
+#[test]
+fn bytes_of_each_rank_in_groups_are_the_sums_of_their_phases() {
+    for (ranks, group) in (1..=17_u32).flat_map(|ranks| (1..=ranks).map(move |group| (ranks, group))) {
+        for bytes in [1, 16, 37, 1009] {
+            let traffic_of = |algorithm: &Algorithm| {
+                let (sent, received) = traffic(&plan(algorithm, ranks, bytes));
+                sent.into_iter().zip(received).map(|(sent, received)| [sent, received]).collect::<Vec<_>>()
+            };
+            let hierarchical = |inside| traffic_of(&Algorithm::Hierarchical { group, inside });
+            let layered = traffic_of(&Algorithm::ButterflyLayered { group });
+            let (by_reduce, by_ring) = (hierarchical(Inside::Reduce), hierarchical(Inside::Ring));
+            let sharded = ranks.is_multiple_of(group).then(|| hierarchical(Inside::Sharded));
+            let heads = ranks.div_ceil(group);
+            let among_heads = traffic(&plan(&Algorithm::Butterfly, heads, bytes)).0;
+            for rank in 0..ranks {
+                let (head, i) = (rank / group, rank % group);
+                let size = group.min(ranks - head * group);
+                // Below i in a binomial tree: i with one more one, below its lowest.
+                let lowest = if i == 0 { size } else { i & i.wrapping_neg() };
+                let below = (0..31).filter(|bit| 1 << bit < lowest && i + (1 << bit) < size).count() as u64;
+                let above = u64::from(i > 0);
+                let add = |mut sum: [u64; 2], more: [u64; 2]| {
+                    sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+                    sum
+                };
+                let up_and_down = [bytes * (above + below); 2];
+                let down = [bytes * below, bytes * above];
+                let butterfly = if i == 0 { [among_heads[head as usize]; 2] } else { [0; 2] };
+                let ring = if i == 0 { ring_bytes(bytes, heads, head) } else { [0; 2] };
+                let what = format!("rank {rank} of {ranks} in groups of {group}, {bytes} bytes");
+                assert_eq!(layered[rank as usize], add(up_and_down, butterfly), "{what}");
+                assert_eq!(by_reduce[rank as usize], add(up_and_down, ring), "{what}");
+                let inside = ring_bytes(bytes, size, i);
+                assert_eq!(by_ring[rank as usize], add(add(inside, ring), down), "{what}");
+                if let Some(sharded) = &sharded {
+                    // Reduce-scatter and all-gather as by themselves; between them, a ring of the shards of place i.
+                    let own = |place: u32| part(bytes, group, place % group);
+                    let scatter = [bytes - own(i), bytes - own(i + group - 1)];
+                    let gather = [bytes - own(i + 1), bytes - own(i)];
+                    let across = ring_bytes(own(i), heads, head);
+                    assert_eq!(sharded[rank as usize], add(add(scatter, across), gather), "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_largest_messages_of_halving_go_to_the_nearest_ranks() {
+    // Vector halving with distance doubling, and the way back: S/2 to the rank 1 away, S/4 to the rank 2 away, ...
+    let of_rank_0: Vec<(u32, u64)> = (messages(&plan(&Algorithm::HalvingDoubling, 8, 800)).iter())
+        .filter(|message| message.from == 0)
+        .map(|message| (message.to, message.bytes.0))
+        .collect();
+    assert_eq!(of_rank_0, [(1, 400), (2, 200), (4, 100), (4, 100), (2, 200), (1, 400)]);
+}
+
+#[test]
+fn layers_send_whole_gradients_within_and_between_groups() {
+    for (ranks, group) in [(16_u32, 4_u32), (12, 4), (15, 3), (14, 4), (17, 5), (128, 8)] {
+        let bytes = 1001;
+        let groups = u64::from(ranks.div_ceil(group));
+        let total = |algorithm: &Algorithm| traffic(&plan(algorithm, ranks, bytes)).0.iter().sum::<u64>();
+        let inside = 2 * (u64::from(ranks) - groups) * bytes;
+        let p = 1 << groups.ilog2();
+        let butterfly = (p * u64::from(groups.ilog2()) + 2 * (groups - p)) * bytes;
+        assert_eq!(total(&Algorithm::ButterflyLayered { group }), inside + butterfly);
+        let ring = 2 * (groups - 1) * bytes;
+        assert_eq!(total(&Algorithm::Hierarchical { group, inside: Inside::Reduce }), inside + ring);
+        // A ring of n sends 2(n-1) S in all; over the groups that is 2(N - groups) S, as much as reduce and broadcast.
+        let rings = inside + ring + inside / 2;
+        assert_eq!(total(&Algorithm::Hierarchical { group, inside: Inside::Ring }), rings);
+        if ranks.is_multiple_of(group) {
+            // Within: all but one part of a group's ring, twice. Between: rings of shards that sum to S.
+            assert_eq!(total(&Algorithm::Hierarchical { group, inside: Inside::Sharded }), inside + ring);
+        }
+    }
+}
+
+#[test]
+fn parts_differ_by_at_most_one_element_and_no_byte_is_lost() {
+    for (bytes, element) in [(1003, 4), (1004, 4), (17, 8), (3, 4), (0, 4), (1000, 1)] {
+        let plan = Plan::new(&Algorithm::ReduceScatter, 7, Bytes(bytes), element).unwrap();
+        let mut sizes = vec![0; 7];
+        // In the first step rank i sends part i-1.
+        (0..7).for_each(|rank| plan.sends(0, rank, &mut |message| sizes[rank as usize] = message.bytes.0));
+        assert_eq!(sizes.iter().sum::<u64>(), bytes);
+        assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= element, "{sizes:?}");
+        assert!(sizes.iter().filter(|&&size| size % element != 0).count() <= 1, "{sizes:?}");
+    }
+}
+
+/// A network that delivers in the order of starts, and writes down what was started.
+#[derive(Default)]
+struct InOrder {
+    flows: Vec<Flow>,
+}
+
+impl Network for InOrder {
+    fn now(&self) -> Time {
+        Time::ZERO
+    }
+
+    fn start(&mut self, flow: Flow) -> FlowId {
+        self.flows.push(flow);
+        FlowId(self.flows.len() as u64 - 1)
+    }
+
+    fn advance(&mut self, _until: Time, _done: &mut Vec<Completion>) {}
+}
+
+#[test]
+fn the_plan_of_a_ring_is_what_the_ring_sends() {
+    let band = Band::new(0).unwrap();
+    for (ranks, bytes) in [(2, 7), (3, 10), (8, 5_333_328), (8, 2_222_221), (17, 5)] {
+        let hosts: Vec<u32> = (0..ranks).collect();
+        let mut network = InOrder::default();
+        let mut ring = ring::Messages::begin(&hosts, Bytes(bytes), band, 0, &mut network);
+        let mut planned = Vec::new();
+        let mut progress = Progress::begin(plan(&Algorithm::Ring, ranks, bytes), &mut |message| planned.push(message));
+        let mut next = 0;
+        loop {
+            let sent: Vec<_> = network.flows.iter().map(|flow| (flow.src.0, flow.dst.0, flow.bytes)).collect();
+            let expected: Vec<_> = planned.iter().map(|message| (message.from, message.to, message.bytes)).collect();
+            assert_eq!(sent, expected, "before arrival {next}");
+            let message = planned[next];
+            progress.on_arrival(message, &mut |message| planned.push(message));
+            let completion =
+                Completion { flow: FlowId(next as u64), stream: 0, began: Time::ZERO, received: Time::ZERO };
+            let is_last = ring.on_completion(completion, &mut network);
+            assert_eq!(is_last, progress.is_complete());
+            if is_last {
+                break;
+            }
+            next += 1;
+        }
+    }
+}
+
+#[test]
+fn large_plans_come_to_their_end() {
+    let servers = distributed_servers(1024, 128);
+    for (algorithm, ranks, message_count) in [
+        // Each rank but the 512 heads sends up and is sent to; a head sends in each of log2 512 steps.
+        (Algorithm::ButterflyLayered { group: 32 }, 16_384, 2 * (16_384 - 512) + 512 * 9),
+        (Algorithm::ParameterServer { servers }, 1024, 2 * 128 * (1024 - 128)),
+        (Algorithm::Ring, 512, 2 * 511 * 512),
+        (Algorithm::AllToAll, 512, 511 * 512),
+    ] {
+        let mut under_way = std::collections::VecDeque::new();
+        let mut arrived_count = 0;
+        let plan = plan(&algorithm, ranks, 100_000_000);
+        let mut progress = Progress::begin(plan, &mut |message| under_way.push_back(message));
+        while let Some(message) = under_way.pop_front() {
+            arrived_count += 1;
+            progress.on_arrival(message, &mut |message| under_way.push_back(message));
+        }
+        assert!(progress.is_complete());
+        assert_eq!(arrived_count, message_count);
+    }
+}
+
+#[test]
+fn servers_are_packed_or_distributed() {
+    assert_eq!(packed_servers(3), [0, 1, 2]);
+    // Zhang et al., fig. 3: one in each sub-cluster of 8, at the next place each time.
+    assert_eq!(distributed_servers(128, 16)[..10], [0, 9, 18, 27, 36, 45, 54, 63, 64, 73]);
+    assert_eq!(distributed_servers(7, 3), [0, 3, 6]);
+    assert_eq!(distributed_servers(2, 3), [] as [u32; 0]);
+}
+
+#[test]
+fn numbers_that_do_not_suit_are_refused_by_name() {
+    let refused = |algorithm: Algorithm, ranks| Plan::new(&algorithm, ranks, Bytes(10), 1).unwrap_err();
+    assert_eq!(refused(Algorithm::Ring, 0), PlanError::TooFewRanks { ranks: 0, least: 1 });
+    assert_eq!(refused(Algorithm::PointToPoint, 1), PlanError::TooFewRanks { ranks: 1, least: 2 });
+    assert_eq!(refused(Algorithm::Ring, u32::MAX), PlanError::TooManyRanks(u32::MAX));
+    assert_eq!(refused(Algorithm::ButterflyLayered { group: 0 }, 4), PlanError::EmptyGroup);
+    let sharded = Algorithm::Hierarchical { group: 4, inside: Inside::Sharded };
+    assert_eq!(refused(sharded, 6), PlanError::UnevenGroups { ranks: 6, group: 4 });
+    let servers = |servers: &[u32]| Algorithm::ParameterServer { servers: servers.to_vec() };
+    assert_eq!(refused(servers(&[]), 4), PlanError::NoServers);
+    assert_eq!(refused(servers(&[4]), 4), PlanError::NoSuchServer { server: 4, ranks: 4 });
+    assert_eq!(refused(servers(&[2, 1, 2]), 4), PlanError::RepeatedServer(2));
+    assert_eq!(refused(servers(&[0, 1]), 2), PlanError::NoWorkers(2));
+    assert_eq!(Plan::new(&Algorithm::Ring, 2, Bytes(10), 0).unwrap_err(), PlanError::EmptyElement);
+    assert_eq!(Plan::new(&Algorithm::Ring, 2, Bytes(1 << 62), 1).unwrap_err(), PlanError::TooManyBytes(1 << 62));
+}
