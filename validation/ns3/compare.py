@@ -70,7 +70,7 @@ CASES = {
     "k_cubic_ecn_2x20MB": Case(3, 0.5, "two CUBIC flows and marks", transport="cubic+ecn"),
     "l_newreno_ecn_1x20MB": Case(2, 3, "NewReno alone, marks at its own host", transport="newreno+ecn"),
     "l_newreno_ecn_2x20MB": Case(3, 0.5, "two NewReno flows and marks", transport="newreno+ecn"),
-    "m_mixed_4x1000p": Case(4, 0.1, "300 flows of all sizes in 15 ms; FINs a round trip apart"),
+    "m_mixed_4x1000p": Case(4, 0.1, "300 flows of all sizes at once; FINs milliseconds apart"),
     "m_mixed_6x100p": Case(6, 0.1, "the same; SYN-ACKs sent again", capacity=100),
     "m_mixed_8x60p": Case(8, 0.1, "the same; last segments before the handshake's end", capacity=60),
     "m_mixed_8x100p": Case(8, 0.1, "the same; timers and arrivals of one instant", capacity=100),

@@ -323,6 +323,7 @@ impl Receiver {
 mod tests {
     use super::*;
     use crate::packet::tcp::sender::Sender;
+    use crate::packet::wire::NO_SACK;
     use crate::units::{Rate, Time};
 
     const SEGMENT: u16 = 1380;
