@@ -323,7 +323,6 @@ impl Receiver {
 mod tests {
     use super::*;
     use crate::packet::tcp::sender::Sender;
-    use crate::packet::wire::NO_SACK;
     use crate::units::{Rate, Time};
 
     const SEGMENT: u16 = 1380;
