@@ -174,6 +174,8 @@ impl Calendar {
             }
             self.ring[slot].drives.extend(day.drives);
         }
+        // What the ports add to the day that begins belongs into the ring, however far ahead it was.
+        self.today = number - 1;
         let mut drives = std::mem::take(&mut self.ring[slot].drives);
         // For the sake of memory alone: neighbours lie side by side.
         drives.sort_unstable();
