@@ -27,7 +27,7 @@ pub enum Policy {
     /// next tier, by the edge switch's number. And from one s to all d, as from all s to one d, every parent gets its
     /// part: g permutes, and so does g(x) - x but for one value that comes twice if b is even. (Without the exception there
     /// is no such g: cyclic groups of even order have no orthomorphism; Hall & Paige 1955.)
-    /// Of more parents than children, as many as children are used.
+    /// A switch with more parents than children uses as many parents as it has children.
     Spread,
 }
 
