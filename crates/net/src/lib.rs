@@ -18,8 +18,8 @@ pub mod units;
 pub use packet::{PacketConfig, PacketEngine};
 pub use pipe::Pipe;
 pub use seed::Seed;
-pub use topology::{Graph, HostId, Link, NodeId, PortId, Star};
-pub use units::{Bytes, Rate, Time};
+pub use topology::{FabricError, FatTree, Graph, HostId, Link, NodeId, PortId, Star};
+pub use units::{Bytes, Rate, Ratio, Time};
 
 /// Identity of a flow, in the order of [`Network::start`] calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,57 @@
-//! Which port leads to which host: shortest paths, equal ones shared by hash.
+//! Which port leads to which host: shortest paths, and a policy that chooses among equal ones.
 
 use crate::topology::{Graph, NodeId, PortId};
+use std::collections::BTreeMap;
+
+/// How a switch chooses among ports of equal distance.
+///
+/// On a [fat tree](crate::topology::FatTree) those are the links up, and the choices on the way up fix the path. A switch
+/// on tier t stands above M hosts, each of its children above m of them, and P is the product of the parent counts of the
+/// tiers below it. In other graphs these numbers are what [`Routes::shortest`] makes of them, and all policies still choose
+/// shortest paths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// By hash of the flow (RFC 2992): each tier takes digits of the hash of its own, or flows that one tier has sent
+    /// one way would all take one way at the next.
+    #[default]
+    Ecmp,
+    /// Parent `dst / P mod parents`: every host's traffic comes down from one top (D-mod-K, Zahavi et al. 2010,
+    /// «Optimized InfiniBand fat-tree routing for shift all-to-all communication patterns»; SimGrid's fat trees).
+    DModK,
+    /// Parent `(s + g(d - s mod b)) mod b mod parents`, where b = M/m is the number of children, s and d the numbers of
+    /// the children, `src / m mod b` and `dst / m mod b`, and g(x) = 2x mod b for an odd b, and for an even one
+    /// 2x below b/2 and 2x + 1 - b from there on.
+    ///
+    /// Hosts that send with one distance between source and destination share no link of a Clos network with r = 1: s
+    /// alone distinguishes them. Hosts of one number on every edge switch, as the heads of sub-clusters are, part on the
+    /// next tier, by the edge switch's number. And from one s to all d, as from all s to one d, every parent gets its
+    /// part: g permutes, and so does g(x) - x but for one value that comes twice if b is even. (Without the exception there
+    /// is no such g: cyclic groups of even order have no orthomorphism; Hall & Paige 1955.)
+    /// A switch with more parents than children uses as many parents as it has children.
+    Spread,
+}
+
+/// Of a switch: what [`Policy`] counts with.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// P.
+    stride: u32,
+    /// m.
+    hosts_per_child: u32,
+    /// b.
+    child_count: u32,
+}
+
+impl Place {
+    fn spread(&self, src: u32, dst: u32) -> u32 {
+        let count = self.child_count;
+        let digit = |host: u32| host / self.hosts_per_child % count;
+        let (from, to) = (digit(src), digit(dst));
+        let twice = 2 * ((to + count - from) % count);
+        let wrapped = if twice < count { twice } else { twice - count + u32::from(count.is_multiple_of(2)) };
+        (from + wrapped) % count
+    }
+}
 
 /// Next-hop tables of all switches.
 ///
@@ -13,6 +64,13 @@ pub struct Routes {
     next: Vec<u32>,
     groups: Vec<Vec<PortId>>,
     first: Vec<PortId>,
+    /// Where every link ends.
+    ends: Vec<NodeId>,
+    /// `[switch]`.
+    places: Vec<Place>,
+    policy: Policy,
+    /// Used while the tables are made.
+    known: BTreeMap<Vec<PortId>, u32>,
     distance: Vec<u32>,
 }
 
@@ -41,7 +99,8 @@ pub enum RouteError {
 }
 
 impl Routes {
-    /// Shortest paths by hop count, all of them; ports of a group are in the order of their indices.
+    /// Shortest paths by hop count, all of them; ports of a group are in the order of their indices, and the choice among
+    /// them is by hash unless [`Routes::by`] says otherwise.
     ///
     /// # Errors
     /// [`RouteError`] if a host has not exactly one link out, or if a node cannot reach a host.
@@ -66,6 +125,10 @@ impl Routes {
             next: vec![0; (graph.switch_count as usize) * (graph.host_count as usize)],
             groups: Vec::new(),
             first,
+            ends: graph.links.iter().map(|directed| directed.to).collect(),
+            places: Vec::new(),
+            policy: Policy::Ecmp,
+            known: BTreeMap::new(),
             distance: vec![UNREACHABLE; node_count],
         };
         let has_direct = routes.first.iter().any(|port| graph.far(*port).0 < graph.host_count);
@@ -79,7 +142,15 @@ impl Routes {
             }
         }
         routes.distance = Vec::new();
+        routes.known = BTreeMap::new();
+        routes.places = places(graph, &out);
         Ok(routes)
+    }
+
+    /// The same paths with another choice among them.
+    #[must_use]
+    pub fn by(self, policy: Policy) -> Self {
+        Self { policy, ..self }
     }
 
     fn fill_towards(
@@ -137,11 +208,11 @@ impl Routes {
     }
 
     fn group(&mut self, ports: Vec<PortId>) -> u32 {
-        let index = self.groups.iter().rposition(|group| *group == ports).unwrap_or_else(|| {
-            self.groups.push(ports);
-            self.groups.len() - 1
+        let index = *self.known.entry(ports).or_insert_with_key(|ports| {
+            self.groups.push(ports.clone());
+            (self.groups.len() - 1) as u32
         });
-        GROUP | index as u32
+        GROUP | index
     }
 
     /// The port of a host.
@@ -149,16 +220,91 @@ impl Routes {
         self.first[host as usize]
     }
 
-    /// The port of `switch` (by its index among switches) that leads to host `dst`; `hash` picks one of several.
+    /// The port of `switch` (by its index among switches) that leads to host `dst`. Where there are several, `flow` tells
+    /// the source and the hash of what is sent.
     #[inline]
-    pub fn next(&self, switch: u32, dst: u32, hash: u32) -> PortId {
+    pub fn next(&self, switch: u32, dst: u32, flow: impl FnOnce() -> (u32, u32)) -> PortId {
         let entry = self.next[(switch * self.host_count + dst) as usize];
         if entry & GROUP == 0 {
             return PortId(entry);
         }
-        let group = &self.groups[(entry & !GROUP) as usize];
-        group[((u64::from(hash) * group.len() as u64) >> 32) as usize]
+        let (src, hash) = flow();
+        self.choose(switch, &self.groups[(entry & !GROUP) as usize], src, dst, hash)
     }
+
+    fn choose(&self, switch: u32, group: &[PortId], src: u32, dst: u32, hash: u32) -> PortId {
+        let place = &self.places[switch as usize];
+        let count = group.len() as u32;
+        let number = match self.policy {
+            // A fraction of 2^32; the digits that the tiers below have used are shifted out.
+            Policy::Ecmp => ((u64::from(hash.wrapping_mul(place.stride)) * u64::from(count)) >> 32) as u32,
+            Policy::DModK => dst / place.stride % count,
+            Policy::Spread => place.spread(src, dst) % count,
+        };
+        group[number as usize]
+    }
+
+    /// The links from host `src` to host `dst`, in order, for what has this hash (spread over all 32 bits); none if they
+    /// are the same host.
+    pub fn path(&self, src: u32, dst: u32, hash: u32) -> Vec<PortId> {
+        let mut path = Vec::new();
+        if src == dst {
+            return path;
+        }
+        let mut port = self.first(src);
+        loop {
+            path.push(port);
+            let node = self.ends[port.0 as usize];
+            if node.0 < self.host_count {
+                return path;
+            }
+            port = self.next(node.0 - self.host_count, dst, || (src, hash));
+        }
+    }
+}
+
+/// Where each switch stands: tiers are distances from the nearest host; beyond fat trees, where the nodes below a switch
+/// differ, the largest counts.
+fn places(graph: &Graph, out: &[Vec<PortId>]) -> Vec<Place> {
+    let host_count = graph.host_count as usize;
+    let mut tier = vec![UNREACHABLE; out.len()];
+    tier[..host_count].fill(0);
+    let mut order: Vec<usize> = (0..host_count).collect();
+    let mut seen = 0;
+    // Of each node: stride, hosts below, hosts below its largest child.
+    let mut counts = vec![(1_u32, 0_u32, 1_u32); out.len()];
+    while let Some(&node) = order.get(seen) {
+        seen += 1;
+        if tier[node] == 0 {
+            counts[node].1 = 1;
+        }
+        let mut above: Vec<usize> = out[node].iter().map(|&port| graph.far(port).0 as usize).collect();
+        for &up in &above {
+            if tier[up] == UNREACHABLE {
+                tier[up] = tier[node] + 1;
+                order.push(up);
+            }
+        }
+        above.retain(|&up| tier[up] == tier[node] + 1);
+        let stride = counts[node].0.saturating_mul(above.len() as u32);
+        above.sort_unstable();
+        above.dedup();
+        let hosts = counts[node].1;
+        for up in above {
+            let (largest_stride, below, of_child) = &mut counts[up];
+            *largest_stride = stride.max(*largest_stride);
+            *below = below.saturating_add(hosts);
+            *of_child = hosts.max(*of_child);
+        }
+    }
+    let switches = counts[host_count..].iter();
+    switches
+        .map(|&(stride, below, hosts_per_child)| Place {
+            stride,
+            hosts_per_child,
+            child_count: (below / hosts_per_child).max(1),
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -177,7 +323,7 @@ mod tests {
         let routes = Routes::shortest(&graph).unwrap();
         for host in 0..3 {
             assert_eq!(routes.first(host), PortId(host));
-            assert_eq!(routes.next(0, host, 0), PortId(3 + host));
+            assert_eq!(routes.next(0, host, || (0, 0)), PortId(3 + host));
         }
     }
 
@@ -192,9 +338,9 @@ mod tests {
             .collect();
         let graph = Graph { host_count: 2, switch_count: 4, links };
         let routes = Routes::shortest(&graph).unwrap();
-        assert_eq!(routes.next(0, 0, 7), PortId(1));
-        assert_eq!(routes.next(0, 1, 0), PortId(4));
-        assert_eq!(routes.next(0, 1, u32::MAX), PortId(6));
+        assert_eq!(routes.next(0, 0, || (0, 7)), PortId(1));
+        assert_eq!(routes.next(0, 1, || (0, 0)), PortId(4));
+        assert_eq!(routes.next(0, 1, || (0, u32::MAX)), PortId(6));
     }
 
     #[test]
@@ -210,14 +356,10 @@ mod tests {
         let routes = Routes::shortest(&graph).unwrap();
         for (src, dst) in (0..5).flat_map(|src| (0..5).map(move |dst| (src, dst))).filter(|(src, dst)| src != dst) {
             for hash in [0, u32::MAX] {
-                let mut node = graph.far(routes.first(src));
-                let mut hop_count = 1;
-                while node.0 >= graph.host_count {
-                    node = graph.far(routes.next(node.0 - graph.host_count, dst, hash));
-                    hop_count += 1;
-                }
+                let path = routes.path(src, dst, hash);
+                let end = path.last().map(|&port| graph.far(port));
                 let same_leaf = (src < 3) == (dst < 3);
-                assert_eq!((node, hop_count), (NodeId(dst), if same_leaf { 2 } else { 4 }), "{src} to {dst}");
+                assert_eq!((end, path.len()), (Some(NodeId(dst)), if same_leaf { 2 } else { 4 }), "{src} to {dst}");
             }
         }
     }

@@ -109,6 +109,70 @@ impl Rate {
     }
 }
 
+/// An exact fraction above 0, in lowest terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ratio {
+    numerator: u64,
+    denominator: u64,
+}
+
+impl Ratio {
+    /// 1.
+    pub const ONE: Self = Self { numerator: 1, denominator: 1 };
+
+    /// `numerator / denominator`, or `None` if either is 0.
+    pub const fn new(numerator: u64, denominator: u64) -> Option<Self> {
+        if numerator == 0 || denominator == 0 {
+            return None;
+        }
+        let (mut divisor, mut rest) = (numerator, denominator);
+        while rest != 0 {
+            (divisor, rest) = (rest, divisor % rest);
+        }
+        Some(Self { numerator: numerator / divisor, denominator: denominator / divisor })
+    }
+
+    /// In lowest terms.
+    pub const fn numerator(self) -> u64 {
+        self.numerator
+    }
+
+    /// In lowest terms.
+    pub const fn denominator(self) -> u64 {
+        self.denominator
+    }
+
+    /// This part of `count`, or `None` if that is no whole number, or too large for one.
+    pub fn of(self, count: u32) -> Option<u32> {
+        let parts = u128::from(count) * u128::from(self.numerator);
+        let denominator = u128::from(self.denominator);
+        if parts % denominator == 0 { u32::try_from(parts / denominator).ok() } else { None }
+    }
+}
+
+impl PartialOrd for Ratio {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ratio {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let cross = |a: &Self, b: &Self| u128::from(a.numerator) * u128::from(b.denominator);
+        cross(self, other).cmp(&cross(other, self))
+    }
+}
+
+impl fmt::Display for Ratio {
+    /// `1/4`, or `1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.denominator {
+            1 => write!(f, "{}", self.numerator),
+            _ => write!(f, "{}/{}", self.numerator, self.denominator),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +199,16 @@ mod tests {
     #[test]
     fn zero_rate_does_not_exist() {
         assert_eq!(Rate::from_bps(0), None);
+    }
+
+    #[test]
+    fn ratios_are_exact() {
+        let ratio = |numerator, denominator| Ratio::new(numerator, denominator).unwrap();
+        assert_eq!(ratio(6, 8), ratio(3, 4));
+        assert_eq!((ratio(3, 4).of(8), ratio(3, 4).of(6), ratio(2, 1).of(u32::MAX)), (Some(6), None, None));
+        assert!(ratio(1, 3) < ratio(3, 8) && ratio(1, 1) == Ratio::ONE);
+        assert_eq!((ratio(2, 8).to_string(), ratio(4, 2).to_string()), ("1/4".into(), "2".into()));
+        assert_eq!((Ratio::new(0, 1), Ratio::new(1, 0)), (None, None));
     }
 
     #[test]

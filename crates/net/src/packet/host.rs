@@ -60,6 +60,8 @@ struct Connection {
     goals: VecDeque<Goal>,
     began: Time,
     received: Time,
+    src: HostId,
+    dst: HostId,
 }
 
 /// All connections.
@@ -161,6 +163,8 @@ impl Hosts {
             goals: VecDeque::new(),
             began: Time::ZERO,
             received: Time::ZERO,
+            src: flow.src,
+            dst: flow.dst,
         };
         match self.connections.get_mut(index as usize) {
             Some(place) => *place = connection,
@@ -294,6 +298,12 @@ impl Hosts {
             self.done.push(Completion { flow: goal.flow, stream: goal.stream, began: goal.began, received: now });
         }
         connection.next_goal = connection.goals.front().map_or(u64::MAX, |goal| goal.end);
+    }
+
+    /// The host that sent `packet`; of a late one whose connection is gone, perhaps that of its successor.
+    pub fn source(&self, packet: &Wire) -> u32 {
+        let connection = &self.connections[packet.connection as usize];
+        if packet.flags & flag::REVERSE == 0 { connection.src.0 } else { connection.dst.0 }
     }
 
     /// When the next timer comes, and when the next late one.

@@ -25,7 +25,7 @@ pub use qdisc::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
 pub use tcp::TcpConfig;
 
 use crate::event::EventQueue;
-use crate::route::{RouteError, Routes};
+use crate::route::{Policy, RouteError, Routes};
 use crate::topology::{Graph, NodeId, PortId, Star};
 use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::Time;
@@ -48,6 +48,8 @@ pub struct PacketConfig {
     pub switch_queue: QueueConfig,
     /// Buffer that the ports of a switch share, in place of the capacity of `switch_queue`.
     pub switch_buffer: Option<SharedBuffer>,
+    /// Choice among equal routes.
+    pub routing: Policy,
     /// Times on the wire are rounded to whole ticks: 1 ns is ns-3's clock, 1 ps is exact at Ethernet rates.
     pub tick: Time,
 }
@@ -60,6 +62,7 @@ impl PacketConfig {
             host_queue: QueueConfig::pfifo_fast(),
             switch_queue: QueueConfig::pfifo_fast(),
             switch_buffer: None,
+            routing: Policy::Ecmp,
             tick: Time::from_ps(1_000),
         }
     }
@@ -120,7 +123,7 @@ impl PacketEngine {
     /// # Errors
     /// [`RouteError`] if the graph does not connect its hosts.
     pub fn new(graph: &Graph, config: PacketConfig) -> Result<Self, RouteError> {
-        let routes = Routes::shortest(graph)?;
+        let routes = Routes::shortest(graph)?.by(config.routing);
         let bytes_max = (config.tcp.header_bytes + config.tcp.segment_bytes).max(config.tcp.syn_bytes).max(128);
         let mut tables: Vec<(u64, Serialization)> = Vec::new();
         let ports = graph.links.iter().enumerate().map(|(index, directed)| {
@@ -315,7 +318,7 @@ impl PacketEngine {
         self.counters.packet_hops += 1;
         self.counters.hop_bytes += u64::from(packet.wire_bytes);
         if node.0 >= self.host_count {
-            let port = switch::port_of(&self.routes, self.host_count, node, &packet);
+            let port = switch::port_of(&self.routes, self.host_count, &self.hosts, node, &packet);
             self.send(port, packet);
             return;
         }

@@ -1,5 +1,9 @@
 //! Hosts and the links between them.
 
+mod fat_tree;
+
+pub use fat_tree::{FabricError, FatTree};
+
 use crate::units::{Rate, Time};
 
 /// A host, by index.
@@ -69,9 +73,6 @@ impl Graph {
 impl Star {
     /// The star as a graph. Port `h` leads from host `h` to the switch, port `host_count + h` back.
     pub fn graph(&self) -> Graph {
-        let switch = NodeId(self.host_count);
-        let up = (0..self.host_count).map(|host| Directed { from: NodeId(host), to: switch, link: self.link });
-        let down = (0..self.host_count).map(|host| Directed { from: switch, to: NodeId(host), link: self.link });
-        Graph { host_count: self.host_count, switch_count: 1, links: up.chain(down).collect() }
+        FatTree::from(*self).graph()
     }
 }
