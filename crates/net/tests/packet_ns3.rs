@@ -23,8 +23,12 @@ fn check_small(case: &str, packets: u32) {
     let list = arrivals(&data(&format!("in_{case}.csv")));
     let expected = oracle(&data(&format!("fct_{case}.csv")));
     let host_count = list.iter().map(|arrival| arrival.src.max(arrival.dst) + 1).max().unwrap();
-    let results = replay(&mut engine_with(host_count, packets), &list);
-    for (index, (ours, theirs)) in results.iter().zip(&expected).enumerate() {
+    check_rows(case, &replay(&mut engine_with(host_count, packets), &list), &expected);
+    check_rows(case, &replay_one_by_one(&mut engine_with(host_count, packets), &list), &expected);
+}
+
+fn check_rows(case: &str, results: &[Option<Fct>], expected: &[Option<Fct>]) {
+    for (index, (ours, theirs)) in results.iter().zip(expected).enumerate() {
         let (ours, theirs) = (ours.unwrap(), theirs.unwrap());
         assert_eq!(
             (ours.connected_ns, ours.received_ns, ours.close_ns),
@@ -61,6 +65,13 @@ fn flows_that_meet() {
     check_micro("g_prio_10MB_same_src");
     check_micro("h_websearch_50");
     check_micro("i_tiny");
+}
+
+/// Twelve flows whose SYN is due in the nanosecond in which a packet reaches their host: it goes out first, whether the
+/// engine has known of the flow before or is given it then.
+#[test]
+fn a_flow_that_is_due_when_a_packet_arrives() {
+    check_micro("o_due_on_arrival");
 }
 
 #[test]

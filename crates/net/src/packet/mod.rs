@@ -273,12 +273,23 @@ impl PacketEngine {
         self.other_late = late_ps < early_ps;
     }
 
-    /// An event takes place at `now_ps`: later instants have smaller labels, later events of one instant larger ones.
+    /// Time goes on: later instants have smaller labels, later events of one instant larger ones. What the caller does
+    /// at an instant to which it came before all events was planned before them.
+    #[inline]
+    fn come_to(&mut self, now_ps: u64) {
+        const EVENTS: u64 = 1 << 24;
+        if now_ps != self.now.ps() {
+            self.now = Time::from_ps(now_ps);
+            self.label = (self.label / EVENTS - 1) * EVENTS;
+            self.planned_ps = 0;
+        }
+    }
+
+    /// An event takes place at `now_ps`.
     #[inline]
     fn begin_event(&mut self, now_ps: u64) {
-        const EVENTS: u64 = 1 << 24;
-        self.label = if now_ps == self.now.ps() { self.label + 1 } else { (self.label / EVENTS - 1) * EVENTS };
-        self.now = Time::from_ps(now_ps);
+        self.come_to(now_ps);
+        self.label += 1;
         self.counters.events += 1;
     }
 
@@ -363,18 +374,21 @@ impl Network for PacketEngine {
         id
     }
 
+    /// What happens at `until` itself comes with the next call, after what the caller starts there: that was due before
+    /// any packet knew that it would arrive then.
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
-        let mut limit_ps = if self.hosts.done.is_empty() { until.ps() } else { self.now.ps() };
+        let mut end_ps = if self.hosts.done.is_empty() { until.ps() } else { self.now.ps() + 1 };
+        let mut paused = false;
         loop {
             let link_ps = self.calendar.next_ps();
             let other = self.other_ps < link_ps || (self.other_ps == link_ps && !self.other_late);
             let next_ps = link_ps.min(self.other_ps);
-            if next_ps > limit_ps || next_ps == u64::MAX {
+            if next_ps >= end_ps {
                 break;
             }
             if self.counters.events >= self.pause_at && next_ps > self.now.ps() {
                 self.pause_at = self.counters.events.saturating_add(self.pause_every);
-                limit_ps = self.now.ps();
+                paused = true;
                 break;
             }
             if !other && self.calendar.day_is_over() {
@@ -389,10 +403,12 @@ impl Network for PacketEngine {
                 self.arrive();
             }
             if !self.hosts.done.is_empty() {
-                limit_ps = next_ps;
+                end_ps = next_ps + 1;
             }
         }
-        self.now = Time::from_ps(limit_ps);
+        if self.hosts.done.is_empty() && !paused {
+            self.come_to(until.ps());
+        }
         self.completed_count += self.hosts.done.len() as u64;
         done.append(&mut self.hosts.done);
         if cfg!(debug_assertions) {

@@ -123,6 +123,28 @@ pub fn fct(arrival: &Arrival, completion: &Completion, now: Time) -> Fct {
     }
 }
 
+/// Runs a list of flows to the end, each started only when it is due.
+pub fn replay_one_by_one(engine: &mut PacketEngine, list: &[Arrival]) -> Vec<Option<Fct>> {
+    let mut results = vec![None; list.len()];
+    let mut done = Vec::new();
+    let mut started_count = 0;
+    loop {
+        let due_ns = list.get(started_count).map_or(u64::MAX / NS, |arrival| arrival.start_ns);
+        engine.advance(Time::from_ps(due_ns * NS), &mut done);
+        if done.is_empty() && started_count == list.len() {
+            return results;
+        }
+        for completion in done.drain(..) {
+            let index = completion.flow.0 as usize;
+            results[index] = Some(fct(&list[index], &completion, engine.now()));
+        }
+        while started_count < list.len() && engine.now().ps() == list[started_count].start_ns * NS {
+            engine.start(background(&list[started_count]));
+            started_count += 1;
+        }
+    }
+}
+
 /// Runs a list of flows to the end.
 pub fn replay(engine: &mut PacketEngine, list: &[Arrival]) -> Vec<Option<Fct>> {
     for arrival in list {
