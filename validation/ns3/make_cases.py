@@ -50,6 +50,7 @@ CASES = {
     "m_mixed_8x300p": ["--hosts=8", "--buffer_packets=300"],
     "n_single_1MB_1p": ["--hosts=2", "--buffer_packets=1"],
     "o_due_on_arrival": ["--hosts=3"],
+    "p_burst_at_departure": ["--hosts=3", "--buffer_packets=20"],
 }
 # What a machine decides; everything else repeats to the last digit.
 OF_THE_MACHINE = {"wall_s", "cpu_s", "setup_s", "events_per_cpu_s", "packet_hops_per_cpu_s", "peak_rss_kb"}

@@ -79,6 +79,13 @@ fn ties_at_a_small_queue() {
     check_small("f_incast_16x1MB_100p", 100);
 }
 
+/// Bursts that are written in the nanosecond in which a transmission from the same host ends, into queues that they
+/// overflow: the first packet still finds the queue as it was, the second one place more.
+#[test]
+fn a_burst_when_a_packet_leaves() {
+    check_small("p_burst_at_departure", 20);
+}
+
 #[test]
 fn an_idle_port_holds_one_packet_more() {
     check_small("n_single_1MB_1p", 1);

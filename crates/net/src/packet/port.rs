@@ -98,8 +98,9 @@ impl Serialization {
 #[repr(C, align(128))]
 pub(crate) struct Port {
     busy_until_ps: u64,
-    /// When the packet being sent was taken from the device queue: only *after* that instant is there room for the
-    /// next, so that what arrives at the end of a transmission sees the qdisc as it was.
+    /// When the packet being sent was taken from the device queue: the qdisc gives the next one out *after* that
+    /// instant, or once a packet has been offered to it, so that the first to come at the end of a transmission sees it
+    /// as it was.
     taken_at_ps: u64,
     /// Its place among all ports.
     link: u32,
@@ -181,15 +182,35 @@ impl Port {
             return Verdict::Queued;
         }
         self.be_driven(calendar);
-        if !self.loaded && (self.fresh || self.taken_at_ps < at.now_ps) {
-            if self.qdisc.pass(&mut packet) == Verdict::Dropped {
-                return self.refuse();
-            }
-            self.load(packet);
-            return Verdict::Queued;
+        if self.loaded {
+            return self.enqueue(packet);
         }
+        if !self.fresh && self.taken_at_ps == at.now_ps {
+            return self.enqueue_at_departure(packet);
+        }
+        if self.qdisc.pass(&mut packet) == Verdict::Dropped {
+            return self.refuse();
+        }
+        self.load(packet);
+        Verdict::Queued
+    }
+
+    #[inline]
+    fn enqueue(&mut self, packet: Wire) -> Verdict {
         let verdict = self.qdisc.enqueue(packet);
         self.drops += u64::from(verdict == Verdict::Dropped);
+        verdict
+    }
+
+    /// The device is empty since this instant. The packet sees the qdisc as it was, and what comes after it finds the
+    /// device taken.
+    #[cold]
+    fn enqueue_at_departure(&mut self, packet: Wire) -> Verdict {
+        let verdict = self.enqueue(packet);
+        if !self.qdisc.is_empty() {
+            let next = self.qdisc.dequeue();
+            self.load(next);
+        }
         verdict
     }
 
