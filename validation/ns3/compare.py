@@ -76,6 +76,8 @@ CASES = {
     "m_mixed_8x100p": Case(8, 0.1, "the same; timers and arrivals of one instant", capacity=100),
     "m_mixed_8x300p": Case(8, 0.1, "the same; SYNs overtaken by others", capacity=300),
     "n_single_1MB_1p": Case(2, 0.1, "ports that hold one packet", capacity=1),
+    "o_due_on_arrival": Case(3, 0.1, "flows that are due when a packet reaches their host"),
+    "p_burst_at_departure": Case(3, 0.1, "bursts when a transmission ends, into small queues", capacity=20),
 }
 
 

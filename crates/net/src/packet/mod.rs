@@ -278,6 +278,7 @@ impl PacketEngine {
     #[inline]
     fn come_to(&mut self, now_ps: u64) {
         const EVENTS: u64 = 1 << 24;
+        debug_assert!(now_ps >= self.now.ps(), "time never goes back");
         if now_ps != self.now.ps() {
             self.now = Time::from_ps(now_ps);
             self.label = (self.label / EVENTS - 1) * EVENTS;
@@ -395,7 +396,6 @@ impl Network for PacketEngine {
                 self.calendar.begin_day(&mut self.ports);
                 continue;
             }
-            debug_assert!(next_ps >= self.now.ps(), "time never goes back");
             self.begin_event(next_ps);
             if other {
                 self.other();

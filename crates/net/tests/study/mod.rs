@@ -123,7 +123,7 @@ pub fn fct(arrival: &Arrival, completion: &Completion, now: Time) -> Fct {
     }
 }
 
-/// Runs a list of flows to the end, each started only when it is due.
+/// Runs a list of flows, in the order of their starts, to the end: each is started only when it is due.
 pub fn replay_one_by_one(engine: &mut PacketEngine, list: &[Arrival]) -> Vec<Option<Fct>> {
     let mut results = vec![None; list.len()];
     let mut done = Vec::new();
