@@ -108,7 +108,8 @@ pub trait Network {
     /// Runs to `until`, or to the first instant at which a flow completes, whichever is earlier, and appends every
     /// flow that completes at that instant to `done`. Flows started at one instant compete as if started together.
     ///
-    /// An engine may be told to come back earlier now and then, with nothing complete: see
+    /// An engine may leave what happens at `until` itself to the next call, so that what the caller starts there comes
+    /// first; and it may be told to come back earlier now and then, with nothing complete: see
     /// [`PacketEngine::pause_every`].
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>);
 
