@@ -71,7 +71,12 @@ def spec(
                 ],
                 "hosts": list(range(workers)),
                 "iterations": iterations,
-                "collective": {"algorithm": {"kind": "ring"}, "drops_remainder": False, "depth": 1, "reduction_bps": None},
+                "collective": {
+                    "algorithm": {"kind": "ring"},
+                    "drops_remainder": False,
+                    "depth": 1,
+                    "reduction_bps": None,
+                },
                 "schedule": {
                     "order": order or {"kind": "fifo"},
                     "fusion": {"kind": "cap", "bytes": fusion},

@@ -314,7 +314,12 @@ timeline = 0
                 "name": "train",
                 "hosts": [3, 1],
                 "iterations": 7,
-                "collective": {"algorithm": {"kind": "ring"}, "drops_remainder": False, "depth": 1, "reduction_bps": None},
+                "collective": {
+                    "algorithm": {"kind": "ring"},
+                    "drops_remainder": False,
+                    "depth": 1,
+                    "reduction_bps": None,
+                },
                 "schedule": {
                     "order": {"kind": "priority", "queues": 8},
                     "fusion": {"kind": "cap", "bytes": 0},

@@ -67,8 +67,7 @@ def count(kind: str, ranks: int, group: int = 1, inside: str = "ring", servers: 
     if kind == "all_to_all":
         return Counts(1, n * (n - 1), Fraction(n - 1), share)
     if kind == "tree":
-        most = min(n - 1, (n + 1) // 2, 3)
-        return Counts(2 * _log2(n), 2 * (n - 1), Fraction(2 * (n - 1)), Fraction(most))
+        return Counts(2 * _log2(n), 2 * (n - 1), Fraction(2 * (n - 1)), Fraction(min(n - 1, (n + 1) // 2, 3)))
     if kind == "broadcast":
         return Counts(_log2_up(n), n - 1, Fraction(n - 1), Fraction(_log2_up(n)))
     if kind == "point_to_point":
@@ -111,7 +110,9 @@ def _grouped(kind: str, n: int, group: int, inside: str) -> Counts:
     last = count("ring", n - (heads - 1) * group)
     down = n - heads
     if inside == "reduce":
-        return Counts(2 * depth + between.steps, 2 * down + between.messages, 2 * down + between.sent, depth + between.most)
+        return Counts(
+            2 * depth + between.steps, 2 * down + between.messages, 2 * down + between.sent, depth + between.most
+        )
     return Counts(
         within.steps + between.steps + depth,
         (heads - 1) * within.messages + last.messages + between.messages + down,

@@ -310,9 +310,7 @@ class Wiring:
             host = host_number(name)
             return number[name] if host is None else host
 
-        cables = [
-            {"a": node(c.a), "b": node(c.b), "rate_bps": c.rate_bps, "delay_ps": c.delay_ps} for c in self.cables
-        ]
+        cables = [{"a": node(c.a), "b": node(c.b), "rate_bps": c.rate_bps, "delay_ps": c.delay_ps} for c in self.cables]
         return {"kind": "custom", "hosts": self.host_count, "switches": list(self.switches), "cables": cables}
 
     def written(self) -> dict[str, Any]:
@@ -325,10 +323,10 @@ Fabric = Tree | Wiring
 
 
 class Complaint(NamedTuple):
-    """What is wrong with a cable or with all of them: code, index and key of the cable, message, hint."""
+    """What is wrong with a cable, given by its place in the list, or with all of them."""
 
     code: str
-    index: int | None
+    place: int | None
     key: str
     msg: str
     hint: str

@@ -765,8 +765,8 @@ class Probe(Table):
     """Time from one sample to the next. A table that reaches a million rows is thinned: every second instant is
     forgotten and the step doubles. `summary.json` says what it came to."""
     links: list[str] | None = key(default=None, examples=[["s-h0", "h1"]])
-    """Links whose queues are sampled into `queues.csv`: h0 is what host 0 sends, s-h0 what the switch of a star sends to
-    it; on other networks links are named from end to end, as leaf0-h3 and leaf0-spine1. Default: all."""
+    """Links whose queues are sampled into `queues.csv`: h0 is what host 0 sends, s-h0 what the switch of a star sends
+    to it; on other networks links are named from end to end, as leaf0-h3 and leaf0-spine1. Default: all."""
     cwnd: list[str] | None = key(default=None, examples=[["train", "web.17"]])
     """Jobs and neighbours whose senders' congestion windows are sampled into `cwnd.csv`; "web.17" is flow 17 of `web`
     alone. Default: none."""
