@@ -375,7 +375,12 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
     ),
     (
         "a switch with a host's name",
-        job("[cluster.topology]", "kind = 'custom'", "switches = ['s', 'h0']", "links = [{ a = 'h0', b = 's' }]"),
+        job(
+            "[cluster.topology]",
+            "kind = 'custom'",
+            "switches = ['s', 'h0']",
+            "links = [{ a = 'h0', b = 's' }, { a = 'h1', b = 's' }]",
+        ),
         "GT046",
         "cluster.topology.switches[1]",
         6,
