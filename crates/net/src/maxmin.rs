@@ -116,7 +116,7 @@ struct Scratch {
     path: Vec<u32>,
     /// Links that are to move, by the lower of their two levels.
     moves: BinaryHeap<Reverse<(u64, u32)>>,
-    elsewhere: Vec<Share>,
+    rising: Vec<Share>,
 }
 
 impl MaxMin {
@@ -368,7 +368,7 @@ impl MaxMin {
     }
 
     /// Level that a link should have, given the levels of all others.
-    fn level(&mut self, link: u32, elsewhere: &mut Vec<Share>) -> u64 {
+    fn level(&mut self, link: u32, rising: &mut Vec<Share>) -> u64 {
         let (state, current) = (self.links[link as usize], self.levels[link as usize]);
         if current == UNBOUNDED {
             if state.surely_not_full() {
@@ -382,21 +382,63 @@ impl MaxMin {
         if state.gone > 0 {
             self.sweep(link);
         }
-        let members = &self.members[link as usize];
-        elsewhere.clear();
-        elsewhere.extend(members.iter().map(|&class| self.shares[class as usize]));
-        let level = fill(state.capacity, elsewhere);
+        if state.surely_not_full() {
+            // Even with all at its level: that rises, and from there, for those that are faster elsewhere.
+            return self.fill(
+                link,
+                current,
+                |class, share| {
+                    if share.rate < current { share.rate } else { self.rate_but(class, link) }
+                },
+                rising,
+            );
+        }
+        let least = state.capacity / state.flows;
+        let level = self.fill(link, least, |_, share| share.rate, rising);
         if level <= current {
             return level;
         }
-        // Who is held here would be faster elsewhere, which is of no matter unless this link's level rises.
-        elsewhere.clear();
-        elsewhere.extend(members.iter().map(|&class| {
+        // By less than what rounding leaves.
+        self.fill(
+            link,
+            least,
+            |class, share| {
+                if share.rate < current { share.rate } else { self.rate_but(class, link) }
+            },
+            rising,
+        )
+    }
+
+    /// Level at which flows that rise together from `level`, each up to its rate elsewhere, fill a link. Those that stop on
+    /// the way are taken out.
+    fn fill(&self, link: u32, mut level: u64, elsewhere: impl Fn(u32, Share) -> u64, rising: &mut Vec<Share>) -> u64 {
+        let (mut left, mut count) = (self.links[link as usize].capacity, 0);
+        rising.clear();
+        for &class in &self.members[link as usize] {
             let share = self.shares[class as usize];
-            let rate = if share.rate == current { self.rate_but(class, link) } else { share.rate };
-            Share { rate, ..share }
-        }));
-        fill(state.capacity, elsewhere)
+            let rate = elsewhere(class, share);
+            if rate < level {
+                left -= rate * share.count;
+            } else {
+                count += share.count;
+                rising.push(Share { rate, ..share });
+            }
+        }
+        loop {
+            let next = left.checked_div(count).unwrap_or(UNBOUNDED);
+            if next == level || next == UNBOUNDED {
+                return next;
+            }
+            level = next;
+            rising.retain(|share| {
+                let stays = share.rate >= level;
+                if !stays {
+                    left -= share.rate * share.count;
+                    count -= share.count;
+                }
+                stays
+            });
+        }
     }
 
     /// Moves levels, lowest first, until each is what the others ask for. A level depends on lower ones alone, so what
@@ -410,7 +452,7 @@ impl MaxMin {
         loop {
             // In any order: none of these looks at what another is asked for.
             while let Some(link) = self.stale.pop() {
-                let asked = self.level(link, &mut scratch.elsewhere);
+                let asked = self.level(link, &mut scratch.rising);
                 let (state, level) = (&mut self.links[link as usize], self.levels[link as usize]);
                 state.stale = false;
                 state.asked = asked;
@@ -439,7 +481,14 @@ impl MaxMin {
     fn move_level(&mut self, link: u32) {
         let level = self.links[link as usize].asked;
         let before = std::mem::replace(&mut self.levels[link as usize], level);
-        mark(&mut self.links[link as usize], link, level, &mut self.stale, &mut self.touched);
+        // One that falls takes rates from its flows and asks for no other level then. For one that rises the levels of the
+        // others count, which may have moved without moving a rate here.
+        let rises = level > before;
+        if rises {
+            mark(&mut self.links[link as usize], link, level, &mut self.stale, &mut self.touched);
+        } else if let Some(touched) = &mut self.touched {
+            touched.push(LinkId(link));
+        }
         for place in 0..self.members[link as usize].len() {
             let class = self.members[link as usize][place];
             let Share { rate, count } = self.shares[class as usize];
@@ -458,7 +507,9 @@ impl MaxMin {
                 for &other in &self.hops[begin..begin + self.classes[class as usize].hop_count as usize] {
                     let state = &mut self.links[other as usize];
                     state.used = state.used - less + more;
-                    mark(state, other, self.levels[other as usize], &mut self.stale, &mut self.touched);
+                    if other != link || rises {
+                        mark(state, other, self.levels[other as usize], &mut self.stale, &mut self.touched);
+                    }
                 }
             }
         }
@@ -474,27 +525,5 @@ fn mark(state: &mut LinkState, link: u32, level: u64, stale: &mut Vec<u32>, touc
     if !state.stale && !idle {
         state.stale = true;
         stale.push(link);
-    }
-}
-
-/// Level at which flows that rise together, each up to its rate elsewhere, fill a capacity. Those that stop on the way
-/// are taken out.
-fn fill(mut capacity: u64, rising: &mut Vec<Share>) -> u64 {
-    let mut level = 0;
-    loop {
-        let mut count = 0;
-        rising.retain(|share| {
-            if share.rate < level {
-                capacity -= share.rate * share.count;
-            } else {
-                count += share.count;
-            }
-            share.rate >= level
-        });
-        let next = capacity.checked_div(count).unwrap_or(UNBOUNDED);
-        if next == level || next == UNBOUNDED {
-            return next;
-        }
-        level = next;
     }
 }
