@@ -74,14 +74,16 @@ pub struct MaxMin {
 #[derive(Clone, Copy, Debug)]
 struct LinkState {
     capacity: u64,
-    /// Level that the other links asked for when last looked at.
-    asked: u64,
+    /// Where it stands among the links that are to move; [`UNBOUNDED`] if it does not.
+    moves_at: u64,
+    /// Level that the other links ask for, if they have been looked at since something changed.
+    asked: Option<u64>,
     /// Sum of the rates of its flows, above the capacity while a solve goes on.
     used: u128,
     flows: u64,
     /// Members without flows.
     gone: u32,
-    /// Whether something that `asked` depends on has changed.
+    /// Whether something that its level depends on has changed.
     stale: bool,
 }
 
@@ -89,6 +91,22 @@ impl LinkState {
     /// Rounding leaves less than a part for each flow of a full link.
     fn surely_not_full(&self) -> bool {
         self.used + u128::from(self.flows) <= u128::from(self.capacity)
+    }
+
+    /// Where it moves at the earliest, by what is known of its flows together.
+    fn earliest_move(&self, level: u64) -> u64 {
+        if self.surely_not_full() {
+            // It rises from where it is.
+            return level;
+        }
+        // It falls by no more than what one flow has to give up for all, or than rounding leaves.
+        let excess = self.used.saturating_sub(u128::from(self.capacity)) + u128::from(self.flows);
+        let least = self.capacity / self.flows;
+        if level == UNBOUNDED {
+            least
+        } else {
+            u64::try_from(u128::from(level).saturating_sub(excess)).unwrap_or(0).max(least)
+        }
     }
 }
 
@@ -114,8 +132,10 @@ struct Class {
 #[derive(Clone, Debug, Default)]
 struct Scratch {
     path: Vec<u32>,
-    /// Links that are to move, by the lower of their two levels.
+    /// Links that are to move, by the lower of their two levels, or less if they have not been looked at.
     moves: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Those that move now.
+    movers: Vec<u32>,
     rising: Vec<Share>,
 }
 
@@ -128,7 +148,15 @@ impl MaxMin {
         assert!(u32::try_from(capacities.len()).is_ok(), "links are counted in 32 bits");
         let link = |&capacity: &u64| {
             assert!(capacity < CAPACITY_LIMIT, "capacity {capacity} is not below {CAPACITY_LIMIT}");
-            LinkState { capacity: capacity * PARTS, asked: UNBOUNDED, used: 0, flows: 0, gone: 0, stale: false }
+            LinkState {
+                capacity: capacity * PARTS,
+                moves_at: UNBOUNDED,
+                asked: None,
+                used: 0,
+                flows: 0,
+                gone: 0,
+                stale: false,
+            }
         };
         Self {
             links: capacities.iter().map(link).collect(),
@@ -442,44 +470,55 @@ impl MaxMin {
     }
 
     /// Moves levels, lowest first, until each is what the others ask for. A level depends on lower ones alone, so what
-    /// is below the one that moves has come to rest.
+    /// is below the one that moves has come to rest, and a link need not be looked at before it may be the next to move.
     fn solve(&mut self) {
         if self.stale.is_empty() {
             return;
         }
         self.solve_count += 1;
-        let mut scratch = std::mem::take(&mut self.scratch);
+        let Scratch { mut moves, mut movers, mut rising, path } = std::mem::take(&mut self.scratch);
         loop {
-            // In any order: none of these looks at what another is asked for.
             while let Some(link) = self.stale.pop() {
-                let asked = self.level(link, &mut scratch.rising);
-                let (state, level) = (&mut self.links[link as usize], self.levels[link as usize]);
-                state.stale = false;
-                state.asked = asked;
-                if asked != level {
-                    scratch.moves.push(Reverse((asked.min(level), link)));
+                let state = &mut self.links[link as usize];
+                let moves_at = state.earliest_move(self.levels[link as usize]);
+                (state.stale, state.asked) = (false, None);
+                if std::mem::replace(&mut state.moves_at, moves_at) != moves_at && moves_at != UNBOUNDED {
+                    moves.push(Reverse((moves_at, link)));
                 }
             }
-            let Some(&Reverse((lowest, _))) = scratch.moves.peek() else { break };
-            // All that move at one level move together.
-            while let Some(&Reverse((at, link))) = scratch.moves.peek() {
+            let Some(&Reverse((lowest, _))) = moves.peek() else { break };
+            // All that move at one level move together, so none of these looks at what another does.
+            while let Some(&Reverse((at, link))) = moves.peek() {
                 if at != lowest {
                     break;
                 }
-                scratch.moves.pop();
-                let (level, asked) = (self.levels[link as usize], self.links[link as usize].asked);
-                // Otherwise it was asked for something else since.
-                if level != asked && level.min(asked) == at {
-                    self.move_level(link);
+                moves.pop();
+                if self.links[link as usize].moves_at != at {
+                    // It is to move elsewhere since.
+                    continue;
+                }
+                let level = self.levels[link as usize];
+                let asked = self.links[link as usize].asked.unwrap_or_else(|| self.level(link, &mut rising));
+                let state = &mut self.links[link as usize];
+                state.asked = Some(asked);
+                state.moves_at = if asked == level { UNBOUNDED } else { asked.min(level) };
+                if state.moves_at == at {
+                    state.moves_at = UNBOUNDED;
+                    movers.push(link);
+                } else if state.moves_at != UNBOUNDED {
+                    moves.push(Reverse((state.moves_at, link)));
                 }
             }
+            for link in movers.drain(..) {
+                self.move_level(link);
+            }
         }
-        self.scratch = scratch;
+        self.scratch = Scratch { moves, movers, rising, path };
     }
 
     /// Gives a link the level it is asked for, its flows the rates that follow, and marks the links that see it.
     fn move_level(&mut self, link: u32) {
-        let level = self.links[link as usize].asked;
+        let level = self.links[link as usize].asked.expect("it has been looked at");
         let before = std::mem::replace(&mut self.levels[link as usize], level);
         // One that falls takes rates from its flows and asks for no other level then. For one that rises the levels of the
         // others count, which may have moved without moving a rate here.
@@ -521,7 +560,7 @@ fn mark(state: &mut LinkState, link: u32, level: u64, stale: &mut Vec<u32>, touc
     if let Some(touched) = touched {
         touched.push(LinkId(link));
     }
-    let idle = level == UNBOUNDED && state.asked == UNBOUNDED && state.surely_not_full();
+    let idle = level == UNBOUNDED && state.moves_at == UNBOUNDED && state.surely_not_full();
     if !state.stale && !idle {
         state.stale = true;
         stale.push(link);
