@@ -154,7 +154,7 @@ struct FlowState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Another is before it on its connection.
+    /// Another is before it on its connection, or it has been received.
     Waiting,
     /// Has the first place on its connection, and its message has not entered yet.
     Beginning,
@@ -399,6 +399,7 @@ impl Fluid {
         let (began, received) = (clock(began_fs), clock(self.now_fs));
         self.scratch.completed.push(Completion { flow: id, stream, began, received });
         self.completed_count += 1;
+        flow.stage = Stage::Waiting;
         self.free_flows.push(slot);
         true
     }
