@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gradtide.errors import GradtideError, ScenarioError, SimulationError, TraceError
     from gradtide.results import RunResult, Series, Table
     from gradtide.scenario import Scenario
+    from gradtide.scenario.graph import from_networkx
     from gradtide.studies.compare import CompareResult, compare
     from gradtide.studies.run import preset, run
 
@@ -32,6 +33,7 @@ _HOMES = {
     "Table": "results",
     "TraceError": "errors",
     "compare": "studies.compare",
+    "from_networkx": "scenario.graph",
     "preset": "studies.run",
     "run": "studies.run",
 }
@@ -48,6 +50,7 @@ __all__ = [
     "TraceError",
     "__version__",
     "compare",
+    "from_networkx",
     "preset",
     "run",
 ]

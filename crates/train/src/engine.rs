@@ -1,24 +1,34 @@
 //! The one place that names the network engines: which one a scenario asks for, and what it counted.
 
 use crate::SpecError;
+use crate::collective::messages::MessageSize;
+use crate::fabric::Fabric;
 use crate::job::{Job, Manner, Messages, Pass};
 use crate::probe::{Probe, Samples};
+use crate::recall::Recall;
 use crate::spec::{
     CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, MarkAtSpec, MarkSpec, QueueSpec,
-    RecoverySpec, RunSpec, Spec, TopologySpec,
+    RecoverySpec, RoutingSpec, RunSpec, Spec,
 };
 use gradtide_net::packet::tcp::{Algorithm, Recovery, TcpConfig};
 use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, QueueConfig, SharedBuffer};
+use gradtide_net::route::Policy;
+use gradtide_net::trace::PortCounters;
 use gradtide_net::{
-    Band, Bytes, Completion, Flow, FlowId, Link, Network, PacketConfig, PacketEngine, Pipe, PortId, Rate, Star, Time,
+    Band, Bytes, Completion, Flow, FlowId, Fluid, Network, PacketConfig, PacketEngine, Pipe, PortId, Star, Time,
 };
+use std::sync::Arc;
 
 /// A network engine.
 pub enum Engine {
     /// One priority pipe per host.
     Pipe(Pipe),
+    /// Flows at their max-min fair rates; links by name and nominal rate.
+    Fluid(Box<Fluid>, Vec<(Arc<str>, u64)>),
+    /// The same for a job that is alone.
+    Recall(Box<Recall>, Vec<(Arc<str>, u64)>),
     /// Queues and TCP, packet by packet.
-    Packet(Box<Watched>, Star),
+    Packet(Box<Watched>, Vec<(Arc<str>, u64)>),
 }
 
 /// The packet engine, and a probe if one is asked for.
@@ -31,9 +41,11 @@ pub struct Watched {
 /// What an engine counted on one link.
 #[derive(Clone, Debug)]
 pub struct LinkUsage {
-    /// `h3` for the link out of host 3, `s-h3` for the one from the switch to it.
-    pub name: String,
-    /// Bytes put on the link, headers included.
+    /// `h3` for the link out of host 3, else from end to end, as `leaf2-spine1`.
+    pub name: Arc<str>,
+    /// Nominal rate.
+    pub rate_bps: u64,
+    /// Bytes put on the link, headers included where there are any.
     pub bytes: u64,
     /// Time for which the link was busy.
     pub busy: Time,
@@ -41,8 +53,8 @@ pub struct LinkUsage {
     pub drops: u64,
     /// Packets marked CE.
     pub ce_marks: u64,
-    /// Most packets that waited at once.
-    pub max_queue_packets: u64,
+    /// Most packets that waited at once; absent where there are no packets.
+    pub max_queue_packets: Option<u64>,
 }
 
 /// What an engine counted.
@@ -52,8 +64,8 @@ pub struct Usage {
     pub event_count: u64,
     /// Packets put on links.
     pub packet_hops: u64,
-    /// Per link; empty where all hosts of a job are one.
-    pub links: Vec<LinkUsage>,
+    /// Per link; absent where all hosts of a job are one.
+    pub links: Option<Vec<LinkUsage>>,
     /// What a probe saw.
     pub samples: Option<Samples>,
 }
@@ -63,11 +75,19 @@ const PAUSE_EVERY: u64 = 1 << 16;
 
 /// How jobs run on an engine. The packet study starts and measures with the backward pass, as the thesis's simulator
 /// does in chapter 5.
-pub fn manner(engine: EngineSpec) -> Manner {
-    match engine {
-        EngineSpec::Pipe => Manner { measured_from: Pass::Forward, messages: Messages::LockStep },
-        EngineSpec::Packet => Manner { measured_from: Pass::Backward, messages: Messages::EachHost },
-    }
+pub fn manner(spec: &Spec) -> Manner {
+    let (measured_from, messages, sizes) = match spec.run.engine {
+        EngineSpec::Pipe => (Pass::Forward, Messages::LockStep, MessageSize::Even),
+        EngineSpec::Fluid if is_alone(spec) => (Pass::Forward, Messages::Recalled, MessageSize::Even),
+        EngineSpec::Fluid => (Pass::Forward, Messages::EachHost { opens: false }, MessageSize::Even),
+        EngineSpec::Packet => (Pass::Backward, Messages::EachHost { opens: true }, MessageSize::Whole),
+    };
+    Manner { measured_from, messages, sizes }
+}
+
+/// Whether one job has the network for itself.
+fn is_alone(spec: &Spec) -> bool {
+    spec.jobs.len() == 1 && spec.traffic.is_empty()
 }
 
 impl Engine {
@@ -75,23 +95,36 @@ impl Engine {
     ///
     /// # Errors
     /// [`SpecError`] if the jobs could not be run on it to their ends.
-    pub fn new(spec: &Spec, jobs: &[Job]) -> Result<Self, SpecError> {
-        let (cluster, run) = (&spec.cluster, &spec.run);
-        let star = star(cluster)?;
+    pub fn new(spec: &Spec, fabric: Fabric, jobs: &[Job]) -> Result<Self, SpecError> {
+        let run = &spec.run;
+        let links = || fabric.link_names.iter().cloned().zip(fabric.nominal_bps.iter().copied()).collect();
         match run.engine {
             EngineSpec::Pipe => {
+                if let Some(other) = spec.jobs.iter().find(|job| job.collective.is_more_than_ring()) {
+                    return Err(SpecError::CollectiveOfPipe { name: other.name.clone() });
+                }
+                let star = fabric.star.ok_or(SpecError::FabricOfPipe)?;
                 for (stream, job) in jobs.iter().enumerate() {
                     check_length(run, &star, job, stream as u32)?;
                 }
                 Ok(Self::Pipe(Pipe::new(star)))
             }
+            EngineSpec::Fluid => {
+                let fluid = Fluid::new(&fabric.graph, routing(&spec.cluster))?;
+                match jobs {
+                    [job] if is_alone(spec) => {
+                        Ok(Self::Recall(Box::new(Recall::new(fluid, job.collective.clone())), links()))
+                    }
+                    _ => Ok(Self::Fluid(Box::new(fluid), links())),
+                }
+            }
             EngineSpec::Packet => {
-                let config = packet_config(cluster, &star)?;
-                let mut engine = PacketEngine::new(&star.graph(), config).expect("a star connects its hosts");
+                let config = packet_config(&spec.cluster, &fabric)?;
+                let mut engine = PacketEngine::new(&fabric.graph, config)?;
                 engine.pause_every(PAUSE_EVERY);
-                let links = || (0..2 * star.host_count).map(|port| (port, link_name(&star, port).into())).collect();
-                let probe = run.probe.as_ref().map(|probe| Probe::new(probe, spec, links()));
-                Ok(Self::Packet(Box::new(Watched { engine, probe }), star))
+                let named = || (0..).zip(fabric.link_names.iter().cloned()).collect();
+                let probe = run.probe.as_ref().map(|probe| Probe::new(probe, spec, named()));
+                Ok(Self::Packet(Box::new(Watched { engine, probe }), links()))
             }
         }
     }
@@ -100,6 +133,8 @@ impl Engine {
     pub fn network(&mut self) -> &mut dyn Network {
         match self {
             Self::Pipe(pipe) => pipe,
+            Self::Fluid(fluid, _) => fluid.as_mut(),
+            Self::Recall(recall, _) => recall.as_mut(),
             Self::Packet(watched, _) => watched.as_mut(),
         }
     }
@@ -108,22 +143,23 @@ impl Engine {
     pub fn usage(&mut self) -> Usage {
         match self {
             Self::Pipe(_) => Usage::default(),
-            Self::Packet(watched, star) => {
+            Self::Fluid(fluid, links) => Usage {
+                event_count: fluid.counters().events,
+                links: Some(link_usage(links, |port| fluid.port_counters(PortId(port)), false)),
+                ..Usage::default()
+            },
+            Self::Recall(recall, links) => {
+                let counters = |port| {
+                    let (bytes, busy) = recall.used(port);
+                    PortCounters { bytes, busy, ..PortCounters::default() }
+                };
+                let links = Some(link_usage(links, counters, false));
+                Usage { event_count: recall.event_count(), links, ..Usage::default() }
+            }
+            Self::Packet(watched, links) => {
                 let samples = watched.samples();
                 let engine = &mut watched.engine;
-                let links = (0..2 * star.host_count)
-                    .map(|port| {
-                        let used = engine.port_counters(PortId(port));
-                        LinkUsage {
-                            name: link_name(star, port),
-                            bytes: used.bytes,
-                            busy: used.busy,
-                            drops: used.drops,
-                            ce_marks: used.marks,
-                            max_queue_packets: used.queue_packets_max,
-                        }
-                    })
-                    .collect();
+                let links = Some(link_usage(links, |port| engine.port_counters(PortId(port)), true));
                 let counters = engine.counters();
                 Usage { event_count: counters.events, packet_hops: counters.packet_hops, links, samples }
             }
@@ -131,9 +167,26 @@ impl Engine {
     }
 }
 
-fn link_name(star: &Star, port: u32) -> String {
-    let host = port % star.host_count;
-    if port < star.host_count { format!("h{host}") } else { format!("s-h{host}") }
+fn link_usage(
+    links: &[(Arc<str>, u64)],
+    mut counters: impl FnMut(u32) -> PortCounters,
+    has_packets: bool,
+) -> Vec<LinkUsage> {
+    (0..)
+        .zip(links)
+        .map(|(port, (name, rate_bps))| {
+            let used = counters(port);
+            LinkUsage {
+                name: name.clone(),
+                rate_bps: *rate_bps,
+                bytes: used.bytes,
+                busy: used.busy,
+                drops: used.drops,
+                ce_marks: used.marks,
+                max_queue_packets: has_packets.then_some(used.queue_packets_max),
+            }
+        })
+        .collect()
 }
 
 impl Watched {
@@ -202,15 +255,17 @@ impl Network for Watched {
     }
 }
 
-fn star(cluster: &ClusterSpec) -> Result<Star, SpecError> {
-    let TopologySpec::Star { hosts: host_count } = cluster.topology;
-    let payload_bps = u128::from(cluster.link.rate_bps) * u128::from(cluster.link.efficiency_ppm) / 1_000_000;
-    let rate = u64::try_from(payload_bps).ok().and_then(Rate::from_bps).ok_or(SpecError::ZeroRate)?;
-    let delay = Time::from_ps(cluster.link.delay_ps.saturating_add(cluster.host_latency_ps));
-    Ok(Star { host_count, link: Link { rate, delay } })
+fn routing(cluster: &ClusterSpec) -> Policy {
+    match cluster.routing {
+        RoutingSpec::Ecmp => Policy::Ecmp,
+        RoutingSpec::Dmodk => Policy::DModK,
+        RoutingSpec::Spread => Policy::Spread,
+    }
 }
 
-fn packet_config(cluster: &ClusterSpec, star: &Star) -> Result<PacketConfig, SpecError> {
+fn packet_config(cluster: &ClusterSpec, fabric: &Fabric) -> Result<PacketConfig, SpecError> {
+    // Timers are made for the slowest and longest link; on a star all are alike.
+    let star = Star { host_count: fabric.graph.host_count, link: fabric.worst_link() };
     let transport = &cluster.transport;
     let narrow = |value: u32, what| u16::try_from(value).map_err(|_| SpecError::TooLarge(what));
     let tcp = TcpConfig {
@@ -239,7 +294,8 @@ fn packet_config(cluster: &ClusterSpec, star: &Star) -> Result<PacketConfig, Spe
         host_queue: queue.clone(),
         switch_queue: queue,
         switch_buffer,
-        ..PacketConfig::basic_sim(star)
+        routing: routing(cluster),
+        ..PacketConfig::basic_sim(&star)
     })
 }
 

@@ -1,13 +1,15 @@
 //! A job that is ready to run: its DAG, its buckets, its scheduler. Built from a [`JobSpec`], checked once.
 
 use crate::bucket::{Bucket, fuse, group};
+use crate::collective::messages::{Collective, MessageSize};
+use crate::collective::plan::{self, Algorithm, Inside, PlanError};
 use crate::collective::{Aggregation, ring};
 use crate::dag::Dag;
 use crate::model::iteration_dag;
 use crate::pace::{self, ONE_PPM, Pace};
 use crate::schedule::{Fifo, File, LayerPriority, Random, Scheduler};
-use crate::spec::{CollectiveSpec, FusionSpec, JobSpec, OrderSpec};
-use gradtide_net::{Band, Bytes, Flow, Network, Seed, Time};
+use crate::spec::{AlgorithmSpec, FusionSpec, InsideSpec, JobSpec, OrderSpec, ServerSpec};
+use gradtide_net::{Band, Bytes, Flow, Network, Rate, Seed, Time};
 use thiserror::Error;
 
 /// A planned job.
@@ -34,8 +36,9 @@ pub struct Job {
     pub pace_range_ppm: (u64, u64),
     /// Pace of each worker; `None` if all are alike, so that one stands for all.
     pub paces: Option<Vec<Pace>>,
-    hosts: Vec<u32>,
-    collective: CollectiveSpec,
+    /// How a chunk is aggregated.
+    pub collective: Collective,
+    drops_remainder: bool,
     chunk: Option<Bytes>,
     /// For each bucket, from which byte on which band holds; not empty, and the first from byte 0 on.
     bands: Vec<Vec<(Bytes, Band)>>,
@@ -61,6 +64,8 @@ pub struct Manner {
     pub measured_from: Pass,
     /// How its aggregations are put to the network.
     pub messages: Messages,
+    /// What messages carry of what does not divide evenly.
+    pub sizes: MessageSize,
 }
 
 /// How an aggregation is put to the network.
@@ -68,8 +73,13 @@ pub struct Manner {
 pub enum Messages {
     /// As one flow that stands for all hosts.
     LockStep,
-    /// As messages from each host to the next.
-    EachHost,
+    /// As one flow that stands for all messages.
+    Recalled,
+    /// As messages between hosts.
+    EachHost {
+        /// Whether connections are opened before the job begins.
+        opens: bool,
+    },
 }
 
 /// A job that means nothing. The face refuses all of these first, with a file and a line.
@@ -95,6 +105,12 @@ pub enum JobError {
     /// A straggler that is none of the workers, or a factor that cannot be.
     #[error("the workers cannot differ so: {0}")]
     Pace(&'static str),
+    /// Ranks that do not suit the collective.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// No chunk of a collective, or ranks that never add what they have received.
+    #[error("a collective has a depth and a rate of reduction above 0")]
+    NoCollective,
     /// A chunk of no bytes.
     #[error("a chunk has at least one byte")]
     EmptyChunk,
@@ -142,6 +158,15 @@ impl Job {
             FusionSpec::Cap { bytes } => fuse(&sizes, Bytes(*bytes)),
             FusionSpec::Buckets { layer_counts } => group(&sizes, layer_counts),
         };
+        let collective = Collective::new(
+            algorithm(spec),
+            spec.hosts.clone(),
+            buckets.iter().map(|bucket| bucket.bytes).max().unwrap_or_default(),
+            spec.collective.depth,
+            spec.collective.reduction_bps.and_then(Rate::from_bps),
+            manner.sizes,
+        )?;
+        let worker_count = collective.worker_hosts().count() as u32;
         let dag = iteration_dag(&spec.layers, &buckets, spec.schedule.barrier);
         debug_assert!(dag.is_executable(), "a layered model has no cycle");
         let scheduler: Box<dyn Scheduler> = match &spec.schedule.order {
@@ -170,9 +195,9 @@ impl Job {
             sync: Time::from_ps(spec.sync_ps),
             manner,
             pace_range_ppm: pace::range_ppm(&spec.pace),
-            paces: Pace::of_workers(&spec.pace, spec.hosts.len() as u32, &spec.name, seed),
-            hosts: spec.hosts.clone(),
-            collective: spec.collective,
+            paces: Pace::of_workers(&spec.pace, worker_count, &spec.name, seed),
+            collective,
+            drops_remainder: spec.collective.drops_remainder,
             chunk: spec.schedule.chunk_bytes.map(Bytes),
             hold: Time::from_ps(spec.transfer_overhead_ps),
         })
@@ -186,12 +211,8 @@ impl Job {
     /// Chunk `index` of a bucket as one flow, for the job whose index is `stream`.
     pub fn lock_step_flow(&self, bucket: u32, index: u64, stream: u32) -> Flow {
         let bytes = self.chunk_bytes(bucket, index);
-        match self.collective {
-            CollectiveSpec::Ring { .. } => {
-                ring::lock_step(&self.hosts, bytes, self.band(bucket, index), stream, self.hold)
-                    .expect("a job of one worker has no buckets")
-            }
-        }
+        ring::lock_step(self.collective.hosts(), bytes, self.band(bucket, index), stream, self.hold)
+            .expect("a job of one worker has no buckets")
     }
 
     /// Band of chunk `index` of a bucket: that of the layer in which it begins.
@@ -208,15 +229,20 @@ impl Job {
 
     /// Starts the aggregation of chunk `index` of a bucket, for the job whose index is `stream`.
     pub fn aggregate(&self, bucket: u32, index: u64, stream: u32, network: &mut dyn Network) -> Aggregation {
-        match (self.manner.messages, self.collective) {
-            (Messages::LockStep, _) => Aggregation::lock_step(self.lock_step_flow(bucket, index, stream), network),
-            (Messages::EachHost, CollectiveSpec::Ring { .. }) => {
-                let (bytes, band) = (self.chunk_bytes(bucket, index), self.band(bucket, index));
+        let band = self.band(bucket, index);
+        match self.manner.messages {
+            Messages::LockStep => Aggregation::whole(self.lock_step_flow(bucket, index, stream), network),
+            Messages::Recalled => {
+                let flow = Flow { hold: Time::ZERO, rounds: 1, parts: 1, ..self.lock_step_flow(bucket, index, stream) };
+                Aggregation::whole(flow, network)
+            }
+            Messages::EachHost { .. } => {
                 if self.has_several_bands {
                     // All before it has been received, so the connections carry nothing new of another chunk.
                     network.set_band(stream, band);
                 }
-                Aggregation::Ring(ring::Messages::begin(&self.hosts, bytes, band, stream, network))
+                let messages = self.collective.begin(self.chunk_bytes(bucket, index), band, stream, network);
+                Aggregation::Messages(messages)
             }
         }
     }
@@ -224,9 +250,8 @@ impl Job {
     /// Opens the connections that the job keeps for its life; how many flows must complete before it can begin.
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         match self.manner.messages {
-            Messages::EachHost if !self.buckets.is_empty() => {
-                ring::open(&self.hosts, self.opening_band, stream, network);
-                self.hosts.len()
+            Messages::EachHost { opens: true } if !self.buckets.is_empty() => {
+                self.collective.open(self.opening_band, stream, network)
             }
             _ => 0,
         }
@@ -236,15 +261,54 @@ impl Job {
     pub fn delay_before_flows(&self) -> Time {
         match self.manner.messages {
             Messages::LockStep => Time::ZERO,
-            Messages::EachHost => self.hold,
+            Messages::Recalled | Messages::EachHost { .. } => self.hold,
         }
+    }
+
+    /// Bytes of `bytes` that the rank sends that sends most.
+    pub fn sent_by_busiest(&self, bytes: u128) -> f64 {
+        if self.buckets.is_empty() { 0.0 } else { self.collective.sent_by_busiest(bytes) }
     }
 
     fn chunk_bytes(&self, bucket: u32, index: u64) -> Bytes {
         let bytes = self.buckets[bucket as usize].chunk_bytes(self.chunk, index);
-        let CollectiveSpec::Ring { drops_remainder } = self.collective;
-        let parts = self.hosts.len() as u64;
-        if drops_remainder { Bytes(bytes.0 / parts * parts) } else { bytes }
+        let parts = self.collective.hosts().len() as u64;
+        if self.drops_remainder { Bytes(bytes.0 / parts * parts) } else { bytes }
+    }
+}
+
+/// What a job's collective sends.
+fn algorithm(spec: &JobSpec) -> Algorithm {
+    let ranks = spec.hosts.len() as u32;
+    match spec.collective.algorithm {
+        // Nobody to send to, whatever the algorithm.
+        _ if ranks == 1 => Algorithm::Ring,
+        AlgorithmSpec::Ring => Algorithm::Ring,
+        AlgorithmSpec::HalvingDoubling => Algorithm::HalvingDoubling,
+        AlgorithmSpec::Shuffle => Algorithm::Shuffle,
+        AlgorithmSpec::Tree => Algorithm::Tree,
+        AlgorithmSpec::Butterfly => Algorithm::Butterfly,
+        AlgorithmSpec::ButterflyLayered { group } => Algorithm::ButterflyLayered { group },
+        AlgorithmSpec::Hierarchical { group, inside } => {
+            let inside = match inside {
+                InsideSpec::Reduce => Inside::Reduce,
+                InsideSpec::Ring => Inside::Ring,
+                InsideSpec::Sharded => Inside::Sharded,
+            };
+            Algorithm::Hierarchical { group, inside }
+        }
+        AlgorithmSpec::ParameterServer { servers, placement } => {
+            let servers = match placement {
+                ServerSpec::Packed => plan::packed_servers(servers),
+                ServerSpec::Distributed => plan::distributed_servers(ranks, servers),
+            };
+            Algorithm::ParameterServer { servers }
+        }
+        AlgorithmSpec::AllGather => Algorithm::AllGather,
+        AlgorithmSpec::ReduceScatter => Algorithm::ReduceScatter,
+        AlgorithmSpec::AllToAll => Algorithm::AllToAll,
+        AlgorithmSpec::Broadcast => Algorithm::Broadcast,
+        AlgorithmSpec::PointToPoint => Algorithm::PointToPoint,
     }
 }
 
@@ -293,6 +357,9 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
     }
     if !(1..=spec.layers.len()).contains(&spec.bands.len()) {
         return Err(JobError::Bands { bands: spec.bands.len(), layers: spec.layers.len() });
+    }
+    if spec.collective.depth == 0 || spec.collective.reduction_bps == Some(0) {
+        return Err(JobError::NoCollective);
     }
     check_pace(spec)?;
     match &spec.schedule.order {

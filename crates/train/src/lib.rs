@@ -6,22 +6,27 @@ pub mod bucket;
 pub mod collective;
 pub mod dag;
 pub mod engine;
+pub mod fabric;
 pub mod iteration;
 pub mod job;
 pub mod model;
 pub mod pace;
 pub mod probe;
+pub mod recall;
 pub mod result;
 pub mod schedule;
 pub mod spec;
 pub mod traffic;
 
 use engine::Engine;
-use gradtide_net::{Band, Seed, Time};
+use fabric::Fabric;
+use gradtide_net::fluid::FluidError;
+use gradtide_net::route::RouteError;
+use gradtide_net::{Band, FabricError, Seed, Time};
 use iteration::Limits;
 use job::{Job, JobError};
 use result::RunResult;
-use spec::{EngineSpec, RunSpec, Spec, TopologySpec, TrafficSpec};
+use spec::{EngineSpec, RunSpec, Spec, TrafficSpec};
 use thiserror::Error;
 use traffic::Neighbour;
 
@@ -30,8 +35,9 @@ use traffic::Neighbour;
 /// # Errors
 /// [`RunError::Spec`] before anything ran, [`RunError::Iteration`] if the run could not go on.
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
-    let (mut jobs, mut neighbours) = plan(spec)?;
-    let mut engine = Engine::new(spec, &jobs)?;
+    let fabric = Fabric::new(&spec.cluster)?;
+    let (mut jobs, mut neighbours) = plan(spec, fabric.graph.host_count)?;
+    let mut engine = Engine::new(spec, fabric, &jobs)?;
     let traces = iteration::run(&mut jobs, &mut neighbours, engine.network(), limits(&spec.run), observe)?;
     Ok(RunResult::new(spec, &jobs, traces, neighbours, engine.network().now(), engine.usage()))
 }
@@ -60,6 +66,27 @@ pub enum SpecError {
         name: String,
         /// What is wrong.
         error: JobError,
+    },
+    /// A network that cannot be.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// A cable that cannot be, or a ratio.
+    #[error("the network cannot be: {0}")]
+    Cable(&'static str),
+    /// Hosts that are not connected.
+    #[error(transparent)]
+    Route(#[from] RouteError),
+    /// Links that the fluid engine cannot count.
+    #[error(transparent)]
+    Fluid(#[from] FluidError),
+    /// The pipe engine sees a host's own link and nothing behind it.
+    #[error("the pipe engine knows a star only; use the fluid engine")]
+    FabricOfPipe,
+    /// The pipe engine has one flow for all hosts.
+    #[error("job {name}: the pipe engine knows the ring only; use the fluid engine")]
+    CollectiveOfPipe {
+        /// Name of the job.
+        name: String,
     },
     /// Nothing would ever arrive.
     #[error("the links carry less than one bit per second")]
@@ -93,7 +120,7 @@ pub enum SpecError {
         what: &'static str,
     },
     /// Neighbours need an engine that has queues.
-    #[error("the pipe engine has no neighbours; use the packet engine")]
+    #[error("the pipe engine has no neighbours; use another engine")]
     NeighboursOfPipe,
     /// A queue that cannot be.
     #[error("the queue cannot be: {0}")]
@@ -125,11 +152,10 @@ pub enum SpecError {
     },
 }
 
-fn plan(spec: &Spec) -> Result<(Vec<Job>, Vec<Neighbour<'_>>), SpecError> {
+fn plan(spec: &Spec, host_count: u32) -> Result<(Vec<Job>, Vec<Neighbour<'_>>), SpecError> {
     if spec.jobs.is_empty() {
         return Err(SpecError::NoJobs);
     }
-    let TopologySpec::Star { hosts: host_count } = spec.cluster.topology;
     let mut taken = std::collections::BTreeSet::new();
     let plan_job = |job: &spec::JobSpec| {
         let name = || job.name.clone();
@@ -144,7 +170,7 @@ fn plan(spec: &Spec) -> Result<(Vec<Job>, Vec<Neighbour<'_>>), SpecError> {
         if job.iterations.is_none() && spec.run.duration_ps.is_none() {
             return Err(SpecError::Endless { name: name() });
         }
-        Job::plan(job, Seed(spec.run.seed), engine::manner(spec.run.engine))
+        Job::plan(job, Seed(spec.run.seed), engine::manner(spec))
             .map_err(|error| SpecError::Job { name: name(), error })
     };
     let jobs = spec.jobs.iter().map(plan_job).collect::<Result<Vec<Job>, SpecError>>()?;

@@ -1,33 +1,51 @@
 //! Collectives: what a transfer becomes on the network.
 
+pub mod exchange;
+pub mod messages;
 mod pattern;
 pub mod plan;
 pub mod progress;
 pub mod ring;
 
-use gradtide_net::{Completion, Flow, Network};
+use gradtide_net::{Completion, Flow, Network, Time};
 
 /// An aggregation under way.
 #[derive(Debug)]
 pub enum Aggregation {
-    /// One flow stands for all hosts, which do the same at the same time.
-    LockStep,
-    /// Messages between hosts, each sent when the one that it builds on has arrived.
-    Ring(ring::Messages),
+    /// One flow stands for all.
+    Whole,
+    /// Messages between hosts, each sent when what it waits for has arrived.
+    Messages(messages::Messages),
 }
 
 impl Aggregation {
     /// Starts the whole aggregation as one flow.
-    pub fn lock_step(flow: Flow, network: &mut dyn Network) -> Self {
+    pub fn whole(flow: Flow, network: &mut dyn Network) -> Self {
         network.start(flow);
-        Self::LockStep
+        Self::Whole
     }
 
     /// Takes in that a flow is complete, and starts what it makes possible; `true` if this was the last.
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         match self {
-            Self::LockStep => true,
-            Self::Ring(messages) => messages.on_completion(completion, network),
+            Self::Whole => true,
+            Self::Messages(messages) => messages.on_completion(completion, network),
+        }
+    }
+
+    /// When something is over that the network does not tell of.
+    pub fn wakes_at(&self) -> Option<Time> {
+        match self {
+            Self::Whole => None,
+            Self::Messages(messages) => messages.wakes_at(),
+        }
+    }
+
+    /// Takes in what is over by now, and starts what it makes possible; `true` if this was the last.
+    pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
+        match self {
+            Self::Whole => false,
+            Self::Messages(messages) => messages.settle(now, network),
         }
     }
 }

@@ -1,0 +1,129 @@
+//! From what a caller can hash and compare to its number: open addressing with linear probing (Knuth 6.4, algorithms L
+//! and R). Never walked through, so no order depends on a hash, and no hash on the machine.
+
+/// Nothing here.
+const EMPTY: u64 = u64::MAX;
+
+/// Numbers of things that the caller keeps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Index {
+    /// Hash and number, in the upper and the lower half.
+    slots: Vec<u64>,
+    count: usize,
+}
+
+/// Hash of some words.
+#[inline]
+pub(crate) fn hash(words: impl IntoIterator<Item = u32>) -> u32 {
+    // Fibonacci hashing (Knuth 6.4), word by word; the upper half is folded in, so that every bit reaches every other.
+    let mixed = words.into_iter().fold(0_u64, |mixed, word| {
+        let product = (mixed ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        product ^ (product >> 32)
+    });
+    mixed as u32
+}
+
+impl Index {
+    #[inline]
+    fn home(&self, slot: u64) -> usize {
+        (slot >> 32) as usize & (self.slots.len() - 1)
+    }
+
+    #[inline]
+    fn next(&self, place: usize) -> usize {
+        (place + 1) & (self.slots.len() - 1)
+    }
+
+    /// The number of this hash for which `is_it` holds.
+    #[inline]
+    pub fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+        if self.count == 0 {
+            return None;
+        }
+        let mut place = self.home(u64::from(hash) << 32);
+        loop {
+            let slot = self.slots[place];
+            if slot == EMPTY {
+                return None;
+            }
+            if (slot >> 32) as u32 == hash && is_it(slot as u32) {
+                return Some(slot as u32);
+            }
+            place = self.next(place);
+        }
+    }
+
+    /// Adds a number that is not there, and is not the largest of all numbers.
+    #[inline]
+    pub fn insert(&mut self, hash: u32, number: u32) {
+        if 2 * (self.count + 1) > self.slots.len() {
+            let larger = vec![EMPTY; (2 * self.slots.len()).max(8)];
+            let known = std::mem::replace(&mut self.slots, larger);
+            known.into_iter().filter(|&slot| slot != EMPTY).for_each(|slot| self.put(slot));
+        }
+        self.put(u64::from(hash) << 32 | u64::from(number));
+        self.count += 1;
+    }
+
+    #[inline]
+    fn put(&mut self, slot: u64) {
+        let mut place = self.home(slot);
+        while self.slots[place] != EMPTY {
+            place = self.next(place);
+        }
+        self.slots[place] = slot;
+    }
+
+    /// Removes a number that is there under this hash.
+    #[inline]
+    pub fn remove(&mut self, hash: u32, number: u32) {
+        let slot = u64::from(hash) << 32 | u64::from(number);
+        let mut hole = self.home(slot);
+        while self.slots[hole] != slot {
+            hole = self.next(hole);
+        }
+        // What stands behind the hole comes forward, unless it would be before its home.
+        let last = self.slots.len() - 1;
+        let mut place = self.next(hole);
+        while self.slots[place] != EMPTY {
+            let home = self.home(self.slots[place]);
+            if (place.wrapping_sub(home) & last) >= (place.wrapping_sub(hole) & last) {
+                self.slots[hole] = self.slots[place];
+                hole = place;
+            }
+            place = self.next(place);
+        }
+        self.slots[hole] = EMPTY;
+        self.count -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Hashes that collide, wrap round the end and leave holes, against a set.
+    #[test]
+    fn what_is_in_is_found_and_what_is_out_is_not() {
+        for spread in [1, 3, 7, 1 << 28] {
+            let hash_of = |number: u32| (number / spread).wrapping_mul(15);
+            let (mut index, mut set) = (Index::default(), BTreeSet::new());
+            let mut state = 1_u64;
+            for _ in 0..4000 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let number = (state >> 40) as u32 % 200;
+                if set.insert(number) {
+                    index.insert(hash_of(number), number);
+                } else {
+                    set.remove(&number);
+                    index.remove(hash_of(number), number);
+                }
+                for number in 0..200 {
+                    let found = index.find(hash_of(number), |other| other == number);
+                    assert_eq!(found, set.get(&number).copied());
+                }
+            }
+        }
+    }
+}
