@@ -1,0 +1,390 @@
+// Flows that start together, or one gradient exchange, on a star or a Clos network of SimGrid (S4U, network model CM02
+// with every correction off): when they are over, and what that cost. `exchange --help` lists what can be set.
+//
+// A rank obeys the one rule of docs/models/collectives.md: its step begins when it has begun the step before and every
+// message sent to it in the step before has arrived. There are no actors: SimGrid tells of every communication that
+// ends, and what waited for it is started there, so that it spends its time on sharing links and on nothing else.
+
+#include <sys/resource.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <simgrid/s4u.hpp>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace sg4 = simgrid::s4u;
+
+namespace {
+
+struct Options {
+  std::string network = "clos2";
+  unsigned ports = 16;
+  unsigned divisor = 1;
+  unsigned hosts = 8;
+  double rate_bps = 32e9;
+  double delay_ns = 200;
+  std::string collective;
+  std::uint64_t bytes = 100'000'000;
+  std::string flows;
+  std::string out;
+};
+
+const char* const USAGE =
+    "exchange --collective=NAME | --flows=FILE  [--option=value ...]\n"
+    "  --network=clos2|clos3|star       (clos2)\n"
+    "  --ports=K --divisor=D            of a switch (16); the bisection ratio of a Clos network is 1/D (1)\n"
+    "  --hosts=N                        of a star (8)\n"
+    "  --rate_bps=R --delay_ns=T        of every link (32e9, 200)\n"
+    "  --collective=NAME                ring, all-to-all, butterfly, butterfly-layered, ps-packed, ps-distributed\n"
+    "  --bytes=S                        of each rank (100000000); must divide into the collective's parts\n"
+    "  --flows=FILE                     CSV with the columns src,dst,bytes; all start at 0\n"
+    "  --out=FILE                       when each flow has finished, as CSV\n";
+
+Options parse(int argc, char** argv) {
+  Options options;
+  std::map<std::string, std::function<void(const std::string&)>> setters;
+  const auto number = [&](const char* name, unsigned& field) {
+    setters[name] = [&field](const std::string& value) { field = static_cast<unsigned>(std::stoul(value)); };
+  };
+  const auto real = [&](const char* name, double& field) {
+    setters[name] = [&field](const std::string& value) { field = std::stod(value); };
+  };
+  const auto text = [&](const char* name, std::string& field) {
+    setters[name] = [&field](const std::string& value) { field = value; };
+  };
+  text("network", options.network);
+  number("ports", options.ports);
+  number("divisor", options.divisor);
+  number("hosts", options.hosts);
+  real("rate_bps", options.rate_bps);
+  real("delay_ns", options.delay_ns);
+  text("collective", options.collective);
+  setters["bytes"] = [&options](const std::string& value) { options.bytes = std::stoull(value); };
+  text("flows", options.flows);
+  text("out", options.out);
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const auto equals = argument.find('=');
+    const auto setter = argument.rfind("--", 0) == 0 ? setters.find(argument.substr(2, equals - 2)) : setters.end();
+    if (setter == setters.end() || equals == std::string::npos)
+      throw std::invalid_argument("not understood: " + argument + "\n" + USAGE);
+    setter->second(argument.substr(equals + 1));
+  }
+  if (options.collective.empty() == options.flows.empty())
+    throw std::invalid_argument(std::string("either --collective or --flows\n") + USAGE);
+  return options;
+}
+
+// The network -----------------------------------------------------------------------------------------------------
+
+struct Fabric {
+  std::vector<sg4::Host*> hosts;
+  unsigned group;  // hosts of an edge switch
+};
+
+Fabric star(const Options& options) {
+  auto* zone = sg4::create_star_zone("star");
+  Fabric fabric{{}, options.hosts};
+  for (unsigned i = 0; i < options.hosts; ++i) {
+    const auto name = std::to_string(i);
+    auto* host = zone->create_host(name, 1e9);
+    const auto* link = zone->create_split_duplex_link("link" + name, options.rate_bps / 8)
+                           ->set_latency(options.delay_ns * 1e-9)
+                           ->seal();
+    zone->add_route(host->get_netpoint(), nullptr, nullptr, nullptr, {{link, sg4::LinkInRoute::Direction::UP}}, true);
+    fabric.hosts.push_back(host);
+  }
+  zone->seal();
+  return fabric;
+}
+
+Fabric clos(const Options& options) {
+  const unsigned half = options.ports / 2;
+  if (options.ports % 2 != 0 || options.divisor == 0 || half % options.divisor != 0)
+    throw std::invalid_argument("a Clos network takes an even number of ports and a whole number of switches");
+  const unsigned up = half / options.divisor;
+  Fabric fabric{{}, half};
+  const auto host = [&fabric](sg4::NetZone* zone, const std::vector<unsigned long>&, unsigned long id) {
+    fabric.hosts.push_back(zone->create_host(std::to_string(id), 1e9));
+    return std::make_pair(fabric.hosts.back()->get_netpoint(), static_cast<simgrid::kernel::routing::NetPoint*>(nullptr));
+  };
+  const sg4::FatTreeParams two{2, {half, options.ports}, {1, up}, {1, 1}};
+  const sg4::FatTreeParams three{3, {half, half, options.ports}, {1, up, half}, {1, 1, 1}};
+  sg4::create_fatTree_zone(options.network, nullptr, options.network == "clos2" ? two : three,
+                           sg4::ClusterCallbacks(host), options.rate_bps / 8, options.delay_ns * 1e-9,
+                           sg4::Link::SharingPolicy::SPLITDUPLEX)
+      ->seal();
+  return fabric;
+}
+
+Fabric build(const Options& options) {
+  if (options.network == "star") return star(options);
+  if (options.network == "clos2" || options.network == "clos3") return clos(options);
+  throw std::invalid_argument("no such network: " + options.network);
+}
+
+// Collectives -----------------------------------------------------------------------------------------------------
+
+using Send = std::function<void(unsigned to, std::uint64_t bytes)>;
+
+// Who sends what to whom. A rank whose message is `awaited` also waits until it has arrived before its next step.
+struct Plan {
+  unsigned steps = 0;
+  std::function<void(unsigned step, unsigned rank, const Send&)> sends;
+  std::function<unsigned(unsigned step, unsigned rank)> receives;
+  std::function<bool(unsigned step)> awaited = [](unsigned) { return false; };
+};
+
+unsigned log2_exact(unsigned n) {
+  unsigned steps = 0;
+  while (1U << steps < n) ++steps;
+  if (1U << steps != n) throw std::invalid_argument(std::to_string(n) + " is no power of two");
+  return steps;
+}
+
+std::uint64_t part(const Options& options, unsigned count) {
+  if (options.bytes % count != 0) throw std::invalid_argument("--bytes has no " + std::to_string(count) + " equal parts");
+  return options.bytes / count;
+}
+
+Plan ring(unsigned n, std::uint64_t bytes) {
+  return {2 * (n - 1), [=](unsigned, unsigned rank, const Send& send) { send((rank + 1) % n, bytes); },
+          [](unsigned, unsigned) { return 1; }};
+}
+
+Plan all_to_all(unsigned n, std::uint64_t bytes) {
+  const auto sends = [=](unsigned, unsigned rank, const Send& send) {
+    for (unsigned distance = 1; distance < n; ++distance) send((rank + distance) % n, bytes);
+  };
+  return {1, sends, [=](unsigned, unsigned) { return n - 1; }};
+}
+
+Plan butterfly(unsigned n, std::uint64_t bytes) {
+  return {log2_exact(n), [=](unsigned step, unsigned rank, const Send& send) { send(rank ^ (1U << step), bytes); },
+          [](unsigned, unsigned) { return 1; }};
+}
+
+// Binomial reduce to the first rank of each group, a butterfly among these, binomial broadcast, largest subtree first.
+Plan butterfly_layered(unsigned n, unsigned group, std::uint64_t bytes) {
+  const unsigned inside = log2_exact(group), heads = log2_exact(n / group), down = inside + heads;
+  const auto sends = [=](unsigned step, unsigned rank, const Send& send) {
+    if (step < inside) {
+      if (rank % (2U << step) == 1U << step) send(rank - (1U << step), bytes);
+    } else if (step < down) {
+      if (rank % group == 0) send(rank ^ (group << (step - inside)), bytes);
+    } else {
+      const unsigned subtree = group >> (step - down + 1);
+      if (rank % (2 * subtree) == 0) send(rank + subtree, bytes);
+    }
+  };
+  const auto receives = [=](unsigned step, unsigned rank) -> unsigned {
+    if (step < inside) return rank % (2U << step) == 0;
+    if (step < down) return rank % group == 0;
+    const unsigned subtree = group >> (step - down + 1);
+    return rank % (2 * subtree) == subtree;
+  };
+  return {down + inside, sends, receives, [=](unsigned step) { return step >= down; }};
+}
+
+// Workers push a part to every server, which sends the sum to all workers once it has everything.
+Plan parameter_server(unsigned n, const std::vector<unsigned>& servers, std::uint64_t bytes) {
+  std::vector<bool> serves(n);
+  for (const auto server : servers) serves[server] = true;
+  std::vector<unsigned> workers;
+  for (unsigned rank = 0; rank < n; ++rank)
+    if (!serves[rank]) workers.push_back(rank);
+  std::vector<unsigned> number(n);  // of a worker among workers: with this server it begins
+  for (unsigned i = 0; i < workers.size(); ++i) number[workers[i]] = i;
+  const auto sends = [=](unsigned step, unsigned rank, const Send& send) {
+    if (step == 0 && !serves[rank])
+      for (unsigned i = 0; i < servers.size(); ++i) send(servers[(number[rank] + i) % servers.size()], bytes);
+    if (step == 1 && serves[rank])
+      for (const auto worker : workers) send(worker, bytes);
+  };
+  const auto receives = [=](unsigned step, unsigned rank) -> unsigned {
+    if (serves[rank]) return step == 0 ? workers.size() : 0;
+    return step == 0 ? 0 : servers.size();
+  };
+  return {2, sends, receives};
+}
+
+Plan plan(const Options& options, unsigned n, unsigned group) {
+  const auto& name = options.collective;
+  if (name == "ring") return ring(n, part(options, n));
+  if (name == "all-to-all") return all_to_all(n, part(options, n));
+  if (name == "butterfly") return butterfly(n, options.bytes);
+  if (name == "butterfly-layered") return butterfly_layered(n, group, options.bytes);
+  if (name == "ps-packed" || name == "ps-distributed") {
+    // One rank in eight is a server: the first ones, or one of every eight, at the next place each time.
+    std::vector<unsigned> servers;
+    for (unsigned j = 0; j < n / 8; ++j) servers.push_back(name == "ps-packed" ? j : 8 * j + j % 8);
+    return parameter_server(n, servers, part(options, n / 8));
+  }
+  throw std::invalid_argument("no such collective: " + name);
+}
+
+// Communications --------------------------------------------------------------------------------------------------
+
+// Starts communications, and calls for each that ends.
+class Wire {
+ public:
+  using Ended = std::function<void(std::size_t id)>;
+
+  Wire(const std::vector<sg4::Host*>& hosts, Ended ended) : hosts_(hosts) {
+    sg4::Activity::on_completion_cb([this, ended](const sg4::Activity& activity) {
+      const auto id = reinterpret_cast<std::uintptr_t>(activity.get_data<void>()) - 1;
+      // What calls this still holds it: it is let go when the next one ends.
+      last_ = std::move(comms_[id]);
+      ended(id);
+    });
+  }
+
+  std::size_t start(unsigned from, unsigned to, std::uint64_t bytes) {
+    auto comm = sg4::Comm::sendto_init(hosts_[from], hosts_[to]);
+    comm->set_payload_size(bytes);
+    comms_.push_back(comm);
+    comm->set_data(reinterpret_cast<void*>(static_cast<std::uintptr_t>(comms_.size())));
+    comm->start();
+    return comms_.size() - 1;
+  }
+
+  std::size_t count() const { return comms_.size(); }
+
+ private:
+  const std::vector<sg4::Host*>& hosts_;
+  std::vector<sg4::CommPtr> comms_;
+  sg4::CommPtr last_;
+};
+
+// Every rank's progress through a plan.
+class Exchange {
+ public:
+  Exchange(Plan plan, const std::vector<sg4::Host*>& hosts)
+      : plan_(std::move(plan)), places_(hosts.size()), left_(hosts.size()),
+        wire_(hosts, [this](std::size_t id) { on_arrival(messages_[id]); }) {}
+
+  void begin() {
+    for (unsigned rank = 0; rank < places_.size(); ++rank) begin_step(0, rank);
+  }
+  bool is_complete() const { return left_ == 0; }
+  std::size_t messages() const { return wire_.count(); }
+
+ private:
+  struct Message {
+    unsigned step, from, to;
+  };
+  struct Place {
+    unsigned step = 0;
+    unsigned missing = 0;
+    std::map<unsigned, unsigned> early;  // arrivals of later steps
+  };
+
+  void begin_step(unsigned step, unsigned rank) {
+    auto& place = places_[rank];
+    for (; step < plan_.steps; ++step) {
+      unsigned sent = 0;
+      plan_.sends(step, rank, [&](unsigned to, std::uint64_t bytes) {
+        ++sent;
+        messages_.push_back({step, rank, to});
+        wire_.start(rank, to, bytes);
+      });
+      const auto missing = plan_.receives(step, rank) + (plan_.awaited(step) ? sent : 0);
+      const auto early = place.early.find(step);
+      const unsigned arrived = early == place.early.end() ? 0 : early->second;
+      if (early != place.early.end()) place.early.erase(early);
+      place.step = step;
+      place.missing = missing - arrived;
+      if (place.missing > 0) return;
+    }
+    place.step = step;
+    --left_;
+  }
+
+  void count(unsigned step, unsigned rank) {
+    auto& place = places_[rank];
+    if (place.step != step)
+      ++place.early[step];
+    else if (--place.missing == 0)
+      begin_step(step + 1, rank);
+  }
+
+  void on_arrival(Message message) {
+    if (plan_.awaited(message.step)) count(message.step, message.from);
+    count(message.step, message.to);
+  }
+
+  Plan plan_;
+  std::vector<Place> places_;
+  std::size_t left_;
+  std::vector<Message> messages_;
+  Wire wire_;
+};
+
+void run_flows(const sg4::Engine& engine, const Options& options, const std::vector<sg4::Host*>& hosts,
+               std::size_t& messages) {
+  std::ifstream file(options.flows);
+  std::string line;
+  if (!std::getline(file, line) || line.rfind("src,dst,bytes", 0) != 0)
+    throw std::invalid_argument("no flows in " + options.flows);
+  std::vector<double> finish;
+  Wire wire(hosts, [&finish](std::size_t id) { finish[id] = sg4::Engine::get_clock(); });
+  while (std::getline(file, line)) {
+    unsigned src, dst;
+    unsigned long long bytes;
+    if (std::sscanf(line.c_str(), "%u,%u,%llu", &src, &dst, &bytes) != 3 || src >= hosts.size() || dst >= hosts.size())
+      throw std::invalid_argument("no flow: " + line);
+    finish.push_back(-1);
+    wire.start(src, dst, bytes);
+  }
+  engine.run();
+  messages = wire.count();
+  if (options.out.empty()) return;
+  std::ofstream out(options.out);
+  out.precision(12);
+  out << "flow,finish_s\n";
+  for (std::size_t flow = 0; flow < finish.size(); ++flow) out << flow << ',' << finish[flow] << '\n';
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    // SimGrid sees none of the arguments; it would tell of every setting.
+    std::string name = argv[0], quiet = "--log=xbt_cfg.thresh:warning";
+    std::vector<char*> arguments{name.data(), quiet.data(), nullptr};
+    int argument_count = 2;
+    sg4::Engine engine(&argument_count, arguments.data());
+    const auto options = parse(argc, argv);
+    for (const auto* setting : {"network/model:CM02", "network/bandwidth-factor:1", "network/latency-factor:1",
+                                "network/weight-S:0", "network/TCP-gamma:0", "network/crosstraffic:0"})
+      sg4::Engine::set_config(setting);
+    const auto fabric = build(options);
+    std::size_t messages = 0;
+    if (options.collective.empty()) {
+      run_flows(engine, options, fabric.hosts, messages);
+    } else {
+      Exchange exchange(plan(options, fabric.hosts.size(), fabric.group), fabric.hosts);
+      exchange.begin();
+      engine.run();
+      if (!exchange.is_complete()) throw std::logic_error("the exchange has not come to its end");
+      messages = exchange.messages();
+    }
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    const auto seconds = [](const timeval& time) { return time.tv_sec + time.tv_usec * 1e-6; };
+    std::printf("{\"hosts\": %zu, \"messages\": %zu, \"simulated_s\": %.12g, \"cpu_s\": %.3f, \"peak_rss_mb\": %.1f}\n",
+                fabric.hosts.size(), messages, sg4::Engine::get_clock(),
+                seconds(usage.ru_utime) + seconds(usage.ru_stime), usage.ru_maxrss / 1024.0);
+  } catch (const std::exception& error) {
+    std::cerr << "exchange: " << error.what() << '\n';
+    return 1;
+  }
+}
