@@ -1,9 +1,9 @@
 // Flows that start together, or one gradient exchange, on a star or a Clos network of SimGrid (S4U, network model CM02
 // with every correction off): when they are over, and what that cost. `exchange --help` lists what can be set.
 //
-// A rank obeys the one rule of docs/models/collectives.md: its step begins when it has begun the step before and every
-// message sent to it in the step before has arrived. There are no actors: SimGrid tells of every communication that
-// ends, and what waited for it is started there, so that it spends its time on sharing links and on nothing else.
+// A rank is an actor that obeys the one rule of docs/models/collectives.md: its step begins when it has begun the step
+// before and every message sent to it in the step before has arrived. Mailboxes have a permanent receiver, so that a
+// message sets out when it is sent and does not wait until its receiver asks for it.
 
 #include <sys/resource.h>
 
@@ -135,12 +135,15 @@ Fabric build(const Options& options) {
 
 using Send = std::function<void(unsigned to, std::uint64_t bytes)>;
 
-// Who sends what to whom. A rank whose message is `awaited` also waits until it has arrived before its next step.
+// Who sends what to whom.
 struct Plan {
   unsigned steps = 0;
   std::function<void(unsigned step, unsigned rank, const Send&)> sends;
   std::function<unsigned(unsigned step, unsigned rank)> receives;
+  // Steps in which a rank also waits for the arrival of what it sends.
   std::function<bool(unsigned step)> awaited = [](unsigned) { return false; };
+  // Whether a message of a later step may reach a rank before one of an earlier step; if so, each has its mailbox.
+  bool overtakes = false;
 };
 
 unsigned log2_exact(unsigned n) {
@@ -169,7 +172,7 @@ Plan all_to_all(unsigned n, std::uint64_t bytes) {
 
 Plan butterfly(unsigned n, std::uint64_t bytes) {
   return {log2_exact(n), [=](unsigned step, unsigned rank, const Send& send) { send(rank ^ (1U << step), bytes); },
-          [](unsigned, unsigned) { return 1; }};
+          [](unsigned, unsigned) { return 1; }, [](unsigned) { return false; }, true};
 }
 
 // Binomial reduce to the first rank of each group, a butterfly among these, binomial broadcast, largest subtree first.
@@ -191,7 +194,7 @@ Plan butterfly_layered(unsigned n, unsigned group, std::uint64_t bytes) {
     const unsigned subtree = group >> (step - down + 1);
     return rank % (2 * subtree) == subtree;
   };
-  return {down + inside, sends, receives, [=](unsigned step) { return step >= down; }};
+  return {down + inside, sends, receives, [=](unsigned step) { return step >= down; }, true};
 }
 
 // Workers push a part to every server, which sends the sum to all workers once it has everything.
@@ -231,126 +234,63 @@ Plan plan(const Options& options, unsigned n, unsigned group) {
   throw std::invalid_argument("no such collective: " + name);
 }
 
-// Communications --------------------------------------------------------------------------------------------------
+// Simulation ------------------------------------------------------------------------------------------------------
 
-// Starts communications, and calls for each that ends.
-class Wire {
- public:
-  using Ended = std::function<void(std::size_t id)>;
-
-  Wire(const std::vector<sg4::Host*>& hosts, Ended ended) : hosts_(hosts) {
-    sg4::Activity::on_completion_cb([this, ended](const sg4::Activity& activity) {
-      const auto id = reinterpret_cast<std::uintptr_t>(activity.get_data<void>()) - 1;
-      // What calls this still holds it: it is let go when the next one ends.
-      last_ = std::move(comms_[id]);
-      ended(id);
-    });
-  }
-
-  std::size_t start(unsigned from, unsigned to, std::uint64_t bytes) {
-    auto comm = sg4::Comm::sendto_init(hosts_[from], hosts_[to]);
-    comm->set_payload_size(bytes);
-    comms_.push_back(comm);
-    comm->set_data(reinterpret_cast<void*>(static_cast<std::uintptr_t>(comms_.size())));
-    comm->start();
-    return comms_.size() - 1;
-  }
-
-  std::size_t count() const { return comms_.size(); }
-
- private:
-  const std::vector<sg4::Host*>& hosts_;
-  std::vector<sg4::CommPtr> comms_;
-  sg4::CommPtr last_;
-};
-
-// Every rank's progress through a plan.
-class Exchange {
- public:
-  Exchange(Plan plan, const std::vector<sg4::Host*>& hosts)
-      : plan_(std::move(plan)), places_(hosts.size()), left_(hosts.size()),
-        wire_(hosts, [this](std::size_t id) { on_arrival(messages_[id]); }) {}
-
-  void begin() {
-    for (unsigned rank = 0; rank < places_.size(); ++rank) begin_step(0, rank);
-  }
-  bool is_complete() const { return left_ == 0; }
-  std::size_t messages() const { return wire_.count(); }
-
- private:
-  struct Message {
-    unsigned step, from, to;
+std::size_t run_collective(const sg4::Engine& engine, const Plan& plan, const std::vector<sg4::Host*>& hosts) {
+  std::size_t messages = 0;
+  int nothing = 0;
+  const auto mailbox = [&](unsigned step, unsigned rank) {
+    const auto name = std::to_string(rank);
+    return sg4::Mailbox::by_name(plan.overtakes ? name + ":" + std::to_string(step) : name);
   };
-  struct Place {
-    unsigned step = 0;
-    unsigned missing = 0;
-    std::map<unsigned, unsigned> early;  // arrivals of later steps
-  };
-
-  void begin_step(unsigned step, unsigned rank) {
-    auto& place = places_[rank];
-    for (; step < plan_.steps; ++step) {
-      unsigned sent = 0;
-      plan_.sends(step, rank, [&](unsigned to, std::uint64_t bytes) {
-        ++sent;
-        messages_.push_back({step, rank, to});
-        wire_.start(rank, to, bytes);
+  const auto work = [&](unsigned rank) {
+    std::vector<sg4::CommPtr> awaited;
+    for (unsigned step = 0; step < plan.steps; ++step) {
+      plan.sends(step, rank, [&](unsigned to, std::uint64_t bytes) {
+        ++messages;
+        if (plan.awaited(step))
+          awaited.push_back(mailbox(step, to)->put_async(&nothing, bytes));
+        else
+          mailbox(step, to)->put_init(&nothing, bytes)->detach();
       });
-      const auto missing = plan_.receives(step, rank) + (plan_.awaited(step) ? sent : 0);
-      const auto early = place.early.find(step);
-      const unsigned arrived = early == place.early.end() ? 0 : early->second;
-      if (early != place.early.end()) place.early.erase(early);
-      place.step = step;
-      place.missing = missing - arrived;
-      if (place.missing > 0) return;
+      int* received;
+      const unsigned count = plan.receives(step, rank);
+      for (unsigned i = 0; i < count; ++i) awaited.push_back(mailbox(step, rank)->get_async<int>(&received));
+      sg4::Comm::wait_all(awaited);
+      awaited.clear();
     }
-    place.step = step;
-    --left_;
+  };
+  for (unsigned rank = 0; rank < hosts.size(); ++rank) {
+    const auto actor = sg4::Actor::create(std::to_string(rank), hosts[rank], work, rank);
+    for (unsigned step = 0; step < (plan.overtakes ? plan.steps : 1); ++step)
+      mailbox(step, rank)->set_receiver(actor);
   }
+  engine.run();
+  return messages;
+}
 
-  void count(unsigned step, unsigned rank) {
-    auto& place = places_[rank];
-    if (place.step != step)
-      ++place.early[step];
-    else if (--place.missing == 0)
-      begin_step(step + 1, rank);
-  }
-
-  void on_arrival(Message message) {
-    if (plan_.awaited(message.step)) count(message.step, message.from);
-    count(message.step, message.to);
-  }
-
-  Plan plan_;
-  std::vector<Place> places_;
-  std::size_t left_;
-  std::vector<Message> messages_;
-  Wire wire_;
-};
-
-void run_flows(const sg4::Engine& engine, const Options& options, const std::vector<sg4::Host*>& hosts,
-               std::size_t& messages) {
+std::size_t run_flows(const sg4::Engine& engine, const Options& options, const std::vector<sg4::Host*>& hosts) {
   std::ifstream file(options.flows);
   std::string line;
   if (!std::getline(file, line) || line.rfind("src,dst,bytes", 0) != 0)
     throw std::invalid_argument("no flows in " + options.flows);
-  std::vector<double> finish;
-  Wire wire(hosts, [&finish](std::size_t id) { finish[id] = sg4::Engine::get_clock(); });
+  std::vector<sg4::CommPtr> flows;
   while (std::getline(file, line)) {
     unsigned src, dst;
     unsigned long long bytes;
     if (std::sscanf(line.c_str(), "%u,%u,%llu", &src, &dst, &bytes) != 3 || src >= hosts.size() || dst >= hosts.size())
       throw std::invalid_argument("no flow: " + line);
-    finish.push_back(-1);
-    wire.start(src, dst, bytes);
+    flows.push_back(sg4::Comm::sendto_init(hosts[src], hosts[dst])->set_payload_size(bytes));
+    flows.back()->start();
   }
   engine.run();
-  messages = wire.count();
-  if (options.out.empty()) return;
-  std::ofstream out(options.out);
-  out.precision(12);
-  out << "flow,finish_s\n";
-  for (std::size_t flow = 0; flow < finish.size(); ++flow) out << flow << ',' << finish[flow] << '\n';
+  if (!options.out.empty()) {
+    std::ofstream out(options.out);
+    out.precision(12);
+    out << "flow,finish_s\n";
+    for (std::size_t flow = 0; flow < flows.size(); ++flow) out << flow << ',' << flows[flow]->get_finish_time() << '\n';
+  }
+  return flows.size();
 }
 
 }  // namespace
@@ -364,19 +304,12 @@ int main(int argc, char** argv) {
     sg4::Engine engine(&argument_count, arguments.data());
     const auto options = parse(argc, argv);
     for (const auto* setting : {"network/model:CM02", "network/bandwidth-factor:1", "network/latency-factor:1",
-                                "network/weight-S:0", "network/TCP-gamma:0", "network/crosstraffic:0"})
+                                "network/weight-S:0", "network/TCP-gamma:0", "network/crosstraffic:0", "contexts/stack-size:64"})
       sg4::Engine::set_config(setting);
     const auto fabric = build(options);
-    std::size_t messages = 0;
-    if (options.collective.empty()) {
-      run_flows(engine, options, fabric.hosts, messages);
-    } else {
-      Exchange exchange(plan(options, fabric.hosts.size(), fabric.group), fabric.hosts);
-      exchange.begin();
-      engine.run();
-      if (!exchange.is_complete()) throw std::logic_error("the exchange has not come to its end");
-      messages = exchange.messages();
-    }
+    const auto messages = options.collective.empty()
+                              ? run_flows(engine, options, fabric.hosts)
+                              : run_collective(engine, plan(options, fabric.hosts.size(), fabric.group), fabric.hosts);
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     const auto seconds = [](const timeval& time) { return time.tv_sec + time.tv_usec * 1e-6; };
