@@ -40,9 +40,9 @@ struct Options {
 
 const char* const USAGE =
     "exchange --collective=NAME | --flows=FILE  [--option=value ...]\n"
-    "  --network=clos2|clos3|star       (clos2)\n"
-    "  --ports=K --divisor=D            of a switch (16); the bisection ratio of a Clos network is 1/D (1)\n"
-    "  --hosts=N                        of a star (8)\n"
+    "  --network=clos2|clos3|leaf-spine|star   (clos2)\n"
+    "  --ports=K --divisor=D            an edge switch has K/2 hosts and K/2/D ways up (16, 1)\n"
+    "  --hosts=N                        of a star or a leaf-spine network (8); Clos networks are full\n"
     "  --rate_bps=R --delay_ns=T        of every link (32e9, 200)\n"
     "  --collective=NAME                ring, all-to-all, butterfly, butterfly-layered, ps-packed, ps-distributed\n"
     "  --bytes=S                        of each rank (100000000); must divide into the collective's parts\n"
@@ -107,19 +107,22 @@ Fabric star(const Options& options) {
   return fabric;
 }
 
-Fabric clos(const Options& options) {
+Fabric fat_tree(const Options& options) {
   const unsigned half = options.ports / 2;
   if (options.ports % 2 != 0 || options.divisor == 0 || half % options.divisor != 0)
-    throw std::invalid_argument("a Clos network takes an even number of ports and a whole number of switches");
+    throw std::invalid_argument("a switch takes an even number of ports, and there are whole switches only");
+  if (options.network == "leaf-spine" && options.hosts % half != 0)
+    throw std::invalid_argument("--hosts is no whole number of leaves");
   const unsigned up = half / options.divisor;
   Fabric fabric{{}, half};
   const auto host = [&fabric](sg4::NetZone* zone, const std::vector<unsigned long>&, unsigned long id) {
     fabric.hosts.push_back(zone->create_host(std::to_string(id), 1e9));
     return std::make_pair(fabric.hosts.back()->get_netpoint(), static_cast<simgrid::kernel::routing::NetPoint*>(nullptr));
   };
-  const sg4::FatTreeParams two{2, {half, options.ports}, {1, up}, {1, 1}};
+  const unsigned leaves = options.network == "leaf-spine" ? options.hosts / half : options.ports;
+  const sg4::FatTreeParams two{2, {half, leaves}, {1, up}, {1, 1}};
   const sg4::FatTreeParams three{3, {half, half, options.ports}, {1, up, half}, {1, 1, 1}};
-  sg4::create_fatTree_zone(options.network, nullptr, options.network == "clos2" ? two : three,
+  sg4::create_fatTree_zone(options.network, nullptr, options.network == "clos3" ? three : two,
                            sg4::ClusterCallbacks(host), options.rate_bps / 8, options.delay_ns * 1e-9,
                            sg4::Link::SharingPolicy::SPLITDUPLEX)
       ->seal();
@@ -128,7 +131,8 @@ Fabric clos(const Options& options) {
 
 Fabric build(const Options& options) {
   if (options.network == "star") return star(options);
-  if (options.network == "clos2" || options.network == "clos3") return clos(options);
+  if (options.network == "clos2" || options.network == "clos3" || options.network == "leaf-spine")
+    return fat_tree(options);
   throw std::invalid_argument("no such network: " + options.network);
 }
 
@@ -297,6 +301,22 @@ std::size_t run_flows(const sg4::Engine& engine, const Options& options, const s
   return flows.size();
 }
 
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) { return time.tv_sec + time.tv_usec * 1e-6; };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Of this program alone: ru_maxrss would count the one that started it.
+double peak_megabytes() {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line))
+    if (line.rfind("VmHWM:", 0) == 0) return std::stod(line.substr(6)) / 1024;
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -314,12 +334,9 @@ int main(int argc, char** argv) {
     const auto messages = options.collective.empty()
                               ? run_flows(engine, options, fabric.hosts)
                               : run_collective(engine, plan(options, fabric.hosts.size(), fabric.group), fabric.hosts);
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    const auto seconds = [](const timeval& time) { return time.tv_sec + time.tv_usec * 1e-6; };
     std::printf("{\"hosts\": %zu, \"messages\": %zu, \"simulated_s\": %.12g, \"cpu_s\": %.3f, \"peak_rss_mb\": %.1f}\n",
                 fabric.hosts.size(), messages, sg4::Engine::get_clock(),
-                seconds(usage.ru_utime) + seconds(usage.ru_stime), usage.ru_maxrss / 1024.0);
+                cpu_seconds(), peak_megabytes());
   } catch (const std::exception& error) {
     std::cerr << "exchange: " << error.what() << '\n';
     return 1;
