@@ -1,5 +1,6 @@
 //! Collectives: what a transfer becomes on the network.
 
+pub mod exchange;
 mod pattern;
 pub mod plan;
 pub mod progress;
