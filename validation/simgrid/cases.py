@@ -1,6 +1,7 @@
 """What is compared with SimGrid, and how either program is asked for it."""
 
 import json
+import resource
 import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -44,16 +45,22 @@ class Case:
     flows: str = ""
 
     def run(self, program: Path, out: Path | None = None) -> dict[str, Any]:
-        """Run it in one of the two programs; return hosts, messages, simulated_s, cpu_s and peak_rss_mb."""
+        """Run it in one of the two programs; return hosts, messages, simulated_s, peak_rss_mb and cpu_s."""
         options = {name: value for name, value in asdict(self).items() if value != ""}
         if self.flows:
             options["flows"] = DATA / f"{self.flows}.csv"
         if out is not None:
             options["out"] = out
         command = [program, *(f"--{name}={value}" for name, value in options.items())]
+        before = children_cpu_s()
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        result: dict[str, Any] = json.loads(done.stdout)
-        return result
+        return {**json.loads(done.stdout), "cpu_s": children_cpu_s() - before}
+
+
+def children_cpu_s() -> float:
+    """Return the CPU seconds of all programs that this one has run, from their starts to their ends."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def star(collective: str, hosts: int) -> Case:

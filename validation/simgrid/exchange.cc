@@ -5,8 +5,6 @@
 // before and every message sent to it in the step before has arrived. Mailboxes have a permanent receiver, so that a
 // message sets out when it is sent and does not wait until its receiver asks for it.
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -301,13 +299,6 @@ std::size_t run_flows(const sg4::Engine& engine, const Options& options, const s
   return flows.size();
 }
 
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) { return time.tv_sec + time.tv_usec * 1e-6; };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 // Of this program alone: ru_maxrss would count the one that started it.
 double peak_megabytes() {
   std::ifstream status("/proc/self/status");
@@ -334,9 +325,9 @@ int main(int argc, char** argv) {
     const auto messages = options.collective.empty()
                               ? run_flows(engine, options, fabric.hosts)
                               : run_collective(engine, plan(options, fabric.hosts.size(), fabric.group), fabric.hosts);
-    std::printf("{\"hosts\": %zu, \"messages\": %zu, \"simulated_s\": %.12g, \"cpu_s\": %.3f, \"peak_rss_mb\": %.1f}\n",
+    std::printf("{\"hosts\": %zu, \"messages\": %zu, \"simulated_s\": %.12g, \"peak_rss_mb\": %.1f}\n",
                 fabric.hosts.size(), messages, sg4::Engine::get_clock(),
-                cpu_seconds(), peak_megabytes());
+                peak_megabytes());
   } catch (const std::exception& error) {
     std::cerr << "exchange: " << error.what() << '\n';
     return 1;

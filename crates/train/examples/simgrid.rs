@@ -41,9 +41,8 @@ fn main() {
         flows => drain(network, flows, options.text("out", "")),
     };
     println!(
-        "{{\"hosts\": {hosts}, \"messages\": {messages}, \"simulated_s\": {}, \"cpu_s\": {:.4}, \"peak_rss_mb\": {:.1}}}",
+        "{{\"hosts\": {hosts}, \"messages\": {messages}, \"simulated_s\": {}, \"peak_rss_mb\": {:.1}}}",
         simulated.ps() as f64 / 1e12,
-        cpu_seconds(),
         peak_megabytes()
     );
 }
@@ -116,12 +115,6 @@ fn drain(mut network: Fluid, flows: &str, out: &str) -> (u64, Time) {
         std::fs::write(out, table).unwrap_or_else(|error| panic!("{out}: {error}"));
     }
     (finish.len() as u64, network.now())
-}
-
-/// CPU seconds of this process, where the kernel tells.
-fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
-    stat.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).map_or(f64::NAN, |ns| ns / 1e9)
 }
 
 /// Most memory that the process has had, where the kernel tells.
