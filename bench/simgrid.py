@@ -4,9 +4,9 @@
 
 SimGrid runs validation/simgrid/exchange, which is built here against libsimgrid-dev (3.32, `-O3`); where that is
 missing, the bench says so and ends. All cases take about three minutes; --long adds parameter servers on 2048 hosts,
-which take SimGrid as long again. --growth measures instead how cost grows with nodes. It prints a table, appends one JSON line to
-bench/history.jsonl, and asserts nothing; --page writes the table into docs/validation/simgrid.md, and the growth into
-docs/images/simgrid-growth.svg.
+which take SimGrid as long again. --growth measures instead how cost grows with nodes. It prints a table, appends one
+JSON line to bench/history.jsonl, and asserts nothing; --page writes the table into docs/validation/simgrid.md, and the
+growth into docs/images/simgrid-growth.svg.
 """
 
 import argparse

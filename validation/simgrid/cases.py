@@ -75,7 +75,7 @@ def flows(name: str) -> Case:
 
 
 def exchanges() -> Iterator[Case]:
-    """Give the exchanges of data/exchange.csv."""
+    """Give the exchanges of data/exchange_cases.csv."""
     for delay_ns in (0, 200):
         for collective in CLOS_COLLECTIVES:
             for divisor in (1, 2, 4, 8):

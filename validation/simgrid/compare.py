@@ -67,7 +67,7 @@ def exchange_table() -> str:
 
 def simgrid_rows() -> list[dict[str, str]]:
     """Return SimGrid's results of the exchanges, in their order."""
-    with (DATA / "exchange.csv").open(encoding="utf-8", newline="") as file:
+    with (DATA / "exchange_cases.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 

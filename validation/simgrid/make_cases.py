@@ -2,7 +2,7 @@
 
     python validation/simgrid/make_cases.py [--check] [--flows]
 
-Writes data/exchange.csv (a minute of CPU time) and with --flows also the finish times data/f*_fin.csv (80 s more); with
+Writes data/exchange_cases.csv (a minute of CPU time) and with --flows also the finish times data/f*_fin.csv (80 s more); with
 --check compares instead and writes nothing.
 """
 
@@ -25,7 +25,7 @@ def main() -> None:
     options = parser.parse_args()
     if not build_simgrid():
         return
-    found = {"exchange.csv": exchange_table()}
+    found = {"exchange_cases.csv": exchange_table()}
     if options.flows:
         found |= {f"{name}_fin.csv": finish_times(name) for name in FLOWS}
     differ = 0
