@@ -20,7 +20,7 @@ from run import HISTORY, ROOT, where
 sys.path.insert(0, str(ROOT / "validation" / "simgrid"))
 
 from cases import GRADTIDE, SIMGRID, Case, build_gradtide, build_simgrid, flows, star
-from compare import PAGE, put
+from compare import PAGE, differs, put
 
 PICTURE = ROOT / "docs" / "images" / "simgrid-growth.svg"
 # A collective that took SimGrid more CPU seconds than this is not tried with more hosts.
@@ -95,7 +95,7 @@ def side_by_side_table(figures: dict[str, Any]) -> str:
     for name, found in figures.items():
         ours, theirs = found["gradtide"], found["simgrid"]
         rows.append(
-            f"| {name} | {theirs['messages']:,} | {theirs['simulated_s']:.9f} | {abs(found['difference']):.0e} | "
+            f"| {name} | {theirs['messages']:,} | {theirs['simulated_s']:.9f} | {differs(found['difference'])} | "
             f"{theirs['cpu_s']:.3g} | {ours['cpu_s']:.3g} | {found['ratio']:,.0f} | "
             f"{theirs['peak_rss_mb']:.0f} | {ours['peak_rss_mb']:.0f} |"
         )
