@@ -2,8 +2,8 @@
 
     python validation/simgrid/make_cases.py [--check] [--flows]
 
-Writes data/exchange_cases.csv (a minute of CPU time) and with --flows also the finish times data/f*_fin.csv (80 s more); with
---check compares instead and writes nothing.
+Writes data/exchange_cases.csv (half a minute of CPU time) and with --flows also the finish times data/f*_fin.csv (80 s
+or more); with --check compares instead and writes nothing.
 """
 
 import argparse
