@@ -74,14 +74,16 @@ pub struct MaxMin {
 #[derive(Clone, Copy, Debug)]
 struct LinkState {
     capacity: u64,
-    /// Level that the other links asked for when last looked at.
-    asked: u64,
+    /// Where it stands among the links that are to move; [`UNBOUNDED`] if it does not.
+    moves_at: u64,
+    /// Level that the other links ask for, if they have been looked at since something changed.
+    asked: Option<u64>,
     /// Sum of the rates of its flows, above the capacity while a solve goes on.
     used: u128,
     flows: u64,
     /// Members without flows.
     gone: u32,
-    /// Whether something that `asked` depends on has changed.
+    /// Whether something that its level depends on has changed.
     stale: bool,
 }
 
@@ -89,6 +91,22 @@ impl LinkState {
     /// Rounding leaves less than a part for each flow of a full link.
     fn surely_not_full(&self) -> bool {
         self.used + u128::from(self.flows) <= u128::from(self.capacity)
+    }
+
+    /// Where it moves at the earliest, by what is known of its flows together.
+    fn earliest_move(&self, level: u64) -> u64 {
+        if self.surely_not_full() {
+            // It rises from where it is.
+            return level;
+        }
+        // It falls by no more than what one flow has to give up for all, or than rounding leaves.
+        let excess = self.used.saturating_sub(u128::from(self.capacity)) + u128::from(self.flows);
+        let least = self.capacity / self.flows;
+        if level == UNBOUNDED {
+            least
+        } else {
+            u64::try_from(u128::from(level).saturating_sub(excess)).unwrap_or(0).max(least)
+        }
     }
 }
 
@@ -114,9 +132,11 @@ struct Class {
 #[derive(Clone, Debug, Default)]
 struct Scratch {
     path: Vec<u32>,
-    /// Links that are to move, by the lower of their two levels.
+    /// Links that are to move, by the lower of their two levels, or less if they have not been looked at.
     moves: BinaryHeap<Reverse<(u64, u32)>>,
-    elsewhere: Vec<Share>,
+    /// Those that move now.
+    movers: Vec<u32>,
+    rising: Vec<Share>,
 }
 
 impl MaxMin {
@@ -128,7 +148,15 @@ impl MaxMin {
         assert!(u32::try_from(capacities.len()).is_ok(), "links are counted in 32 bits");
         let link = |&capacity: &u64| {
             assert!(capacity < CAPACITY_LIMIT, "capacity {capacity} is not below {CAPACITY_LIMIT}");
-            LinkState { capacity: capacity * PARTS, asked: UNBOUNDED, used: 0, flows: 0, gone: 0, stale: false }
+            LinkState {
+                capacity: capacity * PARTS,
+                moves_at: UNBOUNDED,
+                asked: None,
+                used: 0,
+                flows: 0,
+                gone: 0,
+                stale: false,
+            }
         };
         Self {
             links: capacities.iter().map(link).collect(),
@@ -368,7 +396,7 @@ impl MaxMin {
     }
 
     /// Level that a link should have, given the levels of all others.
-    fn level(&mut self, link: u32, elsewhere: &mut Vec<Share>) -> u64 {
+    fn level(&mut self, link: u32, rising: &mut Vec<Share>) -> u64 {
         let (state, current) = (self.links[link as usize], self.levels[link as usize]);
         if current == UNBOUNDED {
             if state.surely_not_full() {
@@ -382,64 +410,124 @@ impl MaxMin {
         if state.gone > 0 {
             self.sweep(link);
         }
-        let members = &self.members[link as usize];
-        elsewhere.clear();
-        elsewhere.extend(members.iter().map(|&class| self.shares[class as usize]));
-        let level = fill(state.capacity, elsewhere);
+        if state.surely_not_full() {
+            // Even with all at its level: that rises, and from there, for those that are faster elsewhere.
+            return self.fill(
+                link,
+                current,
+                |class, share| {
+                    if share.rate < current { share.rate } else { self.rate_but(class, link) }
+                },
+                rising,
+            );
+        }
+        let least = state.capacity / state.flows;
+        let level = self.fill(link, least, |_, share| share.rate, rising);
         if level <= current {
             return level;
         }
-        // Who is held here would be faster elsewhere, which is of no matter unless this link's level rises.
-        elsewhere.clear();
-        elsewhere.extend(members.iter().map(|&class| {
+        // By less than what rounding leaves.
+        self.fill(
+            link,
+            least,
+            |class, share| {
+                if share.rate < current { share.rate } else { self.rate_but(class, link) }
+            },
+            rising,
+        )
+    }
+
+    /// Level at which flows that rise together from `level`, each up to its rate elsewhere, fill a link. Those that stop on
+    /// the way are taken out.
+    fn fill(&self, link: u32, mut level: u64, elsewhere: impl Fn(u32, Share) -> u64, rising: &mut Vec<Share>) -> u64 {
+        let (mut left, mut count) = (self.links[link as usize].capacity, 0);
+        rising.clear();
+        for &class in &self.members[link as usize] {
             let share = self.shares[class as usize];
-            let rate = if share.rate == current { self.rate_but(class, link) } else { share.rate };
-            Share { rate, ..share }
-        }));
-        fill(state.capacity, elsewhere)
+            let rate = elsewhere(class, share);
+            if rate < level {
+                left -= rate * share.count;
+            } else {
+                count += share.count;
+                rising.push(Share { rate, ..share });
+            }
+        }
+        loop {
+            let next = left.checked_div(count).unwrap_or(UNBOUNDED);
+            if next == level || next == UNBOUNDED {
+                return next;
+            }
+            level = next;
+            rising.retain(|share| {
+                let stays = share.rate >= level;
+                if !stays {
+                    left -= share.rate * share.count;
+                    count -= share.count;
+                }
+                stays
+            });
+        }
     }
 
     /// Moves levels, lowest first, until each is what the others ask for. A level depends on lower ones alone, so what
-    /// is below the one that moves has come to rest.
+    /// is below the one that moves has come to rest, and a link need not be looked at before it may be the next to move.
     fn solve(&mut self) {
         if self.stale.is_empty() {
             return;
         }
         self.solve_count += 1;
-        let mut scratch = std::mem::take(&mut self.scratch);
+        let Scratch { mut moves, mut movers, mut rising, path } = std::mem::take(&mut self.scratch);
         loop {
-            // In any order: none of these looks at what another is asked for.
             while let Some(link) = self.stale.pop() {
-                let asked = self.level(link, &mut scratch.elsewhere);
-                let (state, level) = (&mut self.links[link as usize], self.levels[link as usize]);
-                state.stale = false;
-                state.asked = asked;
-                if asked != level {
-                    scratch.moves.push(Reverse((asked.min(level), link)));
+                let state = &mut self.links[link as usize];
+                let moves_at = state.earliest_move(self.levels[link as usize]);
+                (state.stale, state.asked) = (false, None);
+                if std::mem::replace(&mut state.moves_at, moves_at) != moves_at && moves_at != UNBOUNDED {
+                    moves.push(Reverse((moves_at, link)));
                 }
             }
-            let Some(&Reverse((lowest, _))) = scratch.moves.peek() else { break };
-            // All that move at one level move together.
-            while let Some(&Reverse((at, link))) = scratch.moves.peek() {
+            let Some(&Reverse((lowest, _))) = moves.peek() else { break };
+            // All that move at one level move together, so none of these looks at what another does.
+            while let Some(&Reverse((at, link))) = moves.peek() {
                 if at != lowest {
                     break;
                 }
-                scratch.moves.pop();
-                let (level, asked) = (self.levels[link as usize], self.links[link as usize].asked);
-                // Otherwise it was asked for something else since.
-                if level != asked && level.min(asked) == at {
-                    self.move_level(link);
+                moves.pop();
+                if self.links[link as usize].moves_at != at {
+                    // It is to move elsewhere since.
+                    continue;
+                }
+                let level = self.levels[link as usize];
+                let asked = self.links[link as usize].asked.unwrap_or_else(|| self.level(link, &mut rising));
+                let state = &mut self.links[link as usize];
+                state.asked = Some(asked);
+                state.moves_at = if asked == level { UNBOUNDED } else { asked.min(level) };
+                if state.moves_at == at {
+                    state.moves_at = UNBOUNDED;
+                    movers.push(link);
+                } else if state.moves_at != UNBOUNDED {
+                    moves.push(Reverse((state.moves_at, link)));
                 }
             }
+            for link in movers.drain(..) {
+                self.move_level(link);
+            }
         }
-        self.scratch = scratch;
+        self.scratch = Scratch { moves, movers, rising, path };
     }
 
     /// Gives a link the level it is asked for, its flows the rates that follow, and marks the links that see it.
     fn move_level(&mut self, link: u32) {
-        let level = self.links[link as usize].asked;
+        let level = self.links[link as usize].asked.expect("it has been looked at");
         let before = std::mem::replace(&mut self.levels[link as usize], level);
-        mark(&mut self.links[link as usize], link, level, &mut self.stale, &mut self.touched);
+        // One that falls takes rates from its flows and asks for no other level then. For one that rises the levels of the
+        // others count, which may have moved without moving a rate here.
+        let rises = level > before;
+        if rises {
+            mark(&mut self.links[link as usize], link, level, &mut self.stale, &mut self.touched);
+        } else if let Some(touched) = &mut self.touched {
+            touched.push(LinkId(link));
+        }
         for place in 0..self.members[link as usize].len() {
             let class = self.members[link as usize][place];
             let Share { rate, count } = self.shares[class as usize];
@@ -458,7 +546,9 @@ impl MaxMin {
                 for &other in &self.hops[begin..begin + self.classes[class as usize].hop_count as usize] {
                     let state = &mut self.links[other as usize];
                     state.used = state.used - less + more;
-                    mark(state, other, self.levels[other as usize], &mut self.stale, &mut self.touched);
+                    if other != link || rises {
+                        mark(state, other, self.levels[other as usize], &mut self.stale, &mut self.touched);
+                    }
                 }
             }
         }
@@ -470,31 +560,9 @@ fn mark(state: &mut LinkState, link: u32, level: u64, stale: &mut Vec<u32>, touc
     if let Some(touched) = touched {
         touched.push(LinkId(link));
     }
-    let idle = level == UNBOUNDED && state.asked == UNBOUNDED && state.surely_not_full();
+    let idle = level == UNBOUNDED && state.moves_at == UNBOUNDED && state.surely_not_full();
     if !state.stale && !idle {
         state.stale = true;
         stale.push(link);
-    }
-}
-
-/// Level at which flows that rise together, each up to its rate elsewhere, fill a capacity. Those that stop on the way
-/// are taken out.
-fn fill(mut capacity: u64, rising: &mut Vec<Share>) -> u64 {
-    let mut level = 0;
-    loop {
-        let mut count = 0;
-        rising.retain(|share| {
-            if share.rate < level {
-                capacity -= share.rate * share.count;
-            } else {
-                count += share.count;
-            }
-            share.rate >= level
-        });
-        let next = capacity.checked_div(count).unwrap_or(UNBOUNDED);
-        if next == level || next == UNBOUNDED {
-            return next;
-        }
-        level = next;
     }
 }
