@@ -136,13 +136,13 @@ def growth_table(figures: dict[str, Any]) -> str:
 
 def picture(figures: dict[str, Any]) -> str:
     """Return CPU seconds over hosts as SVG, both axes logarithmic: SimGrid dashed, gradtide solid."""
-    width, height, left, top, gap = 720, 400, 64, 16, 48
+    width, height, left, top, gap = 760, 400, 64, 16, 48
     low, high = -4, 2
     colours = dict(zip(figures, ("#1b6ca8", "#c8553d", "#588157", "#7d5ba6"), strict=True))
     first, last = math.log2(GROWTH_HOSTS[0]), math.log2(GROWTH_HOSTS[-1])
 
     def x(hosts: int) -> float:
-        return left + (math.log2(hosts) - first) / (last - first) * (width - left - 180)
+        return left + (math.log2(hosts) - first) / (last - first) * (width - left - 220)
 
     def y(seconds: float) -> float:
         return top + (high - math.log10(max(seconds, 10**low))) / (high - low) * (height - top - gap)
@@ -167,10 +167,10 @@ def picture(figures: dict[str, Any]) -> str:
             parts.append(f'<path d="{path}" fill="none" stroke="{colours[collective]}" stroke-width="2"{dash}/>')
             row = top + 20 + 44 * index + (18 if name == "gradtide" else 0)
             parts.append(
-                f'<path d="M{width - 168} {row - 4}h28" stroke="{colours[collective]}" stroke-width="2"{dash}/>'
+                f'<path d="M{width - 208} {row - 4}h28" stroke="{colours[collective]}" stroke-width="2"{dash}/>'
             )
             who = "SimGrid" if name == "simgrid" else "gradtide"
-            parts.append(f'<text x="{width - 134}" y="{row}">{collective}, {who}</text>')
+            parts.append(f'<text x="{width - 174}" y="{row}">{collective}, {who}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
