@@ -1,4 +1,5 @@
-# make demo · make test · make check · make bench · make bench-ns3 · make docs: each sets up what it needs, in .venv.
+# make demo · make test · make check · make bench · make bench-ns3 · make bench-simgrid · make docs: each sets up what it
+# needs, in .venv.
 
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
@@ -8,7 +9,7 @@ JOBS ?= 2
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test check bench bench-ns3 docs clean
+.PHONY: demo test check bench bench-ns3 bench-simgrid docs clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
@@ -16,6 +17,7 @@ demo: .venv/.built
 test: .venv/.dev .venv/.built .venv/.browser
 	cargo test --workspace --exclude gradtide-py
 	cargo test --release -p gradtide-net --test packet_ns3
+	cargo test --release -p gradtide-train --test simgrid
 	python -m pytest
 
 check: .venv/.dev .venv/.built
@@ -34,6 +36,9 @@ bench: .venv/.dev .venv/.built
 
 bench-ns3: .venv/.built
 	python bench/ns3.py
+
+bench-simgrid: .venv/.built
+	python bench/simgrid.py
 
 docs: .venv/.dev .venv/.built
 	mkdocs build --strict

@@ -1,6 +1,8 @@
 """The packet engine against ns-3's committed results, and the page that shows them."""
 
+import csv
 import importlib.util
+import itertools
 import sys
 from pathlib import Path
 
@@ -22,3 +24,19 @@ def test_mean_completion_time_is_that_of_ns3(name):
 def test_the_page_shows_what_the_comparison_gives():
     page = compare_ns3.PAGE.read_text(encoding="utf-8")
     assert compare_ns3.table() in page, "python validation/ns3/compare.py --page writes it anew"
+
+
+def test_the_page_has_every_result_of_simgrid():
+    """Ours beside them is compared in Rust; here only that the page is of the data that is there."""
+    page = (ROOT / "docs" / "validation" / "simgrid.md").read_text(encoding="utf-8")
+    with (ROOT / "validation" / "simgrid" / "data" / "exchange_cases.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    groups = itertools.groupby(
+        rows, lambda row: (row["network"], row["hosts"], row["delay_ns"], row["collective"], row["ports"])
+    )
+    for (network, _, _, collective, _), group in groups:
+        times = ", ".join(f"{float(row['simulated_s']):.7f}" for row in group)
+        assert any(
+            line.startswith(f"| {network}, ") and f"| {collective} |" in line and f"| {times} |" in line
+            for line in page.splitlines()
+        ), f"{network} {collective}: python validation/simgrid/compare.py --page writes it anew"

@@ -1,0 +1,162 @@
+//! SimGrid's times of exchanges and of many flows: `validation/simgrid/make_cases.py` makes them. In a build for debugging
+//! the largest are left out.
+#![allow(missing_docs)]
+
+use gradtide_net::route::Policy;
+use gradtide_net::{
+    Band, Bytes, Connection, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Star, Time,
+};
+use gradtide_train::collective::exchange;
+use gradtide_train::collective::plan::{Algorithm, Plan, distributed_servers, packed_servers};
+use std::collections::BTreeMap;
+
+/// Messages or flows that a build for debugging does not simulate.
+const MANY: usize = 5_000;
+
+fn data(name: &str) -> String {
+    let path = format!("{}/../../validation/simgrid/data/{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// A row of exchange_cases.csv.
+struct Row {
+    network: String,
+    collective: String,
+    divisor: u64,
+    delay_ns: u64,
+    messages: usize,
+    simulated_s: f64,
+    graph: Graph,
+    group: u32,
+    bytes: u64,
+}
+
+impl Row {
+    fn parse(line: &str) -> Self {
+        let fields: Vec<&str> = line.split(',').collect();
+        let [network, collective, ports, divisor, hosts, rate_bps, delay_ns, bytes, messages, simulated_s] = fields[..]
+        else {
+            panic!("{line}");
+        };
+        let number = |text: &str| text.parse::<u64>().unwrap();
+        let (ports, hosts) = (number(ports) as u32, number(hosts) as u32);
+        let link =
+            Link { rate: Rate::from_bps(number(rate_bps)).unwrap(), delay: Time::from_ps(1_000 * number(delay_ns)) };
+        let ratio = Ratio::new(1, number(divisor)).unwrap();
+        let graph = match network {
+            "clos2" => FatTree::clos2(ports, ratio, link).unwrap().graph(),
+            "clos3" => FatTree::clos3(ports, ratio, link).unwrap().graph(),
+            _ => Star { host_count: hosts, link }.graph(),
+        };
+        Self {
+            network: network.into(),
+            collective: collective.into(),
+            divisor: number(divisor),
+            delay_ns: number(delay_ns),
+            messages: number(messages) as usize,
+            simulated_s: simulated_s.parse().unwrap(),
+            graph,
+            group: ports / 2,
+            bytes: number(bytes),
+        }
+    }
+
+    /// gradtide's duration, in s.
+    fn ours(&self) -> f64 {
+        let hosts = self.graph.host_count;
+        let algorithm = match self.collective.as_str() {
+            "ring" => Algorithm::Ring,
+            "all-to-all" => Algorithm::AllToAll,
+            "butterfly" => Algorithm::Butterfly,
+            "butterfly-layered" => Algorithm::ButterflyLayered { group: self.group },
+            "ps-packed" => Algorithm::ParameterServer { servers: packed_servers(hosts / 8) },
+            "ps-distributed" => Algorithm::ParameterServer { servers: distributed_servers(hosts, hosts / 8) },
+            other => panic!("SimGrid ran a {other}"),
+        };
+        let plan = Plan::new(&algorithm, hosts, Bytes(self.bytes), 1).unwrap();
+        let network = Fluid::new(&self.graph, Policy::DModK).unwrap();
+        let found = exchange::run(&plan, &(0..hosts).collect::<Vec<_>>(), network);
+        assert_eq!(found.message_count as usize, self.messages, "{self}");
+        found.duration.ps() as f64 * 1e-12
+    }
+
+    /// Whether flows with different delays meet on full links, which SimGrid shares in inverse proportion to them.
+    fn is_weighed_by_delays(&self) -> bool {
+        self.delay_ns > 0 && self.collective == "ps-distributed"
+    }
+}
+
+impl std::fmt::Display for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { network, collective, divisor, delay_ns, .. } = self;
+        write!(f, "{collective} on {network}, bisection 1/{divisor}, {delay_ns} ns a link")
+    }
+}
+
+fn rows() -> Vec<Row> {
+    let rows: Vec<Row> = data("exchange_cases.csv").lines().skip(1).map(Row::parse).collect();
+    assert_eq!(rows.len(), 53);
+    rows.into_iter().filter(|row| row.messages < MANY || !cfg!(debug_assertions)).collect()
+}
+
+#[test]
+fn exchanges_take_as_long_as_on_simgrid() {
+    for row in rows().iter().filter(|row| !row.is_weighed_by_delays()) {
+        // SimGrid prints 12 digits and takes events within 1e-9 s as one; 1e-6, relative, is asked for.
+        let (ours, theirs) = (row.ours(), row.simulated_s);
+        assert!((ours - theirs).abs() < 1e-9, "{row}: {ours} s, SimGrid {theirs} s");
+    }
+}
+
+#[test]
+fn distributed_servers_take_as_long_as_without_delays_and_the_delays() {
+    let rows = rows();
+    for row in rows.iter().filter(|row| row.is_weighed_by_delays()) {
+        let same =
+            |other: &&Row| (other.divisor, other.delay_ns, &other.collective) == (row.divisor, 0, &row.collective);
+        let without = rows.iter().find(|other| same(other) && other.network == row.network).unwrap().simulated_s;
+        // A server's link is busy from when the first byte can be there, after the delay of two links, until it has had
+        // all; from the first push to the last pull that is twice. The longest paths have four links.
+        let (least, most) = (without + 4e-9 * row.delay_ns as f64, without + 8e-9 * row.delay_ns as f64);
+        let ours = row.ours();
+        assert!(least - 1e-12 < ours && ours < most + 1e-12, "{row}: {ours} s, not {least} s to {most} s");
+    }
+}
+
+#[test]
+fn ten_thousand_flows_end_when_they_do_on_simgrid() {
+    if cfg!(debug_assertions) {
+        return;
+    }
+    let link = Link { rate: Rate::from_bps(32_000_000_000).unwrap(), delay: Time::ZERO };
+    let tree = FatTree::clos3(16, Ratio::new(1, 2).unwrap(), link).unwrap();
+    let mut network = Fluid::new(&tree.graph(), Policy::DModK).unwrap();
+    let mut theirs = BTreeMap::new();
+    for (flow, finish) in data("f10000_1024.csv").lines().zip(data("f10000_1024_fin.csv").lines()).skip(1) {
+        let fields: Vec<u64> = flow.split(',').map(|field| field.parse().unwrap()).collect();
+        let id = network.start(Flow {
+            src: HostId(fields[0] as u32),
+            dst: HostId(fields[1] as u32),
+            bytes: Bytes(fields[2]),
+            rounds: 1,
+            parts: 1,
+            hold: Time::ZERO,
+            band: Band::new(0).unwrap(),
+            stream: 0,
+            connection: Connection::Own,
+        });
+        theirs.insert(id, finish.split(',').nth(1).unwrap().parse::<f64>().unwrap());
+    }
+    assert_eq!(theirs.len(), 10_000);
+    let mut done = Vec::new();
+    while !theirs.is_empty() {
+        network.advance(Time::MAX, &mut done);
+        for completion in done.drain(..) {
+            let theirs = theirs.remove(&completion.flow).unwrap();
+            let ours = completion.received.ps() as f64 * 1e-12;
+            // SimGrid's own nanosecond, and what is asked for, which is less for flows that end within a millisecond.
+            assert!((ours - theirs).abs() < 1e-9, "{:?}: {ours} s, SimGrid {theirs} s", completion.flow);
+            assert!((ours / theirs - 1.0).abs() < 1e-6, "{:?}: {ours} s, SimGrid {theirs} s", completion.flow);
+        }
+    }
+}
