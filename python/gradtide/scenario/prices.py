@@ -51,10 +51,8 @@ class Prices:
 
     def switch(self, ports: int, rate_bps: int) -> tuple[int, Fraction] | None:
         """Return ports and price of the cheapest switch of this rate that has as many ports; None if there is none."""
-        fitting = (
-            (price, count) for (rate, count), price in self.switches.items() if rate == rate_bps and count >= ports
-        )
-        price, count = min(fitting, default=(None, 0))
+        own = ((price, count) for (rate, count), price in self.switches.items() if rate == rate_bps)
+        price, count = min((one for one in own if one[1] >= ports), default=(None, 0))
         return None if price is None else (count, price)
 
     def missing(self, rate_bps: int) -> list[str]:

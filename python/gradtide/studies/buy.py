@@ -218,6 +218,11 @@ def buy(
     return BuyResult(base, nodes, candidates, list(zip(results[::2], results[1::2], strict=True)), skipped, known)
 
 
+def figures(row: dict[str, Any]) -> dict[str, float | None]:
+    """Return what `--fail-if` can name of a knee: `iteration_ms`, `exchange_ms`, `cost` and so on."""
+    return {name: value for name, value in row.items() if value is None or isinstance(value, (int, float))}
+
+
 def trained(scenario: "Scenario | str | Path | dict[str, Any]", nodes: int | None = None) -> Scenario:
     """Return the scenario, or that of a model by itself if the name is a model's."""
     if isinstance(scenario, str) and scenario in presets.model_names():
@@ -289,7 +294,7 @@ def offers(
 def _candidate(
     base: Scenario, fabric: Fabric, collective: str, rate_bps: int, price: float | None, engine: str
 ) -> Candidate:
-    keys = parse_collective(collective, fabric.nodes)
+    keys = parse_collective(collective)
     run = on_cluster(base, fabric.nodes, keys, topology=fabric.topology, rate_bps=rate_bps, engine=engine)
     job = run.jobs[0]
     if not job.is_uneven and job.order != "random" and run.duration_ps is None:
@@ -348,7 +353,7 @@ def _row(one: Candidate, run: RunResult, exchange: RunResult) -> dict[str, Any]:
 
 
 def _judge(rows: list[dict[str, Any]]) -> None:
-    """Say of every row how much slower than the fastest it is, whether a cheaper one is as fast, and which is the knee."""
+    """Say of every row how much slower than the fastest it is, whether all cheaper are slower, and which is a knee."""
     for group in _comparable(rows):
         fastest_ms = min(row["iteration_ms"] for row in group)
         near = [row for row in group if row["iteration_ms"] <= fastest_ms * (1 + KNEE)]
@@ -477,4 +482,4 @@ def _switch_series() -> dict[str, Any]:
     }
 
 
-__all__ = ["BISECTIONS", "FABRICS", "BuyResult", "Candidate", "Skipped", "buy", "offers", "trained"]
+__all__ = ["BISECTIONS", "COLLECTIVES", "FABRICS", "BuyResult", "Candidate", "Skipped", "buy", "offers", "trained"]

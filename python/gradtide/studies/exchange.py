@@ -9,32 +9,28 @@ from gradtide.scenario import Scenario
 
 COLLECTIVES = ("ring", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 
-SERVER_SHARE = 8
-"""One in so many nodes is a parameter server, the others are workers (Zhang et al. 2017, section 3.2)."""
-
 _HERE = ("servers", "placement")
 PLACEMENTS = ("packed", "distributed")
 
 
-def parse_collective(text: str, nodes: int) -> dict[str, Any]:
+def parse_collective(text: str) -> dict[str, Any]:
     """Return the keys of `job.NAME.collective` that a name on the command line stands for.
 
     Args:
         text: `KIND[+KEY=VALUE]`, as in `hierarchical+group=8`; of parameter servers the placement may stand alone, as
             in `ps+distributed`.
-        nodes: of which parameter servers are an eighth, unless `servers` says how many.
 
     Raises:
         ValueError: if it is not written so.
 
     Example:
-        >>> parse_collective("ps+distributed", 64)
-        {'kind': 'ps', 'ps': {'servers': 8, 'placement': 'distributed'}}
+        >>> parse_collective("ps+distributed+servers=8")
+        {'kind': 'ps', 'ps': {'placement': 'distributed', 'servers': 8}}
     """
     kind, *extras = [part.strip() for part in text.split("+")]
     keys: dict[str, Any] = {"kind": kind}
     if kind == "ps":
-        keys["ps"] = {"servers": max(1, nodes // SERVER_SHARE), "placement": "packed"}
+        keys["ps"] = {}
     for extra in extras:
         key, equals, value = extra.partition("=")
         if kind == "ps" and extra in PLACEMENTS:
@@ -62,7 +58,7 @@ def on_cluster(
 
     Args:
         base: has one job and no neighbours.
-        nodes: hosts that take part: workers, and parameter servers if there are any.
+        nodes: hosts that take part, parameter servers included.
         collective: keys of `job.NAME.collective`.
         topology: keys of `cluster.topology`; None keeps the scenario's.
         rate_bps: of every link; None keeps the scenario's.
@@ -72,7 +68,7 @@ def on_cluster(
     (job,) = data["job"].values()
     for key in ("hosts", "workers"):
         job.pop(key, None)
-    job["workers"] = nodes - collective.get("ps", {}).get("servers", 0)
+    job["workers"] = nodes
     job["collective"] = collective
     if topology is not None:
         data["cluster"]["topology"] = topology
