@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gradtide.scenario import Scenario
     from gradtide.studies.boundary import BoundaryResult
     from gradtide.studies.buy import BuyResult
+    from gradtide.studies.collectives import CollectivesResult
     from gradtide.studies.compare import CompareResult
     from gradtide.studies.keep import Kept
     from gradtide.studies.tenants import TenantsResult
@@ -128,6 +129,11 @@ def compare(
     rate: Annotated[str | None, typer.Option(metavar="LIST", help="Link rates, as in 1Gbps,10Gbps.")] = None,
     workers: Annotated[str | None, typer.Option(metavar="LIST", help="Numbers of workers, as in 2,8.")] = None,
     model: Annotated[str | None, typer.Option(metavar="LIST", help="Models, as in resnet50,vgg16.")] = None,
+    collective: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Instead: ways to exchange gradients, as in ring,halving_doubling."),
+    ] = None,
+    sizes: Annotated[str | None, typer.Option(metavar="LIST", help="With --collective: gradients; 1kB to 1GB.")] = None,
     output: OutOption = None,
     as_json: JsonOption = False,
     seed: SeedOption = None,
@@ -140,9 +146,18 @@ def compare(
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Schedules side by side, over link rates, numbers of workers and models."""
+    """Schedules side by side, over link rates, numbers of workers and models; or collectives, over sizes."""
     checks = [_parse_check(text) for text in fail_if or ()]
     limits = _limits(max_memory, max_time)
+    if collective is not None:
+        for option, given in (("schedule", schedule), ("rate", rate), ("workers", workers), ("model", model)):
+            if given:
+                _fail_usage(f"--collective compares on the scenario's cluster; leave out --{option}, or use --set")
+        loaded = _load(scenario, set_, seed, engine or "fluid")
+        _compare_collectives(loaded, collective, sizes, output, as_json, jobs, quiet, verbose, checks, limits)
+        return
+    if sizes is not None:
+        _fail_usage("--sizes is for --collective")
     loaded = _load(scenario, set_, seed, engine)
     _check_target(output)
     from gradtide.studies import compare as study
@@ -156,6 +171,68 @@ def compare(
             _split(rate),
         )
     _compare(variants, output, as_json, jobs, quiet, verbose, checks, limits)
+
+
+def _compare_collectives(
+    loaded: "Scenario",
+    names: str,
+    sizes: str | None,
+    output: Path | None,
+    as_json: bool,
+    jobs: int,
+    quiet: bool,
+    verbose: bool,
+    checks: Sequence["Check"],
+    limits: "Limits",
+) -> None:
+    _check_target(output)
+    from gradtide import words
+    from gradtide.studies import collectives as study
+
+    _refuse_unknown(checks, lambda: dict.fromkeys(("exchange_us", *(f"{term}_us" for term in study.TERMS))))
+
+    def show(result: "CollectivesResult") -> None:
+        if as_json:
+            _print_json(result.summary)
+            return
+        rows = {(row["collective"], row["bytes"]): row for row in result.rows}
+        known = list(dict.fromkeys(row["collective"] for row in result.rows))
+        print("Exchange time in ms")
+        times = [
+            [words.size(size), *(_term(rows[name, size], "exchange") for name in known)]
+            for size in dict.fromkeys(row["bytes"] for row in result.rows)
+        ]
+        _print_table(["gradient", *map(words.collective, known)], times)
+        largest = max(row["bytes"] for row in result.rows)
+        print(f"\nWhat they are made of at {words.size(largest)}, in ms")
+        terms = [
+            [words.collective(name), *(_term(rows[name, largest], term) for term in ("exchange", *study.TERMS))]
+            for name in known
+        ]
+        _print_table(["", "exchange", *study.TERMS], terms)
+        print(f"\n{result.summary['headline']}")
+
+    with _as_usage_error(ValueError), _study("exchanges", output, quiet, show) as (progress, keep):
+        result = study.collectives(
+            loaded,
+            collectives=_split(names) or [],
+            sizes=study.SIZES if sizes is None else _split(sizes) or [],
+            engine=loaded.engine,
+            jobs=jobs,
+            progress=progress,
+            keep=keep,
+            limits=limits,
+        )
+        _save(result, output, keep)
+    show(result)
+    _talk_of_files(output, quiet or as_json)
+    if verbose:
+        _talk_of_cost(result.summary["cost"])
+    _apply_checks(checks, {f"{row['collective']}, {words.size(row['bytes'])}": row for row in result.rows})
+
+
+def _term(row: dict[str, Any], term: str) -> str:
+    return _cell(row[f"{term}_us"] / 1e3)
 
 
 @app.command()

@@ -9,7 +9,11 @@ from gradtide.report import pieces
 from gradtide.report.folder import Row, RunFolderError, entry, read_table
 from gradtide.report.run import resolved_scenario
 
-TERMS = (("latency", "latency", "barrier"), ("bandwidth", "bandwidth", "transfer"), ("contention", "contention", "exposed"))
+TERMS = (
+    ("latency", "latency", "barrier"),
+    ("bandwidth", "bandwidth", "transfer"),
+    ("contention", "contention", "exposed"),
+)
 SHOWN = 3
 """Sizes whose times are taken apart."""
 
@@ -29,18 +33,18 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     crossings = [float(entry(path, span, "from_bytes", (int, float))) for span in entry(path, summary, "winners", list)]
     chart = pieces.chart(
         "Exchange time over size",
-        x=sizes,
+        x=[size / 1e6 for size in sizes],
         lines=[
             pieces.line(i, words.collective(name), [_time(found.get((name, size))) for size in sizes])
             for i, name in enumerate(names[:12])
         ],
-        xlabel="bytes of the gradient",
+        xlabel="gradient, MB",
         ylabel="exchange time, ms",
         xname="at",
-        xunit="bytes",
+        xunit="MB",
         xlog=len(sizes) > 1,
         ylog=True,
-        marks=[{"x": size, "label": words.size(size)} for size in crossings[1:12]],
+        marks=[{"x": size / 1e6, "label": words.size(size)} for size in crossings[1:12]],
         cap=caps.rows,
     )
     chosen = sorted({sizes[round(i * (len(sizes) - 1) / max(SHOWN - 1, 1))] for i in range(SHOWN)})
@@ -87,7 +91,9 @@ def _bars(rows: Sequence[Row]) -> dict[str, Any]:
             value_us = max(row[f"{key}_us"], 0.0)
             share = 100 * value_us / longest
             text = f"{name} {pieces.ms(value_us / 1e3)} ms"
-            parts.append({"kind": kind, "share": share, "text": text if len(text) < share * 0.85 else "", "words": text})
+            parts.append(
+                {"kind": kind, "share": share, "text": text if len(text) < share * 0.85 else "", "words": text}
+            )
         total = f"{pieces.ms(row['exchange_us'] / 1e3)} ms"
         name = words.collective(row["collective"])
         label = f"{name}: {total}; " + "; ".join(part["words"] for part in parts)
@@ -107,7 +113,9 @@ def _winners(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
             [
                 words.size(low),
                 words.size(high),
-                pieces.cell(words.collective(entry(path, span, "collective", str)), "best", f"winners.{index}.collective"),
+                pieces.cell(
+                    words.collective(entry(path, span, "collective", str)), "best", f"winners.{index}.collective"
+                ),
                 why,
             ]
         )
@@ -122,7 +130,11 @@ def _times(
         cells: list[Any] = [words.collective(name)]
         for size in sizes:
             row = found.get((name, size))
-            cells.append("–" if row is None else pieces.cell(pieces.ms(row["exchange_us"] / 1e3), "best" if row["is_best"] else ""))
+            cells.append(
+                "–"
+                if row is None
+                else pieces.cell(pieces.ms(row["exchange_us"] / 1e3), "best" if row["is_best"] else "")
+            )
         rows.append(cells)
     columns = ("exchange, ms", *(f"#{words.size(size)}" for size in sizes))
     return pieces.table("Exchange time by size", columns, rows, cap=caps.rows, where="collectives.csv")

@@ -121,7 +121,7 @@ def chart(
     cap: int,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return a chart for the template; `more` goes to the script as is (marks, dots, xlog, ylog, xwhole, stepped, band)."""
+    """Return a chart for the template; `more` goes to the script as is (marks, xlog, ylog, stepped, band …)."""
     known = [v for line in lines for v in line["values"] if v is not None]
     known += [m["y"] for m in more.get("marks", ()) if "y" in m]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, report, words
+from gradtide import _core, report, units, words
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, StudyRows
@@ -28,7 +28,7 @@ from gradtide.studies.folder import whole_folder, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_summary
 
-SIZES = tuple(step * 10**power for power in range(3, 9) for step in (1, 3)) + (10**9,)
+SIZES = (*(step * 10**power for power in range(3, 9) for step in (1, 3)), 10**9)
 TERMS = ("latency", "bandwidth", "contention")
 
 NOISE = 1e-9
@@ -94,7 +94,7 @@ def collectives(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
     collectives: Sequence[str] = COLLECTIVES,
-    sizes: Sequence[int] = SIZES,
+    sizes: Sequence[int | str] = SIZES,
     engine: str = "fluid",
     jobs: int = 1,
     progress: Callable[[float], object] | None = None,
@@ -107,7 +107,7 @@ def collectives(
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; it has one job
             and no neighbours. Of the job only its hosts count.
         collectives: each `KIND[+KEY=VALUE]`, as in `ring`, `hierarchical+group=8` or `ps+distributed`.
-        sizes: bytes of a gradient, increasing.
+        sizes: bytes of a gradient, or with a unit as in `10MB`; increasing.
         engine: network engine.
         jobs: runs under way at once; the result does not depend on it.
         progress: called now and then with the share that is done.
@@ -124,8 +124,9 @@ def collectives(
     base = as_scenario(scenario)
     check_one_job(base, "compare --collective")
     check_once("collective", collectives)
-    if not sizes or any(b <= a for a, b in pairwise((0, *sizes))):
-        raise ValueError("sizes are whole numbers of bytes above 0 that increase")
+    counts = [_bytes(size) for size in sizes]
+    if not counts or any(b <= a for a, b in pairwise((0, *counts))):
+        raise ValueError("sizes are above 0 and increase, as in 1kB,1MB,1GB")
     nodes = base.jobs[0].workers
     if nodes < 2:
         raise ValueError(f"[job.{base.jobs[0].name}] has one worker, which exchanges nothing")
@@ -135,19 +136,26 @@ def collectives(
         # Groups that are the hosts of an edge switch stay what they are.
         resolved = next(iter(own.to_dict()["job"].values()))["collective"]
         star = on_cluster(own, nodes, resolved, topology={"kind": "star", "hosts": nodes}, engine=engine)
-        for size in (1, *sizes):
+        for size in (1, *counts):
             cases[name, size, False] = alone(own, size)
             cases[name, size, True] = alone(star, size)
     try:
         results = dict(zip(cases, run_all(list(cases.values()), jobs, progress, keep, limits), strict=True))
     except Interrupted as stop:
         known = {key: result for key, result in zip(cases, stop.results, strict=True) if result is not None}
-        whole = [name for name in collectives if all((name, s, star) in known for s in (1, *sizes) for star in (0, 1))]
+        whole = [name for name in collectives if all((name, s, star) in known for s in (1, *counts) for star in (0, 1))]
         if whole:
-            stop.tell(CollectivesResult(base, _times(known, whole, sizes), list(known.values())))
+            stop.tell(CollectivesResult(base, _times(known, whole, counts), list(known.values())))
         raise
     first = _with(base, parse_collective(collectives[0]), engine)
-    return CollectivesResult(first, _times(results, collectives, sizes), list(results.values()))
+    return CollectivesResult(first, _times(results, collectives, counts), list(results.values()))
+
+
+def _bytes(size: int | str) -> int:
+    try:
+        return units.parse_bytes(size) if isinstance(size, str) else int(size)
+    except units.UnitError as error:
+        raise ValueError(f"sizes: {error.msg}; {error.hint}") from None
 
 
 def _with(base: Scenario, collective: dict[str, Any], engine: str) -> Scenario:
@@ -168,7 +176,7 @@ def _times(
 
 
 def _rows(times_s: dict[str, dict[int, tuple[float, float]]]) -> list[dict[str, Any]]:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, by_size in times_s.items():
         latency_s, star_latency_s = by_size[1]
         for size, (here_s, star_s) in by_size.items():
