@@ -220,7 +220,14 @@ def _plots(
             {
                 "title": title,
                 "label": label,
-                "svg": scatter.draw(points, corners, label=label, xlabel=xlabel, ylabel="iteration time, ms"),
+                "svg": scatter.draw(
+                    points,
+                    corners,
+                    label=label,
+                    xlabel=xlabel,
+                    ylabel="iteration time, ms",
+                    floor=(min(one.row["compute_ms"] for one in group), "compute alone"),
+                ),
             }
         )
     return made
@@ -243,7 +250,7 @@ def _needs(path: Path, summary: Row, by_name: Mapping[str, _Offer], unit: str, c
                 pieces.ms(one.row["iteration_ms"]),
                 pieces.ms(fast),
                 pieces.ms(slow),
-                pieces.cell(f"{slow / fast:.2g}x" if fast else "–", "differs" if slow > 1.05 * fast else "agrees"),
+                pieces.cell(f"{slow / fast:.1f}x" if fast else "–", "differs" if slow > 1.05 * fast else "agrees"),
             ]
         )
     rate = ["#link"] if rows and len(rows[0]) == 9 else []
@@ -280,8 +287,7 @@ def _line(one: _Offer) -> dict[str, Any]:
     row = one.row
     return {
         "href": one.href,
-        "name": words.fabric(row["fabric"]),
-        "bisection": row["bisection"],
+        "name": words.fabric(row["fabric"]) + ("" if row["fabric"] == "star" else f", {row['bisection']}"),
         "collective": words.collective(row["collective"]),
         "rate": words.rate(row["rate_bps"]),
         "built": f"{row['switches']:,} x {row['ports']:,}",

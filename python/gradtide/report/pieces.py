@@ -16,7 +16,7 @@ from gradtide.report.folder import Row
 from gradtide.report.timeline import milliseconds, size
 
 # Lines are drawn in this order; each is thinner than those below, so that lines that coincide stay visible.
-_STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
+STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
     ("s6", 10, ()),
     ("s1", 6, ()),
     ("s5", 3.4, (9, 7)),
@@ -101,7 +101,7 @@ def embedded(value: object) -> Markup:
 
 def line(index: int, name: str, values: Sequence[float | None]) -> dict[str, Any]:
     """Return a line of a chart in the style of its place."""
-    token, width, dash = _STYLES[index % len(_STYLES)]
+    token, width, dash = STYLES[index % len(STYLES)]
     rounded = [None if v is None else float(f"{v:.7g}") for v in values]
     return {"name": clip(name), "token": token, "width": width, "dash": list(dash), "values": rounded}
 

@@ -259,5 +259,6 @@ def series_chart(path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict
         unit="",
         caption=pieces.clip(item.get("note", ""), 400) + note,
         xlog=min(values) > 0 and max(values) / min(values) >= 8,
+        ylog=item.get("ylog") is True and all(v is None or v > 0 for line in drawn for v in line["values"]),
         cap=caps.rows,
     )

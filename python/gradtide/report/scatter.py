@@ -6,11 +6,15 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
+from gradtide.report.pieces import STYLES
+
 _WIDTH, _HEIGHT = 1080.0, 430.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84.0, 24.0, 16.0, 52.0
 _SIZE = 6.0
 
-TOKENS = ("s1", "s2", "s3", "s4", "s5", "s6")
+TOKENS = tuple(token for token, _, _ in STYLES)
+"""In the order of the lines of a chart, so that what is drawn in both has one colour."""
+
 SHAPES = ("circle", "square", "triangle", "diamond")
 
 
@@ -38,7 +42,13 @@ class Point:
 
 
 def draw(
-    points: Sequence[Point], frontier: Sequence[tuple[float, float]], *, label: str, xlabel: str, ylabel: str
+    points: Sequence[Point],
+    frontier: Sequence[tuple[float, float]],
+    *,
+    label: str,
+    xlabel: str,
+    ylabel: str,
+    floor: tuple[float, str] | None = None,
 ) -> Markup:
     """Draw points with a stair that no point is below.
 
@@ -48,12 +58,14 @@ def draw(
         label: what the drawing shows, for readers who do not see it.
         xlabel: title of the horizontal axis.
         ylabel: title of the vertical axis.
+        floor: a height that no point can be below, and what it is.
 
     Returns:
         One `<svg>` element; points are groups of the class `row` that a reader can step through.
     """
     x = _Axis.over([p.x for p in points], _LEFT, _WIDTH - _RIGHT)
-    y = _Axis.over([p.y for p in points], _HEIGHT - _BOTTOM, _TOP)
+    low = [] if floor is None or floor[0] <= 0 else [floor[0]]
+    y = _Axis.over([*low, *(p.y for p in points)], _HEIGHT - _BOTTOM, _TOP)
     out = [
         f'<svg class="timeline scatter" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{escape(label)}">'
     ]
@@ -70,6 +82,11 @@ def draw(
     out.append(f'<text x="{middle:g}" y="{_HEIGHT - 8:g}" text-anchor="middle">{escape(xlabel)}</text>')
     centre = (_TOP + _HEIGHT - _BOTTOM) / 2
     out.append(f'<text transform="translate(16 {centre:g}) rotate(-90)" text-anchor="middle">{escape(ylabel)}</text>')
+    if floor is not None and low:
+        at = y.place(floor[0])
+        out.append(f'<path class="floor" d="M{_LEFT:g} {at:.1f}H{_WIDTH - _RIGHT:g}"/>')
+        words = escape(floor[1])
+        out.append(f'<text class="muted" x="{_WIDTH - _RIGHT:g}" y="{at + 14:.1f}" text-anchor="end">{words}</text>')
     if frontier:
         path = "".join(
             f"{'M' if not index else 'H'}{x.place(cost):.1f}{' ' if not index else 'V'}{y.place(time):.1f}"

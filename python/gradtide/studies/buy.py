@@ -422,7 +422,7 @@ def _headline(rows: Sequence[dict[str, Any]], model: str, nodes: int, unit: str)
         several = len({row["rate_bps"] for row in rows}) > 1
         at = f" at {words.rate(knee['rate_bps'])}" if several else ""
         sentence = (
-            f"For {model} on {nodes} nodes{at}, buy {words.fabric(knee['fabric'], knee['bisection'])} and exchange by "
+            f"For {model} on {nodes} nodes{at}, buy {_network(knee)} and exchange by "
             f"{words.collective(knee['collective'])}: {words.milliseconds(knee['iteration_ms'])} an iteration"
         )
         if len(group) > 1:
@@ -434,6 +434,11 @@ def _headline(rows: Sequence[dict[str, Any]], model: str, nodes: int, unit: str)
             sentence += f"; at full bisection it would cost {dearest['cost'] / knee['cost']:.2g} times as much"
         sentences.append(sentence + ".")
     return " ".join(sentences)
+
+
+def _network(row: dict[str, Any]) -> str:
+    name = words.fabric(row["fabric"])
+    return name if row["fabric"] == "star" else f"a {name} network at a bisection ratio of {row['bisection']}"
 
 
 # -- figures ----------------------------------------------------------------------------------------------------------
@@ -455,6 +460,7 @@ def _exchange_series(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 "title": f"{words.fabric(fabric)}, {words.rate(rate_bps)}",
                 "x": {"label": "bisection ratio", "values": [float(ratio) for ratio in ratios]},
                 "y": {"label": "exchange (ms)"},
+                "ylog": True,
                 "lines": [
                     {"name": words.collective(name), "values": [found.get((name, ratio)) for ratio in ratios]}
                     for name in dict.fromkeys(row["collective"] for row in mine)

@@ -96,7 +96,7 @@ FIGURES: dict[str, tuple[str, str, tuple[Case, ...]]] = {
     "Conclusions": (
         "the paper's four",
         "1) Bisection ratio affects some of the methods, but the layered butterfly does not get affected. 2) Network "
-        "speed linearly affects the exchange. 3) Parameter servers are substantially slower than direct exchange. 4) The "
+        "speed linearly affects the exchange. 3) Parameter servers are substantially slower than direct ones. 4) The "
         "layered butterfly outperforms the flat one, except with full bisection.",
         (*_cases(NETS, RATES_BPS, DELAYS), *_cases(THREE_LAYERS, routings=("spread",))),
     ),
