@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from gradtide.errors import GradtideError, ScenarioError, SimulationError, TraceError
     from gradtide.results import RunResult, Series, Table
     from gradtide.scenario import Scenario
+    from gradtide.studies.buy import BuyResult, buy
+    from gradtide.studies.collectives import CollectivesResult, compare_collectives
     from gradtide.studies.compare import CompareResult, compare
     from gradtide.studies.run import preset, run
 
 _HOMES = {
+    "BuyResult": "studies.buy",
+    "CollectivesResult": "studies.collectives",
     "CompareResult": "studies.compare",
     "GradtideError": "errors",
     "RunResult": "results",
@@ -31,12 +35,16 @@ _HOMES = {
     "SimulationError": "errors",
     "Table": "results",
     "TraceError": "errors",
+    "buy": "studies.buy",
     "compare": "studies.compare",
+    "compare_collectives": "studies.collectives",
     "preset": "studies.run",
     "run": "studies.run",
 }
 
 __all__ = [
+    "BuyResult",
+    "CollectivesResult",
     "CompareResult",
     "GradtideError",
     "RunResult",
@@ -47,7 +55,9 @@ __all__ = [
     "Table",
     "TraceError",
     "__version__",
+    "buy",
     "compare",
+    "compare_collectives",
     "preset",
     "run",
 ]

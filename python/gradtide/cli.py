@@ -213,7 +213,7 @@ def _compare_collectives(
         print(f"\n{result.summary['headline']}")
 
     with _as_usage_error(ValueError), _study("exchanges", output, quiet, show) as (progress, keep):
-        result = study.collectives(
+        result = study.compare_collectives(
             loaded,
             collectives=_split(names) or [],
             sizes=study.SIZES if sizes is None else _split(sizes) or [],

@@ -90,7 +90,7 @@ class CollectivesResult(StudyRows):
         return words.html_table(list(self.rows[0]), [list(row.values()) for row in self.rows])
 
 
-def collectives(
+def compare_collectives(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
     collectives: Sequence[str] = COLLECTIVES,
@@ -279,4 +279,4 @@ def _headline(where: str, spans: Sequence[dict[str, Any]], rows: Sequence[dict[s
     return f"On {where}: {text}.{end}"
 
 
-__all__ = ["COLLECTIVES", "SIZES", "CollectivesResult", "collectives", "winners"]
+__all__ = ["COLLECTIVES", "SIZES", "CollectivesResult", "compare_collectives", "winners"]
