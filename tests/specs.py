@@ -71,7 +71,12 @@ def spec(
                 ],
                 "hosts": list(range(workers)),
                 "iterations": iterations,
-                "collective": {"kind": "ring", "drops_remainder": False},
+                "collective": {
+                    "algorithm": {"kind": "ring"},
+                    "drops_remainder": False,
+                    "depth": 1,
+                    "reduction_bps": None,
+                },
                 "schedule": {
                     "order": order or {"kind": "fifo"},
                     "fusion": {"kind": "cap", "bytes": fusion},
@@ -90,6 +95,7 @@ def spec(
             "topology": {"kind": "star", "hosts": workers},
             "link": {"rate_bps": rate_bps, "delay_ps": delay_ps, "efficiency_ppm": efficiency_ppm},
             "host_latency_ps": host_latency_ps,
+            "routing": "ecmp",
             "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": None},
             "transport": NEWRENO,
         },

@@ -314,7 +314,12 @@ timeline = 0
                 "name": "train",
                 "hosts": [3, 1],
                 "iterations": 7,
-                "collective": {"kind": "ring", "drops_remainder": False},
+                "collective": {
+                    "algorithm": {"kind": "ring"},
+                    "drops_remainder": False,
+                    "depth": 1,
+                    "reduction_bps": None,
+                },
                 "schedule": {
                     "order": {"kind": "priority", "queues": 8},
                     "fusion": {"kind": "cap", "bytes": 0},
@@ -336,6 +341,7 @@ timeline = 0
             "topology": {"kind": "star", "hosts": 4},
             "link": {"rate_bps": 10**9, "delay_ps": 5_000_000, "efficiency_ppm": 950_000},
             "host_latency_ps": 3_000_000,
+            "routing": "ecmp",
             "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": None},
             "switch_buffer": None,
             "transport": NEWRENO,

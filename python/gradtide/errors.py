@@ -414,10 +414,44 @@ CODES: dict[str, Code] = {
     ),
     "GT043": Code(
         "two jobs share a host",
-        "The pipe engine gives each host one transmission queue of one job. Sharing is for the packet "
-        'engine (engine = "packet").',
+        "The pipe engine gives each host one transmission queue of one job. Sharing is for the other engines (engine = "
+        '"fluid" or "packet").',
         '[job.a]\nhosts = ["h0", "h1"]\n[job.b]\nhosts = ["h1", "h2"]',
         '[job.a]\nhosts = ["h0", "h1"]\n[job.b]\nhosts = ["h2", "h3"]',
+    ),
+    "GT044": Code(
+        "a bisection ratio takes a part of a switch",
+        "Above each edge switch of a Clos network of k-port switches are (k/2) x bisection others; above a leaf of n "
+        "hosts, n x bisection spines, at equal link rates. That is a whole number. The message names the nearest ratios "
+        "that are.",
+        'topology = { kind = "clos2", ports = 16, bisection = "1/3" }',
+        'topology = { kind = "clos2", ports = 16, bisection = "3/8" }',
+    ),
+    "GT045": Code(
+        "the network is not connected",
+        "Every host reaches every other one and every switch over cables. The message names nodes that h0 does not.",
+        'links = [{ a = "h0", b = "s0" }, { a = "h1", b = "s1" }]',
+        'links = [{ a = "h0", b = "s0" }, { a = "h1", b = "s1" }, { a = "s0", b = "s1" }]',
+    ),
+    "GT046": Code(
+        "a cable is wrong",
+        "A cable joins two nodes, and no two cables the same ones. Hosts are h0, h1, … without gaps, one cable each; "
+        "any other name is that of a switch. Where `hosts` or `switches` are given, no cable leads anywhere else.",
+        'links = [{ a = "h0", b = "s0" }, { a = "h2", b = "s0" }]',
+        'links = [{ a = "h0", b = "s0" }, { a = "h1", b = "s0" }]',
+    ),
+    "GT047": Code(
+        "a list of cables has the wrong header",
+        "The first line names the columns a and b, and then rate and delay if they differ from cluster.link.",
+        "from,to,speed",
+        "a,b,rate,delay",
+    ),
+    "GT048": Code(
+        "the ranks do not suit the collective",
+        "A group has at most as many ranks as the job; shards need groups that are alike; parameter servers are some "
+        "of the job's `workers`, and at least one is left to be a worker.",
+        'workers = 6\ncollective = { kind = "hierarchical", inside = "sharded", group = 4 }',
+        'workers = 8\ncollective = { kind = "hierarchical", inside = "sharded", group = 4 }',
     ),
     "GT050": Code(
         "the run would be too big",
@@ -496,8 +530,8 @@ CODES: dict[str, Code] = {
         "not built yet",
         "The scenario is understood, but this version has no engine for what it asks. The message "
         "names the value and what is available now. Nothing is run with something else in its place.",
-        'run = { engine = "fluid" }',
-        'run = { engine = "packet" }',
+        'cluster.queue = { kind = "pcn", threshold = "40pkt" }',
+        'cluster.queue = { kind = "ecn", threshold = "40pkt" }',
     ),
 }
 

@@ -18,7 +18,7 @@ fn spec(fusion_bytes: u64, order: &str, barrier: bool) -> Spec {
     serde_json::from_value(serde_json::json!({
         "jobs": [{
             "name": "train", "layers": layers, "hosts": [0, 1, 2, 3, 4, 5, 6, 7], "iterations": ITERATIONS,
-            "collective": {"kind": "ring", "drops_remainder": false},
+            "collective": {"algorithm": {"kind": "ring"}, "drops_remainder": false, "depth": 1, "reduction_bps": null},
             "schedule": {
                 "order": if order == "priority" { serde_json::json!({"kind": order, "queues": null}) }
                          else { serde_json::json!({"kind": order}) },
@@ -31,6 +31,7 @@ fn spec(fusion_bytes: u64, order: &str, barrier: bool) -> Spec {
             "topology": {"kind": "star", "hosts": 8},
             "link": {"rate_bps": 2_000_000_000_u64, "delay_ps": 10_000_000, "efficiency_ppm": 1_000_000},
             "host_latency_ps": 0,
+            "routing": "ecmp",
             "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": null},
             "transport": {"congestion": {"kind": "newreno"}, "ecn": false, "segment_bytes": 1380,
                           "initial_window_segments": 10, "window_bytes": 33554432, "recovery": "sack"}

@@ -1,24 +1,27 @@
 //! The one place that names the network engines: which one a scenario asks for, and what it counted.
 
 use crate::SpecError;
+use crate::fabric::Fabric;
 use crate::job::{Job, Manner, Messages, Pass};
 use crate::probe::{Probe, Samples};
 use crate::spec::{
     CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, MarkAtSpec, MarkSpec, QueueSpec,
-    RecoverySpec, RunSpec, Spec, TopologySpec,
+    RecoverySpec, RoutingSpec, RunSpec, Spec,
 };
 use gradtide_net::packet::tcp::{Algorithm, Recovery, TcpConfig};
 use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, QueueConfig, SharedBuffer};
+use gradtide_net::route::Policy;
 use gradtide_net::{
-    Band, Bytes, Completion, Flow, FlowId, Link, Network, PacketConfig, PacketEngine, Pipe, PortId, Rate, Star, Time,
+    Band, Bytes, Completion, Flow, FlowId, Network, PacketConfig, PacketEngine, Pipe, PortId, Star, Time,
 };
+use std::sync::Arc;
 
 /// A network engine.
 pub enum Engine {
     /// One priority pipe per host.
     Pipe(Pipe),
     /// Queues and TCP, packet by packet.
-    Packet(Box<Watched>, Star),
+    Packet(Box<Watched>, Vec<Arc<str>>),
 }
 
 /// The packet engine, and a probe if one is asked for.
@@ -31,8 +34,8 @@ pub struct Watched {
 /// What an engine counted on one link.
 #[derive(Clone, Debug)]
 pub struct LinkUsage {
-    /// `h3` for the link out of host 3, `s-h3` for the one from the switch to it.
-    pub name: String,
+    /// `h3` for the link out of host 3, else from end to end, as `leaf2-spine1`.
+    pub name: Arc<str>,
     /// Bytes put on the link, headers included.
     pub bytes: u64,
     /// Time for which the link was busy.
@@ -66,7 +69,7 @@ const PAUSE_EVERY: u64 = 1 << 16;
 pub fn manner(engine: EngineSpec) -> Manner {
     match engine {
         EngineSpec::Pipe => Manner { measured_from: Pass::Forward, messages: Messages::LockStep },
-        EngineSpec::Packet => Manner { measured_from: Pass::Backward, messages: Messages::EachHost },
+        EngineSpec::Packet => Manner { measured_from: Pass::Backward, messages: Messages::EachHost { opens: true } },
     }
 }
 
@@ -75,23 +78,23 @@ impl Engine {
     ///
     /// # Errors
     /// [`SpecError`] if the jobs could not be run on it to their ends.
-    pub fn new(spec: &Spec, jobs: &[Job]) -> Result<Self, SpecError> {
-        let (cluster, run) = (&spec.cluster, &spec.run);
-        let star = star(cluster)?;
+    pub fn new(spec: &Spec, fabric: Fabric, jobs: &[Job]) -> Result<Self, SpecError> {
+        let run = &spec.run;
         match run.engine {
             EngineSpec::Pipe => {
+                let star = fabric.star.ok_or(SpecError::FabricOfPipe)?;
                 for (stream, job) in jobs.iter().enumerate() {
                     check_length(run, &star, job, stream as u32)?;
                 }
                 Ok(Self::Pipe(Pipe::new(star)))
             }
             EngineSpec::Packet => {
-                let config = packet_config(cluster, &star)?;
-                let mut engine = PacketEngine::new(&star.graph(), config).expect("a star connects its hosts");
+                let config = packet_config(&spec.cluster, &fabric)?;
+                let mut engine = PacketEngine::new(&fabric.graph, config)?;
                 engine.pause_every(PAUSE_EVERY);
-                let links = || (0..2 * star.host_count).map(|port| (port, link_name(&star, port).into())).collect();
+                let links = || (0..).zip(fabric.link_names.iter().cloned()).collect();
                 let probe = run.probe.as_ref().map(|probe| Probe::new(probe, spec, links()));
-                Ok(Self::Packet(Box::new(Watched { engine, probe }), star))
+                Ok(Self::Packet(Box::new(Watched { engine, probe }), fabric.link_names))
             }
         }
     }
@@ -108,14 +111,15 @@ impl Engine {
     pub fn usage(&mut self) -> Usage {
         match self {
             Self::Pipe(_) => Usage::default(),
-            Self::Packet(watched, star) => {
+            Self::Packet(watched, link_names) => {
                 let samples = watched.samples();
                 let engine = &mut watched.engine;
-                let links = (0..2 * star.host_count)
-                    .map(|port| {
+                let links = (0..)
+                    .zip(link_names.iter())
+                    .map(|(port, name)| {
                         let used = engine.port_counters(PortId(port));
                         LinkUsage {
-                            name: link_name(star, port),
+                            name: name.clone(),
                             bytes: used.bytes,
                             busy: used.busy,
                             drops: used.drops,
@@ -129,11 +133,6 @@ impl Engine {
             }
         }
     }
-}
-
-fn link_name(star: &Star, port: u32) -> String {
-    let host = port % star.host_count;
-    if port < star.host_count { format!("h{host}") } else { format!("s-h{host}") }
 }
 
 impl Watched {
@@ -202,15 +201,17 @@ impl Network for Watched {
     }
 }
 
-fn star(cluster: &ClusterSpec) -> Result<Star, SpecError> {
-    let TopologySpec::Star { hosts: host_count } = cluster.topology;
-    let payload_bps = u128::from(cluster.link.rate_bps) * u128::from(cluster.link.efficiency_ppm) / 1_000_000;
-    let rate = u64::try_from(payload_bps).ok().and_then(Rate::from_bps).ok_or(SpecError::ZeroRate)?;
-    let delay = Time::from_ps(cluster.link.delay_ps.saturating_add(cluster.host_latency_ps));
-    Ok(Star { host_count, link: Link { rate, delay } })
+fn routing(cluster: &ClusterSpec) -> Policy {
+    match cluster.routing {
+        RoutingSpec::Ecmp => Policy::Ecmp,
+        RoutingSpec::Dmodk => Policy::DModK,
+        RoutingSpec::Spread => Policy::Spread,
+    }
 }
 
-fn packet_config(cluster: &ClusterSpec, star: &Star) -> Result<PacketConfig, SpecError> {
+fn packet_config(cluster: &ClusterSpec, fabric: &Fabric) -> Result<PacketConfig, SpecError> {
+    // Timers are made for the slowest and longest link; on a star all are alike.
+    let star = Star { host_count: fabric.graph.host_count, link: fabric.worst_link() };
     let transport = &cluster.transport;
     let narrow = |value: u32, what| u16::try_from(value).map_err(|_| SpecError::TooLarge(what));
     let tcp = TcpConfig {
@@ -239,7 +240,8 @@ fn packet_config(cluster: &ClusterSpec, star: &Star) -> Result<PacketConfig, Spe
         host_queue: queue.clone(),
         switch_queue: queue,
         switch_buffer,
-        ..PacketConfig::basic_sim(star)
+        routing: routing(cluster),
+        ..PacketConfig::basic_sim(&star)
     })
 }
 

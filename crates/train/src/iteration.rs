@@ -411,7 +411,8 @@ impl<'a> Runner<'a> {
     /// When the job will do something of its own accord.
     fn wakes_at(&self) -> Option<Time> {
         let picks_at = match &self.sending {
-            Some(sending) if sending.aggregation.is_none() => sending.begins_at,
+            Some(Sending { aggregation: None, begins_at, .. }) => *begins_at,
+            Some(Sending { aggregation: Some(aggregation), .. }) => aggregation.wakes_at().unwrap_or(Time::MAX),
             None if !self.queue.is_empty() => self.free_at,
             _ => Time::MAX,
         };
@@ -438,6 +439,12 @@ impl<'a> Runner<'a> {
         }
         if self.opening_count != Some(0) {
             return Ok(());
+        }
+        if let Some(aggregation) = self.sending.as_mut().and_then(|sending| sending.aggregation.as_mut())
+            && aggregation.wakes_at().is_some_and(|at| at <= now)
+            && aggregation.settle(now, network)
+        {
+            self.on_aggregated(now);
         }
         if std::mem::take(&mut self.has_arrived) {
             std::mem::swap(&mut self.waiting, &mut self.woken);
@@ -648,11 +655,14 @@ impl<'a> Runner<'a> {
         let sending = self.sending.as_mut().expect("the job has a chunk under way");
         let aggregation = sending.aggregation.as_mut().expect("its flows have started");
         if aggregation.on_completion(completion, network) {
-            let (ready, began) = (sending.ready, sending.begins_at);
-            self.sending = None;
-            self.free_at = now + self.job.sync;
-            self.on_chunk_arrived(now, ready, began);
+            self.on_aggregated(now);
         }
+    }
+
+    fn on_aggregated(&mut self, now: Time) {
+        let Some(Sending { ready, begins_at, .. }) = self.sending.take() else { return };
+        self.free_at = now + self.job.sync;
+        self.on_chunk_arrived(now, ready, begins_at);
     }
 
     fn on_chunk_arrived(&mut self, now: Time, sent: Ready, began: Time) {

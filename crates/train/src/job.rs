@@ -1,13 +1,14 @@
 //! A job that is ready to run: its DAG, its buckets, its scheduler. Built from a [`JobSpec`], checked once.
 
 use crate::bucket::{Bucket, fuse, group};
-use crate::collective::{Aggregation, ring};
+use crate::collective::plan::{self, Algorithm, Inside, Plan, PlanError};
+use crate::collective::{Aggregation, messages, ring};
 use crate::dag::Dag;
 use crate::model::iteration_dag;
 use crate::pace::{self, ONE_PPM, Pace};
 use crate::schedule::{Fifo, File, LayerPriority, Random, Scheduler};
-use crate::spec::{CollectiveSpec, FusionSpec, JobSpec, OrderSpec};
-use gradtide_net::{Band, Bytes, Flow, Network, Seed, Time};
+use crate::spec::{AlgorithmSpec, FusionSpec, InsideSpec, JobSpec, OrderSpec, ServerSpec};
+use gradtide_net::{Band, Bytes, Flow, Network, Rate, Seed, Time};
 use thiserror::Error;
 
 /// A planned job.
@@ -35,7 +36,12 @@ pub struct Job {
     /// Pace of each worker; `None` if all are alike, so that one stands for all.
     pub paces: Option<Vec<Pace>>,
     hosts: Vec<u32>,
-    collective: CollectiveSpec,
+    /// What each rank sends of a buffer; only its size differs from chunk to chunk.
+    algorithm: Algorithm,
+    drops_remainder: bool,
+    depth: u32,
+    /// Rate at which ranks add what they have received; `None` takes no time.
+    adding: Option<Rate>,
     chunk: Option<Bytes>,
     /// For each bucket, from which byte on which band holds; not empty, and the first from byte 0 on.
     bands: Vec<Vec<(Bytes, Band)>>,
@@ -68,8 +74,11 @@ pub struct Manner {
 pub enum Messages {
     /// As one flow that stands for all hosts.
     LockStep,
-    /// As messages from each host to the next.
-    EachHost,
+    /// As messages between hosts.
+    EachHost {
+        /// Whether connections are opened before the job begins.
+        opens: bool,
+    },
 }
 
 /// A job that means nothing. The face refuses all of these first, with a file and a line.
@@ -95,6 +104,12 @@ pub enum JobError {
     /// A straggler that is none of the workers, or a factor that cannot be.
     #[error("the workers cannot differ so: {0}")]
     Pace(&'static str),
+    /// Ranks that do not suit the collective.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// No chunk of a collective, or ranks that never add what they have received.
+    #[error("a collective has a depth and a rate of reduction above 0")]
+    NoCollective,
     /// A chunk of no bytes.
     #[error("a chunk has at least one byte")]
     EmptyChunk,
@@ -142,6 +157,11 @@ impl Job {
             FusionSpec::Cap { bytes } => fuse(&sizes, Bytes(*bytes)),
             FusionSpec::Buckets { layer_counts } => group(&sizes, layer_counts),
         };
+        let algorithm = algorithm(&spec.collective.algorithm, spec.hosts.len() as u32);
+        if !buckets.is_empty() {
+            let bytes = buckets.iter().map(|bucket| bucket.bytes).max().unwrap_or_default();
+            Plan::new(&algorithm, spec.hosts.len() as u32, bytes, ELEMENT_BYTES)?;
+        }
         let dag = iteration_dag(&spec.layers, &buckets, spec.schedule.barrier);
         debug_assert!(dag.is_executable(), "a layered model has no cycle");
         let scheduler: Box<dyn Scheduler> = match &spec.schedule.order {
@@ -170,9 +190,12 @@ impl Job {
             sync: Time::from_ps(spec.sync_ps),
             manner,
             pace_range_ppm: pace::range_ppm(&spec.pace),
-            paces: Pace::of_workers(&spec.pace, spec.hosts.len() as u32, &spec.name, seed),
+            paces: Pace::of_workers(&spec.pace, worker_count(&algorithm, spec.hosts.len() as u32), &spec.name, seed),
             hosts: spec.hosts.clone(),
-            collective: spec.collective,
+            algorithm,
+            drops_remainder: spec.collective.drops_remainder,
+            depth: spec.collective.depth,
+            adding: spec.collective.reduction_bps.and_then(Rate::from_bps),
             chunk: spec.schedule.chunk_bytes.map(Bytes),
             hold: Time::from_ps(spec.transfer_overhead_ps),
         })
@@ -186,12 +209,8 @@ impl Job {
     /// Chunk `index` of a bucket as one flow, for the job whose index is `stream`.
     pub fn lock_step_flow(&self, bucket: u32, index: u64, stream: u32) -> Flow {
         let bytes = self.chunk_bytes(bucket, index);
-        match self.collective {
-            CollectiveSpec::Ring { .. } => {
-                ring::lock_step(&self.hosts, bytes, self.band(bucket, index), stream, self.hold)
-                    .expect("a job of one worker has no buckets")
-            }
-        }
+        ring::lock_step(&self.hosts, bytes, self.band(bucket, index), stream, self.hold)
+            .expect("a job of one worker has no buckets")
     }
 
     /// Band of chunk `index` of a bucket: that of the layer in which it begins.
@@ -208,15 +227,18 @@ impl Job {
 
     /// Starts the aggregation of chunk `index` of a bucket, for the job whose index is `stream`.
     pub fn aggregate(&self, bucket: u32, index: u64, stream: u32, network: &mut dyn Network) -> Aggregation {
-        match (self.manner.messages, self.collective) {
-            (Messages::LockStep, _) => Aggregation::lock_step(self.lock_step_flow(bucket, index, stream), network),
-            (Messages::EachHost, CollectiveSpec::Ring { .. }) => {
-                let (bytes, band) = (self.chunk_bytes(bucket, index), self.band(bucket, index));
+        match self.manner.messages {
+            Messages::LockStep => Aggregation::lock_step(self.lock_step_flow(bucket, index, stream), network),
+            Messages::EachHost { .. } => {
+                let band = self.band(bucket, index);
                 if self.has_several_bands {
                     // All before it has been received, so the connections carry nothing new of another chunk.
                     network.set_band(stream, band);
                 }
-                Aggregation::Ring(ring::Messages::begin(&self.hosts, bytes, band, stream, network))
+                let plan = self.plan_of(self.chunk_bytes(bucket, index));
+                let messages =
+                    messages::Messages::begin(&plan, self.depth, &self.hosts, band, stream, self.adding, network);
+                Aggregation::Messages(messages)
             }
         }
     }
@@ -224,9 +246,8 @@ impl Job {
     /// Opens the connections that the job keeps for its life; how many flows must complete before it can begin.
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         match self.manner.messages {
-            Messages::EachHost if !self.buckets.is_empty() => {
-                ring::open(&self.hosts, self.opening_band, stream, network);
-                self.hosts.len()
+            Messages::EachHost { opens: true } if !self.buckets.is_empty() => {
+                messages::open(&self.plan_of(Bytes(0)), &self.hosts, self.opening_band, stream, network)
             }
             _ => 0,
         }
@@ -236,15 +257,77 @@ impl Job {
     pub fn delay_before_flows(&self) -> Time {
         match self.manner.messages {
             Messages::LockStep => Time::ZERO,
-            Messages::EachHost => self.hold,
+            Messages::EachHost { .. } => self.hold,
         }
+    }
+
+    /// The collective of so many bytes.
+    fn plan_of(&self, bytes: Bytes) -> Plan {
+        let ranks = self.hosts.len() as u32;
+        Plan::new(&self.algorithm, ranks, bytes, ELEMENT_BYTES)
+            .expect("the largest plan was made when the job was planned")
+    }
+
+    /// Bytes of `bytes` that the rank sends that sends most.
+    pub fn sent_by_busiest(&self, bytes: u128) -> f64 {
+        if self.buckets.is_empty() { 0.0 } else { self.algorithm.sent_by_busiest(self.hosts.len() as u32, bytes) }
+    }
+
+    /// Host of each worker; parameter servers, which compute nothing, are none.
+    pub fn worker_hosts(&self) -> impl Iterator<Item = u32> {
+        let servers = match &self.algorithm {
+            Algorithm::ParameterServer { servers } => &servers[..],
+            _ => &[],
+        };
+        (0..).zip(&self.hosts).filter(|(rank, _)| !servers.contains(rank)).map(|(_, &host)| host)
     }
 
     fn chunk_bytes(&self, bucket: u32, index: u64) -> Bytes {
         let bytes = self.buckets[bucket as usize].chunk_bytes(self.chunk, index);
-        let CollectiveSpec::Ring { drops_remainder } = self.collective;
         let parts = self.hosts.len() as u64;
-        if drops_remainder { Bytes(bytes.0 / parts * parts) } else { bytes }
+        if self.drops_remainder { Bytes(bytes.0 / parts * parts) } else { bytes }
+    }
+}
+
+/// Parts differ by at most so many bytes, as in the thesis's simulator.
+const ELEMENT_BYTES: u64 = 1;
+
+fn algorithm(spec: &AlgorithmSpec, ranks: u32) -> Algorithm {
+    match *spec {
+        AlgorithmSpec::Ring => Algorithm::Ring,
+        AlgorithmSpec::HalvingDoubling => Algorithm::HalvingDoubling,
+        AlgorithmSpec::Shuffle => Algorithm::Shuffle,
+        AlgorithmSpec::Tree => Algorithm::Tree,
+        AlgorithmSpec::Butterfly => Algorithm::Butterfly,
+        AlgorithmSpec::ButterflyLayered { group } => Algorithm::ButterflyLayered { group },
+        AlgorithmSpec::Hierarchical { group, inside } => {
+            let inside = match inside {
+                InsideSpec::Reduce => Inside::Reduce,
+                InsideSpec::Ring => Inside::Ring,
+                InsideSpec::Sharded => Inside::Sharded,
+            };
+            Algorithm::Hierarchical { group, inside }
+        }
+        AlgorithmSpec::ParameterServer { servers, placement } => {
+            let servers = match placement {
+                ServerSpec::Packed => plan::packed_servers(servers),
+                ServerSpec::Distributed => plan::distributed_servers(ranks, servers),
+            };
+            Algorithm::ParameterServer { servers }
+        }
+        AlgorithmSpec::AllGather => Algorithm::AllGather,
+        AlgorithmSpec::ReduceScatter => Algorithm::ReduceScatter,
+        AlgorithmSpec::AllToAll => Algorithm::AllToAll,
+        AlgorithmSpec::Broadcast => Algorithm::Broadcast,
+        AlgorithmSpec::PointToPoint => Algorithm::PointToPoint,
+    }
+}
+
+/// Ranks that compute.
+fn worker_count(algorithm: &Algorithm, ranks: u32) -> u32 {
+    match algorithm {
+        Algorithm::ParameterServer { servers } if ranks > 1 => ranks - servers.len() as u32,
+        _ => ranks,
     }
 }
 
@@ -293,6 +376,9 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
     }
     if !(1..=spec.layers.len()).contains(&spec.bands.len()) {
         return Err(JobError::Bands { bands: spec.bands.len(), layers: spec.layers.len() });
+    }
+    if spec.collective.depth == 0 || spec.collective.reduction_bps == Some(0) {
+        return Err(JobError::NoCollective);
     }
     check_pace(spec)?;
     match &spec.schedule.order {

@@ -6,6 +6,7 @@ pub mod bucket;
 pub mod collective;
 pub mod dag;
 pub mod engine;
+pub mod fabric;
 pub mod iteration;
 pub mod job;
 pub mod model;
@@ -17,11 +18,13 @@ pub mod spec;
 pub mod traffic;
 
 use engine::Engine;
-use gradtide_net::{Band, Seed, Time};
+use fabric::Fabric;
+use gradtide_net::route::RouteError;
+use gradtide_net::{Band, FabricError, Seed, Time};
 use iteration::Limits;
 use job::{Job, JobError};
 use result::RunResult;
-use spec::{EngineSpec, RunSpec, Spec, TopologySpec, TrafficSpec};
+use spec::{EngineSpec, RunSpec, Spec, TrafficSpec};
 use thiserror::Error;
 use traffic::Neighbour;
 
@@ -30,8 +33,9 @@ use traffic::Neighbour;
 /// # Errors
 /// [`RunError::Spec`] before anything ran, [`RunError::Iteration`] if the run could not go on.
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
-    let (mut jobs, mut neighbours) = plan(spec)?;
-    let mut engine = Engine::new(spec, &jobs)?;
+    let fabric = Fabric::new(&spec.cluster)?;
+    let (mut jobs, mut neighbours) = plan(spec, fabric.graph.host_count)?;
+    let mut engine = Engine::new(spec, fabric, &jobs)?;
     let traces = iteration::run(&mut jobs, &mut neighbours, engine.network(), limits(&spec.run), observe)?;
     Ok(RunResult::new(spec, &jobs, traces, neighbours, engine.network().now(), engine.usage()))
 }
@@ -60,6 +64,24 @@ pub enum SpecError {
         name: String,
         /// What is wrong.
         error: JobError,
+    },
+    /// A network that cannot be.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// A cable that cannot be, or a ratio.
+    #[error("the network cannot be: {0}")]
+    Cable(&'static str),
+    /// Hosts that are not connected.
+    #[error(transparent)]
+    Route(#[from] RouteError),
+    /// The pipe engine sees a host's own link and nothing behind it.
+    #[error("the pipe engine knows a star only; use the fluid engine")]
+    FabricOfPipe,
+    /// The pipe engine has one flow for all hosts.
+    #[error("job {name}: the pipe engine knows the ring only; use the fluid engine")]
+    CollectiveOfPipe {
+        /// Name of the job.
+        name: String,
     },
     /// Nothing would ever arrive.
     #[error("the links carry less than one bit per second")]
@@ -125,11 +147,10 @@ pub enum SpecError {
     },
 }
 
-fn plan(spec: &Spec) -> Result<(Vec<Job>, Vec<Neighbour<'_>>), SpecError> {
+fn plan(spec: &Spec, host_count: u32) -> Result<(Vec<Job>, Vec<Neighbour<'_>>), SpecError> {
     if spec.jobs.is_empty() {
         return Err(SpecError::NoJobs);
     }
-    let TopologySpec::Star { hosts: host_count } = spec.cluster.topology;
     let mut taken = std::collections::BTreeSet::new();
     let plan_job = |job: &spec::JobSpec| {
         let name = || job.name.clone();

@@ -218,7 +218,7 @@ pub struct JobSummary {
     pub margin_ps: Option<[f64; 3]>,
     /// Bytes of the model.
     pub parameter_bytes: u64,
-    /// Bytes that one worker sends in one iteration.
+    /// Bytes that the rank sends in one iteration that sends most.
     pub bytes_per_worker: f64,
 }
 
@@ -269,7 +269,7 @@ impl RunResult {
                 max_link_utilisation: used.iter().map(utilisation).fold(0.0, f64::max),
             },
             links: Table::new(vec![
-                ("link", Column::Text(used.iter().map(|link| link.name.as_str().into()).collect())),
+                ("link", Column::Text(used.iter().map(|link| link.name.clone()).collect())),
                 ("rate_bps", Column::Count(vec![spec.cluster.link.rate_bps; used.len()])),
                 ("bytes", Column::Count(used.iter().map(|link| link.bytes).collect())),
                 ("busy_us", Column::Time(used.iter().map(|link| signed(link.busy)).collect())),
@@ -318,12 +318,6 @@ impl Part<'_> {
         block.iter().map(|transfer| transfer.busy).sum()
     }
 
-    /// What each worker sends of `bytes`, as a ring does: 2(N-1)/N of them.
-    fn sent_by_worker(&self, bytes: u128) -> f64 {
-        let workers = self.spec.hosts.len() as u128;
-        if self.job.buckets.is_empty() { 0.0 } else { (2 * (workers - 1) * bytes) as f64 / workers as f64 }
-    }
-
     fn bucket_bytes(&self) -> u128 {
         self.job.buckets.iter().map(|bucket| u128::from(bucket.bytes.0)).sum()
     }
@@ -353,7 +347,7 @@ impl Part<'_> {
             slack_ps: spread(all.iter().map(|transfer| slack(transfer)).collect()),
             margin_ps: spread(all.iter().map(|transfer| margin(transfer)).collect()),
             parameter_bytes: self.spec.layers.iter().map(|layer| layer.parameter_bytes).sum(),
-            bytes_per_worker: self.sent_by_worker(self.bucket_bytes()),
+            bytes_per_worker: self.job.sent_by_busiest(self.bucket_bytes()),
         }
     }
 }
@@ -416,9 +410,11 @@ fn workers(parts: &[Part<'_>]) -> Table {
     let rows = || {
         parts.iter().filter(|part| part.differs()).flat_map(|part| {
             (0..part.iterations.len()).flat_map(move |iteration| {
-                part.trace.workers.iter().zip(&part.spec.hosts).enumerate().map(move |(worker, (records, &host))| {
-                    (part, [iteration as u64, worker as u64, host.into()], &records[iteration])
-                })
+                part.trace.workers.iter().zip(part.job.worker_hosts()).enumerate().map(
+                    move |(worker, (records, host))| {
+                        (part, [iteration as u64, worker as u64, host.into()], &records[iteration])
+                    },
+                )
             })
         })
     };
@@ -581,10 +577,10 @@ fn lock_step_links(parts: &[Part<'_>]) -> Vec<LinkUsage> {
             let buckets = part.job.buckets.iter().cycle();
             part.trace.transfers.iter().zip(buckets).filter(|(record, _)| record.end > Time::ZERO)
         };
-        let bytes = part.sent_by_worker(ended().map(|(_, bucket)| u128::from(bucket.bytes.0)).sum()) as u64;
+        let bytes = part.job.sent_by_busiest(ended().map(|(_, bucket)| u128::from(bucket.bytes.0)).sum()) as u64;
         let busy: Time = ended().map(|(record, _)| record.busy).sum();
         let link = move |host: &u32| LinkUsage {
-            name: format!("h{host}"),
+            name: format!("h{host}").into(),
             bytes,
             busy,
             drops: 0,

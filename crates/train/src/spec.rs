@@ -90,15 +90,85 @@ pub struct LayerSpec {
     pub parameter_bytes: u64,
 }
 
-/// Collective algorithm.
+/// How a bucket is aggregated.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CollectiveSpec {
+    /// What is sent to whom.
+    pub algorithm: AlgorithmSpec,
+    /// Whether a chunk is cut to a multiple of the ranks and what is left over is not sent, as in the thesis's simulator.
+    pub drops_remainder: bool,
+    /// Parts into which a chunk is cut, each of which goes through the algorithm by itself; not 0.
+    pub depth: u32,
+    /// Rate at which a rank adds to its own what it has received, in bits per second; `None` takes no time. Not 0.
+    pub reduction_bps: Option<u64>,
+}
+
+/// Collective algorithm; [`crate::collective::plan::Algorithm`] says what each does.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum CollectiveSpec {
+pub enum AlgorithmSpec {
     /// Ring all-reduce (thesis eq. 4.1).
-    Ring {
-        /// Whether parts are floor(S/N) bytes each, and what is left over is not sent, as in the thesis's simulator.
-        drops_remainder: bool,
+    Ring,
+    /// All-reduce by halving and doubling.
+    HalvingDoubling,
+    /// All-reduce in two steps of all to all.
+    Shuffle,
+    /// All-reduce along a binary tree.
+    Tree,
+    /// All-reduce by recursive doubling.
+    Butterfly,
+    /// Binomial trees in groups, butterfly between them.
+    ButterflyLayered {
+        /// Ranks of a group.
+        group: u32,
     },
+    /// All-reduce within groups and between them.
+    Hierarchical {
+        /// Ranks of a group.
+        group: u32,
+        /// What happens within a group.
+        inside: InsideSpec,
+    },
+    /// Parameter servers, which are some of the ranks.
+    ParameterServer {
+        /// How many.
+        servers: u32,
+        /// Which.
+        placement: ServerSpec,
+    },
+    /// Ring all-gather.
+    AllGather,
+    /// Ring reduce-scatter.
+    ReduceScatter,
+    /// All at once.
+    AllToAll,
+    /// Along a binomial tree.
+    Broadcast,
+    /// From rank 0 to rank 1.
+    PointToPoint,
+}
+
+/// What a hierarchical all-reduce does within a group.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum InsideSpec {
+    /// Binomial reduce.
+    Reduce,
+    /// Ring all-reduce.
+    Ring,
+    /// Ring reduce-scatter; all ranks take part between groups.
+    Sharded,
+}
+
+/// Which ranks are parameter servers.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerSpec {
+    /// The first ones.
+    Packed,
+    /// One in each of as many equal stretches.
+    Distributed,
 }
 
 /// How gradients are grouped and in what order the groups are sent.
@@ -309,10 +379,12 @@ pub enum CongestionSpec {
 pub struct ClusterSpec {
     /// Shape of the network.
     pub topology: TopologySpec,
-    /// Every link.
+    /// Links that the topology says nothing else of.
     pub link: LinkSpec,
-    /// Time a message spends in the sending and receiving hosts' stacks, once per ring step (0 in the thesis).
+    /// Time that a host's stack takes for a message: a part of the delay of every link of a host (0 in the thesis).
     pub host_latency_ps: u64,
+    /// Choice among equal routes; nothing to the pipe engine.
+    pub routing: RoutingSpec,
     /// Queue of every egress port.
     pub queue: QueueSpec,
     /// Buffer that the ports of a switch share; `None` gives each its own.
@@ -321,8 +393,8 @@ pub struct ClusterSpec {
     pub transport: TransportSpec,
 }
 
-/// Shape of the network.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+/// Shape of the network; [`gradtide_net::FatTree`] says what all but the last are.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TopologySpec {
     /// Hosts around one switch.
@@ -330,6 +402,76 @@ pub enum TopologySpec {
         /// Number of hosts.
         hosts: u32,
     },
+    /// Leaves with hosts, each with a link to every spine.
+    LeafSpine {
+        /// Number of leaves.
+        leaves: u32,
+        /// Hosts of each.
+        hosts_per_leaf: u32,
+        /// Number of spines.
+        spines: u32,
+        /// Links between leaves and spines.
+        fabric_link: WireSpec,
+    },
+    /// Two layers of switches.
+    Clos2 {
+        /// Ports of a switch; even.
+        ports: u32,
+        /// Capacity of an edge switch upwards over that downwards, as a fraction.
+        bisection: [u64; 2],
+    },
+    /// Three layers of switches.
+    Clos3 {
+        /// As of [`TopologySpec::Clos2`].
+        ports: u32,
+        /// As of [`TopologySpec::Clos2`].
+        bisection: [u64; 2],
+    },
+    /// Cable by cable.
+    Custom {
+        /// Number of hosts, the first nodes.
+        hosts: u32,
+        /// Names of the switches, the nodes that follow.
+        switches: Vec<String>,
+        /// Cables; one at least.
+        cables: Vec<CableSpec>,
+    },
+}
+
+/// How a switch chooses among equal routes.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum RoutingSpec {
+    /// By hash.
+    Ecmp,
+    /// By destination.
+    Dmodk,
+    /// By both ends.
+    Spread,
+}
+
+/// A link in each direction.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CableSpec {
+    /// Node at one end.
+    pub a: u32,
+    /// Node at the other.
+    pub b: u32,
+    /// As of [`LinkSpec`].
+    pub rate_bps: u64,
+    /// As of [`LinkSpec`].
+    pub delay_ps: u64,
+}
+
+/// A link whose efficiency is that of all.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WireSpec {
+    /// Nominal rate in bits per second; not 0.
+    pub rate_bps: u64,
+    /// Propagation delay.
+    pub delay_ps: u64,
 }
 
 /// One link.

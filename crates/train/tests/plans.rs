@@ -1,11 +1,11 @@
 //! Plans of collectives, executed on arrays and counted against the textbook.
 
-use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Network, Time};
+use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Network, Rate, Time};
+use gradtide_train::collective::messages::Messages;
 use gradtide_train::collective::plan::{
     Action, Algorithm, Inside, Message, Plan, PlanError, distributed_servers, packed_servers,
 };
 use gradtide_train::collective::progress::Progress;
-use gradtide_train::collective::ring;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -528,15 +528,16 @@ fn parts_differ_by_at_most_one_element_and_no_byte_is_lost() {
     }
 }
 
-/// A network that delivers in the order of starts, and writes down what was started.
+/// A network that delivers in the order of starts, and writes down what was started. Time does not pass by itself.
 #[derive(Default)]
 struct InOrder {
     flows: Vec<Flow>,
+    now: Time,
 }
 
 impl Network for InOrder {
     fn now(&self) -> Time {
-        Time::ZERO
+        self.now
     }
 
     fn start(&mut self, flow: Flow) -> FlowId {
@@ -547,30 +548,97 @@ impl Network for InOrder {
     fn advance(&mut self, _until: Time, _done: &mut Vec<Completion>) {}
 }
 
+fn arrival(flow: usize) -> Completion {
+    Completion { flow: FlowId(flow as u64), stream: 0, began: Time::ZERO, received: Time::ZERO }
+}
+
 #[test]
-fn the_plan_of_a_ring_is_what_the_ring_sends() {
+fn a_ring_sends_the_parts_of_the_thesis() {
+    // Section 5.2: in steps 0 … N-2 worker i sends part i-k, in the N-1 that follow part i+1-k', always to i+1; the
+    // remainder of S/N goes to the first parts.
     let band = Band::new(0).unwrap();
     for (ranks, bytes) in [(2, 7), (3, 10), (8, 5_333_328), (8, 2_222_221), (17, 5)] {
         let hosts: Vec<u32> = (0..ranks).collect();
         let mut network = InOrder::default();
-        let mut ring = ring::Messages::begin(&hosts, Bytes(bytes), band, 0, &mut network);
-        let mut planned = Vec::new();
-        let mut progress = Progress::begin(plan(&Algorithm::Ring, ranks, bytes), &mut |message| planned.push(message));
-        let mut next = 0;
-        loop {
-            let sent: Vec<_> = network.flows.iter().map(|flow| (flow.src.0, flow.dst.0, flow.bytes)).collect();
-            let expected: Vec<_> = planned.iter().map(|message| (message.from, message.to, message.bytes)).collect();
-            assert_eq!(sent, expected, "before arrival {next}");
-            let message = planned[next];
-            progress.on_arrival(message, &mut |message| planned.push(message));
-            let completion =
-                Completion { flow: FlowId(next as u64), stream: 0, began: Time::ZERO, received: Time::ZERO };
-            let is_last = ring.on_completion(completion, &mut network);
-            assert_eq!(is_last, progress.is_complete());
-            if is_last {
+        let mut ring = Messages::begin(&plan(&Algorithm::Ring, ranks, bytes), 1, &hosts, band, 0, None, &mut network);
+        let n = i64::from(ranks);
+        let mut expected: Vec<(u32, u32, Bytes)> = Vec::new();
+        for step in 0..2 * (n - 1) {
+            expected.extend((0..n).map(|i| {
+                // What worker i sends was set free by the arrival of what i-1 sent before; the first step is in order.
+                let i = (i + step) % n;
+                let index = if step < n - 1 { i - step } else { i + 1 - (step - (n - 1)) }.rem_euclid(n) as u32;
+                (i as u32, ((i + 1) % n) as u32, Bytes(part(bytes, ranks, index)))
+            }));
+        }
+        for next in 0.. {
+            if ring.on_completion(arrival(next), &mut network) {
+                assert_eq!(next + 1, expected.len());
                 break;
             }
-            next += 1;
+        }
+        let sent: Vec<_> = network.flows.iter().map(|flow| (flow.src.0, flow.dst.0, flow.bytes)).collect();
+        assert_eq!(sent, expected);
+    }
+}
+
+#[test]
+fn what_is_reduced_takes_its_time_one_message_after_another() {
+    // Two servers of six ranks: each receives 4 halves of 1000 B. At 8 kbit/s a half takes half a second.
+    let band = Band::new(0).unwrap();
+    let hosts: Vec<u32> = (0..6).collect();
+    let push = plan(&Algorithm::ParameterServer { servers: vec![0, 1] }, 6, 1000);
+    let mut network = InOrder::default();
+    let rate = Rate::from_bps(8_000);
+    let mut messages = Messages::begin(&push, 1, &hosts, band, 0, rate, &mut network);
+    assert_eq!((network.flows.len(), messages.wakes_at()), (8, None));
+    (0..8).for_each(|flow| assert!(!messages.on_completion(arrival(flow), &mut network)));
+    for tenths in [5, 10, 15, 20] {
+        assert_eq!(network.flows.len(), 8, "nobody pulls before all is reduced");
+        network.now = Time::from_ps(tenths * 100_000_000_000);
+        assert_eq!(messages.wakes_at(), Some(network.now));
+        assert!(!messages.settle(network.now, &mut network));
+    }
+    assert_eq!((network.flows.len(), messages.wakes_at()), (16, None));
+    let last = (8..16).map(|flow| messages.on_completion(arrival(flow), &mut network)).collect::<Vec<_>>();
+    assert_eq!(last, [false, false, false, false, false, false, false, true], "what is copied takes no time");
+}
+
+#[test]
+fn chunks_are_under_way_side_by_side() {
+    let band = Band::new(0).unwrap();
+    let hosts: Vec<u32> = (10..14).collect();
+    let mut network = InOrder::default();
+    let mut messages = Messages::begin(&plan(&Algorithm::Ring, 4, 1000), 3, &hosts, band, 0, None, &mut network);
+    assert_eq!(network.flows.len(), 12, "the first step of every chunk");
+    assert_eq!((network.flows[3].src.0, network.flows[3].dst.0), (13, 10), "ranks are on their hosts");
+    let mut next = 0;
+    while !messages.on_completion(arrival(next), &mut network) {
+        next += 1;
+    }
+    assert_eq!(network.flows.len(), 3 * 2 * 3 * 4);
+    assert_eq!(network.flows.iter().map(|flow| flow.bytes.0).sum::<u64>(), 2 * 3 * 1000);
+}
+
+#[test]
+fn the_busiest_rank_sends_what_the_table_says() {
+    // Bytes that divide evenly by all parts and parts of parts.
+    for ranks in 2..=17_u32 {
+        let algorithms = all_reduces(ranks).into_iter().chain(others(ranks));
+        for algorithm in algorithms {
+            let bytes = 12_252_240 * 17 * 16;
+            let Ok(plan) = Plan::new(&algorithm, ranks, Bytes(bytes), 1) else { continue };
+            let most = traffic(&plan).0.into_iter().max().unwrap() as f64;
+            let told = algorithm.sent_by_busiest(ranks, bytes.into());
+            assert!(told >= most * (1.0 - 1e-9), "{algorithm:?} of {ranks}: {told} for {most}");
+            // Exactly that for powers of two; else the busiest of the table's ranks may be one that is not there.
+            let group = match algorithm {
+                Algorithm::ButterflyLayered { group } | Algorithm::Hierarchical { group, .. } => group,
+                _ => 1,
+            };
+            if ranks.is_power_of_two() && group.is_power_of_two() {
+                assert!((told - most).abs() <= 1e-9 * most, "{algorithm:?} of {ranks}: {told} for {most}");
+            }
         }
     }
 }

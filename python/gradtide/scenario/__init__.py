@@ -16,6 +16,7 @@ from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
 from gradtide.scenario import built, check
 from gradtide.scenario import resolve as _resolve
+from gradtide.scenario.fabric import Fabric, Tree, Wiring
 from gradtide.scenario.keys import json_schema
 from gradtide.scenario.resolve import Job
 from gradtide.scenario.source import Loc, Overlay, Source, parse_json, parse_toml, read_text, scalar
@@ -23,7 +24,7 @@ from gradtide.scenario.tables import layers_table
 from gradtide.scenario.write import toml, toml_value
 from gradtide.traffic import Neighbour
 
-__all__ = ["Job", "Neighbour", "Scenario", "json_schema", "preset_names"]
+__all__ = ["Fabric", "Job", "Neighbour", "Scenario", "Tree", "Wiring", "json_schema", "preset_names"]
 
 _PRESETS = Path(__file__).resolve().parent.parent / "presets"
 
@@ -32,6 +33,7 @@ _JOB_NAMES: dict[str, Loc] = {
     "workers": ("workers",),
     "hosts": ("hosts",),
     "iterations": ("iterations",),
+    "placement": ("placement",),
     "collective": ("collective",),
     "priority": ("priority",),
     "order": ("schedule", "order"),
@@ -56,6 +58,8 @@ _OTHER_NAMES: dict[str, Loc] = {
     "link_delay": ("cluster", "link", "delay"),
     "link_efficiency": ("cluster", "link", "efficiency"),
     "host_latency": ("cluster", "host_latency"),
+    "topology": ("cluster", "topology"),
+    "routing": ("cluster", "routing"),
     "engine": ("run", "engine"),
     "seed": ("run", "seed"),
     "duration": ("run", "duration"),
@@ -168,10 +172,10 @@ class Scenario:
         name of its kind or a table.
 
         Args:
-            changes: model, workers, hosts, iterations, collective, priority, order, order_file, fusion, buckets,
-                chunk, queues, barrier, depth, overhead, sync, scale_to, device, batch, overlap_slowdown, noise,
-                straggler, link_rate, link_delay, link_efficiency, host_latency, engine, seed, duration, warmup,
-                cooldown, timeline.
+            changes: model, workers, hosts, placement, iterations, collective, priority, order, order_file, fusion,
+                buckets, chunk, queues, barrier, depth, overhead, sync, scale_to, device, batch, overlap_slowdown,
+                noise, straggler, link_rate, link_delay, link_efficiency, host_latency, topology, routing, engine, seed,
+                duration, warmup, cooldown, timeline.
 
         Raises:
             TypeError: if a name is not one of these.
@@ -260,7 +264,17 @@ class Scenario:
     @property
     def hosts(self) -> int:
         """Number of hosts of the cluster."""
-        return self._resolved.host_count
+        return self._resolved.fabric.host_count
+
+    @property
+    def fabric(self) -> Fabric:
+        """Shape of the network."""
+        return self._resolved.fabric
+
+    @property
+    def host_latency_ps(self) -> int:
+        """Time that a host's stack takes for a message, picoseconds."""
+        return self._resolved.file.cluster.host_latency
 
     @property
     def link_rate_bps(self) -> int:

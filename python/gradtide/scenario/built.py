@@ -5,12 +5,11 @@ from typing import Any
 
 from gradtide.errors import Fault
 from gradtide.scenario.keys import PPM, Adaptive, Cluster, Queue, Run, Transport
-from gradtide.scenario.resolve import RED_DEFAULTS, Job, Resolved, transport_of
+from gradtide.scenario.resolve import GROUPED, RED_DEFAULTS, Job, Resolved, transport_of
 from gradtide.scenario.source import Loc, Source
 from gradtide.traffic import Neighbour
 from gradtide.units import Buffer
 
-ENGINES = ("pipe", "packet")
 QUEUES = ("pfifo_fast", "fifo", "strict", "drr", "ecn", "red")
 
 _ADAPTIVE = ("adaptive priority", '"high", "low", 0 to 7')
@@ -29,9 +28,11 @@ def not_built(resolved: Resolved, source: Source) -> list[Fault]:
 
     file = resolved.file
     cluster = file.cluster
-    word(("run", "engine"), file.run.engine, ENGINES)
-    word(("cluster", "topology", "kind"), cluster.topology.kind, ("star",))
-    word(("cluster", "routing"), cluster.routing, ("ecmp",))
+    word(("run", "engine"), file.run.engine, ("pipe", "packet"))
+    is_pipe = file.run.engine == "pipe"
+    if is_pipe and resolved.fabric.kind != "star":
+        what = f'kind = "{resolved.fabric.kind}", with engine = "pipe",'
+        add(("cluster", "topology", "kind"), what, 'engine = "fluid" or "packet", or kind = "star"')
     if file.run.engine == "packet":
         word(("cluster", "queue", "kind"), cluster.queue.kind, QUEUES)
     else:
@@ -43,21 +44,30 @@ def not_built(resolved: Resolved, source: Source) -> list[Fault]:
             add(("cluster", "switch_buffer"), f"a shared buffer, {engine},", 'engine = "packet", or none')
         if file.run.probe is not None:
             add(("run", "probe"), f"a probe, {engine},", 'engine = "packet", or none')
-        if transport_of(cluster) != transport_of(cluster.model_copy(update={"transport": Transport()})):
+        default = cluster.model_copy(update={"transport": Transport()})
+        if transport_of(cluster, resolved.fabric) != transport_of(default, resolved.fabric):
             what = f"a transport other than the default, {engine},"
             add(("cluster", "transport"), what, 'engine = "packet", or the default, newreno of 1380B')
+    if is_pipe:
+        engine, others = 'with engine = "pipe"', 'engine = "fluid" or "packet"'
         for name in file.traffic:
-            add(("traffic", name), f"traffic of neighbours, {engine},", 'engine = "packet", or jobs only')
+            add(("traffic", name), f"traffic of neighbours, {engine},", f"{others}, or jobs only")
         for key in ("warmup", "cooldown"):
             if getattr(file.run, key):
-                add(("run", key), f"{key}, which is for neighbours' traffic, {engine},", 'engine = "packet", or "0s"')
+                add(("run", key), f"{key}, which is for neighbours' traffic, {engine},", f'{others}, or "0s"')
     for job in resolved.jobs:
         loc: Loc = ("job", job.name)
-        word((*loc, "collective", "kind"), job.collective, ("ring",))
+        if is_pipe:
+            if job.collective != "ring":
+                what = f'kind = "{job.collective}", with engine = "pipe",'
+                add((*loc, "collective", "kind"), what, 'engine = "fluid" or "packet", or kind = "ring"')
+            if job.reduction_bps is not None:
+                what = 'a rate of reduction, with engine = "pipe",'
+                add((*loc, "collective", "reduction_rate"), what, 'engine = "fluid" or "packet", or none')
+            if job.depth != 1:
+                what = f'depth = {job.depth}, with engine = "pipe",'
+                add((*loc, "schedule", "depth"), what, 'engine = "fluid" or "packet", or 1')
         word((*loc, "schedule", "order"), job.order, ("fifo", "priority", "random", "file"))
-        depth = file.job[job.name].schedule.depth
-        if depth != 1:
-            add((*loc, "schedule", "depth"), f"depth = {depth}", "1")
         if job.bands is None:
             add((*loc, "priority"), *_ADAPTIVE)
     for name, table in file.traffic.items():
@@ -78,16 +88,17 @@ def spec(resolved: Resolved, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
         "jobs": [_job_spec(job) for job in resolved.jobs],
         "traffic": [_traffic_spec(neighbour) for neighbour in neighbours],
         "cluster": {
-            "topology": {"kind": "star", "hosts": resolved.host_count},
+            "topology": resolved.fabric.spec(),
             "link": {
                 "rate_bps": cluster.link.rate,
                 "delay_ps": cluster.link.delay,
                 "efficiency_ppm": cluster.link.efficiency,
             },
             "host_latency_ps": cluster.host_latency,
+            "routing": cluster.routing,
             "queue": _queue_spec(cluster),
             "switch_buffer": _buffer_spec(cluster),
-            "transport": _transport_spec(cluster),
+            "transport": _transport_spec(resolved),
         },
         "run": {
             "engine": run.engine,
@@ -145,8 +156,8 @@ def _probe_spec(run: Run) -> dict[str, Any] | None:
     return {"every_ps": run.probe.every, "links": run.probe.links, "cwnd": cwnd}
 
 
-def _transport_spec(cluster: Cluster) -> dict[str, Any]:
-    transport = transport_of(cluster)
+def _transport_spec(resolved: Resolved) -> dict[str, Any]:
+    transport = transport_of(resolved.file.cluster, resolved.fabric)
     congestion: dict[str, Any] = {"kind": transport.congestion}
     if transport.gain_ppm is not None:
         congestion["gain_ppm"] = transport.gain_ppm
@@ -171,7 +182,12 @@ def _job_spec(job: Job) -> dict[str, Any]:
         "layers": [layer._asdict() for layer in job.layers],
         "hosts": list(job.hosts),
         "iterations": job.iterations,
-        "collective": {"kind": job.collective, "drops_remainder": job.drops_remainder},
+        "collective": {
+            "algorithm": _algorithm_spec(job),
+            "drops_remainder": job.drops_remainder,
+            "depth": job.depth,
+            "reduction_bps": job.reduction_bps,
+        },
         "schedule": {
             "order": order,
             "fusion": {"kind": "cap", "bytes": job.fusion_bytes}
@@ -187,6 +203,17 @@ def _job_spec(job: Job) -> dict[str, Any]:
         "overlap_slowdown_ppm": job.overlap_slowdown_ppm,
         "pace": _pace_spec(job),
     }
+
+
+def _algorithm_spec(job: Job) -> dict[str, Any]:
+    if job.collective == "ps":
+        return {"kind": "parameter_server", "servers": max(1, job.servers), "placement": job.server_placement}
+    table: dict[str, Any] = {"kind": job.collective}
+    if job.group or job.collective in GROUPED:
+        table["group"] = max(1, job.group)
+    if job.inside:
+        table["inside"] = job.inside
+    return table
 
 
 def _pace_spec(job: Job) -> dict[str, Any]:

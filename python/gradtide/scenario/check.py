@@ -31,7 +31,7 @@ _TAGS: dict[str, type[Table]] = {"<table>": InlineModel, "<thesis>": ThesisModel
 MAX_FAULTS = 200
 """A file of which every line is wrong is wrong in one way; 200 places show it."""
 
-_ALL_TAGS = {*_TAGS, "<name>", "<word>", "<band>", "<bands>"}
+_ALL_TAGS = {*_TAGS, "<name>", "<word>", "<band>", "<bands>", "<hosts>", "<cables>", "<file>"}
 
 
 def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
@@ -122,7 +122,7 @@ def _fault(detail: ErrorDetails, source: Source) -> Fault:
     kind, value, loc = detail["type"], detail["input"], _loc(detail)
     ctx = detail.get("ctx", {})
     named = detail["loc"]
-    while named and (isinstance(named[-1], int) or named[-1] == "<bands>"):
+    while named and (isinstance(named[-1], int) or named[-1] in ("<bands>", "<hosts>", "<cables>", "<file>", "<word>")):
         named = named[:-1]
     key = str(named[-1]) if named else ""
     table = _table_of(named[:-1])
@@ -150,7 +150,11 @@ def _fault(detail: ErrorDetails, source: Source) -> Fault:
         "bool_type": "true or false",
         "string_type": "a text",
         "list_type": "a list",
-        "union_tag_not_found": "a text, a number or a table" if key == "priority" else "a text or a table",
+        "union_tag_not_found": {
+            "priority": "a text, a number or a table",
+            "placement": "a text or a list",
+            "links": "a list or the name of a file",
+        }.get(key, "a text or a table"),
     }.get(kind, "a table")
     msg = f"expected {expected}, found {units.describe(value)}"
     return source.fault("GT011", loc, msg, example(key, info), value)
@@ -172,7 +176,7 @@ def _table_of(loc: Loc) -> type[Table] | None:
     for index, part in enumerate(loc):
         if skip:
             skip -= 1
-        elif isinstance(part, int):
+        elif isinstance(part, int) or part in ("<cables>", "<file>"):
             continue
         elif index > 0 and part in _TAGS and loc[index - 1] in ("model", "priority"):
             table = _TAGS[part]

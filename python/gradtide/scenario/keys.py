@@ -29,6 +29,7 @@ T = TypeVar("T")
 PPM = 1_000_000
 MAX_NAME = 200
 MAX_FILE_NAME = 4000
+MAX_GROUP = 1_000_000
 
 
 def _checked(parse: Callable[[object], T], *, positive: str = "") -> PlainValidator:
@@ -312,21 +313,62 @@ class Compute(Table):
 class Ps(Table):
     """Parameter servers."""
 
-    servers: int = key(default=1, ge=1, le=1_000_000, examples=[2])
-    """Number of parameter servers."""
+    servers: int | None = key(default=None, ge=1, le=1_000_000, examples=[2])
+    """Number of parameter servers. They are some of the job's `workers`, and compute nothing; the others are the
+    workers proper. Default: an eighth of them, at least 1, as in Zhang et al. (2017)."""
     placement: Literal["packed", "distributed"] = key(default="packed", examples=["distributed"])
-    """Where the servers are in the topology."""
+    """Which ranks they are. packed: the first ones. distributed: one in each of as many equal stretches."""
+
+
+def _group(value: object) -> int | str:
+    if value == "leaf" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_GROUP):
+        return value if isinstance(value, int) else "leaf"
+    hint = 'write group = 8, or group = "leaf" for the hosts of one edge switch'
+    code = "GT014" if isinstance(value, int) and not isinstance(value, bool) else "GT011"
+    found = f"{value} is out of range" if code == "GT014" else f"expected a number, found {units.describe(value)}"
+    raise _custom(code, found, hint)
+
+
+Group = Annotated[
+    int | str,
+    PlainValidator(_group),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_GROUP}, {"const": "leaf"}]}),
+]
+
+CollectiveKind = Literal[
+    "ring",
+    "halving_doubling",
+    "shuffle",
+    "tree",
+    "butterfly",
+    "butterfly_layered",
+    "hierarchical",
+    "ps",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "point_to_point",
+]
 
 
 class Collective(Table):
-    """Algorithm that aggregates gradients. Built: ring."""
+    """Algorithm that aggregates gradients. The pipe engine knows the ring only."""
 
-    kind: Literal["ring", "halving_doubling", "shuffle", "butterfly", "butterfly_layered", "hierarchical", "ps"] = key(
-        default="ring", examples=["ring"]
-    )
-    """Algorithm."""
+    kind: CollectiveKind = key(default="ring", examples=["ring"])
+    """Algorithm: docs/models/collectives.md says what each sends. The last five are no all-reduce: they are for traffic
+    of other kinds of training, as of experts or sharded models."""
+    group: Group | None = key(default=None, examples=["leaf", 8])
+    """Ranks of a group, consecutive ones (butterfly_layered, hierarchical): a number, or "leaf" for as many as one edge
+    switch has hosts. Default: "leaf"."""
+    inside: Literal["reduce", "ring", "sharded"] | None = key(default=None, examples=["sharded"])
+    """What happens within a group (hierarchical). reduce: a binomial tree to its first rank; ring: a ring all-reduce;
+    sharded: a ring reduce-scatter, and all ranks take part between groups. Default: ring, as in Jia et al. (2018)."""
     ps: Ps | None = key(default=None, examples=[{"servers": 2, "placement": "packed"}])
     """Parameter servers, with kind = "ps"; giving this table is enough."""
+    reduction_rate: Rate | None = key(default=None, examples=["20GB/s"])
+    """Rate at which a rank adds what it has received to its own, one message after another. Default: it takes no
+    time."""
     remainder: Literal["sent", "dropped"] = key(default="sent", examples=["sent"])
     """What a bucket leaves when it is divided by the workers. sent: some parts are a byte longer. dropped: it is not
     sent, as in the simulator of Gao (2020), chapter 5."""
@@ -355,7 +397,8 @@ class Schedule(Table):
     barrier: bool = key(default=True, examples=[False])
     """Whether the next forward pass waits for all transfers; without it each layer waits for its own."""
     depth: int = key(default=1, ge=1, le=1024, examples=[1])
-    """Chunks of a bucket in flight at once. Built: 1."""
+    """Parts into which what is sent at once is cut, each of which goes through the collective by itself, so that one is
+    reduced while the next is sent (Caramel 2020, section 4.4). The pipe engine has 1."""
     file: Name | None = key(default=None, examples=["order.csv"])
     """With order = "file": one layer name a line, most urgent first, no header, each layer that has
     parameters exactly once."""
@@ -415,6 +458,16 @@ _Bands = Annotated[list[Annotated[_Word | _Band, Discriminator(_priority_tag)]],
 JobPriority = Annotated[_Word | _Band | _Bands | _Adaptive, Discriminator(_job_priority_tag)]
 
 
+def _placement_tag(value: object) -> str | None:
+    return "<hosts>" if isinstance(value, list) else "<word>" if isinstance(value, str) else None
+
+
+Placement = Annotated[
+    Annotated[Literal["packed", "spread", "random"], Tag("<word>")] | Annotated[list[str], Tag("<hosts>")],
+    Discriminator(_placement_tag),
+]
+
+
 class JobTable(Table):
     """One data-parallel training job."""
 
@@ -427,6 +480,10 @@ class JobTable(Table):
     This or `hosts` is needed."""
     hosts: list[str] | None = key(default=None, examples=[["h0", "h1", "h3"]])
     """Host of each worker."""
+    placement: Placement = key(default="packed", examples=["spread", ["h3", "h1"]])
+    """Which rank is on which of the job's hosts. packed: in their order; spread: dealt out over the edge switches;
+    random: drawn with the run's seed. With `workers`, spread and random also choose among all hosts that no other job
+    has. A list is the same as `hosts`."""
     iterations: int | None = key(default=None, ge=1, examples=[10])
     """Measured iterations. Default: 10, or as many as `run.duration` allows if that is given."""
     compute: Compute = key(default={}, examples=[{"scale_to": "900ms"}])
@@ -462,7 +519,7 @@ class CustomLink(Table):
     """A cable of a custom topology: a link in each direction."""
 
     a: Name = key(examples=["h0"])
-    """One end: a host h0, h1, … or a switch of any other name."""
+    """One end: a host h0, h1, … or a switch of any other name. A host has one cable."""
     b: Name = key(examples=["s0"])
     """The other end."""
     rate: Rate | None = key(default=None, examples=["25Gbps"])
@@ -471,23 +528,50 @@ class CustomLink(Table):
     """Propagation delay. Default: that of cluster.link."""
 
 
+class FabricLink(Table):
+    """A link between leaf and spine."""
+
+    rate: Rate | None = key(default=None, examples=["100Gbps"])
+    """Nominal rate. Default: that of cluster.link."""
+    delay: Time | None = key(default=None, examples=["1us"])
+    """Propagation delay. Default: that of cluster.link."""
+
+
+def _links_tag(value: object) -> str | None:
+    return "<cables>" if isinstance(value, list) else "<file>" if isinstance(value, str) else None
+
+
+Cables = Annotated[
+    Annotated[list[CustomLink], Tag("<cables>")] | Annotated[FileName, Tag("<file>")], Discriminator(_links_tag)
+]
+
+
 class Topology(Table):
-    """Shape of the network. Built: star."""
+    """Shape of the network. The pipe engine knows the star only."""
 
     kind: Literal["star", "leaf_spine", "clos2", "clos3", "custom"] = key(default="star", examples=["star"])
     """Hosts around one switch, leaf-spine, Clos of 2 or 3 layers, or cable by cable."""
     hosts: int | None = key(default=None, ge=1, examples=[8])
-    """Number of hosts (star, leaf_spine). Default of a star: as many as the jobs need."""
+    """Number of hosts (star, leaf_spine, custom). Default of a star: as many as the jobs need; of a custom network: up
+    to the last one that a cable names."""
     ports: int | None = key(default=None, ge=2, le=1024, examples=[16])
     """Ports of a switch (clos2, clos3)."""
     bisection: Ratio | None = key(default=None, examples=["1/4"])
-    """Bisection ratio (leaf_spine, clos2, clos3). Default: 1."""
+    """Capacity of an edge switch upwards over that downwards (leaf_spine, clos2, clos3): (k/2) · bisection switches are
+    above it. Default: 1, unless `spines` says it."""
     leaves: int | None = key(default=None, ge=1, examples=[4])
     """Number of leaf switches (leaf_spine)."""
+    hosts_per_leaf: int | None = key(default=None, ge=1, examples=[8])
+    """Hosts of each leaf (leaf_spine). This or `hosts` is needed there."""
     spines: int | None = key(default=None, ge=1, examples=[2])
-    """Number of spine switches (leaf_spine)."""
-    links: list[CustomLink] | None = key(default=None, examples=[[{"a": "h0", "b": "s0"}]])
-    """Cables (custom)."""
+    """Number of spine switches, each with a link to every leaf (leaf_spine). Default: as `bisection` says."""
+    fabric_link: FabricLink | None = key(default=None, examples=[{"rate": "100Gbps"}])
+    """Links between leaves and spines (leaf_spine). Default: as `cluster.link`."""
+    switches: list[Name] | None = key(default=None, examples=[["s0", "s1"]])
+    """Names of the switches (custom). Default: every end of a cable that is no host."""
+    links: Cables | None = key(default=None, examples=[[{"a": "h0", "b": "s0"}], "fabric.csv"])
+    """Cables (custom): a list, or a CSV file with the header a,b[,rate][,delay], rates and delays with their units.
+    The resolved scenario carries a file as a list."""
 
 
 class Queue(Table):
@@ -564,11 +648,13 @@ class Cluster(Table):
     topology: Topology = key(default={}, examples=[{"kind": "star", "hosts": 8}])
     """Shape of the network."""
     link: Link = key(default={}, examples=[{"rate": "10Gbps", "delay": "10us"}])
-    """Every link."""
+    """Every link of which the topology says nothing else."""
     host_latency: Time = key(default="0s", examples=["5us"])
-    """Time that a message spends in the sending and receiving hosts' stacks, once per ring step."""
+    """Time that a host's stack takes for a message: added to the delay of every link of a host. The pipe engine counts
+    one link per ring step."""
     routing: Literal["ecmp", "dmodk", "spread"] = key(default="ecmp", examples=["ecmp"])
-    """Choice among equal routes. Read by the packet engine only."""
+    """Choice among equal routes. ecmp: by a hash of the flow; dmodk: by the destination's number, as in InfiniBand and
+    SimGrid's fat trees; spread: by both ends' places. Where there is one way only, nothing."""
     queue: Queue = key(default={}, examples=[{"kind": "pfifo_fast", "capacity": "1000pkt"}])
     """Queue of every egress port."""
     switch_buffer: SwitchBuffer | None = key(default=None, examples=[{"capacity": "4MB", "alpha": 1}])
@@ -638,7 +724,7 @@ class ListedFlow(Table):
 
 
 class TrafficTable(Table):
-    """Flows of a neighbour that is not training; they start before `run.duration`. For the packet engine."""
+    """Flows of a neighbour that is not training; they start before `run.duration`. Not for the pipe engine."""
 
     sizes: Name | None = key(default=None, examples=["web-search"])
     """Flow-size distribution: a preset (web-search, data-mining, cache-follower) or a CDF file, whose lines are bytes
@@ -679,8 +765,8 @@ class Probe(Table):
     """Time from one sample to the next. A table that reaches a million rows is thinned: every second instant is
     forgotten and the step doubles. `summary.json` says what it came to."""
     links: list[str] | None = key(default=None, examples=[["s-h0", "h1"]])
-    """Links whose queues are sampled into `queues.csv`: h0 is what host 0 sends, s-h0 what the switch sends to it.
-    Default: all."""
+    """Links whose queues are sampled into `queues.csv`: h0 is what host 0 sends, s-h0 what the switch of a star sends
+    to it; on other networks links are named from end to end, as leaf0-h3 and leaf0-spine1. Default: all."""
     cwnd: list[str] | None = key(default=None, examples=[["train", "web.17"]])
     """Jobs and neighbours whose senders' congestion windows are sampled into `cwnd.csv`; "web.17" is flow 17 of `web`
     alone. Default: none."""
@@ -691,7 +777,7 @@ class Run(Table):
 
     engine: Literal["pipe", "fluid", "packet"] = key(default="pipe", examples=["pipe"])
     """Network engine. pipe: one transmission queue per host, solvable by hand; fluid: max-min fair rates;
-    packet: TCP packet by packet. Built: pipe, packet."""
+    packet: TCP packet by packet."""
     seed: int = key(default=0, ge=0, le=2**63 - 1, examples=[0])
     """Root of all random streams. Equal seeds give equal results."""
     duration: Duration | None = key(default=None, examples=["12s"])

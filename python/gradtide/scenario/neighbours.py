@@ -57,7 +57,7 @@ def read_origin(
     source: Source,
     base_dir: Path,
     host_count: int,
-    rate_bps: int,
+    rate_bps: Fraction,
     band: int,
     band_count: int,
     until_ps: int,

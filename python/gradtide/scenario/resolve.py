@@ -7,28 +7,49 @@ not hide others.
 """
 
 import difflib
+import itertools
+import math
+import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from gradtide import units
+from gradtide import collectives, units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
 from gradtide.scenario.check import example, plain, read_keys
+from gradtide.scenario.fabric import (
+    Cable,
+    Fabric,
+    Tree,
+    cable_fault,
+    clos,
+    dealt_out,
+    host_number,
+    leaf_spine,
+    nearest_ratios,
+    read_cables,
+    star,
+    wired,
+)
 from gradtide.scenario.keys import (
     PPM,
     Adaptive,
     Cluster,
+    Collective,
     JobPriority,
     JobTable,
     Priority,
+    Ps,
     Queue,
     Run,
     ScenarioFile,
     Schedule,
     Straggler,
+    Table,
     ThesisModel,
     Topology,
     TrafficTable,
@@ -79,11 +100,22 @@ QUEUE_KEYS = {
 RED_DEFAULTS = {"max_probability": 0.1, "weight": 0.002, "ecn": False}
 """Floyd & Jacobson (1993), section 6, recommend the weight; the probability is that of Floyd's later advice (1997)."""
 
+TOPOLOGY_KEYS = {
+    "star": ("hosts",),
+    "leaf_spine": ("leaves", "hosts_per_leaf", "hosts", "spines", "bisection", "fabric_link"),
+    "clos2": ("ports", "bisection"),
+    "clos3": ("ports", "bisection"),
+    "custom": ("hosts", "switches", "links"),
+}
+"""Keys of a topology by its kind."""
+
+GROUPED = ("butterfly_layered", "hierarchical")
+"""Collectives that have groups of ranks."""
+
 FLOW_KEYS = ("sizes", "cdf", "replay", "flows", "incast")
 """Keys of a neighbour that say what its flows are; one of them."""
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_HOST = re.compile(r"h(0|[1-9]\d{0,8})")
 
 
 @dataclass(frozen=True)
@@ -96,7 +128,14 @@ class Job:
         hosts: host of each worker, by index into the cluster's hosts.
         layers: times of one worker for one mini-batch, after `compute.scale_to`; input side first.
         iterations: measured iterations; `None` if `run.duration` decides.
+        placement: packed, spread or random: which rank is on which host; what a list names is in `hosts`.
         collective: algorithm that aggregates a bucket.
+        group: ranks of a group; 0 where the collective has none.
+        inside: what a hierarchical collective does within a group; empty for others.
+        servers: parameter servers among the ranks; 0 without.
+        server_placement: packed or distributed; empty without servers.
+        depth: parts into which what is sent at once is cut.
+        reduction_bps: rate at which a rank adds what it has received; `None` takes no time.
         drops_remainder: whether a bucket's rest after division by the workers is not sent.
         order: order of the transmission queue.
         fusion_bytes: cap of a bucket; 0 leaves every layer alone.
@@ -121,7 +160,14 @@ class Job:
     hosts: tuple[int, ...]
     layers: tuple[Layer, ...]
     iterations: int | None
+    placement: str
     collective: str
+    group: int
+    inside: str
+    servers: int
+    server_placement: str
+    depth: int
+    reduction_bps: int | None
     drops_remainder: bool
     order: str
     fusion_bytes: int
@@ -160,6 +206,11 @@ class Job:
         """Bytes of the whole gradient."""
         return sum(r.parameter_bytes for r in self.layers)
 
+    @property
+    def counts(self) -> collectives.Counts:
+        """What one exchange takes."""
+        return collectives.count(self.collective, self.workers, self.group or 1, self.inside, self.servers or 1)
+
 
 @dataclass
 class Resolved:
@@ -167,14 +218,14 @@ class Resolved:
 
     Attributes:
         file: the keys, with defaults.
-        host_count: hosts of the cluster.
+        fabric: shape of the network.
         jobs: the jobs, in the order of the file.
         origins: where each neighbour's flows come from, in the order of the file.
         written: the resolved scenario as plain data.
     """
 
     file: ScenarioFile
-    host_count: int
+    fabric: Fabric
     jobs: tuple[Job, ...]
     origins: tuple[Origin, ...]
     written: dict[str, Any]
@@ -207,6 +258,11 @@ def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved
 def bands_of(queue: Queue) -> int:
     """Return the number of bands that a queue has."""
     return {"pfifo_fast": 3, "strict": queue.bands or 1, "drr": len(queue.weights or [1])}.get(queue.kind, 1)
+
+
+def kind_of(collective: Collective) -> str:
+    """Return the algorithm of a collective; giving parameter servers names it."""
+    return "ps" if collective.ps is not None else collective.kind
 
 
 def marks(queue: Queue) -> bool:
@@ -249,14 +305,14 @@ class Transport:
         }
 
 
-def transport_of(cluster: Cluster) -> Transport:
-    """Return the transport of a cluster with its defaults."""
+def transport_of(cluster: Cluster, fabric: Fabric | None) -> Transport:
+    """Return the transport of a cluster with its defaults; those that are of the network need it."""
     keys = cluster.transport
     congestion, plus, _ = keys.kind.partition("+ecn")
     if keys.window is not None:
         window_bytes = keys.window
     else:
-        window_bytes = _two_routes_bytes(cluster) if congestion == "ideal" else SOCKET_BYTES
+        window_bytes = _two_routes_bytes(cluster, fabric) if congestion == "ideal" else SOCKET_BYTES
     return Transport(
         congestion=congestion,
         ecn=bool(plus) or (congestion == "dctcp" if keys.ecn is None else keys.ecn),
@@ -268,15 +324,21 @@ def transport_of(cluster: Cluster) -> Transport:
     )
 
 
-def _two_routes_bytes(cluster: Cluster) -> int:
-    """Return twice the segments that fit into a round trip over the two links of a star without queues.
+def _two_routes_bytes(cluster: Cluster, fabric: Fabric | None) -> int:
+    """Return twice the segments that fit into a round trip over the longest route without queues.
 
     Once keeps the sender's link busy; twice leaves room for delayed acknowledgements and for those that wait.
     """
-    link, segment = cluster.link, cluster.transport.segment
-    packet_ps, ack_ps = (-(-n * 8 * 10**12 // link.rate) for n in (segment + HEADER_BYTES, HEADER_BYTES))
-    round_ps = 2 * (2 * (link.delay + cluster.host_latency) + packet_ps + ack_ps)
+    segment = cluster.transport.segment
+    hops, (rate_bps, delay_ps) = (2, link_of(cluster)) if fabric is None else (fabric.hops, fabric.worst_link)
+    packet_ps, ack_ps = (-(-n * 8 * 10**12 // rate_bps) for n in (segment + HEADER_BYTES, HEADER_BYTES))
+    round_ps = hops * (2 * delay_ps + packet_ps + ack_ps) + 4 * cluster.host_latency
     return int(2 * -(-round_ps // packet_ps) * segment)
+
+
+def link_of(cluster: Cluster) -> tuple[int, int]:
+    """Return rate and delay of a link of which the topology says nothing else."""
+    return cluster.link.rate, cluster.link.delay
 
 
 def pace_ppm(job: Job) -> tuple[int, int]:
@@ -318,24 +380,20 @@ class _Resolver:
         if not file.job and self.ok("job"):
             hint = 'write [job.train] with model = "resnet50" and workers = 8'
             self.add("GT010", ("job",), "the scenario has no job", hint)
-        host_count = self.topology(file.cluster.topology)
-        self.cluster()
+        fabric = self.topology(file.cluster.topology)
         self.run_keys()
-        hosts = self.hosts(host_count)
-        if host_count is None:
-            given = [max(h, default=-1) + 1 for h in hosts.values()]
-            host_count = max([1, *given])
-            hosts_are_known = len(hosts) == len(file.job) and self.ok("cluster", "topology")
-        else:
-            hosts_are_known = True
-        self.probe(host_count if hosts_are_known else None)
-        origins = self.neighbours(host_count if hosts_are_known else None)
-        jobs = [self.job(name, job, hosts.get(name)) for name, job in file.job.items()]
-        if self.faults:
+        hosts = self.hosts(fabric)
+        if fabric is None and self.is_open_star and len(hosts) == len(file.job) and self.ok("cluster", "topology"):
+            fabric = star(max([1, *(max(h) + 1 for h in hosts.values())]), link_of(file.cluster))
+        self.cluster(fabric)
+        self.probe(fabric)
+        origins = self.neighbours(fabric)
+        jobs = [self.job(name, job, hosts.get(name), fabric) for name, job in file.job.items()]
+        if self.faults or fabric is None:
             return None
         resolved = tuple(job for job in jobs if job is not None)
-        self.limits(resolved)
-        return Resolved(file, host_count, resolved, origins, self.written(resolved, origins, host_count))
+        self.limits(resolved, fabric)
+        return Resolved(file, fabric, resolved, origins, self.written(resolved, origins, fabric))
 
     def add(self, code: str, loc: Loc, msg: str, hint: str, value: Any = None, *, at_key: bool = False) -> None:
         self.faults.append(self.source.fault(code, loc, msg, hint, value, at_key=at_key))
@@ -352,56 +410,141 @@ class _Resolver:
 
     # cluster
 
-    def topology(self, topology: Topology) -> int | None:
-        """Check the shape; return its number of hosts, or `None` if the jobs decide or it cannot be known."""
+    def topology(self, topology: Topology) -> Fabric | None:
+        """Return the shape of the network, or `None` if the jobs decide or it cannot be known."""
         loc: Loc = ("cluster", "topology")
         if not self.ok("cluster", "topology"):
             return None
-        allowed = {
-            "star": ("hosts",),
-            "leaf_spine": ("hosts", "leaves", "spines", "bisection"),
-            "clos2": ("ports", "bisection"),
-            "clos3": ("ports", "bisection"),
-            "custom": ("links",),
-        }[topology.kind]
-        needed = {"leaf_spine": ("hosts", "leaves"), "star": ()}.get(topology.kind, allowed[:1])
+        kind, before = topology.kind, len(self.faults)
+        allowed = TOPOLOGY_KEYS[kind]
         for key in Topology.model_fields:
             if key != "kind" and key not in allowed and getattr(topology, key) is not None:
-                self.no_effect((*loc, key), f'with kind = "{topology.kind}"', "it has " + ", ".join(allowed))
-        for key in needed:
-            if getattr(topology, key) is None:
+                self.no_effect((*loc, key), f'with kind = "{kind}"', "it has " + ", ".join(allowed))
+        needed = {"leaf_spine": ("leaves",), "clos2": ("ports",), "clos3": ("ports",), "custom": ("links",)}
+        for key in needed.get(kind, ()):
+            if getattr(topology, key) is None and not self.misspelt(loc, key):
                 hint = example(key, Topology.model_fields[key])
-                self.add("GT010", (*loc, key), f'kind = "{topology.kind}" needs `{key}`', hint)
+                self.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', hint)
         if topology.hosts is not None and topology.hosts > MAX_WORKERS:
             self.too_many((*loc, "hosts"), topology.hosts, MAX_WORKERS, "hosts")
+        if len(self.faults) > before:
             return None
-        if topology.kind in ("clos2", "clos3"):
-            if topology.ports is None:
-                return None
-            if topology.ports % 2:
-                self.add(
-                    "GT014",
-                    (*loc, "ports"),
-                    "the number of ports is odd",
-                    "write an even number",
-                    topology.ports,
-                )
-            return topology.ports**2 // 2 if topology.kind == "clos2" else topology.ports**3 // 4
-        if topology.kind == "custom":
-            ends = {end for link in topology.links or [] for end in (link.a, link.b)}
-            numbers = {int(end[1:]) for end in ends if _HOST.fullmatch(end)}
-            return max(numbers) + 1 if numbers and max(numbers) < MAX_WORKERS else None
-        return topology.hosts
+        link = link_of(self.file.cluster)
+        if kind == "star":
+            return None if topology.hosts is None else star(topology.hosts, link)
+        if kind == "custom":
+            return self.wiring(topology, loc, link)
+        tree = self.leaf_spine(topology, loc, link) if kind == "leaf_spine" else self.clos(topology, loc, link)
+        if tree is not None and tree.host_count > MAX_WORKERS:
+            key = "ports" if kind.startswith("clos") else "hosts" if topology.hosts_per_leaf is None else "leaves"
+            self.too_many((*loc, key), tree.host_count, MAX_WORKERS, "hosts")
+            return None
+        return tree
 
-    def cluster(self) -> None:
+    def clos(self, topology: Topology, loc: Loc, link: tuple[int, int]) -> Tree | None:
+        ports, bisection = topology.ports or 0, topology.bisection or Fraction(1)
+        if ports % 2:
+            msg = f"a switch of a Clos network has an even number of ports, not {ports}"
+            self.add("GT014", (*loc, "ports"), msg, f"write an even number: {ports - 1} or {ports + 1}", ports)
+            return None
+        if not self.whole_switches(bisection, Fraction(ports, 2), f"{ports}-port switches", loc):
+            return None
+        return clos(topology.kind, ports, bisection, link)
+
+    def leaf_spine(self, topology: Topology, loc: Loc, link: tuple[int, int]) -> Tree | None:
+        leaves, per_leaf = topology.leaves or 1, topology.hosts_per_leaf
+        if per_leaf is None and topology.hosts is None:
+            self.add("GT010", (*loc, "hosts_per_leaf"), "`hosts_per_leaf` is missing", "write hosts_per_leaf = 8")
+            return None
+        if per_leaf is None:
+            per_leaf, rest = divmod(topology.hosts or 0, leaves)
+            if rest or per_leaf == 0:
+                msg = f"{topology.hosts} hosts are no whole number on each of {leaves} leaves"
+                near = max(1, round((topology.hosts or 0) / leaves)) * leaves
+                self.add("GT014", (*loc, "hosts"), msg, f"write hosts = {near}, or hosts_per_leaf", topology.hosts)
+                return None
+        elif topology.hosts not in (None, leaves * per_leaf):
+            msg = f"hosts = {topology.hosts} but {leaves} leaves of {per_leaf} hosts have {leaves * per_leaf}"
+            self.add("GT016", (*loc, "hosts"), msg, "leave `hosts` out", topology.hosts)
+            return None
+        given = topology.fabric_link
+        rate = link[0] if given is None or given.rate is None else given.rate
+        delay = link[1] if given is None or given.delay is None else given.delay
+        spines = topology.spines
+        if spines is not None and topology.bisection is not None:
+            msg = "`spines` and `bisection` contradict each other"
+            self.add("GT016", (*loc, "bisection"), msg, "keep one of them")
+            return None
+        if spines is None:
+            if not self.ok("cluster", "link", "rate"):
+                return None
+            bisection, parts = topology.bisection or Fraction(1), Fraction(per_leaf * link[0], rate)
+            if not self.whole_switches(bisection, parts, f"leaves of {per_leaf} hosts", loc):
+                return None
+            spines = int(bisection * parts)
+        return leaf_spine(leaves, per_leaf, spines, link, (rate, delay))
+
+    def whole_switches(self, bisection: Fraction, parts: Fraction, what: str, loc: Loc) -> bool:
+        """Check that a bisection ratio takes a whole number of switches, of which `parts` are a ratio of 1."""
+        if (bisection * parts).denominator == 1:
+            return True
+        near = nearest_ratios(parts, bisection)
+        ratios = " or ".join(f'bisection = "{ratio}"' for ratio in near)
+        hint = f"write {ratios}" if near else "write `spines`, or more hosts"
+        msg = f"a bisection of {bisection} with {what} takes {float(bisection * parts):g} switches above each"
+        self.add("GT044", (*loc, "bisection"), msg, hint, str(bisection))
+        return False
+
+    def wiring(self, topology: Topology, loc: Loc, link: tuple[int, int]) -> Fabric | None:
+        """Return a network cable by cable, from the file or from the list."""
+        given = topology.links or []
+        lines: list[tuple[int, str]] = []
+        name = given if isinstance(given, str) else ""
+        if isinstance(given, str):
+            try:
+                text = read_text(self.base_dir / given, given, Failure(self.source, (*loc, "links"), given))
+                cables, lines = read_cables(text, given, link)
+            except ScenarioError as error:
+                self.faults += error.faults
+                return None
+        else:
+            cables = [
+                Cable(
+                    cable.a,
+                    cable.b,
+                    link[0] if cable.rate is None else cable.rate,
+                    link[1] if cable.delay is None else cable.delay,
+                )
+                for cable in given
+            ]
+        if topology.switches is not None:
+            for index, switch in enumerate(topology.switches):
+                at = (*loc, "switches", index)
+                if host_number(switch) is not None:
+                    self.add(
+                        "GT046", at, f'"{switch}" is the name of a host', "name switches otherwise: s0, s1", switch
+                    )
+                elif switch in topology.switches[:index]:
+                    self.add("GT046", at, f'the switch "{switch[:80]}" is named twice', "delete one", switch)
+        fabric, complaints = wired(cables, topology.hosts, topology.switches, MAX_WORKERS)
+        for code, cable_index, key, msg, hint in complaints:
+            if cable_index is None or not lines:
+                at = (*loc, "links") if cable_index is None else (*loc, "links", cable_index, key)
+                self.add(code, at, msg, hint)
+            else:
+                number, line = lines[cable_index]
+                self.faults.append(cable_fault(code, key, msg, hint, name, number, line))
+        return fabric
+
+    def cluster(self, fabric: Fabric | None) -> None:
         """Check queue, transport and link against one another and against the engine."""
         self.queue(self.file.cluster.queue)
-        self.transport(self.file.cluster)
+        self.transport(self.file.cluster, fabric)
         if self.is_packet and self.file.cluster.link.efficiency != PPM and self.ok("cluster", "link", "efficiency"):
             hint = "leave it out: headers and retransmissions are simulated"
             self.no_effect(("cluster", "link", "efficiency"), 'with engine = "packet"', hint)
 
-    def transport(self, cluster: Cluster) -> None:
+    def transport(self, cluster: Cluster, fabric: Fabric | None) -> None:
         loc: Loc = ("cluster", "transport")
         if not self.ok("cluster", "transport"):
             return
@@ -420,7 +563,7 @@ class _Resolver:
         elif keys.ecn is False and (plus or kind == "dctcp"):
             msg = f'`ecn = false` contradicts kind = "{keys.kind}"'
             self.add("GT016", (*loc, "ecn"), msg, f'leave it out, or write kind = "{kind if plus else "newreno"}"')
-        elif transport_of(cluster).ecn and not marks(queue) and self.is_packet:
+        elif transport_of(cluster, fabric).ecn and not marks(queue) and self.is_packet:
             if not self.ok("cluster", "queue"):
                 return
             never = f'queue.kind = "{queue.kind}" never marks without `{"ecn" if queue.kind == "red" else "threshold"}`'
@@ -482,6 +625,11 @@ class _Resolver:
     def is_packet(self) -> bool:
         return self.file.run.engine == "packet" and self.ok("run", "engine")
 
+    @property
+    def has_bands(self) -> bool:
+        """Whether the engine tells bands apart."""
+        return self.file.run.engine != "pipe" and self.ok("run", "engine")
+
     def run_keys(self) -> None:
         """Check the length of the run against warm-up, cool-down and traffic."""
         run, has_traffic = self.file.run, bool(self.file.traffic)
@@ -493,7 +641,7 @@ class _Resolver:
         if not (self.ok("run", "warmup") and self.ok("run", "cooldown")):
             return
         for key in ("warmup", "cooldown"):
-            if getattr(run, key) and self.is_packet and not has_traffic and self.ok("traffic"):
+            if getattr(run, key) and self.has_bands and not has_traffic and self.ok("traffic"):
                 self.no_effect(("run", key), "without traffic", "it is for neighbours' flows; leave it out")
         if run.duration is not None and run.warmup + run.cooldown >= run.duration:
             key = "warmup" if run.warmup >= run.cooldown else "cooldown"
@@ -501,16 +649,21 @@ class _Resolver:
             msg = f"warm-up and cool-down ({parts}) leave nothing of {units.format_time(run.duration)}"
             self.add("GT052", ("run", key), msg, "shorten them, or lengthen `duration`", getattr(run, key))
 
-    def probe(self, host_count: int | None) -> None:
+    def probe(self, fabric: Fabric | None) -> None:
         """Check that what is to be sampled is there."""
         probe, loc = self.file.run.probe, ("run", "probe")
         if probe is None or not self.ok("run", "probe"):
             return
+        known = set(fabric.link_names()) if fabric is not None and probe.links else set()
         for index, link in enumerate(probe.links or ()):
-            number = _HOST.fullmatch(link.removeprefix("s-"))
-            if number is None or (host_count is not None and int(number[1]) >= host_count):
-                last = "" if host_count is None else f" to h{host_count - 1} and s-h{host_count - 1}"
-                hint = f"links are h0 and s-h0{last}"
+            if fabric is not None and link not in known:
+                near = difflib.get_close_matches(link, known if len(known) <= 10_000 else (), 1, 0.6)
+                last = fabric.host_count - 1
+                inner = sorted(known - {f"h{host}" for host in range(last + 1)}, key=lambda n: (len(n), n))
+                every = (
+                    f"links are h0 to h{last} and {inner[0]} to {inner[-1]}" if inner else f"links are h0 to h{last}"
+                )
+                hint = f'did you mean "{near[0]}"? {every}' if near else every
                 self.add("GT013", (*loc, "links", index), f'unknown link "{link[:80]}"', hint, link)
         for key, given in (("links", probe.links), ("cwnd", probe.cwnd)):
             for index, name in enumerate(given or ()):
@@ -533,7 +686,7 @@ class _Resolver:
         queue = self.file.cluster.queue
         band_count = bands_of(queue)
         band = {"high": 0, "low": band_count - 1}.get(str(priority), priority)
-        if self.is_packet and self.ok("cluster", "queue") and self.ok(*(str(p) for p in loc)):
+        if self.has_bands and self.ok("cluster", "queue") and self.ok(*(str(p) for p in loc)):
             here = f'kind = "{queue.kind}"'
             if priority == "low" and band_count == 1:
                 hint = 'write cluster.queue = { kind = "pfifo_fast" }, or "strict" with several bands'
@@ -560,7 +713,7 @@ class _Resolver:
 
     # neighbours
 
-    def neighbours(self, host_count: int | None) -> tuple[Origin, ...]:
+    def neighbours(self, fabric: Fabric | None) -> tuple[Origin, ...]:
         """Return where each neighbour's flows come from; without those at fault."""
         origins: list[Origin] = []
         total = 0
@@ -570,8 +723,9 @@ class _Resolver:
                 continue
             band = self.band(traffic.priority, (*loc, "priority"))
             duration_ps = self.file.run.duration
-            if host_count is None or duration_ps is None:
+            if fabric is None or duration_ps is None:
                 continue
+            host_count = fabric.host_count
             if host_count < 2:
                 msg = f'the flows of "{name}" go between hosts, and the cluster has one'
                 self.too_few(msg, "write hosts = 2, or more", host_count)
@@ -583,9 +737,9 @@ class _Resolver:
                     source=self.source,
                     base_dir=self.base_dir,
                     host_count=host_count,
-                    rate_bps=self.file.cluster.link.rate,
+                    rate_bps=fabric.mean_host_rate_bps,
                     band=band or 0,
-                    band_count=bands_of(self.file.cluster.queue) if self.is_packet else MAX_BANDS,
+                    band_count=bands_of(self.file.cluster.queue) if self.has_bands else MAX_BANDS,
                     until_ps=duration_ps,
                     run_seed=self.file.run.seed,
                     is_first=not any(o.is_random for o in origins),
@@ -627,23 +781,28 @@ class _Resolver:
 
     # jobs
 
-    def hosts(self, host_count: int | None) -> dict[str, tuple[int, ...]]:
-        """Give hosts to the workers; jobs that name none get the lowest ones that are free."""
+    def hosts(self, fabric: Fabric | None) -> dict[str, tuple[int, ...]]:
+        """Give hosts to the workers; jobs that name none get free ones."""
         named: dict[str, tuple[int, ...]] = {}
         wanted: dict[str, int] = {}
         faults_before = len(self.faults)
-        is_known = self.ok("cluster", "topology")
+        is_known = self.ok("cluster", "topology") and (fabric is not None or self.is_open_star)
         for name, job in self.file.job.items():
             loc: Loc = ("job", name)
-            if not self.ok("job", name, "workers") or not self.ok("job", name, "hosts"):
+            if not all(self.ok("job", name, key) for key in ("workers", "hosts", "placement")):
                 is_known = False
                 continue
-            if job.workers is not None and job.workers > MAX_WORKERS:
+            key = "placement" if isinstance(job.placement, list) else "hosts"
+            given = job.placement if isinstance(job.placement, list) else job.hosts
+            if isinstance(job.placement, list) and job.hosts is not None:
+                msg = "`hosts` and a list as `placement` contradict each other"
+                self.add("GT016", (*loc, "placement"), msg, "keep one of them")
+            elif job.workers is not None and job.workers > MAX_WORKERS:
                 self.too_many((*loc, "workers"), job.workers, MAX_WORKERS, "workers")
-            elif job.hosts is not None:
-                found = self.named_hosts(job, job.hosts, loc, host_count)
+            elif given is not None:
+                found = self.named_hosts(job, given, (*loc, key), fabric)
                 if found is not None:
-                    named[name] = found
+                    named[name] = self.ranked(name, found, fabric)
             elif job.workers is not None:
                 wanted[name] = job.workers
             elif not self.misspelt(loc, "workers", "hosts"):
@@ -655,10 +814,15 @@ class _Resolver:
                 )
         if len(self.faults) > faults_before or not is_known:
             return {}
-        return self.share_out(named, wanted, host_count)
+        return self.share_out(named, wanted, fabric)
 
-    def named_hosts(self, job: JobTable, hosts: list[str], loc: Loc, host_count: int | None) -> tuple[int, ...] | None:
-        here: Loc = (*loc, "hosts")
+    @property
+    def is_open_star(self) -> bool:
+        """Whether the jobs decide how many hosts there are."""
+        topology = self.file.cluster.topology
+        return topology.kind == "star" and topology.hosts is None
+
+    def named_hosts(self, job: JobTable, hosts: list[str], here: Loc, fabric: Fabric | None) -> tuple[int, ...] | None:
         before = len(self.faults)
         if not hosts:
             self.add(
@@ -671,15 +835,14 @@ class _Resolver:
         if len(hosts) > MAX_WORKERS:
             self.too_many(here, len(hosts), MAX_WORKERS, "workers")
         if job.workers is not None and job.workers != len(hosts):
-            msg = f"workers = {job.workers} but `hosts` names {len(hosts)}"
-            self.add("GT016", (*loc, "workers"), msg, "leave one of the two keys out", job.workers)
-        seen: dict[str, int] = {}
+            msg = f"workers = {job.workers} but `{here[-1]}` names {len(hosts)}"
+            self.add("GT016", (*here[:-1], "workers"), msg, "leave one of the two keys out", job.workers)
+        seen: set[str] = set()
         numbers = []
         for index, host in enumerate(hosts[:MAX_WORKERS]):
-            match = _HOST.fullmatch(host)
-            limit = MAX_WORKERS if host_count is None else host_count
-            if match is None or int(match[1]) >= limit:
-                known = "h0, h1, …" if host_count is None else f"h0 to h{host_count - 1}"
+            number = host_number(host)
+            if number is None or number >= (MAX_WORKERS if fabric is None else fabric.host_count):
+                known = "h0, h1, …" if fabric is None else f"h0 to h{fabric.host_count - 1}"
                 self.add("GT040", (*here, index), f'unknown host "{host[:80]}"', f"hosts are {known}", host)
             elif host in seen:
                 self.add(
@@ -690,12 +853,36 @@ class _Resolver:
                     host,
                 )
             else:
-                numbers.append(int(match[1]))
-            seen.setdefault(host, index)
+                numbers.append(number)
+            seen.add(host)
         return tuple(numbers) if len(self.faults) == before else None
 
+    def ranked(self, name: str, hosts: tuple[int, ...], fabric: Fabric | None) -> tuple[int, ...]:
+        """Return the hosts that a job names, in the order of the ranks on them."""
+        placement = self.file.job[name].placement
+        if placement == "spread":
+            return tuple(dealt_out(hosts, fabric))
+        if placement == "random":
+            return tuple(self.generator(name).sample(hosts, len(hosts)))
+        return hosts
+
+    def generator(self, name: str) -> random.Random:
+        """Return the stream that places the ranks of a job."""
+        return random.Random(f"placement/{name}/{self.file.run.seed}")
+
+    def candidates(self, name: str, count: int, fabric: Fabric | None) -> Iterator[int]:
+        """Yield hosts in the order in which a job takes those that are free."""
+        placement = self.file.job[name].placement
+        if fabric is None:
+            return itertools.count()
+        if placement == "spread":
+            return iter(dealt_out(range(fabric.host_count), fabric))
+        if placement == "random":
+            return iter(self.generator(name).sample(range(fabric.host_count), fabric.host_count))
+        return iter(range(fabric.host_count))
+
     def share_out(
-        self, named: dict[str, tuple[int, ...]], wanted: dict[str, int], host_count: int | None
+        self, named: dict[str, tuple[int, ...]], wanted: dict[str, int], fabric: Fabric | None
     ) -> dict[str, tuple[int, ...]]:
         engine = self.file.run.engine
         taken: dict[int, str] = {}
@@ -703,54 +890,56 @@ class _Resolver:
             for index, number in enumerate(numbers):
                 if number in taken and engine == "pipe" and self.ok("run", "engine"):
                     msg = f'jobs "{taken[number]}" and "{name}" share the host h{number}'
-                    hint = 'give each job hosts of its own; sharing is for engine = "packet"'
+                    hint = 'give each job hosts of its own; sharing is for engine = "fluid" and "packet"'
                     self.add("GT043", ("job", name, "hosts", index), msg, hint, f"h{number}")
                     break
                 taken.setdefault(number, name)
         result = dict(named)
-        free = 0
         for name, count in wanted.items():
-            if host_count is not None and count > host_count:
+            host_count = count if fabric is None else fabric.host_count
+            if count > host_count:
                 msg = f"{count} workers on {host_count} hosts"
                 self.too_few(msg, f"write hosts = {count}, or fewer workers", host_count)
                 continue
-            numbers_found: list[int] = []
-            while len(numbers_found) < count and (host_count is None or free < host_count):
-                if free not in taken:
-                    taken[free] = name
-                    numbers_found.append(free)
-                free += 1
-            if len(numbers_found) < count and engine == "pipe":
+            free = (host for host in self.candidates(name, count, fabric) if host not in taken)
+            found = list(itertools.islice(free, count))
+            if len(found) < count and engine == "pipe":
                 total = sum(wanted.values()) + sum(map(len, named.values()))
                 msg = f"the jobs have {total} workers together, the cluster {host_count} hosts"
-                self.too_few(msg, f'write hosts = {total}; sharing hosts is for engine = "packet"', host_count)
+                hint = f'write hosts = {total}; sharing hosts is for engine = "fluid" and "packet"'
+                self.too_few(msg, hint, host_count)
                 break
-            used = set(numbers_found)
-            spare = (n for n in range(host_count or 0) if n not in used)
-            numbers_found += [next(spare) for _ in range(count - len(numbers_found))]
-            result[name] = tuple(numbers_found)
+            taken |= dict.fromkeys(found, name)
+            used = set(found)
+            shared = (host for host in self.candidates(name, count, fabric) if host not in used)
+            found += itertools.islice(shared, count - len(found))
+            is_drawn = fabric is None and self.file.job[name].placement == "random"
+            result[name] = self.ranked(name, tuple(found), fabric) if is_drawn else tuple(found)
         return {name: result[name] for name in self.file.job if name in result}
 
     def too_few(self, msg: str, hint: str, host_count: int | None) -> None:
         kind = self.file.cluster.topology.kind
-        key = "hosts" if kind in ("star", "leaf_spine") else "ports" if kind.startswith("clos") else "links"
-        if key != "hosts":
+        keys = {"star": "hosts", "leaf_spine": "leaves", "custom": "links"}
+        key = keys.get(kind, "ports")
+        if key == "ports" and host_count is not None:
+            ports = self.file.cluster.topology.ports
+            hint = f"{kind} of {ports} ports has {host_count} hosts: have more ports, or fewer workers"
+        elif key != "hosts":
             hint = "enlarge the topology, or have fewer workers"
         self.add("GT042", ("cluster", "topology", key), msg, hint, host_count)
 
-    def job(self, name: str, job: JobTable, hosts: tuple[int, ...] | None) -> Job | None:
+    def job(self, name: str, job: JobTable, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Job | None:
         loc: Loc = ("job", name)
         table = self.model(name, job, loc)
         if job.iterations is not None and job.iterations > MAX_ITERATIONS:
             self.too_many((*loc, "iterations"), job.iterations, MAX_ITERATIONS, "iterations")
         collective = job.collective
-        if collective.ps is not None and "kind" in collective.model_fields_set and collective.kind != "ps":
-            msg = f'`ps` contradicts kind = "{collective.kind}"'
-            self.add("GT016", (*loc, "collective", "ps"), msg, "leave one of the two out")
+        group, servers = self.collective(name, collective, (*loc, "collective"), hosts, fabric)
+        kind = kind_of(collective)
         self.buckets(name, job.schedule, loc, table)
         ranks = self.order(name, job.schedule, loc, table)
         bands = self.bands(job.priority, (*loc, "priority"), table)
-        self.straggler(job, loc, hosts)
+        self.straggler(job, loc, None if hosts is None else len(hosts) - servers)
         if table is None or hosts is None or self.faults:
             return None
         scale_to, layers = job.compute.scale_to, table.layers
@@ -765,7 +954,14 @@ class _Resolver:
             hosts=hosts,
             layers=layers,
             iterations=iterations,
-            collective="ps" if collective.ps is not None else collective.kind,
+            placement=job.placement if isinstance(job.placement, str) else "packed",
+            collective=kind,
+            group=group,
+            inside=(collective.inside or "ring") if kind == "hierarchical" else "",
+            servers=servers,
+            server_placement=(collective.ps or Ps()).placement if kind == "ps" else "",
+            depth=job.schedule.depth,
+            reduction_bps=collective.reduction_rate,
             drops_remainder=collective.remainder == "dropped",
             order=job.schedule.order,
             fusion_bytes=job.schedule.fusion,
@@ -785,11 +981,60 @@ class _Resolver:
             batch=None if table.is_timed else job.compute.batch,
         )
 
-    def straggler(self, job: JobTable, loc: Loc, hosts: tuple[int, ...] | None) -> None:
+    def collective(
+        self, name: str, keys: Collective, loc: Loc, hosts: tuple[int, ...] | None, fabric: Fabric | None
+    ) -> tuple[int, int]:
+        """Check a collective against the ranks; return the ranks of a group and the number of servers, 0 without."""
+        if not self.ok("job", name, "collective"):
+            return 0, 0
+        kind = kind_of(keys)
+        if keys.ps is not None and "kind" in keys.model_fields_set and keys.kind != "ps":
+            msg = f'`ps` contradicts kind = "{keys.kind}"'
+            self.add("GT016", (*loc, "ps"), msg, "leave one of the two out")
+        for key, kinds in (("group", GROUPED), ("inside", ("hierarchical",))):
+            if getattr(keys, key) is not None and kind not in kinds:
+                words = " and ".join(f'"{k}"' for k in kinds)
+                self.no_effect((*loc, key), f'with kind = "{kind}"', f"it is for {words}")
+        if keys.reduction_rate is not None and kind in ("all_gather", "all_to_all", "broadcast", "point_to_point"):
+            self.no_effect((*loc, "reduction_rate"), f'with kind = "{kind}"', "nothing is added up there")
+        ranks = 0 if hosts is None else len(hosts)
+        if ranks < 2:
+            return 0, 0
+        group = servers = 0
+        if kind in GROUPED:
+            group = self.group(keys, loc, ranks, fabric)
+            if keys.inside == "sharded" and group and ranks % group:
+                msg = f"{ranks} ranks are no whole number of groups of {group}, which shards need"
+                near = max(g for g in range(1, group + 1) if ranks % g == 0)
+                self.add("GT048", (*loc, "group"), msg, f"write group = {near}, or another number of workers", group)
+        if kind == "ps":
+            given = (keys.ps or Ps()).servers
+            servers = max(1, ranks // 8) if given is None else given
+            if servers >= ranks:
+                msg = f"all {ranks} ranks would be parameter servers, and none a worker"
+                hint = "servers are some of the job's workers: have fewer of them, or more workers"
+                self.add("GT048", (*loc, "ps", "servers"), msg, hint, servers)
+        return group, servers
+
+    def group(self, keys: Collective, loc: Loc, ranks: int, fabric: Fabric | None) -> int:
+        """Return the ranks of a group."""
+        if isinstance(keys.group, int):
+            if keys.group > ranks:
+                msg = f"a group of {keys.group} has more than the {ranks} ranks of the job"
+                self.add("GT048", (*loc, "group"), msg, f"write at most {ranks}", keys.group)
+            return keys.group
+        size = 1 if fabric is None else fabric.hosts_per_edge
+        if size is None:
+            msg = "the switches have different numbers of hosts"
+            self.add("GT048", (*loc, "group"), msg, "write the ranks of a group, as in group = 8", keys.group)
+            return 1
+        return min(size, ranks)
+
+    def straggler(self, job: JobTable, loc: Loc, count: int | None) -> None:
         """Check that the slow worker is one of the job's."""
         worker = None if job.compute.straggler is None else job.compute.straggler.worker
-        if worker is not None and hosts is not None and worker >= len(hosts):
-            hint = "the only worker is 0" if len(hosts) == 1 else f"workers are 0 to {len(hosts) - 1}"
+        if worker is not None and count is not None and worker >= count:
+            hint = "the only worker is 0" if count == 1 else f"workers are 0 to {count - 1}"
             self.add("GT014", (*loc, "compute", "straggler", "worker"), f"there is no worker {worker}", hint, worker)
 
     def model(self, name: str, job: JobTable, loc: Loc) -> LayerTable | None:
@@ -900,9 +1145,10 @@ class _Resolver:
 
     # limits
 
-    def limits(self, jobs: tuple[Job, ...]) -> None:
+    def limits(self, jobs: tuple[Job, ...], fabric: Fabric) -> None:
         """Refuse early what would end in a full memory or past the end of the clock."""
         run, link = self.file.run, self.file.cluster.link
+        slowest_bps, delay_ps = fabric.worst_link
         for job in jobs:
             loc: Loc = ("job", job.name)
             parts = sum(1 if job.chunk_bytes is None else -(-r.parameter_bytes // job.chunk_bytes) for r in job.layers)
@@ -929,10 +1175,16 @@ class _Resolver:
                 hint = f"at most {MAX_OPERATIONS:,} operations in all; use fewer iterations or larger chunks"
                 self.add("GT050", (*loc, "schedule", "chunk") if job.chunk_bytes else at, msg, hint)
                 continue
-            steps = 2 * (job.workers - 1)
-            bits = -(-job.parameter_bytes * 8 * steps // job.workers)
-            wire_ps = -(-bits * units.PS_PER_SECOND * PPM // (link.rate * link.efficiency))
-            fixed_ps = steps * (link.delay + self.file.cluster.host_latency) + job.overhead_ps + job.sync_ps
+            counts = job.counts
+            # At worst one link carries what all the hosts that can share it send.
+            sharers = 1 if job.collective == "ring" and fabric.kind == "star" else min(fabric.shared, job.workers)
+            bits = math.ceil(job.parameter_bytes * 8 * counts.most * sharers)
+            wire_ps = -(-bits * units.PS_PER_SECOND * PPM // (slowest_bps * link.efficiency))
+            if job.reduction_bps is not None:
+                wire_ps += math.ceil(job.parameter_bytes * 8 * counts.sent * units.PS_PER_SECOND / job.reduction_bps)
+            hops = 1 if run.engine == "pipe" else fabric.hops
+            fixed_ps = counts.steps * (hops * delay_ps + 2 * self.file.cluster.host_latency)
+            fixed_ps += job.overhead_ps + job.sync_ps
             compute_ps = -(-job.compute_ps * most_ppm * job.overlap_slowdown_ppm // PPM**2)
             iteration_ps = compute_ps + wire_ps + (parts + len(job.layers)) * fixed_ps
             # One iteration goes before the measured ones and one may follow them.
@@ -956,7 +1208,7 @@ class _Resolver:
 
     # the resolved file
 
-    def written(self, jobs: tuple[Job, ...], origins: tuple[Origin, ...], host_count: int) -> dict[str, Any]:
+    def written(self, jobs: tuple[Job, ...], origins: tuple[Origin, ...], fabric: Fabric) -> dict[str, Any]:
         """Write every default out, and models, orders and short lists in place of the files that hold them."""
         data = self.file.model_dump(exclude_none=True)
         for job in jobs:
@@ -967,7 +1219,15 @@ class _Resolver:
                 del table["compute"]["device"], table["compute"]["batch"]
             if job.iterations is not None:
                 table["iterations"] = job.iterations
-            table["collective"]["kind"] = job.collective
+            collective = table["collective"] | {"kind": job.collective}
+            if job.collective in GROUPED:
+                # "leaf" stays: the same scenario on another network has groups of another size.
+                collective["group"] = collective.get("group", "leaf")
+            if job.inside:
+                collective["inside"] = job.inside
+            if job.servers:
+                collective["ps"] = {"servers": job.servers, "placement": job.server_placement}
+            table["collective"] = _in_order_of(Collective, collective)
             if job.buckets is not None:
                 del table["schedule"]["fusion"]
             if job.name in self.rankings:
@@ -984,14 +1244,12 @@ class _Resolver:
         if queue["kind"] == "red":
             queue |= {key: value for key, value in RED_DEFAULTS.items() if key not in queue}
         data["cluster"]["queue"] = _in_order_of(Queue, queue)
-        data["cluster"]["transport"] = transport_of(self.file.cluster).written()
-        topology = data["cluster"]["topology"]
-        if topology["kind"] == "star":
-            topology["hosts"] = host_count
+        data["cluster"]["transport"] = transport_of(self.file.cluster, fabric).written()
+        data["cluster"]["topology"] = fabric.written()
         return {name: data[name] for name in data if data[name]}
 
 
-def _in_order_of(keys: type[JobTable | Queue | Schedule | TrafficTable], table: Mapping[str, Any]) -> dict[str, Any]:
+def _in_order_of(keys: type[Table], table: Mapping[str, Any]) -> dict[str, Any]:
     """Sort a table as its keys are declared: two scenarios are equal if what is written is."""
     order = list(keys.model_fields)
     return dict(sorted(table.items(), key=lambda item: order.index(item[0])))

@@ -1,19 +1,20 @@
 //! Collectives: what a transfer becomes on the network.
 
+pub mod messages;
 mod pattern;
 pub mod plan;
 pub mod progress;
 pub mod ring;
 
-use gradtide_net::{Completion, Flow, Network};
+use gradtide_net::{Completion, Flow, Network, Time};
 
 /// An aggregation under way.
 #[derive(Debug)]
 pub enum Aggregation {
     /// One flow stands for all hosts, which do the same at the same time.
     LockStep,
-    /// Messages between hosts, each sent when the one that it builds on has arrived.
-    Ring(ring::Messages),
+    /// Messages between hosts, each sent when what it waits for has arrived.
+    Messages(messages::Messages),
 }
 
 impl Aggregation {
@@ -27,7 +28,23 @@ impl Aggregation {
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         match self {
             Self::LockStep => true,
-            Self::Ring(messages) => messages.on_completion(completion, network),
+            Self::Messages(messages) => messages.on_completion(completion, network),
+        }
+    }
+
+    /// When something is over that the network does not tell of.
+    pub fn wakes_at(&self) -> Option<Time> {
+        match self {
+            Self::LockStep => None,
+            Self::Messages(messages) => messages.wakes_at(),
+        }
+    }
+
+    /// Takes in what is over by now, and starts what it makes possible; `true` if this was the last.
+    pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
+        match self {
+            Self::LockStep => false,
+            Self::Messages(messages) => messages.settle(now, network),
         }
     }
 }

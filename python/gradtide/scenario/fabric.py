@@ -1,0 +1,478 @@
+"""The network of a scenario as a shape: how many hosts and switches, which host hangs where, what links are called.
+
+The core builds the same networks (`crates/net/src/topology`); a test compares the names of all links.
+"""
+
+import csv
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from gradtide import units
+from gradtide.errors import Fault, ScenarioError
+from gradtide.scenario.keys import MAX_NAME
+
+MAX_FAULTS_OF_CABLES = 20
+_HEADER = "a,b[,rate][,delay]"
+_HOST = re.compile(r"h(0|[1-9]\d{0,8})")
+
+
+def host_number(name: str) -> int | None:
+    """Return the number of a host named h0, h1, …; `None` if it is no such name."""
+    match = _HOST.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+class Cable(NamedTuple):
+    """A link in each direction between two nodes, by their names."""
+
+    a: str
+    b: str
+    rate_bps: int
+    delay_ps: int
+
+    def written(self) -> dict[str, str]:
+        """Return the keys of an entry of `cluster.topology.links`."""
+        return {
+            "a": self.a,
+            "b": self.b,
+            "rate": units.format_rate(self.rate_bps),
+            "delay": units.format_time(self.delay_ps),
+        }
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A star, leaf-spine or Clos network.
+
+    Attributes:
+        kind: as in `cluster.topology.kind`.
+        tiers: from the hosts up: children of the upper node, parents of the lower one.
+        ports: ports of its switches, all alike; not all are used everywhere.
+        host_link: rate in bits per second and delay in picoseconds of the hosts' links.
+        fabric_link: those of the links between switches.
+    """
+
+    kind: str
+    tiers: tuple[tuple[int, int], ...]
+    ports: int
+    host_link: tuple[int, int]
+    fabric_link: tuple[int, int]
+
+    @property
+    def host_count(self) -> int:
+        """Number of hosts."""
+        return self.count(0)
+
+    @property
+    def switch_count(self) -> int:
+        """Number of switches."""
+        return sum(self.count(tier) for tier in range(1, len(self.tiers) + 1))
+
+    @property
+    def cable_count(self) -> int:
+        """Number of cables; each is two links."""
+        return sum(self.count(tier) * parents for tier, (_, parents) in enumerate(self.tiers))
+
+    @property
+    def hops(self) -> int:
+        """Links of the longest route."""
+        return 2 * len(self.tiers)
+
+    @property
+    def hosts_per_edge(self) -> int:
+        """Hosts of an edge switch."""
+        return self.tiers[0][0]
+
+    @property
+    def shared(self) -> int:
+        """Hosts that one link can carry the traffic of: those below one child of the top."""
+        return math.prod(children for children, _ in self.tiers[:-1])
+
+    @property
+    def worst_link(self) -> tuple[int, int]:
+        """The slowest rate, and the longest delay."""
+        return min(self.host_link[0], self.fabric_link[0]), max(self.host_link[1], self.fabric_link[1])
+
+    @property
+    def mean_host_rate_bps(self) -> Fraction:
+        """Rate of a host's link."""
+        return Fraction(self.host_link[0])
+
+    def edge_of(self, host: int) -> int:
+        """Return the number of the edge switch of a host."""
+        return host // self.hosts_per_edge
+
+    def copies(self, tier: int) -> int:
+        """Return how often a node of `tier` stands side by side."""
+        return math.prod(parents for _, parents in self.tiers[:tier])
+
+    def count(self, tier: int) -> int:
+        """Return the number of nodes of `tier`; 0 is that of the hosts."""
+        return self.copies(tier) * math.prod(children for children, _ in self.tiers[tier:])
+
+    def link_names(self) -> Iterator[str]:
+        """Yield what links are called, each once."""
+        names = [["h"], ["h", "s"], ["h", "leaf", "spine"], ["h", "edge", "agg", "root"]][len(self.tiers)]
+
+        def name(tier: int, index: int) -> str:
+            return "s" if names[tier] == "s" else f"{names[tier]}{index}"
+
+        for tier, (children, parents) in enumerate(self.tiers):
+            copies = self.copies(tier)
+            for lower in range(self.count(tier)):
+                tree, copy = divmod(lower, copies)
+                for number in range(parents):
+                    upper = tree // children * copies * parents + copy + copies * number
+                    ends = name(tier, lower), name(tier + 1, upper)
+                    yield ends[0] if tier == 0 else "-".join(ends)
+                    yield "-".join(reversed(ends))
+
+    def spec(self) -> dict[str, Any]:
+        """Return the core's `TopologySpec`."""
+        if self.kind == "star":
+            return {"kind": "star", "hosts": self.host_count}
+        (hosts_per_leaf, _), (leaves, spines) = self.tiers[:2]
+        if self.kind == "leaf_spine":
+            rate_bps, delay_ps = self.fabric_link
+            fabric_link = {"rate_bps": rate_bps, "delay_ps": delay_ps}
+            return {
+                "kind": "leaf_spine",
+                "leaves": leaves,
+                "hosts_per_leaf": hosts_per_leaf,
+                "spines": spines,
+                "fabric_link": fabric_link,
+            }
+        bisection = Fraction(spines, self.ports // 2)
+        return {"kind": self.kind, "ports": self.ports, "bisection": [bisection.numerator, bisection.denominator]}
+
+    def written(self) -> dict[str, Any]:
+        """Return the keys of `cluster.topology`."""
+        spec = self.spec()
+        if self.kind == "leaf_spine":
+            rate_bps, delay_ps = self.fabric_link
+            link = {"rate": units.format_rate(rate_bps), "delay": units.format_time(delay_ps)}
+            return spec | {"fabric_link": link}
+        if self.kind == "star":
+            return spec
+        return spec | {"bisection": units.format_ratio(Fraction(*spec["bisection"]))}
+
+
+def star(host_count: int, link: tuple[int, int]) -> Tree:
+    """Return hosts around one switch."""
+    return Tree("star", ((host_count, 1),), host_count, link, link)
+
+
+def leaf_spine(
+    leaves: int, hosts_per_leaf: int, spines: int, host_link: tuple[int, int], fabric_link: tuple[int, int]
+) -> Tree:
+    """Return leaves with hosts, each with a link to every spine."""
+    ports = max(hosts_per_leaf + spines, leaves)
+    return Tree("leaf_spine", ((hosts_per_leaf, 1), (leaves, spines)), ports, host_link, fabric_link)
+
+
+def clos(kind: str, ports: int, bisection: Fraction, link: tuple[int, int]) -> Tree:
+    """Return the 2- or 3-layered Clos network of switches with an even number of ports.
+
+    Args:
+        kind: clos2 or clos3.
+        ports: ports k of a switch.
+        bisection: ratio r; (k/2)·r is whole.
+        link: rate and delay of every link.
+
+    Source:
+        Zhang et al. (2017), section 2.3 and table 1.
+    """
+    half = ports // 2
+    up = int(half * bisection)
+    tiers = ((half, 1), (ports, up)) if kind == "clos2" else ((half, 1), (half, up), (ports, half))
+    return Tree(kind, tiers, ports, link, link)
+
+
+def nearest_ratios(parts: Fraction, wanted: Fraction) -> list[Fraction]:
+    """Return the ratios next to `wanted` that take a whole number of switches, of which `parts` are a ratio of 1."""
+    below = math.floor(parts * wanted)
+    return [count / parts for count in (below, below + 1) if 0 < count <= parts]
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """A network cable by cable.
+
+    Attributes:
+        host_count: hosts, h0 … of which each has one cable.
+        switches: names of the switches.
+        cables: in the order of the file.
+    """
+
+    host_count: int
+    switches: tuple[str, ...]
+    cables: tuple[Cable, ...]
+
+    kind = "custom"
+
+    @property
+    def switch_count(self) -> int:
+        """Number of switches."""
+        return len(self.switches)
+
+    @property
+    def cable_count(self) -> int:
+        """Number of cables; each is two links."""
+        return len(self.cables)
+
+    @property
+    def ports(self) -> int:
+        """Cables of the switch that has most."""
+        ends = Counter(end for cable in self.cables for end in cable[:2] if host_number(end) is None)
+        return max(ends.values(), default=0)
+
+    @property
+    def hosts_per_edge(self) -> int | None:
+        """Hosts of an edge switch; `None` if they differ."""
+        sizes = set(Counter(self._edges).values())
+        return sizes.pop() if len(sizes) == 1 else None
+
+    @property
+    def shared(self) -> int:
+        """Hosts that one link can carry the traffic of."""
+        return self.host_count
+
+    @property
+    def worst_link(self) -> tuple[int, int]:
+        """The slowest rate, and the longest delay."""
+        return min(c.rate_bps for c in self.cables), max(c.delay_ps for c in self.cables)
+
+    @property
+    def mean_host_rate_bps(self) -> Fraction:
+        """Mean rate of the hosts' links."""
+        rates = (c.rate_bps * ((host_number(c.a) is not None) + (host_number(c.b) is not None)) for c in self.cables)
+        return Fraction(sum(rates), self.host_count)
+
+    def edge_of(self, host: int) -> int:
+        """Return the number of the switch of a host."""
+        return self._edges[host]
+
+    @cached_property
+    def _edges(self) -> list[int]:
+        number = {name: index for index, name in enumerate(self.switches)}
+        edges = list(range(-1, -1 - self.host_count, -1))
+        for cable in self.cables:
+            for host, switch in ((cable.a, cable.b), (cable.b, cable.a)):
+                index = host_number(host)
+                if index is not None and switch in number:
+                    edges[index] = number[switch]
+        return edges
+
+    @cached_property
+    def _neighbours(self) -> dict[str, list[str]]:
+        neighbours: dict[str, list[str]] = {name: [] for name in self.switches}
+        neighbours |= {f"h{host}": [] for host in range(self.host_count)}
+        for cable in self.cables:
+            neighbours[cable.a].append(cable.b)
+            neighbours[cable.b].append(cable.a)
+        return neighbours
+
+    def distances(self, start: str) -> dict[str, int]:
+        """Return how many links each node is away from `start`; without those that no cables lead to."""
+        distance, frontier = {start: 0}, [start]
+        for node in frontier:
+            for other in self._neighbours[node]:
+                if other not in distance:
+                    distance[other] = distance[node] + 1
+                    frontier.append(other)
+        return distance
+
+    @cached_property
+    def hops(self) -> int:
+        """Links of the longest route."""
+        first_hosts = {edge: f"h{host}" for host, edge in reversed(list(enumerate(self._edges)))}.values()
+        hosts = [f"h{host}" for host in range(self.host_count)]
+        reach = [self.distances(start) for start in first_hosts]
+        return max((max(distance[host] for host in hosts) for distance in reach), default=1)
+
+    def link_names(self) -> Iterator[str]:
+        """Yield what links are called."""
+        for cable in self.cables:
+            for near, far in ((cable.a, cable.b), (cable.b, cable.a)):
+                yield near if host_number(near) is not None else f"{near}-{far}"
+
+    def spec(self) -> dict[str, Any]:
+        """Return the core's `TopologySpec`."""
+        number = {name: self.host_count + index for index, name in enumerate(self.switches)}
+
+        def node(name: str) -> int:
+            host = host_number(name)
+            return number[name] if host is None else host
+
+        cables = [{"a": node(c.a), "b": node(c.b), "rate_bps": c.rate_bps, "delay_ps": c.delay_ps} for c in self.cables]
+        return {"kind": "custom", "hosts": self.host_count, "switches": list(self.switches), "cables": cables}
+
+    def written(self) -> dict[str, Any]:
+        """Return the keys of `cluster.topology`."""
+        links = [cable.written() for cable in self.cables]
+        return {"kind": "custom", "hosts": self.host_count, "switches": list(self.switches), "links": links}
+
+
+Fabric = Tree | Wiring
+
+
+class Complaint(NamedTuple):
+    """What is wrong with a cable, given by its place in the list, or with all of them."""
+
+    code: str
+    place: int | None
+    key: str
+    msg: str
+    hint: str
+
+
+def wired(
+    cables: Sequence[Cable], hosts: int | None, switches: Sequence[str] | None, max_hosts: int
+) -> tuple[Wiring | None, list[Complaint]]:
+    """Return the network that cables make, or what is wrong with them.
+
+    Args:
+        cables: in the order of the file.
+        hosts: number of hosts; `None` for as many as the cables name.
+        switches: names of the switches; `None` for every end that is no host.
+        max_hosts: most hosts that there can be.
+    """
+    found: list[Complaint] = []
+
+    def add(index: int | None, key: str, msg: str, hint: str, code: str = "GT046") -> None:
+        if len(found) < MAX_FAULTS_OF_CABLES:
+            found.append(Complaint(code, index, key, msg, hint))
+
+    numbers = [n for cable in cables for n in map(host_number, cable[:2]) if n is not None]
+    host_count = max(numbers, default=-1) + 1 if hosts is None else hosts
+    if host_count > max_hosts:
+        add(None, "links", f"{host_count:,} hosts are too many", f"at most {max_hosts:,}", "GT050")
+        return None, found
+    if not cables or not numbers:
+        add(None, "links", "no cable leads to a host", 'write { a = "h0", b = "s0" }: hosts are h0, h1, …')
+        return None, found
+    known = dict.fromkeys(end for c in cables for end in c[:2] if host_number(end) is None)
+    names = tuple(known) if switches is None else tuple(switches)
+    declared = set(names)
+    first: dict[frozenset[str], int] = {}
+    cable_of: dict[str, int] = {}
+    for index, cable in enumerate(cables):
+        ends = frozenset(cable[:2])
+        if len(ends) == 1:
+            add(index, "b", f"the cable leads from {cable.a} to itself", "a cable joins two nodes")
+            continue
+        if ends in first:
+            msg = f"there is a cable between {cable.a} and {cable.b} already"
+            add(index, "a", msg, "two nodes have one cable; for more capacity raise its `rate`")
+        first.setdefault(ends, index)
+        for key, end in (("a", cable.a), ("b", cable.b)):
+            number = host_number(end)
+            if number is None and end not in declared:
+                add(index, key, f'unknown node "{end[:80]}"', "`switches` does not name it, and hosts are h0, h1, …")
+            elif number is not None and number >= host_count:
+                add(index, key, f'unknown node "{end}"', f"`hosts` is {host_count}: hosts are h0 to h{host_count - 1}")
+            elif number is not None and cable_of.setdefault(end, index) != index and len(ends) == 2:
+                hint = "a host has one cable; put a switch of its own in front of it, or leave the second out"
+                add(index, key, f"{end} has a second cable", hint)
+    for host in range(host_count):
+        if f"h{host}" not in cable_of:
+            hint = "hosts are numbered from h0 on without gaps" if hosts is None else "give it one, or lower `hosts`"
+            add(None, "links", f"h{host} has no cable", hint)
+    if found:
+        return None, found
+    wiring = Wiring(host_count, names, tuple(cables))
+    reached = wiring.distances("h0")
+    lost = [name for name in (*(f"h{host}" for host in range(host_count)), *names) if name not in reached]
+    if lost:
+        shown = ", ".join(lost[:5]) + (", …" if len(lost) > 5 else "")
+        msg = f"the network is not connected: no cables lead from h0 to {shown}"
+        add(None, "links", msg, "add the cable that joins the parts", "GT045")
+        return None, found
+    twice = next((name for name, count in Counter(wiring.link_names()).items() if count > 1), None)
+    if twice is not None:
+        add(None, "links", f'two links are called "{twice}"', 'give switches names without "-"')
+        return None, found
+    return wiring, found
+
+
+def read_cables(text: str, name: str, link: tuple[int, int]) -> tuple[list[Cable], list[tuple[int, str]]]:
+    """Return the cables of a CSV file with the header `a,b[,rate][,delay]`, and number and text of each one's line.
+
+    Args:
+        text: the whole file.
+        name: the file as the user named it.
+        link: rate and delay of cables that say nothing else.
+
+    Raises:
+        ScenarioError: with every fault, each at its line and field.
+    """
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not lines:
+        raise ScenarioError([Fault("GT047", "", f"{name} is empty", None, f"its first line is {_HEADER}", name)])
+    columns = [cell.strip() for cell in lines[0][1].split(",")]
+    known = ("a", "b", "rate", "delay")
+    if columns[:2] != ["a", "b"] or len(set(columns)) < len(columns) or not set(columns) <= set(known):
+        msg = "the first line is not the header of a list of cables"
+        number, line = lines[0]
+        raise ScenarioError([Fault("GT047", "", msg, line[:80], f"write {_HEADER}", name, number, line, 0, len(line))])
+    cables: list[Cable] = []
+    faults: list[Fault] = []
+    for number, line in lines[1:]:
+        cells = [cell.strip() for cell in next(csv.reader([line]))]
+        if len(cells) != len(columns):
+            msg = f"the line has {len(cells)} fields, the header {len(columns)}"
+            faults.append(cable_fault("GT046", "", msg, f"write {','.join(columns)}", name, number, line))
+            continue
+        row = dict(zip(columns, cells, strict=True))
+        rate_bps, delay_ps = link
+        for key in columns:
+            try:
+                if key in ("a", "b"):
+                    _check_node(row[key])
+                elif not row[key]:
+                    continue
+                elif key == "rate":
+                    rate_bps = units.parse_rate(row[key])
+                    if rate_bps == 0:
+                        raise units.UnitError("GT026", "the value is zero", "nothing would ever arrive")
+                else:
+                    delay_ps = units.parse_time(row[key])
+            except units.UnitError as error:
+                faults.append(cable_fault(error.code, key, error.msg, error.hint, name, number, line, row[key]))
+        cables.append(Cable(row["a"], row["b"], rate_bps, delay_ps))
+        if len(faults) >= MAX_FAULTS_OF_CABLES:
+            break
+    if faults:
+        raise ScenarioError(faults)
+    return cables, lines[1:]
+
+
+def cable_fault(
+    code: str, key: str, msg: str, hint: str, name: str, number: int, line: str, value: str | None = None
+) -> Fault:
+    """Make a fault of a line of a list of cables."""
+    start = max(0, line.find(value)) if value else 0
+    return Fault(code, key, msg, value, hint, name, number, line, start, len(value) if value else len(line))
+
+
+def _check_node(name: str) -> None:
+    if not name or len(name) > MAX_NAME or not name.isprintable():
+        what = units.describe(name)
+        raise units.UnitError("GT018", f"{what} cannot be a name", f"a name is 1 to {MAX_NAME} printable characters")
+
+
+def dealt_out(hosts: Iterable[int], fabric: Fabric | None) -> list[int]:
+    """Sort hosts so that those next to one another are on different edge switches, as far as there are others."""
+    placed: Counter[int] = Counter()
+    keyed = []
+    for host in hosts:
+        edge = 0 if fabric is None else fabric.edge_of(host)
+        keyed.append((placed[edge], edge, host))
+        placed[edge] += 1
+    return [host for *_, host in sorted(keyed, key=lambda entry: entry[:2])]
