@@ -19,6 +19,7 @@ from gradtide.studies.exchange import (
     alone,
     check_once,
     check_one_job,
+    collective_names,
     exchange_s,
     on_cluster,
     parse_collective,
@@ -251,7 +252,7 @@ def offers(
     rates_bps = [base.link_rate_bps] if rates is None else [_rate(text) for text in rates]
     check_once("fabrics", kinds)
     check_once("bisection", [str(ratio) for ratio in ratios])
-    check_once("collectives", collectives)
+    collectives = collective_names(collectives)
     check_once("rates", [units.format_rate(rate) for rate in rates_bps])
     if prices is not None:
         for rate_bps in rates_bps:

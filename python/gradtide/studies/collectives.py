@@ -18,8 +18,8 @@ from gradtide.scenario import Scenario
 from gradtide.studies.exchange import (
     COLLECTIVES,
     alone,
-    check_once,
     check_one_job,
+    collective_names,
     exchange_s,
     on_cluster,
     parse_collective,
@@ -123,7 +123,7 @@ def compare_collectives(
     """
     base = as_scenario(scenario)
     check_one_job(base, "compare --collective")
-    check_once("collective", collectives)
+    collectives = collective_names(collectives)
     counts = [_bytes(size) for size in sizes]
     if not counts or any(b <= a for a, b in pairwise((0, *counts))):
         raise ValueError("sizes are above 0 and increase, as in 1kB,1MB,1GB")

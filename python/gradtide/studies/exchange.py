@@ -13,6 +13,17 @@ _HERE = ("servers", "placement")
 PLACEMENTS = ("packed", "distributed")
 
 
+def collective_names(texts: Sequence[str]) -> list[str]:
+    """Return names of collectives as scenarios write them, where users may write hyphens.
+
+    Raises:
+        ValueError: if there is none, or one stands there twice.
+    """
+    names = [text.strip().replace("-", "_") for text in texts]
+    check_once("collectives", names)
+    return names
+
+
 def parse_collective(text: str) -> dict[str, Any]:
     """Return the keys of `job.NAME.collective` that a name on the command line stands for.
 
