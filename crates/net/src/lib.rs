@@ -6,6 +6,8 @@
 //! The floor above meets this one at [`Network`], and at nothing else.
 
 pub mod event;
+pub mod fluid;
+mod index;
 pub mod maxmin;
 pub mod packet;
 pub mod pipe;
@@ -15,6 +17,7 @@ pub mod topology;
 pub mod trace;
 pub mod units;
 
+pub use fluid::{Fluid, FluidError};
 pub use packet::{PacketConfig, PacketEngine};
 pub use pipe::Pipe;
 pub use seed::Seed;

@@ -15,10 +15,12 @@
 //!
 //! Three things make it fast. Flows with the same links and cap are one *class* with a count. Any number of changes
 //! is one solve, at the next read. And a solve moves levels, lowest first, from the links that gained or lost a flow to
-//! those that see a rate change, and no further. What does not live here: time, bytes, routes.
+//! those that see a rate change, and no further; it [tells](MaxMin::take_changed) which rates those are. What does not
+//! live here: time, bytes, routes.
 
+use crate::index::{self, Index};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 
 /// Parts of one unit of capacity (say, of 1 bit/s) that rates are counted in: 2^20.
 ///
@@ -32,31 +34,36 @@ pub const CAPACITY_LIMIT: u64 = u64::MAX / PARTS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
-/// Identity of a flow from [`MaxMin::add`] to [`MaxMin::remove`]; then it is used again.
+/// Flows with the same links and cap, which have one rate. When the last of them is removed, the number is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FlowKey(pub u32);
+pub struct ClassId(pub u32);
 
 /// No rate yet, and no level: faster than any link.
 const UNBOUNDED: u64 = u64::MAX;
-/// Class of a key that is free.
-const NONE: u32 = u32::MAX;
 
 /// The solver: capacities, classes of flows on them, and their rates.
 #[derive(Clone, Debug, Default)]
 pub struct MaxMin {
     links: Vec<LinkState>,
+    /// By link: rate at which flows are held there; [`UNBOUNDED`] if the link is not full. Apart from the rest because
+    /// this is read most, as are the shares.
+    levels: Vec<u64>,
     /// By link, the classes that cross it.
     members: Vec<Vec<Member>>,
-    classes: Vec<Class>,
-    /// By class; apart from the rest because this is read most.
+    /// By class.
     shares: Vec<Share>,
-    free_classes: Vec<u32>,
-    class_of: BTreeMap<(Box<[LinkId]>, u64), u32>,
-    /// By key.
-    flows: Vec<u32>,
-    free_flows: Vec<u32>,
+    classes: Vec<Class>,
+    /// `stride` for each class, of which it uses the first few, sorted by link.
+    hops: Vec<Hop>,
+    stride: usize,
+    free: Vec<u32>,
+    known: Index,
     /// Links that are to be looked at, each once.
     stale: Vec<u32>,
+    /// Classes whose rate has changed.
+    changed: Vec<ClassId>,
+    /// Links whose used capacity has changed, if somebody wants to know.
+    touched: Option<Vec<LinkId>>,
     scratch: Scratch,
     solve_count: u64,
 }
@@ -64,8 +71,6 @@ pub struct MaxMin {
 #[derive(Clone, Copy, Debug)]
 struct LinkState {
     capacity: u64,
-    /// Rate at which flows are held here; [`UNBOUNDED`] if the link is not full.
-    level: u64,
     /// Level that the other links asked for when last looked at.
     asked: u64,
     /// Sum of the rates of its flows, above the capacity while a solve goes on.
@@ -82,11 +87,20 @@ impl LinkState {
     }
 }
 
+/// A class on a link.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     class: u32,
     /// Which of the class's links this is.
     hop: u32,
+}
+
+/// A link of a class.
+#[derive(Clone, Copy, Debug)]
+struct Hop {
+    link: u32,
+    /// Where among the link's members the class stands.
+    place: u32,
 }
 
 /// Flows of one rate: the least of their links' levels and their cap.
@@ -96,18 +110,19 @@ struct Share {
     count: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Class {
-    /// Sorted.
-    path: Box<[LinkId]>,
-    /// By hop: where in `members` of that link this class stands.
-    places: Box<[u32]>,
+    hop_count: u32,
+    hash: u32,
     cap: u64,
+    /// Whether it stands among the changed ones.
+    changed: bool,
 }
 
 /// Kept between solves for their memory alone.
 #[derive(Clone, Debug, Default)]
 struct Scratch {
+    path: Vec<u32>,
     /// Links that are to move, by the lower of their two levels.
     moves: BinaryHeap<Reverse<(u64, u32)>>,
     elsewhere: Vec<Share>,
@@ -122,27 +137,21 @@ impl MaxMin {
         assert!(u32::try_from(capacities.len()).is_ok(), "links are counted in 32 bits");
         let link = |&capacity: &u64| {
             assert!(capacity < CAPACITY_LIMIT, "capacity {capacity} is not below {CAPACITY_LIMIT}");
-            LinkState {
-                capacity: capacity * PARTS,
-                level: UNBOUNDED,
-                asked: UNBOUNDED,
-                used: 0,
-                flows: 0,
-                stale: false,
-            }
+            LinkState { capacity: capacity * PARTS, asked: UNBOUNDED, used: 0, flows: 0, stale: false }
         };
         Self {
             links: capacities.iter().map(link).collect(),
+            levels: vec![UNBOUNDED; capacities.len()],
             members: vec![Vec::new(); capacities.len()],
             ..Self::default()
         }
     }
 
-    /// Adds a flow that crosses `links`, in any order.
+    /// Adds a flow that crosses `links`, in any order, and tells its class.
     ///
     /// # Panics
     /// If there is no link, one that stands there twice, or one that does not exist.
-    pub fn add(&mut self, links: &[LinkId]) -> FlowKey {
+    pub fn add(&mut self, links: &[LinkId]) -> ClassId {
         self.add_with_cap(links, UNBOUNDED)
     }
 
@@ -150,67 +159,99 @@ impl MaxMin {
     ///
     /// # Panics
     /// As [`add`](Self::add).
-    pub fn add_with_cap(&mut self, links: &[LinkId], cap: u64) -> FlowKey {
-        assert!(!links.is_empty(), "a flow crosses a link");
-        let mut path: Box<[LinkId]> = links.into();
+    pub fn add_with_cap(&mut self, links: &[LinkId], cap: u64) -> ClassId {
+        let mut path = std::mem::take(&mut self.scratch.path);
+        path.clear();
+        path.extend(links.iter().map(|link| link.0));
         path.sort_unstable();
+        assert!(!path.is_empty(), "a flow crosses a link");
         assert!(path.windows(2).all(|two| two[0] < two[1]), "a flow crosses a link once");
-        let class = match self.class_of.get(&(path.clone(), cap)) {
-            Some(&class) => class,
-            None => self.open_class(path, cap),
+        let hash = index::hash(path.iter().copied().chain([cap as u32, (cap >> 32) as u32]));
+        let is_it = |class: u32| {
+            let of_class = self.hops_of(class).iter().map(|hop| hop.link);
+            self.classes[class as usize].cap == cap && of_class.eq(path.iter().copied())
         };
-        self.shares[class as usize].count += 1;
-        let rate = u128::from(self.shares[class as usize].rate);
-        for link in &self.classes[class as usize].path {
-            let state = &mut self.links[link.0 as usize];
-            state.used += rate;
-            state.flows += 1;
-            mark(state, link.0, &mut self.stale);
-        }
-        let key = self.free_flows.pop().unwrap_or(self.flows.len() as u32);
-        if key as usize == self.flows.len() {
-            self.flows.push(class);
-        } else {
-            self.flows[key as usize] = class;
-        }
-        FlowKey(key)
+        let class = self.known.find(hash, is_it).unwrap_or_else(|| self.open(&path, cap, hash));
+        self.scratch.path = path;
+        self.count(class, true);
+        ClassId(class)
     }
 
-    /// Removes a flow.
+    /// Removes a flow of a class; tells whether others are left.
     ///
     /// # Panics
-    /// If there is none of this key.
-    pub fn remove(&mut self, key: FlowKey) {
-        let index = std::mem::replace(&mut self.flows[key.0 as usize], NONE);
-        assert!(index != NONE, "no flow has the key {}", key.0);
-        self.free_flows.push(key.0);
-        let rate = u128::from(self.shares[index as usize].rate);
-        for link in &self.classes[index as usize].path {
-            let state = &mut self.links[link.0 as usize];
-            state.used -= rate;
-            state.flows -= 1;
-            mark(state, link.0, &mut self.stale);
+    /// If there is none.
+    pub fn remove(&mut self, class: ClassId) -> bool {
+        let class = class.0;
+        assert!(self.shares[class as usize].count > 0, "class {class} has a flow");
+        self.count(class, false);
+        let left = self.shares[class as usize].count > 0;
+        if !left {
+            self.close(class);
         }
-        self.shares[index as usize].count -= 1;
-        if self.shares[index as usize].count == 0 {
-            self.close_class(index);
-        }
+        left
     }
 
-    /// Rate of a flow in [`PARTS`]. Solves first if flows were added or removed.
+    /// Rate of each flow of a class in [`PARTS`]. Solves first if flows were added or removed.
     ///
     /// # Panics
-    /// If there is none of this key.
-    pub fn rate(&mut self, key: FlowKey) -> u64 {
+    /// If there never was such a class.
+    pub fn rate(&mut self, class: ClassId) -> u64 {
         self.solve();
-        self.shares[self.flows[key.0 as usize] as usize].rate
+        self.shares[class.0 as usize].rate
     }
 
-    /// Every flow and its rate in [`PARTS`], by key. Solves first if flows were added or removed.
-    pub fn rates(&mut self) -> impl Iterator<Item = (FlowKey, u64)> {
+    /// Every class that has flows, and their rate in [`PARTS`]. Solves first if flows were added or removed.
+    pub fn rates(&mut self) -> impl Iterator<Item = (ClassId, u64)> {
         self.solve();
-        let live = self.flows.iter().enumerate().filter(|&(_, &class)| class != NONE);
-        live.map(|(key, &class)| (FlowKey(key as u32), self.shares[class as usize].rate))
+        let live = self.shares.iter().enumerate().filter(|(_, share)| share.count > 0);
+        live.map(|(class, share)| (ClassId(class as u32), share.rate))
+    }
+
+    /// Solves, and appends to `changed` the classes that since the last call have gained or lost a flow and still have some, or
+    /// have had another rate; each once, with its rate.
+    pub fn take_changed(&mut self, changed: &mut Vec<(ClassId, u64)>) {
+        self.solve();
+        for class in self.changed.drain(..) {
+            self.classes[class.0 as usize].changed = false;
+            let share = self.shares[class.0 as usize];
+            if share.count > 0 {
+                changed.push((class, share.rate));
+            }
+        }
+    }
+
+    /// Gives a link another capacity, in [`PARTS`].
+    pub fn set_capacity(&mut self, link: LinkId, parts: u64) {
+        let state = &mut self.links[link.0 as usize];
+        if state.capacity != parts {
+            state.capacity = parts;
+            mark(state, link.0, self.levels[link.0 as usize], &mut self.stale, &mut self.touched);
+        }
+    }
+
+    /// Sum of the rates on a link, in [`PARTS`]. Solves first if flows were added or removed.
+    pub fn used(&mut self, link: LinkId) -> u64 {
+        self.solve();
+        u64::try_from(self.links[link.0 as usize].used).expect("no link is above its capacity")
+    }
+
+    /// The next [`take_touched`](Self::take_touched) gives all links.
+    pub fn touch_all(&mut self) {
+        self.touched = None;
+    }
+
+    /// Solves, and gives `each` the links on which the sum of rates may be another than at the last call, some of them
+    /// more than once; at the first call all.
+    pub fn take_touched(&mut self, mut each: impl FnMut(LinkId)) {
+        self.solve();
+        match &mut self.touched {
+            Some(touched) => touched.drain(..).for_each(each),
+            None => {
+                self.touched = Some(Vec::new());
+                (0..self.links.len() as u32).for_each(|link| each(LinkId(link)));
+            }
+        }
     }
 
     /// How often flows were added or removed and then read.
@@ -218,51 +259,110 @@ impl MaxMin {
         self.solve_count
     }
 
-    fn open_class(&mut self, path: Box<[LinkId]>, cap: u64) -> u32 {
-        let index = self.free_classes.pop().unwrap_or(self.classes.len() as u32);
-        let mut places = Vec::with_capacity(path.len());
-        for (hop, link) in path.iter().enumerate() {
-            let members = &mut self.members[link.0 as usize];
-            places.push(members.len() as u32);
-            members.push(Member { class: index, hop: hop as u32 });
+    /// The links of a class.
+    pub fn links(&self, class: ClassId) -> impl Iterator<Item = LinkId> {
+        self.hops_of(class.0).iter().map(|hop| LinkId(hop.link))
+    }
+
+    /// The classes that cross a link, in no order.
+    pub fn classes(&self, link: LinkId) -> impl Iterator<Item = ClassId> {
+        self.members[link.0 as usize].iter().map(|member| ClassId(member.class))
+    }
+
+    fn hops_of(&self, class: u32) -> &[Hop] {
+        let begin = class as usize * self.stride;
+        &self.hops[begin..begin + self.classes[class as usize].hop_count as usize]
+    }
+
+    /// One flow of a class more, or less.
+    fn count(&mut self, class: u32, more: bool) {
+        self.change(class);
+        let share = &mut self.shares[class as usize];
+        share.count = if more { share.count + 1 } else { share.count - 1 };
+        let rate = u128::from(share.rate);
+        let begin = class as usize * self.stride;
+        for hop in &self.hops[begin..begin + self.classes[class as usize].hop_count as usize] {
+            let state = &mut self.links[hop.link as usize];
+            if more {
+                state.used += rate;
+                state.flows += 1;
+            } else {
+                state.used -= rate;
+                state.flows -= 1;
+            }
+            mark(state, hop.link, self.levels[hop.link as usize], &mut self.stale, &mut self.touched);
         }
-        self.class_of.insert((path.clone(), cap), index);
-        let class = Class { path, places: places.into(), cap };
-        let share = Share { rate: self.rate_but(&class, usize::MAX), count: 0 };
+    }
+
+    fn open(&mut self, path: &[u32], cap: u64, hash: u32) -> u32 {
+        if path.len() > self.stride {
+            self.widen(path.len());
+        }
+        let index = self.free.pop().unwrap_or(self.classes.len() as u32);
+        let class = Class { hop_count: path.len() as u32, hash, cap, changed: false };
+        let share = Share { rate: UNBOUNDED, count: 0 };
         if index as usize == self.classes.len() {
             self.classes.push(class);
             self.shares.push(share);
+            self.hops.resize(self.classes.len() * self.stride, Hop { link: 0, place: 0 });
         } else {
-            self.classes[index as usize] = class;
+            let changed = self.classes[index as usize].changed;
+            self.classes[index as usize] = Class { changed, ..class };
             self.shares[index as usize] = share;
         }
+        for (hop, &link) in path.iter().enumerate() {
+            let members = &mut self.members[link as usize];
+            self.hops[index as usize * self.stride + hop] = Hop { link, place: members.len() as u32 };
+            members.push(Member { class: index, hop: hop as u32 });
+        }
+        self.shares[index as usize].rate = self.rate_but(index, u32::MAX);
+        let classes = &self.classes;
+        self.known.insert(hash, index, |class| classes[class as usize].hash);
         index
     }
 
-    fn close_class(&mut self, index: u32) {
-        for hop in 0..self.classes[index as usize].path.len() {
-            let class = &self.classes[index as usize];
-            let (link, place) = (class.path[hop], class.places[hop]);
-            let members = &mut self.members[link.0 as usize];
-            members.swap_remove(place as usize);
-            if let Some(moved) = members.get(place as usize) {
-                self.classes[moved.class as usize].places[moved.hop as usize] = place;
+    /// Lays the classes out anew, for paths of more links.
+    fn widen(&mut self, stride: usize) {
+        let mut hops = vec![Hop { link: 0, place: 0 }; self.classes.len() * stride];
+        if self.stride > 0 {
+            for (wide, narrow) in hops.chunks_mut(stride).zip(self.hops.chunks(self.stride)) {
+                wide[..narrow.len()].copy_from_slice(narrow);
             }
         }
-        let class = &mut self.classes[index as usize];
-        self.class_of.remove(&(std::mem::take(&mut class.path), class.cap));
-        self.free_classes.push(index);
+        (self.hops, self.stride) = (hops, stride);
+    }
+
+    fn close(&mut self, index: u32) {
+        let begin = index as usize * self.stride;
+        for at in begin..begin + self.classes[index as usize].hop_count as usize {
+            let Hop { link, place } = self.hops[at];
+            let members = &mut self.members[link as usize];
+            members.swap_remove(place as usize);
+            if let Some(moved) = members.get(place as usize) {
+                self.hops[moved.class as usize * self.stride + moved.hop as usize].place = place;
+            }
+        }
+        let classes = &self.classes;
+        self.known.remove(classes[index as usize].hash, index, |class| classes[class as usize].hash);
+        self.free.push(index);
+    }
+
+    fn change(&mut self, class: u32) {
+        if !std::mem::replace(&mut self.classes[class as usize].changed, true) {
+            self.changed.push(ClassId(class));
+        }
     }
 
     /// Rate of a class, were it not for its `but`-th link: the least level of the others, and its cap.
-    fn rate_but(&self, class: &Class, but: usize) -> u64 {
-        let others = class.path.iter().enumerate().filter(|&(hop, _)| hop != but);
-        others.map(|(_, link)| self.links[link.0 as usize].level).fold(class.cap, u64::min)
+    fn rate_but(&self, class: u32, but: u32) -> u64 {
+        let others = self.hops_of(class).iter().enumerate().filter(|&(hop, _)| hop != but as usize);
+        let cap = self.classes[class as usize].cap;
+        others.map(|(_, hop)| self.levels[hop.link as usize]).fold(cap, u64::min)
     }
 
     /// Level that a link should have, given the levels of all others.
     fn level(&self, link: u32, elsewhere: &mut Vec<Share>) -> u64 {
-        let LinkState { capacity, level: current, .. } = self.links[link as usize];
+        let (capacity, current) = (self.links[link as usize].capacity, self.levels[link as usize]);
         let members = &self.members[link as usize];
         elsewhere.clear();
         elsewhere.extend(members.iter().map(|member| self.shares[member.class as usize]));
@@ -271,11 +371,12 @@ impl MaxMin {
             return level;
         }
         // Who is held here would be faster elsewhere, which is of no matter unless this link's level rises.
-        for (member, share) in members.iter().zip(elsewhere.iter_mut()) {
-            if share.rate == current {
-                share.rate = self.rate_but(&self.classes[member.class as usize], member.hop as usize);
-            }
-        }
+        elsewhere.clear();
+        elsewhere.extend(members.iter().map(|member| {
+            let share = self.shares[member.class as usize];
+            let rate = if share.rate == current { self.rate_but(member.class, member.hop) } else { share.rate };
+            Share { rate, ..share }
+        }));
         fill(capacity, elsewhere)
     }
 
@@ -291,11 +392,11 @@ impl MaxMin {
             // In any order: none of these looks at what another is asked for.
             while let Some(link) = self.stale.pop() {
                 let asked = self.level(link, &mut scratch.elsewhere);
-                let state = &mut self.links[link as usize];
+                let (state, level) = (&mut self.links[link as usize], self.levels[link as usize]);
                 state.stale = false;
                 state.asked = asked;
-                if asked != state.level {
-                    scratch.moves.push(Reverse((asked.min(state.level), link)));
+                if asked != level {
+                    scratch.moves.push(Reverse((asked.min(level), link)));
                 }
             }
             let Some(&Reverse((lowest, _))) = scratch.moves.peek() else { break };
@@ -305,7 +406,7 @@ impl MaxMin {
                     break;
                 }
                 scratch.moves.pop();
-                let LinkState { level, asked, .. } = self.links[link as usize];
+                let (level, asked) = (self.levels[link as usize], self.links[link as usize].asked);
                 // Otherwise it was asked for something else since.
                 if level != asked && level.min(asked) == at {
                     self.move_level(link);
@@ -317,27 +418,28 @@ impl MaxMin {
 
     /// Gives a link the level it is asked for, its flows the rates that follow, and marks the links that see it.
     fn move_level(&mut self, link: u32) {
-        let LinkState { level: before, asked: level, .. } = self.links[link as usize];
-        self.links[link as usize].level = level;
-        mark(&mut self.links[link as usize], link, &mut self.stale);
+        let level = self.links[link as usize].asked;
+        let before = std::mem::replace(&mut self.levels[link as usize], level);
+        mark(&mut self.links[link as usize], link, level, &mut self.stale, &mut self.touched);
         for place in 0..self.members[link as usize].len() {
-            let Member { class: index, .. } = self.members[link as usize][place];
-            let class = &self.classes[index as usize];
-            let Share { rate, count } = self.shares[index as usize];
+            let Member { class, .. } = self.members[link as usize][place];
+            let Share { rate, count } = self.shares[class as usize];
             let now = if level < before {
                 rate.min(level)
             } else if rate == before {
-                self.rate_but(class, usize::MAX)
+                self.rate_but(class, u32::MAX)
             } else {
                 rate
             };
             if now != rate {
-                self.shares[index as usize].rate = now;
+                self.shares[class as usize].rate = now;
+                self.change(class);
                 let (less, more) = (u128::from(rate) * u128::from(count), u128::from(now) * u128::from(count));
-                for other in &class.path {
-                    let state = &mut self.links[other.0 as usize];
+                let begin = class as usize * self.stride;
+                for hop in &self.hops[begin..begin + self.classes[class as usize].hop_count as usize] {
+                    let state = &mut self.links[hop.link as usize];
                     state.used = state.used - less + more;
-                    mark(state, other.0, &mut self.stale);
+                    mark(state, hop.link, self.levels[hop.link as usize], &mut self.stale, &mut self.touched);
                 }
             }
         }
@@ -345,27 +447,32 @@ impl MaxMin {
 }
 
 /// Has a link looked at, unless that could change nothing.
-fn mark(state: &mut LinkState, link: u32, stale: &mut Vec<u32>) {
-    let idle = state.level == UNBOUNDED && state.asked == UNBOUNDED && state.surely_not_full();
+fn mark(state: &mut LinkState, link: u32, level: u64, stale: &mut Vec<u32>, touched: &mut Option<Vec<LinkId>>) {
+    if let Some(touched) = touched {
+        touched.push(LinkId(link));
+    }
+    let idle = level == UNBOUNDED && state.asked == UNBOUNDED && state.surely_not_full();
     if !state.stale && !idle {
         state.stale = true;
         stale.push(link);
     }
 }
 
-/// Level at which flows that rise together, each up to its rate elsewhere, fill a capacity.
-fn fill(capacity: u64, elsewhere: &[Share]) -> u64 {
+/// Level at which flows that rise together, each up to its rate elsewhere, fill a capacity. Those that stop on the way
+/// are taken out.
+fn fill(mut capacity: u64, rising: &mut Vec<Share>) -> u64 {
     let mut level = 0;
     loop {
-        let (mut left, mut rising) = (capacity, 0);
-        for share in elsewhere {
+        let mut count = 0;
+        rising.retain(|share| {
             if share.rate < level {
-                left -= share.rate * share.count;
+                capacity -= share.rate * share.count;
             } else {
-                rising += share.count;
+                count += share.count;
             }
-        }
-        let next = left.checked_div(rising).unwrap_or(UNBOUNDED);
+            share.rate >= level
+        });
+        let next = capacity.checked_div(count).unwrap_or(UNBOUNDED);
         if next == level || next == UNBOUNDED {
             return next;
         }

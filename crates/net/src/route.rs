@@ -74,6 +74,14 @@ pub struct Routes {
     distance: Vec<u32>,
 }
 
+/// What [`Policy::Ecmp`] takes for the hash of one direction of a connection; `generation` counts the connections that have had
+/// its number before.
+#[inline]
+pub fn hash(connection: u32, generation: u16, reverse: bool) -> u32 {
+    // Fibonacci hashing (Knuth 6.4): neighbouring connections are spread evenly.
+    ((connection << 1 | u32::from(reverse)) ^ u32::from(generation) << 16).wrapping_mul(0x9e37_79b1)
+}
+
 const GROUP: u32 = 1 << 31;
 const UNREACHABLE: u32 = u32::MAX;
 
@@ -247,19 +255,17 @@ impl Routes {
     /// The links from host `src` to host `dst`, in order, for what has this hash (spread over all 32 bits); none if they
     /// are the same host.
     pub fn path(&self, src: u32, dst: u32, hash: u32) -> Vec<PortId> {
-        let mut path = Vec::new();
-        if src == dst {
-            return path;
-        }
-        let mut port = self.first(src);
-        loop {
-            path.push(port);
+        self.hops(src, dst, hash).collect()
+    }
+
+    /// As [`Routes::path`], one by one.
+    pub fn hops(&self, src: u32, dst: u32, hash: u32) -> impl Iterator<Item = PortId> {
+        let first = (src != dst).then(|| self.first(src));
+        std::iter::successors(first, move |port| {
             let node = self.ends[port.0 as usize];
-            if node.0 < self.host_count {
-                return path;
-            }
-            port = self.next(node.0 - self.host_count, dst, || (src, hash));
-        }
+            let switch = node.0.checked_sub(self.host_count)?;
+            Some(self.next(switch, dst, || (src, hash)))
+        })
     }
 }
 

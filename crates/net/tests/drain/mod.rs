@@ -1,7 +1,7 @@
 //! Flows that all start at time zero, drained over the max-min solver: no engine, and enough to check and time one.
 #![allow(dead_code)]
 
-use gradtide_net::maxmin::{FlowKey, LinkId, MaxMin, PARTS};
+use gradtide_net::maxmin::{ClassId, LinkId, MaxMin, PARTS};
 use std::collections::BTreeMap;
 
 /// Finish times in s of flows of `bytes[i]` over `paths[i]`; capacities in bit/s. Also how often was solved.
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Flows that finish at one instant leave together; times within 1e-12 of the flow's own are one instant.
 pub fn finish_times(capacities: &[u64], paths: &[Vec<LinkId>], bytes: &[u64]) -> (Vec<f64>, u64) {
     let mut solver = MaxMin::new(capacities);
-    let mut active: Vec<(usize, FlowKey, f64)> =
+    let mut active: Vec<(usize, ClassId, f64)> =
         (0..paths.len()).map(|flow| (flow, solver.add(&paths[flow]), bytes[flow] as f64 * 8.0)).collect();
     let mut finish = vec![0.0; paths.len()];
     let mut now = 0.0;
@@ -18,7 +18,7 @@ pub fn finish_times(capacities: &[u64], paths: &[Vec<LinkId>], bytes: &[u64]) ->
         for (key, rate) in solver.rates() {
             rates[key.0 as usize] = rate as f64 / PARTS as f64;
         }
-        let left = |&(_, key, bits): &(usize, FlowKey, f64)| bits / rates[key.0 as usize];
+        let left = |&(_, key, bits): &(usize, ClassId, f64)| bits / rates[key.0 as usize];
         let step = active.iter().map(left).fold(f64::INFINITY, f64::min);
         now += step;
         active.retain_mut(|(flow, key, bits)| {

@@ -1,5 +1,6 @@
 //! Collectives: what a transfer becomes on the network.
 
+pub mod exchange;
 pub mod messages;
 mod pattern;
 pub mod plan;

@@ -160,8 +160,19 @@ pub struct Message {
     pub offset: u64,
     /// Its bytes. Where there are fewer elements than parts, some messages have none.
     pub bytes: Bytes,
+    /// Its share of the buffer if that could be cut anywhere.
+    pub even: EvenShare,
     /// What the receiver does with them.
     pub action: Action,
+}
+
+/// `bytes / parts` bytes, which may be no whole number: what models take that know no packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EvenShare {
+    /// Bytes of all the parts.
+    pub bytes: Bytes,
+    /// Number of parts; not 0.
+    pub parts: u32,
 }
 
 /// Why there is no plan.
@@ -319,9 +330,12 @@ impl Plan {
             let (start, bytes) = self.buffer.range(shard);
             Buffer { start, bytes, ..self.buffer }
         });
+        let whole = EvenShare { bytes: Bytes(self.buffer.bytes), parts: 1 };
+        let whole = team.shard.map_or(whole, |shard| whole.share(shard));
         phase.pattern.sends(step - phase.steps_before, team.index, team.size, &mut |to, share, action| {
             let (offset, bytes) = buffer.range(share);
-            send(Message { step, from: rank, to: team.rank(to), offset, bytes: Bytes(bytes), action });
+            let (to, even) = (team.rank(to), whole.share(share));
+            send(Message { step, from: rank, to, offset, bytes: Bytes(bytes), even, action });
         });
     }
 
@@ -334,6 +348,13 @@ impl Plan {
     /// Whether a rank's next step waits for the arrival of what it sends in this one, too.
     pub fn is_one_at_a_time(&self, step: u32) -> bool {
         self.phase(step).pattern.is_one_at_a_time()
+    }
+
+    /// Whether in every step every rank sends one equal share to the next rank, and nothing else.
+    pub fn is_ring(&self) -> bool {
+        let is_ring =
+            |pattern: &Pattern| matches!(pattern, Pattern::RingReduceScatter { .. } | Pattern::RingAllGather { .. });
+        self.phases.iter().all(|phase| phase.teams == Teams::All && is_ring(&phase.pattern))
     }
 
     fn phase(&self, step: u32) -> &Phase {
@@ -422,6 +443,12 @@ impl Buffer {
         };
         let own = self.start + u64::from(share.origin) * self.bytes;
         (own + cut(share.first), cut(share.end) - cut(share.first))
+    }
+}
+
+impl EvenShare {
+    fn share(self, Share { first, end, count, .. }: Share) -> Self {
+        Self { bytes: Bytes(self.bytes.0 * u64::from(end - first)), parts: self.parts * count }
     }
 }
 

@@ -1,0 +1,668 @@
+//! Engine 1: flows as fluids. Every flow runs at its max-min fair rate on the links of its path.
+//!
+//! ```text
+//! enters(f)   = began(f) + hold + the sum of the delays of the links on its path
+//! rate(f, t)  = max-min fair among all that have entered and have bytes left (see crate::maxmin)
+//! received(f) = the instant at which the integral of rate(f, t) since enters(f) is the flow's bytes
+//! ```
+//!
+//! So the first byte of a flow takes the delay, and shares are those that the receivers see: as in SimGrid's models. Rates
+//! change when a flow enters or is received, at once and everywhere. Flows of one stream from one host to another are one
+//! connection, on which one begins when the last byte of the one before has left, which is the delay before it is received.
+//! Bands are strict: a band has what the bands before it leave. A message of `bytes / parts` is exactly that, no whole number
+//! of bytes.
+//!
+//! Inside, time is counted in femtoseconds and work in 2^-20 bit/s times 1 fs, so that work is an exact integer
+//! function of rates and instants and nothing drifts. An instant at which a message is received is rounded up to a
+//! femtosecond; the clock shows picoseconds, rounded down, and what starts at an instant of the clock starts at the
+//! femtosecond that it stands for. So a chain of n messages is late by less than n fs.
+//!
+//! What does not live here: packets and their headers, queues, losses, windows. Links have the rate of payload.
+
+mod due;
+
+use crate::index::{self, Index};
+use crate::maxmin::{CAPACITY_LIMIT, ClassId, LinkId, MaxMin, PARTS};
+use crate::route::{self, Policy, RouteError, Routes};
+use crate::topology::{Graph, PortId};
+use crate::trace::{Counters, PortCounters};
+use crate::units::{Bytes, Rate, Time};
+use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network};
+use due::{Due, NEVER};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+/// The fluid engine.
+#[derive(Debug)]
+pub struct Fluid {
+    routes: Routes,
+    links: Vec<LinkState>,
+    now_fs: u128,
+    /// By band, made when the band is first used.
+    bands: Vec<Option<Box<Shares>>>,
+    flows: Vec<FlowState>,
+    free_flows: Vec<u32>,
+    connections: Vec<ConnectionState>,
+    /// Links that connections cross: see [`ConnectionState::path`].
+    paths: Vec<LinkId>,
+    free_connections: Vec<u32>,
+    /// Of connections that are a stream's.
+    streams: Index,
+    /// Messages that enter, by when.
+    timers: BTreeMap<u128, Vec<u32>>,
+    started_count: u64,
+    completed_count: u64,
+    event_count: u64,
+    scratch: Scratch,
+}
+
+/// A way between two hosts that its flows have for themselves.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    rate: u64,
+    delay_ps: u64,
+    ports: Vec<PortId>,
+}
+
+impl Lane {
+    /// How long `bytes / parts` bytes take to leave, in fs, rounded up as in the engine.
+    ///
+    /// # Panics
+    /// If there are 2^54 bytes or more.
+    pub fn sending_fs(&self, bytes: Bytes, parts: u32) -> u128 {
+        work(bytes, parts).div_ceil(u128::from(self.rate))
+    }
+
+    /// How long they are on the way after that, in fs.
+    pub fn delay_fs(&self) -> u128 {
+        u128::from(self.delay_ps) * FS_PER_PS
+    }
+
+    /// What is crossed.
+    pub fn ports(&self) -> &[PortId] {
+        &self.ports
+    }
+
+    /// What the engine's clock shows at an instant in fs.
+    pub fn clock(instant_fs: u128) -> Time {
+        clock(instant_fs)
+    }
+}
+
+/// Why there is no such engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FluidError {
+    /// The graph does not connect its hosts.
+    #[error(transparent)]
+    Route(#[from] RouteError),
+    /// Rates are counted in 2^-20 bit/s, in 64 bits.
+    #[error("link {port} carries {bps} bit/s; the fluid engine counts rates below {CAPACITY_LIMIT} bit/s")]
+    TooFast {
+        /// The link's port.
+        port: u32,
+        /// Its rate.
+        bps: u64,
+    },
+}
+
+#[derive(Debug)]
+struct LinkState {
+    rate: Rate,
+    delay_ps: u64,
+    /// Work of messages that have been received.
+    work: u128,
+}
+
+/// Of one band.
+#[derive(Debug)]
+struct Shares {
+    solver: MaxMin,
+    /// By class.
+    classes: Vec<ClassState>,
+    /// When the next message of each class is received.
+    due: Due,
+}
+
+/// Flows that send at one rate.
+#[derive(Debug)]
+struct ClassState {
+    rate: u64,
+    /// Work that each of its flows would have done, had it been there since the class was opened, up to `since_fs`.
+    work: u128,
+    since_fs: u128,
+    /// Where `work` will be when the next message is received, and whose it is; [`NONE`] if there is no flow.
+    first: (u128, u32),
+    /// The same of the others.
+    later: BinaryHeap<Reverse<(u128, u32)>>,
+}
+
+#[derive(Debug)]
+struct FlowState {
+    id: FlowId,
+    started_fs: u128,
+    began_fs: u128,
+    hold: Time,
+    /// Of one message.
+    work: u128,
+    rounds_left: u32,
+    stream: u32,
+    connection: u32,
+    /// The next one on the connection; [`NONE`] if there is none.
+    next: u32,
+    band: Band,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Another is before it on its connection.
+    Waiting,
+    /// Has the first place on its connection, and its message has not entered yet.
+    Beginning,
+    Moving(ClassId),
+}
+
+/// Flows between two hosts that follow one another.
+#[derive(Debug)]
+struct ConnectionState {
+    src: u32,
+    dst: u32,
+    stream: u32,
+    /// The flow that has the first place, and the last in the row; [`NONE`] without flows.
+    first: u32,
+    last: u32,
+    /// Where in `paths` its links begin, and how many there are.
+    path: (u32, u32),
+    delay_fs: u128,
+    generation: u16,
+    own: bool,
+}
+
+/// Kept for its memory alone.
+#[derive(Debug, Default)]
+struct Scratch {
+    changed: Vec<(ClassId, u64)>,
+    due: Vec<u32>,
+    completed: Vec<Completion>,
+}
+
+const NONE: u32 = u32::MAX;
+const NOBODY: (u128, u32) = (u128::MAX, NONE);
+const FS_PER_PS: u128 = 1_000;
+/// In 2^-20 bit/s times 1 fs.
+const WORK_PER_BYTE: u128 = 8 * PARTS as u128 * 1_000_000_000_000_000;
+
+impl Fluid {
+    /// An idle network at time zero.
+    ///
+    /// # Errors
+    /// [`FluidError`] if the graph does not connect its hosts, or a link is too fast.
+    pub fn new(graph: &Graph, policy: Policy) -> Result<Self, FluidError> {
+        let routes = Routes::shortest(graph)?.by(policy);
+        let links = graph.links.iter().enumerate().map(|(port, directed)| {
+            let (rate, delay_ps) = (directed.link.rate, directed.link.delay.ps());
+            if rate.bps() < CAPACITY_LIMIT {
+                Ok(LinkState { rate, delay_ps, work: 0 })
+            } else {
+                Err(FluidError::TooFast { port: port as u32, bps: rate.bps() })
+            }
+        });
+        Ok(Self {
+            routes,
+            links: links.collect::<Result<_, _>>()?,
+            now_fs: 0,
+            bands: (0..Band::COUNT).map(|_| None).collect(),
+            flows: Vec::new(),
+            free_flows: Vec::new(),
+            connections: Vec::new(),
+            paths: Vec::new(),
+            free_connections: Vec::new(),
+            streams: Index::default(),
+            timers: BTreeMap::new(),
+            started_count: 0,
+            completed_count: 0,
+            event_count: 0,
+            scratch: Scratch::default(),
+        })
+    }
+
+    /// Totals so far. Events are messages that enter or are received, and changes of a rate; there are no packets.
+    pub fn counters(&self) -> Counters {
+        Counters { events: self.event_count, ..Counters::default() }
+    }
+
+    /// Totals of one port, with what has crossed of the messages under way: its bytes, rounded half up, and the time that they
+    /// take at the link's full rate.
+    pub fn port_counters(&self, port: PortId) -> PortCounters {
+        let mut work = self.links[port.0 as usize].work;
+        for shares in self.bands.iter().flatten() {
+            for id in shares.solver.classes(LinkId(port.0)) {
+                let class = &shares.classes[id.0 as usize];
+                let done = class.work_at(self.now_fs);
+                let flows = class.later.iter().map(|&Reverse(flow)| flow).chain([class.first]);
+                work += flows.map(|(target, flow)| self.flows[flow as usize].work + done - target).sum::<u128>();
+            }
+        }
+        let rate_parts = u128::from(self.links[port.0 as usize].rate.bps()) * u128::from(PARTS);
+        let busy_ps = (work + rate_parts * FS_PER_PS / 2) / (rate_parts * FS_PER_PS);
+        let bytes = (work + WORK_PER_BYTE / 2) / WORK_PER_BYTE;
+        PortCounters { bytes: bytes as u64, busy: Time::from_ps(busy_ps as u64), ..PortCounters::default() }
+    }
+
+    /// Links, and with them ports.
+    pub fn link_count(&self) -> u32 {
+        self.links.len() as u32
+    }
+
+    /// Flows started so far.
+    pub fn started_count(&self) -> u64 {
+        self.started_count
+    }
+
+    /// The ways of flows between these pairs of hosts, none of them twice, if all of them together leave each as fast as it
+    /// is alone; `None` if somebody slows another, or has no way to go. The flows are the first ones of this network.
+    ///
+    /// Then any of them are as fast whenever they send: rates that all can have at once some can have, and no max-min fair
+    /// share is more.
+    pub fn lanes(&self, pairs: impl Iterator<Item = (HostId, HostId)>) -> Option<Vec<Lane>> {
+        let mut left: Vec<u64> = self.links.iter().map(|link| link.rate.bps() * PARTS).collect();
+        let lanes = (0..).zip(pairs).map(|(connection, (src, dst))| {
+            let ports: Vec<PortId> = self.routes.hops(src.0, dst.0, route::hash(connection, 0, false)).collect();
+            let of = |port: &PortId| &self.links[port.0 as usize];
+            let rate = ports.iter().map(|port| of(port).rate.bps() * PARTS).min()?;
+            for port in &ports {
+                let left = &mut left[port.0 as usize];
+                *left = left.checked_sub(rate)?;
+            }
+            Some(Lane { rate, delay_ps: ports.iter().map(|port| of(port).delay_ps).sum(), ports })
+        });
+        lanes.collect()
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.completed_count == self.started_count
+    }
+
+    /// Rates in bit/s of the flows that have entered, by flow.
+    pub fn rates(&mut self) -> Vec<(FlowId, f64)> {
+        self.share();
+        let sending = self.flows.iter().filter_map(|flow| match flow.stage {
+            Stage::Moving(class) => {
+                let shares = self.bands[usize::from(flow.band.index())].as_ref()?;
+                Some((flow.id, shares.classes[class.0 as usize].rate as f64 / PARTS as f64))
+            }
+            _ => None,
+        });
+        let mut rates: Vec<(FlowId, f64)> = sending.collect();
+        rates.sort_unstable_by_key(|&(id, _)| id);
+        rates
+    }
+
+    fn connection(&mut self, flow: &Flow) -> u32 {
+        let own = flow.connection == Connection::Own;
+        let key = (flow.src.0, flow.dst.0, flow.stream);
+        let hash = hash_of(key);
+        let connections = &self.connections;
+        let is_it = |index: u32| connections[index as usize].key() == key;
+        if let Some(known) = (!own).then(|| self.streams.find(hash, is_it)).flatten() {
+            return known;
+        }
+        let index = self.free_connections.pop().unwrap_or(self.connections.len() as u32);
+        let (generation, space) = self.connections.get(index as usize).map_or((0, (0, 0)), |o| (o.generation, o.path));
+        let (src, dst, stream) = key;
+        let begin = self.paths.len();
+        let ports = self.routes.hops(src, dst, route::hash(index, generation, false));
+        self.paths.extend(ports.map(|port| LinkId(port.0)));
+        let length = (self.paths.len() - begin) as u32;
+        let delay_ps: u64 = self.paths[begin..].iter().map(|link| self.links[link.0 as usize].delay_ps).sum();
+        let mut path = (begin as u32, length);
+        if length <= space.1 {
+            // What the last connection of this number had is large enough.
+            self.paths.copy_within(begin.., space.0 as usize);
+            self.paths.truncate(begin);
+            path.0 = space.0;
+        }
+        let delay_fs = u128::from(delay_ps) * FS_PER_PS;
+        let new = ConnectionState { src, dst, stream, first: NONE, last: NONE, path, delay_fs, generation, own };
+        if index as usize == self.connections.len() {
+            self.connections.push(new);
+        } else {
+            self.connections[index as usize] = new;
+        }
+        if !own {
+            let connections = &self.connections;
+            self.streams.insert(hash, index, |other| hash_of(connections[other as usize].key()));
+        }
+        index
+    }
+
+    /// Lets the flows of a connection pass, the first of which has just got its place, until one takes time.
+    fn serve(&mut self, connection: u32) {
+        loop {
+            let ConnectionState { first, delay_fs, own, .. } = self.connections[connection as usize];
+            if first == NONE {
+                if own {
+                    let closed = &mut self.connections[connection as usize];
+                    closed.generation = closed.generation.wrapping_add(1);
+                    self.free_connections.push(connection);
+                }
+                return;
+            }
+            let flow = &mut self.flows[first as usize];
+            flow.began_fs = flow.started_fs.max(self.now_fs.saturating_sub(delay_fs));
+            flow.stage = Stage::Beginning;
+            let enters_fs = flow.began_fs + u128::from(flow.hold.ps()) * FS_PER_PS + delay_fs;
+            if enters_fs > self.now_fs {
+                self.timers.entry(enters_fs).or_default().push(first);
+                return;
+            }
+            if !self.enter(first) {
+                return;
+            }
+        }
+    }
+
+    /// A message enters the links of its path; `true` if that was all of the flow, for want of bytes or of links.
+    fn enter(&mut self, slot: u32) -> bool {
+        self.event_count += 1;
+        let flow = &self.flows[slot as usize];
+        let work = flow.work;
+        if work == 0 || self.connections[flow.connection as usize].path.1 == 0 {
+            return self.receive(slot);
+        }
+        self.join(slot, work);
+        false
+    }
+
+    /// A message has been received; `true` if it was the flow's last one, which gives up its place.
+    fn receive(&mut self, slot: u32) -> bool {
+        self.event_count += 1;
+        let flow = &mut self.flows[slot as usize];
+        let connection = &mut self.connections[flow.connection as usize];
+        if flow.rounds_left > 1 {
+            flow.rounds_left -= 1;
+            flow.stage = Stage::Beginning;
+            self.timers.entry(self.now_fs + connection.delay_fs).or_default().push(slot);
+            return false;
+        }
+        connection.first = flow.next;
+        if flow.next == NONE {
+            connection.last = NONE;
+        }
+        let FlowState { id, stream, began_fs, .. } = *flow;
+        let (began, received) = (clock(began_fs), clock(self.now_fs));
+        self.scratch.completed.push(Completion { flow: id, stream, began, received });
+        self.completed_count += 1;
+        self.free_flows.push(slot);
+        true
+    }
+
+    /// Puts a flow with so much work left on the links of its path.
+    fn join(&mut self, slot: u32, work: u128) {
+        let flow = &mut self.flows[slot as usize];
+        let (begin, length) = self.connections[flow.connection as usize].path;
+        let mut is_new = false;
+        let shares = self.bands[usize::from(flow.band.index())].get_or_insert_with(|| {
+            let capacities: Vec<u64> = self.links.iter().map(|link| link.rate.bps()).collect();
+            is_new = true;
+            Box::new(Shares { solver: MaxMin::new(&capacities), classes: Vec::new(), due: Due::default() })
+        });
+        let id = shares.solver.add(&self.paths[begin as usize..(begin + length) as usize]);
+        flow.stage = Stage::Moving(id);
+        shares.join(id, self.now_fs, (work, slot));
+        if is_new {
+            self.bands.iter_mut().flatten().for_each(|shares| shares.solver.touch_all());
+        }
+    }
+
+    /// Takes what a flow has left to another band.
+    fn move_band(&mut self, slot: u32, class: ClassId, before: Band) {
+        let shares = self.bands[usize::from(before.index())].as_mut().expect("the band is in use");
+        let left = shares.part(class, slot, self.now_fs);
+        self.join(slot, left);
+    }
+
+    /// Brings rates and the instants at which flows leave up to date.
+    fn share(&mut self) {
+        let mut changed = std::mem::take(&mut self.scratch.changed);
+        for band in 0..Band::COUNT {
+            let (above, below) = self.bands.split_at_mut(band);
+            let Some((Some(shares), below)) = below.split_first_mut() else { continue };
+            shares.solver.take_changed(&mut changed);
+            self.event_count += changed.len() as u64;
+            for (class, rate) in changed.drain(..) {
+                shares.turn(class, rate, self.now_fs);
+            }
+            // What this band and those before it use is not there for those behind.
+            let Some(next) = below.iter_mut().flatten().next() else { continue };
+            let mut before: Vec<&mut Box<Shares>> = above.iter_mut().flatten().collect();
+            let (links, next) = (&self.links, &mut next.solver);
+            let mut touched = Vec::new();
+            shares.solver.take_touched(|link| touched.push(link));
+            before.push(shares);
+            for link in touched {
+                let used: u64 = before.iter_mut().map(|shares| shares.solver.used(link)).sum();
+                next.set_capacity(link, links[link.0 as usize].rate.bps() * PARTS - used);
+            }
+        }
+        self.scratch.changed = changed;
+    }
+
+    /// When something happens next.
+    fn next_at(&self) -> u128 {
+        let leaving = self.bands.iter().flatten().map(|shares| shares.due.first_at());
+        let timer = self.timers.first_key_value().map_or(NEVER, |(&at, _)| at);
+        leaving.fold(timer, u128::min)
+    }
+
+    /// All that happens at `now_fs`, but for what newly shared rates bring.
+    fn step(&mut self) {
+        let mut due = std::mem::take(&mut self.scratch.due);
+        for band in 0..Band::COUNT {
+            let Some(shares) = &mut self.bands[band] else { continue };
+            if shares.due.first_at() > self.now_fs {
+                continue;
+            }
+            shares.due.take(self.now_fs, &mut due);
+            due.sort_unstable();
+            for class in due.drain(..) {
+                self.receive_due(band, ClassId(class));
+            }
+        }
+        self.scratch.due = due;
+        while let Some(entry) = self.timers.first_entry() {
+            if *entry.key() > self.now_fs {
+                break;
+            }
+            for slot in entry.remove() {
+                let connection = self.flows[slot as usize].connection;
+                if self.enter(slot) {
+                    self.serve(connection);
+                }
+            }
+        }
+    }
+
+    /// Lets those messages of a class arrive that have done their work.
+    fn receive_due(&mut self, band: usize, id: ClassId) {
+        loop {
+            let shares = self.bands[band].as_mut().expect("the band is in use");
+            let class = &mut shares.classes[id.0 as usize];
+            let (target, slot) = class.first;
+            if slot == NONE || target > class.work_at(self.now_fs) {
+                return;
+            }
+            class.first = class.later.pop().map_or(NOBODY, |Reverse(next)| next);
+            let FlowState { work, connection, .. } = self.flows[slot as usize];
+            for link in shares.solver.links(id) {
+                self.links[link.0 as usize].work += work;
+            }
+            shares.solver.remove(id);
+            if self.receive(slot) {
+                self.serve(connection);
+            }
+        }
+    }
+}
+
+impl Shares {
+    /// A flow of `work` comes to a class; it is planned for when rates are known.
+    fn join(&mut self, id: ClassId, now_fs: u128, (work, slot): (u128, u32)) {
+        let index = id.0 as usize;
+        if index >= self.classes.len() {
+            self.classes.push(ClassState { rate: 0, work: 0, since_fs: 0, first: NOBODY, later: BinaryHeap::new() });
+        }
+        let class = &mut self.classes[index];
+        if class.first == NOBODY {
+            (class.rate, class.work, class.since_fs) = (0, 0, now_fs);
+        }
+        let target = class.work_at(now_fs).checked_add(work).expect("work stays below 2^128: see `Fluid::start`");
+        let new = (target, slot);
+        if new < class.first {
+            let first = std::mem::replace(&mut class.first, new);
+            if first != NOBODY {
+                class.later.push(Reverse(first));
+            }
+        } else {
+            class.later.push(Reverse(new));
+        }
+    }
+
+    /// Gives a class its rate from now on, and plans when its next message is received.
+    fn turn(&mut self, id: ClassId, rate: u64, now_fs: u128) {
+        let class = &mut self.classes[id.0 as usize];
+        (class.work, class.since_fs, class.rate) = (class.work_at(now_fs), now_fs, rate);
+        let left = class.first.0 - class.work;
+        let at = if rate == 0 { NEVER } else { now_fs + left.div_ceil(u128::from(rate)) };
+        if at < NEVER { self.due.set(id.0, at) } else { self.due.remove(id.0) }
+    }
+
+    /// Takes a flow out of a class; tells the work that it has left.
+    fn part(&mut self, id: ClassId, slot: u32, now_fs: u128) -> u128 {
+        let class = &mut self.classes[id.0 as usize];
+        let target = if class.first.1 == slot {
+            let next = class.later.pop().map_or(NOBODY, |Reverse(next)| next);
+            std::mem::replace(&mut class.first, next).0
+        } else {
+            let mut target = 0;
+            class.later.retain(|&Reverse((of_flow, flow))| {
+                target = if flow == slot { of_flow } else { target };
+                flow != slot
+            });
+            target
+        };
+        if !self.solver.remove(id) {
+            self.due.remove(id.0);
+        }
+        target.saturating_sub(self.classes[id.0 as usize].work_at(now_fs))
+    }
+}
+
+impl ClassState {
+    fn work_at(&self, now_fs: u128) -> u128 {
+        self.work + u128::from(self.rate) * (now_fs - self.since_fs)
+    }
+}
+
+impl ConnectionState {
+    fn key(&self) -> (u32, u32, u32) {
+        (self.src, self.dst, self.stream)
+    }
+}
+
+/// Of a message of `bytes / parts`.
+fn work(bytes: Bytes, parts: u32) -> u128 {
+    let work = u128::from(bytes.0).checked_mul(WORK_PER_BYTE).expect("a message is below 2^54 bytes");
+    work / u128::from(parts)
+}
+
+/// What the clock shows: it is never ahead.
+fn clock(instant_fs: u128) -> Time {
+    Time::from_ps((instant_fs / FS_PER_PS) as u64)
+}
+
+fn hash_of((src, dst, stream): (u32, u32, u32)) -> u32 {
+    index::hash([src, dst, stream])
+}
+
+impl Network for Fluid {
+    /// Rounded down to a picosecond.
+    fn now(&self) -> Time {
+        clock(self.now_fs)
+    }
+
+    /// # Panics
+    /// If a message has 2^54 bytes or more, or there are more than 2^32 flows or connections at once.
+    fn start(&mut self, flow: Flow) -> FlowId {
+        let id = FlowId(self.started_count);
+        self.started_count += 1;
+        let connection = self.connection(&flow);
+        let state = FlowState {
+            id,
+            started_fs: self.now_fs,
+            began_fs: 0,
+            hold: flow.hold,
+            work: work(flow.bytes, flow.parts),
+            rounds_left: flow.rounds,
+            stream: flow.stream,
+            connection,
+            next: NONE,
+            band: flow.band,
+            stage: Stage::Waiting,
+        };
+        let slot = self.free_flows.pop().unwrap_or(self.flows.len() as u32);
+        if slot as usize == self.flows.len() {
+            self.flows.push(state);
+        } else {
+            self.flows[slot as usize] = state;
+        }
+        let row = &mut self.connections[connection as usize];
+        let last = std::mem::replace(&mut row.last, slot);
+        if row.first == NONE {
+            row.first = slot;
+            self.serve(connection);
+        } else {
+            self.flows[last as usize].next = slot;
+        }
+        id
+    }
+
+    fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
+        // The clock shows an instant up to 1 ps after it.
+        let until_fs = (u128::from(until.ps()) * FS_PER_PS).max(self.now_fs);
+        loop {
+            self.share();
+            let next = self.next_at();
+            if next > until_fs {
+                self.now_fs = until_fs;
+                return;
+            }
+            self.now_fs = next;
+            self.step();
+            if !self.scratch.completed.is_empty() {
+                self.scratch.completed.sort_unstable_by_key(|completion| completion.flow);
+                done.append(&mut self.scratch.completed);
+                return;
+            }
+        }
+    }
+
+    fn set_band(&mut self, stream: u32, band: Band) {
+        for connection in 0..self.connections.len() {
+            let mut slot = self.connections[connection].first;
+            if self.connections[connection].stream != stream {
+                continue;
+            }
+            while slot != NONE {
+                let flow = &mut self.flows[slot as usize];
+                let before = std::mem::replace(&mut flow.band, band);
+                let next = flow.next;
+                if let (Stage::Moving(class), true) = (flow.stage, before != band) {
+                    self.move_band(slot, class, before);
+                }
+                slot = next;
+            }
+        }
+    }
+}

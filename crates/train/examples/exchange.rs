@@ -1,0 +1,97 @@
+//! Simulated time of one exchange, and what it costs to know it: `exchange CASE…`, without a case all of them.
+//!
+//! 100 MB over links of 4 GB/s and 0.2 us (stars: 1.25 GB/s, 1 us); d-mod-k.
+#![allow(missing_docs)]
+
+use gradtide_net::route::Policy;
+use gradtide_net::{Bytes, FatTree, Fluid, Graph, Link, Rate, Ratio, Star, Time};
+use gradtide_train::collective::exchange;
+use gradtide_train::collective::plan::{Algorithm, Plan, distributed_servers, packed_servers};
+use std::time::Instant;
+
+fn link(gigabytes_per_s: f64, delay_ns: u64) -> Link {
+    let rate = Rate::from_bps((gigabytes_per_s * 8e9) as u64).expect("a rate");
+    Link { rate, delay: Time::from_ps(1_000 * delay_ns) }
+}
+
+fn case(name: &str) -> Option<(Graph, Algorithm)> {
+    let (slow, fast) = (link(1.25, 1_000), link(4.0, 200));
+    let ratio = |denominator| Ratio::new(1, denominator).expect("a ratio");
+    let clos2 = |denominator| FatTree::clos2(64, ratio(denominator), fast).expect("a network").graph();
+    let clos3 = |denominator| FatTree::clos3(16, ratio(denominator), fast).expect("a network").graph();
+    let star = |host_count| Star { host_count, link: slow }.graph();
+    let packed = |servers| Algorithm::ParameterServer { servers: packed_servers(servers) };
+    let spread = |ranks, servers| Algorithm::ParameterServer { servers: distributed_servers(ranks, servers) };
+    Some(match name {
+        "ps_packed_1024" => (clos3(2), packed(128)),
+        "ps_dist_1024" => (clos3(2), spread(1024, 128)),
+        "ps_packed_2048" => (clos2(2), packed(256)),
+        "ps_dist_2048" => (clos2(1), spread(2048, 256)),
+        "a2a_512" => (star(512), Algorithm::AllToAll),
+        "ring_2048" => (star(2048), Algorithm::Ring),
+        "ring_2048_clos2" => (clos2(1), Algorithm::Ring),
+        "butterfly_2048" => (clos2(2), Algorithm::Butterfly),
+        "layered_16384" => {
+            let fabric = FatTree::leaf_spine(256, 64, 64, fast, fast).expect("a network");
+            (fabric.graph(), Algorithm::ButterflyLayered { group: 64 })
+        }
+        "layered_16000_clos3" => {
+            let fabric = FatTree::clos3(40, ratio(2), fast).expect("a network");
+            (fabric.graph(), Algorithm::ButterflyLayered { group: 20 })
+        }
+        _ => return None,
+    })
+}
+
+const CASES: [&str; 10] = [
+    "ps_packed_1024",
+    "ps_dist_1024",
+    "ps_packed_2048",
+    "ps_dist_2048",
+    "a2a_512",
+    "ring_2048",
+    "ring_2048_clos2",
+    "butterfly_2048",
+    "layered_16384",
+    "layered_16000_clos3",
+];
+
+/// CPU seconds of this process, by the kernel's account (10 ms steps); wall clock where there is none.
+fn cpu_seconds(start: Instant) -> f64 {
+    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return start.elapsed().as_secs_f64() };
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+    ticks as f64 / 100.0
+}
+
+/// Most memory that the process has had, in MB, where the kernel tells.
+fn peak_megabytes() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0) * 1.024e-3
+}
+
+fn main() {
+    let start = Instant::now();
+    let mut names: Vec<String> = std::env::args().skip(1).collect();
+    if names.is_empty() {
+        names = CASES.map(String::from).to_vec();
+    }
+    for name in names {
+        let Some((graph, algorithm)) = case(&name) else { panic!("no case {name}: there are {}", CASES.join(", ")) };
+        let before = cpu_seconds(start);
+        let ranks = graph.host_count;
+        let hosts: Vec<u32> = (0..ranks).collect();
+        let plan = Plan::new(&algorithm, ranks, Bytes(100_000_000), 1).expect("a plan");
+        let network = Fluid::new(&graph, Policy::DModK).expect("a network");
+        let exchange = exchange::run(&plan, &hosts, network);
+        println!(
+            "{{\"case\": \"{name}\", \"hosts\": {ranks}, \"exchange_us\": {}, \"messages\": {}, \"cpu_s\": {:.2}, \
+             \"peak_mb\": {:.0}}}",
+            exchange.duration,
+            exchange.message_count,
+            cpu_seconds(start) - before,
+            peak_megabytes()
+        );
+    }
+}

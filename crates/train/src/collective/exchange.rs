@@ -1,0 +1,138 @@
+//! One exchange by itself: a plan on a fluid network that carries nothing else, from the first message to the last arrival.
+//!
+//! A job has one collective on the network at a time, so without neighbours an exchange takes as long every time: this is
+//! the answer that need not be simulated again.
+
+use super::plan::{Message, Plan};
+use super::progress::Progress;
+use gradtide_net::fluid::Lane;
+use gradtide_net::{Band, Bytes, Connection, Flow, FlowId, Fluid, HostId, Network, PortId, Time};
+use std::collections::VecDeque;
+
+/// What an exchange took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// From the first message to the last arrival.
+    pub duration: Time,
+    /// Messages sent.
+    pub message_count: u64,
+    /// Bytes that crossed each link, by port, rounded half up.
+    pub link_bytes: Vec<Bytes>,
+}
+
+/// Carries out `plan` with rank i on `hosts[i]`. Messages are exactly even shares, no whole numbers of bytes.
+///
+/// In a ring whose ranks never slow one another, which one look at the rates of all of them together tells, the arrivals are
+/// computed rank by rank. Everything else is simulated message by message.
+///
+/// # Panics
+/// If there are not as many hosts as ranks, or the network has carried something before.
+pub fn run(plan: &Plan, hosts: &[u32], network: Fluid) -> Exchange {
+    assert_eq!(plan.ranks() as usize, hosts.len(), "every rank has a host");
+    assert!(network.counters().events == 0, "the network is fresh");
+    let next = |rank: usize| hosts[(rank + 1) % hosts.len()];
+    let lanes = (plan.is_ring() && plan.ranks() > 1)
+        .then(|| network.lanes(hosts.iter().enumerate().map(|(rank, &host)| (HostId(host), HostId(next(rank))))))
+        .flatten();
+    match lanes {
+        Some(lanes) => in_lanes(plan, &lanes, network.link_count()),
+        None => message_by_message(plan, hosts, network),
+    }
+}
+
+/// As [`run`], and never in another way than message by message.
+///
+/// # Panics
+/// As [`run`].
+pub fn message_by_message(plan: &Plan, hosts: &[u32], mut network: Fluid) -> Exchange {
+    let mut under_way = UnderWay::default();
+    let mut progress = Progress::begin(plan.clone(), &mut |message| under_way.start(message, hosts, &mut network));
+    let mut arrived = Vec::new();
+    while !under_way.0.is_empty() {
+        network.advance(Time::MAX, &mut arrived);
+        for completion in arrived.drain(..) {
+            let message = under_way.end(completion.flow);
+            progress.on_arrival(message, &mut |message| under_way.start(message, hosts, &mut network));
+        }
+    }
+    assert!(progress.is_complete(), "all messages have arrived");
+    let bytes = |port| Bytes(network.port_counters(PortId(port)).bytes);
+    Exchange {
+        duration: network.now(),
+        message_count: network.started_count(),
+        link_bytes: (0..network.link_count()).map(bytes).collect(),
+    }
+}
+
+/// A ring of which every rank has its way to the next one for itself. A rank sends a step's message when it has sent the
+/// last one and has received that of the step before:
+///
+/// ```text
+/// left(i, k) = max(left(i, k - 1), left(i - 1, k - 1) + delay(i - 1)) + message / rate(i)
+/// ```
+fn in_lanes(plan: &Plan, lanes: &[Lane], link_count: u32) -> Exchange {
+    let ranks = lanes.len();
+    let mut message = None;
+    plan.sends(0, 0, &mut |first| message = Some(first.even));
+    let even = message.expect("a ring sends in every step");
+    let sending: Vec<u128> = lanes.iter().map(|lane| lane.sending_fs(even.bytes, even.parts)).collect();
+    let delays: Vec<u128> = lanes.iter().map(Lane::delay_fs).collect();
+    let mut left = vec![0_u128; ranks];
+    for step in 0..plan.step_count() {
+        // Of the rank before, in the step before; in the first step nothing has to arrive.
+        let mut arrival = if step == 0 { 0 } else { left[ranks - 1] + delays[ranks - 1] };
+        for ((left, sending), delay) in left.iter_mut().zip(&sending).zip(&delays) {
+            let before = *left;
+            *left = before.max(arrival) + sending;
+            arrival = if step == 0 { 0 } else { before + delay };
+        }
+    }
+    let last = left.iter().zip(&delays).map(|(left, delay)| left + delay).max();
+    let mut crossings = vec![0_u64; link_count as usize];
+    for port in lanes.iter().flat_map(Lane::ports) {
+        crossings[port.0 as usize] += u64::from(plan.step_count());
+    }
+    let bytes = |&count: &u64| {
+        let (bytes, parts) = (u128::from(even.bytes.0) * u128::from(count), u128::from(even.parts));
+        Bytes(((2 * bytes + parts) / (2 * parts)) as u64)
+    };
+    Exchange {
+        duration: Lane::clock(last.unwrap_or(0)),
+        message_count: ranks as u64 * u64::from(plan.step_count()),
+        link_bytes: crossings.iter().map(bytes).collect(),
+    }
+}
+
+/// Messages by flow. Flows are numbered as they start, so they are in order; those that have arrived go when all before
+/// them have.
+#[derive(Debug, Default)]
+struct UnderWay(VecDeque<(FlowId, Option<Message>)>);
+
+impl UnderWay {
+    fn start(&mut self, message: Message, hosts: &[u32], network: &mut dyn Network) {
+        let id = network.start(Flow {
+            src: HostId(hosts[message.from as usize]),
+            dst: HostId(hosts[message.to as usize]),
+            bytes: message.even.bytes,
+            rounds: 1,
+            parts: message.even.parts,
+            hold: Time::ZERO,
+            band: Band::new(0).expect("there is a first band"),
+            stream: 0,
+            connection: Connection::Stream,
+        });
+        self.0.push_back((id, Some(message)));
+    }
+
+    fn end(&mut self, flow: FlowId) -> Message {
+        let index = match self.0.front() {
+            Some(&(first, _)) if first == flow => 0,
+            _ => self.0.partition_point(|&(before, _)| before < flow),
+        };
+        let message = self.0[index].1.take().expect("a message arrives once");
+        while let Some((_, None)) = self.0.front() {
+            self.0.pop_front();
+        }
+        message
+    }
+}
