@@ -178,12 +178,13 @@ def amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else number(value)
 
 
-def size(count: float) -> str:
-    """Write bytes, as in `100 MB`."""
+def size(count: float, digits: int = 4) -> str:
+    """Write bytes with so many significant digits, as in `100 MB`."""
+    rounded = float(f"{count:.{digits}g}")
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= unit:
-            return f"{number(count / unit)} {name}"
-    return f"{number(count)} B"
+        if rounded >= unit:
+            return f"{number(rounded / unit)} {name}"
+    return f"{number(rounded)} B"
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int | None = None) -> str:

@@ -44,7 +44,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         xunit="MB",
         xlog=len(sizes) > 1,
         ylog=True,
-        marks=[{"x": size / 1e6, "label": words.size(size)} for size in crossings[1:12]],
+        marks=_marks(crossings[1:12]),
         cap=caps.rows,
     )
     chosen = sorted({sizes[round(i * (len(sizes) - 1) / max(SHOWN - 1, 1))] for i in range(SHOWN)})
@@ -77,6 +77,15 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     }
 
 
+def _marks(crossings: Sequence[float]) -> list[dict[str, Any]]:
+    """Return a line per crossing; of those that lie close together the last one has the words."""
+    nexts = [*crossings[1:], float("inf")]
+    return [
+        {"x": size / 1e6, "label": words.size(size, 2) if after > 2.5 * size else ""}
+        for size, after in zip(crossings, nexts, strict=True)
+    ]
+
+
 def _time(row: Row | None) -> float | None:
     return None if row is None else row["exchange_us"] / 1e3
 
@@ -91,9 +100,9 @@ def _bars(rows: Sequence[Row]) -> dict[str, Any]:
             value_us = max(row[f"{key}_us"], 0.0)
             share = 100 * value_us / longest
             text = f"{name} {pieces.ms(value_us / 1e3)} ms"
-            parts.append(
-                {"kind": kind, "share": share, "text": text if len(text) < share * 0.85 else "", "words": text}
-            )
+            fits = (text, pieces.ms(value_us / 1e3), "")
+            shown = next(one for one in fits if len(one) < share * 0.85 or not one)
+            parts.append({"kind": kind, "share": share, "text": shown, "words": text})
         total = f"{pieces.ms(row['exchange_us'] / 1e3)} ms"
         name = words.collective(row["collective"])
         label = f"{name}: {total}; " + "; ".join(part["words"] for part in parts)
@@ -111,8 +120,8 @@ def _winners(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
         why = f"less {because} than {words.collective(rival)}" if because else "nothing beside it"
         rows.append(
             [
-                words.size(low),
-                words.size(high),
+                words.size(low, 2),
+                words.size(high, 2),
                 pieces.cell(
                     words.collective(entry(path, span, "collective", str)), "best", f"winners.{index}.collective"
                 ),

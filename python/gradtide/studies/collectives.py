@@ -256,26 +256,27 @@ def _because(rows: Sequence[dict[str, Any]], span: dict[str, Any]) -> tuple[str,
 
 
 def _headline(where: str, spans: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> str:
-    parts = []
-    for index, span in enumerate(spans):
-        name = words.collective(span["collective"])
-        why = f" (less {span['because']} than {words.collective(span['next'])})" if span["because"] else ""
-        if len(spans) == 1:
-            parts.append(f"{name} is the fastest at every size{why}")
-        elif index == 0:
-            parts.append(f"{name} is the fastest up to {words.size(span['to_bytes'])}{why}")
-        elif index == len(spans) - 1:
-            parts.append(f"{name} from {words.size(span['from_bytes'])} on{why}")
-        else:
-            parts.append(f"{name} up to {words.size(span['to_bytes'])}{why}")
-    text = ", then ".join(parts)
+    """Name the winner of every span, and why the last one wins."""
+    *before, last = spans
+    name = words.collective(last["collective"])
+    if before:
+        fastest = ", ".join(
+            f"{words.collective(span['collective'])} {'is the fastest ' if not index else ''}"
+            f"up to {words.size(span['to_bytes'], 2)}"
+            for index, span in enumerate(before)
+        )
+        text = f"{fastest}, {name} beyond"
+    else:
+        text = f"{name} is the fastest at every size"
+    if last["because"]:
+        text += f", by less {last['because']} than {words.collective(last['next'])}"
     largest = max(row["bytes"] for row in rows)
-    at = [row for row in rows if row["bytes"] == largest]
-    most = max(at, key=lambda row: row["contention_us"])
+    most = max((row for row in rows if row["bytes"] == largest), key=lambda row: row["contention_us"])
     end = ""
     if most["contention_us"] > 0.05 * most["exchange_us"]:
         share = most["contention_us"] / most["exchange_us"]
-        end = f" Contention costs {words.collective(most['collective'])} most: {words.percent(share)} of its time."
+        who = words.collective(most["collective"])
+        end = f" At {words.size(largest)}, {words.percent(share)} of {who} is contention."
     return f"On {where}: {text}.{end}"
 
 
