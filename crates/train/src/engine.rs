@@ -1,9 +1,11 @@
 //! The one place that names the network engines: which one a scenario asks for, and what it counted.
 
 use crate::SpecError;
+use crate::collective::messages::MessageSize;
 use crate::fabric::Fabric;
 use crate::job::{Job, Manner, Messages, Pass};
 use crate::probe::{Probe, Samples};
+use crate::recall::Recall;
 use crate::spec::{
     CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, MarkAtSpec, MarkSpec, QueueSpec,
     RecoverySpec, RoutingSpec, RunSpec, Spec,
@@ -11,8 +13,9 @@ use crate::spec::{
 use gradtide_net::packet::tcp::{Algorithm, Recovery, TcpConfig};
 use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, QueueConfig, SharedBuffer};
 use gradtide_net::route::Policy;
+use gradtide_net::trace::PortCounters;
 use gradtide_net::{
-    Band, Bytes, Completion, Flow, FlowId, Network, PacketConfig, PacketEngine, Pipe, PortId, Star, Time,
+    Band, Bytes, Completion, Flow, FlowId, Fluid, Network, PacketConfig, PacketEngine, Pipe, PortId, Star, Time,
 };
 use std::sync::Arc;
 
@@ -20,8 +23,12 @@ use std::sync::Arc;
 pub enum Engine {
     /// One priority pipe per host.
     Pipe(Pipe),
+    /// Flows at their max-min fair rates; links by name and nominal rate.
+    Fluid(Box<Fluid>, Vec<(Arc<str>, u64)>),
+    /// The same for a job that is alone.
+    Recall(Box<Recall>, Vec<(Arc<str>, u64)>),
     /// Queues and TCP, packet by packet.
-    Packet(Box<Watched>, Vec<Arc<str>>),
+    Packet(Box<Watched>, Vec<(Arc<str>, u64)>),
 }
 
 /// The packet engine, and a probe if one is asked for.
@@ -36,7 +43,9 @@ pub struct Watched {
 pub struct LinkUsage {
     /// `h3` for the link out of host 3, else from end to end, as `leaf2-spine1`.
     pub name: Arc<str>,
-    /// Bytes put on the link, headers included.
+    /// Nominal rate.
+    pub rate_bps: u64,
+    /// Bytes put on the link, headers included where there are any.
     pub bytes: u64,
     /// Time for which the link was busy.
     pub busy: Time,
@@ -44,8 +53,8 @@ pub struct LinkUsage {
     pub drops: u64,
     /// Packets marked CE.
     pub ce_marks: u64,
-    /// Most packets that waited at once.
-    pub max_queue_packets: u64,
+    /// Most packets that waited at once; absent where there are no packets.
+    pub max_queue_packets: Option<u64>,
 }
 
 /// What an engine counted.
@@ -55,8 +64,8 @@ pub struct Usage {
     pub event_count: u64,
     /// Packets put on links.
     pub packet_hops: u64,
-    /// Per link; empty where all hosts of a job are one.
-    pub links: Vec<LinkUsage>,
+    /// Per link; absent where all hosts of a job are one.
+    pub links: Option<Vec<LinkUsage>>,
     /// What a probe saw.
     pub samples: Option<Samples>,
 }
@@ -66,11 +75,19 @@ const PAUSE_EVERY: u64 = 1 << 16;
 
 /// How jobs run on an engine. The packet study starts and measures with the backward pass, as the thesis's simulator
 /// does in chapter 5.
-pub fn manner(engine: EngineSpec) -> Manner {
-    match engine {
-        EngineSpec::Pipe => Manner { measured_from: Pass::Forward, messages: Messages::LockStep },
-        EngineSpec::Packet => Manner { measured_from: Pass::Backward, messages: Messages::EachHost { opens: true } },
-    }
+pub fn manner(spec: &Spec) -> Manner {
+    let (measured_from, messages, sizes) = match spec.run.engine {
+        EngineSpec::Pipe => (Pass::Forward, Messages::LockStep, MessageSize::Even),
+        EngineSpec::Fluid if is_alone(spec) => (Pass::Forward, Messages::Recalled, MessageSize::Even),
+        EngineSpec::Fluid => (Pass::Forward, Messages::EachHost { opens: false }, MessageSize::Even),
+        EngineSpec::Packet => (Pass::Backward, Messages::EachHost { opens: true }, MessageSize::Whole),
+    };
+    Manner { measured_from, messages, sizes }
+}
+
+/// Whether one job has the network for itself.
+fn is_alone(spec: &Spec) -> bool {
+    spec.jobs.len() == 1 && spec.traffic.is_empty()
 }
 
 impl Engine {
@@ -80,21 +97,34 @@ impl Engine {
     /// [`SpecError`] if the jobs could not be run on it to their ends.
     pub fn new(spec: &Spec, fabric: Fabric, jobs: &[Job]) -> Result<Self, SpecError> {
         let run = &spec.run;
+        let links = || fabric.link_names.iter().cloned().zip(fabric.nominal_bps.iter().copied()).collect();
         match run.engine {
             EngineSpec::Pipe => {
+                if let Some(other) = spec.jobs.iter().find(|job| job.collective.is_more_than_ring()) {
+                    return Err(SpecError::CollectiveOfPipe { name: other.name.clone() });
+                }
                 let star = fabric.star.ok_or(SpecError::FabricOfPipe)?;
                 for (stream, job) in jobs.iter().enumerate() {
                     check_length(run, &star, job, stream as u32)?;
                 }
                 Ok(Self::Pipe(Pipe::new(star)))
             }
+            EngineSpec::Fluid => {
+                let fluid = Fluid::new(&fabric.graph, routing(&spec.cluster))?;
+                match jobs {
+                    [job] if is_alone(spec) => {
+                        Ok(Self::Recall(Box::new(Recall::new(fluid, job.collective.clone())), links()))
+                    }
+                    _ => Ok(Self::Fluid(Box::new(fluid), links())),
+                }
+            }
             EngineSpec::Packet => {
                 let config = packet_config(&spec.cluster, &fabric)?;
                 let mut engine = PacketEngine::new(&fabric.graph, config)?;
                 engine.pause_every(PAUSE_EVERY);
-                let links = || (0..).zip(fabric.link_names.iter().cloned()).collect();
-                let probe = run.probe.as_ref().map(|probe| Probe::new(probe, spec, links()));
-                Ok(Self::Packet(Box::new(Watched { engine, probe }), fabric.link_names))
+                let named = || (0..).zip(fabric.link_names.iter().cloned()).collect();
+                let probe = run.probe.as_ref().map(|probe| Probe::new(probe, spec, named()));
+                Ok(Self::Packet(Box::new(Watched { engine, probe }), links()))
             }
         }
     }
@@ -103,6 +133,8 @@ impl Engine {
     pub fn network(&mut self) -> &mut dyn Network {
         match self {
             Self::Pipe(pipe) => pipe,
+            Self::Fluid(fluid, _) => fluid.as_mut(),
+            Self::Recall(recall, _) => recall.as_mut(),
             Self::Packet(watched, _) => watched.as_mut(),
         }
     }
@@ -111,28 +143,50 @@ impl Engine {
     pub fn usage(&mut self) -> Usage {
         match self {
             Self::Pipe(_) => Usage::default(),
-            Self::Packet(watched, link_names) => {
+            Self::Fluid(fluid, links) => Usage {
+                event_count: fluid.counters().events,
+                links: Some(link_usage(links, |port| fluid.port_counters(PortId(port)), false)),
+                ..Usage::default()
+            },
+            Self::Recall(recall, links) => {
+                let counters = |port| {
+                    let (bytes, busy) = recall.used(port);
+                    PortCounters { bytes, busy, ..PortCounters::default() }
+                };
+                let links = Some(link_usage(links, counters, false));
+                Usage { event_count: recall.event_count(), links, ..Usage::default() }
+            }
+            Self::Packet(watched, links) => {
                 let samples = watched.samples();
                 let engine = &mut watched.engine;
-                let links = (0..)
-                    .zip(link_names.iter())
-                    .map(|(port, name)| {
-                        let used = engine.port_counters(PortId(port));
-                        LinkUsage {
-                            name: name.clone(),
-                            bytes: used.bytes,
-                            busy: used.busy,
-                            drops: used.drops,
-                            ce_marks: used.marks,
-                            max_queue_packets: used.queue_packets_max,
-                        }
-                    })
-                    .collect();
+                let links = Some(link_usage(links, |port| engine.port_counters(PortId(port)), true));
                 let counters = engine.counters();
                 Usage { event_count: counters.events, packet_hops: counters.packet_hops, links, samples }
             }
         }
     }
+}
+
+fn link_usage(
+    links: &[(Arc<str>, u64)],
+    mut counters: impl FnMut(u32) -> PortCounters,
+    has_packets: bool,
+) -> Vec<LinkUsage> {
+    (0..)
+        .zip(links)
+        .map(|(port, (name, rate_bps))| {
+            let used = counters(port);
+            LinkUsage {
+                name: name.clone(),
+                rate_bps: *rate_bps,
+                bytes: used.bytes,
+                busy: used.busy,
+                drops: used.drops,
+                ce_marks: used.marks,
+                max_queue_packets: has_packets.then_some(used.queue_packets_max),
+            }
+        })
+        .collect()
 }
 
 impl Watched {

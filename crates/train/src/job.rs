@@ -1,8 +1,9 @@
 //! A job that is ready to run: its DAG, its buckets, its scheduler. Built from a [`JobSpec`], checked once.
 
 use crate::bucket::{Bucket, fuse, group};
-use crate::collective::plan::{self, Algorithm, Inside, Plan, PlanError};
-use crate::collective::{Aggregation, messages, ring};
+use crate::collective::messages::{Collective, MessageSize};
+use crate::collective::plan::{self, Algorithm, Inside, PlanError};
+use crate::collective::{Aggregation, ring};
 use crate::dag::Dag;
 use crate::model::iteration_dag;
 use crate::pace::{self, ONE_PPM, Pace};
@@ -35,13 +36,9 @@ pub struct Job {
     pub pace_range_ppm: (u64, u64),
     /// Pace of each worker; `None` if all are alike, so that one stands for all.
     pub paces: Option<Vec<Pace>>,
-    hosts: Vec<u32>,
-    /// What each rank sends of a buffer; only its size differs from chunk to chunk.
-    algorithm: Algorithm,
+    /// How a chunk is aggregated.
+    pub collective: Collective,
     drops_remainder: bool,
-    depth: u32,
-    /// Rate at which ranks add what they have received; `None` takes no time.
-    adding: Option<Rate>,
     chunk: Option<Bytes>,
     /// For each bucket, from which byte on which band holds; not empty, and the first from byte 0 on.
     bands: Vec<Vec<(Bytes, Band)>>,
@@ -67,6 +64,8 @@ pub struct Manner {
     pub measured_from: Pass,
     /// How its aggregations are put to the network.
     pub messages: Messages,
+    /// What messages carry of what does not divide evenly.
+    pub sizes: MessageSize,
 }
 
 /// How an aggregation is put to the network.
@@ -74,6 +73,8 @@ pub struct Manner {
 pub enum Messages {
     /// As one flow that stands for all hosts.
     LockStep,
+    /// As one flow that stands for all messages.
+    Recalled,
     /// As messages between hosts.
     EachHost {
         /// Whether connections are opened before the job begins.
@@ -157,11 +158,15 @@ impl Job {
             FusionSpec::Cap { bytes } => fuse(&sizes, Bytes(*bytes)),
             FusionSpec::Buckets { layer_counts } => group(&sizes, layer_counts),
         };
-        let algorithm = algorithm(&spec.collective.algorithm, spec.hosts.len() as u32);
-        if !buckets.is_empty() {
-            let bytes = buckets.iter().map(|bucket| bucket.bytes).max().unwrap_or_default();
-            Plan::new(&algorithm, spec.hosts.len() as u32, bytes, ELEMENT_BYTES)?;
-        }
+        let collective = Collective::new(
+            algorithm(spec),
+            spec.hosts.clone(),
+            buckets.iter().map(|bucket| bucket.bytes).max().unwrap_or_default(),
+            spec.collective.depth,
+            spec.collective.reduction_bps.and_then(Rate::from_bps),
+            manner.sizes,
+        )?;
+        let worker_count = collective.worker_hosts().count() as u32;
         let dag = iteration_dag(&spec.layers, &buckets, spec.schedule.barrier);
         debug_assert!(dag.is_executable(), "a layered model has no cycle");
         let scheduler: Box<dyn Scheduler> = match &spec.schedule.order {
@@ -190,12 +195,9 @@ impl Job {
             sync: Time::from_ps(spec.sync_ps),
             manner,
             pace_range_ppm: pace::range_ppm(&spec.pace),
-            paces: Pace::of_workers(&spec.pace, worker_count(&algorithm, spec.hosts.len() as u32), &spec.name, seed),
-            hosts: spec.hosts.clone(),
-            algorithm,
+            paces: Pace::of_workers(&spec.pace, worker_count, &spec.name, seed),
+            collective,
             drops_remainder: spec.collective.drops_remainder,
-            depth: spec.collective.depth,
-            adding: spec.collective.reduction_bps.and_then(Rate::from_bps),
             chunk: spec.schedule.chunk_bytes.map(Bytes),
             hold: Time::from_ps(spec.transfer_overhead_ps),
         })
@@ -209,7 +211,7 @@ impl Job {
     /// Chunk `index` of a bucket as one flow, for the job whose index is `stream`.
     pub fn lock_step_flow(&self, bucket: u32, index: u64, stream: u32) -> Flow {
         let bytes = self.chunk_bytes(bucket, index);
-        ring::lock_step(&self.hosts, bytes, self.band(bucket, index), stream, self.hold)
+        ring::lock_step(self.collective.hosts(), bytes, self.band(bucket, index), stream, self.hold)
             .expect("a job of one worker has no buckets")
     }
 
@@ -227,17 +229,19 @@ impl Job {
 
     /// Starts the aggregation of chunk `index` of a bucket, for the job whose index is `stream`.
     pub fn aggregate(&self, bucket: u32, index: u64, stream: u32, network: &mut dyn Network) -> Aggregation {
+        let band = self.band(bucket, index);
         match self.manner.messages {
-            Messages::LockStep => Aggregation::lock_step(self.lock_step_flow(bucket, index, stream), network),
+            Messages::LockStep => Aggregation::whole(self.lock_step_flow(bucket, index, stream), network),
+            Messages::Recalled => {
+                let flow = Flow { hold: Time::ZERO, rounds: 1, parts: 1, ..self.lock_step_flow(bucket, index, stream) };
+                Aggregation::whole(flow, network)
+            }
             Messages::EachHost { .. } => {
-                let band = self.band(bucket, index);
                 if self.has_several_bands {
                     // All before it has been received, so the connections carry nothing new of another chunk.
                     network.set_band(stream, band);
                 }
-                let plan = self.plan_of(self.chunk_bytes(bucket, index));
-                let messages =
-                    messages::Messages::begin(&plan, self.depth, &self.hosts, band, stream, self.adding, network);
+                let messages = self.collective.begin(self.chunk_bytes(bucket, index), band, stream, network);
                 Aggregation::Messages(messages)
             }
         }
@@ -247,7 +251,7 @@ impl Job {
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         match self.manner.messages {
             Messages::EachHost { opens: true } if !self.buckets.is_empty() => {
-                messages::open(&self.plan_of(Bytes(0)), &self.hosts, self.opening_band, stream, network)
+                self.collective.open(self.opening_band, stream, network)
             }
             _ => 0,
         }
@@ -257,43 +261,28 @@ impl Job {
     pub fn delay_before_flows(&self) -> Time {
         match self.manner.messages {
             Messages::LockStep => Time::ZERO,
-            Messages::EachHost { .. } => self.hold,
+            Messages::Recalled | Messages::EachHost { .. } => self.hold,
         }
-    }
-
-    /// The collective of so many bytes.
-    fn plan_of(&self, bytes: Bytes) -> Plan {
-        let ranks = self.hosts.len() as u32;
-        Plan::new(&self.algorithm, ranks, bytes, ELEMENT_BYTES)
-            .expect("the largest plan was made when the job was planned")
     }
 
     /// Bytes of `bytes` that the rank sends that sends most.
     pub fn sent_by_busiest(&self, bytes: u128) -> f64 {
-        if self.buckets.is_empty() { 0.0 } else { self.algorithm.sent_by_busiest(self.hosts.len() as u32, bytes) }
-    }
-
-    /// Host of each worker; parameter servers, which compute nothing, are none.
-    pub fn worker_hosts(&self) -> impl Iterator<Item = u32> {
-        let servers = match &self.algorithm {
-            Algorithm::ParameterServer { servers } => &servers[..],
-            _ => &[],
-        };
-        (0..).zip(&self.hosts).filter(|(rank, _)| !servers.contains(rank)).map(|(_, &host)| host)
+        if self.buckets.is_empty() { 0.0 } else { self.collective.sent_by_busiest(bytes) }
     }
 
     fn chunk_bytes(&self, bucket: u32, index: u64) -> Bytes {
         let bytes = self.buckets[bucket as usize].chunk_bytes(self.chunk, index);
-        let parts = self.hosts.len() as u64;
+        let parts = self.collective.hosts().len() as u64;
         if self.drops_remainder { Bytes(bytes.0 / parts * parts) } else { bytes }
     }
 }
 
-/// Parts differ by at most so many bytes, as in the thesis's simulator.
-const ELEMENT_BYTES: u64 = 1;
-
-fn algorithm(spec: &AlgorithmSpec, ranks: u32) -> Algorithm {
-    match *spec {
+/// What a job's collective sends.
+fn algorithm(spec: &JobSpec) -> Algorithm {
+    let ranks = spec.hosts.len() as u32;
+    match spec.collective.algorithm {
+        // Nobody to send to, whatever the algorithm.
+        _ if ranks == 1 => Algorithm::Ring,
         AlgorithmSpec::Ring => Algorithm::Ring,
         AlgorithmSpec::HalvingDoubling => Algorithm::HalvingDoubling,
         AlgorithmSpec::Shuffle => Algorithm::Shuffle,
@@ -320,14 +309,6 @@ fn algorithm(spec: &AlgorithmSpec, ranks: u32) -> Algorithm {
         AlgorithmSpec::AllToAll => Algorithm::AllToAll,
         AlgorithmSpec::Broadcast => Algorithm::Broadcast,
         AlgorithmSpec::PointToPoint => Algorithm::PointToPoint,
-    }
-}
-
-/// Ranks that compute.
-fn worker_count(algorithm: &Algorithm, ranks: u32) -> u32 {
-    match algorithm {
-        Algorithm::ParameterServer { servers } if ranks > 1 => ranks - servers.len() as u32,
-        _ => ranks,
     }
 }
 

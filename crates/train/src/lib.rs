@@ -12,6 +12,7 @@ pub mod job;
 pub mod model;
 pub mod pace;
 pub mod probe;
+pub mod recall;
 pub mod result;
 pub mod schedule;
 pub mod spec;
@@ -19,6 +20,7 @@ pub mod traffic;
 
 use engine::Engine;
 use fabric::Fabric;
+use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
 use gradtide_net::{Band, FabricError, Seed, Time};
 use iteration::Limits;
@@ -74,6 +76,9 @@ pub enum SpecError {
     /// Hosts that are not connected.
     #[error(transparent)]
     Route(#[from] RouteError),
+    /// Links that the fluid engine cannot count.
+    #[error(transparent)]
+    Fluid(#[from] FluidError),
     /// The pipe engine sees a host's own link and nothing behind it.
     #[error("the pipe engine knows a star only; use the fluid engine")]
     FabricOfPipe,
@@ -115,7 +120,7 @@ pub enum SpecError {
         what: &'static str,
     },
     /// Neighbours need an engine that has queues.
-    #[error("the pipe engine has no neighbours; use the packet engine")]
+    #[error("the pipe engine has no neighbours; use another engine")]
     NeighboursOfPipe,
     /// A queue that cannot be.
     #[error("the queue cannot be: {0}")]
@@ -165,7 +170,7 @@ fn plan(spec: &Spec, host_count: u32) -> Result<(Vec<Job>, Vec<Neighbour<'_>>), 
         if job.iterations.is_none() && spec.run.duration_ps.is_none() {
             return Err(SpecError::Endless { name: name() });
         }
-        Job::plan(job, Seed(spec.run.seed), engine::manner(spec.run.engine))
+        Job::plan(job, Seed(spec.run.seed), engine::manner(spec))
             .map_err(|error| SpecError::Job { name: name(), error })
     };
     let jobs = spec.jobs.iter().map(plan_job).collect::<Result<Vec<Job>, SpecError>>()?;

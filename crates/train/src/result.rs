@@ -245,8 +245,7 @@ impl RunResult {
             })
             .collect();
         let samples = usage.samples.unwrap_or_default();
-        let has_packets = !usage.links.is_empty();
-        let used = if has_packets { usage.links } else { lock_step_links(&parts) };
+        let used = usage.links.unwrap_or_else(|| lock_step_links(&parts, spec.cluster.link.rate_bps));
         let utilisation = |link: &LinkUsage| link.busy.ps() as f64 / end.ps() as f64;
         Self {
             iterations: iterations(&parts),
@@ -262,15 +261,14 @@ impl RunResult {
                 packet_hops: usage.packet_hops,
                 drops: used.iter().map(|link| link.drops).sum(),
                 ce_marks: used.iter().map(|link| link.ce_marks).sum(),
-                max_queue_packets: has_packets
-                    .then(|| used.iter().map(|link| link.max_queue_packets).max().unwrap_or(0)),
+                max_queue_packets: used.iter().map(|link| link.max_queue_packets).max().flatten(),
                 end_ps: end.ps(),
                 probe_every_ps: spec.run.probe.as_ref().map(|_| samples.every.ps()),
                 max_link_utilisation: used.iter().map(utilisation).fold(0.0, f64::max),
             },
             links: Table::new(vec![
                 ("link", Column::Text(used.iter().map(|link| link.name.clone()).collect())),
-                ("rate_bps", Column::Count(vec![spec.cluster.link.rate_bps; used.len()])),
+                ("rate_bps", Column::Count(used.iter().map(|link| link.rate_bps).collect())),
                 ("bytes", Column::Count(used.iter().map(|link| link.bytes).collect())),
                 ("busy_us", Column::Time(used.iter().map(|link| signed(link.busy)).collect())),
                 ("utilisation", Column::Ratio(used.iter().map(|link| Some(utilisation(link))).collect())),
@@ -278,9 +276,7 @@ impl RunResult {
                 ("ce_marks", Column::Count(used.iter().map(|link| link.ce_marks).collect())),
                 (
                     "max_queue_packets",
-                    Column::Signed(
-                        used.iter().map(|link| has_packets.then_some(link.max_queue_packets as i64)).collect(),
-                    ),
+                    Column::Signed(used.iter().map(|link| link.max_queue_packets.map(|count| count as i64)).collect()),
                 ),
             ]),
         }
@@ -410,7 +406,7 @@ fn workers(parts: &[Part<'_>]) -> Table {
     let rows = || {
         parts.iter().filter(|part| part.differs()).flat_map(|part| {
             (0..part.iterations.len()).flat_map(move |iteration| {
-                part.trace.workers.iter().zip(part.job.worker_hosts()).enumerate().map(
+                part.trace.workers.iter().zip(part.job.collective.worker_hosts()).enumerate().map(
                     move |(worker, (records, host))| {
                         (part, [iteration as u64, worker as u64, host.into()], &records[iteration])
                     },
@@ -571,7 +567,7 @@ fn operations(parts: &[Part<'_>]) -> Table {
 }
 
 /// Links of the hosts that take part in lock step: all workers of a job do the same.
-fn lock_step_links(parts: &[Part<'_>]) -> Vec<LinkUsage> {
+fn lock_step_links(parts: &[Part<'_>], rate_bps: u64) -> Vec<LinkUsage> {
     let of_part = |part: &Part<'_>| {
         let ended = || {
             let buckets = part.job.buckets.iter().cycle();
@@ -583,9 +579,10 @@ fn lock_step_links(parts: &[Part<'_>]) -> Vec<LinkUsage> {
             name: format!("h{host}").into(),
             bytes,
             busy,
+            rate_bps,
             drops: 0,
             ce_marks: 0,
-            max_queue_packets: 0,
+            max_queue_packets: None,
         };
         part.spec.hosts.iter().map(link).collect::<Vec<_>>()
     };

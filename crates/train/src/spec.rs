@@ -104,6 +104,13 @@ pub struct CollectiveSpec {
     pub reduction_bps: Option<u64>,
 }
 
+impl CollectiveSpec {
+    /// Whether it is anything but the ring on whole buffers, in which all hosts do the same at the same time.
+    pub fn is_more_than_ring(&self) -> bool {
+        self.algorithm != AlgorithmSpec::Ring || self.depth != 1 || self.reduction_bps.is_some()
+    }
+}
+
 /// Collective algorithm; [`crate::collective::plan::Algorithm`] says what each does.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -530,6 +537,8 @@ pub struct CwndSpec {
 pub enum EngineSpec {
     /// One priority pipe per host.
     Pipe,
+    /// Flows at their max-min fair rates.
+    Fluid,
     /// Queues and TCP, packet by packet.
     Packet,
 }

@@ -1,7 +1,7 @@
 //! Plans of collectives, executed on arrays and counted against the textbook.
 
 use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Network, Rate, Time};
-use gradtide_train::collective::messages::Messages;
+use gradtide_train::collective::messages::{Collective, MessageSize};
 use gradtide_train::collective::plan::{
     Action, Algorithm, Inside, Message, Plan, PlanError, distributed_servers, packed_servers,
 };
@@ -548,6 +548,10 @@ impl Network for InOrder {
     fn advance(&mut self, _until: Time, _done: &mut Vec<Completion>) {}
 }
 
+fn collective(algorithm: Algorithm, hosts: &[u32], depth: u32, adding: Option<Rate>) -> Collective {
+    Collective::new(algorithm, hosts.to_vec(), Bytes(1 << 40), depth, adding, MessageSize::Whole).unwrap()
+}
+
 fn arrival(flow: usize) -> Completion {
     Completion { flow: FlowId(flow as u64), stream: 0, began: Time::ZERO, received: Time::ZERO }
 }
@@ -560,7 +564,7 @@ fn a_ring_sends_the_parts_of_the_thesis() {
     for (ranks, bytes) in [(2, 7), (3, 10), (8, 5_333_328), (8, 2_222_221), (17, 5)] {
         let hosts: Vec<u32> = (0..ranks).collect();
         let mut network = InOrder::default();
-        let mut ring = Messages::begin(&plan(&Algorithm::Ring, ranks, bytes), 1, &hosts, band, 0, None, &mut network);
+        let mut ring = collective(Algorithm::Ring, &hosts, 1, None).begin(Bytes(bytes), band, 0, &mut network);
         let n = i64::from(ranks);
         let mut expected: Vec<(u32, u32, Bytes)> = Vec::new();
         for step in 0..2 * (n - 1) {
@@ -587,10 +591,10 @@ fn what_is_reduced_takes_its_time_one_message_after_another() {
     // Two servers of six ranks: each receives 4 halves of 1000 B. At 8 kbit/s a half takes half a second.
     let band = Band::new(0).unwrap();
     let hosts: Vec<u32> = (0..6).collect();
-    let push = plan(&Algorithm::ParameterServer { servers: vec![0, 1] }, 6, 1000);
+    let servers = Algorithm::ParameterServer { servers: vec![0, 1] };
     let mut network = InOrder::default();
     let rate = Rate::from_bps(8_000);
-    let mut messages = Messages::begin(&push, 1, &hosts, band, 0, rate, &mut network);
+    let mut messages = collective(servers, &hosts, 1, rate).begin(Bytes(1000), band, 0, &mut network);
     assert_eq!((network.flows.len(), messages.wakes_at()), (8, None));
     (0..8).for_each(|flow| assert!(!messages.on_completion(arrival(flow), &mut network)));
     for tenths in [5, 10, 15, 20] {
@@ -609,7 +613,7 @@ fn chunks_are_under_way_side_by_side() {
     let band = Band::new(0).unwrap();
     let hosts: Vec<u32> = (10..14).collect();
     let mut network = InOrder::default();
-    let mut messages = Messages::begin(&plan(&Algorithm::Ring, 4, 1000), 3, &hosts, band, 0, None, &mut network);
+    let mut messages = collective(Algorithm::Ring, &hosts, 3, None).begin(Bytes(1000), band, 0, &mut network);
     assert_eq!(network.flows.len(), 12, "the first step of every chunk");
     assert_eq!((network.flows[3].src.0, network.flows[3].dst.0), (13, 10), "ranks are on their hosts");
     let mut next = 0;

@@ -28,7 +28,6 @@ def not_built(resolved: Resolved, source: Source) -> list[Fault]:
 
     file = resolved.file
     cluster = file.cluster
-    word(("run", "engine"), file.run.engine, ("pipe", "packet"))
     is_pipe = file.run.engine == "pipe"
     if is_pipe and resolved.fabric.kind != "star":
         what = f'kind = "{resolved.fabric.kind}", with engine = "pipe",'

@@ -249,6 +249,11 @@ impl Fluid {
         PortCounters { bytes: bytes as u64, busy: Time::from_ps(busy_ps as u64), ..PortCounters::default() }
     }
 
+    /// How long `bytes` take at the full rate of the link of a port.
+    pub fn sending_time(&self, port: PortId, bytes: Bytes) -> Time {
+        self.links[port.0 as usize].rate.serialize(bytes, 1, 1).unwrap_or(Time::MAX)
+    }
+
     /// Links, and with them ports.
     pub fn link_count(&self) -> u32 {
         self.links.len() as u32

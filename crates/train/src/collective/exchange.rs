@@ -70,7 +70,7 @@ pub fn message_by_message(plan: &Plan, hosts: &[u32], mut network: Fluid) -> Exc
 /// ```text
 /// left(i, k) = max(left(i, k - 1), left(i - 1, k - 1) + delay(i - 1)) + message / rate(i)
 /// ```
-fn in_lanes(plan: &Plan, lanes: &[Lane], link_count: u32) -> Exchange {
+pub fn in_lanes(plan: &Plan, lanes: &[Lane], link_count: u32) -> Exchange {
     let ranks = lanes.len();
     let mut message = None;
     plan.sends(0, 0, &mut |first| message = Some(first.even));

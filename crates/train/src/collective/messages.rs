@@ -1,25 +1,51 @@
-//! A collective under way: the messages of plans on a network, each sent when what it waits for has arrived.
+//! A collective on a network: its messages, each sent when what it waits for has arrived.
 
-use super::plan::{Action, Message, Plan};
+use super::plan::{Action, Algorithm, Message, Plan, PlanError};
 use super::progress::Progress;
 use gradtide_net::{Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Rate, Time};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
+
+/// How a job aggregates what it has at hand.
+#[derive(Clone, Debug)]
+pub struct Collective {
+    algorithm: Algorithm,
+    /// Host of each rank.
+    hosts: Vec<u32>,
+    depth: u32,
+    adding: Option<Rate>,
+    size: MessageSize,
+}
+
+/// What a message carries of a buffer that does not divide evenly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageSize {
+    /// Whole bytes.
+    Whole,
+    /// Exactly its share.
+    Even,
+}
 
 /// Plans under way side by side: the chunks of one collective. Each connection carries their messages in the order in
 /// which they are started.
 #[derive(Debug)]
 pub struct Messages {
-    /// Host of each rank.
-    hosts: Vec<u32>,
-    band: Band,
-    stream: u32,
+    addressing: Addressing,
     chunks: Vec<Progress>,
     /// Chunk and message of every flow under way.
     under_way: BTreeMap<FlowId, (u32, Message)>,
     adding: Option<Adding>,
     /// Chunks that are not complete.
     left_count: usize,
+}
+
+/// What makes a flow of a message.
+#[derive(Clone, Debug)]
+struct Addressing {
+    hosts: Vec<u32>,
+    size: MessageSize,
+    band: Band,
+    stream: u32,
 }
 
 /// Ranks add what they have received, one message after another.
@@ -33,60 +59,113 @@ struct Adding {
     arrived_count: u64,
 }
 
-/// Opens a connection for every pair of ranks that a plan sends between, by a message without bytes; returns how many.
-pub fn open(plan: &Plan, hosts: &[u32], band: Band, stream: u32, network: &mut dyn Network) -> usize {
-    let mut pairs = BTreeSet::new();
-    for step in 0..plan.step_count() {
-        for rank in 0..plan.ranks() {
-            plan.sends(step, rank, &mut |message| {
-                pairs.insert((message.from, message.to));
-            });
-        }
-    }
-    for &(from, to) in &pairs {
-        network.start(flow(hosts, from, to, Bytes(0), band, stream));
-    }
-    pairs.len()
-}
+/// Parts differ by at most so many bytes, as in the thesis's simulator.
+const ELEMENT_BYTES: u64 = 1;
 
-impl Messages {
-    /// Cuts a plan into `depth` chunks and starts every message that waits for nothing. Rank i is on `hosts[i]`, and adds what it has received at
-    /// the rate `adding`, or in no time.
-    pub fn begin(
-        plan: &Plan,
+impl Collective {
+    /// Ranks on `hosts` carry out `algorithm` on buffers cut into `depth` chunks, and add what they receive at the rate
+    /// `adding`, or in no time.
+    ///
+    /// # Errors
+    /// [`PlanError`] if the ranks do not suit the algorithm, or `largest` bytes are too many for one buffer.
+    pub fn new(
+        algorithm: Algorithm,
+        hosts: Vec<u32>,
+        largest: Bytes,
         depth: u32,
-        hosts: &[u32],
-        band: Band,
-        stream: u32,
         adding: Option<Rate>,
-        network: &mut dyn Network,
-    ) -> Self {
+        size: MessageSize,
+    ) -> Result<Self, PlanError> {
+        Plan::new(&algorithm, hosts.len() as u32, largest, ELEMENT_BYTES)?;
+        Ok(Self { algorithm, hosts, depth, adding, size })
+    }
+
+    /// What is sent of `bytes`.
+    ///
+    /// # Panics
+    /// If there are more than the largest that it was made for.
+    pub fn plan(&self, bytes: Bytes) -> Plan {
+        let ranks = self.hosts.len() as u32;
+        Plan::new(&self.algorithm, ranks, bytes, ELEMENT_BYTES).expect("a smaller plan than that of `new`")
+    }
+
+    /// Host of each rank.
+    pub fn hosts(&self) -> &[u32] {
+        &self.hosts
+    }
+
+    /// Whether it is nothing but its plan: one chunk, even shares, and nothing to add.
+    pub fn is_plain(&self) -> bool {
+        self.depth == 1 && self.adding.is_none() && self.size == MessageSize::Even
+    }
+
+    /// Hosts of ranks that compute: all but parameter servers.
+    pub fn worker_hosts(&self) -> impl Iterator<Item = u32> {
+        let servers = match &self.algorithm {
+            Algorithm::ParameterServer { servers } => &servers[..],
+            _ => &[],
+        };
+        (0..).zip(&self.hosts).filter(|(rank, _)| !servers.contains(rank)).map(|(_, &host)| host)
+    }
+
+    /// Bytes of `bytes` that the rank sends that sends most.
+    pub fn sent_by_busiest(&self, bytes: u128) -> f64 {
+        self.algorithm.sent_by_busiest(self.hosts.len() as u32, bytes)
+    }
+
+    /// Opens a connection for every pair of ranks that send to each other, by a message without bytes; how many.
+    pub fn open(&self, band: Band, stream: u32, network: &mut dyn Network) -> usize {
+        let (addressing, plan) = (self.addressing(band, stream), self.plan(Bytes(0)));
+        let mut first: BTreeMap<(u32, u32), Message> = BTreeMap::new();
+        for step in 0..plan.step_count() {
+            for rank in 0..plan.ranks() {
+                plan.sends(step, rank, &mut |message| {
+                    first.entry((message.from, message.to)).or_insert(message);
+                });
+            }
+        }
+        first.values().for_each(|&message| {
+            network.start(addressing.flow(message));
+        });
+        first.len()
+    }
+
+    /// Starts every message of `bytes` that waits for nothing.
+    pub fn begin(&self, bytes: Bytes, band: Band, stream: u32, network: &mut dyn Network) -> Messages {
+        let addressing = self.addressing(band, stream);
         let mut under_way = BTreeMap::new();
-        let mut begin = |(chunk, plan)| {
+        let begin = |(chunk, plan)| {
             Progress::begin(plan, &mut |message: Message| {
-                let id = network.start(flow(hosts, message.from, message.to, message.bytes, band, stream));
-                under_way.insert(id, (chunk, message));
+                under_way.insert(network.start(addressing.flow(message)), (chunk, message));
             })
         };
-        let chunks: Vec<Progress> = (0..).zip(plan.chunks(depth)).map(&mut begin).collect();
-        let adding = adding.map(|rate| Adding {
+        let chunks: Vec<Progress> = (0..).zip(self.plan(bytes).chunks(self.depth)).map(begin).collect();
+        let adding = self.adding.map(|rate| Adding {
             rate,
-            free_at: vec![Time::ZERO; hosts.len()],
+            free_at: vec![Time::ZERO; self.hosts.len()],
             waiting: BinaryHeap::new(),
             arrived_count: 0,
         });
         let left_count = chunks.iter().filter(|chunk| !chunk.is_complete()).count();
-        Self { hosts: hosts.to_vec(), band, stream, chunks, under_way, adding, left_count }
+        Messages { addressing, chunks, under_way, adding, left_count }
     }
 
+    fn addressing(&self, band: Band, stream: u32) -> Addressing {
+        Addressing { hosts: self.hosts.clone(), size: self.size, band, stream }
+    }
+}
+
+impl Messages {
     /// Takes in that a message has arrived, and starts what it makes possible; `true` if nothing is left to do.
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         let (chunk, message) = self.under_way.remove(&completion.flow).expect("the message is under way");
-        let over_at = match &mut self.adding {
-            Some(adding) if message.action == Action::Reduce => adding.add(network.now(), chunk, message),
-            _ => None,
+        let is_added = match &mut self.adding {
+            Some(adding) if message.action == Action::Reduce => {
+                adding.is_added(network.now(), chunk, message, self.addressing.size)
+            }
+            _ => true,
         };
-        if over_at.is_none() {
+        if is_added {
             self.take_in(chunk, message, network);
         }
         self.left_count == 0
@@ -110,40 +189,50 @@ impl Messages {
     fn take_in(&mut self, chunk: u32, message: Message, network: &mut dyn Network) {
         let progress = &mut self.chunks[chunk as usize];
         progress.on_arrival(message, &mut |next| {
-            let id = network.start(flow(&self.hosts, next.from, next.to, next.bytes, self.band, self.stream));
-            self.under_way.insert(id, (chunk, next));
+            self.under_way.insert(network.start(self.addressing.flow(next)), (chunk, next));
         });
         self.left_count -= usize::from(progress.is_complete());
     }
 }
 
 impl Adding {
-    /// Queues a message at its receiver; when it will have been added, unless that is now.
-    fn add(&mut self, now: Time, chunk: u32, message: Message) -> Option<Time> {
+    /// Queues a message at its receiver; whether it has been added now.
+    fn is_added(&mut self, now: Time, chunk: u32, message: Message, size: MessageSize) -> bool {
         let free_at = &mut self.free_at[message.to as usize];
-        let takes = self.rate.serialize(message.bytes, 1, 1).unwrap_or(Time::MAX);
+        let (bytes, parts) = size.of(message);
+        let takes = self.rate.serialize(bytes, 1, parts).unwrap_or(Time::MAX);
         let over_at = Time::from_ps((*free_at).max(now).ps().saturating_add(takes.ps()));
         *free_at = over_at;
-        if over_at == now {
-            return None;
+        if over_at > now {
+            self.waiting.push(Reverse((over_at, self.arrived_count, chunk, message)));
+            self.arrived_count += 1;
         }
-        self.waiting.push(Reverse((over_at, self.arrived_count, chunk, message)));
-        self.arrived_count += 1;
-        Some(over_at)
+        over_at == now
     }
 }
 
-/// A message from one rank to another.
-fn flow(hosts: &[u32], from: u32, to: u32, bytes: Bytes, band: Band, stream: u32) -> Flow {
-    Flow {
-        src: HostId(hosts[from as usize]),
-        dst: HostId(hosts[to as usize]),
-        bytes,
-        rounds: 1,
-        parts: 1,
-        hold: Time::ZERO,
-        band,
-        stream,
-        connection: Connection::Stream,
+impl MessageSize {
+    fn of(self, message: Message) -> (Bytes, u32) {
+        match self {
+            Self::Whole => (message.bytes, 1),
+            Self::Even => (message.even.bytes, message.even.parts),
+        }
+    }
+}
+
+impl Addressing {
+    fn flow(&self, message: Message) -> Flow {
+        let (bytes, parts) = self.size.of(message);
+        Flow {
+            src: HostId(self.hosts[message.from as usize]),
+            dst: HostId(self.hosts[message.to as usize]),
+            bytes,
+            rounds: 1,
+            parts,
+            hold: Time::ZERO,
+            band: self.band,
+            stream: self.stream,
+            connection: Connection::Stream,
+        }
     }
 }

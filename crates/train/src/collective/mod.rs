@@ -12,23 +12,23 @@ use gradtide_net::{Completion, Flow, Network, Time};
 /// An aggregation under way.
 #[derive(Debug)]
 pub enum Aggregation {
-    /// One flow stands for all hosts, which do the same at the same time.
-    LockStep,
+    /// One flow stands for all.
+    Whole,
     /// Messages between hosts, each sent when what it waits for has arrived.
     Messages(messages::Messages),
 }
 
 impl Aggregation {
     /// Starts the whole aggregation as one flow.
-    pub fn lock_step(flow: Flow, network: &mut dyn Network) -> Self {
+    pub fn whole(flow: Flow, network: &mut dyn Network) -> Self {
         network.start(flow);
-        Self::LockStep
+        Self::Whole
     }
 
     /// Takes in that a flow is complete, and starts what it makes possible; `true` if this was the last.
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         match self {
-            Self::LockStep => true,
+            Self::Whole => true,
             Self::Messages(messages) => messages.on_completion(completion, network),
         }
     }
@@ -36,7 +36,7 @@ impl Aggregation {
     /// When something is over that the network does not tell of.
     pub fn wakes_at(&self) -> Option<Time> {
         match self {
-            Self::LockStep => None,
+            Self::Whole => None,
             Self::Messages(messages) => messages.wakes_at(),
         }
     }
@@ -44,7 +44,7 @@ impl Aggregation {
     /// Takes in what is over by now, and starts what it makes possible; `true` if this was the last.
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
         match self {
-            Self::LockStep => false,
+            Self::Whole => false,
             Self::Messages(messages) => messages.settle(now, network),
         }
     }
