@@ -155,7 +155,7 @@ def test_what_cannot_be_built_is_skipped_by_name_and_refused_if_asked_for_alone(
         ({}, {"rates": ["10"]}, "rates: "),
         ({}, {"rates": ["0bps"]}, "rate of 0"),
         ({}, {"nodes": 1}, "1 nodes need no network"),
-        ({"model": {"layers": [{"name": "a", "forward": "1ms", "backward": "1ms"}]}}, {}, "has no parameters"),
+        ({"model": {"layers": [{"name": "a", "forward": "1ms", "backward": "1ms", "parameters": "0B"}]}}, {}, "has no parameters"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused_by_name(
@@ -215,7 +215,7 @@ def test_contention_is_what_a_thin_network_adds(tmp_path: Path) -> None:
     thin["cluster"]["topology"] = {"kind": "clos2", "ports": 8, "bisection": "1/4"}
     thin["job"]["train"]["workers"] = 32
     result = gt.compare_collectives(
-        thin, collectives=["butterfly", "butterfly-layered", "ring"], sizes=["1kB", "100MB"]
+        thin, collectives=["butterfly", "butterfly-layered", "ring"], sizes=["100B", "100MB"]
     )
     rows = {(row["collective"], row["bytes"]): row for row in result.rows}
     # Three steps of five cross the leaf, through a quarter of the links: each takes four times as long.
@@ -223,7 +223,11 @@ def test_contention_is_what_a_thin_network_adds(tmp_path: Path) -> None:
     assert rows["butterfly", 10**8]["contention_us"] == pytest.approx(3 * 3 * step_us, rel=1e-5)
     assert rows["butterfly_layered", 10**8]["contention_us"] == pytest.approx(0, abs=1e-3)
     assert rows["ring", 10**8]["contention_us"] == pytest.approx(0, abs=1e-3)
-    assert [span["collective"] for span in result.summary["winners"]] == ["butterfly", "ring"]
+    spans = result.summary["winners"]
+    assert [span["collective"] for span in spans] == ["butterfly", "butterfly_layered", "ring"]
+    # 2 steps of two links of 1 us and 3 of four, against 4 and 3: 4 us less; 2 + 3·4 steps of S/B against 7.
+    assert spans[1]["from_bytes"] == pytest.approx(4e-6 / (7 * 8 / RATE_BPS), rel=1e-3)
+    assert [span["because"] for span in spans] == ["latency", "contention", "bandwidth"]
     folder = result.save(tmp_path / "study")
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "flat butterfly" in page

@@ -134,8 +134,10 @@ def compare_collectives(
     for name in collectives:
         own = _with(base, parse_collective(name), engine)
         # Groups that are the hosts of an edge switch stay what they are.
-        resolved = next(iter(own.to_dict()["job"].values()))["collective"]
-        star = on_cluster(own, nodes, resolved, topology={"kind": "star", "hosts": nodes}, engine=engine)
+        keys = dict(next(iter(own.to_dict()["job"].values()))["collective"])
+        if own.jobs[0].group:
+            keys["group"] = own.jobs[0].group
+        star = on_cluster(own, nodes, keys, topology={"kind": "star", "hosts": nodes}, engine=engine)
         for size in (1, *counts):
             cases[name, size, False] = alone(own, size)
             cases[name, size, True] = alone(star, size)
