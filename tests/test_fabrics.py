@@ -1,172 +1,316 @@
-"""What networks are built from, and what they cost: table 1 of Zhang et al. (2017), and files of prices."""
+"""Networks, routing, collectives and placement in scenarios, on every engine that has them."""
 
+import re
 from fractions import Fraction
 from pathlib import Path
 
+import networkx as nx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gradtide import ScenarioError
-from gradtide.fabrics import KINDS, MOST_HOSTS, NoFabricError, crossbars_of_table_1, fit
-from gradtide.scenario.prices import read_prices
+import gradtide as gt
+from gradtide import collectives
+from gradtide.errors import ScenarioError
+from gradtide.estimate import estimate
+from gradtide.scenario import Scenario
 
-RATIOS = [Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 8)]
+NETWORKS = {
+    "star": {"kind": "star", "hosts": 8},
+    "leaf_spine": {"kind": "leaf_spine", "leaves": 4, "hosts_per_leaf": 2, "spines": 2},
+    "clos2": {"kind": "clos2", "ports": 4},
+    "clos3": {"kind": "clos3", "ports": 4, "bisection": "1/2"},
+    "custom": {
+        "kind": "custom",
+        "links": [
+            *({"a": f"h{host}", "b": f"tor{host // 4}"} for host in range(8)),
+            *({"a": f"tor{tor}", "b": core, "rate": "40Gbps"} for tor in range(2) for core in ("x", "y")),
+        ],
+    },
+}
 
 
-@pytest.mark.parametrize("ratio", RATIOS)
-@pytest.mark.parametrize("ports", [16, 32, 48])
-def test_clos_networks_have_the_counts_of_table_1(ports: int, ratio: Fraction) -> None:
-    k = Fraction(ports)
-    two = fit("clos2", ports**2 // 2, ratio)
-    assert (two.ports, two.switches, two.cables) == (ports, k / 2 * (2 + ratio), k**2 / 2 * (1 + ratio))
-    three = fit("clos3", ports**3 // 4, ratio)
-    assert (three.ports, three.switches, three.cables) == (
-        ports,
-        k**2 / 4 * (2 + 3 * ratio),
-        k**3 / 4 * (1 + 2 * ratio),
+def scenario(topology: object = None, engine: str = "fluid", **changes: object) -> Scenario:
+    """One layer of 800 kB on eight workers."""
+    layer = {"name": "a", "forward": "1us", "backward": "1us", "parameters": "800kB"}
+    base = Scenario.from_dict(
+        {
+            "job": {"train": {"model": {"layers": [layer]}, "workers": 8, "iterations": 2}},
+            "cluster": {"link": {"rate": "10Gbps", "delay": "1us"}},
+        }
     )
-    for fabric in (two, three):
-        assert fabric.crossbars == fabric.switches * (ports // 2) ** 2
-        # The formula of a real k has powers of N: rounding of a few units in the last place.
-        assert fabric.crossbars == pytest.approx(crossbars_of_table_1(fabric.kind, fabric.nodes, ratio), rel=1e-12)
+    return base.replace(topology=topology or NETWORKS["star"], engine=engine, **changes)
 
 
-@given(st.sampled_from(KINDS), st.integers(2, 3000), st.fractions(Fraction(1, 16), 1, max_denominator=16))
-def test_a_network_has_room_for_its_nodes_and_its_switches_have_the_ports(
-    kind: str, nodes: int, ratio: Fraction
-) -> None:
-    try:
-        fabric = fit(kind, nodes, ratio)
-    except NoFabricError:
-        return
-    assert nodes <= fabric.hosts <= max(MOST_HOSTS * nodes, 8)
-    assert fabric.ports % 2 == 0
-    assert fabric.unused_ports >= 0
-    # Every cable of a node takes one port, every other two.
-    assert fabric.switches * fabric.ports == fabric.unused_ports + nodes + 2 * fabric.trunks
+def times_us(result: gt.RunResult, job: str = "train") -> list[float]:
+    return [row["time_us"] for row in result.iterations.to_dicts() if row["job"] == job]
 
 
-@given(st.sampled_from(["clos2", "clos3"]), st.integers(2, 3000))
-def test_no_smaller_switches_would_do_at_full_bisection(kind: str, nodes: int) -> None:
-    try:
-        ports = fit(kind, nodes, Fraction(1)).ports
-    except NoFabricError:
-        return
-    smaller = ports - 2
-    assert (smaller**2 // 2 if kind == "clos2" else smaller**3 // 4) < nodes
+@pytest.mark.parametrize("routing", ["ecmp", "dmodk", "spread"])
+@pytest.mark.parametrize("engine", ["fluid", "packet"])
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_every_network_runs_on_every_engine_with_every_routing(kind: str, engine: str, routing: str) -> None:
+    given = scenario(NETWORKS[kind], engine, routing=routing)
+    assert Scenario.from_toml(given.to_toml()) == given
+    result = gt.run(given)
+    assert result.links["link"].tolist().count("h7") == 1
+    # The core and the face name the same links, each once.
+    assert sorted(result.links["link"].tolist()) == sorted(given.fabric.link_names())
+    assert len(result.links) == 2 * given.fabric.cable_count
+    # Nobody is faster than the ring's own bytes on one link: 2 (N-1)/N S.
+    assert min(times_us(result)) >= 2 * 7 / 8 * 800e3 * 8 / 10e9 * 1e6
+    # The hosts send 2(N-1) S in an iteration, and a bit more with headers; three exchanges with the warm-up.
+    sent = sum(row["bytes"] for row in result.links.to_dicts() if re.fullmatch(r"h\d+", row["link"]))
+    exchanges = 3 if engine == "fluid" else 2
+    headers = 1 if engine == "fluid" else 1.1
+    assert exchanges * 14 * 800e3 <= sent <= exchanges * 14 * 800e3 * headers
 
 
-@given(st.integers(2, 3000), st.fractions(Fraction(1, 16), 1, max_denominator=16))
-def test_the_leaves_of_a_leaf_spine_network_have_the_ratio_and_a_cable_to_every_spine(
-    nodes: int, ratio: Fraction
-) -> None:
-    try:
-        fabric = fit("leaf_spine", nodes, ratio)
-    except NoFabricError:
-        return
-    keys = fabric.topology
-    assert Fraction(keys["spines"], keys["hosts_per_leaf"]) == ratio
-    assert keys["spines"] + keys["hosts_per_leaf"] <= fabric.ports
-    assert keys["leaves"] <= fabric.ports
-    assert fabric.trunks == keys["leaves"] * keys["spines"]
+def test_a_ring_on_a_star_is_the_pipes_with_the_delay_of_both_links() -> None:
+    # Both round what a chunk takes to a picosecond: the pipe to the nearest, the fluid engine down.
+    for size in ("800kB", "799999B", "31B"):
+        layers = [{"name": n, "forward": "7us", "backward": "9us", "parameters": size} for n in "abc"]
+        changes = {"model": {"layers": layers}, "fusion": "0B", "order": "priority", "barrier": False}
+        fluid = gt.run(scenario(engine="fluid", **changes))
+        pipe = gt.run(scenario(engine="pipe", link_delay="2us", **changes))
+        for ours, exact in zip(times_us(fluid), times_us(pipe), strict=True):
+            assert ours == pytest.approx(exact, abs=3 * 2e-6)
 
 
-def test_a_ratio_takes_larger_switches_where_it_would_take_a_part_of_one() -> None:
-    # 46²/2 = 1058 hosts, but half of 23 spines is no whole number; nor is a quarter of 24 ... of 48 ports it is.
-    assert [fit("clos2", 1024, ratio).ports for ratio in RATIOS] == [46, 48, 48, 48]
+@pytest.mark.parametrize("kind", collectives.KINDS)
+def test_a_job_that_is_alone_is_simulated_as_beside_another(kind: str) -> None:
+    # Two jobs on leaves of their own never meet: each is as fast as alone, where an exchange is carried out once a size.
+    model = {
+        "layers": [
+            {"name": name, "forward": "20us", "backward": "30us", "parameters": size}
+            for name, size in (("a", "100kB"), ("b", "50001B"), ("c", "100kB"))
+        ]
+    }
+    job = {"model": model, "iterations": 3, "collective": {"kind": kind}, "schedule": {"fusion": "0B"}}
+    cluster = {"topology": {"kind": "leaf_spine", "leaves": 2, "hosts_per_leaf": 4, "spines": 1}}
+    first = {**job, "hosts": [f"h{host}" for host in range(4)]}
+    other = {**job, "hosts": [f"h{host}" for host in range(4, 8)]}
+    run = {"engine": "fluid"}
+    alone = gt.run(Scenario.from_dict({"job": {"train": first}, "cluster": cluster, "run": run}))
+    both = gt.run(Scenario.from_dict({"job": {"train": first, "other": other}, "cluster": cluster, "run": run}))
+    # An exchange that is remembered is rounded down to a picosecond; three in an iteration.
+    for name in ("train", "other"):
+        assert times_us(both, name) == pytest.approx(times_us(alone), abs=3e-6)
+    links = {row["link"]: row["bytes"] for row in alone.links.to_dicts()}
+    for row in both.links.to_dicts():
+        if row["link"] in ("h0", "h1", "h2", "h3"):
+            # The job alone has done its last exchange too, whichever ended first here.
+            assert abs(row["bytes"] - links[row["link"]]) <= 12
 
 
-@pytest.mark.parametrize(
-    ("kind", "nodes", "ratio", "message"),
-    [
-        (
-            "clos3",
-            128,
-            Fraction(1, 8),
-            "no whole number of switches at a bisection ratio of 1/8: 8-port switches take 1/8 x 4",
-        ),
-        ("clos3", 1024, Fraction(1, 7), "no whole number of switches at a bisection ratio of 1/7"),
-        ("star", 8, Fraction(1, 2), "a star has a bisection ratio of 1"),
-        ("clos2", 8, Fraction(3, 2), "at most 1, not 3/2"),
-        ("clos2", 1, Fraction(1), "1 nodes need no network"),
-        ("clos2", 600_000, Fraction(1), "of at most 1024 ports has no room for 600000 nodes"),
-    ],
-)
-def test_what_cannot_be_built_is_refused_by_name(kind: str, nodes: int, ratio: Fraction, message: str) -> None:
-    with pytest.raises(NoFabricError, match=message.replace("(", r"\(")):
-        fit(kind, nodes, ratio)
+@pytest.mark.parametrize("ranks", [2, 3, 6, 8])
+@pytest.mark.parametrize("kind", collectives.KINDS)
+def test_the_core_sends_what_is_counted(kind: str, ranks: int) -> None:
+    collective: dict[str, object] = {"kind": kind}
+    group = 2 if kind in ("butterfly_layered", "hierarchical") else 1
+    if group > 1:
+        collective["group"] = group
+    servers = max(1, ranks // 8)
+    for inside in ("reduce", "ring", "sharded") if kind == "hierarchical" else ("ring",):
+        if kind == "hierarchical":
+            if inside == "sharded" and ranks % group:
+                continue
+            collective["inside"] = inside
+        # 960960 divides by all parts, and by parts of parts.
+        layer = {"name": "a", "forward": "1us", "backward": "1us", "parameters": "960960B"}
+        result = gt.run(scenario(model={"layers": [layer]}, workers=ranks, collective=collective, iterations=1))
+        counts = collectives.count(kind, ranks, group, inside, servers)
+        sent = {row["link"]: row["bytes"] for row in result.links.to_dicts() if "-" not in row["link"]}
+        assert sum(sent.values()) == 2 * 960960 * counts.sent
+        assert result.job["bytes_per_worker"] == pytest.approx(float(960960 * counts.most))
+        if ranks in (2, 8):
+            assert max(sent.values()) == 2 * 960960 * counts.most
+        assert estimate(result.scenario).events >= counts.messages
 
 
-PRICES = """currency = "EUR"
-[[switch]]
-ports = 32
-rate = "25Gbps"
-price = 9000
-[[switch]]
-ports = 64
-rate = "25Gbps"
-price = 8500.5
-[[cable]]
-rate = "25Gbps"
-price = 60
+def test_zhangs_exchanges_take_what_bandwidth_says() -> None:
+    # By hand: 100 MB at 4 GB/s take 25 ms. A flat butterfly of 128 takes 7 of these; with 1/8 of the uplinks the last 4
+    # steps, between leaves of 8 hosts, take 8 times as long. Layered: 3 + 4 + 3 in all networks.
+    times = {}
+    for name, collective in (
+        ("flat", {"kind": "butterfly"}),
+        ("layered", {"kind": "butterfly_layered"}),
+        ("packed", {"ps": {}}),
+        ("distributed", {"ps": {"placement": "distributed"}}),
+    ):
+        for bisection in ("1", "1/8"):
+            base = gt.preset("paper/zhang2017").replace(collective=collective, link_delay="0s")
+            result = gt.run(base.set({"cluster.topology.bisection": bisection}))
+            times[name, bisection] = times_us(result)[0] / 25_000
+    expected = {
+        ("flat", "1"): 7, ("flat", "1/8"): 3 + 4 * 8, ("layered", "1"): 10, ("layered", "1/8"): 10,
+        # 16 servers receive and send 112/16 gradients each way; packed ones share the uplinks of two leaves.
+        ("packed", "1"): 14, ("packed", "1/8"): 14 * 8, ("distributed", "1"): 14, ("distributed", "1/8"): 14,
+    }  # fmt: skip
+    # The two passes take a picosecond each.
+    assert times == pytest.approx(expected, abs=1e-9)
+
+
+def test_time_to_reduce_is_hidden_by_chunks() -> None:
+    # A broadcast tree has nothing to reduce; a reduction at the link's rate doubles what a ring's first half takes.
+    plain = times_us(gt.run(scenario(link_delay="0s")))[0]
+    slow = times_us(gt.run(scenario(link_delay="0s", collective={"kind": "ring", "reduction_rate": "10Gbps"})))[0]
+    compute_us = 2.0
+    assert slow - compute_us == pytest.approx(1.5 * (plain - compute_us), rel=1e-6)
+    chunked = times_us(
+        gt.run(scenario(link_delay="0s", depth=8, collective={"kind": "ring", "reduction_rate": "10Gbps"}))
+    )[0]
+    # Of eight chunks the link waits for no more than one reduction; the lower bound is the wire.
+    assert plain <= chunked < plain + 0.2 * (slow - plain)
+
+
+def test_ranks_are_where_the_placement_says() -> None:
+    leaf_spine = {"kind": "leaf_spine", "leaves": 4, "hosts_per_leaf": 2, "spines": 1}
+
+    def hosts(**changes: object) -> tuple[int, ...]:
+        return scenario(leaf_spine, **changes).jobs[0].hosts
+
+    assert hosts(workers=4) == (0, 1, 2, 3)
+    assert hosts(workers=6, placement="spread") == (0, 2, 4, 6, 1, 3)
+    assert hosts(workers=None, hosts=["h1", "h0", "h2", "h7"], placement="spread") == (1, 2, 7, 0)
+    assert hosts(workers=3, placement=["h5", "h0", "h3"]) == (5, 0, 3)
+    drawn = hosts(workers=5, placement="random")
+    assert len(set(drawn)) == 5
+    assert drawn == hosts(workers=5, placement="random")
+    assert len({hosts(workers=5, placement="random", seed=seed) for seed in range(5)}) > 1
+    data = scenario(leaf_spine, workers=3, placement="spread").to_dict()
+    data["job"]["other"] = {**data["job"]["train"], "placement": "packed"}
+    jobs = Scenario.from_dict(data).jobs
+    assert [job.hosts for job in jobs] == [(0, 2, 4), (1, 3, 5)]
+
+
+def test_where_ranks_are_decides_what_a_narrow_network_costs() -> None:
+    narrow = {"kind": "leaf_spine", "leaves": 4, "hosts_per_leaf": 4, "spines": 1}
+    packed = times_us(gt.run(scenario(narrow, collective={"kind": "all_to_all"})))[0]
+    spread = times_us(gt.run(scenario(narrow, collective={"kind": "all_to_all"}, placement="spread")))[0]
+    # Packed, each of two leaves sends 4 x 4/8 S up; spread over four leaves, 2 x 6/8 S.
+    wire_us = 800e3 * 8 / 10e9 * 1e6
+    assert packed == pytest.approx(2 * wire_us, rel=0.02)
+    assert spread == pytest.approx(1.5 * wire_us, rel=0.02)
+
+
+def test_routes_decide_whether_heads_of_groups_collide_on_three_layers() -> None:
+    # Heads are the first hosts of all edge switches, alike in the digit that d-mod-k looks at.
+    clos3 = {"kind": "clos3", "ports": 16, "bisection": "1/4"}
+    times = {
+        routing: times_us(
+            gt.run(scenario(clos3, workers=1024, collective={"kind": "butterfly_layered"}, routing=routing))
+        )[0]
+        for routing in ("dmodk", "spread")
+    }
+    assert times["dmodk"] > 1.2 * times["spread"]
+
+
+def test_neighbours_slow_a_job_on_the_fluid_engine() -> None:
+    flows = [{"start": "0s", "src": "h0", "dst": "h4", "bytes": "100MB"}]
+    data = scenario(NETWORKS["clos2"]).to_dict()
+    data["traffic"] = {"web": {"flows": flows}}
+    data["run"]["duration"] = "100ms"
+    alone = times_us(gt.run(scenario(NETWORKS["clos2"])))[0]
+    beside = gt.run(Scenario.from_dict(data))
+    # The flow and the ring share the link of host 0: half for each.
+    assert times_us(beside)[0] == pytest.approx(2 * alone, rel=0.05)
+    low = gt.run(Scenario.from_dict(data).set({"traffic.web.priority": "low"}))
+    assert times_us(low)[0] == pytest.approx(alone, rel=1e-6)
+    assert beside.summary["traffic"]["web"]["all"]["completed"] == 1
+    assert beside.summary["links"]["max_queue_packets"] is None
+
+
+def test_servers_compute_nothing() -> None:
+    straggler = {"worker": 5, "factor": 2.0}
+    result = gt.run(scenario(collective={"ps": {"servers": 2}}, straggler=straggler))
+    assert sorted({row["host"] for row in result.workers.to_dicts()}) == [2, 3, 4, 5, 6, 7]
+    slow = {row["host"] for row in result.workers.to_dicts() if row["compute_us"] > 2.5}
+    assert slow == {7}
+    with pytest.raises(ScenarioError, match="workers are 0 to 5"):
+        scenario(collective={"ps": {"servers": 2}}, straggler={"worker": 6, "factor": 2.0})
+
+
+def test_cables_from_a_file_are_those_of_a_list(tmp_path: Path) -> None:
+    (tmp_path / "fabric.csv").write_text("a,b,rate,delay\nh0,s0,,\nh1,s1,25Gbps,\ns0,s1,100Gbps,3us\n")
+    text = """
+[job.train]
+model = { kind = "thesis", layers = 4, size = "1MB", time = "9ms" }
+workers = 2
+[cluster]
+topology = { kind = "custom", links = "fabric.csv" }
+[run]
+engine = "fluid"
 """
+    given = Scenario.from_toml(text, base_dir=tmp_path)
+    assert given.to_dict()["cluster"]["topology"] == {
+        "kind": "custom",
+        "hosts": 2,
+        "switches": ["s0", "s1"],
+        "links": [
+            {"a": "h0", "b": "s0", "rate": "10Gbps", "delay": "10us"},
+            {"a": "h1", "b": "s1", "rate": "25Gbps", "delay": "10us"},
+            {"a": "s0", "b": "s1", "rate": "100Gbps", "delay": "3us"},
+        ],
+    }
+    assert Scenario.from_toml(given.to_toml()) == given
+    assert (given.fabric.hops, given.fabric.switch_count, given.fabric.hosts_per_edge) == (3, 2, 1)
+    rates = dict(zip(*(gt.run(given).links[name].tolist() for name in ("link", "rate_bps")), strict=True))
+    assert rates["s1-h1"] == 25 * 10**9
+    assert rates["s1-s0"] == 100 * 10**9
 
 
-def write(folder: Path, text: str) -> Path:
-    path = folder / "prices.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
+BAD_CABLES = [
+    ("from,to\nh0,s\n", "GT047", 1, "the header"),
+    ("", "GT047", None, "is empty"),
+    ("a,b\nh0,s\nh1\n", "GT046", 3, "has 1 fields"),
+    ("a,b,rate\nh0,s,10\nh1,s,10Gbps\n", "GT020", 2, "has no unit"),
+    ("a,b,rate\nh0,s,0Gbps\nh1,s,10Gbps\n", "GT026", 2, "zero"),
+    ("a,b\nh0,s\n\nh1,s\nh1,s\n", "GT046", 5, "there is a cable between h1 and s already"),
+    ("a,b\nh0,s\nh1,s\ns,s\n", "GT046", 4, "to itself"),
+    ("a,b\nh0,s\nh1,s\nx,y\n", "GT045", None, "no cables lead from h0 to x, y"),
+    ("a,b\nx,y\n", "GT046", None, "no cable leads to a host"),
+    ("a,b\nh0,s\nh1,s\ns,\n", "GT018", 4, "cannot be a name"),
+    ("a,b\nh0,a-b\nh1,a\na-b,c\na,b-c\nb-c,c\n", "GT046", None, 'called "a-b-c"'),
+]
 
 
-def test_the_cheapest_switch_that_is_large_enough_is_taken(tmp_path: Path) -> None:
-    prices = read_prices(write(tmp_path, PRICES))
-    rate_bps = 25 * 10**9
-    assert prices.switch(16, rate_bps) == (64, Fraction("8500.5"))
-    assert prices.switch(66, rate_bps) is None
-    assert prices.switch(16, 10**10) is None
-    assert prices.missing(rate_bps) == []
-    assert prices.missing(10**10) == ["switch", "cable"]
-    assert prices.free == ["network cards"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "code", "line", "words"),
-    [
-        ("price = 9000", 'price = "9000 EUR"', "GT011", 5, "expected a number"),
-        ("price = 9000", "price = -1", "GT014", 5, "out of range"),
-        ("price = 9000", "price = nan", "GT014", 5, "out of range"),
-        ("price = 9000", "cost = 9000", "GT012", 5, "unknown field `cost`"),
-        ("price = 9000\n", "", "GT010", None, "`price` is missing"),
-        ('rate = "25Gbps"\nprice = 9000', "rate = 25\nprice = 9000", "GT020", 4, ""),
-        ('rate = "25Gbps"\nprice = 60', 'rate = "0Gbps"\nprice = 60', "GT026", 11, "zero"),
-        ("ports = 32", "ports = 1", "GT014", 3, "out of range"),
-        ("ports = 32", "ports = 32.0", "GT011", 3, "whole number"),
-        ("ports = 32", "ports = 64", "GT016", None, "has a price already"),
-        ("[[cable]]", "[[cabel]]", "GT012", None, "did you mean `cable`"),
-        ("[[cable]]", "[cable]", "GT011", None, "list of tables"),
-        ('currency = "EUR"', "currency = 1", "GT011", 1, "expected a text"),
-        ("[[switch]]", "[[nic]]", "GT012", None, "unknown field `ports`"),
-        ("[[switch]]", "[[switch", "GT001", 2, "not valid TOML"),
-    ],
-)
-def test_a_fault_of_a_file_of_prices_is_named_with_its_line(
-    old: str, new: str, code: str, line: int | None, words: str, tmp_path: Path
-) -> None:
-    assert old in PRICES
-    path = write(tmp_path, PRICES.replace(old, new))
+@pytest.mark.parametrize(("text", "code", "line", "msg"), BAD_CABLES, ids=[c[3] for c in BAD_CABLES])
+def test_a_list_of_cables_that_is_wrong(tmp_path: Path, text: str, code: str, line: int | None, msg: str) -> None:
+    (tmp_path / "f.csv").write_text(text)
+    data = scenario().to_dict()
+    data["cluster"]["topology"] = {"kind": "custom", "links": "f.csv"}
+    data["job"]["train"]["workers"] = 2
     with pytest.raises(ScenarioError) as caught:
-        read_prices(path)
-    faults = [fault for fault in caught.value.errors if fault["code"] == code]
-    assert faults, caught.value
-    assert words in str(caught.value)
-    assert str(path) + ":" in str(caught.value)
+        Scenario.from_dict(data, base_dir=tmp_path)
+    fault = next(e for e in caught.value.errors if e["code"] == code)
+    assert msg in fault["msg"]
     if line is not None:
-        assert any(fault.get("line", line) == line for fault in faults)
+        assert (fault["file"], fault["line"]) == ("f.csv", line)
 
 
-def test_a_file_without_switches_or_no_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="`switch` is missing"):
-        read_prices(write(tmp_path, 'currency = "EUR"\n'))
-    with pytest.raises(ScenarioError, match="there is no file"):
-        read_prices(tmp_path / "none.toml")
+def test_a_networkx_graph_is_a_topology() -> None:
+    graph = nx.Graph()
+    graph.add_nodes_from(range(4), kind="host")
+    graph.add_edges_from((host, f"tor{host // 2}") for host in range(4))
+    graph.add_edge("tor0", "tor1", rate="100Gbps", delay="5us")
+    table = gt.from_networkx(graph)
+    given = scenario(table, workers=4)
+    assert (given.fabric.host_count, given.fabric.switch_count, given.fabric.cable_count) == (4, 2, 5)
+    assert table["links"][-1] == {"a": "tor0", "b": "tor1", "rate": "100Gbps", "delay": "5us"}
+    assert len(times_us(gt.run(given))) == 2
+    by_name = gt.from_networkx(nx.Graph([("h1", "s"), ("h0", "s")]))
+    assert by_name["links"] == [{"a": "h1", "b": "s"}, {"a": "s", "b": "h0"}]
+    with pytest.raises(ValueError, match="directed"):
+        gt.from_networkx(nx.DiGraph([("h0", "s")]))
+    with pytest.raises(ValueError, match="no hosts"):
+        gt.from_networkx(nx.Graph([("a", "b")]))
+
+
+def test_shapes_are_counted_as_table_1_does() -> None:
+    # Zhang et al. (2017), table 1: k/2 (2 + r) switches for k²/2 nodes; k²/4 (2 + 3r) for k³/4.
+    for ports, r in ((16, Fraction(1)), (16, Fraction(1, 8)), (32, Fraction(1, 4))):
+        two = scenario({"kind": "clos2", "ports": ports, "bisection": str(r)}).fabric
+        assert (two.host_count, two.switch_count) == (ports**2 // 2, Fraction(ports, 2) * (2 + r))
+        assert two.cable_count == Fraction(ports**2, 2) * (1 + r)
+        three = scenario({"kind": "clos3", "ports": ports, "bisection": str(r)}).fabric
+        assert (three.host_count, three.switch_count) == (ports**3 // 4, Fraction(ports**2, 4) * (2 + 3 * r))
+        assert three.cable_count == Fraction(ports**3, 4) * (1 + 2 * r)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gradtide.errors import GradtideError, ScenarioError, SimulationError, TraceError
     from gradtide.results import RunResult, Series, Table
     from gradtide.scenario import Scenario
+    from gradtide.scenario.graph import from_networkx
     from gradtide.studies.buy import BuyResult, buy
     from gradtide.studies.collectives import CollectivesResult, compare_collectives
     from gradtide.studies.compare import CompareResult, compare
@@ -38,6 +39,7 @@ _HOMES = {
     "buy": "studies.buy",
     "compare": "studies.compare",
     "compare_collectives": "studies.collectives",
+    "from_networkx": "scenario.graph",
     "preset": "studies.run",
     "run": "studies.run",
 }
@@ -58,6 +60,7 @@ __all__ = [
     "buy",
     "compare",
     "compare_collectives",
+    "from_networkx",
     "preset",
     "run",
 ]

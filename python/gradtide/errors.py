@@ -422,8 +422,8 @@ CODES: dict[str, Code] = {
     "GT044": Code(
         "a bisection ratio takes a part of a switch",
         "Above each edge switch of a Clos network of k-port switches are (k/2) x bisection others; above a leaf of n "
-        "hosts, n x bisection spines, at equal link rates. That is a whole number. The message names the nearest ratios "
-        "that are.",
+        "hosts, n x bisection spines, at equal link rates. That is a whole number. The message names the nearest "
+        "ratios that are.",
         'topology = { kind = "clos2", ports = 16, bisection = "1/3" }',
         'topology = { kind = "clos2", ports = 16, bisection = "3/8" }',
     ),

@@ -23,11 +23,16 @@ CONTROL_PACKETS_PER_FLOW = 11
 NS_PER_HOP = 45.0
 NS_PER_HOP_AND_DOUBLING = 10.0
 NS_PER_MESSAGE = 500.0
+NS_PER_FLUID_MESSAGE = 2_000.0
+NS_PER_ROUTE = 10.0
 NS_PER_FLOW = 10_000.0
 NS_PER_HOST = 3_000.0
 NS_PER_OPERATION = 250.0
 BASE_BYTES = 60_000_000
 BYTES_PER_HOST = 2_500
+BYTES_PER_LINK = 1_000
+BYTES_PER_ROUTE = 4
+BYTES_PER_MESSAGE = 650
 BYTES_PER_TRANSFER = 250
 BYTES_PER_OPERATION = 250
 BYTES_PER_PACKET_UNDER_WAY = 100
@@ -58,7 +63,7 @@ class Estimate:
     Attributes:
         flows: neighbours' flows.
         iterations: of all jobs together.
-        packets: data and acknowledgements; 0 for the pipe engine, which has none.
+        packets: data and acknowledgements; 0 for the pipe and the fluid engine, which have none.
         packet_hops: packets put on links.
         events: events of the engine.
         memory_bytes: peak of the process.
@@ -89,52 +94,67 @@ def estimate(scenario: "Scenario") -> Estimate:
     the duration of the run.
     """
     duration_s = math.inf if scenario.duration_ps is None else scenario.duration_ps / 1e12
-    is_packet = scenario.engine == "packet"
+    is_packet, is_fluid = scenario.engine == "packet", scenario.engine == "fluid"
+    # A job that has the fluid network for itself carries out one exchange of each size.
+    is_alone = is_fluid and len(scenario.jobs) == 1 and not scenario.expected_traffic
+    fabric = scenario.fabric
+    links, routes = 2 * fabric.cable_count, fabric.switch_count * fabric.host_count
+    inner, on_network = links - 2 * fabric.host_count, int(is_packet or is_fluid)
     segment_bytes = scenario.segment_bytes
     rate_bytes_per_s = scenario.link_rate_bps / 8
     # Within the duration a host's link carries no more than this.
     link_segments = duration_s * rate_bytes_per_s / (segment_bytes + PACKET_OVERHEAD_BYTES)
     flows, segments, messages, operations, transfers, iterations = 0, 0.0, 0.0, 0.0, 0.0, 0
+    at_once = 0
     for count, size_bytes in scenario.expected_traffic:
         flows += count
         segments += min(size_bytes / segment_bytes + count, scenario.hosts * link_segments)
     for job in scenario.jobs:
         sends = job.workers > 1
-        steps = 2 * (job.workers - 1)
-        sent_s = steps * job.parameter_bytes / job.workers / rate_bytes_per_s
+        counts = job.counts
+        sent_s = float(counts.most) * job.parameter_bytes / rate_bytes_per_s
         iteration_s = max(job.compute_ps / 1e12, sent_s, 1e-12)
         within = math.inf if math.isinf(duration_s) else math.ceil(duration_s / iteration_s)
         count = int(min(within, job.iterations or math.inf))
         buckets, chunks = _parts(job) if sends else (0, 0)
-        per_message = max(1.0, job.parameter_bytes / max(1, chunks) / job.workers / segment_bytes)
-        sent = steps * chunks * count
+        parts = chunks * job.depth
+        sent = counts.messages * parts * (min(count, 1) if is_alone else count)
+        sent_bytes = float(counts.sent) * job.parameter_bytes * count
+        per_message = max(1.0, sent_bytes / max(1, sent) / segment_bytes)
         iterations += count
         transfers += buckets * count
         operations += (2 * len(job.layers) + chunks) * count
         if is_packet:
-            messages += job.workers * min(sent, link_segments)
-            segments += job.workers * min(sent * per_message, link_segments)
+            messages += min(sent, job.workers * link_segments)
+            segments += min(sent * per_message, job.workers * link_segments)
+        if is_fluid:
+            messages += sent
+        at_once += counts.messages * job.depth // max(1, counts.steps)
     packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if is_packet else 0.0
-    hops = 2 * packets
+    hops = fabric.hops * packets
     # More hosts keep more in memory and less in the caches.
     ns_per_hop = NS_PER_HOP + NS_PER_HOP_AND_DOUBLING * math.log2(max(2, scenario.hosts))
     ns = {
         f"{_count(hops)} packet-hops": hops * ns_per_hop,
-        f"{_count(messages)} messages of collectives": messages * NS_PER_MESSAGE,
+        f"{_count(messages)} messages of collectives": messages
+        * (NS_PER_FLUID_MESSAGE if is_fluid else NS_PER_MESSAGE),
         f"{_count(flows)} flows": flows * NS_PER_FLOW,
-        f"{_count(scenario.hosts)} hosts": scenario.hosts * NS_PER_HOST,
+        f"{_count(scenario.hosts)} hosts": scenario.hosts * NS_PER_HOST + on_network * routes * NS_PER_ROUTE,
         f"{_count(operations)} operations of jobs": operations * NS_PER_OPERATION,
     }
     under_way = min(
         packets,
-        scenario.hosts * 2.0 * scenario.queue_packets,
+        links * scenario.queue_packets,
         (flows + sum(job.workers for job in scenario.jobs)) * WINDOW_BYTES / segment_bytes,
     )
     shown = operations * min(1.0, scenario.timeline / max(1, iterations))
     memory = {
         "the program itself": float(BASE_BYTES),
         f"{_count(flows)} flows": flows * float(traffic.BYTES_PER_FLOW),
-        f"{_count(scenario.hosts)} hosts": scenario.hosts * float(BYTES_PER_HOST) if is_packet else 0.0,
+        f"{_count(scenario.hosts)} hosts": on_network * scenario.hosts * float(BYTES_PER_HOST),
+        f"{_count(fabric.switch_count)} switches": on_network
+        * (inner * float(BYTES_PER_LINK) + routes * BYTES_PER_ROUTE),
+        f"{_count(at_once)} messages at once": on_network * at_once * float(BYTES_PER_MESSAGE),
         f"{_count(transfers)} transfers": transfers * BYTES_PER_TRANSFER,
         f"{_count(shown)} operations of the timeline": shown * BYTES_PER_OPERATION,
         f"{_count(under_way)} packets under way": under_way * BYTES_PER_PACKET_UNDER_WAY,

@@ -60,17 +60,17 @@ def draw(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: pieces.
         uses.append(chart(name, token, f"Use of {link}", shares, "busy, %", "%", 104))
     first = next(iter(own.values()))
     every = first[1]["time_us"] - first[0]["time_us"] if len(first) > 1 else first[0]["time_us"]
-    note = f"{link} is the switch's port with the longest queue on average. A sample every {milliseconds(every)} ms"
+    note = f"{link} is the switch port with the longest queue on average. A sample every {milliseconds(every)} ms"
     note += f"; a step shows the longest queue and the mean use of {size} samples." if size > 1 else "."
     return {"charts": [*queues, *uses], "note": note, "link": link}
 
 
 def busiest(rows: Sequence[Row]) -> str | None:
-    """Return the switch's port with the longest queue on average; if none ever waits, the one that is used most."""
+    """Return the switch port with the longest queue on average; if none ever waits, the one that is used most."""
     sums: dict[str, list[float]] = {}
     for row in rows:
         total = sums.setdefault(row["link"], [0.0, 0.0])
         total[0] += row["queue_packets"]
         total[1] += row["utilisation"]
-    ports = [link for link in sums if link.startswith("s-")] or list(sums)
+    ports = [link for link in sums if "-" in link] or list(sums)
     return max(ports, key=lambda link: (sums[link], -ports.index(link)), default=None)

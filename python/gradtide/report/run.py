@@ -66,11 +66,15 @@ def _links(rows: Sequence[Row], queues: bool, caps: pieces.Caps) -> dict[str, An
         rest = ["–" if row[column] is None else row[column] for column in known]
         return [row["link"], *own, pieces.percent(row["utilisation"]), *rest]
 
+    cap = min(caps.rows, 64)
+    if len(rows) > cap:
+        # Of a large network the busiest links tell most.
+        rows = sorted(rows, key=lambda row: -row["utilisation"])
     return pieces.table(
-        "Links",
+        "Links" if len(rows) <= cap else "Links, the busiest first",
         [*columns, *(more[column] for column in known)],
         [cells(row) for row in rows],
-        cap=min(caps.rows, 64),
+        cap=cap,
         where="links.csv",
     )
 

@@ -360,24 +360,25 @@ def wired(
     known = dict.fromkeys(end for c in cables for end in c[:2] if host_number(end) is None)
     names = tuple(known) if switches is None else tuple(switches)
     declared = set(names)
-    first: dict[frozenset[str], int] = {}
+    joined: set[frozenset[str]] = set()
     cable_of: dict[str, int] = {}
     for index, cable in enumerate(cables):
         ends = frozenset(cable[:2])
         if len(ends) == 1:
             add(index, "b", f"the cable leads from {cable.a} to itself", "a cable joins two nodes")
             continue
-        if ends in first:
+        if ends in joined:
             msg = f"there is a cable between {cable.a} and {cable.b} already"
             add(index, "a", msg, "two nodes have one cable; for more capacity raise its `rate`")
-        first.setdefault(ends, index)
+            continue
+        joined.add(ends)
         for key, end in (("a", cable.a), ("b", cable.b)):
             number = host_number(end)
             if number is None and end not in declared:
                 add(index, key, f'unknown node "{end[:80]}"', "`switches` does not name it, and hosts are h0, h1, …")
             elif number is not None and number >= host_count:
                 add(index, key, f'unknown node "{end}"', f"`hosts` is {host_count}: hosts are h0 to h{host_count - 1}")
-            elif number is not None and cable_of.setdefault(end, index) != index and len(ends) == 2:
+            elif number is not None and cable_of.setdefault(end, index) != index:
                 hint = "a host has one cable; put a switch of its own in front of it, or leave the second out"
                 add(index, key, f"{end} has a second cable", hint)
     for host in range(host_count):

@@ -195,7 +195,7 @@ def grid(
     unchanged = (None,)
     for model, count, rate in product(models or unchanged, workers or unchanged, rates or unchanged):
         point = base.replace(**_given(model=model, workers=count, link_rate=rate))
-        if count is not None:
+        if count is not None and point.fabric.kind == "star":
             # The cluster grows and shrinks with the job.
             point = point.set({"cluster.topology.hosts": sum(job.workers for job in point.jobs)})
         for changes in parsed:

@@ -175,9 +175,9 @@ def check(base: Scenario, seeds: Sequence[int]) -> None:
 
 def probed(base: Scenario) -> Scenario:
     """Return the scenario with a probe, for the pictures of queues and links; its own if it has one."""
-    if "probe" in base.to_dict()["run"] or base.duration_ps is None:
+    if "probe" in base.to_dict()["run"] or base.duration_ps is None or base.engine != "packet":
         return base
-    count = max(50, min(SAMPLES, SAMPLED_ROWS // (2 * base.hosts)))
+    count = max(50, min(SAMPLES, SAMPLED_ROWS // (2 * base.fabric.cable_count)))
     least_ps = max(base.duration_ps // count, 1)
     unit_ps = 10 ** (len(str(least_ps)) - 1)
     every_ps = next(factor * unit_ps for factor in (1, 2, 5, 10) if factor * unit_ps >= least_ps)
