@@ -2,19 +2,20 @@
 //! and R). Never walked through, so no order depends on a hash, and no hash on the machine.
 
 /// Nothing here.
-const EMPTY: u32 = u32::MAX;
+const EMPTY: u64 = u64::MAX;
 
 /// Numbers of things that the caller keeps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    slots: Vec<u32>,
+    /// Hash and number, in the upper and the lower half.
+    slots: Vec<u64>,
     count: usize,
 }
 
-/// Hash of some words: all bits count, and the upper ones are spread best.
+/// Hash of some words.
 #[inline]
 pub(crate) fn hash(words: impl IntoIterator<Item = u32>) -> u32 {
-    // Fibonacci hashing (Knuth 6.4), word by word, the upper half folded in so that every bit reaches every other.
+    // Fibonacci hashing (Knuth 6.4), word by word; the upper half is folded in, so that every bit reaches every other.
     let mixed = words.into_iter().fold(0_u64, |mixed, word| {
         let product = (mixed ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         product ^ (product >> 32)
@@ -24,71 +25,73 @@ pub(crate) fn hash(words: impl IntoIterator<Item = u32>) -> u32 {
 
 impl Index {
     #[inline]
-    fn home(&self, hash: u32) -> usize {
-        hash as usize & (self.slots.len() - 1)
+    fn home(&self, slot: u64) -> usize {
+        (slot >> 32) as usize & (self.slots.len() - 1)
+    }
+
+    #[inline]
+    fn next(&self, place: usize) -> usize {
+        (place + 1) & (self.slots.len() - 1)
     }
 
     /// The number of this hash for which `is_it` holds.
     #[inline]
     pub fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        if self.slots.is_empty() {
+        if self.count == 0 {
             return None;
         }
-        let mut slot = self.home(hash);
-        while self.slots[slot] != EMPTY {
-            if is_it(self.slots[slot]) {
-                return Some(self.slots[slot]);
+        let mut place = self.home(u64::from(hash) << 32);
+        loop {
+            let slot = self.slots[place];
+            if slot == EMPTY {
+                return None;
             }
-            slot = (slot + 1) & (self.slots.len() - 1);
+            if (slot >> 32) as u32 == hash && is_it(slot as u32) {
+                return Some(slot as u32);
+            }
+            place = self.next(place);
         }
-        None
     }
 
-    /// Adds a number that is not there; `hash_of` tells the hashes of those that are.
+    /// Adds a number that is not there, and is not the largest of all numbers.
     #[inline]
-    pub fn insert(&mut self, hash: u32, number: u32, hash_of: impl Fn(u32) -> u32) {
+    pub fn insert(&mut self, hash: u32, number: u32) {
         if 2 * (self.count + 1) > self.slots.len() {
-            let larger = vec![EMPTY; (2 * self.slots.len()).max(16)];
-            for known in std::mem::replace(&mut self.slots, larger) {
-                if known != EMPTY {
-                    self.put(hash_of(known), known);
-                }
-            }
+            let larger = vec![EMPTY; (2 * self.slots.len()).max(8)];
+            let known = std::mem::replace(&mut self.slots, larger);
+            known.into_iter().filter(|&slot| slot != EMPTY).for_each(|slot| self.put(slot));
         }
-        self.put(hash, number);
+        self.put(u64::from(hash) << 32 | u64::from(number));
         self.count += 1;
     }
 
     #[inline]
-    fn put(&mut self, hash: u32, number: u32) {
-        let mut slot = self.home(hash);
-        while self.slots[slot] != EMPTY {
-            slot = (slot + 1) & (self.slots.len() - 1);
+    fn put(&mut self, slot: u64) {
+        let mut place = self.home(slot);
+        while self.slots[place] != EMPTY {
+            place = self.next(place);
         }
-        self.slots[slot] = number;
+        self.slots[place] = slot;
     }
 
     /// Removes a number that is there under this hash.
     #[inline]
-    pub fn remove(&mut self, hash: u32, number: u32, hash_of: impl Fn(u32) -> u32) {
-        let last = self.slots.len() - 1;
-        let mut hole = self.home(hash);
-        while self.slots[hole] != number {
-            hole = (hole + 1) & last;
+    pub fn remove(&mut self, hash: u32, number: u32) {
+        let slot = u64::from(hash) << 32 | u64::from(number);
+        let mut hole = self.home(slot);
+        while self.slots[hole] != slot {
+            hole = self.next(hole);
         }
         // What stands behind the hole comes forward, unless it would be before its home.
-        let mut slot = hole;
-        loop {
-            slot = (slot + 1) & last;
-            let moved = self.slots[slot];
-            if moved == EMPTY {
-                break;
+        let last = self.slots.len() - 1;
+        let mut place = self.next(hole);
+        while self.slots[place] != EMPTY {
+            let home = self.home(self.slots[place]);
+            if (place.wrapping_sub(home) & last) >= (place.wrapping_sub(hole) & last) {
+                self.slots[hole] = self.slots[place];
+                hole = place;
             }
-            let home = self.home(hash_of(moved));
-            if (slot.wrapping_sub(home) & last) >= (slot.wrapping_sub(hole) & last) {
-                self.slots[hole] = moved;
-                hole = slot;
-            }
+            place = self.next(place);
         }
         self.slots[hole] = EMPTY;
         self.count -= 1;
@@ -111,10 +114,10 @@ mod tests {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let number = (state >> 40) as u32 % 200;
                 if set.insert(number) {
-                    index.insert(hash_of(number), number, hash_of);
+                    index.insert(hash_of(number), number);
                 } else {
                     set.remove(&number);
-                    index.remove(hash_of(number), number, hash_of);
+                    index.remove(hash_of(number), number);
                 }
                 for number in 0..200 {
                     let found = index.find(hash_of(number), |other| other == number);

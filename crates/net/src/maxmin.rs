@@ -34,12 +34,14 @@ pub const CAPACITY_LIMIT: u64 = u64::MAX / PARTS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
-/// Flows with the same links and cap, which have one rate. When the last of them is removed, the number is used again.
+/// Flows with the same links and cap, which have one rate. The number of a class whose last flow was removed is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(pub u32);
 
 /// No rate yet, and no level: faster than any link.
 const UNBOUNDED: u64 = u64::MAX;
+/// A link that there is not.
+const NO_LINK: u32 = u32::MAX;
 
 /// The solver: capacities, classes of flows on them, and their rates.
 #[derive(Clone, Debug, Default)]
@@ -48,16 +50,17 @@ pub struct MaxMin {
     /// By link: rate at which flows are held there; [`UNBOUNDED`] if the link is not full. Apart from the rest because
     /// this is read most, as are the shares.
     levels: Vec<u64>,
-    /// By link, the classes that cross it.
-    members: Vec<Vec<Member>>,
+    /// By link, the classes that cross it, and some that had their last flow removed: see [`Self::sweep`].
+    members: Vec<Vec<u32>>,
     /// By class.
     shares: Vec<Share>,
     classes: Vec<Class>,
-    /// `stride` for each class, of which it uses the first few, sorted by link.
-    hops: Vec<Hop>,
+    /// `stride` links for each class, of which it uses the first few, sorted.
+    hops: Vec<u32>,
     stride: usize,
     free: Vec<u32>,
-    known: Index,
+    /// By link, the classes of which it is the first: small tables, so that what is used together is near.
+    known: Vec<Index>,
     /// Links that are to be looked at, each once.
     stale: Vec<u32>,
     /// Classes whose rate has changed.
@@ -76,6 +79,8 @@ struct LinkState {
     /// Sum of the rates of its flows, above the capacity while a solve goes on.
     used: u128,
     flows: u64,
+    /// Members without flows.
+    gone: u32,
     /// Whether something that `asked` depends on has changed.
     stale: bool,
 }
@@ -85,22 +90,6 @@ impl LinkState {
     fn surely_not_full(&self) -> bool {
         self.used + u128::from(self.flows) <= u128::from(self.capacity)
     }
-}
-
-/// A class on a link.
-#[derive(Clone, Copy, Debug)]
-struct Member {
-    class: u32,
-    /// Which of the class's links this is.
-    hop: u32,
-}
-
-/// A link of a class.
-#[derive(Clone, Copy, Debug)]
-struct Hop {
-    link: u32,
-    /// Where among the link's members the class stands.
-    place: u32,
 }
 
 /// Flows of one rate: the least of their links' levels and their cap.
@@ -113,6 +102,8 @@ struct Share {
 #[derive(Clone, Copy, Debug)]
 struct Class {
     hop_count: u32,
+    /// Links that have it among their members.
+    member_count: u32,
     hash: u32,
     cap: u64,
     /// Whether it stands among the changed ones.
@@ -137,12 +128,13 @@ impl MaxMin {
         assert!(u32::try_from(capacities.len()).is_ok(), "links are counted in 32 bits");
         let link = |&capacity: &u64| {
             assert!(capacity < CAPACITY_LIMIT, "capacity {capacity} is not below {CAPACITY_LIMIT}");
-            LinkState { capacity: capacity * PARTS, asked: UNBOUNDED, used: 0, flows: 0, stale: false }
+            LinkState { capacity: capacity * PARTS, asked: UNBOUNDED, used: 0, flows: 0, gone: 0, stale: false }
         };
         Self {
             links: capacities.iter().map(link).collect(),
             levels: vec![UNBOUNDED; capacities.len()],
             members: vec![Vec::new(); capacities.len()],
+            known: vec![Index::default(); capacities.len()],
             ..Self::default()
         }
     }
@@ -167,11 +159,8 @@ impl MaxMin {
         assert!(!path.is_empty(), "a flow crosses a link");
         assert!(path.windows(2).all(|two| two[0] < two[1]), "a flow crosses a link once");
         let hash = index::hash(path.iter().copied().chain([cap as u32, (cap >> 32) as u32]));
-        let is_it = |class: u32| {
-            let of_class = self.hops_of(class).iter().map(|hop| hop.link);
-            self.classes[class as usize].cap == cap && of_class.eq(path.iter().copied())
-        };
-        let class = self.known.find(hash, is_it).unwrap_or_else(|| self.open(&path, cap, hash));
+        let is_it = |class: u32| self.classes[class as usize].cap == cap && *self.hops_of(class) == path[..];
+        let class = self.known[path[0] as usize].find(hash, is_it).unwrap_or_else(|| self.open(&path, cap, hash));
         self.scratch.path = path;
         self.count(class, true);
         ClassId(class)
@@ -261,15 +250,16 @@ impl MaxMin {
 
     /// The links of a class.
     pub fn links(&self, class: ClassId) -> impl Iterator<Item = LinkId> {
-        self.hops_of(class.0).iter().map(|hop| LinkId(hop.link))
+        self.hops_of(class.0).iter().map(|&link| LinkId(link))
     }
 
     /// The classes that cross a link, in no order.
     pub fn classes(&self, link: LinkId) -> impl Iterator<Item = ClassId> {
-        self.members[link.0 as usize].iter().map(|member| ClassId(member.class))
+        let members = self.members[link.0 as usize].iter();
+        members.filter(|&&class| self.shares[class as usize].count > 0).map(|&class| ClassId(class))
     }
 
-    fn hops_of(&self, class: u32) -> &[Hop] {
+    fn hops_of(&self, class: u32) -> &[u32] {
         let begin = class as usize * self.stride;
         &self.hops[begin..begin + self.classes[class as usize].hop_count as usize]
     }
@@ -281,8 +271,8 @@ impl MaxMin {
         share.count = if more { share.count + 1 } else { share.count - 1 };
         let rate = u128::from(share.rate);
         let begin = class as usize * self.stride;
-        for hop in &self.hops[begin..begin + self.classes[class as usize].hop_count as usize] {
-            let state = &mut self.links[hop.link as usize];
+        for &link in &self.hops[begin..begin + self.classes[class as usize].hop_count as usize] {
+            let state = &mut self.links[link as usize];
             if more {
                 state.used += rate;
                 state.flows += 1;
@@ -290,7 +280,7 @@ impl MaxMin {
                 state.used -= rate;
                 state.flows -= 1;
             }
-            mark(state, hop.link, self.levels[hop.link as usize], &mut self.stale, &mut self.touched);
+            mark(state, link, self.levels[link as usize], &mut self.stale, &mut self.touched);
         }
     }
 
@@ -299,31 +289,34 @@ impl MaxMin {
             self.widen(path.len());
         }
         let index = self.free.pop().unwrap_or(self.classes.len() as u32);
-        let class = Class { hop_count: path.len() as u32, hash, cap, changed: false };
+        let hop_count = path.len() as u32;
+        let class = Class { hop_count, member_count: hop_count, hash, cap, changed: false };
         let share = Share { rate: UNBOUNDED, count: 0 };
+        let begin = index as usize * self.stride;
         if index as usize == self.classes.len() {
             self.classes.push(class);
             self.shares.push(share);
-            self.hops.resize(self.classes.len() * self.stride, Hop { link: 0, place: 0 });
+            self.hops.resize(begin + self.stride, 0);
         } else {
             let changed = self.classes[index as usize].changed;
             self.classes[index as usize] = Class { changed, ..class };
             self.shares[index as usize] = share;
         }
-        for (hop, &link) in path.iter().enumerate() {
-            let members = &mut self.members[link as usize];
-            self.hops[index as usize * self.stride + hop] = Hop { link, place: members.len() as u32 };
-            members.push(Member { class: index, hop: hop as u32 });
+        self.hops[begin..begin + path.len()].copy_from_slice(path);
+        for &link in path {
+            if 2 * self.links[link as usize].gone as usize > self.members[link as usize].len() {
+                self.sweep(link);
+            }
+            self.members[link as usize].push(index);
         }
-        self.shares[index as usize].rate = self.rate_but(index, u32::MAX);
-        let classes = &self.classes;
-        self.known.insert(hash, index, |class| classes[class as usize].hash);
+        self.shares[index as usize].rate = self.rate_but(index, NO_LINK);
+        self.known[path[0] as usize].insert(hash, index);
         index
     }
 
     /// Lays the classes out anew, for paths of more links.
     fn widen(&mut self, stride: usize) {
-        let mut hops = vec![Hop { link: 0, place: 0 }; self.classes.len() * stride];
+        let mut hops = vec![0; self.classes.len() * stride];
         if self.stride > 0 {
             for (wide, narrow) in hops.chunks_mut(stride).zip(self.hops.chunks(self.stride)) {
                 wide[..narrow.len()].copy_from_slice(narrow);
@@ -334,17 +327,31 @@ impl MaxMin {
 
     fn close(&mut self, index: u32) {
         let begin = index as usize * self.stride;
-        for at in begin..begin + self.classes[index as usize].hop_count as usize {
-            let Hop { link, place } = self.hops[at];
-            let members = &mut self.members[link as usize];
-            members.swap_remove(place as usize);
-            if let Some(moved) = members.get(place as usize) {
-                self.hops[moved.class as usize * self.stride + moved.hop as usize].place = place;
+        let Class { hop_count, hash, .. } = self.classes[index as usize];
+        self.known[self.hops[begin] as usize].remove(hash, index);
+        for hop in begin..begin + hop_count as usize {
+            let link = self.hops[hop];
+            self.links[link as usize].gone += 1;
+            if self.links[link as usize].flows == 0 {
+                self.sweep(link);
             }
         }
-        let classes = &self.classes;
-        self.known.remove(classes[index as usize].hash, index, |class| classes[class as usize].hash);
-        self.free.push(index);
+    }
+
+    /// Takes classes without flows out of the members of a link, all in one go. A class that no link has any more is free.
+    fn sweep(&mut self, link: u32) {
+        self.links[link as usize].gone = 0;
+        self.members[link as usize].retain(|&class| {
+            let stays = self.shares[class as usize].count > 0;
+            if !stays {
+                let member_count = &mut self.classes[class as usize].member_count;
+                *member_count -= 1;
+                if *member_count == 0 {
+                    self.free.push(class);
+                }
+            }
+            stays
+        });
     }
 
     fn change(&mut self, class: u32) {
@@ -353,31 +360,43 @@ impl MaxMin {
         }
     }
 
-    /// Rate of a class, were it not for its `but`-th link: the least level of the others, and its cap.
+    /// Rate of a class, were it not for the link `but`: the least level of the others, and its cap.
     fn rate_but(&self, class: u32, but: u32) -> u64 {
-        let others = self.hops_of(class).iter().enumerate().filter(|&(hop, _)| hop != but as usize);
+        let others = self.hops_of(class).iter().filter(|&&link| link != but);
         let cap = self.classes[class as usize].cap;
-        others.map(|(_, hop)| self.levels[hop.link as usize]).fold(cap, u64::min)
+        others.map(|&link| self.levels[link as usize]).fold(cap, u64::min)
     }
 
     /// Level that a link should have, given the levels of all others.
-    fn level(&self, link: u32, elsewhere: &mut Vec<Share>) -> u64 {
-        let (capacity, current) = (self.links[link as usize].capacity, self.levels[link as usize]);
+    fn level(&mut self, link: u32, elsewhere: &mut Vec<Share>) -> u64 {
+        let (state, current) = (self.links[link as usize], self.levels[link as usize]);
+        if current == UNBOUNDED {
+            if state.surely_not_full() {
+                return UNBOUNDED;
+            }
+            if state.used == u128::from(state.flows) * u128::from(UNBOUNDED) {
+                // None has a rate yet.
+                return state.capacity / state.flows;
+            }
+        }
+        if state.gone > 0 {
+            self.sweep(link);
+        }
         let members = &self.members[link as usize];
         elsewhere.clear();
-        elsewhere.extend(members.iter().map(|member| self.shares[member.class as usize]));
-        let level = fill(capacity, elsewhere);
+        elsewhere.extend(members.iter().map(|&class| self.shares[class as usize]));
+        let level = fill(state.capacity, elsewhere);
         if level <= current {
             return level;
         }
         // Who is held here would be faster elsewhere, which is of no matter unless this link's level rises.
         elsewhere.clear();
-        elsewhere.extend(members.iter().map(|member| {
-            let share = self.shares[member.class as usize];
-            let rate = if share.rate == current { self.rate_but(member.class, member.hop) } else { share.rate };
+        elsewhere.extend(members.iter().map(|&class| {
+            let share = self.shares[class as usize];
+            let rate = if share.rate == current { self.rate_but(class, link) } else { share.rate };
             Share { rate, ..share }
         }));
-        fill(capacity, elsewhere)
+        fill(state.capacity, elsewhere)
     }
 
     /// Moves levels, lowest first, until each is what the others ask for. A level depends on lower ones alone, so what
@@ -422,24 +441,24 @@ impl MaxMin {
         let before = std::mem::replace(&mut self.levels[link as usize], level);
         mark(&mut self.links[link as usize], link, level, &mut self.stale, &mut self.touched);
         for place in 0..self.members[link as usize].len() {
-            let Member { class, .. } = self.members[link as usize][place];
+            let class = self.members[link as usize][place];
             let Share { rate, count } = self.shares[class as usize];
             let now = if level < before {
                 rate.min(level)
             } else if rate == before {
-                self.rate_but(class, u32::MAX)
+                self.rate_but(class, NO_LINK)
             } else {
                 rate
             };
-            if now != rate {
+            if now != rate && count > 0 {
                 self.shares[class as usize].rate = now;
                 self.change(class);
                 let (less, more) = (u128::from(rate) * u128::from(count), u128::from(now) * u128::from(count));
                 let begin = class as usize * self.stride;
-                for hop in &self.hops[begin..begin + self.classes[class as usize].hop_count as usize] {
-                    let state = &mut self.links[hop.link as usize];
+                for &other in &self.hops[begin..begin + self.classes[class as usize].hop_count as usize] {
+                    let state = &mut self.links[other as usize];
                     state.used = state.used - less + more;
-                    mark(state, hop.link, self.levels[hop.link as usize], &mut self.stale, &mut self.touched);
+                    mark(state, other, self.levels[other as usize], &mut self.stale, &mut self.touched);
                 }
             }
         }

@@ -61,7 +61,9 @@ fn a_parking_lot_gives_the_long_flow_its_share_of_the_fullest_link() {
         }
     }
     // Without the short flows of the last link, the third is fullest.
-    short[3].iter().for_each(|&key| solver.remove(key));
+    for &key in &short[3] {
+        solver.remove(key);
+    }
     assert_eq!(solver.rate(long), 15 * PARTS);
     assert_eq!(solver.rate(short[0][0]), 45 * PARTS);
 }

@@ -46,8 +46,8 @@ pub struct Fluid {
     /// Links that connections cross: see [`ConnectionState::path`].
     paths: Vec<LinkId>,
     free_connections: Vec<u32>,
-    /// Of connections that are a stream's.
-    streams: Index,
+    /// By source, the connections that are a stream's.
+    streams: Vec<Index>,
     /// Messages that enter, by when.
     timers: BTreeMap<u128, Vec<u32>>,
     started_count: u64,
@@ -119,6 +119,8 @@ struct Shares {
     solver: MaxMin,
     /// By class.
     classes: Vec<ClassState>,
+    /// By class, the same as its `first` of its other messages; for no more classes than ever had some.
+    later: Vec<BinaryHeap<Reverse<(u128, u32)>>>,
     /// When the next message of each class is received.
     due: Due,
 }
@@ -132,20 +134,17 @@ struct ClassState {
     since_fs: u128,
     /// Where `work` will be when the next message is received, and whose it is; [`NONE`] if there is no flow.
     first: (u128, u32),
-    /// The same of the others.
-    later: BinaryHeap<Reverse<(u128, u32)>>,
 }
 
 #[derive(Debug)]
 struct FlowState {
     id: FlowId,
-    started_fs: u128,
+    /// When it was started, and from when it has the first place on its connection.
     began_fs: u128,
     hold: Time,
     /// Of one message.
     work: u128,
     rounds_left: u32,
-    stream: u32,
     connection: u32,
     /// The next one on the connection; [`NONE`] if there is none.
     next: u32,
@@ -173,7 +172,7 @@ struct ConnectionState {
     last: u32,
     /// Where in `paths` its links begin, and how many there are.
     path: (u32, u32),
-    delay_fs: u128,
+    delay_ps: u64,
     generation: u16,
     own: bool,
 }
@@ -217,7 +216,7 @@ impl Fluid {
             connections: Vec::new(),
             paths: Vec::new(),
             free_connections: Vec::new(),
-            streams: Index::default(),
+            streams: vec![Index::default(); graph.host_count as usize],
             timers: BTreeMap::new(),
             started_count: 0,
             completed_count: 0,
@@ -239,7 +238,8 @@ impl Fluid {
             for id in shares.solver.classes(LinkId(port.0)) {
                 let class = &shares.classes[id.0 as usize];
                 let done = class.work_at(self.now_fs);
-                let flows = class.later.iter().map(|&Reverse(flow)| flow).chain([class.first]);
+                let later = shares.later.get(id.0 as usize).into_iter().flatten();
+                let flows = later.map(|&Reverse(flow)| flow).chain([class.first]);
                 work += flows.map(|(target, flow)| self.flows[flow as usize].work + done - target).sum::<u128>();
             }
         }
@@ -310,7 +310,7 @@ impl Fluid {
         let hash = hash_of(key);
         let connections = &self.connections;
         let is_it = |index: u32| connections[index as usize].key() == key;
-        if let Some(known) = (!own).then(|| self.streams.find(hash, is_it)).flatten() {
+        if let Some(known) = (!own).then(|| self.streams[flow.src.0 as usize].find(hash, is_it)).flatten() {
             return known;
         }
         let index = self.free_connections.pop().unwrap_or(self.connections.len() as u32);
@@ -328,16 +328,14 @@ impl Fluid {
             self.paths.truncate(begin);
             path.0 = space.0;
         }
-        let delay_fs = u128::from(delay_ps) * FS_PER_PS;
-        let new = ConnectionState { src, dst, stream, first: NONE, last: NONE, path, delay_fs, generation, own };
+        let new = ConnectionState { src, dst, stream, first: NONE, last: NONE, path, delay_ps, generation, own };
         if index as usize == self.connections.len() {
             self.connections.push(new);
         } else {
             self.connections[index as usize] = new;
         }
         if !own {
-            let connections = &self.connections;
-            self.streams.insert(hash, index, |other| hash_of(connections[other as usize].key()));
+            self.streams[flow.src.0 as usize].insert(hash, index);
         }
         index
     }
@@ -345,7 +343,8 @@ impl Fluid {
     /// Lets the flows of a connection pass, the first of which has just got its place, until one takes time.
     fn serve(&mut self, connection: u32) {
         loop {
-            let ConnectionState { first, delay_fs, own, .. } = self.connections[connection as usize];
+            let ConnectionState { first, own, .. } = self.connections[connection as usize];
+            let delay_fs = self.connections[connection as usize].delay_fs();
             if first == NONE {
                 if own {
                     let closed = &mut self.connections[connection as usize];
@@ -355,7 +354,7 @@ impl Fluid {
                 return;
             }
             let flow = &mut self.flows[first as usize];
-            flow.began_fs = flow.started_fs.max(self.now_fs.saturating_sub(delay_fs));
+            flow.began_fs = flow.began_fs.max(self.now_fs.saturating_sub(delay_fs));
             flow.stage = Stage::Beginning;
             let enters_fs = flow.began_fs + u128::from(flow.hold.ps()) * FS_PER_PS + delay_fs;
             if enters_fs > self.now_fs {
@@ -388,14 +387,15 @@ impl Fluid {
         if flow.rounds_left > 1 {
             flow.rounds_left -= 1;
             flow.stage = Stage::Beginning;
-            self.timers.entry(self.now_fs + connection.delay_fs).or_default().push(slot);
+            self.timers.entry(self.now_fs + connection.delay_fs()).or_default().push(slot);
             return false;
         }
         connection.first = flow.next;
         if flow.next == NONE {
             connection.last = NONE;
         }
-        let FlowState { id, stream, began_fs, .. } = *flow;
+        let FlowState { id, began_fs, .. } = *flow;
+        let stream = connection.stream;
         let (began, received) = (clock(began_fs), clock(self.now_fs));
         self.scratch.completed.push(Completion { flow: id, stream, began, received });
         self.completed_count += 1;
@@ -411,7 +411,7 @@ impl Fluid {
         let shares = self.bands[usize::from(flow.band.index())].get_or_insert_with(|| {
             let capacities: Vec<u64> = self.links.iter().map(|link| link.rate.bps()).collect();
             is_new = true;
-            Box::new(Shares { solver: MaxMin::new(&capacities), classes: Vec::new(), due: Due::default() })
+            Box::new(Shares::new(MaxMin::new(&capacities)))
         });
         let id = shares.solver.add(&self.paths[begin as usize..(begin + length) as usize]);
         flow.stage = Stage::Moving(id);
@@ -498,12 +498,11 @@ impl Fluid {
             if slot == NONE || target > class.work_at(self.now_fs) {
                 return;
             }
-            class.first = class.later.pop().map_or(NOBODY, |Reverse(next)| next);
             let FlowState { work, connection, .. } = self.flows[slot as usize];
             for link in shares.solver.links(id) {
                 self.links[link.0 as usize].work += work;
             }
-            shares.solver.remove(id);
+            shares.remove(id);
             if self.receive(slot) {
                 self.serve(connection);
             }
@@ -512,11 +511,15 @@ impl Fluid {
 }
 
 impl Shares {
+    fn new(solver: MaxMin) -> Self {
+        Self { solver, classes: Vec::new(), later: Vec::new(), due: Due::default() }
+    }
+
     /// A flow of `work` comes to a class; it is planned for when rates are known.
     fn join(&mut self, id: ClassId, now_fs: u128, (work, slot): (u128, u32)) {
         let index = id.0 as usize;
         if index >= self.classes.len() {
-            self.classes.push(ClassState { rate: 0, work: 0, since_fs: 0, first: NOBODY, later: BinaryHeap::new() });
+            self.classes.push(ClassState { rate: 0, work: 0, since_fs: 0, first: NOBODY });
         }
         let class = &mut self.classes[index];
         if class.first == NOBODY {
@@ -524,14 +527,21 @@ impl Shares {
         }
         let target = class.work_at(now_fs).checked_add(work).expect("work stays below 2^128: see `Fluid::start`");
         let new = (target, slot);
-        if new < class.first {
-            let first = std::mem::replace(&mut class.first, new);
-            if first != NOBODY {
-                class.later.push(Reverse(first));
+        let (first, later) = (new.min(class.first), new.max(class.first));
+        class.first = first;
+        if later != NOBODY {
+            if index >= self.later.len() {
+                self.later.resize_with(index + 1, BinaryHeap::new);
             }
-        } else {
-            class.later.push(Reverse(new));
+            self.later[index].push(Reverse(later));
         }
+    }
+
+    /// Removes the first flow of a class.
+    fn remove(&mut self, id: ClassId) {
+        let is_empty = !self.solver.remove(id);
+        let next = if is_empty { None } else { self.later[id.0 as usize].pop() };
+        self.classes[id.0 as usize].first = next.map_or(NOBODY, |Reverse(next)| next);
     }
 
     /// Gives a class its rate from now on, and plans when its next message is received.
@@ -545,22 +555,21 @@ impl Shares {
 
     /// Takes a flow out of a class; tells the work that it has left.
     fn part(&mut self, id: ClassId, slot: u32, now_fs: u128) -> u128 {
-        let class = &mut self.classes[id.0 as usize];
-        let target = if class.first.1 == slot {
-            let next = class.later.pop().map_or(NOBODY, |Reverse(next)| next);
-            std::mem::replace(&mut class.first, next).0
+        let done = self.classes[id.0 as usize].work_at(now_fs);
+        let mut target = self.classes[id.0 as usize].first.0;
+        if self.classes[id.0 as usize].first.1 == slot {
+            self.remove(id);
         } else {
-            let mut target = 0;
-            class.later.retain(|&Reverse((of_flow, flow))| {
+            self.solver.remove(id);
+            self.later[id.0 as usize].retain(|&Reverse((of_flow, flow))| {
                 target = if flow == slot { of_flow } else { target };
                 flow != slot
             });
-            target
-        };
-        if !self.solver.remove(id) {
+        }
+        if self.classes[id.0 as usize].first == NOBODY {
             self.due.remove(id.0);
         }
-        target.saturating_sub(self.classes[id.0 as usize].work_at(now_fs))
+        target.saturating_sub(done)
     }
 }
 
@@ -571,6 +580,10 @@ impl ClassState {
 }
 
 impl ConnectionState {
+    fn delay_fs(&self) -> u128 {
+        u128::from(self.delay_ps) * FS_PER_PS
+    }
+
     fn key(&self) -> (u32, u32, u32) {
         (self.src, self.dst, self.stream)
     }
@@ -605,12 +618,10 @@ impl Network for Fluid {
         let connection = self.connection(&flow);
         let state = FlowState {
             id,
-            started_fs: self.now_fs,
-            began_fs: 0,
+            began_fs: self.now_fs,
             hold: flow.hold,
             work: work(flow.bytes, flow.parts),
             rounds_left: flow.rounds,
-            stream: flow.stream,
             connection,
             next: NONE,
             band: flow.band,
