@@ -27,6 +27,7 @@ def job(**more: Any) -> dict[str, Any]:
     }
 
 
+EMPTY = {"name": "a", "forward": "1ms", "backward": "1ms", "parameters": "0B"}
 COLLECTIVES = ("ring", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 
 
@@ -155,7 +156,7 @@ def test_what_cannot_be_built_is_skipped_by_name_and_refused_if_asked_for_alone(
         ({}, {"rates": ["10"]}, "rates: "),
         ({}, {"rates": ["0bps"]}, "rate of 0"),
         ({}, {"nodes": 1}, "1 nodes need no network"),
-        ({"model": {"layers": [{"name": "a", "forward": "1ms", "backward": "1ms", "parameters": "0B"}]}}, {}, "has no parameters"),
+        ({"model": {"layers": [EMPTY]}}, {}, "has no parameters"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused_by_name(
