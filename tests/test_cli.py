@@ -136,11 +136,10 @@ def test_bad_input_with_json_is_json(gradtide, tmp_path):
     assert json.loads(out)["errors"][0]["code"] == "GT002"
 
 
-@pytest.mark.parametrize("engine", ["fluid"])
-def test_an_engine_that_is_not_built_yet_is_refused_by_name(gradtide, engine):
-    code, _, err = gradtide("run", "paper/gao2020-ch4", "--engine", engine)
+def test_what_is_not_built_yet_is_refused_by_name(gradtide):
+    code, _, err = gradtide("run", "paper/gao2020-ch4", "--set", "job.train.schedule.order=tac")
     assert code == 2
-    assert f'engine = "{engine}" is not built yet' in err
+    assert 'order = "tac" is not built yet' in err
 
 
 @pytest.mark.parametrize(

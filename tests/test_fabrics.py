@@ -77,7 +77,7 @@ def test_a_ring_on_a_star_is_the_pipes_with_the_delay_of_both_links() -> None:
 
 @pytest.mark.parametrize("kind", collectives.KINDS)
 def test_a_job_that_is_alone_is_simulated_as_beside_another(kind: str) -> None:
-    # Two jobs on leaves of their own never meet: each is as fast as alone, where an exchange is carried out once a size.
+    # Two jobs on leaves of their own never meet: each is as fast as alone, where an exchange is carried out once.
     model = {
         "layers": [
             {"name": name, "forward": "20us", "backward": "30us", "parameters": size}

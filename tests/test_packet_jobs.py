@@ -131,5 +131,5 @@ def test_the_core_refuses_flows_that_cannot_be(flow, message):
 def test_the_pipe_engine_has_no_neighbours():
     from gradtide.errors import CoreRefusal
 
-    with pytest.raises(CoreRefusal, match="packet engine"):
+    with pytest.raises(CoreRefusal, match="another engine"):
         run(spec([(1, 1, 1)], traffic=[(0, 0, 1, 1)]))

@@ -264,6 +264,237 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         5,
         "1/4",
     ),
+    (
+        "bisection of a part of a switch",
+        job("[cluster]", "topology = { kind = 'clos3', ports = 16, bisection = '1/3' }"),
+        "GT044",
+        "cluster.topology.bisection",
+        5,
+        'bisection = "1/4" or bisection = "3/8"',
+    ),
+    (
+        "bisection of a part of a spine",
+        job("[cluster]", "topology = { kind = 'leaf_spine', leaves = 2, hosts_per_leaf = 6, bisection = 0.25 }"),
+        "GT044",
+        "cluster.topology.bisection",
+        5,
+        'bisection = "1/6" or bisection = "1/3"',
+    ),
+    (
+        "leaves of no whole number of hosts",
+        job("[cluster]", "topology = { kind = 'leaf_spine', leaves = 3, hosts = 10, spines = 1 }"),
+        "GT014",
+        "cluster.topology.hosts",
+        5,
+        "hosts = 9",
+    ),
+    (
+        "leaves without hosts",
+        job("[cluster]", "topology = { kind = 'leaf_spine', leaves = 3, spines = 1 }"),
+        "GT010",
+        "cluster.topology.hosts_per_leaf",
+        5,
+        "hosts_per_leaf = 8",
+    ),
+    (
+        "hosts and hosts per leaf",
+        job("[cluster]", "topology = { kind = 'leaf_spine', leaves = 3, hosts = 6, hosts_per_leaf = 3 }"),
+        "GT016",
+        "cluster.topology.hosts",
+        5,
+        "leave `hosts` out",
+    ),
+    (
+        "spines and bisection",
+        job("[cluster]", "topology = { kind = 'leaf_spine', leaves = 3, hosts = 6, spines = 1, bisection = 1 }"),
+        "GT016",
+        "cluster.topology.bisection",
+        5,
+        "one of them",
+    ),
+    (
+        "more workers than a Clos network has hosts",
+        job("[cluster]", "topology = { kind = 'clos2', ports = 4 }").replace("workers = 2", "workers = 9"),
+        "GT042",
+        "cluster.topology.ports",
+        5,
+        "clos2 of 4 ports has 8 hosts",
+    ),
+    (
+        "a million hosts and more",
+        job("[cluster]", "topology = { kind = 'clos3', ports = 1024 }"),
+        "GT050",
+        "cluster.topology.ports",
+        5,
+        "1,000,000",
+    ),
+    (
+        "a network in two parts",
+        job("[cluster.topology]", "kind = 'custom'", "links = [{ a = 'h0', b = 's' }, { a = 'h1', b = 't' }]"),
+        "GT045",
+        "cluster.topology.links",
+        6,
+        "joins the parts",
+    ),
+    (
+        "a cable twice",
+        job("[cluster.topology]", "kind = 'custom'", "links = [{ a = 'h0', b = 's' }, { a = 's', b = 'h0' }]"),
+        "GT046",
+        "cluster.topology.links[1].a",
+        6,
+        "raise its `rate`",
+    ),
+    (
+        "a cable to an unknown switch",
+        job("[cluster.topology]", "kind = 'custom'", "switches = ['s']", "links = [{ a = 'h0', b = 't' }]"),
+        "GT046",
+        "cluster.topology.links[0].b",
+        7,
+        "`switches` does not name it",
+    ),
+    (
+        "a cable to a host beyond the last",
+        job(
+            "[cluster.topology]",
+            "kind = 'custom'",
+            "hosts = 2",
+            "links = [{ a = 'h0', b = 's' }, { a = 'h1', b = 's' }, { a = 'h2', b = 's' }]",
+        ),
+        "GT046",
+        "cluster.topology.links[2].a",
+        7,
+        "h0 to h1",
+    ),
+    (
+        "a host with two cables",
+        job("[cluster.topology]", "kind = 'custom'", "links = [", "{ a = 'h0', b = 's' },", "{ a = 't', b = 'h0' }]"),
+        "GT046",
+        "cluster.topology.links[1].b",
+        8,
+        "a host has one cable",
+    ),
+    (
+        "a switch with a host's name",
+        job(
+            "[cluster.topology]",
+            "kind = 'custom'",
+            "switches = ['s', 'h0']",
+            "links = [{ a = 'h0', b = 's' }, { a = 'h1', b = 's' }]",
+        ),
+        "GT046",
+        "cluster.topology.switches[1]",
+        6,
+        "s0",
+    ),
+    (
+        "a cable of no rate",
+        job("[cluster.topology]", "kind = 'custom'", "links = [{ a = 'h0', b = 's', rate = '0Gbps' }]"),
+        "GT026",
+        "cluster.topology.links[0].rate",
+        6,
+        "10Gbps",
+    ),
+    (
+        "cables that are a number",
+        job("[cluster]", "topology = { kind = 'custom', links = 3 }"),
+        "GT011",
+        "cluster.topology.links",
+        5,
+        "links = [{",
+    ),
+    (
+        "fabric link of a star",
+        job("[cluster]", "topology = { kind = 'star', fabric_link = { rate = '1Gbps' } }"),
+        "GT015",
+        "cluster.topology.fabric_link",
+        5,
+        "hosts",
+    ),
+    # collectives and placement
+    (
+        "group beyond the ranks",
+        job("collective = { kind = 'butterfly_layered', group = 3 }"),
+        "GT048",
+        "job.train.collective.group",
+        4,
+        "at most 2",
+    ),
+    (
+        "shards of uneven groups",
+        job("collective = { kind = 'hierarchical', inside = 'sharded', group = 4 }").replace("rkers = 2", "rkers = 6"),
+        "GT048",
+        "job.train.collective.group",
+        4,
+        "group = 3",
+    ),
+    (
+        "servers without workers",
+        job("collective = { ps = { servers = 2 } }"),
+        "GT048",
+        "job.train.collective.ps.servers",
+        4,
+        "more workers",
+    ),
+    ("group of a ring", job("collective = { group = 2 }"), "GT015", "job.train.collective.group", 4, "hierarchical"),
+    (
+        "inside of a butterfly",
+        job("collective = { kind = 'butterfly', inside = 'ring' }"),
+        "GT015",
+        "job.train.collective.inside",
+        4,
+        "hierarchical",
+    ),
+    (
+        "reduction of a broadcast",
+        job("collective = { kind = 'broadcast', reduction_rate = '1GB/s' }"),
+        "GT015",
+        "job.train.collective.reduction_rate",
+        4,
+        "nothing is added",
+    ),
+    (
+        "group of no ranks",
+        job("collective = { kind = 'hierarchical', group = 0 }"),
+        "GT014",
+        "job.train.collective.group",
+        4,
+        '"leaf"',
+    ),
+    (
+        "group of a word",
+        job("collective = { kind = 'hierarchical', group = 'rack' }"),
+        "GT011",
+        "job.train.collective.group",
+        4,
+        '"leaf"',
+    ),
+    ("unknown collective", job("collective.kind = 'rign'"), "GT013", "job.train.collective.kind", 4, '"ring"'),
+    ("unknown placement", job("placement = 'spred'"), "GT013", "job.train.placement", 4, '"spread"'),
+    ("placement of a number", job("placement = 3"), "GT011", "job.train.placement", 4, '"spread"'),
+    (
+        "placement on an unknown host",
+        job("placement = ['h0', 'h5']", "[cluster]", "topology.hosts = 4"),
+        "GT040",
+        "job.train.placement[1]",
+        4,
+        "h0 to h3",
+    ),
+    (
+        "placement and hosts",
+        job("placement = ['h0', 'h1']", "hosts = ['h0', 'h1']"),
+        "GT016",
+        "job.train.placement",
+        4,
+        "one of them",
+    ),
+    (
+        "placement of other workers",
+        job("placement = ['h0', 'h1', 'h2']"),
+        "GT016",
+        "job.train.workers",
+        3,
+        "one of the two",
+    ),
     ("empty hosts", f"[job.a]\n{MODEL}\nhosts = []", "GT014", "job.a.hosts", 3, '["h0", "h1"]'),
     # keys against keys
     (
@@ -1628,7 +1859,6 @@ def test_a_path_of_set_that_names_nothing(path: str, hint: str) -> None:
 
 
 NOT_BUILT = [
-    ("run.engine", "fluid", '"pipe", "packet"'),
     ("run.warmup", "2s", '"0s"'),
     ("run.cooldown", "2s", '"0s"'),
     ("job.train.schedule.order", "tic", '"priority"'),
@@ -1672,8 +1902,6 @@ def test_what_is_not_built_is_understood_but_not_run(path: str, value: object, a
     ("path", "value", "available"),
     [
         ("cluster.queue.kind", "pcn", '"pfifo_fast", "fifo", "strict", "drr", "ecn", "red"'),
-        ("cluster.topology", {"kind": "clos2", "ports": 4}, '"star"'),
-        ("job.train.collective.kind", "halving_doubling", '"ring"'),
         ("traffic.web.priority", {"adaptive": {"on": "slack"}}, '"high"'),
     ],
 )
@@ -1687,19 +1915,35 @@ def test_what_the_packet_engine_has_not_built(path: str, value: object, availabl
     assert available in fault["hint"]
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid"])
-def test_traffic_is_for_the_packet_engine(engine: str) -> None:
+def test_traffic_is_not_for_the_pipe_engine() -> None:
     scenario = Scenario.from_toml(
         traffic(SIZED, 'arrivals = { rate = "0.5/ms" }', "[traffic.x]", f"flows = [{{ {FLOW} }}]").replace(
-            "packet", engine
+            "packet", "pipe"
         )
     )
     assert scenario.to_dict()["traffic"]["web"]["arrivals"] == {"rate": "500/s", "per": "host"}
     with pytest.raises(ScenarioError) as caught:
         scenario.spec()
-    places = [("GT090", 4), ("GT090", 7)] + [("GT090", 10)] * (engine == "fluid")
-    assert [(e["code"], e["line"]) for e in caught.value.errors] == places
-    assert f'traffic of neighbours, with engine = "{engine}", is not built yet' in caught.value.errors[0]["msg"]
+    assert [(e["code"], e["line"]) for e in caught.value.errors] == [("GT090", 4), ("GT090", 7)]
+    assert 'traffic of neighbours, with engine = "pipe", is not built yet' in caught.value.errors[0]["msg"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("cluster.queue", {"kind": "ecn", "threshold": "40pkt"}),
+        ("cluster.switch_buffer", {"capacity": "4MB"}),
+        ("cluster.transport.kind", "cubic"),
+        ("run.probe", {"every": "1ms"}),
+    ],
+)
+def test_what_has_no_meaning_for_the_fluid_engine(path: str, value: object) -> None:
+    scenario = Scenario.load("paper/zhang2017").set({path: value})
+    with pytest.raises(ScenarioError) as caught:
+        scenario.spec()
+    (fault,) = caught.value.errors
+    assert fault["code"] == "GT090"
+    assert 'engine = "packet"' in fault["hint"]
 
 
 def test_a_replayed_file_that_changed(tmp_path: Path) -> None:
@@ -1728,7 +1972,7 @@ def test_a_long_line_is_shown_around_the_offence() -> None:
 
 
 def codes_tested() -> set[str]:
-    elsewhere = {"GT002", "GT003", "GT004", "GT006", "GT011", "GT017", "GT030", "GT031", "GT053", "GT064"}
+    elsewhere = {"GT002", "GT003", "GT004", "GT006", "GT011", "GT017", "GT030", "GT031", "GT047", "GT053", "GT064"}
     return {c[2] for c in CASES} | {c[3] for c in FILE_CASES} | elsewhere
 
 

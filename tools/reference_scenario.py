@@ -39,6 +39,7 @@ _PATHS = {
     "Adaptive": "job.NAME.priority",
     "Cluster": "cluster",
     "Topology": "cluster.topology",
+    "FabricLink": "cluster.topology.fabric_link",
     "CustomLink": "cluster.topology.links",
     "Link": "cluster.link",
     "Queue": "cluster.queue",

@@ -107,7 +107,7 @@ impl Algorithm {
         match self {
             Self::Ring | Self::Shuffle => ring(ranks),
             Self::HalvingDoubling => ring(1 << ranks.ilog2()) + fold(ranks) * total,
-            Self::Tree => total * f64::from((ranks - 1).min((ranks + 1) / 2).min(3)),
+            Self::Tree => total * f64::from((ranks - 1).min(ranks.div_ceil(2)).min(3)),
             Self::Butterfly => total * butterfly(ranks),
             Self::ButterflyLayered { group } => total * (levels(ranks.min(*group)) + butterfly(heads(*group))),
             Self::Hierarchical { group, inside } => {
