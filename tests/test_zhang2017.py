@@ -1,7 +1,6 @@
 """`gradtide reproduce zhang2017`: its statements on networks so small that a test can run them."""
 
 import importlib.util
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ STEP_S = paper.GRADIENT_BYTES * 8 / paper.RATES_BPS["4 GB/s"]
 
 
 @pytest.fixture(scope="module")
-def small() -> Iterator[dict[str, tuple[str, str, tuple[Any, ...]]]]:
+def whole() -> Reproduction:
     """Every figure, with 128 nodes in place of the networks of 2 layers and 256 in place of those of 3."""
     smaller = {net: paper.TWO_LAYERS[0] if net.kind == "clos2" else paper.STARRED for net in paper.NETS}
     with pytest.MonkeyPatch.context() as patch:
@@ -34,15 +33,11 @@ def small() -> Iterator[dict[str, tuple[str, str, tuple[Any, ...]]]]:
         for name, net in (("7", paper.CLOS2_2048), ("8", paper.CLOS3_1024)):
             patch.setitem(paper._CHECKS, name, paper._shape_claims(smaller.get(net, net)))
         patch.setitem(paper._SERIES, "7", lambda study: [paper._over_ratio(study, "2 layers", paper.TWO_LAYERS[0])])
-        yield {
+        shown = {
             name: (title, says, tuple(dict.fromkeys((smaller[case[0]], *case[1:]) for case in cases)))
             for name, (title, says, cases) in paper.FIGURES.items()
         }
-
-
-@pytest.fixture(scope="module")
-def whole(small: dict[str, tuple[str, str, tuple[Any, ...]]]) -> Reproduction:
-    return paper.reproduction(small, 2, None)
+        return paper.reproduction(shown, 2, None)
 
 
 def test_every_figure_is_there_with_a_verdict(whole: Reproduction, tmp_path: Path) -> None:
