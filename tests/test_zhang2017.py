@@ -3,7 +3,6 @@
 import importlib.util
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import pytest
 

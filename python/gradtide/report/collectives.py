@@ -79,10 +79,9 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 def _marks(crossings: Sequence[float]) -> list[dict[str, Any]]:
     """Return a line per crossing; of those that lie close together the last one has the words."""
-    nexts = [*crossings[1:], float("inf")]
     return [
-        {"x": size / 1e6, "label": words.size(size, 2) if after > 2.5 * size else ""}
-        for size, after in zip(crossings, nexts, strict=True)
+        {"x": size / 1e6, "label": "" if any(size < other < 2.5 * size for other in crossings) else words.size(size, 2)}
+        for size in crossings
     ]
 
 
