@@ -332,3 +332,64 @@ def test_importing_gradtide_loads_nothing_heavy():
     code = "import sys, gradtide; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "ray", "pandas", "pyarrow", "numpy", "pydantic", "typer", "rich", "jinja2"} & set(loaded)
+
+
+def test_buy_prints_the_knee_and_checks_it(gradtide, tmp_path):
+    arguments = (
+        "buy",
+        "alexnet",
+        "--nodes",
+        "4",
+        "--fabrics",
+        "star,clos2",
+        "--bisection",
+        "1",
+        "--collectives",
+        "ring",
+    )
+    code, out, _ = gradtide(*arguments, "--json")
+    document = json.loads(out)
+    assert (code, document["schema"], len(document["rows"])) == (0, "gradtide.buy/1", 2)
+    assert document["knees"] == ["star-r1-ring-10gbps"]
+    code, out, err = gradtide(
+        *arguments, "-o", tmp_path / "buy", "--fail-if", "iteration_ms>1", "--fail-if", "cost>1e9"
+    )
+    assert code == 1
+    assert "knee" in out
+    assert "check failed: iteration_ms>1 (star-r1-ring-10gbps" in err
+    assert "cost" not in err.replace("cost>1e9", "")
+    assert {"candidates.csv", "hottest.csv", "report.html"} <= set(os.listdir(tmp_path / "buy"))
+    assert not (tmp_path / "buy.incomplete").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["buy", "alexnet", "--fabrics", "torus"], "no fabric 'torus'"),
+        (["buy", "alexnet", "--bisection", "3"], "outside"),
+        (["buy", "alexnet", "--nodes", "8", "--fabrics", "clos3", "--bisection", "1/9"], "bought"),
+        (["buy", "alexnet", "--prices", "none.toml"], "no file none.toml"),
+        (["buy", "alexnet", "--fail-if", "iteratoin_ms>1"], "iteration_ms"),
+        (["buy", "alexnett"], "no scenario alexnett"),
+        (["compare", "paper/zhang2017", "--collective", "rings"], 'did you mean "ring"'),
+        (["compare", "paper/zhang2017", "--collective", "ring", "--rate", "1Gbps"], "leave out --rate"),
+        (["compare", "paper/zhang2017", "--sizes", "1MB"], "--sizes is for --collective"),
+        (["compare", "paper/zhang2017", "--collective", "ring", "--sizes", "1"], "sizes: "),
+        (["reproduce", "zhang2017/99"], "zhang2017 has Conclusions"),
+    ],
+)
+def test_what_cannot_be_bought_or_compared_is_refused(gradtide, arguments, message):
+    code, out, err = gradtide(*arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_collectives_side_by_side(gradtide, tmp_path):
+    scenario = tmp_path / "s.toml"
+    scenario.write_text('[job.a]\nmodel = "alexnet"\nworkers = 4\n')
+    names = "ring,halving-doubling"
+    code, out, _ = gradtide("compare", scenario, "--collective", names, "--sizes", "1kB,1MB", "-o", tmp_path / "out")
+    assert code == 0
+    assert "contention" in out
+    assert "halving-doubling" in out
+    assert {"collectives.csv", "report.html"} <= set(os.listdir(tmp_path / "out"))

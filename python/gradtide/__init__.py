@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from gradtide.results import RunResult, Series, Table
     from gradtide.scenario import Scenario
     from gradtide.scenario.graph import from_networkx
+    from gradtide.studies.buy import BuyResult, buy
+    from gradtide.studies.collectives import CollectivesResult, compare_collectives
     from gradtide.studies.compare import CompareResult, compare
     from gradtide.studies.run import preset, run
 
 _HOMES = {
+    "BuyResult": "studies.buy",
+    "CollectivesResult": "studies.collectives",
     "CompareResult": "studies.compare",
     "GradtideError": "errors",
     "RunResult": "results",
@@ -32,13 +36,17 @@ _HOMES = {
     "SimulationError": "errors",
     "Table": "results",
     "TraceError": "errors",
+    "buy": "studies.buy",
     "compare": "studies.compare",
+    "compare_collectives": "studies.collectives",
     "from_networkx": "scenario.graph",
     "preset": "studies.run",
     "run": "studies.run",
 }
 
 __all__ = [
+    "BuyResult",
+    "CollectivesResult",
     "CompareResult",
     "GradtideError",
     "RunResult",
@@ -49,7 +57,9 @@ __all__ = [
     "Table",
     "TraceError",
     "__version__",
+    "buy",
     "compare",
+    "compare_collectives",
     "from_networkx",
     "preset",
     "run",

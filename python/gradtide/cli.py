@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from gradtide.estimate import Estimate, Limits
     from gradtide.scenario import Scenario
     from gradtide.studies.boundary import BoundaryResult
+    from gradtide.studies.buy import BuyResult
+    from gradtide.studies.collectives import CollectivesResult
     from gradtide.studies.compare import CompareResult
     from gradtide.studies.keep import Kept
     from gradtide.studies.tenants import TenantsResult
@@ -127,6 +129,11 @@ def compare(
     rate: Annotated[str | None, typer.Option(metavar="LIST", help="Link rates, as in 1Gbps,10Gbps.")] = None,
     workers: Annotated[str | None, typer.Option(metavar="LIST", help="Numbers of workers, as in 2,8.")] = None,
     model: Annotated[str | None, typer.Option(metavar="LIST", help="Models, as in resnet50,vgg16.")] = None,
+    collective: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Instead: ways to exchange gradients, as in ring,halving_doubling."),
+    ] = None,
+    sizes: Annotated[str | None, typer.Option(metavar="LIST", help="With --collective: gradients; 1kB to 1GB.")] = None,
     output: OutOption = None,
     as_json: JsonOption = False,
     seed: SeedOption = None,
@@ -139,9 +146,18 @@ def compare(
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Schedules side by side, over link rates, numbers of workers and models."""
+    """Schedules side by side, over link rates, numbers of workers and models; or collectives, over sizes."""
     checks = [_parse_check(text) for text in fail_if or ()]
     limits = _limits(max_memory, max_time)
+    if collective is not None:
+        for option, given in (("schedule", schedule), ("rate", rate), ("workers", workers), ("model", model)):
+            if given:
+                _fail_usage(f"--collective compares on the scenario's cluster; leave out --{option}, or use --set")
+        loaded = _load(scenario, set_, seed, engine or "fluid")
+        _compare_collectives(loaded, collective, sizes, output, as_json, jobs, quiet, verbose, checks, limits)
+        return
+    if sizes is not None:
+        _fail_usage("--sizes is for --collective")
     loaded = _load(scenario, set_, seed, engine)
     _check_target(output)
     from gradtide.studies import compare as study
@@ -155,6 +171,68 @@ def compare(
             _split(rate),
         )
     _compare(variants, output, as_json, jobs, quiet, verbose, checks, limits)
+
+
+def _compare_collectives(
+    loaded: "Scenario",
+    names: str,
+    sizes: str | None,
+    output: Path | None,
+    as_json: bool,
+    jobs: int,
+    quiet: bool,
+    verbose: bool,
+    checks: Sequence["Check"],
+    limits: "Limits",
+) -> None:
+    _check_target(output)
+    from gradtide import words
+    from gradtide.studies import collectives as study
+
+    _refuse_unknown(checks, lambda: dict.fromkeys(("exchange_us", *(f"{term}_us" for term in study.TERMS))))
+
+    def show(result: "CollectivesResult") -> None:
+        if as_json:
+            _print_json(result.summary)
+            return
+        rows = {(row["collective"], row["bytes"]): row for row in result.rows}
+        known = list(dict.fromkeys(row["collective"] for row in result.rows))
+        print("Exchange time in ms")
+        times = [
+            [words.size(size), *(_term(rows[name, size], "exchange") for name in known)]
+            for size in dict.fromkeys(row["bytes"] for row in result.rows)
+        ]
+        _print_table(["gradient", *map(words.collective, known)], times)
+        largest = max(row["bytes"] for row in result.rows)
+        print(f"\nWhat they are made of at {words.size(largest)}, in ms")
+        terms = [
+            [words.collective(name), *(_term(rows[name, largest], term) for term in ("exchange", *study.TERMS))]
+            for name in known
+        ]
+        _print_table(["", "exchange", *study.TERMS], terms)
+        print(f"\n{result.summary['headline']}")
+
+    with _as_usage_error(ValueError), _study("exchanges", output, quiet, show) as (progress, keep):
+        result = study.compare_collectives(
+            loaded,
+            collectives=_split(names) or [],
+            sizes=study.SIZES if sizes is None else _split(sizes) or [],
+            engine=loaded.engine,
+            jobs=jobs,
+            progress=progress,
+            keep=keep,
+            limits=limits,
+        )
+        _save(result, output, keep)
+    show(result)
+    _talk_of_files(output, quiet or as_json)
+    if verbose:
+        _talk_of_cost(result.summary["cost"])
+    _apply_checks(checks, {f"{row['collective']}, {words.size(row['bytes'])}": row for row in result.rows})
+
+
+def _term(row: dict[str, Any], term: str) -> str:
+    return _cell(row[f"{term}_us"] / 1e3)
 
 
 @app.command()
@@ -285,6 +363,116 @@ def _signed_percent(value: float | None) -> str:
 
 
 @app.command()
+def buy(
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json), preset (paper/…) or model preset.")
+    ],
+    nodes: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="Hosts that take part; the job's workers.")
+    ] = None,
+    fabrics: Annotated[
+        str, typer.Option(metavar="LIST", help="Networks: clos2, clos3, leaf-spine, star.")
+    ] = "clos2,clos3,leaf-spine,star",
+    bisection: Annotated[str, typer.Option(metavar="LIST", help="Bisection ratios.")] = "1,1/2,1/4,1/8",
+    collectives: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="KIND[+KEY=VALUE], as in butterfly,hierarchical+group=8,ps+distributed."),
+    ] = None,
+    rates: Annotated[str | None, typer.Option(metavar="LIST", help="Link rates, as in 10Gbps,25Gbps.")] = None,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What switches, cables and network cards cost (TOML).")
+    ] = None,
+    output: OutOption = None,
+    as_json: JsonOption = False,
+    seed: SeedOption = None,
+    set_: SetOption = None,
+    engine: Annotated[str, typer.Option("--engine", help="Network engine: fluid or packet.")] = "fluid",
+    max_memory: MaxMemoryOption = None,
+    max_time: MaxTimeOption = None,
+    fail_if: FailIfOption = None,
+    jobs: JobsOption = 2,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """How much network is this job worth? Every fabric, bisection ratio, collective and link rate, and the knee."""
+    checks = [_parse_check(text) for text in fail_if or ()]
+    limits = _limits(max_memory, max_time)
+    from gradtide.studies import buy as study
+
+    base = _changed(study.trained(scenario, nodes), set_, seed, engine)
+    _check_target(output)
+    _refuse_unknown(checks, lambda: study.figures(_sample_of_buy().rows[0]))
+
+    def show(result: "BuyResult") -> None:
+        if as_json:
+            _print_json(result.summary)
+        else:
+            _print_offers(result.summary)
+
+    with _as_usage_error(ValueError), _study("networks", output, quiet, show) as (progress, keep):
+        result = study.buy(
+            base,
+            nodes=nodes,
+            fabrics=_split(fabrics) or [],
+            bisection=_split(bisection) or [],
+            collectives=study.COLLECTIVES if collectives is None else _split(collectives) or [],
+            rates=_split(rates),
+            prices=prices,
+            engine=engine,
+            jobs=jobs,
+            progress=progress,
+            keep=keep,
+            limits=limits,
+        )
+        _save(result, output, keep)
+    show(result)
+    _talk_of_files(output, quiet or as_json)
+    if verbose:
+        _talk_of_cost(result.summary["cost"])
+    _apply_checks(checks, {row["candidate"]: study.figures(row) for row in result.knees})
+
+
+def _sample_of_buy() -> "BuyResult":
+    from gradtide.studies import buy, run
+
+    job = run.sample().to_dict()["job"]
+    return buy.buy({"job": job}, fabrics=["star"], collectives=["ring"])
+
+
+def _print_offers(summary: dict[str, Any]) -> None:
+    from gradtide import words
+
+    unit = summary["cost_unit"]
+    rows = []
+    for row in sorted(summary["rows"], key=lambda row: (row["rate_bps"], row["cost"], row["iteration_ms"])):
+        if row["is_frontier"] == "false" and row["is_knee"] == "false":
+            continue
+        rows.append(
+            [
+                "knee" if row["is_knee"] == "true" else "",
+                words.fabric(row["fabric"]),
+                row["bisection"],
+                words.collective(row["collective"]),
+                words.rate(row["rate_bps"]),
+                f"{row['switches']} x {row['ports']}",
+                row["cables"],
+                words.amount(row["cost"]),
+                _cell(row["exchange_ms"]),
+                _cell(row["iteration_ms"]),
+                f"{row['slower_percent']:.1f} %",
+            ]
+        )
+    columns = ["", "network", "bisection", "exchanged by", "link", "switches x ports", "cables", unit]
+    print(f"The best for their cost, of {len(summary['rows'])} candidates")
+    _print_table([*columns, "exchange, ms", "iteration, ms", "slower"], rows)
+    for one in summary["skipped"]:
+        print(f"  not offered: {one['why']}")
+    if summary["not_priced"]:
+        print(f"  not priced: {', '.join(summary['not_priced'])}")
+    print(f"\n{summary['headline']}")
+
+
+@app.command()
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder of results.")] = Path(
         "out/demo"
@@ -338,7 +526,7 @@ def _compare(
 def reproduce(
     what: Annotated[
         str | None,
-        typer.Argument(metavar="PAPER/PART[/FIGURE]", help="As in gao2020/ch4 or gao2020/ch5/5.12; leave out to list."),
+        typer.Argument(metavar="PAPER/PART[/FIGURE]", help="As in gao2020/ch5/5.12 or zhang2017/7; leave out to list."),
     ] = None,
     output: OutOption = None,
     as_json: JsonOption = False,
@@ -457,6 +645,10 @@ def _root(
 def _load(name: str, changes: Sequence[str] | None, seed: int | None, engine: str | None) -> "Scenario":
     from gradtide.scenario import Scenario
 
+    return _changed(Scenario.load(name), changes, seed, engine)
+
+
+def _changed(scenario: "Scenario", changes: Sequence[str] | None, seed: int | None, engine: str | None) -> "Scenario":
     values: dict[str, Any] = {}
     for change in changes or ():
         key, equals, value = change.partition("=")
@@ -467,7 +659,6 @@ def _load(name: str, changes: Sequence[str] | None, seed: int | None, engine: st
         values["run.seed"] = seed
     if engine is not None:
         values["run.engine"] = engine
-    scenario = Scenario.load(name)
     scenario = scenario.set(values) if values else scenario
     scenario.check_built()
     return scenario

@@ -149,6 +149,44 @@ def flow_rows(name: str, classes: Mapping[str, Any]) -> tuple[list[str], list[li
     return [f"{name}: flows", "completed", "mean FCT", "p50", "p90", "p99"], rows
 
 
+_FABRICS = {"clos2": "2-layer Clos", "clos3": "3-layer Clos", "leaf_spine": "leaf-spine", "star": "one switch"}
+_COLLECTIVES = {
+    "halving_doubling": "halving-doubling",
+    "butterfly": "flat butterfly",
+    "butterfly_layered": "layered butterfly",
+    "ps": "parameter servers",
+    "all_gather": "all-gather",
+    "reduce_scatter": "reduce-scatter",
+    "all_to_all": "all-to-all",
+}
+
+
+def fabric(kind: str, bisection: str = "") -> str:
+    """Name a network, as in `3-layer Clos at a bisection ratio of 1/4`."""
+    name = _FABRICS.get(kind, kind)
+    return f"{name} at a bisection ratio of {bisection}" if bisection and kind != "star" else name
+
+
+def collective(text: str) -> str:
+    """Name a collective from `KIND[+KEY=VALUE]`, as in `parameter servers, distributed`."""
+    kind, *extras = text.split("+")
+    return ", ".join([_COLLECTIVES.get(kind, kind), *(extra.replace("=", " ") for extra in extras)])
+
+
+def amount(value: float) -> str:
+    """Write a cost in whole units with commas, as in `20,480`."""
+    return f"{value:,.0f}" if value >= 100 else number(value)
+
+
+def size(count: float, digits: int = 4) -> str:
+    """Write bytes with so many significant digits, as in `100 MB`."""
+    rounded = float(f"{count:.{digits}g}")
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if rounded >= unit:
+            return f"{number(rounded / unit)} {name}"
+    return f"{number(rounded)} B"
+
+
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int | None = None) -> str:
     """Return a plain HTML table for notebooks; says how many rows are left out."""
     head = "".join(f"<th>{escape(str(column))}</th>" for column in columns)

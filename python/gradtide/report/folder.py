@@ -67,6 +67,9 @@ _COLUMNS: dict[str, str] = {
     "queues.csv": "time_us:float link:str queue_packets:int queue_bytes:int utilisation:float drops:int ce_marks:int",
     "bandwidth.csv": "job:str rate_bps:int order:str barrier:bool iteration_time_us:float exposed_us:float "
     "barrier_us:float",
+    "hottest.csv": "candidate:str link:str rate_bps:int bytes:int busy_us:float utilisation:float",
+    "collectives.csv": "collective:str bytes:int exchange_us:float latency_us:float bandwidth_us:float "
+    "contention_us:float is_best:bool",
     "rows.csv": "run:str job:str model:str workers:int rate_bps:int schedule:str order:str barrier:bool "
     "fusion_bytes:int? chunk_bytes:int? iteration_time_us:float compute_us:float comm_us:float exposed_us:float "
     "barrier_us:float rho:float? alpha:float? utilisation:float saves_percent:float",

@@ -16,7 +16,7 @@ from gradtide.report.folder import Row
 from gradtide.report.timeline import milliseconds, size
 
 # Lines are drawn in this order; each is thinner than those below, so that lines that coincide stay visible.
-_STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
+STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
     ("s6", 10, ()),
     ("s1", 6, ()),
     ("s5", 3.4, (9, 7)),
@@ -101,7 +101,7 @@ def embedded(value: object) -> Markup:
 
 def line(index: int, name: str, values: Sequence[float | None]) -> dict[str, Any]:
     """Return a line of a chart in the style of its place."""
-    token, width, dash = _STYLES[index % len(_STYLES)]
+    token, width, dash = STYLES[index % len(STYLES)]
     rounded = [None if v is None else float(f"{v:.7g}") for v in values]
     return {"name": clip(name), "token": token, "width": width, "dash": list(dash), "values": rounded}
 
@@ -121,12 +121,15 @@ def chart(
     cap: int,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return a chart for the template; `more` goes to the script as is (marks, dots, xlog, xwhole, stepped, band)."""
+    """Return a chart for the template; `more` goes to the script as is (marks, xlog, ylog, stepped, band …)."""
     known = [v for line in lines for v in line["values"] if v is not None]
     known += [m["y"] for m in more.get("marks", ()) if "y" in m]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     pad = (high - low) * 0.07 or abs(high) * 0.05 or 1.0
     first, last = min(x), max(x)
+    yrange = [low - 1.6 * pad, high + pad]
+    if more.get("ylog"):
+        yrange = [low / 1.6, high * 1.6]
     if more.get("xlog"):
         ratio = (last / first) ** 0.04 if last > first else 1.5
         xrange = [first / ratio, last * ratio]
@@ -143,7 +146,7 @@ def chart(
         "xunit": xunit,
         "unit": unit,
         "xrange": xrange,
-        "yrange": [low - 1.6 * pad, high + pad],
+        "yrange": yrange,
         **more,
     }
     columns = ["#" + xlabel, *("#" + line["name"] for line in lines)]

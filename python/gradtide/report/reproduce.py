@@ -60,7 +60,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     # Small multiples: a figure has half a dozen.
     limit = caps.charts * (6 if figures_named else 1)
     for item in series[:limit]:
-        chart = _series_chart(path, item, caps)
+        chart = series_chart(path, item, caps)
         charts.append({**chart, "title": _figure_title(item), "of": word(item, "figure"), "short": word(item, "title")})
         if figures_named:
             charts[-1]["hint"] = ""
@@ -109,11 +109,11 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         )
         if shown < total
     ]
-    paper, part = (pieces.clip(summary.get(k, ""), 40) for k in ("paper", "part"))
+    name = "/".join(filter(None, (pieces.clip(summary.get(key, ""), 40) for key in ("paper", "part"))))
     return "reproduce.html.j2", {
-        "title": f"gradtide reproduce {paper}/{part}",
+        "title": f"gradtide reproduce {name}",
         "what": pieces.clip(entry(path, summary, "title", str), 160),
-        "reproduce": f"gradtide reproduce {paper}/{part}",
+        "reproduce": f"gradtide reproduce {name}",
         "tally": f"{agree} of {len(verdicts)} published values agree with ours.",
         "checks": pieces.table(
             "Published values beside ours",
@@ -123,6 +123,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             where="summary.json",
         ),
         "figures": figures,
+        "dashed": any(line.get("who") == "published" for item in series for line in item.get("lines", ())),
         "shades": [
             {"step": step, "words": f"{low}–{high} %" if high else f"{low} % and more"}
             for step, (low, high) in enumerate(zip(SHADES, (*SHADES[1:], None), strict=True))
@@ -230,7 +231,8 @@ def _style(line: Mapping[str, Any]) -> dict[str, Any]:
     return {"token": f"band-{line['band']}", "width": 4.4 if published else 2.2, "dash": [2, 6] if published else []}
 
 
-def _series_chart(path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
+def series_chart(path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
+    """Return the chart of a series of a summary: x, y and lines of values."""
     values = entry(path, item, "x.values", list)
     lines = entry(path, item, "lines", list)
     if not values or not all(isinstance(v, (int, float)) for v in values):
@@ -257,5 +259,6 @@ def _series_chart(path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dic
         unit="",
         caption=pieces.clip(item.get("note", ""), 400) + note,
         xlog=min(values) > 0 and max(values) / min(values) >= 8,
+        ylog=item.get("ylog") is True and all(v is None or v > 0 for line in drawn for v in line["values"]),
         cap=caps.rows,
     )

@@ -51,7 +51,8 @@
   // Ticks of a logarithmic axis: 1, 2, 5 of every decade where they fit, else whole decades.
   const logSplits = (u, axis, low, high) => {
     const all = [];
-    const steps = (u.width - 70) / Math.log10(high / low) > 110 ? [1, 2, 5] : [1];
+    const room = (axis === 0 ? u.width - 70 : 2 * u.height - 80) / Math.log10(high / low);
+    const steps = room > 110 ? [1, 2, 5] : [1];
     for (let e = Math.floor(Math.log10(low)) - 1; e <= Math.log10(high) + 1; e++) {
       for (const m of steps) all.push(Number(`${m}e${e}`));
     }
@@ -116,9 +117,9 @@
       legend: { show: false }, cursor: { y: false, drag: { x: false, y: false }, points: { size: 8 } },
       scales: {
         x: { time: false, distr: spec.xlog ? 3 : 1, range: () => [low, high] },
-        y: { range: () => spec.yrange },
+        y: { distr: spec.ylog ? 3 : 1, range: () => spec.yrange },
       },
-      axes: [axis(spec.xlabel, spec.xlog), axis(spec.ylabel, false)],
+      axes: [axis(spec.xlabel, spec.xlog), axis(spec.ylabel, spec.ylog)],
       bands: spec.band ? [{ series: spec.band, fill: colour("slack") }] : [],
       series: [{}, ...spec.lines.map((s) => ({
         label: s.name, stroke: colour(s.token), width: s.width, dash: s.dash || undefined, spanGaps: false,

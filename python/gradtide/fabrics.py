@@ -1,0 +1,163 @@
+"""What a network of a wanted number of nodes is built from: ports, switches, cables and what they amount to.
+
+Counts alone, in closed form; the networks themselves are the core's (`crates/net/src/topology`), and a test compares
+the two. A *cable* is two links, one in each direction.
+
+Source:
+    Zhang et al. (2017), section 2.3 and table 1, whose r is the bisection ratio and k the ports of a switch.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+KINDS = ("clos2", "clos3", "leaf_spine", "star")
+
+MOST_HOSTS = 2
+"""A network may have room for so many times the nodes that are wanted; a ratio that takes a larger one is no offer."""
+
+MAX_PORTS = 1024
+"""Of a switch of a Clos or leaf-spine network, as scenarios allow."""
+
+
+class NoFabricError(ValueError):
+    """There is no such network; the message says why."""
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """A network that has room for some nodes.
+
+    Attributes:
+        kind: clos2, clos3, leaf_spine or star.
+        nodes: hosts that are connected.
+        hosts: hosts that there is room for.
+        ports: ports of a switch; all switches are alike.
+        bisection: rate out of the hosts' part of the network against theirs.
+        switches: their number.
+        trunks: cables between switches.
+        topology: the keys of `cluster.topology`.
+    """
+
+    kind: str
+    nodes: int
+    hosts: int
+    ports: int
+    bisection: Fraction
+    switches: int
+    trunks: int
+    topology: dict[str, Any]
+
+    @property
+    def cables(self) -> int:
+        """All cables, those of the nodes included: table 1's number of links where every place has a node."""
+        return self.trunks + self.nodes
+
+    @property
+    def crossbars(self) -> int:
+        """Number of 2x2 crossbars that the switches amount to, (k/2)² each (section 2.3)."""
+        return self.switches * (self.ports // 2) ** 2
+
+    @property
+    def unused_ports(self) -> int:
+        """Ports of switches that nothing is plugged into."""
+        return self.switches * self.ports - 2 * self.trunks - self.nodes
+
+
+def fit(kind: str, nodes: int, bisection: Fraction) -> Fabric:
+    """Return the network with the smallest switches that has room for `nodes`.
+
+    Switches have an even number of ports. Where the ratio takes a part of a switch, they have more, as long as there
+    is not room for more than twice the nodes.
+
+    Args:
+        kind: one of `KINDS`. A leaf-spine network here plugs something into every port of a leaf: at a ratio of 1/3 a
+            quarter of its ports lead up. A leaf of a Clos network has half of its ports for hosts at any ratio.
+        nodes: at least 2.
+        bisection: above 0 and at most 1; 1 for a star.
+
+    Raises:
+        NoFabricError: if there is none; the message names the ratio.
+
+    Example:
+        >>> net = fit("clos3", 1024, Fraction(1, 4))
+        >>> net.ports, net.switches, net.cables, net.crossbars
+        (16, 176, 1536, 11264)
+    """
+    if nodes < 2:
+        raise NoFabricError(f"{nodes} nodes need no network")
+    if not 0 < bisection <= 1:
+        raise NoFabricError(f"a bisection ratio is above 0 and at most 1, not {bisection}")
+    if kind == "star":
+        if bisection != 1:
+            raise NoFabricError(f"a star has a bisection ratio of 1, not {bisection}")
+        return Fabric(kind, nodes, nodes, nodes + nodes % 2, bisection, 1, 0, {"kind": "star", "hosts": nodes})
+    made = {"clos2": _clos2, "clos3": _clos3, "leaf_spine": _leaf_spine}[kind]
+    first = None
+    for ports in range(2, MAX_PORTS + 1, 2):
+        fabric = made(ports, nodes, bisection)
+        if fabric is None or fabric.hosts < nodes:
+            first = first or (ports if kind != "leaf_spine" and _room(kind, ports) >= nodes else None)
+            continue
+        if fabric.hosts > max(MOST_HOSTS * nodes, 8):
+            break
+        return fabric
+    if first is None:
+        raise NoFabricError(f"{kind} of switches of at most {MAX_PORTS} ports has no room for {nodes} nodes")
+    raise NoFabricError(
+        f"{kind} for {nodes} nodes has no whole number of switches at a bisection ratio of {bisection}: "
+        f"{first}-port switches take {bisection} x {first // 2} of them"
+    )
+
+
+def crossbars_of_table_1(kind: str, nodes: int, bisection: Fraction) -> float:
+    """Return the 2x2 crossbars of a Clos network of exactly so many hosts, k being no whole number (fig. 6).
+
+    Args:
+        kind: clos2 or clos3.
+        nodes: N = k²/2 or k³/4.
+        bisection: r; table 1 has k/2·(2+r) or k²/4·(2+3r) switches of (k/2)² crossbars.
+    """
+    r = float(bisection)
+    if kind == "clos2":
+        ports = math.sqrt(2 * nodes)
+        return ports / 2 * (2 + r) * (ports / 2) ** 2
+    ports = math.exp(math.log(4 * nodes) / 3)
+    return ports**2 / 4 * (2 + 3 * r) * (ports / 2) ** 2
+
+
+def _room(kind: str, ports: int) -> int:
+    return ports**2 // 2 if kind == "clos2" else ports**3 // 4
+
+
+def _clos2(ports: int, nodes: int, bisection: Fraction) -> Fabric | None:
+    up = bisection * ports / 2
+    if up.denominator != 1:
+        return None
+    spines = int(up)
+    topology = {"kind": "clos2", "ports": ports, "bisection": str(bisection)}
+    return Fabric("clos2", nodes, ports**2 // 2, ports, bisection, ports + spines, ports * spines, topology)
+
+
+def _clos3(ports: int, nodes: int, bisection: Fraction) -> Fabric | None:
+    half = ports // 2
+    if (bisection * half).denominator != 1:
+        return None
+    up = int(bisection * half)
+    # In each of k pods k/2 edge and (k/2)·r aggregation switches; (k/2)²·r roots, each with a cable to every pod.
+    switches = ports * (half + up) + half * up
+    trunks = ports * half * up + ports * half * up
+    topology = {"kind": "clos3", "ports": ports, "bisection": str(bisection)}
+    return Fabric("clos3", nodes, ports**3 // 4, ports, bisection, switches, trunks, topology)
+
+
+def _leaf_spine(ports: int, nodes: int, bisection: Fraction) -> Fabric | None:
+    # Down and up in whole steps of the ratio's terms; a spine has a port for every leaf.
+    step = ports // (bisection.numerator + bisection.denominator)
+    down, up = step * bisection.denominator, step * bisection.numerator
+    if not step or -(-nodes // down) > ports:
+        return None
+    leaves = -(-nodes // down)
+    topology = {"kind": "leaf_spine", "leaves": leaves, "hosts_per_leaf": down, "spines": up}
+    return Fabric("leaf_spine", nodes, leaves * down, ports, bisection, leaves + up, leaves * up, topology)

@@ -1,0 +1,307 @@
+"""The report of what to buy: cost against iteration time, and what makes the difference."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from gradtide import words
+from gradtide.report import pieces, scatter
+from gradtide.report.folder import Row, RunFolderError, entry, read_table
+from gradtide.report.reproduce import series_chart
+from gradtide.report.run import resolved_scenario
+
+FABRICS = ("clos2", "clos3", "leaf_spine", "star")
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """A candidate: where it lies in the summary, and its row."""
+
+    index: int
+    row: Row
+    href: str
+
+    @property
+    def name(self) -> str:
+        return str(self.row["candidate"])
+
+    @property
+    def words(self) -> str:
+        """What it is, in one line."""
+        row = self.row
+        what = f"{words.fabric(row['fabric'], row['bisection'])}, {words.collective(row['collective'])}"
+        return f"{what}, {words.rate(row['rate_bps'])}"
+
+    @property
+    def is_knee(self) -> bool:
+        return bool(self.row["is_knee"] == "true")
+
+    @property
+    def built(self) -> str:
+        row = self.row
+        switches = f"{row['switches']:,} switch{'es' if row['switches'] != 1 else ''} of {row['ports']:,} ports"
+        return f"{switches}, {row['cables']:,} cables"
+
+    def key(self, figure: str) -> str:
+        """Return the path of a figure in the summary."""
+        return f"rows.{self.index}.{figure}"
+
+
+_WORDS = ("candidate", "fabric", "bisection", "collective", "is_knee", "is_frontier")
+_COUNTS = ("rate_bps", "nodes", "hosts", "ports", "switches", "cables", "unused_ports", "crossbars")
+_FIGURES = ("cost", "exchange_ms", "iteration_ms", "compute_ms", "slower_percent", "max_link_utilisation")
+
+
+def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
+    """Return the template of a study of what to buy and what it shows."""
+    path = run_dir / "summary.json"
+    model, nodes = entry(path, summary, "model", str), entry(path, summary, "nodes", int)
+    unit = pieces.clip(entry(path, summary, "cost_unit", str), 20)
+    offers = [_offer(path, row, index, run_dir) for index, row in enumerate(entry(path, summary, "rows", list))]
+    if not offers:
+        raise RunFolderError(f"{path}: key `rows`: at least one candidate was expected")
+    knees = [one for one in offers if one.is_knee] or offers[:1]
+    knee = knees[0]
+    by_name = {one.name: one for one in offers}
+    charts = [series_chart(path, item, caps) for item in _series(path, summary, "exchange")[: caps.charts]]
+    for chart, item in zip(charts, _series(path, summary, "exchange"), strict=False):
+        chart.update(title=pieces.clip(item.get("title", "")), hint="")
+    switches = [series_chart(path, item, caps) for item in _series(path, summary, "switches")[:1]]
+    collectives = list(dict.fromkeys(one.row["collective"] for one in offers))
+    fabrics = [kind for kind in FABRICS if any(one.row["fabric"] == kind for one in offers)]
+    candidate = run_dir / "candidates" / knee.name
+    return "buy.html.j2", {
+        "title": f"gradtide buy: {pieces.clip(model, 40)} on {nodes} nodes",
+        "what": f"networks for {pieces.clip(model, 40)} on {nodes} nodes: {len(offers)} candidates",
+        "reproduce": "",
+        "tiles": _tiles(knee, offers, unit),
+        "knee": knee,
+        "plots": _plots(offers, collectives, fabrics, unit),
+        "colours": [
+            {"token": scatter.TOKENS[i % len(scatter.TOKENS)], "name": words.collective(pieces.clip(name, 60))}
+            for i, name in enumerate(collectives)
+        ],
+        "shapes": [
+            {"svg": Markup(scatter.shape(i, 13, 7, 5)), "name": words.fabric(name)} for i, name in enumerate(fabrics)
+        ],
+        "charts": charts,
+        "switches": switches[0] if switches else None,
+        "needs": _needs(path, summary, by_name, unit, caps),
+        "hottest": _hottest(run_dir, knee, caps),
+        "unit": unit,
+        "offers": [_line(one) for one in sorted(offers, key=_order)[: caps.rows]],
+        "offers_note": f"The first {caps.rows} of {len(offers)}; all are in candidates.csv."
+        if len(offers) > caps.rows
+        else "",
+        "skipped": _skipped(path, summary),
+        "not_priced": " and ".join(pieces.clip(x, 30) for x in entry(path, summary, "not_priced", list)[:3]),
+        "parameter_bytes": words.size(entry(path, summary, "parameter_bytes", int)),
+        "routing": pieces.clip(entry(path, summary, "routing", str), 20),
+        "scenario": resolved_scenario(candidate, caps) if (candidate / "scenario.resolved.toml").is_file() else None,
+    }
+
+
+def _offer(path: Path, row: object, index: int, run_dir: Path) -> _Offer:
+    if not isinstance(row, dict):
+        raise RunFolderError(f"{path}: key `rows`: item {index} is not an object")
+    for key in _WORDS:
+        entry(path, row, key, str)
+    for key in _COUNTS:
+        entry(path, row, key, int)
+    for key in _FIGURES:
+        if not math.isfinite(entry(path, row, key, (int, float))) or row[key] < 0:
+            raise RunFolderError(f"{path}: key `{key}`: not a number of 0 or more")
+    name = row["candidate"]
+    if re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,150}", name) is None:
+        raise RunFolderError(f"{path}: key `rows`: `{pieces.clip(name)}` is not a folder below it")
+    page = f"candidates/{name}/report.html"
+    clipped = {**row, "fabric": pieces.clip(row["fabric"], 30), "collective": pieces.clip(row["collective"], 60)}
+    return _Offer(index, clipped, page if (run_dir / page).is_file() else "")
+
+
+def _order(one: _Offer) -> tuple[Any, ...]:
+    return (one.row["rate_bps"], one.row["cost"], one.row["iteration_ms"])
+
+
+def _series(path: Path, summary: Row, figure: str) -> list[Mapping[str, Any]]:
+    found = entry(path, summary, "series", list)
+    return [item for item in found if isinstance(item, dict) and item.get("figure") == figure]
+
+
+def _comparable(offers: Sequence[_Offer]) -> dict[int, list[_Offer]]:
+    """Group candidates whose costs can be compared: crossbars say nothing of rates, prices do."""
+    groups: dict[int, list[_Offer]] = {}
+    for one in offers:
+        groups.setdefault(0 if one.row.get("price") is not None else one.row["rate_bps"], []).append(one)
+    return groups
+
+
+def _tiles(knee: _Offer, offers: Sequence[_Offer], unit: str) -> list[dict[str, str]]:
+    group = next(group for group in _comparable(offers).values() if knee in group)
+    fastest = min(group, key=lambda one: (one.row["iteration_ms"], one.row["cost"]))
+    full = [one for one in group if one.row["fabric"] == knee.row["fabric"] and one.row["bisection"] == "1"]
+    row = knee.row
+    slower = row["slower_percent"]
+    tiles = [
+        {
+            "name": "An iteration",
+            "value": pieces.ms(row["iteration_ms"]),
+            "unit": "ms",
+            "kind": "compute",
+            "note": "the fastest there is"
+            if slower < 0.05
+            else f"{slower:.1f} % more than the fastest, {fastest.words}",
+            "key": knee.key("iteration_ms"),
+        },
+        {
+            "name": "One exchange by itself",
+            "value": pieces.ms(row["exchange_ms"]),
+            "unit": "ms",
+            "kind": "transfer",
+            "note": words.collective(row["collective"]),
+            "key": knee.key("exchange_ms"),
+        },
+        {
+            "name": "Costs",
+            "value": words.amount(row["cost"]),
+            "unit": unit,
+            "kind": "exposed",
+            "note": knee.built,
+            "key": knee.key("cost"),
+        },
+    ]
+    if full and full[0].row["cost"] > row["cost"]:
+        saves = 1 - row["cost"] / full[0].row["cost"]
+        tiles.append(
+            {
+                "name": "Saved on full bisection",
+                "value": f"{100 * saves:.0f}",
+                "unit": "%",
+                "kind": "slack",
+                "note": f"{words.fabric(row['fabric'])} at a ratio of 1 costs {words.amount(full[0].row['cost'])}",
+                "key": "",
+            }
+        )
+    return tiles
+
+
+def _plots(
+    offers: Sequence[_Offer], collectives: Sequence[str], fabrics: Sequence[str], unit: str
+) -> list[dict[str, Any]]:
+    made = []
+    groups = _comparable(offers)
+    for rate_bps, group in groups.items():
+        points = [
+            scatter.Point(
+                max(one.row["cost"], 1e-9),
+                max(one.row["iteration_ms"], 1e-9),
+                collectives.index(one.row["collective"]),
+                fabrics.index(one.row["fabric"]) if one.row["fabric"] in fabrics else 0,
+                f"{one.words}: {pieces.ms(one.row['iteration_ms'])} ms an iteration, "
+                f"{pieces.ms(one.row['exchange_ms'])} ms an exchange, {words.amount(one.row['cost'])} {unit} "
+                f"({one.built})",
+                one.href,
+                f"knee: {words.fabric(one.row['fabric'])} {one.row['bisection']}" if one.is_knee else "",
+            )
+            for one in group
+        ]
+        corners = sorted(
+            (one.row["cost"], one.row["iteration_ms"]) for one in group if one.row["is_frontier"] == "true"
+        )
+        title = words.rate(rate_bps) if len(groups) > 1 else ""
+        label = f"Cost against iteration time{', ' + title if title else ''}"
+        xlabel = "2x2 crossbars" if unit == "crossbars" else f"cost, {unit}"
+        made.append(
+            {
+                "title": title,
+                "label": label,
+                "svg": scatter.draw(
+                    points,
+                    corners,
+                    label=label,
+                    xlabel=xlabel,
+                    ylabel="iteration time, ms",
+                    floor=(min(one.row["compute_ms"] for one in group), "compute alone"),
+                ),
+            }
+        )
+    return made
+
+
+def _needs(path: Path, summary: Row, by_name: Mapping[str, _Offer], unit: str, caps: pieces.Caps) -> dict[str, Any]:
+    rows = []
+    for item in entry(path, summary, "needs", list):
+        one = by_name.get(entry(path, item, "candidate", str))
+        if one is None:
+            raise RunFolderError(f"{path}: key `needs`: it names a candidate that is not in `rows`")
+        fast, slow = (entry(path, item, f"{word}_exchange_ms", (int, float)) for word in ("fastest", "slowest"))
+        rows.append(
+            [
+                words.collective(one.row["collective"]),
+                *([words.rate(one.row["rate_bps"])] if len(_comparable(list(by_name.values()))) > 1 else []),
+                words.fabric(one.row["fabric"]),
+                one.row["bisection"],
+                words.amount(one.row["cost"]),
+                pieces.ms(one.row["iteration_ms"]),
+                pieces.ms(fast),
+                pieces.ms(slow),
+                pieces.cell(f"{slow / fast:.1f}x" if fast else "–", "differs" if slow > 1.05 * fast else "agrees"),
+            ]
+        )
+    rate = ["#link"] if rows and len(rows[0]) == 9 else []
+    columns = ("exchanged by", *rate, "needs", "#bisection", f"#{unit}", "#iteration, ms")
+    return pieces.table(
+        "What each way to exchange gradients needs",
+        (*columns, "#fastest exchange, ms", "#slowest, ms", "#spread"),
+        rows,
+        cap=caps.rows,
+        where="summary.json",
+    )
+
+
+def _hottest(run_dir: Path, knee: _Offer, caps: pieces.Caps) -> dict[str, Any]:
+    rows = [row for row in read_table(run_dir, "hottest.csv") if row["candidate"] == knee.name]
+    return pieces.table(
+        f"Busiest links in an exchange, {knee.words}",
+        ("link", "#carries, MB", "#busy, ms", "#busy for, %"),
+        [
+            [
+                row["link"],
+                pieces.figure(row["bytes"] / 1e6),
+                pieces.ms(row["busy_us"] / 1e3),
+                f"{100 * row['utilisation']:.1f}",
+            ]
+            for row in rows
+        ],
+        cap=caps.rows,
+        where="hottest.csv",
+    )
+
+
+def _line(one: _Offer) -> dict[str, Any]:
+    row = one.row
+    return {
+        "href": one.href,
+        "name": words.fabric(row["fabric"]) + ("" if row["fabric"] == "star" else f", {row['bisection']}"),
+        "collective": words.collective(row["collective"]),
+        "rate": words.rate(row["rate_bps"]),
+        "built": f"{row['switches']:,} x {row['ports']:,}",
+        "cables": f"{row['cables']:,}",
+        "unused": f"{row['unused_ports']:,}",
+        "cost": words.amount(row["cost"]),
+        "exchange": pieces.ms(row["exchange_ms"]),
+        "iteration": pieces.ms(row["iteration_ms"]),
+        "slower": f"{row['slower_percent']:.1f}",
+        "key": one.key("iteration_ms"),
+        "cls": "best" if one.is_knee else "",
+        "words": one.words,
+    }
+
+
+def _skipped(path: Path, summary: Row) -> list[str]:
+    return [pieces.clip(entry(path, item, "why", str), 300) for item in entry(path, summary, "skipped", list)[:40]]

@@ -1,0 +1,148 @@
+"""The report of ways to exchange gradients: time over size, and what it is made of."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gradtide import words
+from gradtide.report import pieces
+from gradtide.report.folder import Row, RunFolderError, entry, read_table
+from gradtide.report.run import resolved_scenario
+
+TERMS = (
+    ("latency", "latency", "barrier"),
+    ("bandwidth", "bandwidth", "transfer"),
+    ("contention", "contention", "exposed"),
+)
+SHOWN = 3
+"""Sizes whose times are taken apart."""
+
+
+def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
+    """Return the template of a comparison of collectives and what it shows."""
+    path = run_dir / "summary.json"
+    rows = read_table(run_dir, "collectives.csv")
+    if not rows:
+        raise RunFolderError(f"{run_dir / 'collectives.csv'}:2: at least one row was expected")
+    if any(row["exchange_us"] <= 0 or row["bytes"] <= 0 for row in rows):
+        raise RunFolderError(f"{run_dir / 'collectives.csv'}: a size or time is not above 0")
+    names = list(dict.fromkeys(row["collective"] for row in rows))
+    sizes = sorted({row["bytes"] for row in rows})
+    found = {(row["collective"], row["bytes"]): row for row in rows}
+    where = pieces.clip(entry(path, summary, "where", str), 120)
+    crossings = [float(entry(path, span, "from_bytes", (int, float))) for span in entry(path, summary, "winners", list)]
+    chart = pieces.chart(
+        "Exchange time over size",
+        x=[size / 1e6 for size in sizes],
+        lines=[
+            pieces.line(i, words.collective(name), [_time(found.get((name, size))) for size in sizes])
+            for i, name in enumerate(names[:12])
+        ],
+        xlabel="gradient, MB",
+        ylabel="exchange time, ms",
+        xname="at",
+        xunit="MB",
+        xlog=len(sizes) > 1,
+        ylog=True,
+        marks=_marks(crossings[1:12]),
+        cap=caps.rows,
+    )
+    chosen = sorted({sizes[round(i * (len(sizes) - 1) / max(SHOWN - 1, 1))] for i in range(SHOWN)})
+    return "collectives.html.j2", {
+        "title": "gradtide compare: collectives",
+        "what": f"{len(names)} ways to exchange gradients on {where}",
+        "reproduce": "",
+        "chart": chart,
+        "bars": [
+            {"title": words.size(size), "waterfall": _bars([found[n, size] for n in names if (n, size) in found])}
+            for size in chosen
+        ],
+        "winners": _winners(path, summary, caps),
+        "times": _times(names, sizes, found, caps),
+        "everything": pieces.table(
+            "All terms",
+            ("exchanged by", "#size", "#exchange, ms", *(f"#{name}, ms" for name, _, _ in TERMS)),
+            [
+                [
+                    words.collective(row["collective"]),
+                    words.size(row["bytes"]),
+                    *(pieces.ms(row[f"{key}_us"] / 1e3) for key in ("exchange", *(name for name, _, _ in TERMS))),
+                ]
+                for row in rows
+            ],
+            cap=caps.rows,
+            where="collectives.csv",
+        ),
+        "scenario": resolved_scenario(run_dir, caps),
+    }
+
+
+def _marks(crossings: Sequence[float]) -> list[dict[str, Any]]:
+    """Return a line per crossing; of those that lie close together the last one has the words."""
+    return [
+        {"x": size / 1e6, "label": "" if any(size < other < 2.5 * size for other in crossings) else words.size(size, 2)}
+        for size in crossings
+    ]
+
+
+def _time(row: Row | None) -> float | None:
+    return None if row is None else row["exchange_us"] / 1e3
+
+
+def _bars(rows: Sequence[Row]) -> dict[str, Any]:
+    longest = max(row["exchange_us"] for row in rows)
+    fastest = min(row["exchange_us"] for row in rows)
+    bars = []
+    for row in sorted(rows, key=lambda row: row["exchange_us"])[:16]:
+        parts = []
+        for key, name, kind in TERMS:
+            value_us = max(row[f"{key}_us"], 0.0)
+            share = 100 * value_us / longest
+            text = f"{name} {pieces.ms(value_us / 1e3)} ms"
+            fits = (text, pieces.ms(value_us / 1e3), "")
+            shown = next(one for one in fits if len(one) < share * 0.85 or not one)
+            parts.append({"kind": kind, "share": share, "text": shown, "words": text})
+        total = f"{pieces.ms(row['exchange_us'] / 1e3)} ms"
+        name = words.collective(row["collective"])
+        label = f"{name}: {total}; " + "; ".join(part["words"] for part in parts)
+        best = row["exchange_us"] <= fastest < longest
+        bars.append({"name": name, "parts": parts, "total": total, "label": label, "best": best})
+    legend = [{"kind": kind, "name": name, "value": "", "key": "", "zero": False} for _, name, kind in TERMS]
+    return {"rows": bars, "legend": legend}
+
+
+def _winners(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
+    rows = []
+    for index, span in enumerate(entry(path, summary, "winners", list)):
+        low, high = (entry(path, span, key, (int, float)) for key in ("from_bytes", "to_bytes"))
+        because, rival = entry(path, span, "because", str), entry(path, span, "next", str)
+        why = f"less {because} than {words.collective(rival)}" if because else "nothing beside it"
+        rows.append(
+            [
+                words.size(low, 2),
+                words.size(high, 2),
+                pieces.cell(
+                    words.collective(entry(path, span, "collective", str)), "best", f"winners.{index}.collective"
+                ),
+                why,
+            ]
+        )
+    return pieces.table("The fastest from size to size", ("#from", "#to", "fastest", "because of"), rows, cap=caps.rows)
+
+
+def _times(
+    names: Sequence[str], sizes: Sequence[int], found: dict[tuple[str, int], Row], caps: pieces.Caps
+) -> dict[str, Any]:
+    rows = []
+    for name in names:
+        cells: list[Any] = [words.collective(name)]
+        for size in sizes:
+            row = found.get((name, size))
+            cells.append(
+                "–"
+                if row is None
+                else pieces.cell(pieces.ms(row["exchange_us"] / 1e3), "best" if row["is_best"] else "")
+            )
+        rows.append(cells)
+    columns = ("exchange, ms", *(f"#{words.size(size)}" for size in sizes))
+    return pieces.table("Exchange time by size", columns, rows, cap=caps.rows, where="collectives.csv")

@@ -1,0 +1,171 @@
+"""What switches, cables and network cards cost: a TOML file of a user's own.
+
+    currency = "EUR"
+    [[switch]]
+    ports = 32
+    rate = "25Gbps"
+    price = 9000
+
+and `[[cable]]` and `[[nic]]` with a rate and a price. What a file has no table of costs nothing; what it has some of
+but not what is needed is a fault when it is asked for.
+"""
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from gradtide import units
+from gradtide.errors import Fault, ScenarioError
+from gradtide.scenario.source import Loc, Source, parse_toml, read_text
+
+_KEYS = {"switch": ("ports", "rate", "price"), "cable": ("rate", "price"), "nic": ("rate", "price")}
+_EXAMPLE = {"ports": "ports = 32", "rate": 'rate = "25Gbps"', "price": "price = 9000", "currency": 'currency = "EUR"'}
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices of parts.
+
+    Attributes:
+        name: the file.
+        currency: what they are in; may be empty.
+        switches: price by (rate in bit/s, ports).
+        cables: price by rate in bit/s, of one with what goes into its two ends; empty if cables cost nothing.
+        nics: price by rate in bit/s; empty if they cost nothing.
+    """
+
+    name: str
+    currency: str
+    switches: Mapping[tuple[int, int], Fraction]
+    cables: Mapping[int, Fraction]
+    nics: Mapping[int, Fraction]
+
+    @property
+    def free(self) -> list[str]:
+        """Parts that the file does not know, which cost nothing."""
+        return [what for what, table in (("cables", self.cables), ("network cards", self.nics)) if not table]
+
+    def switch(self, ports: int, rate_bps: int) -> tuple[int, Fraction] | None:
+        """Return ports and price of the cheapest switch of this rate that has as many ports; None if there is none."""
+        own = ((price, count) for (rate, count), price in self.switches.items() if rate == rate_bps)
+        price, count = min((one for one in own if one[1] >= ports), default=(None, 0))
+        return None if price is None else (count, price)
+
+    def missing(self, rate_bps: int) -> list[str]:
+        """Return which kinds of parts the file has at other rates but not at this one."""
+        rates = {"switch": {rate for rate, _ in self.switches}, "cable": set(self.cables), "nic": set(self.nics)}
+        return [what for what, known in rates.items() if known and rate_bps not in known]
+
+
+def read_prices(path: str | Path) -> Prices:
+    """Read a file of prices.
+
+    Raises:
+        ScenarioError: with every fault of the file, each at its line.
+    """
+    name = str(path)
+    text = read_text(Path(path), name, lambda code, msg, hint: Fault(code, "", msg, name, hint, name))
+    source = Source(name, text)
+    reader = _Reader(parse_toml(text, name), source)
+    prices = reader.prices()
+    if reader.faults:
+        raise ScenarioError(sorted(reader.faults, key=lambda fault: fault.line or 0))
+    return prices
+
+
+class _Reader:
+    def __init__(self, data: Mapping[str, Any], source: Source) -> None:
+        self.data, self.source, self.faults = data, source, list[Fault]()
+
+    def prices(self) -> Prices:
+        for key in self.data:
+            if key not in ("currency", *_KEYS):
+                self._unknown((key,), key, ("currency", *_KEYS))
+        currency = self.data.get("currency", "")
+        if not isinstance(currency, str):
+            self._wrong(("currency",), "a text", currency)
+            currency = ""
+        tables = {what: self._table(what) for what in _KEYS}
+        if not self.data.get("switch"):
+            hint = 'write [[switch]] with ports = 32, rate = "25Gbps" and price = 9000'
+            self.faults.append(self.source.fault("GT010", ("switch",), "`switch` is missing", hint))
+        return Prices(
+            self.source.name,
+            currency,
+            {(rate, ports): price for ports, rate, price in tables["switch"]},
+            {rate: price for _, rate, price in tables["cable"]},
+            {rate: price for _, rate, price in tables["nic"]},
+        )
+
+    def _table(self, what: str) -> list[tuple[int, int, Fraction]]:
+        """Return ports (0 where there are none), rate and price of every row without a fault."""
+        rows = self.data.get(what, [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            hint = f"write [[{what}]] with {', '.join(_EXAMPLE[key] for key in _KEYS[what])}"
+            msg = f"expected a list of tables, found {units.describe(rows)}"
+            self.faults.append(self.source.fault("GT011", (what,), msg, hint, rows))
+            return []
+        found: list[tuple[int, int, Fraction]] = []
+        for index, row in enumerate(rows):
+            before = len(self.faults)
+            for key in row:
+                if key not in _KEYS[what]:
+                    self._unknown((what, index, key), key, _KEYS[what])
+            for key in _KEYS[what]:
+                if key not in row:
+                    self.faults.append(
+                        self.source.fault("GT010", (what, index), f"`{key}` is missing", f"write {_EXAMPLE[key]}")
+                    )
+            ports = self._ports((what, index, "ports"), row["ports"]) if "ports" in row and what == "switch" else 0
+            rate_bps = self._rate((what, index, "rate"), row["rate"]) if "rate" in row else 0
+            price = self._price((what, index, "price"), row["price"]) if "price" in row else Fraction(0)
+            if len(self.faults) > before:
+                continue
+            if any((ports, rate_bps) == one[:2] for one in found):
+                msg = f"this {what} has a price already"
+                self.faults.append(self.source.fault("GT016", (what, index), msg, "delete one of the two"))
+            found.append((ports, rate_bps, price))
+        return found
+
+    def _unknown(self, loc: Loc, key: str, known: tuple[str, ...]) -> None:
+        near = difflib.get_close_matches(key.lower(), known, 1, 0.5)
+        hint = f"did you mean `{near[0]}`?" if near else "known fields are " + ", ".join(known)
+        self.faults.append(self.source.fault("GT012", loc, f"unknown field `{key}`", hint, at_key=True))
+
+    def _wrong(self, loc: Loc, expected: str, value: object) -> None:
+        msg = f"expected {expected}, found {units.describe(value)}"
+        self.faults.append(self.source.fault("GT011", loc, msg, f"write {_EXAMPLE[str(loc[-1])]}", value))
+
+    def _ports(self, loc: Loc, value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            self._wrong(loc, "a whole number", value)
+            return 0
+        if value < 2:
+            self.faults.append(
+                self.source.fault("GT014", loc, f"{value} is out of range", "`ports` is at least 2", value)
+            )
+        return value
+
+    def _rate(self, loc: Loc, value: object) -> int:
+        try:
+            rate_bps = units.parse_rate(value)
+        except units.UnitError as error:
+            self.faults.append(self.source.fault(error.code, loc, error.msg, error.hint, value))
+            return 0
+        if rate_bps == 0:
+            self.faults.append(self.source.fault("GT026", loc, "the value is zero", 'write it as in "25Gbps"', value))
+        return rate_bps
+
+    def _price(self, loc: Loc, value: object) -> Fraction:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            self._wrong(loc, "a number", value)
+            return Fraction(0)
+        if not math.isfinite(value) or value < 0:
+            hint = "a price is 0 or more"
+            self.faults.append(self.source.fault("GT014", loc, f"{value} is out of range", hint, value))
+            return Fraction(0)
+        return Fraction(repr(value))

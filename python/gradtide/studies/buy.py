@@ -1,0 +1,498 @@
+"""`gradtide buy`: fabrics x bisection x collective x link rate: what each costs, how fast it trains, and the knee."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from gradtide import _core, presets, report, units, words
+from gradtide.errors import Interrupted
+from gradtide.estimate import Limits
+from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1, fit
+from gradtide.results import RunResult, StudyRows, Table
+from gradtide.scenario import Scenario
+from gradtide.scenario.prices import Prices, read_prices
+from gradtide.studies.exchange import (
+    COLLECTIVES,
+    alone,
+    check_once,
+    check_one_job,
+    collective_names,
+    exchange_s,
+    on_cluster,
+    parse_collective,
+)
+from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.keep import Kept
+from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
+
+FABRICS = ("clos2", "clos3", "leaf_spine", "star")
+BISECTIONS = (Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
+
+KNEE = 0.05
+"""The knee is the cheapest candidate whose iteration takes at most this much longer than the fastest one's."""
+
+ITERATIONS = 2
+"""Enough where iterations repeat."""
+
+HOTTEST = 8
+"""Links of every candidate that are kept."""
+
+EXCHANGES = 2
+"""In a run of one exchange: one before it is measured."""
+
+NODES = tuple(range(64, 2049, 64))
+"""Of the curves that show what networks are built from."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One network with a way to exchange gradients over it.
+
+    Attributes:
+        name: of its folder.
+        fabric: what it is built from.
+        collective: as the user named it.
+        rate_bps: of every link.
+        run: the user's job on it.
+        exchange: one exchange of the whole gradient on it.
+        price: of all switches, cables and network cards; None without prices.
+    """
+
+    name: str
+    fabric: Fabric
+    collective: str
+    rate_bps: int
+    run: Scenario
+    exchange: Scenario
+    price: float | None
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """What was asked for and cannot be built or bought, and why."""
+
+    fabric: str
+    bisection: str
+    rate_bps: int | None
+    why: str
+
+
+class BuyResult(StudyRows):
+    """Candidates with their costs and times.
+
+    Attributes:
+        rows: one dict per candidate; the columns of `candidates.csv`.
+        runs: the user's job on every candidate, by its name.
+        hottest: the links of every candidate that are busiest in an exchange.
+        summary: what `--json` prints.
+    """
+
+    def __init__(
+        self,
+        base: Scenario,
+        nodes: int,
+        candidates: Sequence[Candidate],
+        results: Sequence[tuple[RunResult, RunResult]],
+        skipped: Sequence[Skipped],
+        prices: Prices | None,
+    ) -> None:
+        self.runs = {one.name: run for one, (run, _) in zip(candidates, results, strict=True)}
+        exchanges = [exchange for _, exchange in results]
+        self.rows = [_row(one, *pair) for one, pair in zip(candidates, results, strict=True)]
+        _judge(self.rows)
+        hot = [link for one, exchange in zip(candidates, exchanges, strict=True) for link in _hottest(one, exchange)]
+        self.hottest = Table.of({key: [link[key] for link in hot] for key in hot[0]})
+        self.summary = self._summary(base, nodes, skipped, prices)
+
+    @property
+    def knees(self) -> list[dict[str, Any]]:
+        """The knee; one for every link rate if there are no prices, since crossbars do not tell rates apart."""
+        return [row for row in self.rows if row["is_knee"] == "true"]
+
+    def save(self, path: str | Path) -> Path:
+        """Write the study folder `path`, a folder per candidate in it; it appears by rename when it is complete."""
+        path = Path(path)
+        with whole_folder(path) as folder:
+            self.write(folder)
+        return path
+
+    def write(self, folder: Path) -> None:
+        """Write everything into the existing `folder`."""
+        for name, result in self.runs.items():
+            (folder / "candidates" / name).mkdir(parents=True)
+            write_core(result, folder / "candidates" / name)
+            report.write_report(folder / "candidates" / name)
+        (folder / "candidates.csv").write_text(self.table.to_csv(), encoding="utf-8")
+        (folder / "hottest.csv").write_text(self.hottest.to_csv(), encoding="utf-8")
+        write_summary(self.summary, folder)
+        write_versions(folder)
+        report.write_report(folder)
+
+    def _summary(self, base: Scenario, nodes: int, skipped: Sequence[Skipped], prices: Prices | None) -> dict[str, Any]:
+        first = next(iter(self.runs.values())).summary
+        unit = "crossbars" if prices is None else prices.currency or "price"
+        return {
+            "schema": "gradtide.buy/1",
+            "version": _core.__version__,
+            "complete": True,
+            "engine": first["engine"],
+            "seed": first["seed"],
+            "job": base.jobs[0].name,
+            "model": base.jobs[0].model,
+            "parameter_bytes": base.jobs[0].parameter_bytes,
+            "nodes": nodes,
+            "routing": str(base.to_dict()["cluster"]["routing"]),
+            "cost_unit": unit,
+            "not_priced": [] if prices is None else prices.free,
+            "headline": _headline(self.rows, base.jobs[0].model, nodes, unit),
+            "knees": [row["candidate"] for row in self.knees],
+            "rows": self.rows,
+            "needs": _needs(self.rows),
+            "skipped": [
+                {"fabric": one.fabric, "bisection": one.bisection, "rate_bps": one.rate_bps, "why": one.why}
+                for one in skipped
+            ],
+            "series": [*_exchange_series(self.rows), _switch_series()],
+            "cost": total_cost(run.summary for run in self.runs.values()),
+        }
+
+    def __repr__(self) -> str:
+        return f"<gradtide.BuyResult {len(self.rows)} candidates: {self.summary['headline']}>"
+
+    def _repr_html_(self) -> str:
+        return words.html_table(list(self.rows[0]), [list(row.values()) for row in self.rows])
+
+
+def buy(
+    scenario: "Scenario | str | Path | dict[str, Any]",
+    *,
+    nodes: int | None = None,
+    fabrics: Sequence[str] = FABRICS,
+    bisection: "Sequence[str | int | float | Fraction]" = BISECTIONS,
+    collectives: Sequence[str] = COLLECTIVES,
+    rates: Sequence[str] | None = None,
+    prices: str | Path | None = None,
+    engine: str = "fluid",
+    jobs: int = 1,
+    progress: Callable[[float], object] | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+) -> BuyResult:
+    """Ask how much network a training job is worth: every fabric, bisection ratio, collective and link rate.
+
+    Args:
+        scenario: a `Scenario`, a file, the name of a preset, a dict with the keys of a scenario file, or the name of a
+            model, which is then trained with all defaults. It has one job and no neighbours.
+        nodes: hosts that take part; None for the job's workers.
+        fabrics: clos2, clos3, leaf_spine, star. Each has the smallest switches that have room for the nodes.
+        bisection: bisection ratios above 0 and at most 1, as numbers or as in "1/4". A star has 1.
+        collectives: each `KIND[+KEY=VALUE]`, as in `hierarchical+group=8` or `ps+distributed`.
+        rates: link rates with their units, as in `25Gbps`; None keeps the scenario's.
+        prices: file of prices; without it, cost is the number of 2x2 crossbars that the switches amount to.
+        engine: network engine.
+        jobs: runs under way at once; the result does not depend on it.
+        progress: called now and then with the share that is done.
+        keep: where finished runs are kept until the study is whole.
+        limits: memory and time that the study may take.
+
+    Raises:
+        Interrupted: on Ctrl-C, with the candidates that are finished.
+        ScenarioError: if a scenario or the file of prices is wrong, or it would take more than the limits; nothing has
+            run then.
+        ValueError: if a list is empty or has something twice, a fabric or collective cannot be read, or nothing that
+            is asked for can be built.
+    """
+    base = trained(scenario, nodes)
+    check_one_job(base, "buy")
+    nodes = base.jobs[0].workers if nodes is None else nodes
+    known = None if prices is None else read_prices(prices)
+    candidates, skipped = offers(base, nodes, fabrics, bisection, collectives, rates, known, engine)
+    runs = [scenario for one in candidates for scenario in (one.run, one.exchange)]
+    try:
+        results = run_all(runs, jobs, progress, keep, limits)
+    except Interrupted as stop:
+        pairs = list(zip(stop.results[::2], stop.results[1::2], strict=True))
+        done = [(one, (a, b)) for one, (a, b) in zip(candidates, pairs, strict=True) if a is not None and b is not None]
+        if done:
+            stop.tell(BuyResult(base, nodes, [one for one, _ in done], [pair for _, pair in done], skipped, known))
+        raise
+    return BuyResult(base, nodes, candidates, list(zip(results[::2], results[1::2], strict=True)), skipped, known)
+
+
+def figures(row: dict[str, Any]) -> dict[str, float | None]:
+    """Return what `--fail-if` can name of a knee: `iteration_ms`, `exchange_ms`, `cost` and so on."""
+    return {name: value for name, value in row.items() if value is None or isinstance(value, (int, float))}
+
+
+def trained(scenario: "Scenario | str | Path | dict[str, Any]", nodes: int | None = None) -> Scenario:
+    """Return the scenario, or that of a model by itself if the name is a model's."""
+    if isinstance(scenario, str) and scenario in presets.model_names():
+        return Scenario.from_dict({"job": {"train": {"model": scenario, "workers": nodes or 8}}})
+    return as_scenario(scenario)
+
+
+def offers(
+    base: Scenario,
+    nodes: int,
+    fabrics: Sequence[str],
+    bisection: "Sequence[str | int | float | Fraction]",
+    collectives: Sequence[str],
+    rates: Sequence[str] | None,
+    prices: Prices | None,
+    engine: str = "fluid",
+) -> tuple[list[Candidate], list[Skipped]]:
+    """Return every candidate that can be built, and what cannot; the arguments are those of `buy`.
+
+    Raises:
+        ScenarioError: if a scenario is wrong.
+        ValueError: as `buy`.
+    """
+    kinds = [_kind(name) for name in fabrics]
+    ratios = [one if isinstance(one, Fraction) else _ratio(one) for one in bisection]
+    rates_bps = [base.link_rate_bps] if rates is None else [_rate(text) for text in rates]
+    check_once("fabrics", kinds)
+    check_once("bisection", [str(ratio) for ratio in ratios])
+    collectives = collective_names(collectives)
+    check_once("rates", [units.format_rate(rate) for rate in rates_bps])
+    if prices is not None:
+        for rate_bps in rates_bps:
+            for what in prices.missing(rate_bps):
+                raise ValueError(f"{prices.name} has no price of a {what} at {units.format_rate(rate_bps)}")
+    candidates: list[Candidate] = []
+    skipped: list[Skipped] = []
+    # A star has no bisection to save at.
+    asked = [(kind, ratio) for kind in kinds for ratio in ([Fraction(1)] if kind == "star" else ratios)]
+    for kind, ratio in asked:
+        try:
+            fabric = fit(kind, nodes, ratio)
+        except NoFabricError as error:
+            skipped.append(Skipped(kind, str(ratio), None, str(error)))
+            continue
+        for rate_bps in rates_bps:
+            price, bought = None, fabric
+            if prices is not None:
+                found = prices.switch(fabric.ports, rate_bps)
+                if found is None:
+                    rate = units.format_rate(rate_bps)
+                    why = f"{prices.name} has no switch of {fabric.ports} ports or more at {rate}"
+                    skipped.append(Skipped(kind, str(ratio), rate_bps, why))
+                    continue
+                bought = replace(fabric, ports=found[0])
+                price = float(
+                    fabric.switches * found[1]
+                    + fabric.cables * prices.cables.get(rate_bps, Fraction(0))
+                    + nodes * prices.nics.get(rate_bps, Fraction(0))
+                )
+            for collective in collectives:
+                candidates.append(_candidate(base, bought, collective, rate_bps, price, engine))
+    if not candidates:
+        raise ValueError(
+            "nothing that is asked for can be bought: " + "; ".join(dict.fromkeys(one.why for one in skipped))
+        )
+    return candidates, skipped
+
+
+def _candidate(
+    base: Scenario, fabric: Fabric, collective: str, rate_bps: int, price: float | None, engine: str
+) -> Candidate:
+    keys = parse_collective(collective)
+    run = on_cluster(base, fabric.nodes, keys, topology=fabric.topology, rate_bps=rate_bps, engine=engine)
+    job = run.jobs[0]
+    if not job.is_uneven and job.order != "random" and run.duration_ps is None:
+        run = run.replace(iterations=min(job.iterations or ITERATIONS, ITERATIONS))
+    parts = [fabric.kind, f"r{fabric.bisection}", collective, units.format_rate(rate_bps)]
+    name = re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.")
+    return Candidate(name, fabric, collective, rate_bps, run, alone(run, job.parameter_bytes), price)
+
+
+def _kind(name: str) -> str:
+    kind = name.replace("-", "_")
+    if kind not in KINDS:
+        raise ValueError(f"there is no fabric {name!r}; there are {', '.join(KINDS)}")
+    return kind
+
+
+def _ratio(value: object) -> Fraction:
+    try:
+        return units.parse_ratio(value)
+    except units.UnitError as error:
+        raise ValueError(f"bisection: {error.msg}; {error.hint}") from None
+
+
+def _rate(text: str) -> int:
+    try:
+        rate_bps = units.parse_rate(text)
+    except units.UnitError as error:
+        raise ValueError(f"rates: {error.msg}; {error.hint}") from None
+    if rate_bps == 0:
+        raise ValueError("rates: nothing would ever arrive at a rate of 0")
+    return rate_bps
+
+
+def _row(one: Candidate, run: RunResult, exchange: RunResult) -> dict[str, Any]:
+    fabric = one.fabric
+    return {
+        "candidate": one.name,
+        "fabric": fabric.kind,
+        "bisection": str(fabric.bisection),
+        "collective": one.collective,
+        "rate_bps": one.rate_bps,
+        "nodes": fabric.nodes,
+        "hosts": fabric.hosts,
+        "ports": fabric.ports,
+        "switches": fabric.switches,
+        "cables": fabric.cables,
+        "unused_ports": fabric.unused_ports,
+        "crossbars": fabric.crossbars,
+        "price": one.price,
+        "cost": float(fabric.crossbars) if one.price is None else one.price,
+        "exchange_ms": 1e3 * exchange_s(exchange),
+        "iteration_ms": run.job["iteration_time_ms"]["mean"],
+        "compute_ms": run.job["compute_ms"],
+        "max_link_utilisation": exchange.summary["links"]["max_utilisation"],
+    }
+
+
+def _judge(rows: list[dict[str, Any]]) -> None:
+    """Say of every row how much slower than the fastest it is, whether all cheaper are slower, and which is a knee."""
+    for group in _comparable(rows):
+        fastest_ms = min(row["iteration_ms"] for row in group)
+        near = [row for row in group if row["iteration_ms"] <= fastest_ms * (1 + KNEE)]
+        knee = min(near, key=lambda row: (row["cost"], row["iteration_ms"]))
+        best_ms = float("inf")
+        for row in sorted(group, key=lambda row: (row["cost"], row["iteration_ms"])):
+            row["slower_percent"] = 100 * (row["iteration_ms"] / fastest_ms - 1)
+            row["is_frontier"] = str(row["iteration_ms"] < best_ms).lower()
+            row["is_knee"] = str(row is knee).lower()
+            best_ms = min(best_ms, row["iteration_ms"])
+
+
+def _comparable(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return the rows whose costs can be compared: crossbars of one rate; prices of all."""
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["rate_bps"] if row["price"] is None else 0, []).append(row)
+    return list(groups.values())
+
+
+def _needs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return for every collective the cheapest candidate that is within 5 % of its fastest: what it needs by itself."""
+    found = []
+    for group in _comparable(rows):
+        for collective in dict.fromkeys(row["collective"] for row in group):
+            own = [row for row in group if row["collective"] == collective]
+            fastest_ms = min(row["iteration_ms"] for row in own)
+            near = [row for row in own if row["iteration_ms"] <= fastest_ms * (1 + KNEE)]
+            row = min(near, key=lambda row: (row["cost"], row["iteration_ms"]))
+            slowest = max(own, key=lambda row: row["exchange_ms"])
+            fastest = min(own, key=lambda row: row["exchange_ms"])
+            found.append(
+                {
+                    "collective": collective,
+                    "candidate": row["candidate"],
+                    "fastest_exchange_ms": fastest["exchange_ms"],
+                    "slowest_exchange_ms": slowest["exchange_ms"],
+                }
+            )
+    return found
+
+
+def _hottest(one: Candidate, exchange: RunResult) -> list[dict[str, Any]]:
+    """Return the links between switches that carry most for their rate, and the host's link that does."""
+    rows = sorted(exchange.links.to_dicts(), key=lambda row: -row["busy_us"])
+    hosts = [row for row in rows if re.search(r"(^|-)h\d+$", row["link"])]
+    own = {row["link"] for row in hosts}
+    trunks = [row for row in rows if row["link"] not in own]
+    chosen = [*trunks[: HOTTEST - 1], *hosts[:1]] if trunks else rows[:HOTTEST]
+    return [
+        {
+            "candidate": one.name,
+            "link": row["link"],
+            "rate_bps": row["rate_bps"],
+            "bytes": row["bytes"] // EXCHANGES,
+            "busy_us": row["busy_us"] / EXCHANGES,
+            "utilisation": row["busy_us"] / EXCHANGES / 1e6 / exchange_s(exchange),
+        }
+        for row in sorted(chosen, key=lambda row: -row["busy_us"])
+    ]
+
+
+def _headline(rows: Sequence[dict[str, Any]], model: str, nodes: int, unit: str) -> str:
+    """Say what to buy, in a sentence per knee, and what full bisection would cost."""
+    sentences = []
+    for group in _comparable(rows):
+        knee = next(row for row in group if row["is_knee"] == "true")
+        full = [row for row in group if row["bisection"] == "1" and row["fabric"] == knee["fabric"]]
+        several = len({row["rate_bps"] for row in rows}) > 1
+        at = f" at {words.rate(knee['rate_bps'])}" if several else ""
+        sentence = (
+            f"For {model} on {nodes} nodes{at}, buy {_network(knee)} and exchange by "
+            f"{words.collective(knee['collective'])}: {words.milliseconds(knee['iteration_ms'])} an iteration"
+        )
+        if len(group) > 1:
+            slower = knee["slower_percent"]
+            sentence += ", the fastest there is," if slower < 0.05 else f", {slower:.1f} % more than the fastest,"
+        sentence += f" for {words.amount(knee['cost'])} {unit}"
+        dearest = max(full, key=lambda row: row["cost"], default=None)
+        if dearest is not None and dearest["cost"] > 1.005 * knee["cost"]:
+            sentence += f"; at full bisection it would cost {dearest['cost'] / knee['cost']:.2g} times as much"
+        sentences.append(sentence + ".")
+    return " ".join(sentences)
+
+
+def _network(row: dict[str, Any]) -> str:
+    name = words.fabric(row["fabric"])
+    return name if row["fabric"] == "star" else f"a {name} network at a bisection ratio of {row['bisection']}"
+
+
+# -- figures ----------------------------------------------------------------------------------------------------------
+
+
+def _exchange_series(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return exchange time over the bisection ratio, as figs 7 to 10 of Zhang et al. (2017) show it."""
+    made = []
+    keys = dict.fromkeys((row["fabric"], row["rate_bps"]) for row in rows if row["fabric"] != "star")
+    for fabric, rate_bps in keys:
+        mine = [row for row in rows if (row["fabric"], row["rate_bps"]) == (fabric, rate_bps)]
+        ratios = sorted({Fraction(row["bisection"]) for row in mine})
+        if len(ratios) < 2:
+            continue
+        found = {(row["collective"], Fraction(row["bisection"])): row["exchange_ms"] for row in mine}
+        made.append(
+            {
+                "figure": "exchange",
+                "title": f"{words.fabric(fabric)}, {words.rate(rate_bps)}",
+                "x": {"label": "bisection ratio", "values": [float(ratio) for ratio in ratios]},
+                "y": {"label": "exchange (ms)"},
+                "ylog": True,
+                "lines": [
+                    {"name": words.collective(name), "values": [found.get((name, ratio)) for ratio in ratios]}
+                    for name in dict.fromkeys(row["collective"] for row in mine)
+                ],
+            }
+        )
+    return made
+
+
+def _switch_series() -> dict[str, Any]:
+    """Return what fig. 6 of Zhang et al. (2017) shows."""
+    return {
+        "figure": "switches",
+        "title": "switches over nodes",
+        "x": {"label": "nodes", "values": list(NODES)},
+        "y": {"label": "2x2 crossbars"},
+        "lines": [
+            {
+                "name": f"{words.fabric(kind)}, {ratio}",
+                "values": [crossbars_of_table_1(kind, nodes, ratio) for nodes in NODES],
+            }
+            for kind in ("clos2", "clos3")
+            for ratio in (BISECTIONS[0], BISECTIONS[2], BISECTIONS[3])
+        ],
+    }
+
+
+__all__ = ["BISECTIONS", "COLLECTIVES", "FABRICS", "BuyResult", "Candidate", "Skipped", "buy", "offers", "trained"]

@@ -1,0 +1,287 @@
+"""`gradtide compare --collective`: which way to exchange gradients, from which size on, and why.
+
+Three terms make up the time of an exchange. *Latency*: what one byte takes, less what bytes hide of it. *Bandwidth*:
+what the same messages take beyond that on one switch, where nothing but each rank's own link holds them up; this is the
+textbook's term (docs/models/collectives.md). *Contention*: the rest, which is the network's.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from gradtide import _core, report, units, words
+from gradtide.errors import Interrupted
+from gradtide.estimate import Limits
+from gradtide.results import RunResult, StudyRows
+from gradtide.scenario import Scenario
+from gradtide.studies.exchange import (
+    COLLECTIVES,
+    alone,
+    check_one_job,
+    collective_names,
+    exchange_s,
+    on_cluster,
+    parse_collective,
+)
+from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.keep import Kept
+from gradtide.studies.run import as_scenario, run_all, total_cost, write_summary
+
+SIZES = (*(step * 10**power for power in range(3, 9) for step in (1, 3)), 10**9)
+TERMS = ("latency", "bandwidth", "contention")
+
+NOISE = 1e-9
+"""Share of a time below which a difference is rounding: times are written to a picosecond."""
+
+
+class CollectivesResult(StudyRows):
+    """Exchange times over sizes, and what they are made of.
+
+    Attributes:
+        rows: one dict per collective and size; the columns of `collectives.csv`.
+        summary: what `--json` prints.
+    """
+
+    def __init__(
+        self, base: Scenario, times_s: dict[str, dict[int, tuple[float, float]]], results: Sequence[RunResult]
+    ) -> None:
+        self.base = base
+        self.rows = _rows(times_s)
+        self.summary = self._summary(results)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the study folder `path`; it appears by rename when it is complete."""
+        path = Path(path)
+        with whole_folder(path) as folder:
+            self.write(folder)
+        return path
+
+    def write(self, folder: Path) -> None:
+        """Write everything into the existing `folder`."""
+        (folder / "collectives.csv").write_text(self.table.to_csv(), encoding="utf-8")
+        (folder / "scenario.resolved.toml").write_text(self.base.to_toml(), encoding="utf-8")
+        write_summary(self.summary, folder)
+        write_versions(folder)
+        report.write_report(folder)
+
+    def _summary(self, results: Sequence[RunResult]) -> dict[str, Any]:
+        cluster = self.base.to_dict()["cluster"]
+        spans = winners(self.rows)
+        network = words.fabric(cluster["topology"]["kind"], str(cluster["topology"].get("bisection", "")))
+        where = f"{self.base.jobs[0].workers} hosts, {network}, {words.rate(self.base.link_rate_bps)}"
+        return {
+            "schema": "gradtide.collectives/1",
+            "version": _core.__version__,
+            "complete": True,
+            "engine": self.base.engine,
+            "seed": self.base.seed,
+            "headline": _headline(where, spans, self.rows),
+            "where": where,
+            "winners": spans,
+            "rows": self.rows,
+            "cost": total_cost(result.summary for result in results),
+        }
+
+    def __repr__(self) -> str:
+        return f"<gradtide.CollectivesResult {len(self.rows)} rows: {self.summary['headline']}>"
+
+    def _repr_html_(self) -> str:
+        return words.html_table(list(self.rows[0]), [list(row.values()) for row in self.rows])
+
+
+def compare_collectives(
+    scenario: "Scenario | str | Path | dict[str, Any]",
+    *,
+    collectives: Sequence[str] = COLLECTIVES,
+    sizes: Sequence[int | str] = SIZES,
+    engine: str = "fluid",
+    jobs: int = 1,
+    progress: Callable[[float], object] | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+) -> CollectivesResult:
+    """Compare ways to exchange gradients on a scenario's cluster, over sizes.
+
+    Args:
+        scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; it has one job
+            and no neighbours. Of the job only its hosts count.
+        collectives: each `KIND[+KEY=VALUE]`, as in `ring`, `hierarchical+group=8` or `ps+distributed`.
+        sizes: bytes of a gradient, or with a unit as in `10MB`; increasing.
+        engine: network engine.
+        jobs: runs under way at once; the result does not depend on it.
+        progress: called now and then with the share that is done.
+        keep: where finished runs are kept until the study is whole.
+        limits: memory and time that the study may take.
+
+    Raises:
+        Interrupted: on Ctrl-C.
+        ScenarioError: if the scenario or a collective is wrong, or it would take more than the limits; nothing has run
+            then.
+        ValueError: if a list is empty or has something twice, a collective cannot be read, sizes do not increase, or
+            the scenario has more than one job, or neighbours.
+    """
+    base = as_scenario(scenario)
+    check_one_job(base, "compare --collective")
+    collectives = collective_names(collectives)
+    counts = [_bytes(size) for size in sizes]
+    if not counts or any(b <= a for a, b in pairwise((0, *counts))):
+        raise ValueError("sizes are above 0 and increase, as in 1kB,1MB,1GB")
+    nodes = base.jobs[0].workers
+    if nodes < 2:
+        raise ValueError(f"[job.{base.jobs[0].name}] has one worker, which exchanges nothing")
+    cases: dict[tuple[str, int, bool], Scenario] = {}
+    for name in collectives:
+        own = _with(base, parse_collective(name), engine)
+        # Groups that are the hosts of an edge switch stay what they are.
+        keys = dict(next(iter(own.to_dict()["job"].values()))["collective"])
+        if own.jobs[0].group:
+            keys["group"] = own.jobs[0].group
+        star = on_cluster(own, nodes, keys, topology={"kind": "star", "hosts": nodes}, engine=engine)
+        for size in (1, *counts):
+            cases[name, size, False] = alone(own, size)
+            cases[name, size, True] = alone(star, size)
+    try:
+        results = dict(zip(cases, run_all(list(cases.values()), jobs, progress, keep, limits), strict=True))
+    except Interrupted as stop:
+        known = {key: result for key, result in zip(cases, stop.results, strict=True) if result is not None}
+        whole = [name for name in collectives if all((name, s, star) in known for s in (1, *counts) for star in (0, 1))]
+        if whole:
+            stop.tell(CollectivesResult(base, _times(known, whole, counts), list(known.values())))
+        raise
+    first = _with(base, parse_collective(collectives[0]), engine)
+    return CollectivesResult(first, _times(results, collectives, counts), list(results.values()))
+
+
+def _bytes(size: int | str) -> int:
+    try:
+        return units.parse_bytes(size) if isinstance(size, str) else int(size)
+    except units.UnitError as error:
+        raise ValueError(f"sizes: {error.msg}; {error.hint}") from None
+
+
+def _with(base: Scenario, collective: dict[str, Any], engine: str) -> Scenario:
+    return base.replace(collective=collective, engine=engine)
+
+
+def _times(
+    results: dict[tuple[str, int, bool], RunResult], names: Sequence[str], sizes: Sequence[int]
+) -> dict[str, dict[int, tuple[float, float]]]:
+    """Return for every collective and size, that of one byte included, the time here and on one switch, in seconds."""
+    return {
+        name: {
+            size: (exchange_s(results[name, size, False]), exchange_s(results[name, size, True]))
+            for size in (1, *sizes)
+        }
+        for name in names
+    }
+
+
+def _rows(times_s: dict[str, dict[int, tuple[float, float]]]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for name, by_size in times_s.items():
+        latency_s, star_latency_s = by_size[1]
+        for size, (here_s, star_s) in by_size.items():
+            if size == 1:
+                continue
+            bandwidth_s = star_s - star_latency_s
+            contention_s = here_s - latency_s - bandwidth_s
+            if abs(contention_s) < NOISE * here_s:
+                contention_s = 0.0
+            # Where ranks run apart, bytes of some hide delays of others.
+            hidden_s = min(max(-contention_s, 0.0), latency_s)
+            rows.append(
+                {
+                    "collective": name,
+                    "bytes": size,
+                    "exchange_us": 1e6 * here_s,
+                    "latency_us": 1e6 * (latency_s - hidden_s),
+                    "bandwidth_us": 1e6 * bandwidth_s,
+                    "contention_us": 1e6 * (contention_s + hidden_s),
+                    "is_best": "false",
+                }
+            )
+    for size in dict.fromkeys(row["bytes"] for row in rows):
+        own = [row for row in rows if row["bytes"] == size]
+        min(own, key=lambda row: row["exchange_us"])["is_best"] = "true"
+    return rows
+
+
+def winners(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return which collective is fastest from which size to which, and which of its terms makes it so.
+
+    Between two sizes times are taken to lie on a line, as they do where a term is so many bytes over a rate.
+    """
+    times: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        times.setdefault(row["collective"], []).append((row["bytes"], row["exchange_us"]))
+    sizes = [size for size, _ in next(iter(times.values()))]
+    best = min(times, key=lambda name: times[name][0][1])
+    spans: list[dict[str, Any]] = [{"collective": best, "from_bytes": float(sizes[0]), "to_bytes": float(sizes[-1])}]
+    for i, (low, high) in enumerate(pairwise(sizes)):
+        at = float(low)
+        while True:
+            crossings = [
+                (size, times[name][i + 1][1], name)
+                for name in times
+                if (size := _crossing(times[best][i : i + 2], times[name][i : i + 2])) is not None and size >= at
+            ]
+            if not crossings:
+                break
+            at, _, best = min(crossings)
+            if at >= high:
+                break
+            spans[-1]["to_bytes"] = at
+            spans.append({"collective": best, "from_bytes": at, "to_bytes": float(sizes[-1])})
+    for span in spans:
+        span["because"], span["next"] = _because(rows, span)
+    return spans
+
+
+def _crossing(own: Sequence[tuple[int, float]], other: Sequence[tuple[int, float]]) -> float | None:
+    """Return the size from which on `other` is faster than `own` within a stretch; None if it never is."""
+    (low, before), (high, after) = own
+    lead, lag = other[0][1] - before, after - other[1][1]
+    if lag <= NOISE * after:
+        return None
+    return low + (high - low) * max(lead, 0.0) / (max(lead, 0.0) + lag)
+
+
+def _because(rows: Sequence[dict[str, Any]], span: dict[str, Any]) -> tuple[str, str]:
+    """Return the term by which the winner of a span beats the next best one in its middle, and which that is."""
+    middle = (span["from_bytes"] * span["to_bytes"]) ** 0.5
+    size = min({row["bytes"] for row in rows}, key=lambda at: abs(at - middle) / (at + middle))
+    own = next(row for row in rows if row["bytes"] == size and row["collective"] == span["collective"])
+    others = [row for row in rows if row["bytes"] == size and row is not own]
+    if not others:
+        return "", ""
+    rival = min(others, key=lambda row: row["exchange_us"])
+    return max(TERMS, key=lambda term: rival[f"{term}_us"] - own[f"{term}_us"]), rival["collective"]
+
+
+def _headline(where: str, spans: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> str:
+    """Name the winner of every span, and why the last one wins."""
+    *before, last = spans
+    name = words.collective(last["collective"])
+    if before:
+        fastest = ", ".join(
+            f"{words.collective(span['collective'])} {'is the fastest ' if not index else ''}"
+            f"up to {words.size(span['to_bytes'], 2)}"
+            for index, span in enumerate(before)
+        )
+        text = f"{fastest}, {name} beyond"
+    else:
+        text = f"{name} is the fastest at every size"
+    if last["because"]:
+        text += f", by less {last['because']} than {words.collective(last['next'])}"
+    largest = max(row["bytes"] for row in rows)
+    most = max((row for row in rows if row["bytes"] == largest), key=lambda row: row["contention_us"])
+    end = ""
+    if most["contention_us"] > 0.05 * most["exchange_us"]:
+        share = most["contention_us"] / most["exchange_us"]
+        who = words.collective(most["collective"])
+        end = f" At {words.size(largest)}, {words.percent(share)} of {who} is contention."
+    return f"On {where}: {text}.{end}"
+
+
+__all__ = ["COLLECTIVES", "SIZES", "CollectivesResult", "compare_collectives", "winners"]

@@ -1,0 +1,137 @@
+"""One gradient exchange by itself: how long a collective takes on a network, with nothing to compute."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gradtide import units
+from gradtide.results import RunResult
+from gradtide.scenario import Scenario
+
+COLLECTIVES = ("ring", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
+
+_HERE = ("servers", "placement")
+PLACEMENTS = ("packed", "distributed")
+
+
+def collective_names(texts: Sequence[str]) -> list[str]:
+    """Return names of collectives as scenarios write them, where users may write hyphens.
+
+    Raises:
+        ValueError: if there is none, or one stands there twice.
+    """
+    names = [text.strip().replace("-", "_") for text in texts]
+    check_once("collectives", names)
+    return names
+
+
+def parse_collective(text: str) -> dict[str, Any]:
+    """Return the keys of `job.NAME.collective` that a name on the command line stands for.
+
+    Args:
+        text: `KIND[+KEY=VALUE]`, as in `hierarchical+group=8`; of parameter servers the placement may stand alone, as
+            in `ps+distributed`.
+
+    Raises:
+        ValueError: if it is not written so.
+
+    Example:
+        >>> parse_collective("ps+distributed+servers=8")
+        {'kind': 'ps', 'ps': {'placement': 'distributed', 'servers': 8}}
+    """
+    kind, *extras = [part.strip() for part in text.split("+")]
+    keys: dict[str, Any] = {"kind": kind}
+    if kind == "ps":
+        keys["ps"] = {}
+    for extra in extras:
+        key, equals, value = extra.partition("=")
+        if kind == "ps" and extra in PLACEMENTS:
+            key, equals, value = "placement", "=", extra
+        if not equals or not key or not value:
+            raise ValueError(
+                f"collective {text!r}: cannot read {extra!r}; write KIND[+KEY=VALUE], as in hierarchical+group=8 or "
+                "ps+distributed"
+            )
+        home = keys["ps"] if kind == "ps" and key in _HERE else keys
+        home[key] = int(value) if value.isdecimal() else value
+    return keys
+
+
+def on_cluster(
+    base: Scenario,
+    nodes: int,
+    collective: dict[str, Any],
+    *,
+    topology: dict[str, Any] | None = None,
+    rate_bps: int | None = None,
+    engine: str = "fluid",
+) -> Scenario:
+    """Return a scenario with its one job on so many nodes of another cluster.
+
+    Args:
+        base: has one job and no neighbours.
+        nodes: hosts that take part, parameter servers included.
+        collective: keys of `job.NAME.collective`.
+        topology: keys of `cluster.topology`; None keeps the scenario's.
+        rate_bps: of every link; None keeps the scenario's.
+        engine: network engine.
+    """
+    data = base.to_dict()
+    (job,) = data["job"].values()
+    for key in ("hosts", "workers"):
+        job.pop(key, None)
+    job["workers"] = nodes
+    job["collective"] = collective
+    if topology is not None:
+        data["cluster"]["topology"] = topology
+    if rate_bps is not None:
+        data["cluster"]["link"]["rate"] = units.format_rate(rate_bps)
+    data["run"]["engine"] = engine
+    return Scenario.from_dict(data)
+
+
+def alone(scenario: Scenario, size_bytes: int) -> Scenario:
+    """Return one exchange of so many bytes on a scenario's cluster: nothing else is sent and nothing computed."""
+    data = scenario.to_dict()
+    ((name, job),) = data["job"].items()
+    # A picosecond, since a model computes something.
+    layer = {"name": "gradient", "parameters": f"{size_bytes}B", "forward": "1ps", "backward": "1ps"}
+    kept = {key: job[key] for key in ("workers", "hosts", "placement", "collective", "priority") if key in job}
+    data["job"] = {name: {**kept, "model": {"layers": [layer]}, "iterations": 1, "schedule": {"fusion": "0B"}}}
+    data["run"] = {"engine": data["run"]["engine"], "seed": data["run"]["seed"], "timeline": 0}
+    return Scenario.from_dict(data)
+
+
+def exchange_s(result: RunResult) -> float:
+    """Return how long the exchange of `alone` took, in seconds."""
+    return float(result.transfers["end_us"][-1] - result.transfers["start_us"][-1]) / 1e6
+
+
+def check_one_job(base: Scenario, what: str) -> None:
+    """Refuse a scenario that asks another question.
+
+    Raises:
+        ValueError: if it does not have one job that sends something, and nothing beside it.
+    """
+    if len(base.jobs) != 1:
+        raise ValueError(
+            f"{what} takes one job, and {base.name} has {len(base.jobs)}: {', '.join(j.name for j in base.jobs)}"
+        )
+    if base.to_dict().get("traffic"):
+        raise ValueError(
+            f"{what} takes a job without neighbours; delete [traffic.{next(iter(base.to_dict()['traffic']))}]"
+        )
+    if not base.jobs[0].parameter_bytes:
+        raise ValueError(f"[job.{base.jobs[0].name}] has no parameters, so it exchanges nothing on any network")
+
+
+def check_once(what: str, names: Sequence[str]) -> None:
+    """Refuse an empty list and what stands in it twice.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if not names:
+        raise ValueError(f"{what} is empty; leave it out for the default")
+    twice = next((name for name in names if list(names).count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{what} names {twice} twice")

@@ -1,0 +1,535 @@
+"""Zhang et al. (2017): how much should we invest in the network? One gradient exchange on Clos networks.
+
+The paper's figures have no numbers in print, so what is published here are its statements. It says neither how large
+the gradient is nor how routes are chosen: 100 MB, and SimGrid's d-mod-k, since it ran on SimGrid; ECMP and spread are
+shown beside it. A switch's latency is a link's delay here.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+from gradtide import _core, words
+from gradtide.estimate import Limits
+from gradtide.fabrics import crossbars_of_table_1
+from gradtide.results import RunResult
+from gradtide.scenario import Scenario
+from gradtide.studies.exchange import alone, exchange_s, on_cluster, parse_collective
+from gradtide.studies.keep import Kept
+from gradtide.studies.reproduce.part import Progress, Reproduction, check
+from gradtide.studies.run import run_all, total_cost
+
+GRADIENT_BYTES = 100_000_000
+RATIOS = (Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
+# Section 3.1: 40G InfiniBand and 10G Ethernet "with TCP overhead", and the latency of a switch.
+RATES_BPS = {"4 GB/s": 32 * 10**9, "1 GB/s": 8 * 10**9}
+DELAYS = ("0.2us", "1us")
+ROUTINGS = ("dmodk", "ecmp", "spread")
+PACKED, DISTRIBUTED, FLAT, LAYERED = METHODS = ("ps+packed", "ps+distributed", "butterfly", "butterfly_layered")
+# As the paper calls them.
+NAMES = {PACKED: "PS, packed", DISTRIBUTED: "PS, distributed", FLAT: "BF, flat", LAYERED: "BF, layered"}
+
+SAME = 1.001
+"""Two times nearer than this are the same: latencies of a few microseconds stand beside hundreds of milliseconds."""
+
+
+@dataclass(frozen=True)
+class Net:
+    """A network of the paper.
+
+    Attributes:
+        kind: clos2 or clos3.
+        ports: k.
+        nodes: hosts that take part.
+    """
+
+    kind: str
+    ports: int
+    nodes: int
+
+    @property
+    def words(self) -> str:
+        """As the paper says it."""
+        star = "*" if self == STARRED else ""
+        return f"{self.kind[-1]}-layer, {self.nodes}{star} nodes"
+
+
+# No k³/4 is 256. 16-port switches are the smallest that have all four ratios; 256 nodes fill 4 of their 16 pods.
+STARRED = Net("clos3", 16, 256)
+TWO_LAYERS = (Net("clos2", 16, 128), Net("clos2", 32, 512), Net("clos2", 64, 2048))
+THREE_LAYERS = (STARRED, Net("clos3", 16, 1024))
+NETS = (*TWO_LAYERS, *THREE_LAYERS)
+CLOS2_2048, CLOS3_1024 = TWO_LAYERS[-1], THREE_LAYERS[-1]
+
+# SimGrid 3.32 at 4 GB/s and 0.2 us with d-mod-k, seconds, by (network, method): ratios 1 to 1/8 (validation/simgrid).
+SIMGRID = {
+    (TWO_LAYERS[0], PACKED): (0.3500016, 0.7000016, 1.4000016, 2.8000016),
+    (TWO_LAYERS[0], DISTRIBUTED): (0.3500008, 0.3500008, 0.3500008, 0.3500008),
+    (TWO_LAYERS[0], FLAT): (0.1750044, 0.2750044, 0.4750044, 0.8750044),
+    (TWO_LAYERS[0], LAYERED): (0.2500056, 0.2500056, 0.2500056, 0.2500056),
+    (CLOS2_2048, FLAT): (0.2750068, 0.4250068, 0.7250068, 1.3250068),
+    (CLOS2_2048, LAYERED): (0.4000088, 0.4000088, 0.4000088, 0.4000088),
+    (CLOS3_1024, PACKED): (0.3500024, 0.7000024, 1.4000024, 2.8000024),
+    (CLOS3_1024, DISTRIBUTED): (0.3500008, 0.3500008, 0.3500008, 0.3500008),
+    (CLOS3_1024, FLAT): (0.2500084, 0.4250084, 0.7750084, 1.4750084),
+    (CLOS3_1024, LAYERED): (0.3250096, 0.4250096, 0.6250096, 1.0250096),
+}
+
+Case = tuple[Net, Fraction, str, str, str, str]
+
+
+def _cases(
+    nets: Iterable[Net],
+    rates: Iterable[str] = ("4 GB/s",),
+    delays: Iterable[str] = ("0.2us",),
+    routings: Iterable[str] = ("dmodk",),
+    methods: Iterable[str] = METHODS,
+) -> list[Case]:
+    return list(product(nets, RATIOS, methods, rates, delays, routings))
+
+
+# What each figure shows, what the paper says of it, and the exchanges that it needs.
+FIGURES: dict[str, tuple[str, str, tuple[Case, ...]]] = {
+    "Conclusions": (
+        "the paper's four",
+        "1) Bisection ratio affects some of the methods, but the layered butterfly does not get affected. 2) Network "
+        "speed linearly affects the exchange. 3) Parameter servers are substantially slower than direct ones. 4) The "
+        "layered butterfly outperforms the flat one, except with full bisection.",
+        (*_cases(NETS, RATES_BPS, DELAYS), *_cases(THREE_LAYERS, routings=("spread",))),
+    ),
+    "7": (
+        "2 layers, 2048 nodes, 4 GB/s",
+        "Packed servers drop significantly, distributed ones are hardly affected; the flat butterfly tends to be "
+        "affected, the layered one is not at all. Servers are inferior to butterflies in basic performance.",
+        tuple(_cases([CLOS2_2048])),
+    ),
+    "8": (
+        "3 layers, 1024 nodes, 4 GB/s",
+        "The same trend as on 2 layers.",
+        (*_cases([CLOS3_1024]), *_cases([CLOS3_1024], routings=("spread",))),
+    ),
+    "9": (
+        "3 layers, 1024 nodes, 1 GB/s",
+        "Network bandwidth linearly affects the exchange.",
+        tuple(_cases([CLOS3_1024], RATES_BPS)),
+    ),
+    "10": (
+        "3 layers, 1024 nodes, enlarged",
+        "With full bisection the flat butterfly is slightly faster than the layered one: it takes fewer steps.",
+        tuple(_cases([CLOS3_1024], methods=(FLAT, LAYERED))),
+    ),
+    "Routing": (
+        "what routes have to do with it",
+        "Not in the paper. Heads of sub-clusters are the first hosts of all edge switches; d-mod-k looks at digits of "
+        "the destination in which these are alike and sends them through the same links. Routes that spread do not.",
+        tuple(_cases(THREE_LAYERS, routings=ROUTINGS)),
+    ),
+    "6": (
+        "switches over nodes",
+        "The network resource requirement for 3-layered Clos is smaller than for 2-layered.",
+        (),
+    ),
+    "Table 1": (
+        "switches and links",
+        "r is the bisection ratio, k the ports of a switch.",
+        tuple(_cases(NETS, methods=(LAYERED,))),
+    ),
+    "Exchanges": (
+        "all of them, and SimGrid's",
+        "Not in the paper, which drew a part of them; SimGrid's times are beside ours where it was run for this.",
+        tuple(_cases(NETS, RATES_BPS, DELAYS)),
+    ),
+}  # fmt: skip
+
+
+def zhang2017(
+    jobs: int,
+    progress: Progress,
+    figure: str | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+) -> Reproduction:
+    """Zhang et al. (2017): table 1, figs 6 to 10 and the four conclusions, or one of them; minutes at most."""
+    return reproduction(FIGURES if figure is None else {figure: FIGURES[figure]}, jobs, progress, figure, keep, limits)
+
+
+def reproduction(
+    shown: dict[str, tuple[str, str, tuple[Case, ...]]],
+    jobs: int,
+    progress: Progress,
+    figure: str | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+) -> Reproduction:
+    """Return what these figures show."""
+    base = Scenario.load("paper/zhang2017")
+    cases = list(dict.fromkeys(case for _, _, needed in shown.values() for case in needed))
+    results = run_all([scenario(base, case) for case in cases], jobs, progress, keep, limits)
+    study = Study(dict(zip(cases, results, strict=True)))
+    checks = [check(name, *claim) for name in shown for claim in _CHECKS[name](study)]
+    summary = {
+        "schema": "gradtide.reproduce/1",
+        "version": _core.__version__,
+        "engine": base.engine,
+        "paper": "zhang2017",
+        "part": figure or "",
+        "title": "Zhang et al. (2017): how much network does a gradient exchange need?",
+        "headline": _headline(checks, figure),
+        "figures": [{"figure": name, "title": title, "says": says} for name, (title, says, _) in shown.items()],
+        "checks": checks,
+        "maps": [],
+        "tables": [{"figure": name, **table} for name in shown for table in _made(_TABLES, name, study)],
+        "series": [{"figure": name, **item} for name in shown for item in _made(_SERIES, name, study)],
+        "timelines": [],
+        "progress": [],
+        "cost": total_cost(result.summary for result in results),
+    }
+    return Reproduction(summary, {})
+
+
+def _made(
+    makers: "dict[str, Callable[[Study], list[dict[str, Any]]]]", name: str, study: "Study"
+) -> list[dict[str, Any]]:
+    return makers[name](study) if name in makers else []
+
+
+def scenario(base: Scenario, case: Case) -> Scenario:
+    """Return the exchange of a case."""
+    net, ratio, method, rate, delay, routing = case
+    cluster = base.set({"cluster.link.delay": delay, "cluster.routing": routing})
+    topology = {"kind": net.kind, "ports": net.ports, "bisection": str(ratio)}
+    placed = on_cluster(cluster, net.nodes, parse_collective(method), topology=topology, rate_bps=RATES_BPS[rate])
+    return alone(placed, GRADIENT_BYTES)
+
+
+class Study:
+    """The exchanges that have been run, by case."""
+
+    def __init__(self, results: dict[Case, RunResult]) -> None:
+        self.results = results
+        self._times_s = {case: exchange_s(result) for case, result in results.items()}
+
+    def time_s(
+        self, net: Net, ratio: Fraction, method: str, rate: str = "4 GB/s", delay: str = "0.2us", routing: str = "dmodk"
+    ) -> float:
+        """Return how long an exchange took."""
+        return self._times_s[net, ratio, method, rate, delay, routing]
+
+    def slowdown(self, net: Net, method: str, routing: str = "dmodk") -> float:
+        """Return by what factor an exchange takes longer at a ratio of 1/8 than at 1."""
+        return self.time_s(net, RATIOS[-1], method, routing=routing) / self.time_s(
+            net, RATIOS[0], method, routing=routing
+        )
+
+    def nodes_and_cables(self, net: Net, ratio: Fraction) -> tuple[int, int]:
+        """Return the switches and cables of a network that has been built, counted on its links."""
+        links = [row["link"] for row in self.results[net, ratio, LAYERED, "4 GB/s", "0.2us", "dmodk"].links.to_dicts()]
+        ends = {end for link in links for end in link.split("-")}
+        return sum(re.fullmatch(r"h\d+", end) is None for end in ends), len(links) // 2
+
+
+# -- statements -------------------------------------------------------------------------------------------------------
+
+Claim = tuple[str, str, str, bool, str]
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f} ms"
+
+
+def _factor(value: float) -> str:
+    return f"{value:.2f}x"
+
+
+def _shape_claims(net: Net) -> Callable[[Study], Iterable[Claim]]:
+    """Check what is said of figs 7 and 8."""
+
+    def claims(study: Study) -> Iterable[Claim]:
+        slower = {method: study.slowdown(net, method) for method in METHODS}
+        what = "at 1/8 against 1"
+        yield f"{NAMES[PACKED]}: {what}", "significant drops", _factor(slower[PACKED]), slower[PACKED] > 2, ""
+        at = slower[DISTRIBUTED]
+        yield f"{NAMES[DISTRIBUTED]}: {what}", "hardly affected", _factor(at), at < 1.05, ""
+        yield f"{NAMES[FLAT]}: {what}", "affected", _factor(slower[FLAT]), slower[FLAT] > 1.05, ""
+        at = slower[LAYERED]
+        note = "the heads' routes collide with d-mod-k; see Routing"
+        yield f"{NAMES[LAYERED]}: {what}", "not affected at all", _factor(at), at < SAME, note
+        if net.kind == "clos3":
+            at = study.slowdown(net, LAYERED, "spread")
+            yield f"{NAMES[LAYERED]}, routes that spread: {what}", "not affected at all", _factor(at), at < SAME, ""
+        servers_s = min(study.time_s(net, RATIOS[0], method) for method in (PACKED, DISTRIBUTED))
+        for method in (FLAT, LAYERED):
+            own_s = study.time_s(net, RATIOS[0], method)
+            yield (
+                f"servers against {NAMES[method]} at full bisection",
+                "servers are inferior",
+                f"{_ms(servers_s)} against {_ms(own_s)}",
+                servers_s > own_s,
+                "servers take 350 ms however many nodes there are; a butterfly's steps grow with log N",
+            )
+
+    return claims
+
+
+def _conclusion_claims(study: Study) -> Iterable[Claim]:
+    for nets, routing, which in (
+        (TWO_LAYERS, "dmodk", "2 layers"),
+        (THREE_LAYERS, "dmodk", "3 layers, d-mod-k"),
+        (THREE_LAYERS, "spread", "3 layers, routes that spread"),
+    ):
+        slower = [study.slowdown(net, LAYERED, routing) for net in nets]
+        text = " / ".join(map(_factor, slower))
+        note = "heads of sub-clusters share links; see Routing"
+        yield f"1) {NAMES[LAYERED]} at 1/8 against 1, {which}", "not affected", text, max(slower) < SAME, note
+    for method in (PACKED, FLAT):
+        slower = [study.slowdown(net, method) for net in NETS]
+        text = " / ".join(map(_factor, slower))
+        yield f"1) {NAMES[method]} at 1/8 against 1", "affected", text, min(slower) > 1.05, ""
+    factors = [
+        study.time_s(*cell, "1 GB/s", delay) / study.time_s(*cell, "4 GB/s", delay)
+        for cell in product(NETS, RATIOS, METHODS)
+        for delay in DELAYS
+    ]
+    text = f"{min(factors):.4f} to {max(factors):.4f}x"
+    yield "2) 1 against 4 GB/s, all networks and methods", "4x", text, 3.99 < min(factors) <= max(factors) < 4.01, ""
+    cells = list(product(NETS, RATIOS))
+    for servers in (PACKED, DISTRIBUTED):
+        faster = [
+            cell
+            for cell in cells
+            if min(study.time_s(*cell, FLAT), study.time_s(*cell, LAYERED)) * SAME < study.time_s(*cell, servers)
+        ]
+        missing = [cell for cell in cells if cell not in faster]
+        note = "a server's 7 shards take 350 ms however many nodes there are; not so " + _where(missing)
+        yield (
+            f"3) the better butterfly against {NAMES[servers]}",
+            "substantially faster",
+            f"faster in {len(faster)} of {len(cells)} cells",
+            not missing,
+            note,
+        )
+    for nets, routing, which in (
+        (TWO_LAYERS, "dmodk", "2 layers"),
+        (THREE_LAYERS, "dmodk", "3 layers, d-mod-k"),
+        (THREE_LAYERS, "spread", "3 layers, routes that spread"),
+    ):
+        less = list(product(nets, RATIOS[1:]))
+        faster = [
+            (net, ratio)
+            for net, ratio in less
+            if study.time_s(net, ratio, LAYERED, routing=routing) < study.time_s(net, ratio, FLAT, routing=routing)
+        ]
+        missing = [cell for cell in less if cell not in faster]
+        text = f"faster in {len(faster)} of {len(less)} cells"
+        note = f"not so {_where(missing)}"
+        yield f"4) {NAMES[LAYERED]} against flat below 1, {which}", "faster", text, not missing, note
+    full = [study.time_s(net, RATIOS[0], FLAT) < study.time_s(net, RATIOS[0], LAYERED) for net in NETS]
+    yield "4) flat against layered at 1", "flat is faster", f"in {sum(full)} of {len(full)} networks", all(full), ""
+
+
+def _where(cells: Sequence[tuple[Net, Fraction]]) -> str:
+    """Name cells, as in `on 3-layer, 1024 nodes at 1/2, 1/4`."""
+    found = []
+    for net in dict.fromkeys(net for net, _ in cells):
+        found.append(f"on {net.words} at {', '.join(str(ratio) for other, ratio in cells if other == net)}")
+    return "; ".join(found)
+
+
+def table_1(net: Net, ratio: Fraction) -> tuple[Fraction, Fraction]:
+    """Return the numbers of switches and links that the formulas of table 1 give."""
+    k = Fraction(net.ports)
+    if net.kind == "clos2":
+        return k / 2 * (2 + ratio), k**2 / 2 * (1 + ratio)
+    return k**2 / 4 * (2 + 3 * ratio), k**3 / 4 * (1 + 2 * ratio)
+
+
+def _count_claims(study: Study) -> Iterable[Claim]:
+    cells = list(product(NETS, RATIOS))
+    for index, what in enumerate(("switches", "links")):
+        equal = sum(table_1(*cell)[index] == study.nodes_and_cables(*cell)[index] for cell in cells)
+        text = f"{equal} of {len(cells)} networks as built"
+        yield f"{what}, by its formulas", "k/2·(2+r) …" if index == 0 else "k²/2·(1+r) …", text, equal == len(cells), ""
+
+
+def _resource_claims(study: Study) -> Iterable[Claim]:
+    del study
+    for ratio in RATIOS:
+        fewer = [n for n in range(2, 2049) if _crossbars("clos3", n, ratio) < _crossbars("clos2", n, ratio)]
+        always = fewer == list(range(fewer[0], 2049))
+        text = f"from {fewer[0]} nodes on" if always else "not always"
+        yield f"3 layers take fewer crossbars, r = {ratio}", "smaller", text, always and fewer[0] <= 128, ""
+
+
+_crossbars = crossbars_of_table_1
+
+
+def _linear_claims(study: Study) -> Iterable[Claim]:
+    for method in METHODS:
+        factors = [
+            study.time_s(CLOS3_1024, ratio, method, "1 GB/s") / study.time_s(CLOS3_1024, ratio, method)
+            for ratio in RATIOS
+        ]
+        text = f"{min(factors):.4f} to {max(factors):.4f}x"
+        yield f"{NAMES[method]}: 1 against 4 GB/s", "4x", text, 3.99 < min(factors) <= max(factors) < 4.01, ""
+
+
+def _step_claims(study: Study) -> Iterable[Claim]:
+    flat_s, layered_s = (study.time_s(CLOS3_1024, RATIOS[0], method) for method in (FLAT, LAYERED))
+    text = f"{_ms(flat_s)} against {_ms(layered_s)}"
+    yield "flat against layered at full bisection", "slightly faster", text, flat_s < layered_s, ""
+    # Section 2.1: log2 N against log2 n + log2 m + log2 n steps; n is 8 here.
+    levels = CLOS3_1024.nodes.bit_length() - 1
+    expected = [levels, levels + 3]
+    step_s = GRADIENT_BYTES * 8 / RATES_BPS["4 GB/s"]
+    steps = [round(time_s / step_s) for time_s in (flat_s, layered_s)]
+    yield "steps", f"{expected[0]} and {expected[1]}", f"{steps[0]} and {steps[1]}", steps == expected, ""
+
+
+def _routing_claims(study: Study) -> Iterable[Claim]:
+    for net, routing in product(THREE_LAYERS, ROUTINGS):
+        at = study.slowdown(net, LAYERED, routing)
+        note = {"dmodk": "heads share links", "ecmp": "some heads share links by chance"}.get(routing, "")
+        what = f"{NAMES[LAYERED]}, {net.nodes} nodes, {routing}: at 1/8 against 1"
+        yield what, "not affected at all", _factor(at), at < SAME, note
+
+
+def _simgrid_claims(study: Study) -> Iterable[Claim]:
+    pairs = [
+        (theirs, study.time_s(net, ratio, method))
+        for (net, method), times in SIMGRID.items()
+        for ratio, theirs in zip(RATIOS, times, strict=True)
+    ]
+    # SimGrid's times have seven decimals.
+    equal = sum(abs(ours - theirs) < 1e-7 for theirs, ours in pairs)
+    yield "SimGrid's times, to its seven decimals", "equal", f"{equal} of {len(pairs)}", equal == len(pairs), ""
+
+
+_CHECKS: dict[str, Callable[[Study], Iterable[Claim]]] = {
+    "Conclusions": _conclusion_claims,
+    "Table 1": _count_claims,
+    "6": _resource_claims,
+    "7": _shape_claims(CLOS2_2048),
+    "8": _shape_claims(CLOS3_1024),
+    "9": _linear_claims,
+    "10": _step_claims,
+    "Routing": _routing_claims,
+    "Exchanges": _simgrid_claims,
+}
+
+
+def _headline(checks: Sequence[dict[str, str]], figure: str | None) -> str:
+    agree = sum(one["verdict"] == "agrees" for one in checks)
+    if figure is not None:
+        return f"{agree} of {len(checks)} statements hold here."
+    by_number: dict[str, list[dict[str, str]]] = {}
+    for one in checks:
+        if one["figure"] == "Conclusions":
+            by_number.setdefault(one["quantity"][0], []).append(one)
+    parts = []
+    for number, own in by_number.items():
+        missing = [one["quantity"] for one in own if one["verdict"] != "agrees"]
+        where = [next((words for end, words in _BUT.items() if one.endswith(end)), one) for one in missing]
+        parts.append(f"{number} holds but {' and '.join(where)}" if where else f"{number} holds")
+    return f"Of the paper's four conclusions, {'; '.join(parts)}."
+
+
+# What a statement that does not hold ends with, and how that is said in a sentence.
+_BUT = {
+    "3 layers, d-mod-k": "on 3 layers with d-mod-k, where routes that spread mend it",
+    f"against {NAMES[DISTRIBUTED]}": "against distributed servers",
+}
+
+
+# -- tables and series ------------------------------------------------------------------------------------------------
+
+
+def _count_table(study: Study) -> list[dict[str, Any]]:
+    rows = []
+    for net, ratio in product(NETS, RATIOS):
+        switches, links = table_1(net, ratio)
+        own_switches, own_links = study.nodes_and_cables(net, ratio)
+        rows.append([net.words, net.ports, str(ratio), int(switches), own_switches, int(links), own_links])
+    columns = ["network", "ports", "ratio", "switches, table 1", "switches, built", "links, table 1", "links, built"]
+    note = (
+        "A link is a cable. *No k³/4 is 256: 16-port switches are the smallest that have all four ratios, and 256 "
+        "nodes fill 4 of the 16 pods of that network, which has room for 1024."
+    )
+    return [{"title": "Table 1: switches and links", "columns": columns, "rows": rows, "note": note}]
+
+
+def _time_table(study: Study) -> list[dict[str, Any]]:
+    """Return every exchange by network, rate and latency; SimGrid's times beside ours where it ran."""
+    rows = []
+    for net, rate, delay, method in product(NETS, RATES_BPS, DELAYS, METHODS):
+        times = [_ms(study.time_s(net, ratio, method, rate, delay)).removesuffix(" ms") for ratio in RATIOS]
+        rows.append([net.words, rate, delay, NAMES[method], *times])
+    columns = ["network", "link", "latency", "method", *(f"r = {ratio}" for ratio in RATIOS)]
+    own = {"title": "Every exchange, d-mod-k, ms", "columns": columns, "rows": rows, "note": ""}
+    rows = []
+    for (net, method), theirs in SIMGRID.items():
+        ours = [study.time_s(net, ratio, method) for ratio in RATIOS]
+        rows.append([net.words, NAMES[method], *(f"{a:.7f} / {b:.7f}" for a, b in zip(theirs, ours, strict=True))])
+    note = "4 GB/s, 0.2 us, d-mod-k; both share links by max-min fairness."
+    columns = ["network", "method", *(f"r = {ratio}" for ratio in RATIOS)]
+    return [{"title": "SimGrid / gradtide, s", "columns": columns, "rows": rows, "note": note}, own]
+
+
+_TABLES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {"Table 1": _count_table, "Exchanges": _time_table}
+
+
+def _over_ratio(
+    study: Study, title: str, net: Net, methods: Sequence[str] = METHODS, rate: str = "4 GB/s", routing: str = "dmodk"
+) -> dict[str, Any]:
+    ratios = sorted(RATIOS)
+    return {
+        "title": title,
+        "x": {"label": "bisection ratio", "values": [float(ratio) for ratio in ratios]},
+        "y": {"label": "exchange time (ms)"},
+        "lines": [
+            {
+                "name": NAMES[method],
+                "values": [1e3 * study.time_s(net, ratio, method, rate, routing=routing) for ratio in ratios],
+            }
+            for method in methods
+        ],
+    }
+
+
+def _resource_series(study: Study) -> list[dict[str, Any]]:
+    del study
+    nodes = list(range(64, 2049, 64))
+    return [
+        {
+            "title": f"r = {ratio}",
+            "x": {"label": "nodes", "values": nodes},
+            "y": {"label": "2x2 crossbars"},
+            "lines": [
+                {"name": words.fabric(kind), "values": [_crossbars(kind, count, ratio) for count in nodes]}
+                for kind in ("clos2", "clos3")
+            ],
+        }
+        for ratio in RATIOS
+    ]
+
+
+_SERIES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {
+    "6": _resource_series,
+    "7": lambda study: [_over_ratio(study, "2 layers, 2048 nodes", CLOS2_2048)],
+    "8": lambda study: [
+        _over_ratio(study, "d-mod-k", CLOS3_1024),
+        _over_ratio(study, "routes that spread", CLOS3_1024, routing="spread"),
+    ],
+    "9": lambda study: [
+        _over_ratio(study, "1 GB/s", CLOS3_1024, rate="1 GB/s"),
+        _over_ratio(study, "4 GB/s", CLOS3_1024),
+    ],
+    "10": lambda study: [_over_ratio(study, "butterflies", CLOS3_1024, (FLAT, LAYERED))],
+    "Routing": lambda study: [
+        _over_ratio(study, f"{net.nodes} nodes, {routing}", net, routing=routing)
+        for net in reversed(THREE_LAYERS)
+        for routing in ROUTINGS
+    ],
+}
