@@ -9,6 +9,8 @@ pub mod engine;
 pub mod iteration;
 pub mod job;
 pub mod model;
+pub mod opdag;
+pub mod order;
 pub mod pace;
 pub mod probe;
 pub mod result;

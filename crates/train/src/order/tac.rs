@@ -1,0 +1,344 @@
+//! Timing-aware communication scheduling.
+
+use super::needs::{Needs, Node, Recv, bits};
+use super::timsort;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+/// What happens to transfers that TAC's comparator holds for equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ties {
+    /// A scan by ascending id keeps the first of equals.
+    Id,
+    /// As the released code: every round sorts the list that the round before left, stably, and takes its head.
+    Upstream,
+}
+
+/// The order of TAC (TicTac, Algorithm 3 with the comparator of Equation 2, as released).
+///
+/// `work_ticks` is the compute time of each node: that of `needs`, or its folded one.
+pub fn tac(needs: &Needs, work_ticks: &[u64], ties: Ties) -> Vec<Recv> {
+    let mut state = Outstanding::new(needs, work_ticks);
+    let mut listed = needs.discovered.clone();
+    let mut order = Vec::with_capacity(needs.recv_count());
+    while order.len() + 1 < needs.recv_count() {
+        let next = match ties {
+            Ties::Id => state.first_by_id(),
+            Ties::Upstream => {
+                let m_plus = state.m_plus();
+                timsort::sort(&mut listed, |&a, &b| state.candidate(a, &m_plus).is_before(&state.candidate(b, &m_plus)));
+                listed.remove(0)
+            }
+        };
+        order.push(next);
+        state.finish(next);
+    }
+    order.extend(state.is_outstanding.iter().position(|&it| it).map(|recv| recv as Recv));
+    order
+}
+
+/// A transfer as the comparator sees it; op.P, op.M and op.M+ of TicTac's Algorithm 1.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    recv: Recv,
+    p: u64,
+    m: u64,
+    m_plus: u64,
+}
+
+impl Candidate {
+    /// Equation 2, then M+. Not transitive: who has P = M is equal to many that are not equal to each other.
+    fn compare(&self, other: &Self) -> Ordering {
+        self.equation_2(other).then(self.m_plus.cmp(&other.m_plus))
+    }
+
+    /// A before B if min(P_B, M_A) < min(P_A, M_B): the rule of Johnson (1954) for two machines.
+    fn equation_2(&self, other: &Self) -> Ordering {
+        other.p.min(self.m).cmp(&self.p.min(other.m))
+    }
+
+    fn is_before(&self, other: &Self) -> bool {
+        self.compare(other) == Ordering::Less
+    }
+}
+
+/// Johnson's rule as a sort key, smaller first: P > M by ascending M, then P = M, then P < M by descending P. Equation 2
+/// agrees with it wherever neither P = M; that one is equal to more than its like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Gain(u64),
+    Even,
+    Loss(std::cmp::Reverse<u64>),
+}
+
+impl Key {
+    fn new(p: u64, m: u64) -> Self {
+        match p.cmp(&m) {
+            Ordering::Greater => Self::Gain(m),
+            Ordering::Equal => Self::Even,
+            Ordering::Less => Self::Loss(std::cmp::Reverse(p)),
+        }
+    }
+}
+
+/// Joins that are looked at together: as many as a word has bits.
+const BUCKET: usize = 64;
+
+/// 64 joins that were next to each other in topological order.
+#[derive(Clone, Debug)]
+struct Bucket {
+    /// Added to the M of each of its joins.
+    shift_ticks: u64,
+    /// Its joins that still need several transfers.
+    live: u64,
+    /// The first in order of key, M+ and id of the transfers right above its joins.
+    best: Option<(Key, u64, Recv)>,
+    is_stale: bool,
+}
+
+/// The transfers that are not finished, with P, M and M+ of each.
+///
+/// A join is right below a transfer if one of its parents needs that transfer and no other; M+ is the least M of the
+/// joins right below. A finished transfer takes its time from M of every join that needed it: most often from all
+/// joins of a bucket, which is one subtraction.
+struct Outstanding<'a> {
+    needs: &'a Needs,
+    work_ticks: &'a [u64],
+    children: Vec<Vec<u32>>,
+    is_outstanding: Vec<bool>,
+    p: Vec<u64>,
+    even_count: usize,
+    /// Nodes that need this transfer and no other.
+    held: Vec<Vec<Node>>,
+    /// Transfers right above each join.
+    near: Vec<BTreeSet<(Key, Recv)>>,
+    /// Number of parents of each join that need several transfers.
+    blocked: Vec<u32>,
+    /// M of each join, less the shift of its bucket.
+    m: Vec<u64>,
+    buckets: Vec<Bucket>,
+    /// Which joins need a transfer: a row per transfer, a word per bucket.
+    below: Vec<u64>,
+}
+
+impl<'a> Outstanding<'a> {
+    fn new(needs: &'a Needs, work_ticks: &'a [u64]) -> Self {
+        let (recv_count, join_count) = (needs.recv_count(), needs.join_count());
+        let bucket = |first: usize| Bucket {
+            shift_ticks: 0,
+            live: u64::MAX >> (BUCKET - (join_count - first).min(BUCKET)),
+            best: None,
+            is_stale: true,
+        };
+        let mut state = Self {
+            needs,
+            work_ticks,
+            children: needs.children(),
+            is_outstanding: vec![true; recv_count],
+            p: work_ticks[..recv_count].to_vec(),
+            even_count: 0,
+            held: (0..recv_count as Node).map(|recv| vec![recv]).collect(),
+            near: vec![BTreeSet::new(); join_count],
+            blocked: vec![0; join_count],
+            m: vec![0; join_count],
+            buckets: (0..join_count).step_by(BUCKET).map(bucket).collect(),
+            below: below(needs),
+        };
+        for recv in 0..recv_count {
+            state.even_count += usize::from(state.key(recv as Recv) == Key::Even);
+            state.shift(recv as Recv, needs.recv_ticks[recv]);
+        }
+        for (join, parents) in needs.parents.iter().enumerate() {
+            for &parent in parents {
+                if (parent as usize) < recv_count {
+                    let key = state.key(parent);
+                    state.near[join].insert((key, parent));
+                } else {
+                    state.blocked[join] += 1;
+                }
+            }
+        }
+        state
+    }
+
+    fn key(&self, recv: Recv) -> Key {
+        Key::new(self.p[recv as usize], self.needs.recv_ticks[recv as usize])
+    }
+
+    fn m_of(&self, join: u32) -> u64 {
+        self.m[join as usize].wrapping_add(self.buckets[join as usize / BUCKET].shift_ticks)
+    }
+
+    /// Adds `ticks`, which may be negative in two's complement, to M of every join that needs `recv`.
+    fn shift(&mut self, recv: Recv, ticks: u64) {
+        let row = recv as usize * self.buckets.len();
+        for (index, bucket) in self.buckets.iter_mut().enumerate() {
+            let touched = self.below[row + index] & bucket.live;
+            if touched == bucket.live {
+                bucket.shift_ticks = bucket.shift_ticks.wrapping_add(ticks);
+                if let Some((_, m_plus, _)) = &mut bucket.best {
+                    *m_plus = m_plus.wrapping_add(ticks);
+                }
+            } else if touched != 0 {
+                for join in bits(touched) {
+                    let m = &mut self.m[index * BUCKET + join];
+                    *m = m.wrapping_add(ticks);
+                }
+                bucket.is_stale = true;
+            }
+        }
+    }
+
+    /// Takes a transfer as finished. Joins that need one transfer now belong to it.
+    fn finish(&mut self, recv: Recv) {
+        let key = self.key(recv);
+        self.even_count -= usize::from(key == Key::Even);
+        self.is_outstanding[recv as usize] = false;
+        self.shift(recv, self.needs.recv_ticks[recv as usize].wrapping_neg());
+        let mut changed = Vec::new();
+        for node in std::mem::take(&mut self.held[recv as usize]) {
+            for index in 0..self.children[node as usize].len() {
+                let join = self.children[node as usize][index];
+                self.near[join as usize].remove(&(key, recv));
+                changed.push(join);
+            }
+        }
+        let mut gains: Vec<(Recv, u64)> = Vec::new();
+        while let Some(join) = changed.pop() {
+            let bucket = &mut self.buckets[join as usize / BUCKET];
+            bucket.is_stale = true;
+            let bit = 1 << (join as usize % BUCKET);
+            let near = &self.near[join as usize];
+            if self.blocked[join as usize] > 0 || near.len() != 1 || bucket.live & bit == 0 {
+                continue;
+            }
+            bucket.live &= !bit;
+            let &(key, owner) = near.first().expect("it has one");
+            let node = (self.needs.recv_count() + join as usize) as Node;
+            gains.push((owner, self.work_ticks[node as usize]));
+            self.held[owner as usize].push(node);
+            for &child in &self.children[node as usize] {
+                self.blocked[child as usize] -= 1;
+                self.near[child as usize].insert((key, owner));
+                changed.push(child);
+            }
+        }
+        for (owner, gain) in gains {
+            self.gain(owner, gain);
+        }
+    }
+
+    /// Adds to P of a transfer.
+    fn gain(&mut self, recv: Recv, ticks: u64) {
+        let before = self.key(recv);
+        self.p[recv as usize] += ticks;
+        let after = self.key(recv);
+        if before == after {
+            return;
+        }
+        self.even_count -= usize::from(before == Key::Even);
+        self.even_count += usize::from(after == Key::Even);
+        for &node in &self.held[recv as usize] {
+            for &join in &self.children[node as usize] {
+                let bucket = &mut self.buckets[join as usize / BUCKET];
+                if self.near[join as usize].remove(&(before, recv)) {
+                    self.near[join as usize].insert((after, recv));
+                    bucket.is_stale = true;
+                }
+            }
+        }
+    }
+
+    /// What a scan by ascending id is left with that moves on to whatever compares as strictly smaller.
+    ///
+    /// The first by key, M+ and id is where it ends, if that is before all others by the comparator, too. It is,
+    /// unless a transfer with P = M stands in the way; then the scan is made.
+    fn first_by_id(&mut self) -> Recv {
+        for index in 0..self.buckets.len() {
+            if self.buckets[index].is_stale {
+                self.buckets[index].best = self.best_of(index);
+                self.buckets[index].is_stale = false;
+            }
+        }
+        let best = self.buckets.iter().filter_map(|bucket| bucket.best).min();
+        let (key, _, first) = best.expect("the target needs all that is outstanding, and that is several");
+        if self.even_count == 0 || self.is_first_for_all(first, key) {
+            return first;
+        }
+        let m_plus = self.m_plus();
+        let mut candidates = self.outstanding().map(|recv| self.candidate(recv, &m_plus));
+        let first = candidates.next().expect("several are outstanding");
+        candidates.fold(first, |best, next| if next.is_before(&best) { next } else { best }).recv
+    }
+
+    fn best_of(&self, bucket: usize) -> Option<(Key, u64, Recv)> {
+        bits(self.buckets[bucket].live)
+            .filter_map(|bit| {
+                let join = bucket * BUCKET + bit;
+                let &(key, recv) = self.near[join].first()?;
+                Some((key, self.m_of(join as u32), recv))
+            })
+            .min()
+    }
+
+    /// Whether Equation 2 puts `first`, whose key is the least, strictly before all whose key is another.
+    fn is_first_for_all(&self, first: Recv, key: Key) -> bool {
+        let without_m_plus = |recv: Recv| Candidate {
+            recv,
+            p: self.p[recv as usize],
+            m: self.needs.recv_ticks[recv as usize],
+            m_plus: 0,
+        };
+        let first = without_m_plus(first);
+        self.outstanding().all(|recv| self.key(recv) == key || first.is_before(&without_m_plus(recv)))
+    }
+
+    fn outstanding(&self) -> impl Iterator<Item = Recv> {
+        (0..self.needs.recv_count() as Recv).filter(|&recv| self.is_outstanding[recv as usize])
+    }
+
+    fn candidate(&self, recv: Recv, m_plus: &[u64]) -> Candidate {
+        let index = recv as usize;
+        Candidate { recv, p: self.p[index], m: self.needs.recv_ticks[index], m_plus: m_plus[index] }
+    }
+
+    /// M+ of every transfer.
+    fn m_plus(&self) -> Vec<u64> {
+        let mut m_plus = vec![u64::MAX; self.needs.recv_count()];
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            for bit in bits(bucket.live) {
+                let join = index * BUCKET + bit;
+                let m = self.m_of(join as u32);
+                for &(_, recv) in &self.near[join] {
+                    m_plus[recv as usize] = m_plus[recv as usize].min(m);
+                }
+            }
+        }
+        m_plus
+    }
+}
+
+/// Which joins need each transfer: a row per transfer, a word per 64 joins. A bucket at a time walks up from its joins.
+fn below(needs: &Needs) -> Vec<u64> {
+    let (recv_count, join_count) = (needs.recv_count(), needs.join_count());
+    let bucket_count = join_count.div_ceil(BUCKET);
+    let mut rows = vec![0; recv_count * bucket_count];
+    let mut words = vec![0_u64; recv_count + join_count];
+    for bucket in 0..bucket_count {
+        words.fill(0);
+        for join in (0..join_count.min((bucket + 1) * BUCKET)).rev() {
+            let mut word = words[recv_count + join];
+            if join / BUCKET == bucket {
+                word |= 1 << (join % BUCKET);
+            }
+            for &parent in if word == 0 { &[][..] } else { &needs.parents[join] } {
+                words[parent as usize] |= word;
+            }
+        }
+        for recv in 0..recv_count {
+            rows[recv * bucket_count + bucket] = words[recv];
+        }
+    }
+    rows
+}
