@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from gradtide.errors import GradtideError, ScenarioError, SimulationError, TraceError
     from gradtide.results import RunResult, Series, Table
     from gradtide.scenario import Scenario
+    from gradtide.scenario.opdag import Op, OpDag
     from gradtide.studies.compare import CompareResult, compare
+    from gradtide.studies.order import OrderResult, order
     from gradtide.studies.run import preset, run
 
 _HOMES = {
     "CompareResult": "studies.compare",
     "GradtideError": "errors",
+    "Op": "scenario.opdag",
+    "OpDag": "scenario.opdag",
+    "OrderResult": "studies.order",
     "RunResult": "results",
     "Scenario": "scenario",
     "ScenarioError": "errors",
@@ -32,6 +37,7 @@ _HOMES = {
     "Table": "results",
     "TraceError": "errors",
     "compare": "studies.compare",
+    "order": "studies.order",
     "preset": "studies.run",
     "run": "studies.run",
 }
@@ -39,6 +45,9 @@ _HOMES = {
 __all__ = [
     "CompareResult",
     "GradtideError",
+    "Op",
+    "OpDag",
+    "OrderResult",
     "RunResult",
     "Scenario",
     "ScenarioError",
@@ -48,6 +57,7 @@ __all__ = [
     "TraceError",
     "__version__",
     "compare",
+    "order",
     "preset",
     "run",
 ]

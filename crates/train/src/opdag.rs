@@ -91,7 +91,10 @@ impl OpDag {
                     return Err(OpDagError::RecvWithInputs(it.id));
                 }
                 marks[op as usize] = Mark::Open;
-                total = total.checked_add(it.time_ticks).filter(|&sum| sum <= MAX_TOTAL_TICKS).ok_or(OpDagError::TooLong)?;
+                total = total
+                    .checked_add(it.time_ticks)
+                    .filter(|&sum| sum <= MAX_TOTAL_TICKS)
+                    .ok_or(OpDagError::TooLong)?;
             }
             let Some(&input) = it.inputs.get(next) else {
                 marks[op as usize] = Mark::Done;

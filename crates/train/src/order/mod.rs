@@ -97,9 +97,7 @@ pub fn order(spec: &OrderSpec) -> Result<Ordered, OpDagError> {
         }
     };
     let makespan_ticks = Scorer::new(&needs).makespan(&order);
-    let proven_bound_ticks = proven_bound_ticks
-        .or_else(|| exact::optimum(&needs).map(|(ticks, _)| ticks))
-        .unwrap_or_else(|| portfolio::bound(&needs));
+    let proven_bound_ticks = proven_bound_ticks.unwrap_or_else(|| portfolio::proven(&needs, makespan_ticks));
     Ok(Ordered {
         priority: match priority {
             Some(priority) => order.iter().map(|&recv| priority[recv as usize]).collect(),

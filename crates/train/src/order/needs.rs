@@ -150,9 +150,9 @@ impl Needs {
         let (mut parents_of, mut kept) = (Vec::new(), Vec::new());
         for (join, parents) in std::mem::take(&mut self.parents).into_iter().enumerate() {
             let node = recv_count + join;
-            let same = parents.iter().find(|&&parent| {
-                parent as usize >= recv_count && counts[parent as usize - recv_count] == counts[join]
-            });
+            let same = parents
+                .iter()
+                .find(|&&parent| parent as usize >= recv_count && counts[parent as usize - recv_count] == counts[join]);
             if let Some(&parent) = same {
                 let parent = node_of[parent as usize];
                 node_of.push(parent);
@@ -177,22 +177,48 @@ impl Needs {
         self.counts = kept;
     }
 
-    /// Number of transfers that each join needs: 64 transfers at a time walk down the joins, a bit each.
+    /// Number of transfers that each join needs: a lane of transfers at a time walks down the joins.
     fn count(&self) -> Vec<u32> {
         let recv_count = self.recv_count();
         let mut counts = vec![0; self.join_count()];
-        let mut words = vec![0_u64; recv_count + self.join_count()];
-        for first in (0..recv_count).step_by(64) {
-            for (recv, word) in words[..recv_count].iter_mut().enumerate() {
-                *word = if recv / 64 == first / 64 { 1 << (recv % 64) } else { 0 };
+        let mut lanes = vec![Lane::default(); recv_count + self.join_count()];
+        let children = self.children();
+        for first in (0..recv_count).step_by(LANE) {
+            for recv in first.saturating_sub(LANE)..(first + LANE).min(recv_count) {
+                lanes[recv] = if recv < first { Lane::default() } else { Lane::of(recv - first) };
             }
-            for (join, parents) in self.parents.iter().enumerate() {
-                let word = parents.iter().fold(0, |word, &parent| word | words[parent as usize]);
-                words[recv_count + join] = word;
-                counts[join] += word.count_ones();
+            let firsts = children[first..(first + LANE).min(recv_count)].iter().filter_map(|joins| joins.first());
+            let first_join = firsts.min().map_or(self.join_count(), |&join| join as usize);
+            lanes[recv_count..recv_count + first_join].fill(Lane::default());
+            for (join, parents) in self.parents.iter().enumerate().skip(first_join) {
+                let mut lane = Lane::default();
+                parents.iter().for_each(|&parent| lane.add(&lanes[parent as usize]));
+                lanes[recv_count + join] = lane;
+                counts[join] += lane.0.iter().map(|word| word.count_ones()).sum::<u32>();
             }
         }
         counts
+    }
+}
+
+/// Bits that walk through the joins together: one line of a cache.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lane(pub [u64; 8]);
+
+/// Bits of a [`Lane`].
+pub const LANE: usize = 512;
+
+impl Lane {
+    /// The one bit `index`.
+    pub fn of(index: usize) -> Self {
+        let mut lane = Self::default();
+        lane.0[index / 64] = 1 << (index % 64);
+        lane
+    }
+
+    /// Adds the bits of another.
+    pub fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word |= other);
     }
 }
 

@@ -14,6 +14,9 @@ const LOCAL_STEPS: u64 = 200_000_000;
 /// Steps of one search for an order within a limit: words of sets. A fifth of a second or so.
 const SEARCH_STEPS: u64 = 10_000_000;
 
+/// Steps of the search that asks whether an order is the best: some milliseconds.
+const SHORT_STEPS: u64 = 1_000_000;
+
 /// An order, and a makespan that no order can beat.
 #[derive(Clone, Debug)]
 pub struct Best {
@@ -41,7 +44,8 @@ pub fn best(needs: &Needs, seed: Seed) -> Best {
         tac(needs, &needs.work_ticks, Ties::Id),
         tac(needs, &needs.folded_ticks, Ties::Id),
     ];
-    let scored = starts.into_iter().chain(search.as_ref().map(Search::greedy)).map(|order| (scorer.makespan(&order), order));
+    let scored =
+        starts.into_iter().chain(search.as_ref().map(Search::greedy)).map(|order| (scorer.makespan(&order), order));
     let (makespan_ticks, order) = scored.min().expect("there are several");
     let mut best = Best { order, makespan_ticks, bound_ticks: bound(needs) };
     if let Some(search) = &mut search {
@@ -51,6 +55,17 @@ pub fn best(needs: &Needs, seed: Seed) -> Best {
         improve(&mut best, &mut scorer, seed);
     }
     best
+}
+
+/// What no order can beat, if `makespan_ticks` is what some order reaches: that itself, if a short search finds no better
+/// one and has seen all there is; else what [`bound`] says.
+pub fn proven(needs: &Needs, makespan_ticks: u64) -> u64 {
+    let bound = bound(needs);
+    if bound == makespan_ticks {
+        return bound;
+    }
+    let answer = Search::new(needs).map(|mut search| search.within(makespan_ticks - 1, SHORT_STEPS));
+    if answer == Some(Answer::None) { makespan_ticks } else { bound }
 }
 
 /// What no order can beat, as far as a few sums tell.

@@ -133,7 +133,8 @@ impl<'a> Search<'a> {
                 (key(gain, cost), self.by_gain(&view, set))
             });
             // A transfer that completes nothing is no goods of its own while there are others.
-            let goods = singles.filter(|(_, recvs)| minimal.is_empty() || view.gains[recvs[0] as usize] > 0).chain(sets);
+            let goods =
+                singles.filter(|(_, recvs)| minimal.is_empty() || view.gains[recvs[0] as usize] > 0).chain(sets);
             let (_, recvs) = goods.min().expect("something is in between");
             place.send_first(&recvs);
         }

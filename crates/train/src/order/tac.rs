@@ -1,6 +1,6 @@
 //! Timing-aware communication scheduling.
 
-use super::needs::{Needs, Node, Recv, bits};
+use super::needs::{LANE, Lane, Needs, Node, Recv, bits};
 use super::timsort;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -27,7 +27,9 @@ pub fn tac(needs: &Needs, work_ticks: &[u64], ties: Ties) -> Vec<Recv> {
             Ties::Id => state.first_by_id(),
             Ties::Upstream => {
                 let m_plus = state.m_plus();
-                timsort::sort(&mut listed, |&a, &b| state.candidate(a, &m_plus).is_before(&state.candidate(b, &m_plus)));
+                timsort::sort(&mut listed, |&a, &b| {
+                    state.candidate(a, &m_plus).is_before(&state.candidate(b, &m_plus))
+                });
                 listed.remove(0)
             }
         };
@@ -118,6 +120,8 @@ struct Outstanding<'a> {
     /// M of each join, less the shift of its bucket.
     m: Vec<u64>,
     buckets: Vec<Bucket>,
+    /// No bucket before this one has a join that still needs several.
+    first_live: usize,
     /// Which joins need a transfer: a row per transfer, a word per bucket.
     below: Vec<u64>,
 }
@@ -143,6 +147,7 @@ impl<'a> Outstanding<'a> {
             blocked: vec![0; join_count],
             m: vec![0; join_count],
             buckets: (0..join_count).step_by(BUCKET).map(bucket).collect(),
+            first_live: 0,
             below: below(needs),
         };
         for recv in 0..recv_count {
@@ -173,7 +178,7 @@ impl<'a> Outstanding<'a> {
     /// Adds `ticks`, which may be negative in two's complement, to M of every join that needs `recv`.
     fn shift(&mut self, recv: Recv, ticks: u64) {
         let row = recv as usize * self.buckets.len();
-        for (index, bucket) in self.buckets.iter_mut().enumerate() {
+        for (index, bucket) in self.buckets.iter_mut().enumerate().skip(self.first_live) {
             let touched = self.below[row + index] & bucket.live;
             if touched == bucket.live {
                 bucket.shift_ticks = bucket.shift_ticks.wrapping_add(ticks);
@@ -224,8 +229,9 @@ impl<'a> Outstanding<'a> {
                 changed.push(child);
             }
         }
-        for (owner, gain) in gains {
-            self.gain(owner, gain);
+        gains.sort_unstable();
+        for gains in gains.chunk_by(|(owner, _), (next, _)| owner == next) {
+            self.gain(gains[0].0, gains.iter().map(|&(_, ticks)| ticks).sum());
         }
     }
 
@@ -255,13 +261,16 @@ impl<'a> Outstanding<'a> {
     /// The first by key, M+ and id is where it ends, if that is before all others by the comparator, too. It is,
     /// unless a transfer with P = M stands in the way; then the scan is made.
     fn first_by_id(&mut self) -> Recv {
-        for index in 0..self.buckets.len() {
+        while self.buckets[self.first_live].live == 0 {
+            self.first_live += 1;
+        }
+        for index in self.first_live..self.buckets.len() {
             if self.buckets[index].is_stale {
                 self.buckets[index].best = self.best_of(index);
                 self.buckets[index].is_stale = false;
             }
         }
-        let best = self.buckets.iter().filter_map(|bucket| bucket.best).min();
+        let best = self.buckets[self.first_live..].iter().filter_map(|bucket| bucket.best).min();
         let (key, _, first) = best.expect("the target needs all that is outstanding, and that is several");
         if self.even_count == 0 || self.is_first_for_all(first, key) {
             return first;
@@ -319,25 +328,25 @@ impl<'a> Outstanding<'a> {
     }
 }
 
-/// Which joins need each transfer: a row per transfer, a word per 64 joins. A bucket at a time walks up from its joins.
+/// Which joins need each transfer: a row per transfer, a word per 64 joins. A lane of joins at a time walks up.
 fn below(needs: &Needs) -> Vec<u64> {
     let (recv_count, join_count) = (needs.recv_count(), needs.join_count());
     let bucket_count = join_count.div_ceil(BUCKET);
     let mut rows = vec![0; recv_count * bucket_count];
-    let mut words = vec![0_u64; recv_count + join_count];
-    for bucket in 0..bucket_count {
-        words.fill(0);
-        for join in (0..join_count.min((bucket + 1) * BUCKET)).rev() {
-            let mut word = words[recv_count + join];
-            if join / BUCKET == bucket {
-                word |= 1 << (join % BUCKET);
+    let mut lanes = vec![Lane::default(); recv_count + join_count];
+    for first in (0..join_count).step_by(LANE) {
+        lanes.fill(Lane::default());
+        for join in (0..join_count.min(first + LANE)).rev() {
+            let mut lane = lanes[recv_count + join];
+            if join >= first {
+                lane.add(&Lane::of(join - first));
             }
-            for &parent in if word == 0 { &[][..] } else { &needs.parents[join] } {
-                words[parent as usize] |= word;
-            }
+            needs.parents[join].iter().for_each(|&parent| lanes[parent as usize].add(&lane));
         }
-        for recv in 0..recv_count {
-            rows[recv * bucket_count + bucket] = words[recv];
+        let buckets = first / BUCKET..bucket_count.min((first + LANE) / BUCKET);
+        for (recv, lane) in lanes[..recv_count].iter().enumerate() {
+            let row = &mut rows[recv * bucket_count..][buckets.clone()];
+            row.copy_from_slice(&lane.0[..row.len()]);
         }
     }
     rows
