@@ -2,7 +2,7 @@
 //!
 //! It is not [`crate::dag`]: that one is an iteration of layers in program order, and its transfers come out of it;
 //! here transfers go in, and compute has no program order but what the edges say
-//! ([decision 025](https://github.com/gradtide/gradtide/blob/main/docs/decisions/025-orders.md)).
+//! (docs/decisions/025-op-dags-and-orders.md).
 
 use serde::Deserialize;
 use thiserror::Error;

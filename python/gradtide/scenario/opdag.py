@@ -7,6 +7,7 @@ The format is that of the TicTac references: `ops`, each with `id`, `kind` (recv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class OpDag:
     target: int
     name: str = ""
 
-    @property
+    @cached_property
     def recvs(self) -> tuple[int, ...]:
         """Ids of the transfers that the target needs, ascending."""
         by_id = {op.id: op for op in self.ops}
