@@ -92,9 +92,15 @@ fn first_work_ticks(needs: &Needs) -> u64 {
     alone.chain(joined).min().unwrap_or(0)
 }
 
-/// The least work that needs some transfer.
+/// Most pairs of a transfer and a join that are added up for a bound: some tenths of a second.
+const MAX_PAIRS: usize = 1 << 27;
+
+/// The least work that needs some transfer; 0, which is no more than that, if it would take long.
 fn least_loss_ticks(needs: &Needs) -> u64 {
     let recv_count = needs.recv_count();
+    if recv_count * needs.join_count() > MAX_PAIRS {
+        return 0;
+    }
     let mut least = u64::MAX;
     let mut reach = vec![0_u64; needs.work_ticks.len()];
     for first in (0..recv_count).step_by(64) {

@@ -27,9 +27,8 @@ pub fn tac(needs: &Needs, work_ticks: &[u64], ties: Ties) -> Vec<Recv> {
             Ties::Id => state.first_by_id(),
             Ties::Upstream => {
                 let m_plus = state.m_plus();
-                timsort::sort(&mut listed, |&a, &b| {
-                    state.candidate(a, &m_plus).is_before(&state.candidate(b, &m_plus))
-                });
+                let candidate = |recv: Recv| state.candidate(recv, m_plus[recv as usize]);
+                timsort::sort(&mut listed, |&a, &b| candidate(a).is_before(&candidate(b)));
                 listed.remove(0)
             }
         };
@@ -65,13 +64,13 @@ impl Candidate {
     }
 }
 
-/// Johnson's rule as a sort key, smaller first: P > M by ascending M, then P = M, then P < M by descending P. Equation 2
-/// agrees with it wherever neither P = M; that one is equal to more than its like.
+/// Johnson's rule as a sort key, smaller first: P > M by ascending M, then P < M by descending P. Equation 2 agrees with it
+/// unless P = M: such a transfer is equal to more than its like, and comes last here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Gain(u64),
-    Even,
     Loss(std::cmp::Reverse<u64>),
+    Even,
 }
 
 impl Key {
@@ -110,7 +109,8 @@ struct Outstanding<'a> {
     children: Vec<Vec<u32>>,
     is_outstanding: Vec<bool>,
     p: Vec<u64>,
-    even_count: usize,
+    /// Those with P = M.
+    even: BTreeSet<Recv>,
     /// Nodes that need this transfer and no other.
     held: Vec<Vec<Node>>,
     /// Transfers right above each join.
@@ -141,7 +141,7 @@ impl<'a> Outstanding<'a> {
             children: needs.children(),
             is_outstanding: vec![true; recv_count],
             p: work_ticks[..recv_count].to_vec(),
-            even_count: 0,
+            even: BTreeSet::new(),
             held: (0..recv_count as Node).map(|recv| vec![recv]).collect(),
             near: vec![BTreeSet::new(); join_count],
             blocked: vec![0; join_count],
@@ -151,7 +151,9 @@ impl<'a> Outstanding<'a> {
             below: below(needs),
         };
         for recv in 0..recv_count {
-            state.even_count += usize::from(state.key(recv as Recv) == Key::Even);
+            if state.key(recv as Recv) == Key::Even {
+                state.even.insert(recv as Recv);
+            }
             state.shift(recv as Recv, needs.recv_ticks[recv]);
         }
         for (join, parents) in needs.parents.iter().enumerate() {
@@ -198,7 +200,7 @@ impl<'a> Outstanding<'a> {
     /// Takes a transfer as finished. Joins that need one transfer now belong to it.
     fn finish(&mut self, recv: Recv) {
         let key = self.key(recv);
-        self.even_count -= usize::from(key == Key::Even);
+        self.even.remove(&recv);
         self.is_outstanding[recv as usize] = false;
         self.shift(recv, self.needs.recv_ticks[recv as usize].wrapping_neg());
         let mut changed = Vec::new();
@@ -243,8 +245,10 @@ impl<'a> Outstanding<'a> {
         if before == after {
             return;
         }
-        self.even_count -= usize::from(before == Key::Even);
-        self.even_count += usize::from(after == Key::Even);
+        self.even.remove(&recv);
+        if after == Key::Even {
+            self.even.insert(recv);
+        }
         for &node in &self.held[recv as usize] {
             for &join in &self.children[node as usize] {
                 let bucket = &mut self.buckets[join as usize / BUCKET];
@@ -258,8 +262,8 @@ impl<'a> Outstanding<'a> {
 
     /// What a scan by ascending id is left with that moves on to whatever compares as strictly smaller.
     ///
-    /// The first by key, M+ and id is where it ends, if that is before all others by the comparator, too. It is,
-    /// unless a transfer with P = M stands in the way; then the scan is made.
+    /// The first by key, M+ and id is where it ends, if that comes before those with P = M, too. Otherwise the scan is
+    /// made; most often one of those is then taken.
     fn first_by_id(&mut self) -> Recv {
         while self.buckets[self.first_live].live == 0 {
             self.first_live += 1;
@@ -271,14 +275,21 @@ impl<'a> Outstanding<'a> {
             }
         }
         let best = self.buckets[self.first_live..].iter().filter_map(|bucket| bucket.best).min();
-        let (key, _, first) = best.expect("the target needs all that is outstanding, and that is several");
-        if self.even_count == 0 || self.is_first_for_all(first, key) {
-            return first;
+        let (key, m_plus, recv) = best.expect("the target needs all that is outstanding, and that is several");
+        let first = self.candidate(recv, m_plus);
+        let comes_first = |&even: &Recv| match first.compare(&self.candidate(even, self.m_plus_of(even))) {
+            Ordering::Less => true,
+            Ordering::Equal => recv < even,
+            Ordering::Greater => false,
+        };
+        if key == Key::Even || self.even.iter().all(comes_first) {
+            return recv;
         }
         let m_plus = self.m_plus();
-        let mut candidates = self.outstanding().map(|recv| self.candidate(recv, &m_plus));
-        let first = candidates.next().expect("several are outstanding");
-        candidates.fold(first, |best, next| if next.is_before(&best) { next } else { best }).recv
+        let outstanding = (0..).zip(&self.is_outstanding).filter(|&(_, &is)| is).map(|(recv, _)| recv);
+        let candidates = outstanding.map(|recv: Recv| self.candidate(recv, m_plus[recv as usize]));
+        let last = candidates.reduce(|best, next| if next.is_before(&best) { next } else { best });
+        last.expect("several are outstanding").recv
     }
 
     fn best_of(&self, bucket: usize) -> Option<(Key, u64, Recv)> {
@@ -291,25 +302,17 @@ impl<'a> Outstanding<'a> {
             .min()
     }
 
-    /// Whether Equation 2 puts `first`, whose key is the least, strictly before all whose key is another.
-    fn is_first_for_all(&self, first: Recv, key: Key) -> bool {
-        let without_m_plus = |recv: Recv| Candidate {
-            recv,
-            p: self.p[recv as usize],
-            m: self.needs.recv_ticks[recv as usize],
-            m_plus: 0,
-        };
-        let first = without_m_plus(first);
-        self.outstanding().all(|recv| self.key(recv) == key || first.is_before(&without_m_plus(recv)))
+    fn candidate(&self, recv: Recv, m_plus: u64) -> Candidate {
+        Candidate { recv, p: self.p[recv as usize], m: self.needs.recv_ticks[recv as usize], m_plus }
     }
 
-    fn outstanding(&self) -> impl Iterator<Item = Recv> {
-        (0..self.needs.recv_count() as Recv).filter(|&recv| self.is_outstanding[recv as usize])
-    }
-
-    fn candidate(&self, recv: Recv, m_plus: &[u64]) -> Candidate {
-        let index = recv as usize;
-        Candidate { recv, p: self.p[index], m: self.needs.recv_ticks[index], m_plus: m_plus[index] }
+    /// M+ of one transfer.
+    fn m_plus_of(&self, recv: Recv) -> u64 {
+        let held = self.held[recv as usize].iter();
+        let joins = held.flat_map(|&node| &self.children[node as usize]);
+        let live =
+            joins.filter(|&&join| self.buckets[join as usize / BUCKET].live >> (join as usize % BUCKET) & 1 == 1);
+        live.map(|&join| self.m_of(join)).min().unwrap_or(u64::MAX)
     }
 
     /// M+ of every transfer.
