@@ -93,7 +93,7 @@ fn simulated(dag: &OpDag, needs: &Needs, order: &[Recv], takes_last: bool) -> u6
             waiting.iter().enumerate().filter_map(|(index, op)| ready_at(op).map(|at| (index, at))).collect();
         let start = now.max(ready.iter().map(|&(_, at)| at).min().unwrap());
         let mut choices = ready.iter().filter(|&&(_, at)| at <= start).map(|&(index, _)| index);
-        let index = if takes_last { choices.last() } else { choices.next() }.unwrap();
+        let index = if takes_last { choices.next_back() } else { choices.next() }.unwrap();
         let op = waiting.remove(index);
         now = start + dag.ops[op as usize].time_ticks;
         end[op as usize] = Some(now);

@@ -184,10 +184,10 @@ impl Needs {
         let mut lanes = vec![Lane::default(); recv_count + self.join_count()];
         let children = self.children();
         for first in (0..recv_count).step_by(LANE) {
-            for recv in first.saturating_sub(LANE)..(first + LANE).min(recv_count) {
-                lanes[recv] = if recv < first { Lane::default() } else { Lane::of(recv - first) };
-            }
-            let firsts = children[first..(first + LANE).min(recv_count)].iter().filter_map(|joins| joins.first());
+            let last = (first + LANE).min(recv_count);
+            lanes[first.saturating_sub(LANE)..first].fill(Lane::default());
+            lanes[first..last].iter_mut().enumerate().for_each(|(bit, lane)| *lane = Lane::of(bit));
+            let firsts = children[first..last].iter().filter_map(|joins| joins.first());
             let first_join = firsts.min().map_or(self.join_count(), |&join| join as usize);
             lanes[recv_count..recv_count + first_join].fill(Lane::default());
             for (join, parents) in self.parents.iter().enumerate().skip(first_join) {
