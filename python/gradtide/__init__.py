@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from gradtide.scenario.graph import from_networkx
     from gradtide.studies.buy import BuyResult, buy
     from gradtide.studies.collectives import CollectivesResult, compare_collectives
+    from gradtide.scenario.opdag import Op, OpDag
     from gradtide.studies.compare import CompareResult, compare
+    from gradtide.studies.order import OrderResult, order
     from gradtide.studies.run import preset, run
 
 _HOMES = {
@@ -29,6 +31,9 @@ _HOMES = {
     "CollectivesResult": "studies.collectives",
     "CompareResult": "studies.compare",
     "GradtideError": "errors",
+    "Op": "scenario.opdag",
+    "OpDag": "scenario.opdag",
+    "OrderResult": "studies.order",
     "RunResult": "results",
     "Scenario": "scenario",
     "ScenarioError": "errors",
@@ -40,6 +45,7 @@ _HOMES = {
     "compare": "studies.compare",
     "compare_collectives": "studies.collectives",
     "from_networkx": "scenario.graph",
+    "order": "studies.order",
     "preset": "studies.run",
     "run": "studies.run",
 }
@@ -49,6 +55,9 @@ __all__ = [
     "CollectivesResult",
     "CompareResult",
     "GradtideError",
+    "Op",
+    "OpDag",
+    "OrderResult",
     "RunResult",
     "Scenario",
     "ScenarioError",
@@ -61,6 +70,7 @@ __all__ = [
     "compare",
     "compare_collectives",
     "from_networkx",
+    "order",
     "preset",
     "run",
 ]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gradtide.studies.collectives import CollectivesResult
     from gradtide.studies.compare import CompareResult
     from gradtide.studies.keep import Kept
+    from gradtide.studies.order import OrderResult
     from gradtide.studies.tenants import TenantsResult
 
 EXIT_CHECK_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
@@ -599,6 +600,50 @@ def presets(
         print(f"{one}s")
         _print_table(columns, [[_cell(row[name]) for name in columns] for row in members])
         print()
+
+
+@app.command()
+def order(
+    dag: Annotated[Path, typer.Argument(metavar="DAG.json", help="Op DAG: ops (id, kind, inputs, time) and target.")],
+    scheduler: Annotated[
+        str,
+        typer.Option(
+            "--scheduler",
+            metavar="NAME",
+            help="layer, tic, tac, tac_folded, random, optimal, or an order file (.json).",
+        ),
+    ] = "optimal",
+    ties: Annotated[
+        str, typer.Option("--ties", metavar="RULE", help="Whom TAC holds for equal: id, or upstream as released.")
+    ] = "id",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Root of all random streams.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """In which order should a worker receive its parameters, and how far is that from the best?"""
+    from gradtide.scenario.opdag import load_op_dag
+    from gradtide.studies import order as study
+
+    with _as_usage_error(ValueError):
+        loaded = load_op_dag(dag)
+        result = study.order(loaded, scheduler, ties=ties, seed=seed)
+    if as_json:
+        _print_json(result.to_dict())
+        return
+    ops = {op.id: op for op in loaded.ops}
+    shown = list(result.priority.items())[:MAX_TRANSFERS_SHOWN]
+    _print_table(["priority", "op", "name", "time"], [[rank, op, ops[op].name, ops[op].time] for op, rank in shown])
+    if len(shown) < len(result.priority):
+        print(f"and {len(result.priority) - len(shown)} more; --json has them all")
+    print(f"\n{_words_of_order(result)}")
+
+
+MAX_TRANSFERS_SHOWN = 20
+
+
+def _words_of_order(result: "OrderResult") -> str:
+    best = "and no order is faster" if result.optimal else f"at most {result.proven_gap:.2%} more than the best order"
+    bound = f"{result.gap:.2%} above the lower bound of {result.lower_bound}"
+    return f"{result.scheduler}: the iteration takes {result.makespan}, {best}; it is {bound}."
 
 
 @app.command()

@@ -526,6 +526,32 @@ CODES: dict[str, Code] = {
         'run.duration = "1s"\nincast = { dst = "h0", bytes = "1MB", every = "1s", start = "5s" }',
         'run.duration = "10s"\nincast = { dst = "h0", bytes = "1MB", every = "1s", start = "5s" }',
     ),
+    "GT070": Code(
+        "an op of a DAG cannot be",
+        "Each op has an id of its own. What is received starts without waiting for anything: a recv has no inputs.",
+        '{ "id": 3, "kind": "recv", "inputs": [1], "time": 5 }',
+        '{ "id": 3, "kind": "recv", "inputs": [], "time": 5 }',
+    ),
+    "GT071": Code(
+        "there is no such op",
+        "Inputs, the target and the keys of an order file are ids of ops of the DAG; an order file names the transfers "
+        "that the target needs, and nothing else.",
+        '{ "ops": [{ "id": 0, "kind": "recv", "inputs": [], "time": 5 }], "target": 1 }',
+        '{ "ops": [{ "id": 0, "kind": "recv", "inputs": [], "time": 5 }], "target": 0 }',
+    ),
+    "GT072": Code(
+        "ops wait for each other",
+        "Following the inputs of an op leads back to it, so none of these ops could ever start. The message names "
+        "them, each in front of the one that it waits for.",
+        '{ "id": 3, "kind": "comp", "inputs": [4], "time": 5 }\n{ "id": 4, "kind": "comp", "inputs": [3], "time": 5 }',
+        '{ "id": 3, "kind": "comp", "inputs": [], "time": 5 }\n{ "id": 4, "kind": "comp", "inputs": [3], "time": 5 }',
+    ),
+    "GT073": Code(
+        "an order leaves transfers out",
+        "An order file ranks every transfer that the target needs, smaller first.",
+        '{ "priority": { "0": 0 } }             # the target needs 0 and 1',
+        '{ "priority": { "0": 1, "1": 0 } }',
+    ),
     "GT090": Code(
         "not built yet",
         "The scenario is understood, but this version has no engine for what it asks. The message "

@@ -1,6 +1,7 @@
 //! The one table of what a Rust error becomes in Python.
 
 use gradtide_train::RunError;
+use gradtide_train::opdag::OpDagError;
 use pyo3::prelude::*;
 
 /// What the face should have caught: our bug, not the user's.
@@ -14,6 +15,15 @@ pub fn from_run(py: Python<'_>, error: &RunError) -> PyErr {
         RunError::Spec(_) => "CoreRefusal",
         RunError::Iteration(_) => "SimulationError",
     };
-    let raise = || py.import("gradtide.errors")?.getattr(class)?.call1((error.to_string(),));
+    raised(py, class, &error.to_string())
+}
+
+/// An op DAG that means nothing becomes `gradtide.errors.CoreRefusal`.
+pub fn from_dag(py: Python<'_>, error: &OpDagError) -> PyErr {
+    raised(py, "CoreRefusal", &error.to_string())
+}
+
+fn raised(py: Python<'_>, class: &str, message: &str) -> PyErr {
+    let raise = || py.import("gradtide.errors")?.getattr(class)?.call1((message,));
     raise().map_or_else(|failed| failed, PyErr::from_value)
 }

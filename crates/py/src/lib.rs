@@ -4,6 +4,7 @@ mod convert;
 mod errors;
 
 use convert::Table;
+use gradtide_train::opdag::OpDagError;
 use gradtide_train::spec::Spec;
 use pyo3::prelude::*;
 
@@ -107,10 +108,30 @@ fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult
     })
 }
 
+/// Orders the transfers of an op DAG that `gradtide.order` has read: one JSON document in, one out.
+#[pyfunction]
+fn order(py: Python<'_>, spec_json: &str) -> PyResult<String> {
+    let answer = py.detach(|| {
+        let spec = serde_json::from_str(spec_json).map_err(Refusal::Json)?;
+        let ordered = gradtide_train::order::order(&spec).map_err(Refusal::Dag)?;
+        serde_json::to_string(&ordered).map_err(Refusal::Json)
+    });
+    answer.map_err(|refusal| match refusal {
+        Refusal::Json(error) => errors::from_json(&error),
+        Refusal::Dag(error) => errors::from_dag(py, &error),
+    })
+}
+
+enum Refusal {
+    Json(serde_json::Error),
+    Dag(OpDagError),
+}
+
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<RunOutput>()?;
     module.add_class::<Table>()?;
+    module.add_function(wrap_pyfunction!(order, module)?)?;
     module.add_function(wrap_pyfunction!(run, module)?)
 }

@@ -10,6 +10,8 @@ pub mod fabric;
 pub mod iteration;
 pub mod job;
 pub mod model;
+pub mod opdag;
+pub mod order;
 pub mod pace;
 pub mod probe;
 pub mod recall;

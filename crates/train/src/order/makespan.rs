@@ -1,0 +1,47 @@
+//! How long a worker's iteration takes with its transfers in a given order.
+
+use super::needs::{Needs, Recv};
+
+/// Scores orders of one DAG; keeps its arrays between calls.
+///
+/// One channel sends the transfers back to back, one compute resource is never idle while an op is ready, and nothing
+/// is preempted. With T_k the time of the first k transfers and w_k the work whose last transfer is the k-th,
+/// `F_0 = w_0; F_k = max(F_(k-1), T_k) + w_k`, and the makespan is F_n: which of the ready ops runs does not matter.
+#[derive(Debug)]
+pub struct Scorer<'a> {
+    needs: &'a Needs,
+    last: Vec<u32>,
+    work: Vec<u64>,
+}
+
+impl<'a> Scorer<'a> {
+    /// For orders of the transfers of `needs`.
+    pub fn new(needs: &'a Needs) -> Self {
+        Self { needs, last: vec![0; needs.work_ticks.len()], work: vec![0; needs.recv_count()] }
+    }
+
+    /// Steps that a score takes, for budgets.
+    pub fn cost(&self) -> u64 {
+        (self.last.len() + self.needs.parents.iter().map(Vec::len).sum::<usize>()) as u64
+    }
+
+    /// The makespan of `order`, a permutation of the transfers, in ticks.
+    pub fn makespan(&mut self, order: &[Recv]) -> u64 {
+        let recv_count = order.len();
+        for (rank, &recv) in order.iter().enumerate() {
+            self.last[recv as usize] = rank as u32;
+            self.work[rank] = self.needs.work_ticks[recv as usize];
+        }
+        for (join, parents) in self.needs.parents.iter().enumerate() {
+            let last = parents.iter().fold(0, |last, &parent| last.max(self.last[parent as usize]));
+            self.last[recv_count + join] = last;
+            self.work[last as usize] += self.needs.work_ticks[recv_count + join];
+        }
+        let (mut sent, mut done) = (0, self.needs.free_ticks);
+        for (&recv, &work) in order.iter().zip(&self.work) {
+            sent += self.needs.recv_ticks[recv as usize];
+            done = done.max(sent) + work;
+        }
+        done
+    }
+}

@@ -1,0 +1,234 @@
+//! What an order of transfers decides: the op DAG with ops that need the same transfers taken as one.
+
+use crate::opdag::{Kind, OpDag, OpDagError};
+use std::collections::BTreeMap;
+
+/// Index of a transfer, by ascending id of its op.
+pub type Recv = u32;
+
+/// A transfer or a join: index of a transfer, or the number of transfers plus the index of a join.
+pub type Node = u32;
+
+/// An op DAG, as far as an order of its transfers can tell.
+///
+/// Ops that need nothing that is received are `free`. Ops that need one transfer belong to it. What needs several is a
+/// *join*: one op, or several that need the same. Joins are in topological order, and a join needs strictly more
+/// than each of its parents.
+#[derive(Clone, Debug)]
+pub struct Needs {
+    /// Index of the op of each transfer.
+    pub recv_ops: Vec<u32>,
+    /// Time of each transfer.
+    pub recv_ticks: Vec<u64>,
+    /// Compute time of each node.
+    pub work_ticks: Vec<u64>,
+    /// The same without what depends on parameters alone.
+    pub folded_ticks: Vec<u64>,
+    /// Compute time that needs no transfer.
+    pub free_ticks: u64,
+    /// Transfers and joins that each join waits for; two or more.
+    pub parents: Vec<Vec<Node>>,
+    /// Number of transfers that each join needs.
+    pub counts: Vec<u32>,
+    /// Transfers as the file lists them.
+    pub listed: Vec<Recv>,
+    /// Transfers as TicTac's released code finds them.
+    pub discovered: Vec<Recv>,
+    /// Longest path through the DAG, transfers included.
+    pub critical_path_ticks: u64,
+}
+
+impl Needs {
+    /// Takes ops that need the same transfers as one.
+    ///
+    /// # Errors
+    /// [`OpDagError`] if the DAG means nothing.
+    pub fn new(dag: &OpDag) -> Result<Self, OpDagError> {
+        let needed = dag.needed()?;
+        let is_recv = |&op: &u32| dag.ops[op as usize].kind == Kind::Recv;
+        let mut recv_ops: Vec<u32> = needed.iter().copied().filter(is_recv).collect();
+        recv_ops.sort_by_key(|&op| dag.ops[op as usize].id);
+        let recv_count = recv_ops.len();
+        let mut node_of: Vec<Option<Node>> = vec![None; dag.ops.len()];
+        for (recv, &op) in recv_ops.iter().enumerate() {
+            node_of[op as usize] = Some(recv as Node);
+        }
+        let by_op = |ops: Vec<u32>| ops.into_iter().filter_map(|op| node_of[op as usize]).collect::<Vec<Recv>>();
+        let mut listed = recv_ops.clone();
+        listed.sort_unstable();
+        let (listed, discovered) = (by_op(listed), by_op(dag.discovery()));
+
+        let mut needs = Self {
+            recv_ticks: recv_ops.iter().map(|&op| dag.ops[op as usize].time_ticks).collect(),
+            work_ticks: vec![0; recv_count],
+            folded_ticks: vec![0; recv_count],
+            free_ticks: 0,
+            parents: Vec::new(),
+            counts: Vec::new(),
+            listed,
+            discovered,
+            critical_path_ticks: 0,
+            recv_ops,
+        };
+        let mut ends = vec![0_u64; dag.ops.len()];
+        let mut known: BTreeMap<Vec<Node>, Node> = BTreeMap::new();
+        for &op in &needed {
+            let it = &dag.ops[op as usize];
+            let start = it.inputs.iter().map(|&input| ends[input as usize]).max().unwrap_or(0);
+            ends[op as usize] = start + it.time_ticks;
+            if it.kind == Kind::Recv {
+                continue;
+            }
+            let mut parents: Vec<Node> = it.inputs.iter().filter_map(|&input| node_of[input as usize]).collect();
+            parents.sort_unstable();
+            parents.dedup();
+            let node = match parents[..] {
+                [] => None,
+                [node] => Some(node),
+                _ => Some(*known.entry(parents).or_insert_with_key(|parents| {
+                    needs.parents.push(parents.clone());
+                    needs.work_ticks.push(0);
+                    needs.folded_ticks.push(0);
+                    needs.work_ticks.len() as Node - 1
+                })),
+            };
+            node_of[op as usize] = node;
+            match node {
+                None => needs.free_ticks += it.time_ticks,
+                Some(node) => {
+                    needs.work_ticks[node as usize] += it.time_ticks;
+                    needs.folded_ticks[node as usize] += if it.param_only { 0 } else { it.time_ticks };
+                }
+            }
+        }
+        needs.critical_path_ticks = ends[dag.target as usize];
+        needs.merge();
+        Ok(needs)
+    }
+
+    /// Number of transfers.
+    pub fn recv_count(&self) -> usize {
+        self.recv_ops.len()
+    }
+
+    /// Number of joins.
+    pub fn join_count(&self) -> usize {
+        self.parents.len()
+    }
+
+    /// Time of all transfers, one after the other: TicTac's N.
+    pub fn transfer_ticks(&self) -> u64 {
+        self.recv_ticks.iter().sum()
+    }
+
+    /// Time of all computation: TicTac's C.
+    pub fn compute_ticks(&self) -> u64 {
+        self.free_ticks + self.work_ticks.iter().sum::<u64>()
+    }
+
+    /// What no order can beat: the critical path, all computation, all transfers.
+    pub fn lower_bound_ticks(&self) -> u64 {
+        self.critical_path_ticks.max(self.compute_ticks()).max(self.transfer_ticks())
+    }
+
+    /// Joins below every node, for walks down.
+    pub fn children(&self) -> Vec<Vec<u32>> {
+        let mut children = vec![Vec::new(); self.work_ticks.len()];
+        for (join, parents) in self.parents.iter().enumerate() {
+            for &parent in parents {
+                children[parent as usize].push(join as u32);
+            }
+        }
+        children
+    }
+
+    /// Gives a join that needs no more than one of its parents to that parent, and counts what each needs.
+    fn merge(&mut self) {
+        let recv_count = self.recv_count();
+        let counts = self.count();
+        let mut node_of: Vec<Node> = (0..recv_count as Node).collect();
+        let (mut parents_of, mut kept) = (Vec::new(), Vec::new());
+        for (join, parents) in std::mem::take(&mut self.parents).into_iter().enumerate() {
+            let node = recv_count + join;
+            let same = parents
+                .iter()
+                .find(|&&parent| parent as usize >= recv_count && counts[parent as usize - recv_count] == counts[join]);
+            if let Some(&parent) = same {
+                let parent = node_of[parent as usize];
+                node_of.push(parent);
+                self.work_ticks[parent as usize] += self.work_ticks[node];
+                self.folded_ticks[parent as usize] += self.folded_ticks[node];
+                continue;
+            }
+            let merged = recv_count + parents_of.len();
+            node_of.push(merged as Node);
+            // A node moves to the front of where it was, so nothing that is still to come is overwritten.
+            self.work_ticks[merged] = self.work_ticks[node];
+            self.folded_ticks[merged] = self.folded_ticks[node];
+            let mut parents: Vec<Node> = parents.iter().map(|&parent| node_of[parent as usize]).collect();
+            parents.sort_unstable();
+            parents.dedup();
+            parents_of.push(parents);
+            kept.push(counts[join]);
+        }
+        self.work_ticks.truncate(recv_count + parents_of.len());
+        self.folded_ticks.truncate(recv_count + parents_of.len());
+        self.parents = parents_of;
+        self.counts = kept;
+    }
+
+    /// Number of transfers that each join needs: a lane of transfers at a time walks down the joins.
+    fn count(&self) -> Vec<u32> {
+        let recv_count = self.recv_count();
+        let mut counts = vec![0; self.join_count()];
+        let mut lanes = vec![Lane::default(); recv_count + self.join_count()];
+        let children = self.children();
+        for first in (0..recv_count).step_by(LANE) {
+            let last = (first + LANE).min(recv_count);
+            lanes[first.saturating_sub(LANE)..first].fill(Lane::default());
+            lanes[first..last].iter_mut().enumerate().for_each(|(bit, lane)| *lane = Lane::of(bit));
+            let firsts = children[first..last].iter().filter_map(|joins| joins.first());
+            let first_join = firsts.min().map_or(self.join_count(), |&join| join as usize);
+            lanes[recv_count..recv_count + first_join].fill(Lane::default());
+            for (join, parents) in self.parents.iter().enumerate().skip(first_join) {
+                let mut lane = Lane::default();
+                parents.iter().for_each(|&parent| lane.add(&lanes[parent as usize]));
+                lanes[recv_count + join] = lane;
+                counts[join] += lane.0.iter().map(|word| word.count_ones()).sum::<u32>();
+            }
+        }
+        counts
+    }
+}
+
+/// Bits that walk through the joins together: one line of a cache.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lane(pub [u64; 8]);
+
+/// Bits of a [`Lane`].
+pub const LANE: usize = 512;
+
+impl Lane {
+    /// The one bit `index`.
+    pub fn of(index: usize) -> Self {
+        let mut lane = Self::default();
+        lane.0[index / 64] = 1 << (index % 64);
+        lane
+    }
+
+    /// Adds the bits of another.
+    pub fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word |= other);
+    }
+}
+
+/// Positions of the ones of a word.
+pub fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        (word != 0).then(|| {
+            let bit = word.trailing_zeros() as usize;
+            word &= word - 1;
+            bit
+        })
+    })
+}

@@ -1,0 +1,169 @@
+//! The best order that is found, and what is proven about the best there is.
+
+use super::exact;
+use super::makespan::Scorer;
+use super::needs::{Needs, Recv, bits};
+use super::search::{Answer, Search};
+use super::tac::{Ties, tac};
+use super::{by_priority, tic::tic};
+use gradtide_net::Seed;
+
+/// Steps of the local search: joins and edges that scores look at. A second or so.
+const LOCAL_STEPS: u64 = 200_000_000;
+
+/// Steps of one search for an order within a limit: words of sets. A fifth of a second or so.
+const SEARCH_STEPS: u64 = 10_000_000;
+
+/// Steps of the search that asks whether an order is the best: some milliseconds.
+const SHORT_STEPS: u64 = 1_000_000;
+
+/// An order, and a makespan that no order can beat.
+#[derive(Clone, Debug)]
+pub struct Best {
+    /// The transfers, first to last.
+    pub order: Vec<Recv>,
+    /// Its makespan.
+    pub makespan_ticks: u64,
+    /// No order has a smaller makespan.
+    pub bound_ticks: u64,
+}
+
+/// The best order of layer order, TIC, TAC, TAC folded, a greedy one, and what searches make of them.
+///
+/// Up to [`exact::MAX_RECVS`] transfers it is the optimum. Beyond, searches stop after a fixed number of steps, never by a
+/// clock: the same DAG and seed give the same order everywhere.
+pub fn best(needs: &Needs, seed: Seed) -> Best {
+    if let Some((makespan_ticks, order)) = exact::optimum(needs) {
+        return Best { order, makespan_ticks, bound_ticks: makespan_ticks };
+    }
+    let mut scorer = Scorer::new(needs);
+    let mut search = Search::new(needs);
+    let starts = [
+        needs.listed.clone(),
+        by_priority(&tic(needs)),
+        tac(needs, &needs.work_ticks, Ties::Id),
+        tac(needs, &needs.folded_ticks, Ties::Id),
+    ];
+    let scored =
+        starts.into_iter().chain(search.as_ref().map(Search::greedy)).map(|order| (scorer.makespan(&order), order));
+    let (makespan_ticks, order) = scored.min().expect("there are several");
+    let mut best = Best { order, makespan_ticks, bound_ticks: bound(needs) };
+    if let Some(search) = &mut search {
+        close(&mut best, search, &mut scorer);
+    }
+    if best.makespan_ticks > best.bound_ticks {
+        improve(&mut best, &mut scorer, seed);
+    }
+    best
+}
+
+/// What no order can beat, if `makespan_ticks` is what some order reaches: that itself, if a short search finds no better
+/// one and has seen all there is; else what [`bound`] says.
+pub fn proven(needs: &Needs, makespan_ticks: u64) -> u64 {
+    let bound = bound(needs);
+    if bound == makespan_ticks {
+        return bound;
+    }
+    let answer = Search::new(needs).map(|mut search| search.within(makespan_ticks - 1, SHORT_STEPS));
+    if answer == Some(Answer::None) { makespan_ticks } else { bound }
+}
+
+/// What no order can beat, as far as a few sums tell.
+///
+/// Beside [`Needs::lower_bound_ticks`]: nothing that needs a transfer runs before all transfers of some op are there, and
+/// whatever is sent last, the work that needs it comes after all transfers.
+pub fn bound(needs: &Needs) -> u64 {
+    let first_work = first_work_ticks(needs) + needs.compute_ticks() - needs.free_ticks;
+    let last_work = needs.transfer_ticks() + least_loss_ticks(needs);
+    needs.lower_bound_ticks().max(first_work).max(last_work)
+}
+
+/// The least time after which an op that needs transfers can run.
+fn first_work_ticks(needs: &Needs) -> u64 {
+    let recv_count = needs.recv_count();
+    let alone = (0..recv_count).filter(|&recv| needs.work_ticks[recv] > 0).map(|recv| needs.recv_ticks[recv]);
+    // A join needs the transfers right above it, at least.
+    let joined = needs.parents.iter().enumerate().filter(|&(join, _)| needs.work_ticks[recv_count + join] > 0).map(
+        |(_, parents)| {
+            let above = parents.iter().filter(|&&parent| (parent as usize) < recv_count);
+            above.map(|&recv| needs.recv_ticks[recv as usize]).sum::<u64>()
+        },
+    );
+    alone.chain(joined).min().unwrap_or(0)
+}
+
+/// Most pairs of a transfer and a join that are added up for a bound: some tenths of a second.
+const MAX_PAIRS: usize = 1 << 27;
+
+/// The least work that needs some transfer; 0, which is no more than that, if it would take long.
+fn least_loss_ticks(needs: &Needs) -> u64 {
+    let recv_count = needs.recv_count();
+    if recv_count * needs.join_count() > MAX_PAIRS {
+        return 0;
+    }
+    let mut least = u64::MAX;
+    let mut reach = vec![0_u64; needs.work_ticks.len()];
+    for first in (0..recv_count).step_by(64) {
+        let mut losses = [0_u64; 64];
+        for node in 0..reach.len() {
+            reach[node] = match node.checked_sub(recv_count) {
+                None => u64::from(node / 64 == first / 64) << (node % 64),
+                Some(join) => needs.parents[join].iter().fold(0, |word, &parent| word | reach[parent as usize]),
+            };
+            for bit in bits(if needs.work_ticks[node] == 0 { 0 } else { reach[node] }) {
+                losses[bit] += needs.work_ticks[node];
+            }
+        }
+        least = losses[..(recv_count - first).min(64)].iter().fold(least, |least, &loss| least.min(loss));
+    }
+    least
+}
+
+/// Halves what lies between the best order and the bound, until they meet or the searches say nothing.
+fn close(best: &mut Best, search: &mut Search<'_>, scorer: &mut Scorer<'_>) {
+    // Limits from here on have been tried in vain.
+    let mut unknown = best.makespan_ticks;
+    while best.bound_ticks < unknown.min(best.makespan_ticks) {
+        let limit = best.bound_ticks + (unknown.min(best.makespan_ticks) - best.bound_ticks) / 2;
+        match search.within(limit, SEARCH_STEPS) {
+            Answer::Order(order) => {
+                best.makespan_ticks = scorer.makespan(&order);
+                best.order = order;
+            }
+            Answer::None => best.bound_ticks = limit + 1,
+            Answer::Unknown => unknown = limit,
+        }
+    }
+}
+
+/// Moves one transfer at a time to another place, as long as that is no worse.
+fn improve(best: &mut Best, scorer: &mut Scorer<'_>, seed: Seed) {
+    let mut stream = seed.stream("order");
+    let count = best.order.len() as u64;
+    let mut order = best.order.clone();
+    for _ in 0..LOCAL_STEPS / scorer.cost() {
+        let (from, to) = (stream.below(count) as usize, stream.below(count) as usize);
+        shift(&mut order, from, to);
+        let makespan = scorer.makespan(&order);
+        if makespan > best.makespan_ticks {
+            shift(&mut order, to, from);
+            continue;
+        }
+        if makespan < best.makespan_ticks {
+            best.order.clone_from(&order);
+            best.makespan_ticks = makespan;
+            if makespan == best.bound_ticks {
+                return;
+            }
+        }
+    }
+}
+
+/// Moves the item at `from` to `to`.
+fn shift(order: &mut [Recv], from: usize, to: usize) {
+    if from < to {
+        order[from..=to].rotate_left(1);
+    } else {
+        order[to..=from].rotate_right(1);
+    }
+}

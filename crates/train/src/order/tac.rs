@@ -1,0 +1,356 @@
+//! Timing-aware communication scheduling.
+
+use super::needs::{LANE, Lane, Needs, Node, Recv, bits};
+use super::timsort;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+/// What happens to transfers that TAC's comparator holds for equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ties {
+    /// A scan by ascending id keeps the first of equals.
+    Id,
+    /// As the released code: every round sorts the list that the round before left, stably, and takes its head.
+    Upstream,
+}
+
+/// The order of TAC (TicTac, Algorithm 3 with the comparator of Equation 2, as released).
+///
+/// `work_ticks` is the compute time of each node: that of `needs`, or its folded one.
+pub fn tac(needs: &Needs, work_ticks: &[u64], ties: Ties) -> Vec<Recv> {
+    let mut state = Outstanding::new(needs, work_ticks);
+    let mut listed = needs.discovered.clone();
+    let mut order = Vec::with_capacity(needs.recv_count());
+    while order.len() + 1 < needs.recv_count() {
+        let next = match ties {
+            Ties::Id => state.first_by_id(),
+            Ties::Upstream => {
+                let m_plus = state.m_plus();
+                let candidate = |recv: Recv| state.candidate(recv, m_plus[recv as usize]);
+                timsort::sort(&mut listed, |&a, &b| candidate(a).is_before(&candidate(b)));
+                listed.remove(0)
+            }
+        };
+        order.push(next);
+        state.finish(next);
+    }
+    order.extend(state.is_outstanding.iter().position(|&it| it).map(|recv| recv as Recv));
+    order
+}
+
+/// A transfer as the comparator sees it; op.P, op.M and op.M+ of TicTac's Algorithm 1.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    recv: Recv,
+    p: u64,
+    m: u64,
+    m_plus: u64,
+}
+
+impl Candidate {
+    /// Equation 2, then M+. Not transitive: who has P = M is equal to many that are not equal to each other.
+    fn compare(&self, other: &Self) -> Ordering {
+        self.equation_2(other).then(self.m_plus.cmp(&other.m_plus))
+    }
+
+    /// A before B if min(P_B, M_A) < min(P_A, M_B): the rule of Johnson (1954) for two machines.
+    fn equation_2(&self, other: &Self) -> Ordering {
+        other.p.min(self.m).cmp(&self.p.min(other.m))
+    }
+
+    fn is_before(&self, other: &Self) -> bool {
+        self.compare(other) == Ordering::Less
+    }
+}
+
+/// Johnson's rule as a sort key, smaller first: P > M by ascending M, then P < M by descending P. Equation 2 agrees with it
+/// unless P = M: such a transfer is equal to more than its like, and comes last here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Gain(u64),
+    Loss(std::cmp::Reverse<u64>),
+    Even,
+}
+
+impl Key {
+    fn new(p: u64, m: u64) -> Self {
+        match p.cmp(&m) {
+            Ordering::Greater => Self::Gain(m),
+            Ordering::Equal => Self::Even,
+            Ordering::Less => Self::Loss(std::cmp::Reverse(p)),
+        }
+    }
+}
+
+/// Joins that are looked at together: as many as a word has bits.
+const BUCKET: usize = 64;
+
+/// 64 joins that were next to each other in topological order.
+#[derive(Clone, Debug)]
+struct Bucket {
+    /// Added to the M of each of its joins.
+    shift_ticks: u64,
+    /// Its joins that still need several transfers.
+    live: u64,
+    /// The first in order of key, M+ and id of the transfers right above its joins.
+    best: Option<(Key, u64, Recv)>,
+    is_stale: bool,
+}
+
+/// The transfers that are not finished, with P, M and M+ of each.
+///
+/// A join is right below a transfer if one of its parents needs that transfer and no other; M+ is the least M of the
+/// joins right below. A finished transfer takes its time from M of every join that needed it: most often from all
+/// joins of a bucket, which is one subtraction.
+struct Outstanding<'a> {
+    needs: &'a Needs,
+    work_ticks: &'a [u64],
+    children: Vec<Vec<u32>>,
+    is_outstanding: Vec<bool>,
+    p: Vec<u64>,
+    /// Those with P = M.
+    even: BTreeSet<Recv>,
+    /// Nodes that need this transfer and no other.
+    held: Vec<Vec<Node>>,
+    /// Transfers right above each join.
+    near: Vec<BTreeSet<(Key, Recv)>>,
+    /// Number of parents of each join that need several transfers.
+    blocked: Vec<u32>,
+    /// M of each join, less the shift of its bucket.
+    m: Vec<u64>,
+    buckets: Vec<Bucket>,
+    /// No bucket before this one has a join that still needs several.
+    first_live: usize,
+    /// Which joins need a transfer: a row per transfer, a word per bucket.
+    below: Vec<u64>,
+}
+
+impl<'a> Outstanding<'a> {
+    fn new(needs: &'a Needs, work_ticks: &'a [u64]) -> Self {
+        let (recv_count, join_count) = (needs.recv_count(), needs.join_count());
+        let bucket = |first: usize| Bucket {
+            shift_ticks: 0,
+            live: u64::MAX >> (BUCKET - (join_count - first).min(BUCKET)),
+            best: None,
+            is_stale: true,
+        };
+        let mut state = Self {
+            needs,
+            work_ticks,
+            children: needs.children(),
+            is_outstanding: vec![true; recv_count],
+            p: work_ticks[..recv_count].to_vec(),
+            even: BTreeSet::new(),
+            held: (0..recv_count as Node).map(|recv| vec![recv]).collect(),
+            near: vec![BTreeSet::new(); join_count],
+            blocked: vec![0; join_count],
+            m: vec![0; join_count],
+            buckets: (0..join_count).step_by(BUCKET).map(bucket).collect(),
+            first_live: 0,
+            below: below(needs),
+        };
+        for recv in 0..recv_count {
+            if state.key(recv as Recv) == Key::Even {
+                state.even.insert(recv as Recv);
+            }
+            state.shift(recv as Recv, needs.recv_ticks[recv]);
+        }
+        for (join, parents) in needs.parents.iter().enumerate() {
+            for &parent in parents {
+                if (parent as usize) < recv_count {
+                    let key = state.key(parent);
+                    state.near[join].insert((key, parent));
+                } else {
+                    state.blocked[join] += 1;
+                }
+            }
+        }
+        state
+    }
+
+    fn key(&self, recv: Recv) -> Key {
+        Key::new(self.p[recv as usize], self.needs.recv_ticks[recv as usize])
+    }
+
+    fn m_of(&self, join: u32) -> u64 {
+        self.m[join as usize].wrapping_add(self.buckets[join as usize / BUCKET].shift_ticks)
+    }
+
+    /// Adds `ticks`, which may be negative in two's complement, to M of every join that needs `recv`.
+    fn shift(&mut self, recv: Recv, ticks: u64) {
+        let row = recv as usize * self.buckets.len();
+        for (index, bucket) in self.buckets.iter_mut().enumerate().skip(self.first_live) {
+            let touched = self.below[row + index] & bucket.live;
+            if touched == bucket.live {
+                bucket.shift_ticks = bucket.shift_ticks.wrapping_add(ticks);
+                if let Some((_, m_plus, _)) = &mut bucket.best {
+                    *m_plus = m_plus.wrapping_add(ticks);
+                }
+            } else if touched != 0 {
+                for join in bits(touched) {
+                    let m = &mut self.m[index * BUCKET + join];
+                    *m = m.wrapping_add(ticks);
+                }
+                bucket.is_stale = true;
+            }
+        }
+    }
+
+    /// Takes a transfer as finished. Joins that need one transfer now belong to it.
+    fn finish(&mut self, recv: Recv) {
+        let key = self.key(recv);
+        self.even.remove(&recv);
+        self.is_outstanding[recv as usize] = false;
+        self.shift(recv, self.needs.recv_ticks[recv as usize].wrapping_neg());
+        let mut changed = Vec::new();
+        for node in std::mem::take(&mut self.held[recv as usize]) {
+            for index in 0..self.children[node as usize].len() {
+                let join = self.children[node as usize][index];
+                self.near[join as usize].remove(&(key, recv));
+                changed.push(join);
+            }
+        }
+        let mut gains: Vec<(Recv, u64)> = Vec::new();
+        while let Some(join) = changed.pop() {
+            let bucket = &mut self.buckets[join as usize / BUCKET];
+            bucket.is_stale = true;
+            let bit = 1 << (join as usize % BUCKET);
+            let near = &self.near[join as usize];
+            if self.blocked[join as usize] > 0 || near.len() != 1 || bucket.live & bit == 0 {
+                continue;
+            }
+            bucket.live &= !bit;
+            let &(key, owner) = near.first().expect("it has one");
+            let node = (self.needs.recv_count() + join as usize) as Node;
+            gains.push((owner, self.work_ticks[node as usize]));
+            self.held[owner as usize].push(node);
+            for &child in &self.children[node as usize] {
+                self.blocked[child as usize] -= 1;
+                self.near[child as usize].insert((key, owner));
+                changed.push(child);
+            }
+        }
+        gains.sort_unstable();
+        for gains in gains.chunk_by(|(owner, _), (next, _)| owner == next) {
+            self.gain(gains[0].0, gains.iter().map(|&(_, ticks)| ticks).sum());
+        }
+    }
+
+    /// Adds to P of a transfer.
+    fn gain(&mut self, recv: Recv, ticks: u64) {
+        let before = self.key(recv);
+        self.p[recv as usize] += ticks;
+        let after = self.key(recv);
+        if before == after {
+            return;
+        }
+        self.even.remove(&recv);
+        if after == Key::Even {
+            self.even.insert(recv);
+        }
+        for &node in &self.held[recv as usize] {
+            for &join in &self.children[node as usize] {
+                let bucket = &mut self.buckets[join as usize / BUCKET];
+                if self.near[join as usize].remove(&(before, recv)) {
+                    self.near[join as usize].insert((after, recv));
+                    bucket.is_stale = true;
+                }
+            }
+        }
+    }
+
+    /// What a scan by ascending id is left with that moves on to whatever compares as strictly smaller.
+    ///
+    /// The first by key, M+ and id is where it ends, if that comes before those with P = M, too. Otherwise the scan is
+    /// made; most often one of those is then taken.
+    fn first_by_id(&mut self) -> Recv {
+        while self.buckets[self.first_live].live == 0 {
+            self.first_live += 1;
+        }
+        for index in self.first_live..self.buckets.len() {
+            if self.buckets[index].is_stale {
+                self.buckets[index].best = self.best_of(index);
+                self.buckets[index].is_stale = false;
+            }
+        }
+        let best = self.buckets[self.first_live..].iter().filter_map(|bucket| bucket.best).min();
+        let (key, m_plus, recv) = best.expect("the target needs all that is outstanding, and that is several");
+        let first = self.candidate(recv, m_plus);
+        let comes_first = |&even: &Recv| match first.compare(&self.candidate(even, self.m_plus_of(even))) {
+            Ordering::Less => true,
+            Ordering::Equal => recv < even,
+            Ordering::Greater => false,
+        };
+        if key == Key::Even || self.even.iter().all(comes_first) {
+            return recv;
+        }
+        let m_plus = self.m_plus();
+        let outstanding = (0..).zip(&self.is_outstanding).filter(|&(_, &is)| is).map(|(recv, _)| recv);
+        let candidates = outstanding.map(|recv: Recv| self.candidate(recv, m_plus[recv as usize]));
+        let last = candidates.reduce(|best, next| if next.is_before(&best) { next } else { best });
+        last.expect("several are outstanding").recv
+    }
+
+    fn best_of(&self, bucket: usize) -> Option<(Key, u64, Recv)> {
+        bits(self.buckets[bucket].live)
+            .filter_map(|bit| {
+                let join = bucket * BUCKET + bit;
+                let &(key, recv) = self.near[join].first()?;
+                Some((key, self.m_of(join as u32), recv))
+            })
+            .min()
+    }
+
+    fn candidate(&self, recv: Recv, m_plus: u64) -> Candidate {
+        Candidate { recv, p: self.p[recv as usize], m: self.needs.recv_ticks[recv as usize], m_plus }
+    }
+
+    /// M+ of one transfer.
+    fn m_plus_of(&self, recv: Recv) -> u64 {
+        let held = self.held[recv as usize].iter();
+        let joins = held.flat_map(|&node| &self.children[node as usize]);
+        let live =
+            joins.filter(|&&join| self.buckets[join as usize / BUCKET].live >> (join as usize % BUCKET) & 1 == 1);
+        live.map(|&join| self.m_of(join)).min().unwrap_or(u64::MAX)
+    }
+
+    /// M+ of every transfer.
+    fn m_plus(&self) -> Vec<u64> {
+        let mut m_plus = vec![u64::MAX; self.needs.recv_count()];
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            for bit in bits(bucket.live) {
+                let join = index * BUCKET + bit;
+                let m = self.m_of(join as u32);
+                for &(_, recv) in &self.near[join] {
+                    m_plus[recv as usize] = m_plus[recv as usize].min(m);
+                }
+            }
+        }
+        m_plus
+    }
+}
+
+/// Which joins need each transfer: a row per transfer, a word per 64 joins. A lane of joins at a time walks up.
+fn below(needs: &Needs) -> Vec<u64> {
+    let (recv_count, join_count) = (needs.recv_count(), needs.join_count());
+    let bucket_count = join_count.div_ceil(BUCKET);
+    let mut rows = vec![0; recv_count * bucket_count];
+    let mut lanes = vec![Lane::default(); recv_count + join_count];
+    for first in (0..join_count).step_by(LANE) {
+        lanes.fill(Lane::default());
+        for join in (0..join_count.min(first + LANE)).rev() {
+            let mut lane = lanes[recv_count + join];
+            if join >= first {
+                lane.add(&Lane::of(join - first));
+            }
+            needs.parents[join].iter().for_each(|&parent| lanes[parent as usize].add(&lane));
+        }
+        let buckets = first / BUCKET..bucket_count.min((first + LANE) / BUCKET);
+        for (recv, lane) in lanes[..recv_count].iter().enumerate() {
+            let row = &mut rows[recv * bucket_count..][buckets.clone()];
+            row.copy_from_slice(&lane.0[..row.len()]);
+        }
+    }
+    rows
+}

@@ -1,0 +1,323 @@
+"""Op DAGs: what a worker receives and computes, read from JSON or a dict; every fault with its place.
+
+The format is that of the TicTac references: `ops`, each with `id`, `kind` (recv or comp), `inputs` and `time`, and the
+`target` that is waited for. Other keys are left to whoever wrote them.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gradtide.errors import Fault, ScenarioError
+from gradtide.scenario.source import Failure, Loc, Source, decoded, parse_json, read_data
+
+MAX_DAG_BYTES = 100_000_000
+MAX_OPS = 200_000
+MAX_TOTAL_TIME = 2**62
+MAX_FAULTS_OF_A_DAG = 20
+_KINDS = ("recv", "comp")
+
+
+@dataclass(frozen=True)
+class Op:
+    """A vertex of a worker's DAG.
+
+    Attributes:
+        id: the file's number of it; ties of schedulers go to the smaller one.
+        kind: "recv", a transfer that starts without waiting, or "comp".
+        inputs: ids of what it waits for, in the order of the file.
+        time: how long it takes, in whole ticks of the file's own unit.
+        name: the file's name of it, or "".
+        param_only: whether it depends on one parameter and no input of the model, as a cast or a transpose does;
+            the file's word, if it has the key at all.
+    """
+
+    id: int
+    kind: str
+    inputs: tuple[int, ...]
+    time: int
+    name: str = ""
+    param_only: bool = False
+
+
+@dataclass(frozen=True)
+class OpDag:
+    """What one worker does in one iteration.
+
+    Attributes:
+        ops: in the order of the file.
+        target: id of the op that is waited for; what it does not need is not looked at.
+        name: the file's `name` or `model`, or "".
+    """
+
+    ops: tuple[Op, ...]
+    target: int
+    name: str = ""
+
+    @cached_property
+    def recvs(self) -> tuple[int, ...]:
+        """Ids of the transfers that the target needs, ascending."""
+        by_id = {op.id: op for op in self.ops}
+        seen, stack = {self.target}, [self.target]
+        while stack:
+            new = [op for op in by_id[stack.pop()].inputs if op not in seen]
+            seen.update(new)
+            stack += new
+        return tuple(sorted(op for op in seen if by_id[op].kind == "recv"))
+
+    def spec(self) -> dict[str, Any]:
+        """Return the DAG as the core takes it, ids replaced by places."""
+        place = {op.id: index for index, op in enumerate(self.ops)}
+        ops = [
+            {
+                "id": op.id,
+                "kind": op.kind,
+                "inputs": [place[other] for other in op.inputs],
+                "time_ticks": op.time,
+                "param_only": op.param_only,
+            }
+            for op in self.ops
+        ]
+        return {"ops": ops, "target": place[self.target]}
+
+
+def load_op_dag(path: str | Path) -> OpDag:
+    """Return the op DAG of a JSON file.
+
+    Raises:
+        ScenarioError: with up to 20 faults, each with its line; a cycle is named op by op.
+    """
+    data, source = _load_json(path)
+    return op_dag(data, source)
+
+
+def op_dag(data: Any, source: Source | None = None) -> OpDag:
+    """Return the op DAG that `data` is: a dict with `ops` and `target`.
+
+    Raises:
+        ScenarioError: with up to 20 faults.
+    """
+    return _Reader(source or Source()).read(data)
+
+
+def load_ranks(path: str | Path, dag: OpDag) -> dict[int, int]:
+    """Return the ranks of an order file, such as `gradtide order --json` prints: {"priority": {op id: rank}}.
+
+    Raises:
+        ScenarioError: if a transfer that the target needs has no rank, or a rank is of no transfer.
+    """
+    data, source = _load_json(path)
+    priority = data.get("priority") if isinstance(data, dict) else None
+    if not isinstance(priority, dict):
+        hint = 'write { "priority": { "0": 1, "1": 0 } }: op id and rank, smaller first'
+        raise ScenarioError([source.fault("GT010", ("priority",), "an order file has a table `priority`", hint)])
+    faults = []
+    for key, rank in priority.items():
+        if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < 2**63:
+            hint = "write a whole number from 0; smaller is sent earlier"
+            faults.append(source.fault("GT011", ("priority", key), "a rank is a whole number", hint, rank))
+    known = {str(op): op for op in dag.recvs}
+    for key in priority:
+        if key not in known:
+            hint = f"the transfers are {_some(list(known.values()))}"
+            fault = source.fault(
+                "GT071", ("priority", key), f"the target needs no transfer {key}", hint, key, at_key=True
+            )
+            faults.append(fault)
+    missing = [op for key, op in known.items() if key not in priority]
+    if missing:
+        hint = "rank every transfer that the target needs"
+        faults.append(source.fault("GT073", ("priority",), f"{_some(missing)} of the transfers have no rank", hint))
+    if faults:
+        raise ScenarioError(faults[:MAX_FAULTS_OF_A_DAG])
+    return {known[key]: rank for key, rank in priority.items()}
+
+
+def _load_json(path: str | Path) -> tuple[Any, Source]:
+    name = str(path)
+    fail = Failure(Source(name), ())
+    text = decoded(read_data(Path(path), name, fail, MAX_DAG_BYTES), name, fail)
+    if not text.strip():
+        raise ScenarioError(
+            [Fault("GT005", "", f"{name} is empty", hint='write { "ops": [...], "target": 0 }', file=name)]
+        )
+    return parse_json(text, name), Source(name, text)
+
+
+class _Full(Exception):  # noqa: N818 - not an error: enough have been found
+    """As many faults as are shown."""
+
+
+class _Reader:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.faults: list[Fault] = []
+
+    def read(self, data: Any) -> OpDag:
+        try:
+            dag = self.dag(data)
+        except _Full:
+            dag = None
+        if self.faults or dag is None:
+            raise ScenarioError(self.faults)
+        return dag
+
+    def fail(self, code: str, loc: Loc, msg: str, hint: str, value: Any = None) -> None:
+        self.faults.append(self.source.fault(code, loc, msg, hint, value))
+        if len(self.faults) == MAX_FAULTS_OF_A_DAG:
+            raise _Full
+
+    def dag(self, data: Any) -> OpDag | None:
+        if not isinstance(data, Mapping):
+            self.fail("GT011", (), "an op DAG is a table", 'write { "ops": [...], "target": 0 }', data)
+            return None
+        rows = self.needed(data, (), "ops", '"ops": [{ "id": 0, "kind": "recv", "inputs": [], "time": 5 }]')
+        if rows is not None and (not isinstance(rows, Sequence) or isinstance(rows, str)):
+            self.fail("GT011", ("ops",), "`ops` is a list", "write a list of tables", rows)
+            rows = None
+        if rows is not None and not rows:
+            self.fail("GT014", ("ops",), "the DAG has no ops", "list at least a transfer and what needs it", rows)
+            return None
+        if rows is not None and len(rows) > MAX_OPS:
+            self.fail("GT050", ("ops",), f"the DAG has {len(rows):,} ops, more than {MAX_OPS:,}", "merge small ops")
+            return None
+        ops = [self.op(row, ("ops", index)) for index, row in enumerate(rows or ())]
+        target = self.whole(data, (), "target", "the id of the op that is waited for")
+        if rows is None or target is None or None in ops or self.faults:
+            return None
+        dag = OpDag(tuple(op for op in ops if op), target, str(data.get("name") or data.get("model") or ""))
+        by_id = self.edges(dag)
+        if self.faults:
+            return None
+        topological = self.topological(dag, by_id)
+        if topological is None:
+            return None
+        if not dag.recvs:
+            self.fail(
+                "GT014", ("target",), f"op {target} needs nothing that is received", "name an op that does", target
+            )
+        if any(isinstance(row, Mapping) and "param_only" in row for row in rows):
+            return dag
+        return OpDag(_with_param_only(dag, topological), target, dag.name)
+
+    def op(self, row: Any, loc: Loc) -> Op | None:
+        if not isinstance(row, Mapping):
+            self.fail(
+                "GT011", loc, "an op is a table", 'write { "id": 0, "kind": "recv", "inputs": [], "time": 5 }', row
+            )
+            return None
+        before = len(self.faults)
+        number = self.whole(row, loc, "id", "a whole number from 0, another one for every op")
+        time = self.whole(row, loc, "time", "whole ticks; take a smaller unit if parts matter", MAX_TOTAL_TIME)
+        kind = self.needed(row, loc, "kind", '"kind": "recv" or "comp"')
+        if kind is not None and kind not in _KINDS:
+            self.fail("GT013", (*loc, "kind"), f"no kind of op is {kind!r}", "write recv or comp", kind)
+        inputs = self.needed(row, loc, "inputs", '"inputs": [], or the ids of what it waits for')
+        if inputs is not None and (
+            not isinstance(inputs, Sequence) or isinstance(inputs, str) or not all(_is_whole(one) for one in inputs)
+        ):
+            self.fail(
+                "GT011", (*loc, "inputs"), "`inputs` is a list of ids", "write the ids of what it waits for", inputs
+            )
+        elif inputs and kind == "recv":
+            hint = 'a transfer starts without waiting: delete the inputs, or write "comp"'
+            self.fail("GT070", (*loc, "inputs"), "a recv has no inputs", hint, list(inputs))
+        name, param_only = row.get("name", ""), row.get("param_only", False)
+        if not isinstance(param_only, bool):
+            self.fail("GT011", (*loc, "param_only"), "`param_only` is true or false", "write true or false", param_only)
+        if len(self.faults) > before or number is None or time is None or kind is None or inputs is None:
+            return None
+        return Op(number, kind, tuple(int(one) for one in inputs), time, str(name), param_only)
+
+    def needed(self, table: Mapping[str, Any], loc: Loc, key: str, example: str) -> Any:
+        value = table.get(key)
+        if value is None:
+            self.fail("GT010", (*loc, key), f"`{key}` is missing", f"write {example}")
+        return value
+
+    def whole(self, table: Mapping[str, Any], loc: Loc, key: str, what: str, most: int = 2**63 - 1) -> int | None:
+        value = self.needed(table, loc, key, f'"{key}": {what}')
+        if value is None:
+            return None
+        if isinstance(value, float) and not math.isfinite(value):
+            self.fail("GT014", (*loc, key), f"`{key}` is {value}", f"write {what}", value)
+        elif not _is_whole(value):
+            self.fail("GT011", (*loc, key), f"`{key}` is no whole number", f"write {what}", value)
+        elif not 0 <= value <= most:
+            limit = "negative" if value < 0 else f"more than {most}"
+            self.fail("GT014", (*loc, key), f"`{key}` is {limit}", f"write {what}", value)
+        else:
+            return int(value)
+        return None
+
+    def edges(self, dag: OpDag) -> dict[int, Op]:
+        by_id: dict[int, Op] = {}
+        for index, op in enumerate(dag.ops):
+            if op.id in by_id:
+                hint = "give every op an id of its own"
+                self.fail("GT070", ("ops", index, "id"), f"two ops have the id {op.id}", hint, op.id)
+            by_id[op.id] = op
+        for index, op in enumerate(dag.ops):
+            for which, other in enumerate(op.inputs):
+                if other not in by_id:
+                    loc = ("ops", index, "inputs", which)
+                    self.fail("GT071", loc, f"op {op.id} waits for op {other}, which is not there", "name an op", other)
+        if dag.target not in by_id:
+            self.fail("GT071", ("target",), f"the target {dag.target} is not there", "name an op", dag.target)
+        if sum(op.time for op in dag.ops) > MAX_TOTAL_TIME:
+            self.fail("GT014", ("ops",), "the times sum to more than 2^62", "take a larger unit")
+        return by_id
+
+    def topological(self, dag: OpDag, by_id: Mapping[int, Op]) -> list[Op] | None:
+        waits = {op.id: len(op.inputs) for op in dag.ops}
+        readers: dict[int, list[int]] = {op.id: [] for op in dag.ops}
+        for op in dag.ops:
+            for other in op.inputs:
+                readers[other].append(op.id)
+        done = [op.id for op in dag.ops if not op.inputs]
+        for one in done:  # grows
+            for reader in readers[one]:
+                waits[reader] -= 1
+                if waits[reader] == 0:
+                    done.append(reader)
+        if len(done) == len(dag.ops):
+            return [by_id[one] for one in done]
+        at = next(op.id for op in dag.ops if waits[op.id])
+        path: dict[int, None] = {}
+        while at not in path:  # what waits for ever waits for something that does
+            path[at] = None
+            at = next(other for other in by_id[at].inputs if waits[other])
+        walked = list(path)
+        cycle = [*walked[walked.index(at) :], at]
+        index = next(index for index, op in enumerate(dag.ops) if op.id == at)
+        names = " -> ".join(f"{one} ({by_id[one].name})" if by_id[one].name else str(one) for one in cycle[:20])
+        names += " -> …" if len(cycle) > 20 else ""
+        self.fail("GT072", ("ops", index, "inputs"), f"ops wait for each other: {names}", "remove one of these inputs")
+        return None
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, bool) and (
+        isinstance(value, int) or (isinstance(value, float) and math.isfinite(value) and value.is_integer())
+    )
+
+
+def _with_param_only(dag: OpDag, topological: Sequence[Op]) -> tuple[Op, ...]:
+    """Mark what depends on one parameter, and on nothing that is computed without any."""
+    several = -1
+    parameter: dict[int, int] = {}
+    for op in topological:
+        sources = {parameter[other] for other in op.inputs}
+        alone = sources.pop() if len(sources) == 1 else several
+        parameter[op.id] = op.id if op.kind == "recv" else alone
+    return tuple(
+        Op(op.id, op.kind, op.inputs, op.time, op.name, op.kind == "comp" and parameter[op.id] != several)
+        for op in dag.ops
+    )
+
+
+def _some(ids: Sequence[int]) -> str:
+    return ", ".join(map(str, ids[:10])) + (f" and {len(ids) - 10} more" if len(ids) > 10 else "")

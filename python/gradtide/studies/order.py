@@ -1,0 +1,176 @@
+"""`gradtide order`: in which order a worker receives its parameters, how long that takes, and how far from the best."""
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from gradtide import _core
+from gradtide.scenario.opdag import OpDag, load_op_dag, load_ranks, op_dag
+
+SCHEDULERS = ("layer", "tic", "tac", "tac_folded", "random", "optimal")
+TIES = ("id", "upstream")
+
+
+class OrderScheduler(Protocol):
+    """A scheduler of the user's own: one method."""
+
+    def ranks(self, dag: OpDag) -> Mapping[int, Any]:
+        """Return a rank for the id of every transfer in `dag.recvs`; smaller is sent earlier, equal ones by id."""
+        ...
+
+
+@dataclass(frozen=True)
+class OrderResult:
+    """An order of a DAG's transfers, and how good it is. Times are in the unit of the DAG's times.
+
+    Attributes:
+        scheduler: what ordered them.
+        ties: which of equal transfers TAC sends first.
+        seed: root of random streams.
+        priority: op id -> rank, smaller first, first to last. TIC's may be equal; the smaller id is sent first then.
+        makespan: time to the end of the target.
+        lower_bound: the critical path, all computation or all transfers, whichever is longest.
+        proven_bound: what no order can beat, by all that is known; at least `lower_bound`.
+    """
+
+    scheduler: str
+    ties: str
+    seed: int
+    priority: dict[int, int]
+    makespan: int
+    lower_bound: int
+    proven_bound: int
+
+    @property
+    def order(self) -> list[int]:
+        """Op ids of the transfers, first to last."""
+        return list(self.priority)
+
+    @property
+    def optimal(self) -> bool:
+        """Whether it is proven that no order has a smaller makespan."""
+        return self.makespan == self.proven_bound
+
+    @property
+    def gap(self) -> float:
+        """Distance to the lower bound, as a share of it; an optimal order may have one."""
+        return self._above(self.lower_bound)
+
+    @property
+    def proven_gap(self) -> float:
+        """Distance to the proven bound, as a share of it; 0 if optimal."""
+        return self._above(self.proven_bound)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `gradtide order --json` prints."""
+        return {
+            "schema": "gradtide.order/1",
+            "scheduler": self.scheduler,
+            "ties": self.ties,
+            "seed": self.seed,
+            "priority": {str(op): rank for op, rank in self.priority.items()},
+            "makespan": self.makespan,
+            "lower_bound": self.lower_bound,
+            "proven_bound": self.proven_bound,
+            "optimal": self.optimal,
+            "gap": self.gap,
+            "proven_gap": self.proven_gap,
+        }
+
+    def _above(self, bound: int) -> float:
+        return (self.makespan - bound) / bound if bound else 0.0
+
+
+def order(
+    dag: OpDag | Mapping[str, Any] | str | Path,
+    scheduler: "str | Path | OrderScheduler" = "optimal",
+    *,
+    ties: str = "id",
+    seed: int = 0,
+) -> OrderResult:
+    """Order the transfers of an op DAG.
+
+    Args:
+        dag: a file, the dict that it holds, or an `OpDag`: `ops` (id, kind, inputs, time) and `target`.
+        scheduler: layer, tic, tac, tac_folded, random or optimal; the path of an order file, which has a suffix or a
+            slash; or an object with a method `ranks(dag)` that returns {op id: rank}.
+        ties: "id", or "upstream" for what TicTac's released code does with transfers that TAC holds for equal.
+        seed: root of random streams, from 0.
+
+    Returns:
+        The order with its makespan, exact, and bounds.
+
+    Raises:
+        ScenarioError: if the DAG or the order file is wrong.
+        ValueError: if there is no such scheduler or rule for ties, or the user's own scheduler leaves transfers out.
+
+    Source:
+        Hashemi et al., TicTac (2019), sections 3 and 4, and its released code; docs/models/orders.md.
+
+    Example:
+        >>> ops = [
+        ...     {"id": 0, "kind": "recv", "inputs": [], "time": 9},
+        ...     {"id": 1, "kind": "recv", "inputs": [], "time": 2},
+        ...     {"id": 2, "kind": "comp", "inputs": [1], "time": 9},
+        ...     {"id": 3, "kind": "comp", "inputs": [0, 2], "time": 1},
+        ... ]
+        >>> best = order({"ops": ops, "target": 3})
+        >>> best.order, best.makespan, best.optimal
+        ([1, 0], 12, True)
+    """
+    if ties not in TIES:
+        raise ValueError(f"no rule for ties is called {ties!r}; there are {', '.join(TIES)}")
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"a seed is a whole number from 0 below 2^64, not {seed}")
+    file = _order_file(scheduler)
+    if isinstance(scheduler, str) and file is None and scheduler not in SCHEDULERS:
+        near = difflib.get_close_matches(scheduler, SCHEDULERS, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        there_are = f"there are {', '.join(SCHEDULERS)}, and order files (.json)"
+        raise ValueError(f"no scheduler is called {scheduler!r}; {hint}{there_are}")
+    if isinstance(dag, (str, Path)):
+        dag = load_op_dag(dag)
+    elif not isinstance(dag, OpDag):
+        dag = op_dag(dag)
+    if file is not None:
+        name, ranks = str(scheduler), load_ranks(file, dag)
+    elif isinstance(scheduler, str):
+        name, ranks = scheduler, None
+    else:
+        name, ranks = type(scheduler).__name__, _ranks_of(scheduler, dag)
+    spec = {"dag": dag.spec(), "scheduler": name if ranks is None else _given(dag, ranks), "ties": ties, "seed": seed}
+    ordered = json.loads(_core.order(json.dumps(spec)))
+    ids = [dag.ops[place].id for place in ordered["order"]]
+    return OrderResult(
+        scheduler=name,
+        ties=ties,
+        seed=seed,
+        priority=dict(zip(ids, ordered["priority"], strict=True)),
+        makespan=ordered["makespan_ticks"],
+        lower_bound=ordered["lower_bound_ticks"],
+        proven_bound=ordered["proven_bound_ticks"],
+    )
+
+
+def _order_file(scheduler: object) -> Path | None:
+    if isinstance(scheduler, Path):
+        return scheduler
+    return Path(scheduler) if isinstance(scheduler, str) and ("." in scheduler or "/" in scheduler) else None
+
+
+def _ranks_of(scheduler: "OrderScheduler | Path", dag: OpDag) -> dict[int, int]:
+    assert not isinstance(scheduler, Path)  # a path is an order file
+    given, recvs = dict(scheduler.ranks(dag)), dag.recvs
+    missing = [op for op in recvs if op not in given]
+    unknown = sorted(set(given) - set(recvs))
+    if missing or unknown:
+        what = f"ranks no transfer {missing[0]}" if missing else f"ranks {unknown[0]}, which is no needed transfer"
+        raise ValueError(f"{type(scheduler).__name__} {what}; rank each of dag.recvs")
+    return {op: rank for rank, op in enumerate(sorted(recvs, key=lambda op: given[op]))}
+
+
+def _given(dag: OpDag, ranks: Mapping[int, int]) -> dict[str, list[int]]:
+    return {"given": [ranks.get(op.id, 0) for op in dag.ops]}
