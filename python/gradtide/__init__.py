@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from gradtide._core import __version__
 
 if TYPE_CHECKING:
-    from gradtide.errors import GradtideError, ScenarioError, SimulationError, TraceError
+    from gradtide.errors import GradtideError, ProfileError, ScenarioError, SimulationError, TraceError
+    from gradtide.profiling import ModelProfile, op_dag, profile
     from gradtide.results import RunResult, Series, Table
     from gradtide.scenario import Scenario
     from gradtide.studies.compare import CompareResult, compare
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "CompareResult": "studies.compare",
     "GradtideError": "errors",
+    "ModelProfile": "profiling",
+    "ProfileError": "errors",
     "RunResult": "results",
     "Scenario": "scenario",
     "ScenarioError": "errors",
@@ -32,13 +35,17 @@ _HOMES = {
     "Table": "results",
     "TraceError": "errors",
     "compare": "studies.compare",
+    "op_dag": "profiling",
     "preset": "studies.run",
+    "profile": "profiling",
     "run": "studies.run",
 }
 
 __all__ = [
     "CompareResult",
     "GradtideError",
+    "ModelProfile",
+    "ProfileError",
     "RunResult",
     "Scenario",
     "ScenarioError",
@@ -48,7 +55,9 @@ __all__ = [
     "TraceError",
     "__version__",
     "compare",
+    "op_dag",
     "preset",
+    "profile",
     "run",
 ]
 
