@@ -16,7 +16,7 @@ from gradtide.errors import ProfileError
 from gradtide.presets import Device
 from gradtide.profiling.measure import WARM_UP_RUNS, clock_of
 from gradtide.profiling.target import words_of
-from gradtide.profiling.walk import is_data_dependent, loss_of, op_of, stage
+from gradtide.profiling.walk import loss_of, op_of, stage
 from gradtide.roofline import STORED_BYTES_PER_ELEMENT
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ def op_dag(
         except ProfileError:
             raise
         except Exception as error:
-            why = "branches on values, which no fixed graph can do" if is_data_dependent(error) else "cannot be traced"
-            raise ProfileError(f"the op graph of {type(model).__name__} {why}: {words_of(error)}") from error
+            raise ProfileError(f"the op graph of {type(model).__name__} cannot be traced: {words_of(error)}") from error
         graph = traced.graph
         graph.eliminate_dead_code()
         if device is not None:

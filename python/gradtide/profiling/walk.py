@@ -208,7 +208,7 @@ def count(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, An
             raise ProfileError(
                 f"{type(model).__name__} trains nothing: no output hangs on a parameter that wants a gradient"
             )
-        with as_profile_error("backward pass", fake=fake), _recorder(walk):
+        with as_profile_error("backward pass"), _recorder(walk):
             gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
     got = {name for name, gradient in zip(wanted, gradients, strict=True) if gradient is not None}
     size = {name: p.numel() * p.element_size() for name, p in staged.parameters.items()}
@@ -275,7 +275,7 @@ def stage(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, An
             rest = iter(tensors)
             filled = [next(rest) if yes else leaf for yes, leaf in zip(is_tensor, leaves, strict=True)]
             positional, named = tree_unflatten(filled, shape)
-            with as_profile_error("forward pass", fake=fake):
+            with as_profile_error("forward pass"):
                 return functional_call(model, {**given, **buffers}, positional, named)
 
         try:
@@ -381,11 +381,21 @@ def _is_winograd(
     return kernel == (3, 3) and math.prod(stride) == math.prod(dilation) == groups == 1 and not transposed
 
 
-def _fake_mode() -> Any:
+@contextmanager
+def _fake_mode() -> Iterator[None]:
+    """Make every tensor a shape without values; tensors that a module holds and has not registered stay real."""
+    import logging
+
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    # Tensors that a module holds and has not registered stay real.
-    return FakeTensorMode(allow_non_fake_inputs=True)
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # it logs with a traceback what it raises all the same
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            yield
+    finally:
+        log.setLevel(level)
 
 
 def _hollow(tensor: "torch.Tensor") -> "torch.Tensor":
@@ -396,23 +406,23 @@ def _hollow(tensor: "torch.Tensor") -> "torch.Tensor":
 
 
 @contextmanager
-def as_profile_error(what: str, *, fake: bool = False) -> Iterator[None]:
+def as_profile_error(what: str) -> Iterator[None]:
     """Turn an error that the user's model raises into one that quotes it; our own goes through unchanged."""
     try:
         yield
     except ProfileError:
         raise
     except Exception as error:
-        raise ProfileError(_words_of_fault(what, error, fake)) from error
+        raise ProfileError(_words_of_fault(what, error)) from error
 
 
-def _words_of_fault(what: str, error: Exception, fake: bool) -> str:
+def _words_of_fault(what: str, error: Exception) -> str:
     if is_out_of_memory(error):
         return f"the {what} does not fit in memory: {words_of(error)}; take a smaller mini-batch"
-    if fake and is_data_dependent(error):
+    if is_data_dependent(error):
         return (
-            f"the {what} asks for the values of a tensor, which a pass over shapes does not have: {words_of(error)}; "
-            'measure it instead (device "measure")'
+            f"the {what} asks for the values of a tensor, which neither a pass over shapes nor a graph of ops has: "
+            f'{words_of(error)}; measure its layers instead (device "measure")'
         )
     hint = ""
     if "more than 1 value per channel" in str(error):
@@ -425,7 +435,7 @@ def _words_of_fault(what: str, error: Exception, fake: bool) -> str:
 
 
 def is_data_dependent(error: BaseException) -> bool:
-    """Whether a pass over shapes failed because it asked for the values of a tensor."""
+    """Whether a pass over shapes or a trace failed because it asked for the values of a tensor."""
     kinds = ("DataDependent", "DynamicOutputShape", "GuardOnDataDependent")
     return type(error).__name__.startswith(kinds) or "data-dependent" in str(error)
 
