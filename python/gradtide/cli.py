@@ -396,7 +396,7 @@ def profile(
     ] = "V100",
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write a model file.")] = None,
     dag: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the step's graph of ops.")] = None,
-    rate: Annotated[str, typer.Option(help="With --dag: at which parameters are received.")] = "10Gbps",
+    rate: Annotated[str, typer.Option(metavar="RATE", help="With --dag: at which parameters are received.")] = "10Gbps",
     runs: Annotated[int, typer.Option(min=1, help="With measure: how many to take the quickest of.")] = 20,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -448,7 +448,7 @@ def _print_profile(result: "ModelProfile") -> None:
         ["alone", f"{result.batch / seconds:.1f} samples/s"],
     ]
     if result.explained is not None and result.step_ps is not None:
-        rows.append(["explains", f"{result.explained:.1%} of a step of {result.step_ps / 1e9:.3f} ms"])
+        rows.append(["explains", f"{100 * result.explained:.1f} % of a step of {result.step_ps / 1e9:.3f} ms"])
     for label, names in (("unused", result.unused), ("frozen", result.frozen), ("shared", result.shared)):
         if names:
             rows.append([label, ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")])

@@ -69,7 +69,7 @@ def profile(
             trains nothing or does not fit in memory.
 
     Source:
-        TicTac (MLSys 2019) for the traced oracle; torch.utils.flop_counter for FLOPs.
+        Williams, Waterman, Patterson, «Roofline», CACM 52(4), 2009; FLOPs as torch.utils.flop_counter counts them.
     """
     require_torch()
     import torch
