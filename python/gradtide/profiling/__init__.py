@@ -134,7 +134,8 @@ def op_dag(
         runs: when measuring, how many to take the least of.
 
     Returns:
-        `ops` (id, name, kind, inputs, time, param_only), `target`, and what they were made from; times in nanoseconds.
+        `ops` (id, name, kind, inputs, time; bytes of a recv, param_only of a comp), `target`, and what they were made
+        from; times in nanoseconds.
 
     Raises:
         ProfileError: as of `profile`, and if the step cannot be traced or the rate is none.

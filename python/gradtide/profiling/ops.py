@@ -47,9 +47,9 @@ def op_dag(
         rate_bps: rate at which parameters are received, bits per second.
 
     Returns:
-        `ops` in topological order, each with id, name, kind (recv or comp), inputs (ids), time and, if comp,
-        param_only (it hangs on parameters alone); `target`, the id of the op that ends the step; and what they were
-        made from. Times are whole nanoseconds. Ops that no gradient needs are left out.
+        `ops` in topological order, each with id, name, kind (recv or comp), inputs (ids) and time; a recv has its
+        bytes, a comp param_only (it hangs on parameters alone); `target`, the id of the op that ends the step; and what
+        they were made from. Times are whole nanoseconds. Ops that no gradient needs are left out.
 
     Raises:
         ProfileError: if the step cannot be traced.
@@ -84,6 +84,7 @@ def op_dag(
     sizes = {name: p.numel() * p.element_size() for name, p in staged.parameters.items()}
     return {
         "model": type(model).__name__,
+        "device": "measured" if device is None else device.name,
         "train": True,
         "gbps": rate_bps / 1e9,
         "time_unit": "ns",
@@ -152,7 +153,8 @@ def _ops(
             ids[node] = len(ops)
             # In whole nanoseconds, rounded up.
             time_ns = -(-sizes[name] * 8 * NANOSECONDS_PER_SECOND // rate_bps)
-            ops.append({"id": len(ops), "name": f"{name}/read", "kind": "recv", "inputs": [], "time": time_ns})
+            recv = {"id": len(ops), "name": f"{name}/read", "kind": "recv", "inputs": [], "time": time_ns}
+            ops.append({**recv, "bytes": sizes[name]})
     for node in graph.nodes:
         if node.op == "placeholder":
             hangs_on_parameters_alone.setdefault(node, False)
