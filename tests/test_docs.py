@@ -1,9 +1,9 @@
 """The pages: every command and example in them runs, and prints what they show.
 
-A ```console block is a terminal: lines with `$ `, with the lines that follow after `>`, are run by bash in a folder of
-the page's own that holds `scenarios/`, and what they print on stdout and stderr is compared with the lines that follow. A line `…` stands for
-any lines. A ```pycon block is a Python prompt. A ```toml block with a job in it is a scenario. `UPDATE_GOLDEN=1` writes
-what the commands print now into the pages.
+A ```console block is a terminal: lines with `$ `, with the lines after them that start with `>`, are run by bash in a
+folder of the page's own that holds `scenarios/`, and what they print on stdout and stderr is compared with the lines
+after them. A line `…` stands for any lines. A ```pycon block is a Python prompt. A ```toml block with a job in it is a
+scenario. `UPDATE_GOLDEN=1` writes what the commands print now into the pages.
 """
 
 import contextlib

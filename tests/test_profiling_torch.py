@@ -167,6 +167,18 @@ def test_flops_of_backward_are_the_two_products_and_one_where_the_input_needs_no
     assert [layer.backward_flops for layer in counts.layers] == [2 * 5 * 16 * 8, 2 * 2 * 5 * 8 * 4]
 
 
+@pytest.mark.parametrize("groups", [1, 4, 8])
+@pytest.mark.parametrize("make", [nn.Conv2d, nn.ConvTranspose2d])
+def test_grouped_convolutions_count_what_a_group_multiplies(make, groups):
+    # Every output of a convolution (every input of a transposed one) takes k² multiply-adds for each channel of its
+    # group; the images are 4x4, padded so that they stay so.
+    model = nn.Sequential(make(8, 8, 3, padding=1, groups=groups), make(8, 8, 3, padding=1, groups=groups))
+    product = 2 * (2 * 8 * 4 * 4) * (8 // groups) * 9
+    counts = counted(model, torch.zeros(2, 8, 4, 4))
+    assert [layer.forward_flops for layer in counts.layers] == [product, product]
+    assert [layer.backward_flops for layer in counts.layers] == [product, 2 * product]
+
+
 def test_frozen_layers_below_the_first_trained_one_have_no_backward():
     model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16))
     model[0].requires_grad_(False)

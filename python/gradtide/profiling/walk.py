@@ -363,22 +363,36 @@ def op_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -
     from torch.utils._pytree import tree_leaves
     from torch.utils.flop_counter import flop_registry
 
-    formula = flop_registry.get(func.overloadpacket)
+    formula, is_winograd = flop_registry.get(func.overloadpacket), False
+    if func.overloadpacket is torch.ops.aten.convolution:
+        is_winograd = _is_winograd(args[1], args[3], args[5], args[6], args[8])
+    elif func.overloadpacket is torch.ops.aten.convolution_backward:
+        is_winograd = _is_winograd(args[2], args[4], args[6], args[7], args[9])
+        formula = _convolution_backward_flops
     return Op(
         [leaf for leaf in tree_leaves((args, dict(kwargs))) if isinstance(leaf, torch.Tensor)],
         [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)],
         0 if formula is None else int(formula(*args, **kwargs, out_val=out)),
         bool(func.is_view),
-        func.overloadpacket is torch.ops.aten.convolution and _is_winograd(*args),
+        is_winograd,
     )
 
 
-def _is_winograd(
-    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, *rest: Any
-) -> bool:
+def _convolution_backward_flops(gradient: Any, x: Any, weight: Any, *rest: Any, out_val: Any) -> int:
+    """Return as many FLOPs as the forward pass for each of the products that are asked for.
+
+    Differs from torch.utils.flop_counter: because for grouped convolutions that counts the product of the weight as if
+    there were one group.
+    """
+    transposed, mask = rest[4], rest[7]
+    product = 2 * (x if transposed else gradient).numel() * math.prod(weight.shape[1:])
+    return int(product * (mask[0] + mask[1]))
+
+
+def _is_winograd(weight: Any, stride: Any, dilation: Any, transposed: bool, groups: int) -> bool:
     """Whether fp32 libraries compute a convolution with fewer multiplications: 3x3, stride 1, one group."""
-    kernel, groups = tuple(weight.shape[2:]), rest[-1]
-    return kernel == (3, 3) and math.prod(stride) == math.prod(dilation) == groups == 1 and not transposed
+    is_plain = math.prod(stride) == math.prod(dilation) == groups == 1 and not transposed
+    return is_plain and tuple(weight.shape[2:]) == (3, 3)
 
 
 @contextmanager
