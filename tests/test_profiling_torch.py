@@ -498,12 +498,13 @@ def test_the_op_graph_of_resnet_18_is_the_one_that_tictacs_code_was_given():
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["V100", "A100", "A100-bf16"])
 def test_ops_and_layers_of_resnet_50_take_equally_long(device):
-    # Two ways to count bytes, with one calibration between them: within 25 %, as of the published figures.
+    # Two ways to count bytes, with one calibration between them: the 0.4 of layers is 0.8 of kernels over the two
+    # operands that training moves for each one counted, and the assumed two is good to a sixth or so.
     model, _ = library_model("resnet50")
     x = torch.empty(128, 3, 224, 224, device="meta")
     by_layer = gt.profile(model, x, device=device)
     by_op_ns = sum(op["time"] for op in gt.op_dag(model, x, device=device)["ops"] if op["kind"] == "comp")
-    assert by_op_ns / 1e9 == pytest.approx(by_layer.forward_time + by_layer.backward_time, rel=0.25)
+    assert by_op_ns / 1e9 == pytest.approx(by_layer.forward_time + by_layer.backward_time, rel=0.15)
 
 
 def test_measured_ops_have_times_and_the_same_graph():
