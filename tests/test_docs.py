@@ -1,9 +1,9 @@
 """The pages: every command and example in them runs, and prints what they show.
 
-A ```console block is a terminal: lines with `$ ` are run by bash in a folder of the page's own that holds
-`scenarios/`, and what they print on stdout and stderr is compared with the lines that follow. A line `…` stands for
-any lines. A ```pycon block is a Python prompt. A ```toml block with a job in it is a scenario. `UPDATE_GOLDEN=1` writes
-what the commands print now into the pages.
+A ```console block is a terminal: lines with `$ `, with the lines after them that start with `>`, are run by bash in a
+folder of the page's own that holds `scenarios/`, and what they print on stdout and stderr is compared with the lines
+after them. A line `…` stands for any lines. A ```pycon block is a Python prompt. A ```toml block with a job in it is a
+scenario. `UPDATE_GOLDEN=1` writes what the commands print now into the pages.
 """
 
 import contextlib
@@ -28,6 +28,7 @@ PAGES = sorted(
 )
 # Pages whose blocks are fragments, compared with the code by tests of their own.
 FRAGMENTS = ("docs/reference/errors.md", "docs/reference/scenario.md")
+NEEDS_TORCH = ("docs/own-model.md",)
 BLOCK = re.compile(r"^```(console|pycon|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -63,6 +64,8 @@ def steps(block):
     for line in block.splitlines():
         if line.startswith("$ "):
             found.append((line[2:], []))
+        elif line.startswith(">") and not found[-1][1]:
+            found[-1] = (f"{found[-1][0]}\n{line[2:]}", [])
         else:
             found[-1][1].append(line.rstrip())
     return found
@@ -82,7 +85,8 @@ def try_console(block, terminal, page):
             expected = expected if "…" in expected and matches(expected, printed) else printed
         else:
             assert matches(expected, printed), f"{page}: $ {command}\n" + "\n".join(printed)
-        shown += [f"$ {command}", *expected]
+        first, *more = command.split("\n")
+        shown += [f"$ {first}", *(f"> {line}".rstrip() for line in more), *expected]
     return "\n".join(shown) + "\n"
 
 
@@ -120,6 +124,8 @@ def try_toml(block, page, folder):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_and_example_of_the_page_prints_what_it_shows(page, tmp_path):
+    if page in NEEDS_TORCH:
+        pytest.importorskip("torch", reason="needs torch, which is optional: pip install 'gradtide[torch]'")
     text = (ROOT / page).read_text(encoding="utf-8")
     terminal, names = Terminal(tmp_path), {}
 

@@ -78,7 +78,7 @@ def scenario_page() -> str:
         "microseconds. A model file (JSON) is "
         '`{"schema": "gradtide.model/1", "name": …, "layers": [{"name", "parameter_bytes", …}]}` where every layer has '
         "either `forward_us`, `backward_us` and perhaps `update_us`, or `forward_flops`, `activation_bytes` and perhaps "
-        "`winograd`.\n",
+        "`winograd`. `gradtide profile` makes one of [a PyTorch module](../own-model.md).\n",
     ]
     for name, path in _PATHS.items():
         table = tables[name]

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from gradtide._core import __version__
 
 if TYPE_CHECKING:
-    from gradtide.errors import GradtideError, ScenarioError, SimulationError, TraceError
+    from gradtide.errors import GradtideError, ProfileError, ScenarioError, SimulationError, TraceError
+    from gradtide.profiling import ModelProfile, op_dag, profile
     from gradtide.results import RunResult, Series, Table
     from gradtide.scenario import Scenario
     from gradtide.scenario.graph import from_networkx
+    from gradtide.scenario.opdag import Op, OpDag
     from gradtide.studies.buy import BuyResult, buy
     from gradtide.studies.collectives import CollectivesResult, compare_collectives
-    from gradtide.scenario.opdag import Op, OpDag
     from gradtide.studies.compare import CompareResult, compare
     from gradtide.studies.order import OrderResult, order
     from gradtide.studies.run import preset, run
@@ -31,9 +32,11 @@ _HOMES = {
     "CollectivesResult": "studies.collectives",
     "CompareResult": "studies.compare",
     "GradtideError": "errors",
+    "ModelProfile": "profiling",
     "Op": "scenario.opdag",
     "OpDag": "scenario.opdag",
     "OrderResult": "studies.order",
+    "ProfileError": "errors",
     "RunResult": "results",
     "Scenario": "scenario",
     "ScenarioError": "errors",
@@ -45,8 +48,10 @@ _HOMES = {
     "compare": "studies.compare",
     "compare_collectives": "studies.collectives",
     "from_networkx": "scenario.graph",
+    "op_dag": "profiling",
     "order": "studies.order",
     "preset": "studies.run",
+    "profile": "profiling",
     "run": "studies.run",
 }
 
@@ -55,9 +60,11 @@ __all__ = [
     "CollectivesResult",
     "CompareResult",
     "GradtideError",
+    "ModelProfile",
     "Op",
     "OpDag",
     "OrderResult",
+    "ProfileError",
     "RunResult",
     "Scenario",
     "ScenarioError",
@@ -70,8 +77,10 @@ __all__ = [
     "compare",
     "compare_collectives",
     "from_networkx",
+    "op_dag",
     "order",
     "preset",
+    "profile",
     "run",
 ]
 

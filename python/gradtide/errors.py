@@ -23,6 +23,10 @@ class TraceError(GradtideError):
     """A foreign file (a trace of another tool) cannot be read."""
 
 
+class ProfileError(GradtideError, ValueError):
+    """A model cannot be profiled; the message says why, and quotes the model's own error."""
+
+
 class SimulationError(GradtideError):
     """A run could not go on; the message says what waits for what."""
 

@@ -168,8 +168,8 @@ class Scenario:
         """Return a scenario with some keys changed, by short names.
 
         `None` puts a key back to its default. What belongs to a job changes in every job. `workers` takes
-        the place of `hosts` and the reverse; a list of layers may be given as `model`; `collective` is the
-        name of its kind or a table.
+        the place of `hosts` and the reverse; a profile or a list of layers may be given as `model`; `collective` is
+        the name of its kind or a table.
 
         Args:
             changes: model, workers, hosts, placement, iterations, collective, priority, order, order_file, fusion,
@@ -450,8 +450,10 @@ def _written_value(name: str, value: Any) -> Any:
         return {"kind": value}
     if isinstance(value, Path):
         return str(value)
-    if name == "model" and isinstance(value, Sequence) and all(isinstance(row, Layer) for row in value):
-        return layers_table("inline", value)
+    if name == "model":
+        layers = getattr(value, "layers", value)
+        if isinstance(layers, Sequence) and all(isinstance(row, Layer) for row in layers):
+            return layers_table(getattr(value, "name", "inline"), layers)
     return value
 
 

@@ -25,7 +25,7 @@ MAX_LAYERS = 100_000
 MAX_FAULTS_OF_A_FILE = 20
 _COLUMNS = ("layer", "forward_us", "backward_us", "parameter_bytes", "update_us")
 _HEADER = "layer,forward_us,backward_us,parameter_bytes[,update_us]"
-_MODEL_KEYS = ("schema", "name", "title", "source", "sample", "tensors", "layers")
+_MODEL_KEYS = ("schema", "name", "title", "source", "sample", "tensors", "profile", "layers")
 _LAYER_KEYS = (
     "name",
     "parameter_bytes",

@@ -1,0 +1,285 @@
+"""Times of each layer, measured where the model is: marks at the first call of each layer and at each gradient.
+
+Forward of a layer is from the call in which it begins to that of the next; backward from the gradient of the layer
+after it to its own, as a bucket of gradients would see it. So the layers tile the pass without a gap. The times are
+those of the quickest of several runs after a warm-up. Differs from TicTac (MLSys 2019), whose oracle takes the least of
+five runs for each op by itself: because the sum of such minima is the time of no run, and far below it where others
+compute too.
+
+Layers that begin in one module call (a module that uses its children's parameters itself) cannot be told apart by
+marks: they share its time by their FLOPs.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from gradtide.errors import ProfileError
+from gradtide.profiling.target import words_of
+from gradtide.profiling.walk import Call, Counted, is_out_of_memory, loss_of
+
+if TYPE_CHECKING:
+    import torch
+
+PICOSECONDS_PER_SECOND = 10**12
+RUNS, WARM_UP_RUNS = 10, 3
+
+
+class Clock(Protocol):
+    """What time it is where the model computes."""
+
+    def mark(self) -> Any:
+        """Return this instant, without waiting."""
+
+    def seconds(self, start: Any, end: Any) -> float:
+        """Return the time between two instants; called after `wait`."""
+
+    def wait(self) -> None:
+        """Wait until all that was asked for is computed."""
+
+
+class HostClock:
+    """The host's clock, for a model on the CPU: its ops are done when they return."""
+
+    def mark(self) -> float:
+        """Return this instant."""
+        return time.perf_counter()
+
+    def seconds(self, start: float, end: float) -> float:
+        """Return the time between two instants."""
+        return end - start
+
+    def wait(self) -> None:
+        """Do nothing: everything is done."""
+
+
+class CudaClock:
+    """Events on the current CUDA stream: a mark is passed when the device gets there, not when the host asks."""
+
+    def mark(self) -> Any:
+        """Record an event."""
+        import torch
+
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, start: Any, end: Any) -> float:
+        """Return the device's time between two events."""
+        return float(start.elapsed_time(end)) / 1e3
+
+    def wait(self) -> None:
+        """Wait for the device."""
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def clock_of(model: "torch.nn.Module") -> Clock:
+    """Return the clock of the device that a model's parameters are on.
+
+    Raises:
+        ProfileError: if they are on several devices, or on one that has no clock here.
+    """
+    kinds = sorted({str(parameter.device) for parameter in model.parameters()})
+    if len(kinds) > 1:
+        raise ProfileError(f"the model is spread over {', '.join(kinds)}; measure it on one device")
+    if kinds[0] == "cpu":
+        return HostClock()
+    if kinds[0].startswith("cuda"):
+        return CudaClock()
+    raise ProfileError(f"a model on {kinds[0]} cannot be measured: move it to the cpu or to cuda, or name a device")
+
+
+class Measured(NamedTuple):
+    """Times of a pass.
+
+    Attributes:
+        forward_ps, backward_ps: of each layer, picoseconds.
+        step_ps: forward and backward without marks, the quickest run.
+    """
+
+    forward_ps: list[int]
+    backward_ps: list[int]
+    step_ps: int
+
+    @property
+    def explained(self) -> float:
+        """The layers' times over the unmarked step: below 1 for what no layer has, above for what the marks cost."""
+        return (sum(self.forward_ps) + sum(self.backward_ps)) / self.step_ps
+
+
+def measure(
+    model: "torch.nn.Module",
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    layers: Sequence[Counted],
+    *,
+    runs: int = RUNS,
+    clock: Clock,
+) -> Measured:
+    """Time forward and backward of each layer; the model is left as it was.
+
+    Args:
+        model: with its weights, on the device to be measured.
+        args: positional inputs, on that device.
+        kwargs: keyword inputs.
+        layers: what `count` has found.
+        runs: how many to take the quickest of; each is done with marks and without.
+        clock: of that device.
+
+    Raises:
+        ProfileError: if it does not fit in memory.
+    """
+    marked: list[tuple[list[int], list[int]]] = []
+    steps_ps = []
+    groups = together(layers)
+    begins = {group[0].call for group in groups}
+    with _restored(model):
+        try:
+            for _ in range(WARM_UP_RUNS):
+                _step(model, args, kwargs, clock)
+            for _ in range(runs):
+                start, _, end = _step(model, args, kwargs, clock)
+                steps_ps.append(round(clock.seconds(start, end) * PICOSECONDS_PER_SECOND))
+                with _marks(model, begins, clock) as (calls, gradients):
+                    instants = _step(model, args, kwargs, clock)
+                forward_ps = _forward_ps(groups, calls, instants, clock)
+                marked.append((forward_ps, _backward_ps(layers, gradients, instants, clock)))
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise ProfileError(f"the model does not fit in memory here: {words_of(error)}") from error
+            raise
+    quickest = min(marked, key=lambda times: sum(times[0]) + sum(times[1]))
+    return Measured(*quickest, max(1, min(steps_ps)))
+
+
+def together(layers: Sequence[Counted]) -> list[list[Counted]]:
+    """Group consecutive layers that marks cannot tell apart: each group begins in a later call than the one before."""
+    groups: list[list[Counted]] = []
+    latest = -1
+    for layer in layers:
+        if not groups or layer.call_index > latest:
+            groups.append([])
+            latest = layer.call_index
+        groups[-1].append(layer)
+    return groups
+
+
+def _step(
+    model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any], clock: Clock
+) -> tuple[Any, Any, Any]:
+    """Run forward and backward once; return the instants of start, of the loss and of the end."""
+    for parameter in model.parameters():
+        parameter.grad = None
+    clock.wait()
+    start = clock.mark()
+    loss = loss_of(model(*args, **kwargs))
+    middle = clock.mark()
+    assert loss is not None, "count has seen a loss"
+    loss.backward()
+    end = clock.mark()
+    clock.wait()
+    return start, middle, end
+
+
+@contextmanager
+def _marks(
+    model: "torch.nn.Module", begins: Set[Call], clock: Clock
+) -> Iterator[tuple[dict[Call, Any], dict[str, Any]]]:
+    """Mark the calls in `begins` and every gradient while the context lasts."""
+    calls: dict[Call, Any] = {}
+    gradients: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+    wanted = {name for name, _ in begins}
+
+    def on_call(name: str) -> Callable[..., None]:
+        def hook(module: Any, inputs: Any) -> None:
+            call = (name, counts.get(name, 0))
+            counts[name] = call[1] + 1
+            if call in begins:
+                calls[call] = clock.mark()
+
+        return hook
+
+    def on_gradient(name: str) -> Callable[..., None]:
+        def hook(parameter: Any) -> None:
+            gradients[name] = clock.mark()
+
+        return hook
+
+    handles: list[Any] = []
+    try:
+        for name, module in model.named_modules():
+            if name in wanted:
+                handles.append(module.register_forward_pre_hook(on_call(name)))
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                handles.append(parameter.register_post_accumulate_grad_hook(on_gradient(name)))
+        yield calls, gradients
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _forward_ps(
+    groups: Sequence[Sequence[Counted]],
+    calls: Mapping[Call, Any],
+    instants: tuple[Any, Any, Any],
+    clock: Clock,
+) -> list[int]:
+    start, middle, _ = instants
+    bounds = [start, *(calls[group[0].call] for group in groups[1:]), middle]
+    times = []
+    for group, since, until in zip(groups, bounds[:-1], bounds[1:], strict=True):
+        span_ps = round(clock.seconds(since, until) * PICOSECONDS_PER_SECOND)
+        times += _shares(span_ps, [layer.forward_flops for layer in group])
+    return times
+
+
+def _backward_ps(
+    layers: Sequence[Counted], gradients: Mapping[str, Any], instants: tuple[Any, Any, Any], clock: Clock
+) -> list[int]:
+    _, middle, end = instants
+    times = [0] * len(layers)
+    done_s, last = 0.0, 0
+    for index in reversed(range(len(layers))):
+        ready = [gradients[name] for name in layers[index].parameters if name in gradients]
+        ready_s = max((clock.seconds(middle, mark) for mark in ready), default=done_s)
+        if ready_s > done_s:
+            times[index] = round((ready_s - done_s) * PICOSECONDS_PER_SECOND)
+            done_s, last = ready_s, index
+    # What backward does after the last gradient belongs to the layer that had it.
+    times[last] += max(0, round((clock.seconds(middle, end) - done_s) * PICOSECONDS_PER_SECOND))
+    return times
+
+
+def _shares(total: int, weights: Sequence[int]) -> list[int]:
+    """Split a whole number by weights, or evenly if they are all 0; the parts sum to it."""
+    weights = weights if any(weights) else [1] * len(weights)
+    shares = [total * weight // sum(weights) for weight in weights]
+    shares[-1] += total - sum(shares)
+    return shares
+
+
+@contextmanager
+def _restored(model: "torch.nn.Module") -> Iterator[None]:
+    """Train the model inside the context; put back its mode, gradients, buffers and the random state afterwards."""
+    import torch
+
+    modes = {module: module.training for module in model.modules()}
+    gradients = {parameter: parameter.grad for parameter in model.parameters()}
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    with torch.random.fork_rng():
+        try:
+            model.train()
+            yield
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+            for parameter, gradient in gradients.items():
+                parameter.grad = gradient
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    buffer.copy_(before)

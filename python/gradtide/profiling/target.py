@@ -1,0 +1,174 @@
+"""What the command line says of a model: where its factory is, and what its inputs look like.
+
+`MODULE:FACTORY` is an importable module or a file ending in .py, and a callable in it that needs no argument; a model
+class of transformers is built with its default configuration. `[NAME=]SHAPE[:DTYPE]` is one input, as in
+32x3x224x224 or input_ids=8x128:int64.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gradtide.errors import ProfileError
+
+if TYPE_CHECKING:
+    import torch
+
+_INPUT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<dtype>\w+))?")
+_MAX_ELEMENTS = 2**40
+
+
+class InputSpec(NamedTuple):
+    """One input of the model's forward.
+
+    Attributes:
+        name: keyword of forward; `None` for a positional input.
+        shape: sizes, the mini-batch first.
+        dtype: name of a torch dtype.
+    """
+
+    name: str | None
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        label = f"{self.name}=" if self.name else ""
+        return f"{label}{'x'.join(map(str, self.shape))}:{self.dtype}"
+
+
+def parse_input(text: str) -> InputSpec:
+    """Read `[NAME=]SHAPE[:DTYPE]`; the dtype is float32 if it is left out.
+
+    Raises:
+        ProfileError: if the text is no such thing.
+
+    Example:
+        >>> str(parse_input("input_ids=8x128:int64")), parse_input("32x3x224x224").shape
+        ('input_ids=8x128:int64', (32, 3, 224, 224))
+    """
+    match = _INPUT.fullmatch(text.strip())
+    if match is None:
+        raise ProfileError(f"--input {text!r}: write [NAME=]SHAPE[:DTYPE], as in 32x3x224x224 or input_ids=8x128:int64")
+    shape = tuple(int(size) for size in match["shape"].split("x"))
+    elements = 1
+    for size in shape:
+        elements *= size
+    if not 0 < elements <= _MAX_ELEMENTS:
+        raise ProfileError(f"--input {text!r}: it would have {elements:,} elements; sizes start at 1")
+    return InputSpec(match["name"], shape, match["dtype"] or "float32")
+
+
+def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.Tensor", ...], dict[str, Any]]:
+    """Make the tensors that the specs describe: floats from N(0, 1), integers 0 or 1, which any vocabulary has.
+
+    Args:
+        specs: the inputs, in order.
+        device: torch device; `meta` takes no memory.
+
+    Returns:
+        Positional and keyword inputs of the model's forward.
+
+    Raises:
+        ProfileError: if torch has no such dtype, or a positional input follows a named one.
+    """
+    import torch
+
+    args: list[torch.Tensor] = []
+    kwargs: dict[str, Any] = {}
+    for spec in specs:
+        dtype = getattr(torch, spec.dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            raise ProfileError(f"--input {spec}: torch has no dtype {spec.dtype!r}; write float32, bfloat16, int64, …")
+        if dtype.is_floating_point or dtype.is_complex:
+            tensor = torch.randn(spec.shape, device=device).to(dtype)
+        else:
+            tensor = torch.randint(0, 2, spec.shape, device=device).to(dtype)
+        if spec.name is None:
+            if kwargs:
+                raise ProfileError(f"--input {spec}: an input without a name stands before those with one")
+            args.append(tensor)
+        elif spec.name in kwargs:
+            raise ProfileError(f"--input {spec}: the input {spec.name!r} is given twice")
+        else:
+            kwargs[spec.name] = tensor
+    return tuple(args), kwargs
+
+
+def build(target: str, *, on_meta: bool, say: Callable[[str], object] = lambda text: None) -> "torch.nn.Module":
+    """Import `MODULE:FACTORY` and call it.
+
+    Args:
+        target: as on the command line.
+        on_meta: build on torch's meta device, so that no weight is allocated. A factory that cannot do without
+            values is called again without it.
+        say: told when that happens.
+
+    Raises:
+        ProfileError: if the module cannot be imported, has no such name, or the factory raises or returns no module;
+            a fault in the user's code is its cause.
+    """
+    import torch
+
+    factory = _find(target)
+    config: Any = getattr(factory, "config_class", None)
+    try:
+        with torch.device("meta") if on_meta else nullcontext():
+            model = factory() if config is None else factory(config())
+    except Exception as error:
+        if not (on_meta and _needs_values(error)):
+            raise ProfileError(f"{target}: the factory raises {words_of(error)}") from error
+        say(f"{target} cannot be built without values, so its weights are allocated: {words_of(error)}")
+        return build(target, on_meta=False)
+    if not isinstance(model, torch.nn.Module):
+        raise ProfileError(f"{target}: the factory returns {type(model).__name__}, not a torch.nn.Module")
+    return model
+
+
+def _find(target: str) -> Callable[..., Any]:
+    module, colon, name = target.rpartition(":")
+    if not colon or not module or not name:
+        raise ProfileError(f"{target!r}: write MODULE:FACTORY, as in torchvision.models:resnet50 or model.py:make")
+    found: Any
+    try:
+        if module.endswith(".py"):
+            import runpy
+
+            found = runpy.run_path(module)
+        else:
+            import pkgutil
+
+            if "" not in sys.path and str(Path.cwd()) not in sys.path:
+                sys.path.insert(0, str(Path.cwd()))
+            found = pkgutil.resolve_name(module + ":")
+    except Exception as error:
+        raise ProfileError(f"{module} cannot be imported: {words_of(error)}") from error
+    for part in name.split("."):
+        is_there = part in found if isinstance(found, dict) else hasattr(found, part)
+        if not is_there:
+            raise ProfileError(f"{module} has no {name!r}{_near(part, found)}")
+        found = found[part] if isinstance(found, dict) else getattr(found, part)
+    if not callable(found):
+        raise ProfileError(f"{target} is a {type(found).__name__}, not a factory: name a callable that returns a model")
+    return found  # type: ignore[no-any-return]
+
+
+def _near(name: str, found: Any) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, list(found if isinstance(found, dict) else dir(found)), 1, 0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _needs_values(error: Exception) -> bool:
+    """Whether a factory failed because the meta device has shapes and no values."""
+    return isinstance(error, (NotImplementedError, RuntimeError)) and "meta" in str(error).lower()
+
+
+def words_of(error: BaseException) -> str:
+    """Return the type and the first line of an error of somebody else's code, cut to what a message can hold."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return text if len(text) <= 300 else text[:297] + "..."

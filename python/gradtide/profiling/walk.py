@@ -1,0 +1,463 @@
+"""One forward and backward pass, op by op, into layers: what each holds, computes and moves.
+
+A layer begins where the first pass uses a parameter that no op has used before, and takes its name from the module
+that owns the parameter; it holds every op until the next layer begins. So waiting for its gradient falls exactly where
+training would wait, whatever is a module and whatever a function. A shared parameter counts where it is used first:
+there forward waits for it, and there backward finishes its gradient.
+
+Under `FakeTensorMode` nothing is allocated and nothing computed: the ops see shapes only. No times are made here.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gradtide.errors import ProfileError
+from gradtide.presets import LayerPreset
+from gradtide.profiling.target import words_of
+from gradtide.roofline import BACKWARD_PER_FORWARD, STORED_BYTES_PER_ELEMENT
+
+if TYPE_CHECKING:
+    import torch
+
+Call = tuple[str, int]
+"""A call of a module's forward: its name, and how many calls of it went before."""
+
+
+@dataclass
+class Counted:
+    """One layer, counted for the whole mini-batch.
+
+    Attributes:
+        name: the module that owns its parameters; a parameter's name if that module has begun a layer before.
+        module: the module that owns its parameters.
+        call: the innermost module call in which it began, and
+        call_index: the place of that call among all calls.
+        parameters: names of its parameters, in order of first use.
+        gradient_bytes: bytes of those that get a gradient.
+        elements: number of elements of all of them.
+        forward_flops, backward_flops: multiplications and additions of convolutions and matrix products.
+        winograd_flops: the part of `forward_flops` in 3x3 convolutions of stride 1.
+        activations: elements that ops with a parameter read and write besides parameters, each operand once.
+        has_backward: whether any op of backward belongs to it.
+    """
+
+    name: str
+    module: str
+    call: Call
+    call_index: int
+    parameters: list[str] = field(default_factory=list)
+    gradient_bytes: int = 0
+    elements: int = 0
+    forward_flops: int = 0
+    backward_flops: int = 0
+    winograd_flops: int = 0
+    activations: int = 0
+    has_backward: bool = False
+
+    def forward_counts(self) -> LayerPreset:
+        """The forward pass as the roofline takes it, the mini-batch as one sample."""
+        is_winograd = 0 < self.winograd_flops == self.forward_flops
+        stored = STORED_BYTES_PER_ELEMENT
+        return LayerPreset(
+            self.name, stored * self.elements, self.forward_flops, stored * self.activations, is_winograd
+        )
+
+    def backward_counts(self) -> LayerPreset:
+        """The backward pass: its own FLOPs, and the forward's bytes for each of the two products."""
+        forward, times = self.forward_counts(), BACKWARD_PER_FORWARD * self.has_backward
+        return LayerPreset(
+            self.name,
+            times * forward.parameter_bytes,
+            self.backward_flops,
+            times * forward.activation_bytes,
+            forward.winograd,
+        )
+
+
+class Counts(NamedTuple):
+    """What one pass has shown.
+
+    Attributes:
+        layers: in order of first use.
+        tensors: number of parameter tensors that get a gradient.
+        unused: parameters that want a gradient and get none.
+        frozen: parameters that want none.
+        shared: parameters that several modules hold, as `first = other`.
+    """
+
+    layers: list[Counted]
+    tensors: int
+    unused: list[str]
+    frozen: list[str]
+    shared: list[str]
+
+
+class Walk:
+    """Sorts ops into layers while they run."""
+
+    def __init__(self, parameters: Mapping[str, "torch.Tensor"], buffers: Sequence["torch.Tensor"]) -> None:
+        self.layers: list[Counted] = []
+        self.calls: list[tuple[Call, int]] = []
+        self._call_count = 0
+        self._calls_of: dict[str, int] = {}
+        self._seen: set[str] = set()
+        self._layer_of_node: dict[int, Counted] = {}
+        self._before_first = 0
+        # Tensors that hang on parameters alone: themselves, their views, their casts. Kept alive, so that no id is
+        # used twice.
+        self._made_of = {id(tensor): (tensor, {name}) for name, tensor in parameters.items()}
+        self._made_of.update((id(tensor), (tensor, set())) for tensor in buffers)
+        self._sizes = {name: tensor.numel() for name, tensor in parameters.items()}
+        self._place = {name: place for place, name in enumerate(parameters)}
+
+    def enter(self, module: str) -> None:
+        """A module's forward begins."""
+        count = self._calls_of.get(module, 0)
+        self._calls_of[module] = count + 1
+        self.calls.append(((module, count), self._call_count))
+        self._call_count += 1
+
+    def leave(self) -> None:
+        """The innermost module's forward ends."""
+        self.calls.pop()
+
+    def forward_op(self, op: "Op", node: int) -> None:
+        """Take in one op of the forward pass; `node` is the number of its autograd node."""
+        used: set[str] = set()
+        activations = []
+        for tensor in op.inputs:
+            known = self._made_of.get(id(tensor))
+            if known is None:
+                activations.append(tensor)
+            else:
+                used |= known[1]
+        if op.inputs and not activations:
+            for tensor in op.outputs:
+                self._made_of[id(tensor)] = (tensor, used)
+            if op.is_view:
+                return
+        if not used <= self._seen:
+            for name in sorted(used - self._seen, key=self._place.__getitem__):
+                self._begin(name)
+        if self.layers:
+            layer = self.layers[-1]
+            self._layer_of_node.setdefault(node, layer)
+            layer.forward_flops += op.flops + self._before_first
+            self._before_first = 0
+            layer.winograd_flops += op.flops if op.is_winograd else 0
+            if used and activations:
+                layer.activations += sum(tensor.numel() for tensor in activations)
+                layer.activations += op.outputs[0].numel() if op.outputs else 0
+        else:
+            self._before_first += op.flops
+
+    def backward_op(self, op: "Op", node: int | None) -> None:
+        """Take in one op of the backward pass, which the autograd node `node` runs."""
+        layer = self._layer_of_node.get(-1 if node is None else node)
+        if layer is not None:
+            layer.backward_flops += op.flops
+            layer.has_backward = True
+
+    def _begin(self, parameter: str) -> None:
+        self._seen.add(parameter)
+        owner = parameter.rpartition(".")[0]
+        if not self.layers or self.layers[-1].module != owner:
+            is_first = all(layer.module != owner for layer in self.layers)
+            name = owner if owner and is_first else parameter
+            call, index = self.calls[-1] if self.calls else (("", 0), 0)
+            self.layers.append(Counted(name, owner, call, index))
+        layer = self.layers[-1]
+        layer.parameters.append(parameter)
+        layer.elements += self._sizes[parameter]
+
+
+class Op(NamedTuple):
+    """One call of an ATen op."""
+
+    inputs: "list[torch.Tensor]"
+    outputs: "list[torch.Tensor]"
+    flops: int
+    is_view: bool
+    is_winograd: bool
+
+
+def count(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any], *, fake: bool) -> Counts:
+    """Walk through one forward and one backward pass of a model in training mode.
+
+    Args:
+        model: any module; it is left as it was.
+        args: positional inputs, tensors on any device.
+        kwargs: keyword inputs.
+        fake: run on shapes alone. If false, the pass is computed where the model is.
+
+    Raises:
+        ProfileError: if the model raises, branches on values that a fake pass does not have, or trains nothing.
+    """
+    import torch
+
+    shared = shared_parameters(model)
+    with stage(model, args, kwargs, fake=fake) as staged:
+        walk = Walk(staged.parameters, list(staged.buffers.values()))
+        wanted = {name: p for name, p in staged.parameters.items() if p.requires_grad}
+        with _module_calls(model, walk), _recorder(walk):
+            loss = loss_of(staged.forward(staged.parameters, staged.inputs))
+        if loss is None:
+            raise ProfileError(
+                f"{type(model).__name__} trains nothing: no output hangs on a parameter that wants a gradient"
+            )
+        with as_profile_error("backward pass"), _recorder(walk):
+            gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
+    got = {name for name, gradient in zip(wanted, gradients, strict=True) if gradient is not None}
+    size = {name: p.numel() * p.element_size() for name, p in staged.parameters.items()}
+    for layer in walk.layers:
+        layer.gradient_bytes = sum(size[name] for name in layer.parameters if name in got)
+    return Counts(
+        walk.layers,
+        len(got),
+        [name for name in wanted if name not in got],
+        [name for name in staged.parameters if name not in wanted],
+        shared,
+    )
+
+
+def shared_parameters(model: "torch.nn.Module") -> list[str]:
+    """Return the parameters that stand in several places, each as `first = other`."""
+    first: dict[int, str] = {}
+    return [
+        f"{first[id(parameter)]} = {name}"
+        for name, parameter in model.named_parameters(remove_duplicate=False)
+        if first.setdefault(id(parameter), name) != name
+    ]
+
+
+class Staged(NamedTuple):
+    """A model ready for a pass: parameters and buffers by name, the tensors of its inputs, and forward of the two."""
+
+    parameters: "dict[str, torch.Tensor]"
+    buffers: "dict[str, torch.Tensor]"
+    inputs: "list[torch.Tensor]"
+    forward: "Callable[[dict[str, torch.Tensor], Sequence[torch.Tensor]], Any]"
+
+
+@contextmanager
+def stage(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any], *, fake: bool) -> Iterator[Staged]:
+    """Give a model in training mode with copies of its buffers, all of it fake if wanted; put all back afterwards.
+
+    Raises:
+        ProfileError: if it has no parameters, or some that have no shape yet.
+    """
+    import torch
+    from torch.func import functional_call
+    from torch.nn.parameter import is_lazy
+    from torch.utils._pytree import tree_flatten, tree_unflatten
+
+    if any(is_lazy(parameter) for parameter in model.parameters()):
+        raise ProfileError(f"{type(model).__name__} has parameters without a shape (lazy modules): call it once first")
+    if not any(True for _ in model.parameters()):
+        raise ProfileError(f"{type(model).__name__} has no parameters: there is nothing to train and nothing to send")
+    parameters: dict[str, torch.Tensor] = dict(model.named_parameters())
+    buffers: dict[str, torch.Tensor] = dict(model.named_buffers())
+    modes = {module: module.training for module in model.modules()}
+    with _fake_mode() if fake else torch.random.fork_rng():
+        if fake:
+            parameters = {name: _hollow(p).requires_grad_(p.requires_grad) for name, p in parameters.items()}
+            buffers = {name: _hollow(b) for name, b in buffers.items()}
+        else:
+            buffers = {name: b.clone() for name, b in buffers.items()}
+        leaves, shape = tree_flatten((tuple(args), dict(kwargs)))
+        is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+        inputs = [_hollow(leaf) if fake else leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+        def forward(given: "dict[str, torch.Tensor]", tensors: "Sequence[torch.Tensor]") -> Any:
+            rest = iter(tensors)
+            filled = [next(rest) if yes else leaf for yes, leaf in zip(is_tensor, leaves, strict=True)]
+            positional, named = tree_unflatten(filled, shape)
+            with as_profile_error("forward pass"):
+                return functional_call(model, {**given, **buffers}, positional, named)
+
+        try:
+            model.train()
+            yield Staged(parameters, buffers, inputs, forward)
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+
+
+def loss_of(output: Any) -> "torch.Tensor | None":
+    """Return what backward starts from: the output's `loss` if it has one, else the sum of all its numbers.
+
+    Every output then takes part in training. `None` if nothing of it has a gradient.
+    """
+    import torch
+
+    loss = getattr(output, "loss", None)
+    if isinstance(loss, torch.Tensor) and loss.requires_grad:
+        return loss.sum()
+    leaves = [leaf for leaf in _tensors(output) if leaf.requires_grad]
+    return None if not leaves else sum((leaf.sum() for leaf in leaves[1:]), start=leaves[0].sum())
+
+
+def _tensors(tree: Any) -> "list[torch.Tensor]":
+    """Return the tensors of an output: in tuples, lists, dicts and dataclasses; a cache of some other kind is none."""
+    import dataclasses
+
+    import torch
+
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, Mapping):
+        tree = list(tree.values())
+    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        tree = [getattr(tree, part.name) for part in dataclasses.fields(tree)]
+    if isinstance(tree, (tuple, list)):
+        return [leaf for part in tree for leaf in _tensors(part)]
+    return []
+
+
+@contextmanager
+def _module_calls(model: "torch.nn.Module", walk: Walk) -> Iterator[None]:
+    def enter(name: str) -> Callable[..., None]:
+        return lambda module, inputs: walk.enter(name)
+
+    handles = []
+    try:
+        for name, module in model.named_modules():
+            handles.append(module.register_forward_pre_hook(enter(name)))
+            handles.append(module.register_forward_hook(lambda *_: walk.leave(), always_call=True))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _recorder(walk: Walk) -> Any:
+    """Return a context in which every ATen op is told to `walk`."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Recorder(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = func(*args, **(kwargs or {}))
+            if func.namespace == "prim":  # questions about a tensor, such as its device
+                return out
+            op = op_of(func, args, kwargs or {}, out)
+            node = torch._C._current_autograd_node()
+            if node is None and not walk.calls:
+                walk.backward_op(op, None)
+            elif node is None:
+                # A node is numbered before its op runs: torch.fx gives nodes of a graph their numbers in this way too.
+                walk.forward_op(op, torch.autograd._get_sequence_nr() - 1)
+            else:
+                walk.backward_op(op, node._sequence_nr())
+            return out
+
+    return Recorder()
+
+
+def op_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Op:
+    """Return what one call of an ATen op reads, writes and computes."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+    from torch.utils.flop_counter import flop_registry
+
+    formula, is_winograd = flop_registry.get(func.overloadpacket), False
+    if func.overloadpacket is torch.ops.aten.convolution:
+        is_winograd = _is_winograd(args[1], args[3], args[5], args[6], args[8])
+    elif func.overloadpacket is torch.ops.aten.convolution_backward:
+        is_winograd = _is_winograd(args[2], args[4], args[6], args[7], args[9])
+        formula = _convolution_backward_flops
+    return Op(
+        [leaf for leaf in tree_leaves((args, dict(kwargs))) if isinstance(leaf, torch.Tensor)],
+        [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)],
+        0 if formula is None else int(formula(*args, **kwargs, out_val=out)),
+        bool(func.is_view),
+        is_winograd,
+    )
+
+
+def _convolution_backward_flops(gradient: Any, x: Any, weight: Any, *rest: Any, out_val: Any) -> int:
+    """Return as many FLOPs as the forward pass for each of the products that are asked for.
+
+    Differs from torch.utils.flop_counter: because for grouped convolutions that counts the product of the weight as if
+    there were one group.
+    """
+    transposed, mask = rest[4], rest[7]
+    product = 2 * (x if transposed else gradient).numel() * math.prod(weight.shape[1:])
+    return int(product * (mask[0] + mask[1]))
+
+
+def _is_winograd(weight: Any, stride: Any, dilation: Any, transposed: bool, groups: int) -> bool:
+    """Whether fp32 libraries compute a convolution with fewer multiplications: 3x3, stride 1, one group."""
+    is_plain = math.prod(stride) == math.prod(dilation) == groups == 1 and not transposed
+    return is_plain and tuple(weight.shape[2:]) == (3, 3)
+
+
+@contextmanager
+def _fake_mode() -> Iterator[None]:
+    """Make every tensor a shape without values; tensors that a module holds and has not registered stay real."""
+    import logging
+
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # it logs with a traceback what it raises all the same
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def _hollow(tensor: "torch.Tensor") -> "torch.Tensor":
+    """Return a fake tensor of the same shape, made under a fake mode; whatever device it names, it takes no memory."""
+    import torch
+
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+
+
+@contextmanager
+def as_profile_error(what: str) -> Iterator[None]:
+    """Turn an error that the user's model raises into one that quotes it; our own goes through unchanged."""
+    try:
+        yield
+    except ProfileError:
+        raise
+    except Exception as error:
+        raise ProfileError(_words_of_fault(what, error)) from error
+
+
+def _words_of_fault(what: str, error: Exception) -> str:
+    if is_out_of_memory(error):
+        return f"the {what} does not fit in memory: {words_of(error)}; take a smaller mini-batch"
+    if is_data_dependent(error):
+        return (
+            f"the {what} asks for the values of a tensor, which neither a pass over shapes nor a graph of ops has: "
+            f'{words_of(error)}; measure its layers instead (device "measure")'
+        )
+    hint = ""
+    if "more than 1 value per channel" in str(error):
+        hint = "; a batch norm needs a mini-batch of at least 2"
+    elif isinstance(error, TypeError):
+        hint = "; name inputs as forward does, as in input_ids=8x128:int64"
+    elif isinstance(error, (RuntimeError, IndexError)):
+        hint = "; are the inputs of the shape and dtype that it takes?"
+    return f"the {what} of the model raises {words_of(error)}{hint}"
+
+
+def is_data_dependent(error: BaseException) -> bool:
+    """Whether a pass over shapes or a trace failed because it asked for the values of a tensor."""
+    kinds = ("DataDependent", "DynamicOutputShape", "GuardOnDataDependent")
+    return type(error).__name__.startswith(kinds) or "data-dependent" in str(error)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether torch ran out of memory, on an accelerator or on the host."""
+    import torch
+
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
+        isinstance(error, RuntimeError) and "allocate" in str(error) and "memory" in str(error)
+    )
