@@ -2,9 +2,11 @@
 
 import re
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import networkx as nx
+import numpy as np
 import pytest
 
 import gradtide as gt
@@ -124,6 +126,74 @@ def test_the_core_sends_what_is_counted(kind: str, ranks: int) -> None:
         if ranks in (2, 8):
             assert max(sent.values()) == 2 * 960960 * counts.most
         assert estimate(result.scenario).events >= counts.messages
+
+
+def carried_out(kind: str, ranks: int, size: int, **keys: object) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """A collective's messages on arrays, one number a byte: what every rank begins and ends with, and the servers."""
+    cluster = {"kind": "star", "hosts": 17}
+    table = gt.messages(scenario(cluster, workers=ranks, collective={"kind": kind, **keys}), size).to_numpy()
+    begin = np.random.default_rng(ranks).integers(0, 1000, (ranks, size))
+    servers = sorted(set(table["to_rank"][table["step"] == 0].tolist())) if kind == "ps" else []
+    begin[servers] = 0  # They have no gradient.
+    buffers = begin.copy()
+    for step in np.unique(table["step"]):
+        rows = np.flatnonzero(table["step"] == step)
+        places = {row: slice(at := table["offset_bytes"][row], at + table["bytes"][row]) for row in rows}
+        sent = {row: buffers[table["from_rank"][row], places[row]].copy() for row in rows}
+        for row, values in sent.items():
+            into = buffers[table["to_rank"][row], places[row]]
+            into[:] = into + values if table["action"][row] == "reduce" else values
+    return begin, buffers, servers
+
+
+ALL_REDUCES = ("ring", "halving_doubling", "shuffle", "tree", "butterfly", "butterfly_layered", "hierarchical", "ps")
+
+
+@pytest.mark.parametrize("ranks", range(1, 18))
+@pytest.mark.parametrize("kind", [*ALL_REDUCES, "all_gather", "reduce_scatter", "broadcast"])
+def test_every_rank_ends_with_what_is_promised(kind: str, ranks: int) -> None:
+    """The whole sum, or the part that the collective promises, also of a size that does not divide evenly."""
+    size = 5 * ranks + 3
+    keys: dict[str, object] = {"group": min(3, ranks)} if kind in ("butterfly_layered", "hierarchical") else {}
+    begin, end, servers = carried_out(kind, ranks, size, **keys)
+    total = begin.sum(axis=0)
+    cuts = [size // ranks * index + min(index, size % ranks) for index in range(ranks + 1)]
+    own = [slice(*pair) for pair in pairwise(cuts)]
+    if kind in ALL_REDUCES:
+        assert all((end[rank] == total).all() for rank in range(ranks) if rank not in servers)
+    elif kind == "broadcast":
+        assert (end == begin[0]).all()
+    elif kind == "all_gather":
+        assert (end == np.concatenate([begin[rank, own[rank]] for rank in range(ranks)])).all()
+    else:
+        assert all((end[rank, own[rank]] == total[own[rank]]).all() for rank in range(ranks))
+
+
+@pytest.mark.parametrize("ranks", range(1, 18))
+def test_an_all_to_all_transposes(ranks: int) -> None:
+    """Buffers of all ranks stand behind one another: rank j ends with part j of everybody's."""
+    size = 3 * ranks
+    table = gt.messages(scenario({"kind": "star", "hosts": 17}, workers=ranks, collective={"kind": "all_to_all"}), size)
+    rows = table.to_dicts()
+    assert len(rows) == ranks * (ranks - 1)
+    for row in rows:
+        assert row["offset_bytes"] == row["from_rank"] * size + row["to_rank"] * 3
+        assert row["bytes"] == 3
+
+
+def test_messages_are_of_one_job() -> None:
+    base = scenario()
+    two = Scenario.from_dict(
+        {**base.to_dict(), "job": {name: dict(base.to_dict()["job"]["train"], workers=4) for name in ("a", "b")}}
+    )
+    with pytest.raises(ValueError, match="several jobs; name one: a, b"):
+        gt.messages(two, "1kB")
+    with pytest.raises(ValueError, match="no job 'c'"):
+        gt.messages(two, "1kB", job="c")
+    with pytest.raises(ValueError, match="size: "):
+        gt.messages(base, "1 kilo")
+    # A ring of 4 has 6 steps of 4 messages.
+    assert len(gt.messages(two, "1kB", job="b")) == 24
 
 
 def test_zhangs_exchanges_take_what_bandwidth_says() -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gradtide.studies.buy import BuyResult, buy
     from gradtide.studies.collectives import CollectivesResult, compare_collectives
     from gradtide.studies.compare import CompareResult, compare
+    from gradtide.studies.exchange import messages
     from gradtide.studies.order import OrderResult, order
     from gradtide.studies.run import preset, run
 
@@ -48,6 +49,7 @@ _HOMES = {
     "compare": "studies.compare",
     "compare_collectives": "studies.collectives",
     "from_networkx": "scenario.graph",
+    "messages": "studies.exchange",
     "op_dag": "profiling",
     "order": "studies.order",
     "preset": "studies.run",
@@ -77,6 +79,7 @@ __all__ = [
     "compare",
     "compare_collectives",
     "from_networkx",
+    "messages",
     "op_dag",
     "order",
     "preset",

@@ -4,7 +4,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RunOutput", "Table", "__version__", "order", "run"]
+__all__ = ["RunOutput", "Table", "__version__", "messages", "order", "run"]
 
 __version__: str
 
@@ -45,5 +45,6 @@ class RunOutput:
     @staticmethod
     def from_json(text: str) -> RunOutput: ...
 
+def messages(spec_json: str, job: int, bytes: int) -> Table: ...
 def order(spec_json: str) -> str: ...
 def run(spec_json: str, progress: Callable[[float], object] | None = None) -> RunOutput: ...

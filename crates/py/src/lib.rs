@@ -4,6 +4,7 @@ mod convert;
 mod errors;
 
 use convert::Table;
+use gradtide_net::Bytes;
 use gradtide_train::opdag::OpDagError;
 use gradtide_train::spec::Spec;
 use pyo3::prelude::*;
@@ -108,6 +109,14 @@ fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult
     })
 }
 
+/// The messages by which job `job` of a resolved scenario exchanges `bytes`.
+#[pyfunction]
+fn messages(py: Python<'_>, spec_json: &str, job: usize, bytes: u64) -> PyResult<Table> {
+    let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
+    let table = py.detach(|| gradtide_train::messages(&spec, job, Bytes(bytes)));
+    table.map(Table::new).map_err(|error| errors::from_run(py, &error.into()))
+}
+
 /// Orders the transfers of an op DAG that `gradtide.order` has read: one JSON document in, one out.
 #[pyfunction]
 fn order(py: Python<'_>, spec_json: &str) -> PyResult<String> {
@@ -132,6 +141,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<RunOutput>()?;
     module.add_class::<Table>()?;
+    module.add_function(wrap_pyfunction!(messages, module)?)?;
     module.add_function(wrap_pyfunction!(order, module)?)?;
     module.add_function(wrap_pyfunction!(run, module)?)
 }

@@ -158,14 +158,8 @@ impl Job {
             FusionSpec::Cap { bytes } => fuse(&sizes, Bytes(*bytes)),
             FusionSpec::Buckets { layer_counts } => group(&sizes, layer_counts),
         };
-        let collective = Collective::new(
-            algorithm(spec),
-            spec.hosts.clone(),
-            buckets.iter().map(|bucket| bucket.bytes).max().unwrap_or_default(),
-            spec.collective.depth,
-            spec.collective.reduction_bps.and_then(Rate::from_bps),
-            manner.sizes,
-        )?;
+        let largest = buckets.iter().map(|bucket| bucket.bytes).max().unwrap_or_default();
+        let collective = collective(spec, largest, manner.sizes)?;
         let worker_count = collective.worker_hosts().count() as u32;
         let dag = iteration_dag(&spec.layers, &buckets, spec.schedule.barrier);
         debug_assert!(dag.is_executable(), "a layered model has no cycle");
@@ -272,9 +266,23 @@ impl Job {
 
     fn chunk_bytes(&self, bucket: u32, index: u64) -> Bytes {
         let bytes = self.buckets[bucket as usize].chunk_bytes(self.chunk, index);
-        let parts = self.collective.hosts().len() as u64;
-        if self.drops_remainder { Bytes(bytes.0 / parts * parts) } else { bytes }
+        if self.drops_remainder { divisible(bytes, self.collective.hosts().len()) } else { bytes }
     }
+}
+
+/// The most of `bytes` that `parts` ranks can have equal parts of.
+pub fn divisible(bytes: Bytes, parts: usize) -> Bytes {
+    let parts = parts as u64;
+    Bytes(bytes.0 / parts * parts)
+}
+
+/// How a job aggregates buffers of up to `largest` bytes.
+///
+/// # Errors
+/// [`PlanError`] if its ranks do not suit the algorithm.
+pub fn collective(spec: &JobSpec, largest: Bytes, sizes: MessageSize) -> Result<Collective, PlanError> {
+    let adding = spec.collective.reduction_bps.and_then(Rate::from_bps);
+    Collective::new(algorithm(spec), spec.hosts.clone(), largest, spec.collective.depth, adding, sizes)
 }
 
 /// What a job's collective sends.

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, report, units, words
+from gradtide import _core, report, words
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, StudyRows
@@ -23,6 +23,7 @@ from gradtide.studies.exchange import (
     exchange_s,
     on_cluster,
     parse_collective,
+    parse_size,
 )
 from gradtide.studies.folder import whole_folder, write_versions
 from gradtide.studies.keep import Kept
@@ -124,7 +125,7 @@ def compare_collectives(
     base = as_scenario(scenario)
     check_one_job(base, "compare --collective")
     collectives = collective_names(collectives)
-    counts = [_bytes(size) for size in sizes]
+    counts = [parse_size(size) for size in sizes]
     if not counts or any(b <= a for a, b in pairwise((0, *counts))):
         raise ValueError("sizes are above 0 and increase, as in 1kB,1MB,1GB")
     nodes = base.jobs[0].workers
@@ -151,13 +152,6 @@ def compare_collectives(
         raise
     first = _with(base, parse_collective(collectives[0]), engine)
     return CollectivesResult(first, _times(results, collectives, counts), list(results.values()))
-
-
-def _bytes(size: int | str) -> int:
-    try:
-        return units.parse_bytes(size) if isinstance(size, str) else int(size)
-    except units.UnitError as error:
-        raise ValueError(f"sizes: {error.msg}; {error.hint}") from None
 
 
 def _with(base: Scenario, collective: dict[str, Any], engine: str) -> Scenario:

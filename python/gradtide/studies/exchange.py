@@ -1,11 +1,14 @@
 """One gradient exchange by itself: how long a collective takes on a network, with nothing to compute."""
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from gradtide import units
-from gradtide.results import RunResult
+from gradtide import _core, units
+from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
+from gradtide.studies.run import as_scenario
 
 COLLECTIVES = ("ring", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 
@@ -135,3 +138,51 @@ def check_once(what: str, names: Sequence[str]) -> None:
     twice = next((name for name in names if list(names).count(name) > 1), None)
     if twice is not None:
         raise ValueError(f"{what} names {twice} twice")
+
+
+def messages(scenario: "Scenario | str | Path | dict[str, Any]", size: int | str, *, job: str | None = None) -> Table:
+    """Return what a job's ranks send one another to exchange a gradient, message by message. Nothing is run.
+
+    Every rank works through the same steps. It begins one when it has begun the step before and every message that was
+    sent to it in the step before has arrived; it takes these in, then sends its own. Rank 0 is the job's first host.
+
+    Args:
+        scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file.
+        size: bytes of the gradient, or with a unit as in `10MB`.
+        job: name of the job; it may be left out where there is one.
+
+    Returns:
+        Columns `chunk` (of `schedule.depth`; chunks go side by side), `step`, `from_rank`, `to_rank`, `offset_bytes`
+        and `bytes` in the buffers of both, and `action`: "reduce" adds to what the receiver has, "copy" replaces it.
+        An all-to-all has all ranks' buffers one behind the other.
+
+    Raises:
+        ScenarioError: if the scenario is wrong.
+        ValueError: if there is no such job, or the size cannot be read.
+
+    Example:
+        >>> job = {"model": "resnet50", "workers": 2, "iterations": 1}
+        >>> [row["action"] for row in messages({"job": {"train": job}}, 8).to_dicts()]
+        ['reduce', 'reduce', 'copy', 'copy']
+    """
+    base = as_scenario(scenario)
+    base.check_built()
+    names = [each.name for each in base.jobs]
+    if job is None and len(names) > 1:
+        raise ValueError(f"the scenario has several jobs; name one: {', '.join(names)}")
+    if job is not None and job not in names:
+        raise ValueError(f"the scenario has no job {job!r}; it has {', '.join(names)}")
+    spec = {**base.spec(), "traffic": []}
+    return Table(_core.messages(json.dumps(spec), 0 if job is None else names.index(job), parse_size(size)))
+
+
+def parse_size(size: int | str) -> int:
+    """Return bytes.
+
+    Raises:
+        ValueError: if a text has no unit or is no whole number of bytes.
+    """
+    try:
+        return units.parse_bytes(size) if isinstance(size, str) else int(size)
+    except units.UnitError as error:
+        raise ValueError(f"size: {error.msg}; {error.hint}") from None

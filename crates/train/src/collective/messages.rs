@@ -89,6 +89,14 @@ impl Collective {
         Plan::new(&self.algorithm, ranks, bytes, ELEMENT_BYTES).expect("a smaller plan than that of `new`")
     }
 
+    /// Plans of the chunks that `bytes` are cut into, which go side by side.
+    ///
+    /// # Panics
+    /// As [`plan`](Self::plan).
+    pub fn chunks(&self, bytes: Bytes) -> Vec<Plan> {
+        self.plan(bytes).chunks(self.depth).collect()
+    }
+
     /// Host of each rank.
     pub fn hosts(&self) -> &[u32] {
         &self.hosts
@@ -139,7 +147,7 @@ impl Collective {
                 under_way.insert(network.start(addressing.flow(message)), (chunk, message));
             })
         };
-        let chunks: Vec<Progress> = (0..).zip(self.plan(bytes).chunks(self.depth)).map(begin).collect();
+        let chunks: Vec<Progress> = (0..).zip(self.chunks(bytes)).map(begin).collect();
         let adding = self.adding.map(|rate| Adding {
             rate,
             free_at: vec![Time::ZERO; self.hosts.len()],
