@@ -20,8 +20,6 @@ pub mod schedule;
 pub mod spec;
 pub mod traffic;
 
-use collective::messages::MessageSize;
-use collective::plan::Action;
 use engine::Engine;
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
@@ -29,9 +27,8 @@ use gradtide_net::route::RouteError;
 use gradtide_net::{Band, Bytes, FabricError, Seed, Time};
 use iteration::Limits;
 use job::{Job, JobError};
-use result::{Column, RunResult, Table};
+use result::{RunResult, Table};
 use spec::{EngineSpec, RunSpec, Spec, TrafficSpec};
-use std::sync::Arc;
 use thiserror::Error;
 use traffic::Neighbour;
 
@@ -54,30 +51,10 @@ pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResul
 /// [`SpecError`] if there is no such job, or its ranks do not suit its collective.
 pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecError> {
     let job = spec.jobs.get(job).ok_or(SpecError::NoJobs)?;
-    let collective = job::collective(job, bytes, MessageSize::Whole)
+    let collective = job::collective(job, bytes, engine::manner(spec).sizes)
         .map_err(|error| SpecError::Job { name: job.name.clone(), error: error.into() })?;
     let bytes = if job.collective.drops_remainder { job::divisible(bytes, job.hosts.len()) } else { bytes };
-    let mut counts: [Vec<u64>; 6] = Default::default();
-    let mut actions: Vec<Arc<str>> = Vec::new();
-    let (reduce, copy): (Arc<str>, Arc<str>) = ("reduce".into(), "copy".into());
-    for (chunk, plan) in (0..).zip(collective.chunks(bytes)) {
-        for step in 0..plan.step_count() {
-            for rank in 0..plan.ranks() {
-                plan.sends(step, rank, &mut |sent| {
-                    let row = [chunk, u64::from(step), sent.from.into(), sent.to.into(), sent.offset, sent.bytes.0];
-                    counts.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
-                    actions.push(match sent.action {
-                        Action::Reduce => reduce.clone(),
-                        Action::Copy => copy.clone(),
-                    });
-                });
-            }
-        }
-    }
-    let titles = ["chunk", "step", "from_rank", "to_rank", "offset_bytes", "bytes"].map(str::to_owned);
-    let mut columns: Vec<_> = titles.into_iter().zip(counts.map(Column::Count)).collect();
-    columns.push(("action".to_owned(), Column::Text(actions)));
-    Ok(Table { columns })
+    Ok(Table::of_messages(&collective, bytes))
 }
 
 /// Why a run gave no result.

@@ -1,5 +1,7 @@
 //! What a run gave: columns of exact numbers, and the few figures that answer the question.
 
+use crate::collective::messages::Collective;
+use crate::collective::plan::Action;
 use crate::dag::OpKind;
 use crate::engine::{LinkUsage, Usage};
 use crate::iteration::{IterationRecord, OperationRecord, Trace, TransferRecord};
@@ -7,8 +9,8 @@ use crate::job::Job;
 use crate::probe::{Carried, Samples};
 use crate::spec::{JobSpec, Spec, TrafficSpec};
 use crate::traffic::{Neighbour, Outcome};
-use gradtide_net::Time;
 use gradtide_net::trace::{PortState, Window};
+use gradtide_net::{Bytes, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -65,6 +67,31 @@ pub enum Column {
 impl Table {
     fn new(columns: Vec<(&str, Column)>) -> Self {
         Self { columns: columns.into_iter().map(|(name, column)| (name.into(), column)).collect() }
+    }
+
+    /// What ranks send one another to exchange `bytes`: one row per message, by chunk, step and sender.
+    pub fn of_messages(collective: &Collective, bytes: Bytes) -> Self {
+        let mut counts: [Vec<u64>; 6] = Default::default();
+        let (reduce, copy): (Arc<str>, Arc<str>) = ("reduce".into(), "copy".into());
+        let mut actions = Vec::new();
+        for (chunk, plan) in (0..).zip(collective.chunks(bytes)) {
+            for step in 0..plan.step_count() {
+                for rank in 0..plan.ranks() {
+                    plan.sends(step, rank, &mut |sent| {
+                        let row = [chunk, u64::from(step), sent.from.into(), sent.to.into(), sent.offset, sent.bytes.0];
+                        counts.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
+                        actions.push(match sent.action {
+                            Action::Reduce => reduce.clone(),
+                            Action::Copy => copy.clone(),
+                        });
+                    });
+                }
+            }
+        }
+        let names = ["chunk", "step", "from_rank", "to_rank", "offset_bytes", "bytes"].map(str::to_owned);
+        let mut columns: Vec<_> = names.into_iter().zip(counts.map(Column::Count)).collect();
+        columns.push(("action".to_owned(), Column::Text(actions)));
+        Self { columns }
     }
 
     /// Number of rows.
