@@ -33,6 +33,8 @@ check: .venv/.dev .venv/.built
 bench: .venv/.dev .venv/.built
 	cargo bench -p gradtide-train
 	python bench/run.py
+	python bench/ns3.py
+	python bench/simgrid.py
 
 bench-ns3: .venv/.built
 	python bench/ns3.py
