@@ -5,8 +5,9 @@ docs/models/collectives.md has the table and its sources; the tests compare the 
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal, get_args
 
-KINDS = (
+CollectiveKind = Literal[
     "ring",
     "halving_doubling",
     "shuffle",
@@ -20,8 +21,10 @@ KINDS = (
     "all_to_all",
     "broadcast",
     "point_to_point",
-)
+]
 """Names of the algorithms, as `collective.kind` has them."""
+
+KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 
 @dataclass(frozen=True)

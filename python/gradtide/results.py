@@ -120,6 +120,22 @@ class StudyRows:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
         return self.table.__arrow_c_stream__(requested_schema)
 
+    def save(self, path: str | Path) -> Path:
+        """Write the study folder `path`; it appears by rename when it is complete.
+
+        Raises:
+            FolderError: if `path` exists and is not a folder of gradtide's.
+        """
+        from gradtide.studies.folder import whole_folder
+
+        with whole_folder(Path(path)) as folder:
+            self.write(folder)
+        return Path(path)
+
+    def write(self, folder: Path) -> None:
+        """Write everything into the existing `folder`."""
+        raise NotImplementedError
+
 
 class RunResult:
     """A finished run.

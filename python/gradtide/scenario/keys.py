@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from gradtide import units
+from gradtide.collectives import CollectiveKind
 
 T = TypeVar("T")
 PPM = 1_000_000
@@ -333,22 +334,6 @@ Group = Annotated[
     int | str,
     PlainValidator(_group),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_GROUP}, {"const": "leaf"}]}),
-]
-
-CollectiveKind = Literal[
-    "ring",
-    "halving_doubling",
-    "shuffle",
-    "tree",
-    "butterfly",
-    "butterfly_layered",
-    "hierarchical",
-    "ps",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "point_to_point",
 ]
 
 

@@ -11,7 +11,7 @@ from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_summary
 from gradtide.studies.tenants import BANDS, TenantsResult, check, known_seeds, variant
@@ -36,13 +36,6 @@ class BoundaryResult(StudyRows):
         self.cells = cells
         self.rows = [_row(cell, study) for cell, study in cells.items()]
         self.summary = self._summary()
-
-    def save(self, path: str | Path) -> Path:
-        """Write the study folder `path`, a folder per cell in it; it appears by rename when it is complete."""
-        path = Path(path)
-        with whole_folder(path) as folder:
-            self.write(folder)
-        return path
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""

@@ -24,7 +24,7 @@ from gradtide.studies.exchange import (
     on_cluster,
     parse_collective,
 )
-from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
 
@@ -111,13 +111,6 @@ class BuyResult(StudyRows):
     def knees(self) -> list[dict[str, Any]]:
         """The knee; one for every link rate if there are no prices, since crossbars do not tell rates apart."""
         return [row for row in self.rows if row["is_knee"] == "true"]
-
-    def save(self, path: str | Path) -> Path:
-        """Write the study folder `path`, a folder per candidate in it; it appears by rename when it is complete."""
-        path = Path(path)
-        with whole_folder(path) as folder:
-            self.write(folder)
-        return path
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""

@@ -25,7 +25,7 @@ from gradtide.studies.exchange import (
     parse_collective,
     parse_size,
 )
-from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_summary
 
@@ -50,13 +50,6 @@ class CollectivesResult(StudyRows):
         self.base = base
         self.rows = _rows(times_s)
         self.summary = self._summary(results)
-
-    def save(self, path: str | Path) -> Path:
-        """Write the study folder `path`; it appears by rename when it is complete."""
-        path = Path(path)
-        with whole_folder(path) as folder:
-            self.write(folder)
-        return path
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
@@ -125,7 +118,7 @@ def compare_collectives(
     base = as_scenario(scenario)
     check_one_job(base, "compare --collective")
     collectives = collective_names(collectives)
-    counts = [parse_size(size) for size in sizes]
+    counts = [parse_size(size, "sizes") for size in sizes]
     if not counts or any(b <= a for a, b in pairwise((0, *counts))):
         raise ValueError("sizes are above 0 and increase, as in 1kB,1MB,1GB")
     nodes = base.jobs[0].workers

@@ -12,7 +12,7 @@ from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
 
@@ -50,17 +50,6 @@ class CompareResult(StudyRows):
         self.results = {variant.name: result for variant, result in zip(variants, results, strict=True)}
         self.rows = _rows(self.variants, self.results)
         self.summary = self._summary()
-
-    def save(self, path: str | Path) -> Path:
-        """Write the study folder `path`; it appears by rename when it is complete.
-
-        Raises:
-            FolderError: if `path` exists and is not a folder of gradtide's.
-        """
-        path = Path(path)
-        with whole_folder(path) as folder:
-            self.write(folder)
-        return path
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""

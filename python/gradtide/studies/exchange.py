@@ -176,8 +176,8 @@ def messages(scenario: "Scenario | str | Path | dict[str, Any]", size: int | str
     return Table(_core.messages(json.dumps(spec), 0 if job is None else names.index(job), parse_size(size)))
 
 
-def parse_size(size: int | str) -> int:
-    """Return bytes.
+def parse_size(size: int | str, name: str = "size") -> int:
+    """Return bytes; an error calls them `name`.
 
     Raises:
         ValueError: if a text has no unit or is no whole number of bytes.
@@ -185,4 +185,4 @@ def parse_size(size: int | str) -> int:
     try:
         return units.parse_bytes(size) if isinstance(size, str) else int(size)
     except units.UnitError as error:
-        raise ValueError(f"size: {error.msg}; {error.hint}") from None
+        raise ValueError(f"{name}: {error.msg}; {error.hint}") from None

@@ -14,7 +14,7 @@ from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
 
@@ -43,13 +43,6 @@ class TenantsResult(StudyRows):
         self.results = results
         self.rows = [row for name, result in results.items() for row in _rows(name, result)]
         self.summary = self._summary()
-
-    def save(self, path: str | Path) -> Path:
-        """Write the study folder `path`; it appears by rename when it is complete."""
-        path = Path(path)
-        with whole_folder(path) as folder:
-            self.write(folder)
-        return path
 
     def write(self, folder: Path) -> None:
         """Write everything into `folder`, which is made if it is missing."""
