@@ -541,7 +541,7 @@ impl MaxMin {
             if now != rate && count > 0 {
                 self.shares[class as usize].rate = now;
                 self.change(class);
-                let (less, more) = (u128::from(rate) * u128::from(count), u128::from(now) * u128::from(count));
+                let [less, more] = [rate, now].map(|rate| u128::from(rate) * u128::from(count));
                 let begin = class as usize * self.stride;
                 for &other in &self.hops[begin..begin + self.classes[class as usize].hop_count as usize] {
                     let state = &mut self.links[other as usize];
@@ -560,9 +560,9 @@ fn mark(state: &mut LinkState, link: u32, level: u64, stale: &mut Vec<u32>, touc
     if let Some(touched) = touched {
         touched.push(LinkId(link));
     }
-    let idle = level == UNBOUNDED && state.moves_at == UNBOUNDED && state.surely_not_full();
-    if !state.stale && !idle {
-        state.stale = true;
-        stale.push(link);
+    if state.stale || level == UNBOUNDED && state.moves_at == UNBOUNDED && state.surely_not_full() {
+        return;
     }
+    state.stale = true;
+    stale.push(link);
 }

@@ -50,6 +50,8 @@ pub struct Fluid {
     streams: Vec<Index>,
     /// Messages that enter, by when.
     timers: BTreeMap<u128, Vec<u32>>,
+    /// What has completed and has not been told.
+    completed: Vec<Completion>,
     started_count: u64,
     completed_count: u64,
     event_count: u64,
@@ -129,9 +131,9 @@ struct Shares {
 #[derive(Debug)]
 struct ClassState {
     rate: u64,
-    /// Work that each of its flows would have done, had it been there since the class was opened, up to `since_fs`.
-    work: u128,
-    since_fs: u128,
+    /// Work that each of its flows would have done, had it been there since the class was opened, less what it would have done
+    /// at this rate since the instant 0; modulo 2^128.
+    ahead: u128,
     /// Where `work` will be when the next message is received, and whose it is; [`NONE`] if there is no flow.
     first: (u128, u32),
 }
@@ -182,7 +184,6 @@ struct ConnectionState {
 struct Scratch {
     changed: Vec<(ClassId, u64)>,
     due: Vec<u32>,
-    completed: Vec<Completion>,
 }
 
 const NONE: u32 = u32::MAX;
@@ -218,6 +219,7 @@ impl Fluid {
             free_connections: Vec::new(),
             streams: vec![Index::default(); graph.host_count as usize],
             timers: BTreeMap::new(),
+            completed: Vec::new(),
             started_count: 0,
             completed_count: 0,
             event_count: 0,
@@ -272,7 +274,7 @@ impl Fluid {
     pub fn lanes(&self, pairs: impl Iterator<Item = (HostId, HostId)>) -> Option<Vec<Lane>> {
         let mut left: Vec<u64> = self.links.iter().map(|link| link.rate.bps() * PARTS).collect();
         let lanes = (0..).zip(pairs).map(|(connection, (src, dst))| {
-            let ports: Vec<PortId> = self.routes.hops(src.0, dst.0, route::hash(connection, 0, false)).collect();
+            let ports = self.routes.path(src.0, dst.0, route::hash(connection, 0, false));
             let of = |port: &PortId| &self.links[port.0 as usize];
             let rate = ports.iter().map(|port| of(port).rate.bps() * PARTS).min()?;
             for port in &ports {
@@ -317,10 +319,12 @@ impl Fluid {
         let (generation, space) = self.connections.get(index as usize).map_or((0, (0, 0)), |o| (o.generation, o.path));
         let (src, dst, stream) = key;
         let begin = self.paths.len();
-        let ports = self.routes.hops(src, dst, route::hash(index, generation, false));
-        self.paths.extend(ports.map(|port| LinkId(port.0)));
+        let mut delay_ps = 0;
+        self.routes.each_hop(src, dst, route::hash(index, generation, false), |port| {
+            self.paths.push(LinkId(port.0));
+            delay_ps += self.links[port.0 as usize].delay_ps;
+        });
         let length = (self.paths.len() - begin) as u32;
-        let delay_ps: u64 = self.paths[begin..].iter().map(|link| self.links[link.0 as usize].delay_ps).sum();
         let mut path = (begin as u32, length);
         if length <= space.1 {
             // What the last connection of this number had is large enough.
@@ -397,7 +401,7 @@ impl Fluid {
         let FlowState { id, began_fs, .. } = *flow;
         let stream = connection.stream;
         let (began, received) = (clock(began_fs), clock(self.now_fs));
-        self.scratch.completed.push(Completion { flow: id, stream, began, received });
+        self.completed.push(Completion { flow: id, stream, began, received });
         self.completed_count += 1;
         flow.stage = Stage::Waiting;
         self.free_flows.push(slot);
@@ -520,11 +524,11 @@ impl Shares {
     fn join(&mut self, id: ClassId, now_fs: u128, (work, slot): (u128, u32)) {
         let index = id.0 as usize;
         if index >= self.classes.len() {
-            self.classes.push(ClassState { rate: 0, work: 0, since_fs: 0, first: NOBODY });
+            self.classes.push(ClassState { rate: 0, ahead: 0, first: NOBODY });
         }
         let class = &mut self.classes[index];
         if class.first == NOBODY {
-            (class.rate, class.work, class.since_fs) = (0, 0, now_fs);
+            (class.rate, class.ahead) = (0, 0);
         }
         let target = class.work_at(now_fs).checked_add(work).expect("work stays below 2^128: see `Fluid::start`");
         let new = (target, slot);
@@ -548,8 +552,9 @@ impl Shares {
     /// Gives a class its rate from now on, and plans when its next message is received.
     fn turn(&mut self, id: ClassId, rate: u64, now_fs: u128) {
         let class = &mut self.classes[id.0 as usize];
-        (class.work, class.since_fs, class.rate) = (class.work_at(now_fs), now_fs, rate);
-        let left = class.first.0 - class.work;
+        let work = class.work_at(now_fs);
+        (class.rate, class.ahead) = (rate, work.wrapping_sub(u128::from(rate).wrapping_mul(now_fs)));
+        let left = class.first.0 - work;
         let at = if rate == 0 { NEVER } else { now_fs + left.div_ceil(u128::from(rate)) };
         if at < NEVER { self.due.set(id.0, at) } else { self.due.remove(id.0) }
     }
@@ -576,7 +581,7 @@ impl Shares {
 
 impl ClassState {
     fn work_at(&self, now_fs: u128) -> u128 {
-        self.work + u128::from(self.rate) * (now_fs - self.since_fs)
+        u128::from(self.rate).wrapping_mul(now_fs).wrapping_add(self.ahead)
     }
 }
 
@@ -648,7 +653,8 @@ impl Network for Fluid {
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
         // The clock shows an instant up to 1 ps after it.
         let until_fs = (u128::from(until.ps()) * FS_PER_PS).max(self.now_fs);
-        loop {
+        // What takes no time is complete when it is started.
+        while self.completed.is_empty() {
             self.share();
             let next = self.next_at();
             if next > until_fs {
@@ -657,11 +663,12 @@ impl Network for Fluid {
             }
             self.now_fs = next;
             self.step();
-            if !self.scratch.completed.is_empty() {
-                self.scratch.completed.sort_unstable_by_key(|completion| completion.flow);
-                done.append(&mut self.scratch.completed);
-                return;
-            }
+        }
+        self.completed.sort_unstable_by_key(|completion| completion.flow);
+        if done.is_empty() {
+            std::mem::swap(done, &mut self.completed);
+        } else {
+            done.append(&mut self.completed);
         }
     }
 

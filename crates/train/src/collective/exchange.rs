@@ -3,7 +3,7 @@
 //! A job has one collective on the network at a time, so without neighbours an exchange takes as long every time: this is
 //! the answer that need not be simulated again.
 
-use super::plan::{Message, Plan};
+use super::plan::{Message, Passage, Plan};
 use super::progress::Progress;
 use gradtide_net::fluid::Lane;
 use gradtide_net::{Band, Bytes, Connection, Flow, FlowId, Fluid, HostId, Network, PortId, Time};
@@ -48,11 +48,11 @@ pub fn message_by_message(plan: &Plan, hosts: &[u32], mut network: Fluid) -> Exc
     let mut under_way = UnderWay::default();
     let mut progress = Progress::begin(plan.clone(), &mut |message| under_way.start(message, hosts, &mut network));
     let mut arrived = Vec::new();
-    while !under_way.0.is_empty() {
+    while !under_way.passages.is_empty() {
         network.advance(Time::MAX, &mut arrived);
         for completion in arrived.drain(..) {
-            let message = under_way.end(completion.flow);
-            progress.on_arrival(message, &mut |message| under_way.start(message, hosts, &mut network));
+            let passage = under_way.end(completion.flow);
+            progress.on_arrival(passage, &mut |message| under_way.start(message, hosts, &mut network));
         }
     }
     assert!(progress.is_complete(), "all messages have arrived");
@@ -103,14 +103,18 @@ pub fn in_lanes(plan: &Plan, lanes: &[Lane], link_count: u32) -> Exchange {
     }
 }
 
-/// Messages by flow. Flows are numbered as they start, so they are in order; those that have arrived go when all before
+/// Messages by flow. Flows of a fresh network are numbered from 0 as they start; those that have arrived go when all before
 /// them have.
 #[derive(Debug, Default)]
-struct UnderWay(VecDeque<(FlowId, Option<Message>)>);
+struct UnderWay {
+    passages: VecDeque<Option<Passage>>,
+    /// Those that have gone.
+    gone_count: u64,
+}
 
 impl UnderWay {
     fn start(&mut self, message: Message, hosts: &[u32], network: &mut dyn Network) {
-        let id = network.start(Flow {
+        network.start(Flow {
             src: HostId(hosts[message.from as usize]),
             dst: HostId(hosts[message.to as usize]),
             bytes: message.even.bytes,
@@ -121,18 +125,15 @@ impl UnderWay {
             stream: 0,
             connection: Connection::Stream,
         });
-        self.0.push_back((id, Some(message)));
+        self.passages.push_back(Some(message.passage()));
     }
 
-    fn end(&mut self, flow: FlowId) -> Message {
-        let index = match self.0.front() {
-            Some(&(first, _)) if first == flow => 0,
-            _ => self.0.partition_point(|&(before, _)| before < flow),
-        };
-        let message = self.0[index].1.take().expect("a message arrives once");
-        while let Some((_, None)) = self.0.front() {
-            self.0.pop_front();
+    fn end(&mut self, flow: FlowId) -> Passage {
+        let passage = self.passages[(flow.0 - self.gone_count) as usize].take().expect("a message arrives once");
+        while let Some(None) = self.passages.front() {
+            self.passages.pop_front();
+            self.gone_count += 1;
         }
-        message
+        passage
     }
 }

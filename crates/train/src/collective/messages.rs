@@ -188,7 +188,7 @@ impl Messages {
 
     fn take_in(&mut self, chunk: u32, message: Message, network: &mut dyn Network) {
         let progress = &mut self.chunks[chunk as usize];
-        progress.on_arrival(message, &mut |next| {
+        progress.on_arrival(message.passage(), &mut |next| {
             self.under_way.insert(network.start(self.addressing.flow(next)), (chunk, next));
         });
         self.left_count -= usize::from(progress.is_complete());
