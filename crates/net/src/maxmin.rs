@@ -34,7 +34,7 @@ pub const CAPACITY_LIMIT: u64 = u64::MAX / PARTS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
-/// Flows with the same links and cap, which have one rate. The number of a class whose last flow was removed is used again.
+/// Flows with the same links and cap that name the same link first; they have one rate. The number of a class whose last flow was removed is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(pub u32);
 
@@ -53,13 +53,14 @@ pub struct MaxMin {
     /// By link, the classes that cross it, and some that had their last flow removed: see [`Self::sweep`].
     members: Vec<Vec<u32>>,
     classes: Vec<Class>,
-    /// `stride` links for each class, of which it uses the first few, sorted.
+    /// `stride` links for each class, of which it uses the first few, sorted but for the first.
     hops: Vec<u32>,
     stride: usize,
     free: Vec<u32>,
     /// Classes that have had their last flow removed, and that links may still have among their members.
     gone: Vec<u32>,
-    /// By link, the classes of which it is the first: small tables, so that what is used together is near.
+    /// By link, the classes of which it is the first: small tables, so that what is used together is near, if flows begin
+    /// with the link of their source.
     known: Vec<Index>,
     /// Links that are to be looked at, each once.
     stale: Vec<u32>,
@@ -170,7 +171,8 @@ impl MaxMin {
         }
     }
 
-    /// Adds a flow that crosses `links`, in any order, and tells its class.
+    /// Adds a flow that crosses `links`, in any order, and tells its class. Flows have it in common if the first one of their
+    /// links is the same, too.
     ///
     /// # Panics
     /// If there is no link, one that stands there twice, or one that does not exist; or there are 2^16 links.
@@ -186,9 +188,10 @@ impl MaxMin {
         let mut path = std::mem::take(&mut self.scratch.path);
         path.clear();
         path.extend(links.iter().map(|link| link.0));
-        path.sort_unstable();
-        assert!(!path.is_empty(), "a flow crosses a link");
-        assert!(path.windows(2).all(|two| two[0] < two[1]), "a flow crosses a link once");
+        let (first, rest) = path.split_first_mut().expect("a flow crosses a link");
+        rest.sort_unstable();
+        let is_once = rest.windows(2).all(|two| two[0] < two[1]) && !rest.contains(first);
+        assert!(is_once, "a flow crosses a link once");
         let hash = index::hash(path.iter().copied().chain([cap as u32, (cap >> 32) as u32]));
         let is_it = |class: u32| self.classes[class as usize].cap == cap && *self.hops_of(class) == path[..];
         let class = self.known[path[0] as usize].find(hash, is_it).unwrap_or_else(|| self.open(&path, cap, hash));
@@ -228,15 +231,15 @@ impl MaxMin {
         live.map(|(id, class)| (ClassId(id as u32), class.rate))
     }
 
-    /// Solves, and appends to `changed` the classes that since the last call have gained or lost a flow and still have some, or
-    /// have had another rate; each once, with its rate.
-    pub fn take_changed(&mut self, changed: &mut Vec<(ClassId, u64)>) {
+    /// Solves, and gives `each` the classes that since the last call have gained or lost a flow and still have some, or have had
+    /// another rate; each once, with its rate.
+    pub fn take_changed(&mut self, mut each: impl FnMut(ClassId, u64)) {
         self.solve();
         for id in self.changed.drain(..) {
             let class = &mut self.classes[id.0 as usize];
             class.changed = false;
             if class.count > 0 {
-                changed.push((id, class.rate));
+                each(id, class.rate);
             }
         }
     }
@@ -330,12 +333,13 @@ impl MaxMin {
         let begin = index as usize * self.stride;
         if index as usize == self.classes.len() {
             self.classes.push(class);
+            self.hops.extend_from_slice(path);
             self.hops.resize(begin + self.stride, 0);
         } else {
             let changed = self.classes[index as usize].changed;
             self.classes[index as usize] = Class { changed, ..class };
+            self.hops[begin..begin + path.len()].copy_from_slice(path);
         }
-        self.hops[begin..begin + path.len()].copy_from_slice(path);
         for &link in path {
             self.members[link as usize].push(index);
         }
@@ -533,11 +537,12 @@ impl MaxMin {
             if now != rate && count > 0 {
                 self.classes[class as usize].rate = now;
                 self.change(class);
-                let [less, more] = [rate, now].map(|rate| u128::from(rate) * u128::from(count));
+                let [before, after] = [rate, now].map(|rate| u128::from(rate) * u128::from(count));
+                let more = after.wrapping_sub(before);
                 let begin = class as usize * self.stride;
                 for &other in &self.hops[begin..begin + hop_count as usize] {
                     let state = &mut self.links[other as usize];
-                    state.used = state.used - less + more;
+                    state.used = state.used.wrapping_add(more);
                     if other != link || rises {
                         mark(state, other, self.levels[other as usize], &mut self.stale, &mut self.touched);
                     }

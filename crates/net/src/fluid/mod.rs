@@ -182,7 +182,6 @@ struct ConnectionState {
 /// Kept for its memory alone.
 #[derive(Debug, Default)]
 struct Scratch {
-    changed: Vec<(ClassId, u64)>,
     due: Vec<u32>,
 }
 
@@ -435,15 +434,17 @@ impl Fluid {
 
     /// Brings rates and the instants at which flows leave up to date.
     fn share(&mut self) {
-        let mut changed = std::mem::take(&mut self.scratch.changed);
         for band in 0..Band::COUNT {
             let (above, below) = self.bands.split_at_mut(band);
             let Some((Some(shares), below)) = below.split_first_mut() else { continue };
-            shares.solver.take_changed(&mut changed);
-            self.event_count += changed.len() as u64;
-            for (class, rate) in changed.drain(..) {
-                shares.turn(class, rate, self.now_fs);
-            }
+            let Shares { solver, classes, due, .. } = &mut **shares;
+            solver.take_changed(|id, rate| {
+                self.event_count += 1;
+                match classes[id.0 as usize].turn(rate, self.now_fs) {
+                    NEVER => due.remove(id.0),
+                    at => due.set(id.0, at),
+                }
+            });
             // What this band and those before it use is not there for those behind.
             let Some(next) = below.iter_mut().flatten().next() else { continue };
             let mut before: Vec<&mut Box<Shares>> = above.iter_mut().flatten().collect();
@@ -456,7 +457,6 @@ impl Fluid {
                 next.set_capacity(link, links[link.0 as usize].rate.bps() * PARTS - used);
             }
         }
-        self.scratch.changed = changed;
     }
 
     /// When something happens next.
@@ -549,16 +549,6 @@ impl Shares {
         self.classes[id.0 as usize].first = next.map_or(NOBODY, |Reverse(next)| next);
     }
 
-    /// Gives a class its rate from now on, and plans when its next message is received.
-    fn turn(&mut self, id: ClassId, rate: u64, now_fs: u128) {
-        let class = &mut self.classes[id.0 as usize];
-        let work = class.work_at(now_fs);
-        (class.rate, class.ahead) = (rate, work.wrapping_sub(u128::from(rate).wrapping_mul(now_fs)));
-        let left = class.first.0 - work;
-        let at = if rate == 0 { NEVER } else { now_fs + left.div_ceil(u128::from(rate)) };
-        if at < NEVER { self.due.set(id.0, at) } else { self.due.remove(id.0) }
-    }
-
     /// Takes a flow out of a class; tells the work that it has left.
     fn part(&mut self, id: ClassId, slot: u32, now_fs: u128) -> u128 {
         let done = self.classes[id.0 as usize].work_at(now_fs);
@@ -580,6 +570,14 @@ impl Shares {
 }
 
 impl ClassState {
+    /// Gives it its rate from now on; tells when its next message is received, at most [`NEVER`].
+    fn turn(&mut self, rate: u64, now_fs: u128) -> u128 {
+        let work = self.work_at(now_fs);
+        (self.rate, self.ahead) = (rate, work.wrapping_sub(u128::from(rate).wrapping_mul(now_fs)));
+        let left = self.first.0 - work;
+        if rate == 0 { NEVER } else { NEVER.min(now_fs + left.div_ceil(u128::from(rate))) }
+    }
+
     fn work_at(&self, now_fs: u128) -> u128 {
         u128::from(self.rate).wrapping_mul(now_fs).wrapping_add(self.ahead)
     }
@@ -653,6 +651,10 @@ impl Network for Fluid {
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
         // The clock shows an instant up to 1 ps after it.
         let until_fs = (u128::from(until.ps()) * FS_PER_PS).max(self.now_fs);
+        if done.is_empty() && self.completed.is_empty() {
+            // The memory of the last ones.
+            std::mem::swap(done, &mut self.completed);
+        }
         // What takes no time is complete when it is started.
         while self.completed.is_empty() {
             self.share();

@@ -3,11 +3,11 @@
 //! A job has one collective on the network at a time, so without neighbours an exchange takes as long every time: this is
 //! the answer that need not be simulated again.
 
+use super::messages::UnderWay;
 use super::plan::{Message, Passage, Plan};
 use super::progress::Progress;
 use gradtide_net::fluid::Lane;
-use gradtide_net::{Band, Bytes, Connection, Flow, FlowId, Fluid, HostId, Network, PortId, Time};
-use std::collections::VecDeque;
+use gradtide_net::{Band, Bytes, Connection, Flow, Fluid, HostId, Network, PortId, Time};
 
 /// What an exchange took.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,14 +45,18 @@ pub fn run(plan: &Plan, hosts: &[u32], network: Fluid) -> Exchange {
 /// # Panics
 /// As [`run`].
 pub fn message_by_message(plan: &Plan, hosts: &[u32], mut network: Fluid) -> Exchange {
-    let mut under_way = UnderWay::default();
-    let mut progress = Progress::begin(plan.clone(), &mut |message| under_way.start(message, hosts, &mut network));
+    let mut under_way: UnderWay<Passage> = UnderWay::default();
+    let start = |message: Message, under_way: &mut UnderWay<Passage>, network: &mut Fluid| {
+        let flow = network.start(flow(message, hosts));
+        under_way.insert(flow, message.passage());
+    };
+    let mut progress = Progress::begin(plan.clone(), &mut |message| start(message, &mut under_way, &mut network));
     let mut arrived = Vec::new();
-    while !under_way.passages.is_empty() {
+    while !under_way.is_empty() {
         network.advance(Time::MAX, &mut arrived);
         for completion in arrived.drain(..) {
-            let passage = under_way.end(completion.flow);
-            progress.on_arrival(passage, &mut |message| under_way.start(message, hosts, &mut network));
+            let passage = under_way.remove(completion.flow);
+            progress.on_arrival(passage, &mut |message| start(message, &mut under_way, &mut network));
         }
     }
     assert!(progress.is_complete(), "all messages have arrived");
@@ -103,37 +107,17 @@ pub fn in_lanes(plan: &Plan, lanes: &[Lane], link_count: u32) -> Exchange {
     }
 }
 
-/// Messages by flow. Flows of a fresh network are numbered from 0 as they start; those that have arrived go when all before
-/// them have.
-#[derive(Debug, Default)]
-struct UnderWay {
-    passages: VecDeque<Option<Passage>>,
-    /// Those that have gone.
-    gone_count: u64,
-}
-
-impl UnderWay {
-    fn start(&mut self, message: Message, hosts: &[u32], network: &mut dyn Network) {
-        network.start(Flow {
-            src: HostId(hosts[message.from as usize]),
-            dst: HostId(hosts[message.to as usize]),
-            bytes: message.even.bytes,
-            rounds: 1,
-            parts: message.even.parts,
-            hold: Time::ZERO,
-            band: Band::new(0).expect("there is a first band"),
-            stream: 0,
-            connection: Connection::Stream,
-        });
-        self.passages.push_back(Some(message.passage()));
-    }
-
-    fn end(&mut self, flow: FlowId) -> Passage {
-        let passage = self.passages[(flow.0 - self.gone_count) as usize].take().expect("a message arrives once");
-        while let Some(None) = self.passages.front() {
-            self.passages.pop_front();
-            self.gone_count += 1;
-        }
-        passage
+/// What carries a message in the engine.
+fn flow(message: Message, hosts: &[u32]) -> Flow {
+    Flow {
+        src: HostId(hosts[message.from as usize]),
+        dst: HostId(hosts[message.to as usize]),
+        bytes: message.even.bytes,
+        rounds: 1,
+        parts: message.even.parts,
+        hold: Time::ZERO,
+        band: Band::new(0).expect("there is a first band"),
+        stream: 0,
+        connection: Connection::Stream,
     }
 }

@@ -167,7 +167,7 @@ pub struct Message {
 }
 
 /// What others wait for of a message: that it arrives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Passage {
     /// Step in which it is sent.
     pub step: u32,
