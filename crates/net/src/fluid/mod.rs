@@ -141,8 +141,10 @@ struct ClassState {
 #[derive(Debug)]
 struct FlowState {
     id: FlowId,
-    /// When it was started, and from when it has the first place on its connection.
-    began_fs: u128,
+    /// When it was started, and from when it has the first place on its connection: what the clock shows, and the fs since.
+    /// Apart, for they are shorter so.
+    began: Time,
+    began_fs: u16,
     hold: Time,
     /// Of one message.
     work: u128,
@@ -357,9 +359,13 @@ impl Fluid {
                 return;
             }
             let flow = &mut self.flows[first as usize];
-            flow.began_fs = flow.began_fs.max(self.now_fs.saturating_sub(delay_fs));
+            let mut began_fs = joined(flow.began, flow.began_fs);
+            if began_fs + delay_fs < self.now_fs {
+                began_fs = self.now_fs - delay_fs;
+                (flow.began, flow.began_fs) = split(began_fs);
+            }
             flow.stage = Stage::Beginning;
-            let enters_fs = flow.began_fs + u128::from(flow.hold.ps()) * FS_PER_PS + delay_fs;
+            let enters_fs = began_fs + u128::from(flow.hold.ps()) * FS_PER_PS + delay_fs;
             if enters_fs > self.now_fs {
                 self.timers.entry(enters_fs).or_default().push(first);
                 return;
@@ -397,9 +403,9 @@ impl Fluid {
         if flow.next == NONE {
             connection.last = NONE;
         }
-        let FlowState { id, began_fs, .. } = *flow;
+        let FlowState { id, began, .. } = *flow;
         let stream = connection.stream;
-        let (began, received) = (clock(began_fs), clock(self.now_fs));
+        let received = clock(self.now_fs);
         self.completed.push(Completion { flow: id, stream, began, received });
         self.completed_count += 1;
         flow.stage = Stage::Waiting;
@@ -604,6 +610,16 @@ fn clock(instant_fs: u128) -> Time {
     Time::from_ps((instant_fs / FS_PER_PS) as u64)
 }
 
+/// An instant in the space of a flow: what the clock shows, and how many fs after that it is.
+fn split(instant_fs: u128) -> (Time, u16) {
+    let shown = clock(instant_fs);
+    (shown, (instant_fs - joined(shown, 0)) as u16)
+}
+
+fn joined(shown: Time, after_fs: u16) -> u128 {
+    u128::from(shown.ps()) * FS_PER_PS + u128::from(after_fs)
+}
+
 fn hash_of((src, dst, stream): (u32, u32, u32)) -> u32 {
     index::hash([src, dst, stream])
 }
@@ -620,9 +636,11 @@ impl Network for Fluid {
         let id = FlowId(self.started_count);
         self.started_count += 1;
         let connection = self.connection(&flow);
+        let (began, began_fs) = split(self.now_fs);
         let state = FlowState {
             id,
-            began_fs: self.now_fs,
+            began,
+            began_fs,
             hold: flow.hold,
             work: work(flow.bytes, flow.parts),
             rounds_left: flow.rounds,
