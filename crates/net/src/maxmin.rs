@@ -34,7 +34,7 @@ pub const CAPACITY_LIMIT: u64 = u64::MAX / PARTS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
-/// Flows with the same links and cap, which have one rate. The number of a class whose last flow was removed is used again.
+/// Flows with the same links and cap that name the same link first; they have one rate. The number of a class whose last flow was removed is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(pub u32);
 
@@ -48,18 +48,19 @@ const NO_LINK: u32 = u32::MAX;
 pub struct MaxMin {
     links: Vec<LinkState>,
     /// By link: rate at which flows are held there; [`UNBOUNDED`] if the link is not full. Apart from the rest because
-    /// this is read most, as are the shares.
+    /// this is read most.
     levels: Vec<u64>,
     /// By link, the classes that cross it, and some that had their last flow removed: see [`Self::sweep`].
     members: Vec<Vec<u32>>,
-    /// By class.
-    shares: Vec<Share>,
     classes: Vec<Class>,
-    /// `stride` links for each class, of which it uses the first few, sorted.
+    /// `stride` links for each class, of which it uses the first few, sorted but for the first.
     hops: Vec<u32>,
     stride: usize,
     free: Vec<u32>,
-    /// By link, the classes of which it is the first: small tables, so that what is used together is near.
+    /// Classes that have had their last flow removed, and that links may still have among their members.
+    gone: Vec<u32>,
+    /// By link, the classes of which it is the first: small tables, so that what is used together is near, if flows begin
+    /// with the link of their source.
     known: Vec<Index>,
     /// Links that are to be looked at, each once.
     stale: Vec<u32>,
@@ -110,20 +111,23 @@ impl LinkState {
     }
 }
 
-/// Flows of one rate: the least of their links' levels and their cap.
+/// So many flows of one rate.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     rate: u64,
     count: u64,
 }
 
+/// What is known of a class but its links, in half a cache line.
 #[derive(Clone, Copy, Debug)]
 struct Class {
-    hop_count: u32,
-    /// Links that have it among their members.
-    member_count: u32,
-    hash: u32,
+    /// The least of its links' levels and its cap.
+    rate: u64,
+    /// Flows.
+    count: u64,
     cap: u64,
+    hash: u32,
+    hop_count: u16,
     /// Whether it stands among the changed ones.
     changed: bool,
 }
@@ -167,10 +171,11 @@ impl MaxMin {
         }
     }
 
-    /// Adds a flow that crosses `links`, in any order, and tells its class.
+    /// Adds a flow that crosses `links`, in any order, and tells its class. Flows have it in common if the first one of their
+    /// links is the same, too.
     ///
     /// # Panics
-    /// If there is no link, one that stands there twice, or one that does not exist.
+    /// If there is no link, one that stands there twice, or one that does not exist; or there are 2^16 links.
     pub fn add(&mut self, links: &[LinkId]) -> ClassId {
         self.add_with_cap(links, UNBOUNDED)
     }
@@ -183,9 +188,10 @@ impl MaxMin {
         let mut path = std::mem::take(&mut self.scratch.path);
         path.clear();
         path.extend(links.iter().map(|link| link.0));
-        path.sort_unstable();
-        assert!(!path.is_empty(), "a flow crosses a link");
-        assert!(path.windows(2).all(|two| two[0] < two[1]), "a flow crosses a link once");
+        let (first, rest) = path.split_first_mut().expect("a flow crosses a link");
+        rest.sort_unstable();
+        let is_once = rest.windows(2).all(|two| two[0] < two[1]) && !rest.contains(first);
+        assert!(is_once, "a flow crosses a link once");
         let hash = index::hash(path.iter().copied().chain([cap as u32, (cap >> 32) as u32]));
         let is_it = |class: u32| self.classes[class as usize].cap == cap && *self.hops_of(class) == path[..];
         let class = self.known[path[0] as usize].find(hash, is_it).unwrap_or_else(|| self.open(&path, cap, hash));
@@ -200,9 +206,9 @@ impl MaxMin {
     /// If there is none.
     pub fn remove(&mut self, class: ClassId) -> bool {
         let class = class.0;
-        assert!(self.shares[class as usize].count > 0, "class {class} has a flow");
+        assert!(self.classes[class as usize].count > 0, "class {class} has a flow");
         self.count(class, false);
-        let left = self.shares[class as usize].count > 0;
+        let left = self.classes[class as usize].count > 0;
         if !left {
             self.close(class);
         }
@@ -215,25 +221,25 @@ impl MaxMin {
     /// If there never was such a class.
     pub fn rate(&mut self, class: ClassId) -> u64 {
         self.solve();
-        self.shares[class.0 as usize].rate
+        self.classes[class.0 as usize].rate
     }
 
     /// Every class that has flows, and their rate in [`PARTS`]. Solves first if flows were added or removed.
     pub fn rates(&mut self) -> impl Iterator<Item = (ClassId, u64)> {
         self.solve();
-        let live = self.shares.iter().enumerate().filter(|(_, share)| share.count > 0);
-        live.map(|(class, share)| (ClassId(class as u32), share.rate))
+        let live = self.classes.iter().enumerate().filter(|(_, class)| class.count > 0);
+        live.map(|(id, class)| (ClassId(id as u32), class.rate))
     }
 
-    /// Solves, and appends to `changed` the classes that since the last call have gained or lost a flow and still have some, or
-    /// have had another rate; each once, with its rate.
-    pub fn take_changed(&mut self, changed: &mut Vec<(ClassId, u64)>) {
+    /// Solves, and gives `each` the classes that since the last call have gained or lost a flow and still have some, or have had
+    /// another rate; each once, with its rate.
+    pub fn take_changed(&mut self, mut each: impl FnMut(ClassId, u64)) {
         self.solve();
-        for class in self.changed.drain(..) {
-            self.classes[class.0 as usize].changed = false;
-            let share = self.shares[class.0 as usize];
-            if share.count > 0 {
-                changed.push((class, share.rate));
+        for id in self.changed.drain(..) {
+            let class = &mut self.classes[id.0 as usize];
+            class.changed = false;
+            if class.count > 0 {
+                each(id, class.rate);
             }
         }
     }
@@ -284,7 +290,7 @@ impl MaxMin {
     /// The classes that cross a link, in no order.
     pub fn classes(&self, link: LinkId) -> impl Iterator<Item = ClassId> {
         let members = self.members[link.0 as usize].iter();
-        members.filter(|&&class| self.shares[class as usize].count > 0).map(|&class| ClassId(class))
+        members.filter(|&&class| self.classes[class as usize].count > 0).map(|&class| ClassId(class))
     }
 
     fn hops_of(&self, class: u32) -> &[u32] {
@@ -295,11 +301,11 @@ impl MaxMin {
     /// One flow of a class more, or less.
     fn count(&mut self, class: u32, more: bool) {
         self.change(class);
-        let share = &mut self.shares[class as usize];
-        share.count = if more { share.count + 1 } else { share.count - 1 };
-        let rate = u128::from(share.rate);
+        let state = &mut self.classes[class as usize];
+        state.count = if more { state.count + 1 } else { state.count - 1 };
+        let rate = u128::from(state.rate);
         let begin = class as usize * self.stride;
-        for &link in &self.hops[begin..begin + self.classes[class as usize].hop_count as usize] {
+        for &link in &self.hops[begin..begin + state.hop_count as usize] {
             let state = &mut self.links[link as usize];
             if more {
                 state.used += rate;
@@ -316,28 +322,27 @@ impl MaxMin {
         if path.len() > self.stride {
             self.widen(path.len());
         }
+        if self.free.is_empty() && 2 * self.gone.len() > self.classes.len() {
+            (0..self.links.len() as u32).for_each(|link| self.sweep(link));
+            self.free.append(&mut self.gone);
+        }
         let index = self.free.pop().unwrap_or(self.classes.len() as u32);
-        let hop_count = path.len() as u32;
-        let class = Class { hop_count, member_count: hop_count, hash, cap, changed: false };
-        let share = Share { rate: UNBOUNDED, count: 0 };
+        let rate = path.iter().map(|&link| self.levels[link as usize]).fold(cap, u64::min);
+        let hop_count = u16::try_from(path.len()).expect("a flow crosses fewer than 2^16 links");
+        let class = Class { rate, count: 0, cap, hash, hop_count, changed: false };
         let begin = index as usize * self.stride;
         if index as usize == self.classes.len() {
             self.classes.push(class);
-            self.shares.push(share);
+            self.hops.extend_from_slice(path);
             self.hops.resize(begin + self.stride, 0);
         } else {
             let changed = self.classes[index as usize].changed;
             self.classes[index as usize] = Class { changed, ..class };
-            self.shares[index as usize] = share;
+            self.hops[begin..begin + path.len()].copy_from_slice(path);
         }
-        self.hops[begin..begin + path.len()].copy_from_slice(path);
         for &link in path {
-            if 2 * self.links[link as usize].gone as usize > self.members[link as usize].len() {
-                self.sweep(link);
-            }
             self.members[link as usize].push(index);
         }
-        self.shares[index as usize].rate = self.rate_but(index, NO_LINK);
         self.known[path[0] as usize].insert(hash, index);
         index
     }
@@ -357,29 +362,22 @@ impl MaxMin {
         let begin = index as usize * self.stride;
         let Class { hop_count, hash, .. } = self.classes[index as usize];
         self.known[self.hops[begin] as usize].remove(hash, index);
-        for hop in begin..begin + hop_count as usize {
-            let link = self.hops[hop];
-            self.links[link as usize].gone += 1;
-            if self.links[link as usize].flows == 0 {
-                self.sweep(link);
+        for &link in &self.hops[begin..begin + hop_count as usize] {
+            let state = &mut self.links[link as usize];
+            state.gone += 1;
+            if state.flows == 0 {
+                state.gone = 0;
+                self.members[link as usize].clear();
             }
         }
+        self.gone.push(index);
     }
 
-    /// Takes classes without flows out of the members of a link, all in one go. A class that no link has any more is free.
+    /// Takes classes without flows out of the members of a link, all in one go.
     fn sweep(&mut self, link: u32) {
-        self.links[link as usize].gone = 0;
-        self.members[link as usize].retain(|&class| {
-            let stays = self.shares[class as usize].count > 0;
-            if !stays {
-                let member_count = &mut self.classes[class as usize].member_count;
-                *member_count -= 1;
-                if *member_count == 0 {
-                    self.free.push(class);
-                }
-            }
-            stays
-        });
+        if std::mem::take(&mut self.links[link as usize].gone) > 0 {
+            self.members[link as usize].retain(|&class| self.classes[class as usize].count > 0);
+        }
     }
 
     fn change(&mut self, class: u32) {
@@ -407,22 +405,20 @@ impl MaxMin {
                 return state.capacity / state.flows;
             }
         }
-        if state.gone > 0 {
-            self.sweep(link);
-        }
+        self.sweep(link);
         if state.surely_not_full() {
             // Even with all at its level: that rises, and from there, for those that are faster elsewhere.
             return self.fill(
                 link,
                 current,
-                |class, share| {
-                    if share.rate < current { share.rate } else { self.rate_but(class, link) }
+                |id, class| {
+                    if class.rate < current { class.rate } else { self.rate_but(id, link) }
                 },
                 rising,
             );
         }
         let least = state.capacity / state.flows;
-        let level = self.fill(link, least, |_, share| share.rate, rising);
+        let level = self.fill(link, least, |_, class| class.rate, rising);
         if level <= current {
             return level;
         }
@@ -430,8 +426,8 @@ impl MaxMin {
         self.fill(
             link,
             least,
-            |class, share| {
-                if share.rate < current { share.rate } else { self.rate_but(class, link) }
+            |id, class| {
+                if class.rate < current { class.rate } else { self.rate_but(id, link) }
             },
             rising,
         )
@@ -439,17 +435,17 @@ impl MaxMin {
 
     /// Level at which flows that rise together from `level`, each up to its rate elsewhere, fill a link. Those that stop on
     /// the way are taken out.
-    fn fill(&self, link: u32, mut level: u64, elsewhere: impl Fn(u32, Share) -> u64, rising: &mut Vec<Share>) -> u64 {
+    fn fill(&self, link: u32, mut level: u64, elsewhere: impl Fn(u32, &Class) -> u64, rising: &mut Vec<Share>) -> u64 {
         let (mut left, mut count) = (self.links[link as usize].capacity, 0);
         rising.clear();
-        for &class in &self.members[link as usize] {
-            let share = self.shares[class as usize];
-            let rate = elsewhere(class, share);
+        for &id in &self.members[link as usize] {
+            let class = &self.classes[id as usize];
+            let rate = elsewhere(id, class);
             if rate < level {
-                left -= rate * share.count;
+                left -= rate * class.count;
             } else {
-                count += share.count;
-                rising.push(Share { rate, ..share });
+                count += class.count;
+                rising.push(Share { rate, count: class.count });
             }
         }
         loop {
@@ -530,7 +526,7 @@ impl MaxMin {
         }
         for place in 0..self.members[link as usize].len() {
             let class = self.members[link as usize][place];
-            let Share { rate, count } = self.shares[class as usize];
+            let Class { rate, count, hop_count, .. } = self.classes[class as usize];
             let now = if level < before {
                 rate.min(level)
             } else if rate == before {
@@ -539,13 +535,14 @@ impl MaxMin {
                 rate
             };
             if now != rate && count > 0 {
-                self.shares[class as usize].rate = now;
+                self.classes[class as usize].rate = now;
                 self.change(class);
-                let (less, more) = (u128::from(rate) * u128::from(count), u128::from(now) * u128::from(count));
+                let [before, after] = [rate, now].map(|rate| u128::from(rate) * u128::from(count));
+                let more = after.wrapping_sub(before);
                 let begin = class as usize * self.stride;
-                for &other in &self.hops[begin..begin + self.classes[class as usize].hop_count as usize] {
+                for &other in &self.hops[begin..begin + hop_count as usize] {
                     let state = &mut self.links[other as usize];
-                    state.used = state.used - less + more;
+                    state.used = state.used.wrapping_add(more);
                     if other != link || rises {
                         mark(state, other, self.levels[other as usize], &mut self.stale, &mut self.touched);
                     }
@@ -560,9 +557,9 @@ fn mark(state: &mut LinkState, link: u32, level: u64, stale: &mut Vec<u32>, touc
     if let Some(touched) = touched {
         touched.push(LinkId(link));
     }
-    let idle = level == UNBOUNDED && state.moves_at == UNBOUNDED && state.surely_not_full();
-    if !state.stale && !idle {
-        state.stale = true;
-        stale.push(link);
+    if state.stale || level == UNBOUNDED && state.moves_at == UNBOUNDED && state.surely_not_full() {
+        return;
     }
+    state.stale = true;
+    stale.push(link);
 }

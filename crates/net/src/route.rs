@@ -255,17 +255,23 @@ impl Routes {
     /// The links from host `src` to host `dst`, in order, for what has this hash (spread over all 32 bits); none if they
     /// are the same host.
     pub fn path(&self, src: u32, dst: u32, hash: u32) -> Vec<PortId> {
-        self.hops(src, dst, hash).collect()
+        let mut path = Vec::new();
+        self.each_hop(src, dst, hash, |port| path.push(port));
+        path
     }
 
     /// As [`Routes::path`], one by one.
-    pub fn hops(&self, src: u32, dst: u32, hash: u32) -> impl Iterator<Item = PortId> {
-        let first = (src != dst).then(|| self.first(src));
-        std::iter::successors(first, move |port| {
-            let node = self.ends[port.0 as usize];
-            let switch = node.0.checked_sub(self.host_count)?;
-            Some(self.next(switch, dst, || (src, hash)))
-        })
+    #[inline]
+    pub fn each_hop(&self, src: u32, dst: u32, hash: u32, mut each: impl FnMut(PortId)) {
+        if src == dst {
+            return;
+        }
+        let mut port = self.first(src);
+        each(port);
+        while let Some(switch) = self.ends[port.0 as usize].0.checked_sub(self.host_count) {
+            port = self.next(switch, dst, || (src, hash));
+            each(port);
+        }
     }
 }
 

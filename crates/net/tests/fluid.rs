@@ -71,6 +71,13 @@ fn times(graph: &Graph, flows: &[Flow]) -> Vec<u64> {
     times
 }
 
+/// With others under way, and with nothing after it that could bring it along.
+#[test]
+fn what_takes_no_time_is_told_at_the_instant_of_its_start() {
+    assert_eq!(times(&star(2), &[flow(0, 1, 1_000), flow(0, 0, 5_000), stream(1, 1, 0)]), [3 * US, 0, 0]);
+    assert_eq!(times(&star(2), &[flow(0, 0, 5_000)]), [0]);
+}
+
 #[test]
 fn a_message_takes_its_delays_and_its_bytes() {
     assert_eq!(times(&star(2), &[flow(0, 1, 3_000)]), [5 * US]);

@@ -42,7 +42,7 @@ fn critical_path(plan: &Plan) -> u32 {
     while !under_way.is_empty() {
         rounds += 1;
         for message in std::mem::take(&mut under_way) {
-            progress.on_arrival(message, &mut |message| under_way.push(message));
+            progress.on_arrival(message.passage(), &mut |message| under_way.push(message));
         }
     }
     assert!(progress.is_complete());
@@ -113,7 +113,7 @@ fn execute(plan: &Plan, mut buffers: Vec<Vec<u64>>, draw: &mut dyn FnMut(usize) 
         arrived_count += 1;
         aside[message.to as usize].push((message, values));
         assert!(!progress.is_complete(), "complete before the last arrival");
-        progress.on_arrival(message, &mut |message| sent.push(message));
+        progress.on_arrival(message.passage(), &mut |message| sent.push(message));
     }
     assert!(progress.is_complete(), "nothing is under way and the plan is not complete");
     assert_eq!(arrived_count, messages(plan).len(), "every message is sent once");
@@ -663,7 +663,7 @@ fn large_plans_come_to_their_end() {
         let mut progress = Progress::begin(plan, &mut |message| under_way.push_back(message));
         while let Some(message) = under_way.pop_front() {
             arrived_count += 1;
-            progress.on_arrival(message, &mut |message| under_way.push_back(message));
+            progress.on_arrival(message.passage(), &mut |message| under_way.push_back(message));
         }
         assert!(progress.is_complete());
         assert_eq!(arrived_count, message_count);

@@ -62,14 +62,18 @@ impl Due {
     pub fn take(&mut self, at: u128, numbers: &mut Vec<u32>) {
         let begin = numbers.len();
         let last = at << 32 | u128::from(u32::MAX);
-        // Below what is due later everything is due later.
-        let mut look = vec![0];
-        while let Some(place) = look.pop() {
-            if self.heap.get(place).is_some_and(|&entry| entry <= last) {
-                numbers.push(self.heap[place] as u32);
-                look.extend(BRANCHES * place + 1..=BRANCHES * place + BRANCHES);
-            }
+        if self.first_at() <= at {
+            numbers.push(0);
         }
+        // Places first. Below what is due later everything is due later.
+        let mut looked = begin;
+        while looked < numbers.len() {
+            let first = BRANCHES * numbers[looked] as usize + 1;
+            let below = first.min(self.heap.len())..(first + BRANCHES).min(self.heap.len());
+            numbers.extend(below.filter(|&place| self.heap[place] <= last).map(|place| place as u32));
+            looked += 1;
+        }
+        numbers[begin..].iter_mut().for_each(|place| *place = self.heap[*place as usize] as u32);
         let count = numbers.len() - begin;
         if count <= self.heap.len() / 8 {
             numbers[begin..].iter().for_each(|&number| self.remove(number));

@@ -50,6 +50,8 @@ pub struct Fluid {
     streams: Vec<Index>,
     /// Messages that enter, by when.
     timers: BTreeMap<u128, Vec<u32>>,
+    /// What has completed and has not been told.
+    completed: Vec<Completion>,
     started_count: u64,
     completed_count: u64,
     event_count: u64,
@@ -129,9 +131,9 @@ struct Shares {
 #[derive(Debug)]
 struct ClassState {
     rate: u64,
-    /// Work that each of its flows would have done, had it been there since the class was opened, up to `since_fs`.
-    work: u128,
-    since_fs: u128,
+    /// Work that each of its flows would have done, had it been there since the class was opened, less what it would have done
+    /// at this rate since the instant 0; modulo 2^128.
+    ahead: u128,
     /// Where `work` will be when the next message is received, and whose it is; [`NONE`] if there is no flow.
     first: (u128, u32),
 }
@@ -139,8 +141,10 @@ struct ClassState {
 #[derive(Debug)]
 struct FlowState {
     id: FlowId,
-    /// When it was started, and from when it has the first place on its connection.
-    began_fs: u128,
+    /// When it was started, and from when it has the first place on its connection: what the clock shows, and the fs since.
+    /// Apart, for they are shorter so.
+    began: Time,
+    began_fs: u16,
     hold: Time,
     /// Of one message.
     work: u128,
@@ -180,9 +184,7 @@ struct ConnectionState {
 /// Kept for its memory alone.
 #[derive(Debug, Default)]
 struct Scratch {
-    changed: Vec<(ClassId, u64)>,
     due: Vec<u32>,
-    completed: Vec<Completion>,
 }
 
 const NONE: u32 = u32::MAX;
@@ -218,6 +220,7 @@ impl Fluid {
             free_connections: Vec::new(),
             streams: vec![Index::default(); graph.host_count as usize],
             timers: BTreeMap::new(),
+            completed: Vec::new(),
             started_count: 0,
             completed_count: 0,
             event_count: 0,
@@ -272,7 +275,7 @@ impl Fluid {
     pub fn lanes(&self, pairs: impl Iterator<Item = (HostId, HostId)>) -> Option<Vec<Lane>> {
         let mut left: Vec<u64> = self.links.iter().map(|link| link.rate.bps() * PARTS).collect();
         let lanes = (0..).zip(pairs).map(|(connection, (src, dst))| {
-            let ports: Vec<PortId> = self.routes.hops(src.0, dst.0, route::hash(connection, 0, false)).collect();
+            let ports = self.routes.path(src.0, dst.0, route::hash(connection, 0, false));
             let of = |port: &PortId| &self.links[port.0 as usize];
             let rate = ports.iter().map(|port| of(port).rate.bps() * PARTS).min()?;
             for port in &ports {
@@ -317,10 +320,12 @@ impl Fluid {
         let (generation, space) = self.connections.get(index as usize).map_or((0, (0, 0)), |o| (o.generation, o.path));
         let (src, dst, stream) = key;
         let begin = self.paths.len();
-        let ports = self.routes.hops(src, dst, route::hash(index, generation, false));
-        self.paths.extend(ports.map(|port| LinkId(port.0)));
+        let mut delay_ps = 0;
+        self.routes.each_hop(src, dst, route::hash(index, generation, false), |port| {
+            self.paths.push(LinkId(port.0));
+            delay_ps += self.links[port.0 as usize].delay_ps;
+        });
         let length = (self.paths.len() - begin) as u32;
-        let delay_ps: u64 = self.paths[begin..].iter().map(|link| self.links[link.0 as usize].delay_ps).sum();
         let mut path = (begin as u32, length);
         if length <= space.1 {
             // What the last connection of this number had is large enough.
@@ -354,9 +359,13 @@ impl Fluid {
                 return;
             }
             let flow = &mut self.flows[first as usize];
-            flow.began_fs = flow.began_fs.max(self.now_fs.saturating_sub(delay_fs));
+            let mut began_fs = joined(flow.began, flow.began_fs);
+            if began_fs + delay_fs < self.now_fs {
+                began_fs = self.now_fs - delay_fs;
+                (flow.began, flow.began_fs) = split(began_fs);
+            }
             flow.stage = Stage::Beginning;
-            let enters_fs = flow.began_fs + u128::from(flow.hold.ps()) * FS_PER_PS + delay_fs;
+            let enters_fs = began_fs + u128::from(flow.hold.ps()) * FS_PER_PS + delay_fs;
             if enters_fs > self.now_fs {
                 self.timers.entry(enters_fs).or_default().push(first);
                 return;
@@ -394,10 +403,10 @@ impl Fluid {
         if flow.next == NONE {
             connection.last = NONE;
         }
-        let FlowState { id, began_fs, .. } = *flow;
+        let FlowState { id, began, .. } = *flow;
         let stream = connection.stream;
-        let (began, received) = (clock(began_fs), clock(self.now_fs));
-        self.scratch.completed.push(Completion { flow: id, stream, began, received });
+        let received = clock(self.now_fs);
+        self.completed.push(Completion { flow: id, stream, began, received });
         self.completed_count += 1;
         flow.stage = Stage::Waiting;
         self.free_flows.push(slot);
@@ -431,15 +440,17 @@ impl Fluid {
 
     /// Brings rates and the instants at which flows leave up to date.
     fn share(&mut self) {
-        let mut changed = std::mem::take(&mut self.scratch.changed);
         for band in 0..Band::COUNT {
             let (above, below) = self.bands.split_at_mut(band);
             let Some((Some(shares), below)) = below.split_first_mut() else { continue };
-            shares.solver.take_changed(&mut changed);
-            self.event_count += changed.len() as u64;
-            for (class, rate) in changed.drain(..) {
-                shares.turn(class, rate, self.now_fs);
-            }
+            let Shares { solver, classes, due, .. } = &mut **shares;
+            solver.take_changed(|id, rate| {
+                self.event_count += 1;
+                match classes[id.0 as usize].turn(rate, self.now_fs) {
+                    NEVER => due.remove(id.0),
+                    at => due.set(id.0, at),
+                }
+            });
             // What this band and those before it use is not there for those behind.
             let Some(next) = below.iter_mut().flatten().next() else { continue };
             let mut before: Vec<&mut Box<Shares>> = above.iter_mut().flatten().collect();
@@ -452,7 +463,6 @@ impl Fluid {
                 next.set_capacity(link, links[link.0 as usize].rate.bps() * PARTS - used);
             }
         }
-        self.scratch.changed = changed;
     }
 
     /// When something happens next.
@@ -520,11 +530,11 @@ impl Shares {
     fn join(&mut self, id: ClassId, now_fs: u128, (work, slot): (u128, u32)) {
         let index = id.0 as usize;
         if index >= self.classes.len() {
-            self.classes.push(ClassState { rate: 0, work: 0, since_fs: 0, first: NOBODY });
+            self.classes.push(ClassState { rate: 0, ahead: 0, first: NOBODY });
         }
         let class = &mut self.classes[index];
         if class.first == NOBODY {
-            (class.rate, class.work, class.since_fs) = (0, 0, now_fs);
+            (class.rate, class.ahead) = (0, 0);
         }
         let target = class.work_at(now_fs).checked_add(work).expect("work stays below 2^128: see `Fluid::start`");
         let new = (target, slot);
@@ -543,15 +553,6 @@ impl Shares {
         let is_empty = !self.solver.remove(id);
         let next = if is_empty { None } else { self.later[id.0 as usize].pop() };
         self.classes[id.0 as usize].first = next.map_or(NOBODY, |Reverse(next)| next);
-    }
-
-    /// Gives a class its rate from now on, and plans when its next message is received.
-    fn turn(&mut self, id: ClassId, rate: u64, now_fs: u128) {
-        let class = &mut self.classes[id.0 as usize];
-        (class.work, class.since_fs, class.rate) = (class.work_at(now_fs), now_fs, rate);
-        let left = class.first.0 - class.work;
-        let at = if rate == 0 { NEVER } else { now_fs + left.div_ceil(u128::from(rate)) };
-        if at < NEVER { self.due.set(id.0, at) } else { self.due.remove(id.0) }
     }
 
     /// Takes a flow out of a class; tells the work that it has left.
@@ -575,8 +576,16 @@ impl Shares {
 }
 
 impl ClassState {
+    /// Gives it its rate from now on; tells when its next message is received, at most [`NEVER`].
+    fn turn(&mut self, rate: u64, now_fs: u128) -> u128 {
+        let work = self.work_at(now_fs);
+        (self.rate, self.ahead) = (rate, work.wrapping_sub(u128::from(rate).wrapping_mul(now_fs)));
+        let left = self.first.0 - work;
+        if rate == 0 { NEVER } else { NEVER.min(now_fs + left.div_ceil(u128::from(rate))) }
+    }
+
     fn work_at(&self, now_fs: u128) -> u128 {
-        self.work + u128::from(self.rate) * (now_fs - self.since_fs)
+        u128::from(self.rate).wrapping_mul(now_fs).wrapping_add(self.ahead)
     }
 }
 
@@ -601,6 +610,16 @@ fn clock(instant_fs: u128) -> Time {
     Time::from_ps((instant_fs / FS_PER_PS) as u64)
 }
 
+/// An instant in the space of a flow: what the clock shows, and how many fs after that it is.
+fn split(instant_fs: u128) -> (Time, u16) {
+    let shown = clock(instant_fs);
+    (shown, (instant_fs - joined(shown, 0)) as u16)
+}
+
+fn joined(shown: Time, after_fs: u16) -> u128 {
+    u128::from(shown.ps()) * FS_PER_PS + u128::from(after_fs)
+}
+
 fn hash_of((src, dst, stream): (u32, u32, u32)) -> u32 {
     index::hash([src, dst, stream])
 }
@@ -617,9 +636,11 @@ impl Network for Fluid {
         let id = FlowId(self.started_count);
         self.started_count += 1;
         let connection = self.connection(&flow);
+        let (began, began_fs) = split(self.now_fs);
         let state = FlowState {
             id,
-            began_fs: self.now_fs,
+            began,
+            began_fs,
             hold: flow.hold,
             work: work(flow.bytes, flow.parts),
             rounds_left: flow.rounds,
@@ -648,7 +669,12 @@ impl Network for Fluid {
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
         // The clock shows an instant up to 1 ps after it.
         let until_fs = (u128::from(until.ps()) * FS_PER_PS).max(self.now_fs);
-        loop {
+        if done.is_empty() && self.completed.is_empty() {
+            // The memory of the last ones.
+            std::mem::swap(done, &mut self.completed);
+        }
+        // What takes no time is complete when it is started.
+        while self.completed.is_empty() {
             self.share();
             let next = self.next_at();
             if next > until_fs {
@@ -657,11 +683,12 @@ impl Network for Fluid {
             }
             self.now_fs = next;
             self.step();
-            if !self.scratch.completed.is_empty() {
-                self.scratch.completed.sort_unstable_by_key(|completion| completion.flow);
-                done.append(&mut self.scratch.completed);
-                return;
-            }
+        }
+        self.completed.sort_unstable_by_key(|completion| completion.flow);
+        if done.is_empty() {
+            std::mem::swap(done, &mut self.completed);
+        } else {
+            done.append(&mut self.completed);
         }
     }
 

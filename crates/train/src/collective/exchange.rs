@@ -3,11 +3,11 @@
 //! A job has one collective on the network at a time, so without neighbours an exchange takes as long every time: this is
 //! the answer that need not be simulated again.
 
-use super::plan::{Message, Plan};
+use super::messages::UnderWay;
+use super::plan::{Message, Passage, Plan};
 use super::progress::Progress;
 use gradtide_net::fluid::Lane;
-use gradtide_net::{Band, Bytes, Connection, Flow, FlowId, Fluid, HostId, Network, PortId, Time};
-use std::collections::VecDeque;
+use gradtide_net::{Band, Bytes, Connection, Flow, Fluid, HostId, Network, PortId, Time};
 
 /// What an exchange took.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,14 +45,18 @@ pub fn run(plan: &Plan, hosts: &[u32], network: Fluid) -> Exchange {
 /// # Panics
 /// As [`run`].
 pub fn message_by_message(plan: &Plan, hosts: &[u32], mut network: Fluid) -> Exchange {
-    let mut under_way = UnderWay::default();
-    let mut progress = Progress::begin(plan.clone(), &mut |message| under_way.start(message, hosts, &mut network));
+    let mut under_way: UnderWay<Passage> = UnderWay::default();
+    let start = |message: Message, under_way: &mut UnderWay<Passage>, network: &mut Fluid| {
+        let flow = network.start(flow(message, hosts));
+        under_way.insert(flow, message.passage());
+    };
+    let mut progress = Progress::begin(plan.clone(), &mut |message| start(message, &mut under_way, &mut network));
     let mut arrived = Vec::new();
-    while !under_way.0.is_empty() {
+    while !under_way.is_empty() {
         network.advance(Time::MAX, &mut arrived);
         for completion in arrived.drain(..) {
-            let message = under_way.end(completion.flow);
-            progress.on_arrival(message, &mut |message| under_way.start(message, hosts, &mut network));
+            let passage = under_way.remove(completion.flow);
+            progress.on_arrival(passage, &mut |message| start(message, &mut under_way, &mut network));
         }
     }
     assert!(progress.is_complete(), "all messages have arrived");
@@ -103,36 +107,17 @@ pub fn in_lanes(plan: &Plan, lanes: &[Lane], link_count: u32) -> Exchange {
     }
 }
 
-/// Messages by flow. Flows are numbered as they start, so they are in order; those that have arrived go when all before
-/// them have.
-#[derive(Debug, Default)]
-struct UnderWay(VecDeque<(FlowId, Option<Message>)>);
-
-impl UnderWay {
-    fn start(&mut self, message: Message, hosts: &[u32], network: &mut dyn Network) {
-        let id = network.start(Flow {
-            src: HostId(hosts[message.from as usize]),
-            dst: HostId(hosts[message.to as usize]),
-            bytes: message.even.bytes,
-            rounds: 1,
-            parts: message.even.parts,
-            hold: Time::ZERO,
-            band: Band::new(0).expect("there is a first band"),
-            stream: 0,
-            connection: Connection::Stream,
-        });
-        self.0.push_back((id, Some(message)));
-    }
-
-    fn end(&mut self, flow: FlowId) -> Message {
-        let index = match self.0.front() {
-            Some(&(first, _)) if first == flow => 0,
-            _ => self.0.partition_point(|&(before, _)| before < flow),
-        };
-        let message = self.0[index].1.take().expect("a message arrives once");
-        while let Some((_, None)) = self.0.front() {
-            self.0.pop_front();
-        }
-        message
+/// What carries a message in the engine.
+fn flow(message: Message, hosts: &[u32]) -> Flow {
+    Flow {
+        src: HostId(hosts[message.from as usize]),
+        dst: HostId(hosts[message.to as usize]),
+        bytes: message.even.bytes,
+        rounds: 1,
+        parts: message.even.parts,
+        hold: Time::ZERO,
+        band: Band::new(0).expect("there is a first band"),
+        stream: 0,
+        connection: Connection::Stream,
     }
 }

@@ -1,10 +1,10 @@
 //! A collective on a network: its messages, each sent when what it waits for has arrived.
 
-use super::plan::{Action, Algorithm, Message, Plan, PlanError};
+use super::plan::{Action, Algorithm, Message, Passage, Plan, PlanError};
 use super::progress::Progress;
 use gradtide_net::{Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Rate, Time};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 /// How a job aggregates what it has at hand.
 #[derive(Clone, Debug)]
@@ -32,8 +32,7 @@ pub enum MessageSize {
 pub struct Messages {
     addressing: Addressing,
     chunks: Vec<Progress>,
-    /// Chunk and message of every flow under way.
-    under_way: BTreeMap<FlowId, (u32, Message)>,
+    under_way: UnderWay<Sent>,
     adding: Option<Adding>,
     /// Chunks that are not complete.
     left_count: usize,
@@ -48,6 +47,24 @@ struct Addressing {
     stream: u32,
 }
 
+/// A message under way: its passage, what is added when it arrives, and whose it is.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    chunk: u32,
+    passage: Passage,
+    bytes: Bytes,
+    parts: u32,
+    action: Action,
+}
+
+/// By flow, something of each that is under way. Flows are numbered as they start, so they are in order; those that have
+/// arrived go when all before them have, or when they are more than the rest.
+#[derive(Debug)]
+pub(super) struct UnderWay<T> {
+    rows: VecDeque<(FlowId, Option<T>)>,
+    count: usize,
+}
+
 /// Ranks add what they have received, one message after another.
 #[derive(Debug)]
 struct Adding {
@@ -55,7 +72,7 @@ struct Adding {
     /// When each rank has added all that it has received.
     free_at: Vec<Time>,
     /// Messages that are being added or wait for it: when that is over, in the order of arrival, and whose they are.
-    waiting: BinaryHeap<Reverse<(Time, u64, u32, Message)>>,
+    waiting: BinaryHeap<Reverse<(Time, u64, u32, Passage)>>,
     arrived_count: u64,
 }
 
@@ -141,10 +158,10 @@ impl Collective {
     /// Starts every message of `bytes` that waits for nothing.
     pub fn begin(&self, bytes: Bytes, band: Band, stream: u32, network: &mut dyn Network) -> Messages {
         let addressing = self.addressing(band, stream);
-        let mut under_way = BTreeMap::new();
+        let mut under_way = UnderWay::default();
         let begin = |(chunk, plan)| {
             Progress::begin(plan, &mut |message: Message| {
-                under_way.insert(network.start(addressing.flow(message)), (chunk, message));
+                addressing.send(chunk, message, &mut under_way, network);
             })
         };
         let chunks: Vec<Progress> = (0..).zip(self.chunks(bytes)).map(begin).collect();
@@ -166,15 +183,13 @@ impl Collective {
 impl Messages {
     /// Takes in that a message has arrived, and starts what it makes possible; `true` if nothing is left to do.
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
-        let (chunk, message) = self.under_way.remove(&completion.flow).expect("the message is under way");
+        let sent = self.under_way.remove(completion.flow);
         let is_added = match &mut self.adding {
-            Some(adding) if message.action == Action::Reduce => {
-                adding.is_added(network.now(), chunk, message, self.addressing.size)
-            }
+            Some(adding) if sent.action == Action::Reduce => adding.is_added(network.now(), sent),
             _ => true,
         };
         if is_added {
-            self.take_in(chunk, message, network);
+            self.take_in(sent.chunk, sent.passage, network);
         }
         self.left_count == 0
     }
@@ -188,31 +203,65 @@ impl Messages {
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
         while self.wakes_at().is_some_and(|at| at <= now) {
             let next = self.adding.as_mut().and_then(|adding| adding.waiting.pop());
-            let Some(Reverse((_, _, chunk, message))) = next else { break };
-            self.take_in(chunk, message, network);
+            let Some(Reverse((_, _, chunk, passage))) = next else { break };
+            self.take_in(chunk, passage, network);
         }
         self.left_count == 0
     }
 
-    fn take_in(&mut self, chunk: u32, message: Message, network: &mut dyn Network) {
+    fn take_in(&mut self, chunk: u32, passage: Passage, network: &mut dyn Network) {
         let progress = &mut self.chunks[chunk as usize];
-        progress.on_arrival(message, &mut |next| {
-            self.under_way.insert(network.start(self.addressing.flow(next)), (chunk, next));
-        });
+        progress.on_arrival(passage, &mut |next| self.addressing.send(chunk, next, &mut self.under_way, network));
         self.left_count -= usize::from(progress.is_complete());
+    }
+}
+
+impl<T> Default for UnderWay<T> {
+    fn default() -> Self {
+        Self { rows: VecDeque::new(), count: 0 }
+    }
+}
+
+impl<T> UnderWay<T> {
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds a flow that was started after all others.
+    pub fn insert(&mut self, flow: FlowId, of_flow: T) {
+        self.rows.push_back((flow, Some(of_flow)));
+        self.count += 1;
+    }
+
+    /// Removes a flow, which is there.
+    pub fn remove(&mut self, flow: FlowId) -> T {
+        // Where it stands if nobody else has started a flow.
+        let at_most = self.rows.front().map_or(0, |&(first, _)| (flow.0 - first.0) as usize);
+        let index = match self.rows.get(at_most) {
+            Some(&(found, _)) if found == flow => at_most,
+            _ => self.rows.partition_point(|&(before, _)| before < flow),
+        };
+        let of_flow = self.rows[index].1.take().expect("a message arrives once");
+        self.count -= 1;
+        while let Some((_, None)) = self.rows.front() {
+            self.rows.pop_front();
+        }
+        if self.rows.len() > 2 * self.count + 64 {
+            self.rows.retain(|(_, of_flow)| of_flow.is_some());
+        }
+        of_flow
     }
 }
 
 impl Adding {
     /// Queues a message at its receiver; whether it has been added now.
-    fn is_added(&mut self, now: Time, chunk: u32, message: Message, size: MessageSize) -> bool {
-        let free_at = &mut self.free_at[message.to as usize];
-        let (bytes, parts) = size.of(message);
-        let takes = self.rate.serialize(bytes, 1, parts).unwrap_or(Time::MAX);
+    fn is_added(&mut self, now: Time, sent: Sent) -> bool {
+        let free_at = &mut self.free_at[sent.passage.to as usize];
+        let takes = self.rate.serialize(sent.bytes, 1, sent.parts).unwrap_or(Time::MAX);
         let over_at = Time::from_ps((*free_at).max(now).ps().saturating_add(takes.ps()));
         *free_at = over_at;
         if over_at > now {
-            self.waiting.push(Reverse((over_at, self.arrived_count, chunk, message)));
+            self.waiting.push(Reverse((over_at, self.arrived_count, sent.chunk, sent.passage)));
             self.arrived_count += 1;
         }
         over_at == now
@@ -229,6 +278,13 @@ impl MessageSize {
 }
 
 impl Addressing {
+    fn send(&self, chunk: u32, message: Message, under_way: &mut UnderWay<Sent>, network: &mut dyn Network) {
+        let flow = self.flow(message);
+        let Flow { bytes, parts, .. } = flow;
+        let sent = Sent { chunk, passage: message.passage(), bytes, parts, action: message.action };
+        under_way.insert(network.start(flow), sent);
+    }
+
     fn flow(&self, message: Message) -> Flow {
         let (bytes, parts) = self.size.of(message);
         Flow {

@@ -166,6 +166,24 @@ pub struct Message {
     pub action: Action,
 }
 
+/// What others wait for of a message: that it arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Passage {
+    /// Step in which it is sent.
+    pub step: u32,
+    /// Rank that sends it.
+    pub from: u32,
+    /// Rank that receives it.
+    pub to: u32,
+}
+
+impl Message {
+    /// Its passage from one rank to the other.
+    pub fn passage(self) -> Passage {
+        Passage { step: self.step, from: self.from, to: self.to }
+    }
+}
+
 /// `bytes / parts` bytes, which may be no whole number: what models take that know no packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EvenShare {

@@ -1,6 +1,6 @@
 //! How far a plan has come: which messages may be sent now.
 
-use super::plan::{Message, Plan};
+use super::plan::{Message, Passage, Plan};
 use std::collections::BTreeMap;
 
 /// The state of one execution of a plan, whatever carries the messages.
@@ -38,8 +38,8 @@ impl Progress {
 
     /// Takes in that a message has arrived, and has been reduced if that is its action: gives `send` every message that
     /// waited for it alone. Each message arrives once.
-    pub fn on_arrival(&mut self, message: Message, send: &mut dyn FnMut(Message)) {
-        let Message { step, from, to, .. } = message;
+    pub fn on_arrival(&mut self, passage: Passage, send: &mut dyn FnMut(Message)) {
+        let Passage { step, from, to } = passage;
         if self.plan.is_one_at_a_time(step) {
             self.count(step, from, send);
         }
