@@ -1,4 +1,5 @@
-//! In which order a worker computes, so that its updates come early (Caramel, section 4.1), and edges that hold it to that.
+//! In which order a worker computes, so that its updates come early (Caramel, section 4.1), and edges that hold it to
+//! that.
 
 use super::{Boundaries, Window};
 use crate::opdag::{Kind, Op, OpDag, OpDagError};

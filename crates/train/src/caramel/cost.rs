@@ -87,8 +87,8 @@ impl Cost {
     }
 }
 
-/// Times of one collective by itself at [`BENCHMARK_SIZES`], for [`Cost::fit`], with rank i on `hosts[i]`; `fluid` gives a
-/// fresh network. Simulated times do not scatter, so each size is carried out once.
+/// Times of one collective by itself at [`BENCHMARK_SIZES`], for [`Cost::fit`], with rank i on `hosts[i]`; `fluid`
+/// gives a fresh network. Simulated times do not scatter, so each size is carried out once.
 ///
 /// # Errors
 /// [`PlanError`] if the ranks do not suit the algorithm.

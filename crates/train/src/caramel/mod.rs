@@ -5,8 +5,8 @@
 //!          (compute)        (here)        (batch)    (pack)     (timeline)
 //! ```
 //!
-//! [`transfers`] has the plans of others, for the same boundaries and the same timeline. `docs/models/caramel.md` has the
-//! rules, and what is done where the paper is silent.
+//! [`transfers`] has the plans of others, for the same boundaries and the same timeline. `docs/models/caramel.md` has
+//! the rules, and what is done where the paper is silent.
 
 pub mod batch;
 pub mod compute;
@@ -18,8 +18,9 @@ pub mod transfers;
 use gradtide_net::{Bytes, Time};
 use transfers::Plan;
 
-/// When a parameter can be aggregated without delaying compute: from the op that updates it to the op of the next iteration
-/// that reads it (Caramel, section 3.3.1). Offsets are compute time without stalls, from the start of an iteration.
+/// When a parameter can be aggregated without delaying compute: from the op that updates it to the op of the next
+/// iteration that reads it (Caramel, section 3.3.1). Offsets are compute time without stalls, from the start of an
+/// iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// What is aggregated.
@@ -49,8 +50,8 @@ pub struct Group {
 }
 
 impl Boundaries {
-    /// What all workers together leave: a parameter is there when the last has updated it, and needed when the first reads
-    /// it. Workers that compute in different orders have narrower boundaries than any of them alone.
+    /// What all workers together leave: a parameter is there when the last has updated it, and needed when the first
+    /// reads it. Workers that compute in different orders have narrower boundaries than any of them alone.
     ///
     /// # Panics
     /// If there is no worker, or they have not the same parameters.
@@ -94,8 +95,8 @@ impl Boundaries {
     }
 }
 
-/// Batches and packs: Caramel, sections 4.2 and 4.3. `threshold` is that of [`cost::Cost::threshold`], and `time` how long
-/// the collective takes for a number of bytes at the depth that [`cost::depth`] gives them.
+/// Batches and packs: Caramel, sections 4.2 and 4.3. `threshold` is that of [`cost::Cost::threshold`], and `time` how
+/// long the collective takes for a number of bytes at the depth that [`cost::depth`] gives them.
 pub fn plan(boundaries: &Boundaries, threshold: Bytes, time: &dyn Fn(Bytes) -> Time) -> Plan {
     pack::pack(boundaries, &batch::batch(boundaries, threshold, time), time).plan
 }

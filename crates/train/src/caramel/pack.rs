@@ -1,9 +1,9 @@
 //! When each group is sent: Caramel's packing (section 4.3) into the backward pass and the next forward pass.
 //!
-//! The plan is a circle of compute time: what the forward pass carries belongs to the iteration before (A28). Stage 2 puts a
-//! group where the channel is free between its update and its read; whether that lies in the backward pass, in
-//! the next forward pass or across both makes no difference (A24), so the earliest place (A22) is one in the backward pass if
-//! there is one. Stage 3 has no free place left and measures which of two is the lesser evil.
+//! The plan is a circle of compute time: what the forward pass carries belongs to the iteration before (A28). Stage 2
+//! puts a group where the channel is free between its update and its read; whether that lies in the backward pass, in
+//! the next forward pass or across both makes no difference (A24), so the earliest place (A22) is one in the backward
+//! pass if there is one. Stage 3 has no free place left and measures which of two is the lesser evil.
 
 use super::transfers::{Plan, Transfer};
 use super::{Boundaries, Group, Window, timeline};
@@ -15,16 +15,17 @@ use std::cmp::Reverse;
 pub struct Packed {
     /// One transfer per group, in the order in which they were placed.
     pub plan: Plan,
-    /// Number of the plan's first transfers that stage 2 placed: they run in parallel with compute, inside their boundaries.
+    /// Number of the plan's first transfers that stage 2 placed: they run in parallel with compute, inside their
+    /// boundaries.
     pub hidden_count: usize,
 }
 
 /// Packs groups, largest first; ties go to the earlier update, then to the one that is listed first (A27).
 ///
-/// Stage 3 places what is left in the same order, behind what the backward pass carries or in the next forward pass, in
-/// the first place that is free or else behind everything: where a simulation of all that has been placed says that
-/// iterations are shorter, the backward pass if they are equal (A25, A26, A27). A group is never held back
-/// longer than until compute waits for it.
+/// Stage 3 places what is left in the same order: behind what the backward pass carries, or in the next forward pass
+/// right before its read, whoever else has that place. It takes the one with which a simulation of all that has been
+/// placed has shorter iterations, and the backward pass if they are equal (A25, A26, A27). What lies behind the
+/// backward pass may be sent as soon as that is over.
 ///
 /// # Source
 /// Caramel, section 4.3; A22 to A29 of docs/models/caramel.md.
@@ -40,7 +41,7 @@ pub fn pack(boundaries: &Boundaries, groups: &[Group], time: &dyn Fn(Bytes) -> T
         match channel.earliest(window.update, length).filter(|&start| start + length <= compute + window.read) {
             Some(start) => {
                 channel.take(start, length);
-                plan.transfers.push(placed(boundaries, group, start, length));
+                plan.transfers.push(placed(group, start, start, length));
             }
             None => left.push((group, length)),
         }
@@ -51,20 +52,20 @@ pub fn pack(boundaries: &Boundaries, groups: &[Group], time: &dyn Fn(Bytes) -> T
         let in_backward = plan.transfers.iter().filter(|transfer| transfer.rank < compute);
         let backward = in_backward.map(|transfer| transfer.rank + transfer.time).fold(update, Time::max);
         let forward = (compute + read).saturating_since(length).max(compute);
-        let attempt = |start: Time| {
+        let attempt = |rank: Time, gate: Time| {
             let mut attempt = plan.clone();
-            attempt.transfers.push(placed(boundaries, group, start, length));
+            attempt.transfers.push(placed(group, rank, gate, length));
             (timeline::run(boundaries, &attempt).iteration_time(), attempt)
         };
-        let [(in_backward, one), (in_forward, other)] = [attempt(backward), attempt(forward)];
+        let [(in_backward, one), (in_forward, other)] =
+            [attempt(backward, backward.min(compute)), attempt(forward, forward)];
         plan = if in_backward <= in_forward { one } else { other };
     }
     Packed { plan, hidden_count }
 }
 
-fn placed(boundaries: &Boundaries, group: &Group, start: Time, time: Time) -> Transfer {
-    let (parameters, bytes) = (group.parameters.clone(), group.window.bytes);
-    Transfer { parameters, bytes, time, gate: start.min(boundaries.compute + group.window.read), rank: start }
+fn placed(group: &Group, rank: Time, gate: Time, time: Time) -> Transfer {
+    Transfer { parameters: group.parameters.clone(), bytes: group.window.bytes, time, gate, rank }
 }
 
 /// The channel in an iteration whose compute never waits: what is taken is taken in every iteration.

@@ -1,9 +1,9 @@
 //! Iterations on one compute stream and one channel: what a plan of transfers is worth.
 //!
-//! Compute runs through its offsets 0 to C again and again. At an offset where parameters are read it stands still until
-//! they have been aggregated in the iteration before; the first iteration waits for nothing. A transfer may be sent once compute has
-//! passed its gate, so what is planned moves with every stall. The channel is never idle while something may be sent, and
-//! interrupts nothing.
+//! Compute runs through its offsets 0 to C again and again. At an offset where parameters are read it stands still
+//! until they have been aggregated in the iteration before; the first iteration waits for nothing. A transfer may be
+//! sent once compute has passed its gate, so what is planned moves with every stall. The channel is never idle while
+//! something may be sent, and interrupts nothing.
 
 use super::Boundaries;
 use super::transfers::{Plan, Transfer};
@@ -11,8 +11,9 @@ use gradtide_net::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Most iterations that are run. Where communication takes a little longer than computation, it takes many until the channel
-/// is so far behind that compute waits: with a thousand, what is still missing is a thousandth of an iteration or two.
+/// Most iterations that are run. Where communication takes a little longer than computation, it takes many until the
+/// channel is so far behind that compute waits: with a thousand, what is still missing is a thousandth of an iteration
+/// or two.
 pub const MAX_ITERATIONS: u32 = 1000;
 
 /// A transfer that was sent.
@@ -139,9 +140,9 @@ pub fn run(boundaries: &Boundaries, plan: &Plan) -> Timeline {
     Timeline { starts, repeats_from, sent: channel.sent, compute: boundaries.compute, communication }
 }
 
-/// What no plan on one channel beats that sends these transfers, whole or in pieces: C; N; and for every update and every
-/// earlier read the compute from that read to that update, and all transfers that lie between them. One such transfer
-/// is a critical path: read, compute, update, aggregate, read.
+/// What no plan on one channel beats that sends these transfers, whole or in pieces: C; N; and for every update and
+/// every earlier read the compute from that read to that update, and all transfers that lie between them. One such
+/// transfer is a critical path: read, compute, update, aggregate, read.
 ///
 /// Where all parameters are read before the first is updated, preemptive earliest deadline first reaches it.
 ///
@@ -173,7 +174,8 @@ enum Moment {
     Read(u32),
 }
 
-/// What is under way, with the iteration that it is of and what is left of it, and what is open: see [`Channel::state`].
+/// What is under way, with the iteration that it is of and what is left of it, and what is open: see
+/// [`Channel::state`].
 type State = (Vec<(u32, u32, Time)>, Vec<(u32, u32)>);
 
 /// The channel, which knows what may be sent up to some instant, and decides no further.
@@ -184,8 +186,8 @@ struct Channel<'a> {
     known: Time,
     /// May be sent: rank, index and iteration.
     open: BinaryHeap<Reverse<(Time, u32, u32)>>,
-    /// Per parameter, for even and odd iterations: transfers that have not been handed over, and when the last one of those
-    /// that have is through.
+    /// Per parameter, for even and odd iterations: transfers that have not been handed over, and when the last one of
+    /// those that have is through.
     missing: Vec<[(u32, Time); 2]>,
     /// Handed over, first to last.
     sent: Vec<Sent>,

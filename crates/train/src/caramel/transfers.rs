@@ -1,5 +1,5 @@
-//! Plans: what is sent, from when on, and what goes before what. Those of systems that Caramel is compared with, and earliest
-//! deadline first. [`super::pack`] has Caramel's own.
+//! Plans: what is sent, from when on, and what goes before what. Those of systems that Caramel is compared with, and
+//! earliest deadline first. [`super::pack`] has Caramel's own.
 
 use super::{Boundaries, Group};
 use gradtide_net::{Bytes, Time};
@@ -27,8 +27,8 @@ pub struct Transfer {
     pub time: Time,
     /// Compute offset from which on it may be sent; beyond C it is an offset of the next iteration.
     pub gate: Time,
-    /// Of those that may be sent, the one with the smallest goes first. A compute offset like `gate`, so that what is left
-    /// of an iteration goes before the next one's where it should.
+    /// Of those that may be sent, the one with the smallest goes first. A compute offset like `gate`, so that what is
+    /// left of an iteration goes before the next one's where it should.
     pub rank: Time,
 }
 
@@ -39,8 +39,8 @@ pub struct Plan {
     pub transfers: Vec<Transfer>,
     /// Whether the next forward pass waits for all of them.
     pub has_barrier: bool,
-    /// Bytes that are handed to the network before earlier ones are through, and cannot be overtaken any more. With 0, one
-    /// transfer at a time.
+    /// Bytes that are handed to the network before earlier ones are through, and cannot be overtaken any more. With 0,
+    /// one transfer at a time.
     pub credit: Bytes,
 }
 
@@ -55,8 +55,8 @@ pub fn first_in_first_out(groups: &[Group], has_barrier: bool, time: &dyn Fn(Byt
     Plan { transfers: groups.iter().map(transfer).collect(), has_barrier, credit: Bytes(0) }
 }
 
-/// PyTorch DDP: buckets from the last parameter to the first, each closed by the parameter with which it reaches its cap,
-/// and sent in this order; a barrier.
+/// PyTorch DDP: buckets from the last parameter to the first, each closed by the parameter with which it reaches its
+/// cap, and sent in this order; a barrier.
 ///
 /// # Source
 /// Li et al. (2020), "PyTorch Distributed", section 3.2; `compute_bucket_assignment_by_size` of PyTorch's reducer.
@@ -82,9 +82,9 @@ pub fn ddp(boundaries: &Boundaries, first_cap: Bytes, cap: Bytes, time: &dyn Fn(
     plan
 }
 
-/// Horovod: at the end of every cycle what has been updated is sent, in messages of at most `cap` bytes, or of one parameter;
-/// a cycle does not end before the one before has been sent. A barrier. Once compute is over, the ends of cycles decide what is
-/// sent together, and are not waited for.
+/// Horovod: at the end of every cycle what has been updated is sent, in messages of at most `cap` bytes, or of one
+/// parameter; a cycle does not end before the one before has been sent. A barrier. Once compute is over, the ends of
+/// cycles decide what is sent together, and are not waited for.
 ///
 /// # Source
 /// Sergeev & Del Balso (2018), section 4; its documentation of tensor fusion and of the cycle time.
@@ -118,15 +118,16 @@ pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(B
     plan
 }
 
-/// Earliest deadline first, in chunks: of what has been updated, what is read first is sent first, and no chunk is interrupted.
+/// Earliest deadline first, in chunks: of what has been updated, what is read first is sent first, and no chunk is
+/// interrupted.
 ///
-/// In chunks of one moment each no plan on one channel is faster ([`super::timeline::lower_bound`]); every chunk pays its
-/// own `time`. With every parameter alone, this is P3 (slices of [`P3_SLICE`], no credit) and ByteScheduler (its partition
-/// and its credit): what is read first is what lies first in the model.
+/// In chunks of one moment each no plan on one channel is faster ([`super::timeline::lower_bound`]); every chunk pays
+/// its own `time`. With every parameter alone, this is P3 (slices of [`P3_SLICE`], no credit) and ByteScheduler (its
+/// partition and its credit): what is read first is what lies first in the model.
 ///
 /// # Source
-/// Horn (1974): preemptive earliest deadline first minimises the largest lateness. Jayarajan et al. (2019), section 4; Peng et
-/// al. (2019), section 4.
+/// Horn (1974): preemptive earliest deadline first minimises the largest lateness. Jayarajan et al. (2019), section 4;
+/// Peng et al. (2019), section 4.
 ///
 /// # Panics
 /// If a chunk has no bytes.
