@@ -3,6 +3,7 @@
 //! [`run`] is the whole floor in one function: scenario -> DAG and schedule -> network engine -> results.
 
 pub mod bucket;
+pub mod caramel;
 pub mod collective;
 pub mod dag;
 pub mod engine;

@@ -1,0 +1,102 @@
+//! All-reduce as Caramel has it (Hashemi et al., 2020), and its rivals, on one channel.
+//!
+//! ```text
+//! op DAG ─► compute order ─► boundaries ─► batches ─► packing ─► timeline
+//!          (compute)        (here)        (batch)    (pack)     (timeline)
+//! ```
+//!
+//! [`transfers`] has the plans of others, for the same boundaries and the same timeline. `docs/models/caramel.md` has
+//! the rules, and what is done where the paper is silent.
+
+pub mod batch;
+pub mod compute;
+pub mod cost;
+pub mod pack;
+pub mod timeline;
+pub mod transfers;
+
+use gradtide_net::{Bytes, Time};
+use transfers::Plan;
+
+/// When a parameter can be aggregated without delaying compute: from the op that updates it to the op of the next
+/// iteration that reads it (Caramel, section 3.3.1). Offsets are compute time without stalls, from the start of an
+/// iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// What is aggregated.
+    pub bytes: Bytes,
+    /// End of the op that updates it.
+    pub update: Time,
+    /// Start of the first op that reads it.
+    pub read: Time,
+}
+
+/// An iteration as its transfers see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Boundaries {
+    /// All computation, one op after another: C.
+    pub compute: Time,
+    /// Of every parameter, in the order in which the model registers them.
+    pub windows: Vec<Window>,
+}
+
+/// Parameters that are aggregated together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Indices of the parameters.
+    pub parameters: Vec<u32>,
+    /// Their bytes; the update of the latest, the read of the earliest (Caramel, section 4.3).
+    pub window: Window,
+}
+
+impl Boundaries {
+    /// What all workers together leave: a parameter is there when the last has updated it, and needed when the first
+    /// reads it. Workers that compute in different orders have narrower boundaries than any of them alone.
+    ///
+    /// # Panics
+    /// If there is no worker, or they have not the same parameters.
+    pub fn jointly(workers: &[Self]) -> Self {
+        let mut all = workers[0].clone();
+        for worker in &workers[1..] {
+            assert_eq!(all.windows.len(), worker.windows.len(), "workers train one model");
+            all.compute = all.compute.max(worker.compute);
+            for (window, other) in all.windows.iter_mut().zip(&worker.windows) {
+                window.update = window.update.max(other.update);
+                window.read = window.read.min(other.read);
+            }
+        }
+        all
+    }
+
+    /// A group of parameters.
+    ///
+    /// # Panics
+    /// If it is empty or a parameter does not exist.
+    pub fn group(&self, parameters: Vec<u32>) -> Group {
+        let windows = || parameters.iter().map(|&parameter| self.windows[parameter as usize]);
+        let window = Window {
+            bytes: windows().map(|window| window.bytes).sum(),
+            update: windows().map(|window| window.update).max().expect("a group has parameters"),
+            read: windows().map(|window| window.read).min().expect("a group has parameters"),
+        };
+        Group { parameters, window }
+    }
+
+    /// Every parameter by itself.
+    pub fn alone(&self) -> Vec<Group> {
+        (0..self.windows.len() as u32).map(|parameter| self.group(vec![parameter])).collect()
+    }
+
+    /// Parameters by ascending update time, equal ones as the model registers them.
+    pub fn by_update(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.windows.len() as u32).collect();
+        order.sort_by_key(|&parameter| self.windows[parameter as usize].update);
+        order
+    }
+}
+
+/// Batches and packs: Caramel, sections 4.2 and 4.3. `threshold` is that of [`cost::Cost::threshold`], and `time` how
+/// long the collective takes for a number of bytes at the depth that [`cost::depth`] gives them.
+pub fn plan(boundaries: &Boundaries, threshold: Bytes, time: &dyn Fn(Bytes) -> Time) -> Plan {
+    pack::pack(boundaries, &batch::batch(boundaries, threshold, time), time).plan
+}

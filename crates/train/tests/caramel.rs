@@ -1,0 +1,608 @@
+//! Caramel's rules against their definitions, by hand and word by word, and plans against a simulation tick by tick.
+#![allow(missing_docs)]
+
+use gradtide_net::route::Policy;
+use gradtide_net::{Bytes, Fluid, Link, Rate, Seed, Star, Time};
+use gradtide_train::caramel::batch::batch;
+use gradtide_train::caramel::compute::{self, ComputeError, Parameter, boundaries, enforce, greedy};
+use gradtide_train::caramel::cost::{BENCHMARK_SIZES, Cost, CostError, depth, measure};
+use gradtide_train::caramel::pack::pack;
+use gradtide_train::caramel::timeline::{self, Timeline, lower_bound};
+use gradtide_train::caramel::transfers::{self, Plan, Transfer};
+use gradtide_train::caramel::{Boundaries, Group, Window};
+use gradtide_train::collective::plan::Algorithm;
+use gradtide_train::opdag::{Kind, Op, OpDag, OpDagError};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn ps(ps: u64) -> Time {
+    Time::from_ps(ps)
+}
+
+/// a + b d in whole picoseconds.
+fn line(fixed: u64, per_byte: u64) -> impl Fn(Bytes) -> Time {
+    move |bytes| ps(if bytes.0 == 0 { 0 } else { fixed + per_byte * bytes.0 })
+}
+
+/// Bytes, update and read of each parameter.
+fn iteration(compute: u64, windows: &[(u64, u64, u64)]) -> Boundaries {
+    let window =
+        |&(bytes, update, read): &(u64, u64, u64)| Window { bytes: Bytes(bytes), update: ps(update), read: ps(read) };
+    Boundaries { compute: ps(compute), windows: windows.iter().map(window).collect() }
+}
+
+fn members(groups: &[Group]) -> Vec<Vec<u32>> {
+    groups.iter().map(|group| group.parameters.clone()).collect()
+}
+
+fn comp(id: u64, time_ticks: u64, inputs: &[u32]) -> Op {
+    Op { id, kind: Kind::Comp, inputs: inputs.to_vec(), time_ticks, param_only: false }
+}
+
+fn recv(id: u64) -> Op {
+    Op { id, kind: Kind::Recv, inputs: Vec::new(), time_ticks: 5, param_only: false }
+}
+
+/// DAGs and parameters of which several may have one update.
+fn models() -> impl Strategy<Value = (OpDag, Vec<Parameter>)> {
+    let op = (0..4_u64, prop::collection::vec(any::<prop::sample::Index>(), 0..4));
+    let update = (any::<prop::sample::Index>(), 0..20_u64);
+    (prop::collection::vec(op, 1..40), prop::collection::vec(update, 1..8)).prop_map(|(ops, updates)| {
+        let first = updates.len() as u32;
+        let mut dag = OpDag { ops: (0..u64::from(first)).map(recv).collect(), target: first };
+        for (time_ticks, draws) in ops {
+            let inputs: Vec<u32> = draws.iter().map(|draw| draw.index(dag.ops.len()) as u32).collect();
+            dag.ops.push(comp(dag.ops.len() as u64, time_ticks, &inputs));
+        }
+        let comps = dag.ops.len() as u32 - first;
+        let parameter = |(recv, (draw, bytes)): (usize, (prop::sample::Index, u64))| Parameter {
+            bytes: Bytes(bytes),
+            recv: recv as u32,
+            update: first + draw.index(comps as usize) as u32,
+        };
+        (dag, updates.into_iter().enumerate().map(parameter).collect())
+    })
+}
+
+/// Ops that compute and that `op` needs, itself among them.
+fn ancestors(dag: &OpDag, op: u32) -> BTreeSet<u32> {
+    let mut found = BTreeSet::new();
+    let mut stack = vec![op];
+    while let Some(op) = stack.pop() {
+        if dag.ops[op as usize].kind == Kind::Comp && found.insert(op) {
+            stack.extend(&dag.ops[op as usize].inputs);
+        }
+    }
+    found
+}
+
+fn is_topological(dag: &OpDag, ops: &[u32]) -> bool {
+    let mut done: BTreeSet<u32> =
+        (0..dag.ops.len() as u32).filter(|&op| dag.ops[op as usize].kind == Kind::Recv).collect();
+    ops.iter().all(|&op| dag.ops[op as usize].inputs.iter().all(|input| done.contains(input)) && done.insert(op))
+        && done.len() == dag.ops.len()
+}
+
+proptest! {
+    /// Section 4.1, stage 1, with sets. In these files every op comes after its inputs, so the topological order is
+    /// theirs.
+    #[test]
+    fn the_compute_order_is_the_papers((dag, parameters) in models()) {
+        let order = greedy(&dag, &parameters).unwrap();
+        let mut done = BTreeSet::new();
+        let mut left: BTreeSet<u32> = parameters.iter().map(|parameter| parameter.update).collect();
+        for tag in &order.tags {
+            let cost = |update: u32| -> u64 {
+                ancestors(&dag, update).difference(&done).map(|&op| dag.ops[op as usize].time_ticks).sum()
+            };
+            let cheapest = left.iter().copied().min_by_key(|&update| (cost(update), update)).unwrap();
+            prop_assert_eq!(tag.ops.last(), Some(&cheapest));
+            let need: Vec<u32> = ancestors(&dag, cheapest).difference(&done).copied().collect();
+            prop_assert_eq!(&tag.ops, &need);
+            let theirs: Vec<u32> = (0..parameters.len() as u32)
+                .filter(|&parameter| parameters[parameter as usize].update == cheapest).collect();
+            prop_assert_eq!(&tag.parameters, &theirs);
+            done.extend(need);
+            left.remove(&cheapest);
+        }
+        prop_assert!(left.is_empty());
+        prop_assert!(is_topological(&dag, &order.ops()));
+    }
+
+    /// Before: any order that the edges allow. After: whoever runs ops in any order that the edges allow, updates come
+    /// in the chosen one, and nothing runs that the next update does not need.
+    #[test]
+    fn enforcing_edges_leave_one_order_of_updates((dag, parameters) in models(), seed in any::<u64>()) {
+        let order = greedy(&dag, &parameters).unwrap();
+        let enforced = enforce(&dag, &order);
+        let updates: Vec<u32> = order.updates().collect();
+        for (before, tag) in order.tags.iter().enumerate().skip(1) {
+            for &op in &tag.ops {
+                prop_assert!(ancestors(&enforced, op).contains(&updates[before - 1]));
+            }
+        }
+        for &op in &order.rest {
+            prop_assert!(ancestors(&enforced, op).contains(updates.last().unwrap()));
+        }
+        let any = compute::random(&enforced, Seed(seed)).unwrap();
+        prop_assert!(is_topological(&enforced, &any));
+        let seen: Vec<u32> = any.iter().copied().filter(|op| updates.contains(op)).collect();
+        prop_assert_eq!(seen, updates);
+        // The logic is that of the model: the enforced order is one that was possible.
+        let old: Vec<u32> = any.into_iter().filter(|&op| (op as usize) < dag.ops.len()).collect();
+        prop_assert!(is_topological(&dag, &old));
+        let updates = |ops: &[u32]| -> Vec<Time> {
+            boundaries(&dag, &parameters, ops, ps(1)).unwrap().windows.iter().map(|window| window.update).collect()
+        };
+        prop_assert_eq!(updates(&old), updates(&order.ops()));
+    }
+
+    /// Workers that compute in orders of their own leave no wider boundaries than the narrowest of them.
+    #[test]
+    fn workers_that_disagree_narrow_the_boundaries((dag, parameters) in models(), seed in 0..1_000_u64) {
+        let of = |seed| boundaries(&dag, &parameters, &compute::random(&dag, Seed(seed)).unwrap(), ps(3)).unwrap();
+        let (one, other) = (of(seed), of(seed + 1));
+        let both = Boundaries::jointly(&[one.clone(), other.clone()]);
+        for worker in [&one, &other] {
+            prop_assert_eq!(worker.compute, both.compute);
+            for (window, narrow) in worker.windows.iter().zip(&both.windows) {
+                prop_assert!(narrow.update >= window.update && narrow.read <= window.read);
+            }
+        }
+    }
+}
+
+/// Real graphs, whose last op waits for all gradients. Which of them is whose changes no update time, so the first recv
+/// has the last.
+#[test]
+fn updates_of_real_graphs_come_earlier_than_in_their_files_and_in_random_orders() {
+    for name in ["resnet18_train", "resnet18_train_amp", "vgg16_train"] {
+        let path = format!("{}/../../tests/orders/real_{name}.json", env!("CARGO_MANIFEST_DIR"));
+        let file: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let op = |row: &serde_json::Value| {
+            let inputs: Vec<u32> =
+                row["inputs"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect();
+            let (id, time) = (row["id"].as_u64().unwrap(), row["time"].as_u64().unwrap());
+            if row["kind"] == "recv" { recv(id) } else { comp(id, time, &inputs) }
+        };
+        let ops: Vec<Op> = file["ops"].as_array().unwrap().iter().map(op).collect();
+        let gradients = ops.last().unwrap().inputs.clone();
+        let recvs = (0..ops.len() as u32).filter(|&op| ops[op as usize].kind == Kind::Recv);
+        let parameters: Vec<Parameter> = (recvs.zip(gradients.into_iter().rev()))
+            .map(|(recv, update)| Parameter { bytes: Bytes(1), recv, update })
+            .collect();
+        let dag = OpDag { target: ops.len() as u32 - 1, ops };
+        let mean_update = |ops: &[u32]| {
+            let of = boundaries(&dag, &parameters, ops, ps(1)).unwrap();
+            of.windows.iter().map(|window| window.update.ps()).sum::<u64>() as f64
+                / (of.windows.len() as u64 * of.compute.ps()) as f64
+        };
+        let order = greedy(&dag, &parameters).unwrap();
+        let (ours, theirs) = (mean_update(&order.ops()), mean_update(&compute::topological(&dag).unwrap()));
+        println!("{name}: mean update at {ours:.3} of compute, in the file's order at {theirs:.3}");
+        assert!(ours < theirs);
+        let enforced = enforce(&dag, &order);
+        for seed in 0..20 {
+            assert!(ours < mean_update(&compute::random(&dag, Seed(seed)).unwrap()));
+            let any = compute::random(&enforced, Seed(seed)).unwrap();
+            let seen = any.into_iter().filter(|op| order.updates().any(|update| update == *op));
+            assert!(seen.eq(order.updates()));
+        }
+    }
+}
+
+/// Two branches; the right one is cheap, and its update comes first though the file lists it last. What it needs, ops
+/// 2, 3 and 5, runs first.
+#[test]
+fn the_cheap_branch_is_computed_first() {
+    let ops = vec![recv(0), recv(1), comp(2, 10, &[0]), comp(3, 1, &[1]), comp(4, 7, &[2]), comp(5, 2, &[2, 3])];
+    let dag = OpDag { ops, target: 5 };
+    let parameters =
+        [Parameter { bytes: Bytes(1), recv: 0, update: 4 }, Parameter { bytes: Bytes(1), recv: 1, update: 5 }];
+    let order = greedy(&dag, &parameters).unwrap();
+    assert_eq!(order.ops(), [2, 3, 5, 4]);
+    let ours = boundaries(&dag, &parameters, &order.ops(), ps(100)).unwrap();
+    assert_eq!(ours, iteration(2000, &[(1, 2000, 0), (1, 1300, 1000)]));
+    let edges = enforce(&dag, &order);
+    assert_eq!(edges.ops[6].inputs, [5]);
+    assert_eq!(edges.ops[4].inputs, [2, 6]);
+}
+
+#[test]
+fn dags_that_mean_nothing_are_refused() {
+    let dag = |ops| OpDag { ops, target: 0 };
+    let cycle = dag(vec![recv(0), comp(1, 1, &[2]), comp(2, 1, &[1])]);
+    assert_eq!(compute::topological(&cycle), Err(OpDagError::Cycle(1)));
+    let parameter = |recv, update| [Parameter { bytes: Bytes(1), recv, update }];
+    let fine = dag(vec![recv(0), comp(1, 1 << 50, &[0])]);
+    assert_eq!(greedy(&fine, &parameter(1, 1)), Err(ComputeError::Kind(0)));
+    assert_eq!(greedy(&fine, &parameter(0, 7)), Err(ComputeError::Dag(OpDagError::NoSuchOp(7))));
+    assert_eq!(boundaries(&fine, &parameter(0, 1), &[1], ps(1000)), Err(ComputeError::TooLong));
+}
+
+proptest! {
+    /// f(2x) / (2 f(x)) > 0.8 is 10 (a + 2 b x) > 16 (a + b x), in whole numbers. The quotient 1.5 a / b is below 2^41
+    /// and at least 1 / 2 b > 2^-11 away from every whole number that it is not, so its floor survives rounding.
+    #[test]
+    fn the_threshold_is_what_a_search_finds(a in 1..1_u64 << 40, b in 1..1_u64 << 10) {
+        let saves_little = |x: u64| 10 * u128::from(a + 2 * b * x) > 16 * u128::from(a + b * x);
+        let (mut no, mut yes) = (0, 1 << 42);
+        while yes - no > 1 {
+            let middle = (no + yes) / 2;
+            if saves_little(middle) { yes = middle } else { no = middle }
+        }
+        prop_assert_eq!(Cost { fixed_ps: a as f64, ps_per_byte: b as f64 }.threshold(), Bytes(yes));
+    }
+
+    /// With whole a and b the line through two points is exact but for the rounding of a quotient and of a product with
+    /// 2^22.
+    #[test]
+    fn a_fit_finds_the_line(a in 0..1_u64 << 40, b in 1..1_u64 << 10, late in 1..1_000_000_u64) {
+        let f = line(a, b);
+        let [small, large] = BENCHMARK_SIZES;
+        // A median of three does not mind one that is late.
+        let samples = [large, small, small, large].map(|bytes| (bytes, f(bytes)));
+        let cost = Cost::fit(&[&samples[..], &[(small, f(small) + ps(late))]].concat()).unwrap();
+        prop_assert!((cost.ps_per_byte - b as f64).abs() < 1e-3);
+        prop_assert!((cost.fixed_ps - a as f64).abs() < 1e-3 * f64::from(1 << 22));
+    }
+
+    #[test]
+    fn no_chunk_is_smaller_than_the_threshold(bytes in 1..1_u64 << 40, threshold in 1..1_u64 << 30) {
+        let chunks = depth(Bytes(bytes), Bytes(threshold));
+        prop_assert!((1..=8).contains(&chunks));
+        prop_assert!(chunks == 1 || bytes / u64::from(chunks) >= threshold);
+        prop_assert!(chunks == 8 || bytes / u64::from(chunks + 1) < threshold);
+    }
+}
+
+/// 10 Gbit/s are 800 ps a byte: 50 us are worth 93 750 B, 1 ms 1 875 000 B.
+#[test]
+fn thresholds_of_a_ten_gigabit_network() {
+    let threshold = |fixed_ps| Cost { fixed_ps, ps_per_byte: 800.0 }.threshold();
+    assert_eq!(threshold(50e6), Bytes(93_751));
+    assert_eq!(threshold(1e9), Bytes(1_875_001));
+    assert_eq!(threshold(-1.0), Bytes(0));
+    assert_eq!(depth(Bytes(1), Bytes(0)), 8);
+}
+
+#[test]
+fn a_fit_takes_two_sizes_and_a_slope() {
+    assert_eq!(Cost::fit(&[(Bytes(64), ps(1)), (Bytes(64), ps(2))]), Err(CostError::OneSize));
+    assert_eq!(Cost::fit(&[(Bytes(64), ps(2)), (Bytes(65), ps(2))]), Err(CostError::Flat));
+}
+
+/// A ring of N on a star: 2 (N - 1) steps of d / N bytes and the delay of two cables. Both times are whole to a
+/// picosecond and the sizes 2^22 - 64 apart.
+#[test]
+fn the_cost_of_a_ring_is_its_closed_form() {
+    let link = Link { rate: Rate::from_bps(10_000_000_000).unwrap(), delay: ps(1_000_000) };
+    let graph = Star { host_count: 8, link }.graph();
+    let fluid = || Fluid::new(&graph, Policy::DModK).unwrap();
+    let hosts: Vec<u32> = (0..8).collect();
+    let cost = Cost::fit(&measure(&Algorithm::Ring, &hosts, &fluid).unwrap()).unwrap();
+    assert!((cost.ps_per_byte - 14.0 / 8.0 * 800.0).abs() < 1e-5, "{cost:?}");
+    assert!((cost.fixed_ps - 14.0 * 2e6).abs() < 2.0, "{cost:?}");
+}
+
+/// X = 100, f(d) = 50 + d. Each case: sizes and update times, and what is sent together.
+#[test]
+fn batches_by_hand() {
+    let sent = |rows: &[(u64, u64)]| {
+        let windows: Vec<_> = rows.iter().map(|&(bytes, update)| (bytes, update, 0)).collect();
+        members(&batch(&iteration(10_000, &windows), Bytes(100), &line(50, 1)))
+    };
+    // A15: the network is idle, and a small one goes at once.
+    assert_eq!(sent(&[(10, 0), (10, 100)]), [[0], [1]]);
+    // It is busy to 60 with the first; the next two wait for one another, and then there is no more to wait for.
+    assert_eq!(sent(&[(10, 0), (10, 20), (10, 40)]), [vec![0], vec![1, 2]]);
+    // A14: it is through at 60, which is not after the next update.
+    assert_eq!(sent(&[(10, 0), (10, 20), (10, 60)]), [[0], [1], [2]]);
+    // A12: a batch may exceed the threshold by less than its last member. A11: 100 is not larger than 100.
+    assert_eq!(sent(&[(10, 0), (90, 20), (100, 30), (1, 40)]), [vec![0], vec![1, 2], vec![3]]);
+    assert_eq!(sent(&[(10, 0), (50, 20), (50, 30), (1, 40), (1, 50)]), [vec![0], vec![1, 2, 3], vec![4]]);
+    // A13: the large one passes by the batch that is open; the batch goes last.
+    assert_eq!(sent(&[(10, 0), (10, 20), (500, 30), (10, 40)]), [vec![0], vec![2], vec![1, 3]]);
+    // All at one time: what is sent first is what is listed first.
+    assert_eq!(sent(&[(10, 7), (10, 7), (10, 7)]), [vec![0], vec![1, 2]]);
+    // A16.
+    let group = iteration(90, &[(3, 40, 20), (4, 70, 30)]).group(vec![0, 1]);
+    assert_eq!(group.window, Window { bytes: Bytes(7), update: ps(70), read: ps(20) });
+}
+
+/// Windows in a compute time, none read when it is over; all reads in the first part of it and all updates in the
+/// second if `is_chain`.
+fn iterations(is_chain: bool) -> impl Strategy<Value = Boundaries> {
+    (1..60_u64, 1..60_u64).prop_flat_map(move |(forward, backward)| {
+        let compute = forward + backward;
+        let updates = if is_chain { forward..=compute } else { 0..=compute };
+        let reads = if is_chain { 0..=forward } else { 0..=compute - 1 };
+        prop::collection::vec((0..40_u64, updates, reads), 1..9).prop_map(move |windows| iteration(compute, &windows))
+    })
+}
+
+/// One of every kind.
+fn plans(boundaries: &Boundaries, time: &dyn Fn(Bytes) -> Time) -> Vec<(&'static str, Plan)> {
+    let groups = batch(boundaries, Bytes(12), time);
+    let alone = boundaries.alone();
+    vec![
+        ("fifo", transfers::first_in_first_out(&alone, true, time)),
+        ("fifo without a barrier", transfers::first_in_first_out(&groups, false, time)),
+        ("ddp", transfers::ddp(boundaries, Bytes(10), Bytes(50), time)),
+        ("horovod", transfers::horovod(boundaries, Bytes(40), ps(5), time)),
+        ("p3", transfers::earliest_deadline_first(boundaries, &alone, Bytes(4), Bytes(0), time)),
+        ("bytescheduler", transfers::earliest_deadline_first(boundaries, &alone, Bytes(9), Bytes(20), time)),
+        ("edf", transfers::earliest_deadline_first(boundaries, &groups, Bytes(4), Bytes(0), time)),
+        ("packed", pack(boundaries, &groups, time).plan),
+    ]
+}
+
+/// Tick by tick: what may be sent is looked at anew in every picosecond, and compute takes a step if nothing that it
+/// reads is missing. One transfer at a time; every transfer takes time.
+fn tick_by_tick(boundaries: &Boundaries, plan: &Plan, iterations: u64) -> Vec<Time> {
+    let compute = boundaries.compute.ps();
+    let rank = |iteration: u64, index: usize| (iteration * compute + plan.transfers[index].rank.ps(), index);
+    let gate = |iteration: u64, index: usize| iteration * compute + plan.transfers[index].gate.ps();
+    let all = |iteration| (0..plan.transfers.len()).map(move |index| (iteration, index));
+    let mut waiting: Vec<(u64, usize)> = (0..iterations).flat_map(all).collect();
+    let mut under_way: Option<(u64, u64, usize)> = None;
+    let (mut passed, mut now, mut starts) = (0, 0, vec![Time::ZERO]);
+    loop {
+        under_way = under_way.filter(|it| it.0 > now);
+        if under_way.is_none() {
+            let open = waiting.iter().copied().filter(|&(iteration, index)| gate(iteration, index) <= passed);
+            if let Some((iteration, index)) = open.min_by_key(|&(iteration, index)| rank(iteration, index)) {
+                waiting.retain(|&it| it != (iteration, index));
+                under_way = Some((now + plan.transfers[index].time.ps(), iteration, index));
+            }
+        }
+        let is_missing = |iteration: u64, read: u64| {
+            waiting.iter().copied().chain(under_way.map(|it| (it.1, it.2))).any(|(before, index)| {
+                let reads = |&parameter: &u32| match plan.has_barrier {
+                    true => read == 0,
+                    false => boundaries.windows[parameter as usize].read.ps() == read,
+                };
+                before + 1 == iteration && plan.transfers[index].parameters.iter().any(reads)
+            })
+        };
+        let (iteration, offset) = (passed / compute, passed % compute);
+        if offset == 0 && starts.len() as u64 == iteration {
+            starts.push(ps(now));
+            if iteration == iterations {
+                return starts;
+            }
+        }
+        if !is_missing(iteration, offset) {
+            passed += 1;
+        }
+        now += 1;
+    }
+}
+
+/// Every transfer once in every iteration and none of them side by side.
+fn check_channel(plan: &Plan, timeline: &Timeline) {
+    let mut seen: Vec<(u32, u32)> = timeline.sent.iter().map(|sent| (sent.iteration, sent.transfer)).collect();
+    seen.sort_unstable();
+    let all = (0..timeline.starts.len() as u32 - 1)
+        .flat_map(|iteration| (0..plan.transfers.len() as u32).map(move |index| (iteration, index)));
+    assert_eq!(seen, all.collect::<Vec<_>>());
+    assert!(timeline.sent.windows(2).all(|pair| pair[0].end <= pair[1].start));
+}
+
+proptest! {
+    #[test]
+    fn batches_conserve_bytes(boundaries in iterations(false), threshold in 0..100_u64, fixed in 0..50_u64) {
+        let groups = batch(&boundaries, Bytes(threshold), &line(fixed, 1));
+        let mut all: Vec<u32> = groups.iter().flat_map(|group| group.parameters.clone()).collect();
+        all.sort_unstable();
+        prop_assert_eq!(all, (0..boundaries.windows.len() as u32).collect::<Vec<_>>());
+        let bytes = |windows: Vec<Window>| windows.iter().map(|window| window.bytes.0).sum::<u64>();
+        prop_assert_eq!(bytes(groups.iter().map(|group| group.window).collect()), bytes(boundaries.windows.clone()));
+        for group in groups.iter().filter(|group| group.parameters.len() > 1) {
+            let last = boundaries.windows[*group.parameters.last().unwrap() as usize].bytes;
+            prop_assert!(group.window.bytes.0 - last.0 <= threshold);
+        }
+    }
+
+    /// All of a plan's bytes are the model's, whoever cuts and fuses them.
+    #[test]
+    fn plans_conserve_bytes(boundaries in iterations(false), fixed in 0..20_u64) {
+        let bytes: u64 = boundaries.windows.iter().map(|window| window.bytes.0).sum();
+        for (name, plan) in plans(&boundaries, &line(fixed, 1)) {
+            prop_assert_eq!(plan.transfers.iter().map(|transfer| transfer.bytes.0).sum::<u64>(), bytes, "{}", name);
+        }
+    }
+
+    /// Stage 2: inside the boundaries of every member, one at a time on the circle, and exactly there in the timeline
+    /// if stage 3 had nothing to do; then nothing is exposed.
+    #[test]
+    fn packed_transfers_stay_inside_their_boundaries(boundaries in iterations(false), fixed in 0..12_u64) {
+        let groups = batch(&boundaries, Bytes(12), &line(fixed, 1));
+        let packed = pack(&boundaries, &groups, &line(fixed, 1));
+        let hidden = &packed.plan.transfers[..packed.hidden_count];
+        let mut taken = BTreeSet::new();
+        for transfer in hidden {
+            for &parameter in &transfer.parameters {
+                let window = boundaries.windows[parameter as usize];
+                prop_assert!(transfer.rank >= window.update);
+                prop_assert!(transfer.rank + transfer.time <= boundaries.compute + window.read);
+            }
+            for at in transfer.rank.ps()..(transfer.rank + transfer.time).ps() {
+                prop_assert!(taken.insert(at % boundaries.compute.ps()));
+            }
+        }
+        let timeline = timeline::run(&boundaries, &packed.plan);
+        if packed.hidden_count == groups.len() {
+            prop_assert_eq!(timeline.exposed(), Time::ZERO);
+            for sent in &timeline.sent {
+                let passed = boundaries.compute.ps() * u64::from(sent.iteration);
+                prop_assert_eq!(sent.start, ps(passed) + packed.plan.transfers[sent.transfer as usize].rank);
+            }
+        }
+        prop_assert_eq!(packed.plan.transfers.len(), groups.len());
+    }
+
+    #[test]
+    fn without_communication_all_plans_tie(boundaries in iterations(false)) {
+        for (name, plan) in plans(&boundaries, &|_| Time::ZERO) {
+            let timeline = timeline::run(&boundaries, &plan);
+            prop_assert_eq!(timeline.iteration_time(), boundaries.compute, "{}", name);
+            prop_assert_eq!((timeline.alpha(), timeline.utilisation()), (None, Some(1.0)));
+        }
+    }
+
+    #[test]
+    fn the_timeline_is_that_of_a_simulation_tick_by_tick(boundaries in iterations(false), fixed in 1..12_u64) {
+        for (name, plan) in plans(&boundaries, &line(fixed, 1)) {
+            let timeline = timeline::run(&boundaries, &plan);
+            check_channel(&plan, &timeline);
+            if plan.credit == Bytes(0) && plan.transfers.iter().all(|transfer| transfer.time > Time::ZERO) {
+                let naive = tick_by_tick(&boundaries, &plan, timeline.starts.len() as u64 - 1);
+                prop_assert_eq!(&timeline.starts, &naive, "{}", name);
+            }
+        }
+    }
+
+    #[test]
+    fn no_plan_beats_the_bound(boundaries in iterations(false), fixed in 0..12_u64) {
+        for (name, plan) in plans(&boundaries, &line(fixed, 1)) {
+            let timeline = timeline::run(&boundaries, &plan);
+            let time = timeline.iteration_time();
+            prop_assert!(time >= lower_bound(&boundaries, &plan.transfers), "{} {:?}", name, time);
+            prop_assert!(time <= timeline.compute + timeline.communication, "{}: T <= N + C", name);
+            if let (Some(rho), Some(alpha)) = (timeline.rho(), timeline.alpha()) {
+                let utilisation = timeline.utilisation().unwrap();
+                // Caramel, section 3.1; a handful of roundings.
+                prop_assert!((utilisation - 1.0 / (1.0 + rho - alpha * rho.min(1.0))).abs() < 1e-12);
+            }
+        }
+    }
+
+    /// Horn (1974). All parameters are read before the first is updated, a chunk is one picosecond, and picoseconds are
+    /// whole: nothing is ever interrupted too late.
+    #[test]
+    fn earliest_deadline_first_in_single_moments_is_the_optimum(boundaries in iterations(true)) {
+        let groups = boundaries.alone();
+        let plan = transfers::earliest_deadline_first(&boundaries, &groups, Bytes(1), Bytes(0), &line(0, 1));
+        let timeline = timeline::run(&boundaries, &plan);
+        prop_assert_eq!(timeline.iteration_time(), lower_bound(&boundaries, &plan.transfers));
+    }
+}
+
+fn alone(bytes: u64, time: u64, gate: u64, rank: u64, parameter: u32) -> Transfer {
+    Transfer { parameters: vec![parameter], bytes: Bytes(bytes), time: ps(time), gate: ps(gate), rank: ps(rank) }
+}
+
+/// C = 100, two parameters. The large one, 70, fits from 40 to its read at 10 of the next iteration; the small one, 25,
+/// is there at 60 and read at 20. Behind the backward pass it would be through at 135, and so it is in the forward
+/// pass: 15 late.
+#[test]
+fn what_does_not_fit_is_placed_where_it_costs_least() {
+    let boundaries = iteration(100, &[(70, 40, 10), (25, 60, 20)]);
+    let packed = pack(&boundaries, &boundaries.alone(), &line(0, 1));
+    assert_eq!(packed.hidden_count, 1);
+    assert_eq!(packed.plan.transfers[0], alone(70, 70, 40, 40, 0));
+    // Equal: the backward pass, right behind what it carries.
+    assert_eq!(packed.plan.transfers[1], alone(25, 25, 100, 110, 1));
+    assert_eq!(timeline::run(&boundaries, &packed.plan).iteration_time(), ps(115));
+    // Preemption would not help: 95 have to pass between the update at 40 and the read at 20, and the stall is the
+    // same.
+    let edf = transfers::earliest_deadline_first(&boundaries, &boundaries.alone(), Bytes(1), Bytes(0), &line(0, 1));
+    assert_eq!(timeline::run(&boundaries, &edf).iteration_time(), ps(115));
+}
+
+/// C = 100; the large one, 70, is sent from 40 to 110, which is too late for the two others. 15 go behind it, read at 5
+/// of the next iteration. The last 5 are updated last and read first: behind these they are through at 130; before
+/// their read they are next when the large one is through, at 115, and the 15 at 130 are then 10 late, not 25.
+#[test]
+fn what_is_read_first_may_overtake() {
+    let boundaries = iteration(100, &[(70, 40, 10), (15, 60, 5), (5, 100, 0)]);
+    let packed = pack(&boundaries, &boundaries.alone(), &line(0, 1));
+    assert_eq!(packed.hidden_count, 1);
+    assert_eq!(packed.plan.transfers[1..], [alone(15, 15, 100, 110, 1), alone(5, 5, 100, 100, 2)]);
+    assert_eq!(timeline::run(&boundaries, &packed.plan).iteration_time(), ps(125));
+}
+
+/// One parameter, read at 0: everything is exposed; with a read at 30, 30 less. A barrier takes that away.
+#[test]
+fn what_a_barrier_costs() {
+    let boundaries = iteration(100, &[(50, 100, 30)]);
+    let time = |has_barrier| {
+        let plan = transfers::first_in_first_out(&boundaries.alone(), has_barrier, &line(10, 1));
+        timeline::run(&boundaries, &plan).iteration_time()
+    };
+    assert_eq!((time(true), time(false)), (ps(160), ps(130)));
+}
+
+/// Caps 10 and 50 from the last parameter on: 4 + 7 reach the first cap; 30 + 20 reach the second.
+#[test]
+fn buckets_of_ddp() {
+    let boundaries = iteration(100, &[(5, 90, 0), (20, 60, 5), (30, 80, 10), (7, 50, 20), (4, 55, 30)]);
+    let plan = transfers::ddp(&boundaries, Bytes(10), Bytes(50), &line(0, 1));
+    let rows: Vec<_> = plan.transfers.iter().map(|it| (it.parameters.clone(), it.bytes.0, it.gate.ps())).collect();
+    assert_eq!(rows, [(vec![4, 3], 11, 55), (vec![2, 1], 50, 80), (vec![0], 5, 90)]);
+    assert!(plan.has_barrier);
+}
+
+/// Cycles of 10: at 10 the first is sent, to 45; at 50 what came by then, at most 40 bytes together.
+#[test]
+fn fusion_of_horovod() {
+    let boundaries = iteration(100, &[(25, 90, 0), (5, 49, 0), (30, 20, 0), (10, 12, 0), (25, 4, 0)]);
+    let plan = transfers::horovod(&boundaries, Bytes(40), ps(10), &line(10, 1));
+    let rows: Vec<_> = plan.transfers.iter().map(|it| (it.parameters.clone(), it.time.ps(), it.gate.ps())).collect();
+    assert_eq!(rows, [(vec![4], 35, 10), (vec![3, 2], 50, 50), (vec![1], 15, 50), (vec![0], 35, 100)]);
+}
+
+/// An urgent transfer comes while four others wait, 10 bytes and 10 ps each: with no credit it is next but for the one
+/// under way, with credit for two it waits for the two that have been handed over.
+#[test]
+fn credit_cannot_be_overtaken() {
+    let boundaries = iteration(100, &[(40, 0, 90), (10, 5, 0)]);
+    let second = |credit| {
+        let plan =
+            transfers::earliest_deadline_first(&boundaries, &boundaries.alone(), Bytes(10), Bytes(credit), &line(0, 1));
+        let timeline = timeline::run(&boundaries, &plan);
+        timeline.sent.iter().find(|sent| sent.transfer == 4).unwrap().start
+    };
+    assert_eq!([second(0), second(20), second(29), second(30), second(1000)], [10, 20, 20, 30, 40].map(ps));
+}
+
+/// VGG-16 as TF-Slim builds it: 16 layers, a third of compute forward, two thirds backward, every layer as long as any
+/// other, and its bytes as long as compute, with 0.2 ms for each message. Three quarters of the bytes are one
+/// parameter.
+fn vgg16() -> (Boundaries, Cost) {
+    let sizes = [
+        1728, 64, 36864, 64, 73728, 128, 147456, 128, 294912, 256, 589824, 256, 589824, 256, 1179648, 512, 2359296,
+        512, 2359296, 512, 2359296, 512, 2359296, 512, 2359296, 512, 102760448, 4096, 16777216, 4096, 4096000, 1000,
+    ];
+    let unit = 1_000_000_000;
+    let window = |parameter: usize| {
+        let layer = parameter as u64 / 2;
+        (4 * sizes[parameter], (48 - 2 * layer) * unit, layer * unit)
+    };
+    let windows: Vec<(u64, u64, u64)> = (0..32).map(window).collect();
+    let bytes: u64 = windows.iter().map(|window| window.0).sum();
+    (iteration(48 * unit, &windows), Cost { fixed_ps: 2e8, ps_per_byte: 48.0 * unit as f64 / bytes as f64 })
+}
+
+/// Batches cost less than single parameters, the forward pass hides what a barrier exposes, and what is cut coarsely
+/// can be overtaken without paying much for it.
+#[test]
+fn shape_of_the_ablation_on_vgg16() {
+    let (boundaries, cost) = vgg16();
+    let time = |bytes| cost.time(bytes);
+    let value = |plan: &Plan| timeline::run(&boundaries, plan).utilisation().unwrap();
+    let batches = batch(&boundaries, cost.threshold(), &time);
+    let alone = value(&transfers::first_in_first_out(&boundaries.alone(), true, &time));
+    let batched = value(&transfers::first_in_first_out(&batches, true, &time));
+    let horovod = value(&transfers::horovod(&boundaries, transfers::HOROVOD_CAP, Time::ZERO, &time));
+    let ddp = value(&transfers::ddp(&boundaries, transfers::DDP_FIRST_CAP, transfers::DDP_CAP, &time));
+    let plan = gradtide_train::caramel::plan(&boundaries, cost.threshold(), &time);
+    let caramel = value(&plan);
+    let edf = [1, 4, 16, 32, 64, 512].map(|mib| {
+        value(&transfers::earliest_deadline_first(&boundaries, &batches, Bytes(mib << 20), Bytes(0), &time))
+    });
+    let bound = boundaries.compute.ps() as f64 / lower_bound(&boundaries, &plan.transfers).ps() as f64;
+    println!("alone {alone} batched {batched} horovod {horovod} ddp {ddp} caramel {caramel} edf {edf:?} bound {bound}");
+    assert!(alone < batched && batched < caramel && horovod < caramel && ddp < caramel);
+}
