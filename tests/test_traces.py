@@ -105,7 +105,7 @@ def test_the_order_of_a_trace_that_only_receives_first(tmp_path):
     ops = [{**row, "ctrl_inputs": 0, "start": 0, "is_host": False} for row in rows]
     document = {"schema": "gradtide.trace/1", "rank": 0, "world_size": 1, "target": 4, "ops": ops}
     path = tmp_path / "dag.json"
-    path.write_text(json.dumps(document, separators=(",", ":")))
+    path.write_text(json.dumps(document, indent=2))
     best = gt.order(traces.read(path).to_dag())
     assert (best.order, best.makespan) == ([1, 0], 12)
     assert gt.order(path).order == best.order
@@ -118,6 +118,142 @@ def test_a_transfer_that_waits_is_no_op_dag_until_it_is_cut():
     dag = trace.to_dag(1, cut=True)
     assert {op.name for op in dag.ops if op.kind == "recv"} >= {"gloo:all_reduce", "gloo:recv"}
     assert gt.order(dag, "tac").makespan > 0
+
+
+# Chakra, by protobuf's own classes
+
+
+def chakra_messages():
+    """Return the classes of `GlobalMetadata` and `Node`, from their definition and not from ours."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    field = descriptor_pb2.FieldDescriptorProto
+    definition = {
+        "Uint64List": [("values", 1, field.TYPE_UINT64, True)],
+        "IOInfo": [("values", 1, field.TYPE_STRING, False), ("shapes", 2, field.TYPE_STRING, False)],
+        "AttributeProto": [
+            ("name", 1, field.TYPE_STRING, False),
+            ("doc_string", 2, field.TYPE_STRING, False),
+            ("double_val", 3, field.TYPE_DOUBLE, False),
+            ("int32_val", 7, field.TYPE_INT32, False),
+            ("int64_val", 9, field.TYPE_INT64, False),
+            ("uint64_val", 13, field.TYPE_UINT64, False),
+            ("uint64_list", 14, "Uint64List", False),
+            ("sint64_val", 17, field.TYPE_SINT64, False),
+            ("fixed64_val", 21, field.TYPE_FIXED64, False),
+            ("bool_val", 27, field.TYPE_BOOL, False),
+            ("string_val", 29, field.TYPE_STRING, False),
+        ],
+        "GlobalMetadata": [("version", 1, field.TYPE_STRING, False), ("attr", 2, "AttributeProto", True)],
+        "Node": [
+            ("id", 1, field.TYPE_UINT64, False),
+            ("name", 2, field.TYPE_STRING, False),
+            ("type", 3, field.TYPE_INT32, False),
+            ("ctrl_deps", 4, field.TYPE_UINT64, True),
+            ("data_deps", 5, field.TYPE_UINT64, True),
+            ("start_time_micros", 6, field.TYPE_UINT64, False),
+            ("duration_micros", 7, field.TYPE_UINT64, False),
+            ("inputs", 8, "IOInfo", False),
+            ("outputs", 9, "IOInfo", False),
+            ("attr", 10, "AttributeProto", True),
+        ],
+    }
+    file = descriptor_pb2.FileDescriptorProto(name="et_def.proto", package="chakra", syntax="proto3")
+    for name, fields in definition.items():
+        message = file.message_type.add(name=name)
+        for label, number, kind, is_list in fields:
+            one = message.field.add(name=label, number=number, label=3 if is_list else 1)
+            if isinstance(kind, str):
+                one.type, one.type_name = field.TYPE_MESSAGE, f".chakra.{kind}"
+            else:
+                one.type = kind
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return [
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"chakra.{name}"))
+        for name in ("GlobalMetadata", "Node")
+    ]
+
+
+def delimited(message):
+    content = message.SerializeToString()
+    length, head = len(content), b""
+    while length > 127:
+        head, length = head + bytes([length & 127 | 128]), length >> 7
+    return head + bytes([length]) + content
+
+
+@pytest.mark.parametrize("version", ["0.0.4", "1.0.0"])
+@pytest.mark.parametrize("size_kind", ["int32_val", "int64_val", "uint64_val", "sint64_val", "fixed64_val"])
+def test_what_protobuf_writes_is_read(tmp_path, version, size_kind):
+    metadata, node = chakra_messages()
+    compute = node(id=2**40, name="mm" * 100, type=4, start_time_micros=7, duration_micros=5)
+    compute.inputs.shapes = "[[1, 2]]"
+    compute.attr.add(name="num_ops", double_val=1e9)
+    compute.attr.add(name="tensors", uint64_list={"values": [1, 2, 300]})
+    reduce = node(id=3, name="coll", type=7, ctrl_deps=[2**40], data_deps=[2**40, 99], duration_micros=9)
+    reduce.attr.add(name="comm_type", int64_val=7)
+    reduce.attr.add(name="comm_size", doc_string="bytes", **{size_kind: 123_456})
+    reduce.attr.add(name="pg_name", string_val="dp")
+    reduce.attr.add(name="is_cpu_op", bool_val=True)
+    (tmp_path / "trace.12.et").write_bytes(b"".join(map(delimited, [metadata(version=version), compute, reduce])))
+    trace = gt.from_chakra(tmp_path)
+    [_, row] = trace.ops.to_dicts()
+    assert (trace.rank_numbers, trace.summary()["version"]) == ([12], version)
+    assert (row["kind"], row["ctrl_deps"], row["data_deps"], row["is_host"]) == ("coll", str(2**40), str(2**40), 1)
+    [row] = trace.collectives.to_dicts()
+    assert (row["collective"], row["bytes"], row["group"]) == ("reduce_scatter", 123_456, "dp")
+    assert "dependencies on ops that the files do not have: 1, left out" in trace.summary()["warnings"]
+
+
+def test_what_is_written_protobuf_reads(tmp_path):
+    metadata, node = chakra_messages()
+    trace = gt.from_kineto(RECORDED)
+    [path] = trace.save(tmp_path / "one.et", rank=0, version="1.0.0")
+    content, messages = path.read_bytes(), []
+    while content:
+        length = shift = 0
+        while True:
+            byte, content = content[0], content[1:]
+            length, shift = length | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                break
+        messages.append((node if messages else metadata).FromString(content[:length]))
+        content = content[length:]
+    head, *nodes = messages
+    rows = [row for row in trace.ops.to_dicts() if row["rank"] == 0]
+    assert head.version == "1.0.0"
+    assert [(one.id, one.name, " ".join(map(str, one.ctrl_deps))) for one in nodes] == [
+        (row["id"], row["name"], row["ctrl_deps"]) for row in rows
+    ]
+    # A duration is rounded to the nearest microsecond.
+    assert all(abs(one.duration_micros - row["duration_us"]) <= 0.5 for one, row in zip(nodes, rows, strict=True))
+    sizes = [attr.int64_val for one in nodes for attr in one.attr if attr.name == "comm_size"]
+    assert sizes == [size for _, size in TRANSFERS]
+
+
+# The command
+
+
+def convert(*arguments):
+    command = [sys.executable, "-m", "gradtide", "convert", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_command_says_where_the_time_went_and_converts(tmp_path):
+    said = convert(RECORDED)
+    assert said.returncode == 0
+    assert "2 ranks do the work of 0.70 that never wait" in said.stdout
+    written = convert(RECORDED / "rank1.pt.trace.json.gz", tmp_path / "a.et", "--version", "1.0.0", "--json")
+    assert json.loads(written.stdout)["missing_ranks"] == [0]
+    assert "warning: there is no trace of rank 0" in written.stderr
+    assert f"wrote {tmp_path / 'a.et'}" in written.stderr
+    refused = convert(tmp_path / "a.et", tmp_path / "a.png")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "Traceback" not in refused.stderr
+    broken = tmp_path / "b.json"
+    broken.write_bytes(KINETO[:1000])
+    assert convert(broken).returncode == 2
 
 
 # What is no trace

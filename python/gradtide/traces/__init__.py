@@ -34,10 +34,10 @@ class Trace:
 
     @cached_property
     def ranks(self) -> Table:
-        """One row per rank: what it did, where its time went, and how far its clock is ahead of the first rank's.
+        """One row per rank: what it did, where its time went, how far its clock is ahead of the first rank's.
 
-        `compute_us`, `overlapped_us`, `exposed_us` and `idle_us` sum to `span_us`, from the start of the rank's first op
-        to the end of its last one.
+        `compute_us`, `overlapped_us`, `exposed_us` and `idle_us` sum to `span_us`, from the start of the rank's first
+        op to the end of its last one.
         """
         return Table(self._core.ranks())
 
@@ -65,6 +65,7 @@ class Trace:
             "version": about[0][3],
             "world_size": known or None,
             "missing_ranks": [rank for rank in expected if rank not in set(self.rank_numbers)],
+            "effective_ranks": _effective(rows),
             "ranks": rows,
             "transfers_without_size": sizes,
             "transfers_without_type": types,
@@ -186,7 +187,7 @@ def read(path: str | Path) -> Trace:
     names = files.named(path, (".et", ".json", ".json.gz"))
     if all(name.name.endswith(".et") for name in names):
         return from_chakra(names)
-    if len(names) == 1 and files.starts_with(names[0], b'{"schema":"gradtide.trace/1"'):
+    if len(names) == 1 and b"gradtide.trace/1" in files.start(names[0]):
         with files.told(names[0]):
             return Trace(_core.Trace.from_dag(b"".join(files.chunks(names[0])).decode()), "dag")
     return from_kineto(names)
@@ -216,14 +217,14 @@ def _warnings(summary: dict[str, Any]) -> list[str]:
     if missing:
         shown = _some(missing)
         found.append(f"there is no trace of {shown}; what is said is of the others")
-    if summary["transfers_without_size"]:
-        count = summary["transfers_without_size"]
-        found.append(f"{count} transfers have no size; record with record_shapes=True")
-    if summary["transfers_without_type"]:
-        found.append(f"{summary['transfers_without_type']} transfers do not say their type; taken for float32")
+    sizes, types = summary["transfers_without_size"], summary["transfers_without_type"]
     dangling = sum(row["dangling_deps"] for row in summary["ranks"])
+    if sizes:
+        found.append(f"transfers without a size: {sizes}, counted as 0 bytes; record with record_shapes=True")
+    if types:
+        found.append(f"transfers without a type: {types}, taken for float32")
     if dangling:
-        found.append(f"{dangling} dependencies are on ops that the files do not have; left out")
+        found.append(f"dependencies on ops that the files do not have: {dangling}, left out")
     for row in summary["ranks"]:
         offset = row["clock_offset_us"]
         # Ranks see the end of one collective at different times, too: only what is longer than any of it is the clock.
@@ -234,15 +235,24 @@ def _warnings(summary: dict[str, Any]) -> list[str]:
     return found
 
 
+def _effective(rows: Sequence[dict[str, Any]]) -> float:
+    """How many ranks that never wait would compute as much in the time of the slowest."""
+    longest = max(row["span_us"] for row in rows)
+    return sum(row["compute_us"] + row["overlapped_us"] for row in rows) / longest if longest else 0.0
+
+
 def _headline(summary: dict[str, Any]) -> str:
-    slowest = max(summary["ranks"], key=lambda row: row["span_us"])
+    rows = summary["ranks"]
+    slowest = max(rows, key=lambda row: row["span_us"])
     span = slowest["span_us"] or 1.0
     share = {part: slowest[f"{part}_us"] / span for part in ("compute", "overlapped", "exposed", "idle")}
-    busy = share["compute"] + share["overlapped"]
-    return (
-        f"Rank {slowest['rank']} took {slowest['span_us'] / 1000:.3f} ms: it computed for {busy:.0%} of that, waited "
-        f"for communication alone for {share['exposed']:.0%}, and did neither for {share['idle']:.0%}."
+    ranks = "1 rank does" if len(rows) == 1 else f"{len(rows)} ranks do"
+    took = f"of the {slowest['span_us'] / 1000:.3f} ms of rank {slowest['rank']}"
+    parts = (
+        f"{share['compute'] + share['overlapped']:.0%} is computation, {share['exposed']:.0%} communication alone, "
+        f"and {share['idle']:.0%} neither"
     )
+    return f"{ranks} the work of {summary['effective_ranks']:.2f} that never wait: {took}, {parts}."
 
 
 def _some(numbers: Iterable[int]) -> str:
