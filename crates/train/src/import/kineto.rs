@@ -441,7 +441,8 @@ fn moved(name: &str) -> Option<(Kind, Option<Collective>)> {
     ];
     match collectives.iter().find(|(word, _)| plain.starts_with(word)) {
         Some(&(_, collective)) => Some((Kind::Coll, Some(collective))),
-        None if plain.starts_with("send") && !plain.starts_with("sendrecv") => Some((Kind::Send, None)),
+        // NCCL's kernel `SendRecv` counts as one that sends, where its arguments do not say what it is.
+        None if plain.starts_with("send") => Some((Kind::Send, None)),
         None if plain.starts_with("recv") => Some((Kind::Recv, None)),
         None => None,
     }

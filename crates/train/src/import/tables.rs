@@ -28,7 +28,7 @@ pub struct Waterfall {
 pub fn waterfall(trace: &RankTrace) -> Waterfall {
     let has_device = trace.ops.iter().any(|op| op.kind.is_busy() && !op.is_host && op.duration_ns > 0);
     // +1 and -1 where something starts and ends, of computing and of moving.
-    let mut edges: Vec<(u64, i64, i64)> = Vec::new();
+    let mut edges: Vec<(u64, i8, i8)> = Vec::with_capacity(2 * trace.ops.len());
     for op in trace.ops.iter().filter(|op| op.duration_ns > 0) {
         let (compute, comm) = match op.kind {
             kind if kind.is_comm() => (0, 1),
@@ -41,7 +41,7 @@ pub fn waterfall(trace: &RankTrace) -> Waterfall {
     edges.sort_unstable();
     let (start, end) = ends(trace);
     let mut parts = Waterfall { span_ns: end - start, ..Waterfall::default() };
-    let (mut at, mut computing, mut moving) = (start, 0, 0);
+    let (mut at, mut computing, mut moving) = (start, 0_i64, 0_i64);
     for (time, compute, comm) in edges.into_iter().chain([(end, 0, 0)]) {
         let part = match (computing > 0, moving > 0) {
             (true, false) => &mut parts.compute_ns,
@@ -51,8 +51,8 @@ pub fn waterfall(trace: &RankTrace) -> Waterfall {
         };
         *part += time - at;
         at = time;
-        computing += compute;
-        moving += comm;
+        computing += i64::from(compute);
+        moving += i64::from(comm);
     }
     parts
 }
