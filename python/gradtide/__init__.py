@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gradtide.studies.exchange import messages
     from gradtide.studies.order import OrderResult, order
     from gradtide.studies.run import preset, run
+    from gradtide.traces import Trace, from_chakra, from_kineto
 
 _HOMES = {
     "BuyResult": "studies.buy",
@@ -44,10 +45,13 @@ _HOMES = {
     "Series": "results",
     "SimulationError": "errors",
     "Table": "results",
+    "Trace": "traces",
     "TraceError": "errors",
     "buy": "studies.buy",
     "compare": "studies.compare",
     "compare_collectives": "studies.collectives",
+    "from_chakra": "traces",
+    "from_kineto": "traces",
     "from_networkx": "scenario.graph",
     "messages": "studies.exchange",
     "op_dag": "profiling",
@@ -73,11 +77,14 @@ __all__ = [
     "Series",
     "SimulationError",
     "Table",
+    "Trace",
     "TraceError",
     "__version__",
     "buy",
     "compare",
     "compare_collectives",
+    "from_chakra",
+    "from_kineto",
     "from_networkx",
     "messages",
     "op_dag",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from gradtide import _core
-from gradtide.errors import CoreRefusal, GradtideError, Interrupted, ScenarioError, SimulationError
+from gradtide.errors import CoreRefusal, GradtideError, Interrupted, ScenarioError, SimulationError, TraceError
 
 if TYPE_CHECKING:
     from gradtide.estimate import Estimate, Limits
@@ -719,6 +719,47 @@ def _words_of_order(result: "OrderResult") -> str:
     best = "and no order is faster" if result.optimal else f"at most {result.proven_gap:.2%} more than the best order"
     bound = f"{result.gap:.2%} above the lower bound of {result.lower_bound}"
     return f"{result.scheduler}: the iteration takes {result.makespan}, {best}; it is {bound}."
+
+
+@app.command()
+def convert(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="IN", help="Kineto (.json, .json.gz), Chakra (.et) or saved DAG; folder or pattern."),
+    ],
+    target: Annotated[
+        Path | None, typer.Argument(metavar="OUT", help="NAME.et for Chakra, NAME.json for the op DAG of one rank.")
+    ] = None,
+    rank: Annotated[int | None, typer.Option("--rank", min=0, help="This rank alone.")] = None,
+    cut: Annotated[
+        bool, typer.Option("--cut", help="DAG: what is received starts without waiting, for order.")
+    ] = False,
+    version: Annotated[str, typer.Option("--version", metavar="V", help="Chakra schema: 0.0.4 or 1.0.0.")] = "0.0.4",
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Read a trace of PyTorch or Chakra: where did the time go? Write it as Chakra or as an op DAG."""
+    from gradtide import traces
+
+    with _as_usage_error(ValueError, TraceError):
+        trace = traces.read(source)
+        written = [] if target is None else trace.save(target, rank=rank, cut=cut, version=version)
+    summary = trace.summary()
+    if as_json:
+        _print_json(summary)
+    elif target is None:
+        parts = ("span", "compute", "overlapped", "exposed", "idle")
+        rows = [
+            [row["rank"], row["transfers"], *(f"{row[f'{part}_us'] / 1000:.3f}" for part in parts)]
+            for row in summary["ranks"]
+        ]
+        _print_table(["rank", "transfers", *(f"{part} ms" for part in parts)], rows)
+        print(f"\n{summary['headline']}")
+    if not quiet:
+        for warning in summary["warnings"]:
+            _talk(f"warning: {warning}")
+        for file in written:
+            _talk(f"wrote {file}")
 
 
 @app.command()

@@ -1,6 +1,7 @@
 //! The one table of what a Rust error becomes in Python.
 
 use gradtide_train::RunError;
+use gradtide_train::import::ImportError;
 use gradtide_train::opdag::OpDagError;
 use pyo3::prelude::*;
 
@@ -21,6 +22,16 @@ pub fn from_run(py: Python<'_>, error: &RunError) -> PyErr {
 /// An op DAG that means nothing becomes `gradtide.errors.CoreRefusal`.
 pub fn from_dag(py: Python<'_>, error: &OpDagError) -> PyErr {
     raised(py, "CoreRefusal", &error.to_string())
+}
+
+/// A foreign file that is no trace becomes `gradtide.errors.TraceError`.
+pub fn from_import(py: Python<'_>, error: &ImportError) -> PyErr {
+    raised(py, "TraceError", &error.to_string())
+}
+
+/// So does JSON that is no document of a trace.
+pub fn from_trace_json(py: Python<'_>, error: &serde_json::Error) -> PyErr {
+    raised(py, "TraceError", &format!("it is no DAG of a trace: {error}"))
 }
 
 fn raised(py: Python<'_>, class: &str, message: &str) -> PyErr {

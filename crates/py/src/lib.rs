@@ -2,6 +2,7 @@
 
 mod convert;
 mod errors;
+mod traces;
 
 use convert::Table;
 use gradtide_net::Bytes;
@@ -141,6 +142,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<RunOutput>()?;
     module.add_class::<Table>()?;
+    module.add_class::<traces::Trace>()?;
+    module.add_function(wrap_pyfunction!(traces::chakra, module)?)?;
+    module.add_function(wrap_pyfunction!(traces::kineto, module)?)?;
     module.add_function(wrap_pyfunction!(messages, module)?)?;
     module.add_function(wrap_pyfunction!(order, module)?)?;
     module.add_function(wrap_pyfunction!(run, module)?)

@@ -8,6 +8,7 @@ pub mod collective;
 pub mod dag;
 pub mod engine;
 pub mod fabric;
+pub mod import;
 pub mod iteration;
 pub mod job;
 pub mod model;

@@ -1,0 +1,138 @@
+//! Traces of other tools: bytes of files in, tables and files out.
+
+use crate::convert::Table;
+use crate::errors;
+use gradtide_train::import::kineto::Unsaid;
+use gradtide_train::import::{self, ImportError, RankTrace, dag, tables};
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyIterator};
+use std::sync::Arc;
+
+/// The traces of a job's ranks.
+#[pyclass(frozen, module = "gradtide._core")]
+pub struct Trace {
+    ranks: Vec<(u32, Arc<RankTrace>)>,
+    unsaid: Unsaid,
+}
+
+impl Trace {
+    fn rank(&self, rank: u32) -> PyResult<&RankTrace> {
+        let found = self.ranks.iter().find(|(other, _)| *other == rank);
+        found.map(|(_, trace)| trace.as_ref()).ok_or_else(|| PyKeyError::new_err(rank))
+    }
+}
+
+#[pymethods]
+impl Trace {
+    /// Puts traces of single ranks together; each `number` is the rank that its trace is of.
+    #[staticmethod]
+    fn of_ranks(numbers: Vec<u32>, parts: Vec<Py<Trace>>) -> Self {
+        let mut whole = Self { ranks: Vec::new(), unsaid: Unsaid::default() };
+        for (number, part) in numbers.into_iter().zip(parts) {
+            let part = part.get();
+            whole.ranks.extend(part.ranks.iter().map(|(_, trace)| (number, trace.clone())));
+            whole.unsaid.sizes += part.unsaid.sizes;
+            whole.unsaid.types += part.unsaid.types;
+        }
+        whole.ranks.sort_by_key(|(rank, _)| *rank);
+        whole
+    }
+
+    /// The trace that a document of `to_dag` is of.
+    #[staticmethod]
+    fn from_dag(py: Python<'_>, text: &str) -> PyResult<Self> {
+        let document: dag::Document =
+            serde_json::from_str(text).map_err(|error| errors::from_trace_json(py, &error))?;
+        let trace = dag::read(&document).map_err(|error| errors::from_import(py, &error))?;
+        Ok(Self { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))], unsaid: Unsaid::default() })
+    }
+
+    /// Per rank: its number, what the file calls it, the job's ranks, and the schema's version.
+    #[getter]
+    fn about(&self) -> Vec<(u32, Option<u32>, Option<u32>, String)> {
+        let about = |(number, trace): &(u32, Arc<RankTrace>)| {
+            (*number, trace.about.rank, trace.about.world_size, trace.about.version.clone())
+        };
+        self.ranks.iter().map(about).collect()
+    }
+
+    /// Transfers whose size, and whose type, no file said.
+    #[getter]
+    fn unsaid(&self) -> (u64, u64) {
+        (self.unsaid.sizes, self.unsaid.types)
+    }
+
+    /// Ranks that some group has, and that no trace is of.
+    #[getter]
+    fn members(&self) -> Vec<u32> {
+        let comms = self.ranks.iter().flat_map(|(_, trace)| &trace.ops).filter_map(|op| op.comm.as_ref());
+        let mut members: Vec<u32> = Vec::new();
+        let mut last = None;
+        for ranks in comms.filter_map(|comm| comm.ranks.as_ref()) {
+            if last.replace(ranks) != Some(ranks) {
+                members.extend(ranks.iter());
+            }
+        }
+        members.sort_unstable();
+        members.dedup();
+        members
+    }
+
+    fn ranks(&self, py: Python<'_>) -> Table {
+        py.detach(|| Table::new(tables::ranks(&self.ranks)))
+    }
+
+    fn ops(&self, py: Python<'_>) -> Table {
+        py.detach(|| Table::new(tables::ops(&self.ranks)))
+    }
+
+    fn collectives(&self, py: Python<'_>) -> Table {
+        py.detach(|| Table::new(tables::collectives(&self.ranks)))
+    }
+
+    /// A rank's trace as a Chakra file.
+    fn to_chakra<'py>(&self, py: Python<'py>, rank: u32, version: &str) -> PyResult<Bound<'py, PyBytes>> {
+        let trace = self.rank(rank)?;
+        Ok(PyBytes::new(py, &py.detach(|| import::chakra::write(trace, version))))
+    }
+
+    /// A rank's trace as an op DAG, in JSON.
+    fn to_dag(&self, py: Python<'_>, rank: u32, cut: bool) -> PyResult<String> {
+        let trace = self.rank(rank)?;
+        py.detach(|| serde_json::to_string(&dag::write(trace, cut))).map_err(|error| errors::from_json(&error))
+    }
+}
+
+/// Reads a file of PyTorch's profiler, chunk by chunk.
+#[pyfunction]
+pub fn kineto(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<Trace> {
+    let mut reader = import::kineto::Reader::default();
+    feed(py, chunks, &mut |chunk| reader.feed(chunk))?;
+    let (trace, unsaid) = py.detach(|| reader.finish()).map_err(|error| errors::from_import(py, &error))?;
+    Ok(Trace { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))], unsaid })
+}
+
+/// Reads a Chakra execution trace, chunk by chunk.
+#[pyfunction]
+pub fn chakra(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<Trace> {
+    let mut reader = import::chakra::Reader::default();
+    feed(py, chunks, &mut |chunk| reader.feed(chunk))?;
+    let trace = py.detach(|| reader.finish()).map_err(|error| errors::from_import(py, &error))?;
+    Ok(Trace { ranks: vec![(0, Arc::new(trace))], unsaid: Unsaid::default() })
+}
+
+/// Hands every chunk on; an exception of the iterator ends it and passes through, and so does Ctrl-C.
+fn feed(
+    py: Python<'_>,
+    chunks: &Bound<'_, PyIterator>,
+    take: &mut (dyn FnMut(&[u8]) -> Result<(), ImportError> + Send),
+) -> PyResult<()> {
+    for chunk in chunks {
+        let chunk = chunk?;
+        let bytes = chunk.cast::<PyBytes>()?.as_bytes();
+        py.detach(|| take(bytes)).map_err(|error| errors::from_import(py, &error))?;
+        py.check_signals()?;
+    }
+    Ok(())
+}

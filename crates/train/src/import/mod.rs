@@ -1,0 +1,269 @@
+//! Traces that other tools recorded: PyTorch's profiler (Kineto) and MLCommons Chakra, read into one form.
+//!
+//! A reader is fed chunks of a file and keeps what a step is made of: what was computed, what was sent, and what waited
+//! for what. Files, compression and names of ranks are the caller's. What each format says and does not say:
+//! docs/models/traces.md.
+
+pub mod chakra;
+pub mod dag;
+mod json;
+pub mod kineto;
+pub mod tables;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Largest message or event that is accepted, in bytes; it bounds the memory that a broken file can ask for.
+pub const MAX_PIECE_BYTES: usize = 64 << 20;
+
+/// What one rank did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RankTrace {
+    /// In the order of the file (Chakra), or of their start (Kineto).
+    pub ops: Vec<Op>,
+    /// What the file says of itself.
+    pub about: About,
+    /// Dependencies on ops that are not in the file; they are left out of `ops`.
+    pub dangling_deps: u64,
+}
+
+/// What a file says of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct About {
+    /// The rank, where the file names it.
+    pub rank: Option<u32>,
+    /// Ranks of the job, where the file names them.
+    pub world_size: Option<u32>,
+    /// The schema's version, or "".
+    pub version: String,
+}
+
+/// A vertex of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Op {
+    /// The file's number of it; Kineto has none, and gets its place.
+    pub id: u64,
+    /// The file's name of it.
+    pub name: Arc<str>,
+    /// What it does.
+    pub kind: Kind,
+    /// Whether a processor does it that also launches work on a device.
+    pub is_host: bool,
+    /// When it started, on the rank's own clock.
+    pub start_ns: u64,
+    /// How long it took.
+    pub duration_ns: u64,
+    /// Ids of the ops whose data it reads.
+    pub data_deps: Box<[u64]>,
+    /// Ids of the ops that it waits for without reading their data.
+    pub ctrl_deps: Box<[u64]>,
+    /// What it moves, if it moves anything between ranks.
+    pub comm: Option<Box<Comm>>,
+}
+
+impl Op {
+    /// When it ended.
+    pub fn end_ns(&self) -> u64 {
+        self.start_ns.saturating_add(self.duration_ns)
+    }
+}
+
+/// What moves between ranks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Comm {
+    /// Which collective, or `None` of a message between two ranks.
+    pub collective: Option<Collective>,
+    /// Bytes of this rank's buffer, as the file counts them.
+    pub bytes: u64,
+    /// The process group's name, or "".
+    pub group: Arc<str>,
+    /// The group's ranks, where the file lists them.
+    pub ranks: Option<Arc<[u32]>>,
+    /// Who sends and who receives, of a message between two ranks.
+    pub ends: Option<(u32, u32)>,
+}
+
+macro_rules! numbered {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $number:literal, $text:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum $name { $($(#[$variant_doc])* $variant,)* }
+
+        impl $name {
+            /// Every one, in the order of Chakra's numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// Chakra's number.
+            pub fn number(self) -> i32 {
+                match self { $(Self::$variant => $number),* }
+            }
+
+            /// The word that tables and files have for it.
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$variant => $text),* }
+            }
+
+            /// What Chakra's number stands for.
+            pub fn from_number(number: i32) -> Option<Self> {
+                Self::ALL.iter().copied().find(|one| one.number() == number)
+            }
+
+            /// What a word stands for.
+            pub fn from_word(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|one| one.word() == word)
+            }
+        }
+    };
+}
+
+numbered! {
+    /// What an op does; Chakra's `NodeType`.
+    Kind {
+        /// Describes the trace.
+        Metadata = 1, "metadata";
+        /// Reads memory.
+        MemLoad = 2, "mem_load";
+        /// Writes memory.
+        MemStore = 3, "mem_store";
+        /// Computes.
+        Comp = 4, "comp";
+        /// Sends to one rank.
+        Send = 5, "send";
+        /// Receives from one rank.
+        Recv = 6, "recv";
+        /// Takes part in a collective.
+        Coll = 7, "coll";
+        /// Reads or writes a file.
+        Storage = 8, "storage";
+        /// Marks a batch.
+        Batch = 9, "batch";
+        /// Saves the state of training.
+        Checkpoint = 10, "checkpoint";
+    }
+}
+
+impl Kind {
+    /// Whether it moves bytes between ranks.
+    pub fn is_comm(self) -> bool {
+        matches!(self, Self::Send | Self::Recv | Self::Coll)
+    }
+
+    /// Whether it occupies a processor or its memory.
+    pub fn is_busy(self) -> bool {
+        matches!(self, Self::Comp | Self::MemLoad | Self::MemStore)
+    }
+}
+
+numbered! {
+    /// Chakra's `CollectiveCommType`, in the field's words.
+    Collective {
+        /// Everybody gets the sum.
+        AllReduce = 0, "all_reduce";
+        /// One rank gets the sum.
+        Reduce = 1, "reduce";
+        /// Everybody gets everything.
+        AllGather = 2, "all_gather";
+        /// One rank gets everything.
+        Gather = 3, "gather";
+        /// One rank gives each its part.
+        Scatter = 4, "scatter";
+        /// One rank gives all the same.
+        Broadcast = 5, "broadcast";
+        /// Each gives each a part.
+        AllToAll = 6, "all_to_all";
+        /// Each gets its part of the sum.
+        ReduceScatter = 7, "reduce_scatter";
+        /// The same, with parts of one size.
+        ReduceScatterBlock = 8, "reduce_scatter_block";
+        /// Nobody goes on before all have come.
+        Barrier = 9, "barrier";
+    }
+}
+
+/// Why a file is no trace. Places are byte offsets in the uncompressed file.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ImportError {
+    /// Nothing in it.
+    #[error("the file is empty")]
+    Empty,
+    /// It starts with something else.
+    #[error("it is no {format}: {what}, at byte {at}")]
+    NotThis {
+        /// What was expected.
+        format: &'static str,
+        /// What is there.
+        what: String,
+        /// Where.
+        at: u64,
+    },
+    /// It ends in the middle; the recording was cut off, or the copy was.
+    #[error("it is cut off at byte {at}, after {seen} {unit}; record or copy it again")]
+    Truncated {
+        /// Its length.
+        at: u64,
+        /// Whole pieces before that.
+        seen: u64,
+        /// What the pieces are called.
+        unit: &'static str,
+    },
+    /// One piece means nothing.
+    #[error("{unit} {number}, at byte {at}: {what}")]
+    Piece {
+        /// What it is called.
+        unit: &'static str,
+        /// Which one, from 0.
+        number: u64,
+        /// Where it starts.
+        at: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// Whole, and without anything that takes time.
+    #[error("it holds no ops: {what}")]
+    NoOps {
+        /// What to do about it.
+        what: &'static str,
+    },
+    /// Two ops of one number.
+    #[error("two ops have the id {0}")]
+    SameId(u64),
+}
+
+/// Texts that occur often, each kept once.
+#[derive(Default)]
+struct Names(BTreeMap<Arc<str>, ()>);
+
+impl Names {
+    fn get(&mut self, text: &str) -> Arc<str> {
+        if let Some((known, ())) = self.0.get_key_value(text) {
+            return known.clone();
+        }
+        let text: Arc<str> = text.into();
+        self.0.insert(text.clone(), ());
+        text
+    }
+}
+
+/// Leaves out dependencies on what is not there, and counts them.
+///
+/// # Errors
+/// [`ImportError::SameId`].
+fn check_ids(ops: &mut [Op]) -> Result<u64, ImportError> {
+    let mut ids: Vec<u64> = ops.iter().map(|op| op.id).collect();
+    ids.sort_unstable();
+    if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(ImportError::SameId(pair[0]));
+    }
+    let mut dangling = 0;
+    for op in ops {
+        for deps in [&mut op.data_deps, &mut op.ctrl_deps] {
+            let missing = deps.iter().filter(|dep| ids.binary_search(dep).is_err()).count();
+            if missing > 0 {
+                dangling += missing as u64;
+                *deps = deps.iter().copied().filter(|dep| ids.binary_search(dep).is_ok()).collect();
+            }
+        }
+    }
+    Ok(dangling)
+}

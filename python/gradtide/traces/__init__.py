@@ -1,0 +1,261 @@
+"""Traces that other tools recorded: `from_kineto` and `from_chakra` read them, a `Trace` shows and converts them."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gradtide import _core
+from gradtide.errors import TraceError
+from gradtide.results import Table
+from gradtide.scenario.opdag import OpDag, op_dag
+from gradtide.traces import files
+
+CHAKRA_VERSIONS = ("0.0.4", "1.0.0")
+
+
+class Trace:
+    """What the ranks of a job did, as a tool recorded it.
+
+    Attributes:
+        format: "kineto", "chakra" or "dag".
+    """
+
+    def __init__(self, core: _core.Trace, form: str) -> None:
+        self._core = core
+        self.format = form
+
+    @property
+    def rank_numbers(self) -> list[int]:
+        """Ranks that there are traces of, ascending."""
+        return [number for number, *_ in self._core.about]
+
+    @cached_property
+    def ranks(self) -> Table:
+        """One row per rank: what it did, where its time went, how far its clock is ahead of the first rank's.
+
+        `compute_us`, `overlapped_us`, `exposed_us` and `idle_us` sum to `span_us`, from the start of the rank's first
+        op to the end of its last one.
+        """
+        return Table(self._core.ranks())
+
+    @cached_property
+    def ops(self) -> Table:
+        """One row per op; `start_us` counts from the start of the rank's first op."""
+        return Table(self._core.ops())
+
+    @cached_property
+    def collectives(self) -> Table:
+        """One row per collective, and per message between two ranks, as each rank saw it; `bytes` of its input."""
+        return Table(self._core.collectives())
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures of the trace, as a dict that JSON can hold."""
+        rows = self.ranks.to_dicts()
+        about = self._core.about
+        members = self._core.members
+        known = max([size or 0 for _, _, size, _ in about] + [members[-1] + 1 if members else 0])
+        expected = range(known) if known else range(max(self.rank_numbers) + 1)
+        sizes, types = self._core.unsaid
+        summary: dict[str, Any] = {
+            "schema": "gradtide.trace-summary/1",
+            "format": self.format,
+            "version": about[0][3],
+            "world_size": known or None,
+            "missing_ranks": [rank for rank in expected if rank not in set(self.rank_numbers)],
+            "effective_ranks": _effective(rows),
+            "ranks": rows,
+            "transfers_without_size": sizes,
+            "transfers_without_type": types,
+        }
+        summary["warnings"] = _warnings(summary)
+        summary["headline"] = _headline(summary)
+        return summary
+
+    def to_dag(self, rank: int | None = None, *, cut: bool = False) -> OpDag:
+        """Return a rank's trace as an op DAG, for `gradtide.order`; times in nanoseconds.
+
+        Args:
+            rank: which; the first if not given.
+            cut: let what is received start without waiting, as the parameters of TicTac's servers do. An op DAG knows
+                no transfer that waits for computation.
+
+        Raises:
+            TraceError: if there is no such rank.
+            ScenarioError: if it is no op DAG: a transfer waits (GT070), ops wait for each other (GT072), nothing is
+                received (GT014).
+        """
+        return op_dag(json.loads(self._dag(rank, cut)))
+
+    def save(
+        self, path: str | Path, *, rank: int | None = None, cut: bool = False, version: str = "0.0.4"
+    ) -> list[Path]:
+        """Write the trace to files.
+
+        Args:
+            path: `NAME.et` for Chakra, which has one file per rank: `NAME.0.et` and so on if there are several; or
+                `NAME.json` for the op DAG of one rank.
+            rank: write this one alone; an op DAG is of the first if not given.
+            cut: as in `to_dag`.
+            version: Chakra schema that the file names, 0.0.4 or 1.0.0. Their nodes are the same.
+
+        Returns:
+            The files that were written.
+
+        Raises:
+            TraceError: if there is no such rank, or a file cannot be written.
+            ValueError: if the suffix is another, or the version.
+        """
+        path = Path(path)
+        if version not in CHAKRA_VERSIONS:
+            raise ValueError(f"no version {version!r} is written; there are {', '.join(CHAKRA_VERSIONS)}")
+        if path.suffix == ".json":
+            contents = {path: self._dag(rank, cut).encode()}
+        elif path.suffix == ".et":
+            numbers = self.rank_numbers if rank is None else [self._known(rank)]
+            several = len(numbers) > 1
+            contents = {
+                path.with_suffix(f".{number}.et") if several else path: self._core.to_chakra(number, version)
+                for number in numbers
+            }
+        else:
+            raise ValueError(f"{path} is neither NAME.et (Chakra) nor NAME.json (op DAG)")
+        for name, content in contents.items():
+            try:
+                name.write_bytes(content)
+            except OSError as error:
+                raise TraceError(f"{name} cannot be written: {error.strerror}") from error
+        return list(contents)
+
+    def _dag(self, rank: int | None, cut: bool) -> str:
+        return self._core.to_dag(self._known(rank), cut)
+
+    def _known(self, rank: int | None) -> int:
+        if rank is None:
+            return self.rank_numbers[0]
+        if rank not in self.rank_numbers:
+            raise TraceError(f"there is no trace of rank {rank}; there are {', '.join(map(str, self.rank_numbers))}")
+        return rank
+
+    def __repr__(self) -> str:
+        return f"<Trace {self.format}: {len(self.rank_numbers)} ranks>"
+
+
+def from_kineto(path: str | Path | Sequence[str | Path]) -> Trace:
+    """Read traces of PyTorch's profiler, one file per rank.
+
+    Args:
+        path: a file (.json or .json.gz), a folder of them, a pattern such as `"traces/rank*.json.gz"`, or a list. A
+            file's rank is what its `distributedInfo` says, or else the last number in its name that follows "rank".
+
+    Returns:
+        The trace; files are read in pieces, and what is kept is smaller than they are.
+
+    Raises:
+        TraceError: if a file cannot be read, is cut off or is something else, or two are of one rank.
+
+    Source:
+        torch.profiler, `export_chrome_trace`; docs/models/traces.md.
+    """
+    return _read(files.named(path, (".json", ".json.gz")), "kineto", re.compile(r"rank[_\-.]?(\d+)"))
+
+
+def from_chakra(path: str | Path | Sequence[str | Path]) -> Trace:
+    """Read MLCommons Chakra execution traces, one file per rank.
+
+    Args:
+        path: a file (.et), a folder of them, a pattern such as `"trace.*.et"`, or a list. A file's rank is the last
+            number in its name, as in `trace.3.et`.
+
+    Raises:
+        TraceError: if a file cannot be read, is cut off or is something else, or two are of one rank.
+
+    Source:
+        MLCommons Chakra, `et_def.proto`, schemas 0.0.4 and 1.0.0; docs/models/traces.md.
+    """
+    return _read(files.named(path, (".et",)), "chakra", re.compile(r"(\d+)(?=\D*$)"))
+
+
+def read(path: str | Path) -> Trace:
+    """Read a trace of whatever format its files are: Kineto, Chakra, or an op DAG that `Trace.save` wrote.
+
+    Raises:
+        TraceError: as `from_kineto` and `from_chakra`.
+    """
+    names = files.named(path, (".et", ".json", ".json.gz"))
+    if all(name.name.endswith(".et") for name in names):
+        return from_chakra(names)
+    if len(names) == 1 and b"gradtide.trace/1" in files.start(names[0]):
+        with files.told(names[0]):
+            return Trace(_core.Trace.from_dag(b"".join(files.chunks(names[0])).decode()), "dag")
+    return from_kineto(names)
+
+
+def _read(names: Sequence[Path], form: str, rank_in_name: "re.Pattern[str]") -> Trace:
+    parts: list[_core.Trace] = []
+    numbers: dict[int, Path] = {}
+    for index, name in enumerate(names):
+        with files.told(name):
+            part = (_core.kineto if form == "kineto" else _core.chakra)(files.chunks(name))
+        [(_, said, _, _)] = part.about
+        named = rank_in_name.findall(name.name)
+        number = said if said is not None else int(named[-1]) if named else index
+        if number >= 2**32:
+            number = index
+        if number in numbers:
+            raise TraceError(f"{name} and {numbers[number]} are both of rank {number}; give one file per rank")
+        numbers[number] = name
+        parts.append(part)
+    return Trace(_core.Trace.of_ranks(list(numbers), parts), form)
+
+
+def _warnings(summary: dict[str, Any]) -> list[str]:
+    found = []
+    missing = summary["missing_ranks"]
+    if missing:
+        shown = _some(missing)
+        found.append(f"there is no trace of {shown}; what is said is of the others")
+    sizes, types = summary["transfers_without_size"], summary["transfers_without_type"]
+    dangling = sum(row["dangling_deps"] for row in summary["ranks"])
+    if sizes:
+        found.append(f"transfers without a size: {sizes}, counted as 0 bytes; record with record_shapes=True")
+    if types:
+        found.append(f"transfers without a type: {types}, taken for float32")
+    if dangling:
+        found.append(f"dependencies on ops that the files do not have: {dangling}, left out")
+    for row in summary["ranks"]:
+        offset = row["clock_offset_us"]
+        # Ranks see the end of one collective at different times, too: only what is longer than any of it is the clock.
+        if offset is not None and abs(offset) > max(1000, row["span_us"]):
+            side = "ahead of" if offset > 0 else "behind"
+            first = summary["ranks"][0]["rank"]
+            found.append(f"the clock of rank {row['rank']} is {abs(offset):.0f} us {side} that of rank {first}")
+    return found
+
+
+def _effective(rows: Sequence[dict[str, Any]]) -> float:
+    """How many ranks that never wait would compute as much in the time of the slowest."""
+    longest = max(row["span_us"] for row in rows)
+    return sum(row["compute_us"] + row["overlapped_us"] for row in rows) / longest if longest else 0.0
+
+
+def _headline(summary: dict[str, Any]) -> str:
+    rows = summary["ranks"]
+    slowest = max(rows, key=lambda row: row["span_us"])
+    span = slowest["span_us"] or 1.0
+    share = {part: slowest[f"{part}_us"] / span for part in ("compute", "overlapped", "exposed", "idle")}
+    ranks = "1 rank does" if len(rows) == 1 else f"{len(rows)} ranks do"
+    took = f"of the {slowest['span_us'] / 1000:.3f} ms of rank {slowest['rank']}"
+    parts = (
+        f"{share['compute'] + share['overlapped']:.0%} is computation, {share['exposed']:.0%} communication alone, "
+        f"and {share['idle']:.0%} neither"
+    )
+    return f"{ranks} the work of {summary['effective_ranks']:.2f} that never wait: {took}, {parts}."
+
+
+def _some(numbers: Iterable[int]) -> str:
+    numbers = list(numbers)
+    word = "rank" if len(numbers) == 1 else "ranks"
+    return f"{word} {', '.join(map(str, numbers[:10]))}" + (f" and {len(numbers) - 10} more" * (len(numbers) > 10))

@@ -1,0 +1,53 @@
+"""Record Kineto traces of two gloo ranks: a step of DDP, then one of each kind of transfer. Needs torch.
+
+`python tests/record_trace.py FOLDER` wrote `tests/data/traces` (torch 2.15.0), which was then compressed.
+"""
+
+import socket
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import ProfilerActivity, profile
+
+WORLD_SIZE = 2
+
+
+def work(rank, folder, port):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORLD_SIZE)
+    model = DistributedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.randn(32, 256)
+
+    def step():
+        optimizer.zero_grad()
+        model(inputs).sum().backward()
+        optimizer.step()
+
+    step()  # DDP makes its buckets anew before the second step
+    step()
+    dist.barrier()
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
+        step()
+        dist.broadcast(torch.ones(1000), 0)
+        gathered = [torch.empty(250, dtype=torch.float64) for _ in range(WORLD_SIZE)]
+        dist.all_gather(gathered, torch.ones(250, dtype=torch.float64))
+        if rank == 0:
+            dist.send(torch.ones(77), 1)
+        else:
+            dist.recv(torch.ones(77), 0)
+        dist.barrier()
+    recorded.export_chrome_trace(f"{folder}/rank{rank}.pt.trace.json")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(work, args=(sys.argv[1], port), nprocs=WORLD_SIZE)
