@@ -120,6 +120,9 @@ class StudyRows:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
         return self.table.__arrow_c_stream__(requested_schema)
 
+    def _repr_html_(self) -> str:
+        return words.html_table(list(self.rows[0]), [list(row.values()) for row in self.rows])
+
     def save(self, path: str | Path) -> Path:
         """Write the study folder `path`; it appears by rename when it is complete.
 

@@ -6,7 +6,7 @@
 use crate::collective::exchange;
 use crate::collective::messages::{Collective, Messages};
 use gradtide_net::fluid::Lane;
-use gradtide_net::{Bytes, Completion, Flow, FlowId, Fluid, HostId, Network, PortId, Time};
+use gradtide_net::{Bytes, Completion, Flow, FlowId, Fluid, Network, PortId, Time};
 use std::collections::BTreeMap;
 
 /// A network that knows how long exchanges take.
@@ -37,11 +37,8 @@ struct Known {
 impl Recall {
     /// An idle network, of which `fluid` has carried nothing.
     pub fn new(fluid: Fluid, collective: Collective) -> Self {
-        let hosts = collective.hosts();
-        let next = |rank: usize| HostId(hosts[(rank + 1) % hosts.len()]);
-        let pairs = hosts.iter().enumerate().map(|(rank, &host)| (HostId(host), next(rank)));
-        let is_ring = collective.is_plain() && hosts.len() > 1 && collective.plan(Bytes(0)).is_ring();
-        let lanes = is_ring.then(|| fluid.lanes(pairs)).flatten();
+        let of_plan = || exchange::lanes(&collective.plan(Bytes(0)), collective.hosts(), &fluid);
+        let lanes = collective.is_plain().then(of_plan).flatten();
         Self { fluid, collective, lanes, known: BTreeMap::new(), now: Time::ZERO, under_way: None, started_count: 0 }
     }
 

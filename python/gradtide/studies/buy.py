@@ -155,9 +155,6 @@ class BuyResult(StudyRows):
     def __repr__(self) -> str:
         return f"<gradtide.BuyResult {len(self.rows)} candidates: {self.summary['headline']}>"
 
-    def _repr_html_(self) -> str:
-        return words.html_table(list(self.rows[0]), [list(row.values()) for row in self.rows])
-
 
 def buy(
     scenario: "Scenario | str | Path | dict[str, Any]",

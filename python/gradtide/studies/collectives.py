@@ -80,9 +80,6 @@ class CollectivesResult(StudyRows):
     def __repr__(self) -> str:
         return f"<gradtide.CollectivesResult {len(self.rows)} rows: {self.summary['headline']}>"
 
-    def _repr_html_(self) -> str:
-        return words.html_table(list(self.rows[0]), [list(row.values()) for row in self.rows])
-
 
 def compare_collectives(
     scenario: "Scenario | str | Path | dict[str, Any]",

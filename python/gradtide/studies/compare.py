@@ -105,9 +105,6 @@ class CompareResult(StudyRows):
     def __repr__(self) -> str:
         return f"<gradtide.CompareResult {len(self.rows)} rows: {self.headline}>"
 
-    def _repr_html_(self) -> str:
-        return words.html_table(list(self.rows[0]), [list(row.values()) for row in self.rows])
-
 
 def compare(
     scenario: "Scenario | str | Path | dict[str, Any]",
