@@ -5,7 +5,7 @@
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
-use gradtide_net::{Band, Bytes, Connection, FatTree, Flow, Fluid, HostId, Link, Network, Rate, Ratio, Time};
+use gradtide_net::{Bytes, FatTree, Flow, Fluid, HostId, Link, Network, Rate, Ratio, Time};
 use std::time::Instant;
 
 /// CPU seconds of this process, by the kernel's account (10 ms steps); wall clock where there is none.
@@ -46,17 +46,7 @@ fn main() {
     let before = cpu_seconds(start);
     let mut network = Fluid::new(&graph, Policy::DModK).unwrap();
     for &(src, dst, bytes) in &flows {
-        network.start(Flow {
-            src: HostId(src),
-            dst: HostId(dst),
-            bytes: Bytes(bytes),
-            rounds: 1,
-            parts: 1,
-            hold: Time::ZERO,
-            band: Band::new(0).unwrap(),
-            stream: 0,
-            connection: Connection::Own,
-        });
+        network.start(Flow::alone(HostId(src), HostId(dst), Bytes(bytes)));
     }
     let mut done = Vec::new();
     let mut instants = 0;

@@ -75,6 +75,14 @@ pub struct Flow {
     pub connection: Connection,
 }
 
+impl Flow {
+    /// Bytes in one message, at once, in the first band and on a connection of their own.
+    pub const fn alone(src: HostId, dst: HostId, bytes: Bytes) -> Self {
+        let (hold, band, connection) = (Time::ZERO, Band(0), Connection::Own);
+        Self { src, dst, bytes, rounds: 1, parts: 1, hold, band, stream: 0, connection }
+    }
+}
+
 /// What carries a flow, and with it when the flow is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connection {

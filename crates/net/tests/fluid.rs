@@ -28,17 +28,7 @@ fn fluid(graph: &Graph) -> Fluid {
 }
 
 fn flow(src: u32, dst: u32, bytes: u64) -> Flow {
-    Flow {
-        src: HostId(src),
-        dst: HostId(dst),
-        bytes: Bytes(bytes),
-        rounds: 1,
-        parts: 1,
-        hold: Time::ZERO,
-        band: Band::new(0).unwrap(),
-        stream: 0,
-        connection: Connection::Own,
-    }
+    Flow::alone(HostId(src), HostId(dst), Bytes(bytes))
 }
 
 fn stream(src: u32, dst: u32, bytes: u64) -> Flow {

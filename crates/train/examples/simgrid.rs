@@ -3,7 +3,7 @@
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
-use gradtide_net::{Band, Bytes, Connection, FatTree, Flow, Fluid, HostId, Link, Network, Rate, Ratio, Star, Time};
+use gradtide_net::{Bytes, FatTree, Flow, Fluid, HostId, Link, Network, Rate, Ratio, Star, Time};
 use gradtide_train::collective::exchange;
 use gradtide_train::collective::plan::{Algorithm, Plan, distributed_servers, packed_servers};
 use std::collections::BTreeMap;
@@ -85,17 +85,7 @@ fn drain(mut network: Fluid, flows: &str, out: &str) -> (u64, Time) {
     let mut order = BTreeMap::new();
     for (flow, line) in text.lines().skip(1).enumerate() {
         let fields: Vec<u64> = line.split(',').map(|field| field.parse().expect("a whole number")).collect();
-        let id = network.start(Flow {
-            src: HostId(fields[0] as u32),
-            dst: HostId(fields[1] as u32),
-            bytes: Bytes(fields[2]),
-            rounds: 1,
-            parts: 1,
-            hold: Time::ZERO,
-            band: Band::new(0).expect("there is a first band"),
-            stream: 0,
-            connection: Connection::Own,
-        });
+        let id = network.start(Flow::alone(HostId(fields[0] as u32), HostId(fields[1] as u32), Bytes(fields[2])));
         order.insert(id, flow);
     }
     let mut finish = vec![Time::ZERO; order.len()];

@@ -3,9 +3,7 @@
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
-use gradtide_net::{
-    Band, Bytes, Connection, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Star, Time,
-};
+use gradtide_net::{Bytes, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Star, Time};
 use gradtide_train::collective::exchange;
 use gradtide_train::collective::plan::{Algorithm, Plan, distributed_servers, packed_servers};
 use std::collections::BTreeMap;
@@ -134,17 +132,7 @@ fn ten_thousand_flows_end_when_they_do_on_simgrid() {
     let mut theirs = BTreeMap::new();
     for (flow, finish) in data("f10000_1024.csv").lines().zip(data("f10000_1024_fin.csv").lines()).skip(1) {
         let fields: Vec<u64> = flow.split(',').map(|field| field.parse().unwrap()).collect();
-        let id = network.start(Flow {
-            src: HostId(fields[0] as u32),
-            dst: HostId(fields[1] as u32),
-            bytes: Bytes(fields[2]),
-            rounds: 1,
-            parts: 1,
-            hold: Time::ZERO,
-            band: Band::new(0).unwrap(),
-            stream: 0,
-            connection: Connection::Own,
-        });
+        let id = network.start(Flow::alone(HostId(fields[0] as u32), HostId(fields[1] as u32), Bytes(fields[2])));
         theirs.insert(id, finish.split(',').nth(1).unwrap().parse::<f64>().unwrap());
     }
     assert_eq!(theirs.len(), 10_000);

@@ -3,11 +3,11 @@
 //! A job has one collective on the network at a time, so without neighbours an exchange takes as long every time: this is
 //! the answer that need not be simulated again.
 
-use super::messages::UnderWay;
+use super::messages::{Addressing, MessageSize, UnderWay};
 use super::plan::{Message, Passage, Plan};
 use super::progress::Progress;
 use gradtide_net::fluid::Lane;
-use gradtide_net::{Band, Bytes, Connection, Flow, Fluid, HostId, Network, PortId, Time};
+use gradtide_net::{Bytes, Fluid, HostId, Network, PortId, Time};
 
 /// What an exchange took.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +52,9 @@ pub fn lanes(plan: &Plan, hosts: &[u32], network: &Fluid) -> Option<Vec<Lane>> {
 /// As [`run`].
 pub fn message_by_message(plan: &Plan, hosts: &[u32], mut network: Fluid) -> Exchange {
     let mut under_way: UnderWay<Passage> = UnderWay::default();
+    let addressing = Addressing::new(hosts, MessageSize::Even);
     let start = |message: Message, under_way: &mut UnderWay<Passage>, network: &mut Fluid| {
-        let flow = network.start(flow(message, hosts));
+        let flow = network.start(addressing.flow(message));
         under_way.insert(flow, message.passage());
     };
     let mut progress = Progress::begin(plan.clone(), &mut |message| start(message, &mut under_way, &mut network));
@@ -110,20 +111,5 @@ pub fn in_lanes(plan: &Plan, lanes: &[Lane], link_count: u32) -> Exchange {
         duration: Lane::clock(last.unwrap_or(0)),
         message_count: ranks as u64 * u64::from(plan.step_count()),
         link_bytes: crossings.iter().map(bytes).collect(),
-    }
-}
-
-/// What carries a message in the engine.
-fn flow(message: Message, hosts: &[u32]) -> Flow {
-    Flow {
-        src: HostId(hosts[message.from as usize]),
-        dst: HostId(hosts[message.to as usize]),
-        bytes: message.even.bytes,
-        rounds: 1,
-        parts: message.even.parts,
-        hold: Time::ZERO,
-        band: Band::new(0).expect("there is a first band"),
-        stream: 0,
-        connection: Connection::Stream,
     }
 }

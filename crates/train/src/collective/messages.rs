@@ -40,7 +40,7 @@ pub struct Messages {
 
 /// What makes a flow of a message.
 #[derive(Clone, Debug)]
-struct Addressing {
+pub(super) struct Addressing {
     hosts: Vec<u32>,
     size: MessageSize,
     band: Band,
@@ -176,7 +176,7 @@ impl Collective {
     }
 
     fn addressing(&self, band: Band, stream: u32) -> Addressing {
-        Addressing { hosts: self.hosts.clone(), size: self.size, band, stream }
+        Addressing { band, stream, ..Addressing::new(&self.hosts, self.size) }
     }
 }
 
@@ -278,6 +278,11 @@ impl MessageSize {
 }
 
 impl Addressing {
+    /// In the first band of the first stream.
+    pub fn new(hosts: &[u32], size: MessageSize) -> Self {
+        Self { hosts: hosts.to_vec(), size, band: Band::new(0).expect("there is a first band"), stream: 0 }
+    }
+
     fn send(&self, chunk: u32, message: Message, under_way: &mut UnderWay<Sent>, network: &mut dyn Network) {
         let flow = self.flow(message);
         let Flow { bytes, parts, .. } = flow;
@@ -285,7 +290,7 @@ impl Addressing {
         under_way.insert(network.start(flow), sent);
     }
 
-    fn flow(&self, message: Message) -> Flow {
+    pub fn flow(&self, message: Message) -> Flow {
         let (bytes, parts) = self.size.of(message);
         Flow {
             src: HostId(self.hosts[message.from as usize]),
