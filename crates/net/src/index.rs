@@ -56,7 +56,7 @@ impl Index {
     /// Adds a number that is not there, and is not the largest of all numbers.
     #[inline]
     pub fn insert(&mut self, hash: u32, number: u32) {
-        if 2 * (self.count + 1) > self.slots.len() {
+        if 4 * (self.count + 1) > 3 * self.slots.len() {
             let larger = vec![EMPTY; (2 * self.slots.len()).max(8)];
             let known = std::mem::replace(&mut self.slots, larger);
             known.into_iter().filter(|&slot| slot != EMPTY).for_each(|slot| self.put(slot));

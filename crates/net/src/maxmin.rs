@@ -34,7 +34,8 @@ pub const CAPACITY_LIMIT: u64 = u64::MAX / PARTS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
-/// Flows with the same links and cap that name the same link first; they have one rate. The number of a class whose last flow was removed is used again.
+/// Flows with the same links and cap that name the same link first, or one flow added [apart](MaxMin::add_apart); they have
+/// one rate. The number of a class whose last flow was removed is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(pub u32);
 
@@ -53,13 +54,13 @@ pub struct MaxMin {
     /// By link, the classes that cross it, and some that had their last flow removed: see [`Self::sweep`].
     members: Vec<Vec<u32>>,
     classes: Vec<Class>,
-    /// `stride` links for each class, of which it uses the first few, sorted but for the first.
+    /// `stride` links for each class, of which it uses the first few; sorted but for the first where others may join.
     hops: Vec<u32>,
     stride: usize,
     free: Vec<u32>,
     /// Classes that have had their last flow removed, and that links may still have among their members.
     gone: Vec<u32>,
-    /// By link, the classes of which it is the first: small tables, so that what is used together is near, if flows begin
+    /// By link, the classes of which it is the first and that others may join: small tables, so that what is used together is near, if flows begin
     /// with the link of their source.
     known: Vec<Index>,
     /// Links that are to be looked at, each once.
@@ -126,10 +127,13 @@ struct Class {
     /// Flows.
     count: u64,
     cap: u64,
+    /// Under which it stands in `known`.
     hash: u32,
     hop_count: u16,
     /// Whether it stands among the changed ones.
     changed: bool,
+    /// Whether others may join.
+    shared: bool,
 }
 
 /// Kept between solves for their memory alone.
@@ -194,7 +198,30 @@ impl MaxMin {
         assert!(is_once, "a flow crosses a link once");
         let hash = index::hash(path.iter().copied().chain([cap as u32, (cap >> 32) as u32]));
         let is_it = |class: u32| self.classes[class as usize].cap == cap && *self.hops_of(class) == path[..];
-        let class = self.known[path[0] as usize].find(hash, is_it).unwrap_or_else(|| self.open(&path, cap, hash));
+        let class = self.known[path[0] as usize].find(hash, is_it).unwrap_or_else(|| {
+            let class = self.open(&path, cap, hash, true);
+            self.known[path[0] as usize].insert(hash, class);
+            class
+        });
+        self.scratch.path = path;
+        self.count(class, true);
+        ClassId(class)
+    }
+
+    /// As [`add`](Self::add), in a class of its own: for flows of which no two cross the same links at once, so that looking for
+    /// another would be in vain. Rates are the same either way.
+    ///
+    /// # Panics
+    /// If there is no link, or one that does not exist; or there are 2^16 links. That each is there once is the caller's word.
+    pub fn add_apart(&mut self, links: &[LinkId]) -> ClassId {
+        debug_assert!(
+            (1..links.len()).all(|place| !links[..place].contains(&links[place])),
+            "a flow crosses a link once"
+        );
+        let mut path = std::mem::take(&mut self.scratch.path);
+        path.clear();
+        path.extend(links.iter().map(|link| link.0));
+        let class = self.open(&path, UNBOUNDED, 0, false);
         self.scratch.path = path;
         self.count(class, true);
         ClassId(class)
@@ -318,7 +345,7 @@ impl MaxMin {
         }
     }
 
-    fn open(&mut self, path: &[u32], cap: u64, hash: u32) -> u32 {
+    fn open(&mut self, path: &[u32], cap: u64, hash: u32, shared: bool) -> u32 {
         if path.len() > self.stride {
             self.widen(path.len());
         }
@@ -329,7 +356,7 @@ impl MaxMin {
         let index = self.free.pop().unwrap_or(self.classes.len() as u32);
         let rate = path.iter().map(|&link| self.levels[link as usize]).fold(cap, u64::min);
         let hop_count = u16::try_from(path.len()).expect("a flow crosses fewer than 2^16 links");
-        let class = Class { rate, count: 0, cap, hash, hop_count, changed: false };
+        let class = Class { rate, count: 0, cap, hash, hop_count, changed: false, shared };
         let begin = index as usize * self.stride;
         if index as usize == self.classes.len() {
             self.classes.push(class);
@@ -343,7 +370,6 @@ impl MaxMin {
         for &link in path {
             self.members[link as usize].push(index);
         }
-        self.known[path[0] as usize].insert(hash, index);
         index
     }
 
@@ -360,8 +386,10 @@ impl MaxMin {
 
     fn close(&mut self, index: u32) {
         let begin = index as usize * self.stride;
-        let Class { hop_count, hash, .. } = self.classes[index as usize];
-        self.known[self.hops[begin] as usize].remove(hash, index);
+        let Class { hop_count, hash, shared, .. } = self.classes[index as usize];
+        if shared {
+            self.known[self.hops[begin] as usize].remove(hash, index);
+        }
         for &link in &self.hops[begin..begin + hop_count as usize] {
             let state = &mut self.links[link as usize];
             state.gone += 1;

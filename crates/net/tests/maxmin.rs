@@ -84,10 +84,11 @@ fn a_link_twice_is_refused() {
     MaxMin::new(&[10, 10]).add(&links(&[1, 0, 1]));
 }
 
-/// A step of a history: a flow comes (links, and a cap or none), or the n-th of those present goes.
+/// A step of a history: a flow comes (links, a cap or none, and whether it has a class to itself if it has no cap), or the
+/// n-th of those present goes.
 #[derive(Clone, Debug)]
 enum Step {
-    Add(Vec<u32>, Option<u64>),
+    Add(Vec<u32>, Option<u64>, bool),
     Remove(prop::sample::Index),
     Read,
 }
@@ -98,7 +99,7 @@ fn step() -> impl Strategy<Value = Step> {
     let path = prop::sample::subsequence((0..LINKS).collect::<Vec<_>>(), 1..5);
     let cap = prop::option::weighted(0.2, 1..40 * PARTS);
     prop_oneof![
-        4 => (path, cap).prop_map(|(path, cap)| Step::Add(path, cap)),
+        4 => (path, cap, any::<bool>()).prop_map(|(path, cap, apart)| Step::Add(path, cap, apart)),
         2 => any::<prop::sample::Index>().prop_map(Step::Remove),
         2 => Just(Step::Read),
     ]
@@ -122,9 +123,10 @@ fn play(solver: &mut MaxMin, steps: &[Step], mut look: impl FnMut(&mut MaxMin, &
     let mut present = Present::new();
     for step in steps {
         match step {
-            Step::Add(path, cap) => {
+            Step::Add(path, cap, apart) => {
                 let path = links(path);
-                present.push((add(solver, &path, *cap), path, *cap));
+                let class = if *apart && cap.is_none() { solver.add_apart(&path) } else { add(solver, &path, *cap) };
+                present.push((class, path, *cap));
             }
             Step::Remove(index) if !present.is_empty() => {
                 let (key, ..) = present.swap_remove(index.index(present.len()));

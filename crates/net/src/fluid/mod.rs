@@ -134,8 +134,9 @@ struct ClassState {
     /// Work that each of its flows would have done, had it been there since the class was opened, less what it would have done
     /// at this rate since the instant 0; modulo 2^128.
     ahead: u128,
-    /// Where `work` will be when the next message is received, and whose it is; [`NONE`] if there is no flow.
-    first: (u128, u32),
+    /// Where `work` will be when the next message is received, and whose it is: see [`ClassState::first`].
+    target: u128,
+    slot: u32,
 }
 
 #[derive(Debug)]
@@ -242,7 +243,7 @@ impl Fluid {
                 let class = &shares.classes[id.0 as usize];
                 let done = class.work_at(self.now_fs);
                 let later = shares.later.get(id.0 as usize).into_iter().flatten();
-                let flows = later.map(|&Reverse(flow)| flow).chain([class.first]);
+                let flows = later.map(|&Reverse(flow)| flow).chain([class.first()]);
                 work += flows.map(|(target, flow)| self.flows[flow as usize].work + done - target).sum::<u128>();
             }
         }
@@ -416,14 +417,16 @@ impl Fluid {
     /// Puts a flow with so much work left on the links of its path.
     fn join(&mut self, slot: u32, work: u128) {
         let flow = &mut self.flows[slot as usize];
-        let (begin, length) = self.connections[flow.connection as usize].path;
+        let ConnectionState { path: (begin, length), own, .. } = self.connections[flow.connection as usize];
         let mut is_new = false;
         let shares = self.bands[usize::from(flow.band.index())].get_or_insert_with(|| {
             let capacities: Vec<u64> = self.links.iter().map(|link| link.rate.bps()).collect();
             is_new = true;
             Box::new(Shares::new(MaxMin::new(&capacities)))
         });
-        let id = shares.solver.add(&self.paths[begin as usize..(begin + length) as usize]);
+        let path = &self.paths[begin as usize..(begin + length) as usize];
+        // A stream has one flow at a time on a connection, and seldom as much as another stream between the same hosts.
+        let id = if own { shares.solver.add(path) } else { shares.solver.add_apart(path) };
         flow.stage = Stage::Moving(id);
         shares.join(id, self.now_fs, (work, slot));
         if is_new {
@@ -505,7 +508,7 @@ impl Fluid {
         loop {
             let shares = self.bands[band].as_mut().expect("the band is in use");
             let class = &mut shares.classes[id.0 as usize];
-            let (target, slot) = class.first;
+            let (target, slot) = class.first();
             if slot == NONE || target > class.work_at(self.now_fs) {
                 return;
             }
@@ -530,16 +533,16 @@ impl Shares {
     fn join(&mut self, id: ClassId, now_fs: u128, (work, slot): (u128, u32)) {
         let index = id.0 as usize;
         if index >= self.classes.len() {
-            self.classes.push(ClassState { rate: 0, ahead: 0, first: NOBODY });
+            self.classes.push(ClassState { rate: 0, ahead: 0, target: NOBODY.0, slot: NOBODY.1 });
         }
         let class = &mut self.classes[index];
-        if class.first == NOBODY {
+        if class.slot == NONE {
             (class.rate, class.ahead) = (0, 0);
         }
         let target = class.work_at(now_fs).checked_add(work).expect("work stays below 2^128: see `Fluid::start`");
         let new = (target, slot);
-        let (first, later) = (new.min(class.first), new.max(class.first));
-        class.first = first;
+        let later = new.max(class.first());
+        (class.target, class.slot) = new.min(class.first());
         if later != NOBODY {
             if index >= self.later.len() {
                 self.later.resize_with(index + 1, BinaryHeap::new);
@@ -552,14 +555,15 @@ impl Shares {
     fn remove(&mut self, id: ClassId) {
         let is_empty = !self.solver.remove(id);
         let next = if is_empty { None } else { self.later[id.0 as usize].pop() };
-        self.classes[id.0 as usize].first = next.map_or(NOBODY, |Reverse(next)| next);
+        let class = &mut self.classes[id.0 as usize];
+        (class.target, class.slot) = next.map_or(NOBODY, |Reverse(next)| next);
     }
 
     /// Takes a flow out of a class; tells the work that it has left.
     fn part(&mut self, id: ClassId, slot: u32, now_fs: u128) -> u128 {
         let done = self.classes[id.0 as usize].work_at(now_fs);
-        let mut target = self.classes[id.0 as usize].first.0;
-        if self.classes[id.0 as usize].first.1 == slot {
+        let (mut target, first) = self.classes[id.0 as usize].first();
+        if first == slot {
             self.remove(id);
         } else {
             self.solver.remove(id);
@@ -568,7 +572,7 @@ impl Shares {
                 flow != slot
             });
         }
-        if self.classes[id.0 as usize].first == NOBODY {
+        if self.classes[id.0 as usize].slot == NONE {
             self.due.remove(id.0);
         }
         target.saturating_sub(done)
@@ -576,11 +580,16 @@ impl Shares {
 }
 
 impl ClassState {
+    /// Of the flow that is received next, its place on the scale of `work_at` and itself; [`NOBODY`] if there is no flow.
+    fn first(&self) -> (u128, u32) {
+        (self.target, self.slot)
+    }
+
     /// Gives it its rate from now on; tells when its next message is received, at most [`NEVER`].
     fn turn(&mut self, rate: u64, now_fs: u128) -> u128 {
         let work = self.work_at(now_fs);
         (self.rate, self.ahead) = (rate, work.wrapping_sub(u128::from(rate).wrapping_mul(now_fs)));
-        let left = self.first.0 - work;
+        let left = self.target - work;
         if rate == 0 { NEVER } else { NEVER.min(now_fs + left.div_ceil(u128::from(rate))) }
     }
 
@@ -620,8 +629,9 @@ fn joined(shown: Time, after_fs: u16) -> u128 {
     u128::from(shown.ps()) * FS_PER_PS + u128::from(after_fs)
 }
 
-fn hash_of((src, dst, stream): (u32, u32, u32)) -> u32 {
-    index::hash([src, dst, stream])
+/// In the table of its source.
+fn hash_of((_, dst, stream): (u32, u32, u32)) -> u32 {
+    index::hash([dst, stream])
 }
 
 impl Network for Fluid {
