@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradtide import Scenario, compare, run
+from gradtide import Scenario, buy, compare, compare_collectives, run
 from gradtide.studies.boundary import boundary
 from gradtide.studies.reproduce import PARTS
 from gradtide.studies.run import summary as described
@@ -117,6 +117,26 @@ def make_boundary(folder: Path, **options: Any) -> dict[str, Any]:
 
 
 TINY_LOADS: dict[str, Any] = {"job_loads": (0.125, 0.5), "traffic_loads": (0.0625, 0.25)}
+
+
+def make_buy(folder: Path) -> Path:
+    """Write what to buy for a job of 16 workers that sends 10 MB: two fabrics, three ratios, two collectives."""
+    fabrics, ratios, collectives = ["clos2", "star"], [1, "1/2", 0.25], ["ring", "butterfly"]
+    return buy(_sender(), nodes=32, fabrics=fabrics, bisection=ratios, collectives=collectives).save(folder)
+
+
+def make_collectives(folder: Path) -> Path:
+    """Write a comparison of three collectives over three sizes for the same job."""
+    names = ["ring", "halving_doubling", "ps+servers=2"]
+    return compare_collectives(_sender(), collectives=names, sizes=["1kB", "1MB", "100MB"]).save(folder)
+
+
+def _sender() -> dict[str, Any]:
+    layer = {"name": "fc", "forward": "3ms", "backward": "7ms", "parameters": "10MB"}
+    return {
+        "job": {"train": {"model": {"name": "fc", "layers": [layer]}, "workers": 16}},
+        "cluster": {"link": {"rate": "10Gbps", "delay": "1us"}, "routing": "dmodk"},
+    }
 
 
 def tiny_tenants(name: str = "tiny") -> dict[str, Any]:

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gradtide.report import write_report
-from run_folders import make_boundary, make_reproduce, make_run, make_study, make_tenants, nasty, nasty_tenants
+from run_folders import (
+    make_boundary,
+    make_buy,
+    make_collectives,
+    make_reproduce,
+    make_run,
+    make_study,
+    make_tenants,
+    nasty,
+    nasty_tenants,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -54,6 +64,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     make_reproduce(root / "reproduce")
     make_tenants(root / "tenants")
     make_boundary(root / "boundary")
+    make_buy(root / "buy")
+    make_collectives(root / "collectives")
     for name, options in nasty_tenants().items():
         make_tenants(root / name, **options)
     shutil.copytree(root / "tenants" / "runs" / "seed0-same", root / "packets")
@@ -80,6 +92,8 @@ class Visit:
 
 KINDS = [
     "boundary",
+    "buy",
+    "collectives",
     "compare",
     "evil-names",
     "evil-tenants",
@@ -291,7 +305,7 @@ def test_button_switches_the_theme_of_page_and_canvas(browser: "Browser", pages:
     context.close()
 
 
-@pytest.mark.parametrize("name", ["fifo", "compare", "reproduce", "tenants", "boundary"])
+@pytest.mark.parametrize("name", ["fifo", "compare", "reproduce", "tenants", "boundary", "buy", "collectives"])
 def test_prints_light_with_no_chart_cut(browser: "Browser", pages: dict[str, Path], name: str, tmp_path: Path) -> None:
     context = browser.new_context(viewport={"width": 1200, "height": 900}, color_scheme="dark")
     visit = Visit(context, pages[name])
@@ -304,7 +318,7 @@ def test_prints_light_with_no_chart_cut(browser: "Browser", pages: dict[str, Pat
     assert not visit.page.locator("#theme").is_visible()
     drawn = "[...document.querySelectorAll('.plot canvas, svg.timeline')].map(x => x.getBoundingClientRect().right)"
     assert all(right <= 721 for right in visit.page.evaluate(drawn))
-    if name in ("tenants", "boundary"):
+    if name in ("tenants", "boundary", "buy", "collectives"):
         tables = "[...document.querySelectorAll('table')].map(x => x.getBoundingClientRect().right)"
         assert all(right <= 721 for right in visit.page.evaluate(tables))
     assert visit.faults == []
