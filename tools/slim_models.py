@@ -2,7 +2,7 @@
 
 Without one a convolution has weights, biases and a ReLU, and no batch normalisation; only the pre-activation norms of
 ResNet v2 are explicit, and have an offset and no scale. Written from the published architectures and from the names
-and sizes of the variables (tests/graphs/slim_tensors.json), which the parameters here must equal; no code is copied.
+and sizes of the variables (tests/graphs/slim_variables.json), which the parameters here must equal; no code is copied.
 
 Where a model leaves a choice:
 

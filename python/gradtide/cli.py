@@ -696,12 +696,18 @@ def order(
         str, typer.Option("--ties", metavar="RULE", help="Whom TAC holds for equal: id, or upstream as released.")
     ] = "id",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Root of all random streams.")] = 0,
-    device: Annotated[str | None, typer.Option("--device", help="Built-in DAG: what computes; K80.")] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="NAME", help="Built-in DAG: what computes; K80.")
+    ] = None,
     batch: Annotated[
         int | None, typer.Option("--batch", min=1, help="Built-in DAG: samples; as the paper has.")
     ] = None,
-    task: Annotated[str | None, typer.Option("--task", help="Built-in DAG: train or inference; train.")] = None,
-    rate: Annotated[str | None, typer.Option("--rate", help="Built-in DAG: rate of transfers; 10Gbps.")] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="NAME", help="Built-in DAG: train or inference; train.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="RATE", help="Built-in DAG: rate of transfers; 10Gbps.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """In which order should a worker receive its parameters, and how far is that from the best?"""

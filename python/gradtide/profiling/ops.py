@@ -44,8 +44,8 @@ def op_dag(
         `ops` in topological order, each with id, name, kind (recv or comp), inputs (ids) and time; a recv has its
         bytes; a comp param_only (it hangs on parameters alone), and updates, the ids of the recvs whose gradient it
         produces, if any; `target`, the id of the op that ends the step; `inference_target`, that of the op that ends
-        the forward pass; and what they were made from. Times are whole nanoseconds. Ops that neither the loss nor a
-        gradient needs are left out.
+        the forward pass; and what they were made from. Times are whole nanoseconds. Ops that no gradient needs
+        are left out.
 
     Raises:
         ProfileError: if the step cannot be traced.
@@ -81,7 +81,7 @@ def count_ops(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str
 
 
 def _trace(model: "torch.nn.Module", staged: Staged) -> tuple[Any, list[str]]:
-    """Return a module that gives loss, output and gradients, and the names of the gradients' parameters."""
+    """Return a module that gives output and gradients, and the names of the gradients' parameters."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -97,7 +97,7 @@ def _trace(model: "torch.nn.Module", staged: Staged) -> tuple[Any, list[str]]:
         pairs = zip(wanted, found, strict=True)
         gradients = {name: gradient for name, gradient in pairs if gradient is not None}
         trained[:] = gradients
-        return [loss, output_of(output, loss), *gradients.values()]
+        return [output_of(output, loss), *gradients.values()]
 
     try:
         traced = make_fx(step)(staged.parameters, *staged.inputs)
@@ -112,10 +112,10 @@ def _trace(model: "torch.nn.Module", staged: Staged) -> tuple[Any, list[str]]:
 def _counts(graph: Any, staged: Staged, trained: Sequence[str]) -> tuple[dict[str, Any], dict[Any, int]]:
     """Return a traced step as a counted graph, and the id of each of its nodes."""
     end = next(node for node in graph.nodes if node.op == "output")
-    _, forward, *gradients = end.args[0]
-    needed = {end}
+    forward, *gradients = end.args[0]
+    needed = {end, *gradients}
     for node in reversed(graph.nodes):
-        if node in needed:
+        if node in needed and node is not end:
             needed.update(node.all_input_nodes)
     ids: dict[Any, int] = {}
     ops: list[dict[str, Any]] = []
@@ -137,7 +137,7 @@ def _counts(graph: Any, staged: Staged, trained: Sequence[str]) -> tuple[dict[st
         if node.op == "placeholder":
             hangs_on_parameters_alone.setdefault(node, False)
             continue
-        inputs = node.all_input_nodes
+        inputs = list(dict.fromkeys(gradients)) if node is end else node.all_input_nodes
         alone = bool(inputs) and all(hangs_on_parameters_alone[other] for other in inputs)
         hangs_on_parameters_alone[node] = alone
         if node not in needed:
@@ -155,7 +155,7 @@ def _counts(graph: Any, staged: Staged, trained: Sequence[str]) -> tuple[dict[st
         if node in updates:
             row["updates"] = updates[node]
         ops.append(row)
-    # An output that is an input itself ends with the step.
+    # An output that no gradient needs is there when the step ends.
     return {"target": ids[end], "inference_target": ids.get(forward, ids[end]), "ops": ops}, ids
 
 
