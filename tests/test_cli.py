@@ -157,7 +157,7 @@ def test_what_is_not_built_yet_is_refused_by_name(gradtide):
         (["compare", "paper/gao2020-ch4", "--workers", "a"], "whole numbers"),
         (["compare", "paper/gao2020-ch4", "--workers", ","], "empty"),
         (["compare", "paper/gao2020-ch4", "--rate", "10"], "unit"),
-        (["presets", "modell"], "model, device, flow, paper"),
+        (["presets", "modell"], "model, graph, device, flow, paper"),
         (["explain", "GT999"], "GT999"),
         (["reproduce", "gao2020/ch9"], "gao2020/ch4"),
         (["report", "nowhere"], "nowhere"),
@@ -272,6 +272,8 @@ def test_schema_explain_presets_doctor_and_version_print(gradtide):
     models = json.loads(gradtide("presets", "model", "--json")[1])["presets"]
     assert {"resnet50", "vgg16", "bert_base", "gpt2_xl", "llama_7b"} <= {row["name"] for row in models}
     assert "paper/gao2020-ch4" in gradtide("presets")[1]
+    graphs = json.loads(gradtide("presets", "graphs", "--json")[1])["presets"]
+    assert {"tictac_vgg16", "caramel_resnet152_v2"} <= {row["name"] for row in graphs}
     assert gradtide("doctor")[0] == 0
     assert gradtide("--version")[1].startswith("gradtide 0.")
 

@@ -298,6 +298,10 @@ FAULTS = [
     ("no such target", HEAD + RECV[:-1] + '],\n"target": 4}', "GT071", "target", 3),
     ("cycle", HEAD + RECV + '\n{"id": 1, "name": "a", "kind": "comp", "inputs": [0, 2], "time": 1},\n{"id": 2, "kind": "comp", "inputs": [1], "time": 1}], "target": 2}', "GT072", "ops[1].inputs", 3),
     ("itself", HEAD + '{"id": 1, "kind": "comp", "inputs": [1], "time": 1}], "target": 1}', "GT072", "ops[0].inputs", 2),
+    ("updates no transfer", HEAD + RECV + '{"id": 1, "kind": "comp", "inputs": [0], "updates": [1], "time": 1}], "target": 1}', "GT071", "ops[1].updates[0]", None),
+    ("updates nothing", HEAD + RECV + '{"id": 1, "kind": "comp", "inputs": [0], "updates": 0, "time": 1}], "target": 1}', "GT011", "ops[1].updates", None),
+    ("bytes below 0", '{"ops": [{"id": 0, "kind": "recv", "inputs": [], "bytes": -1, "time": 1}], "target": 0}', "GT014", "ops[0].bytes", 1),
+    ("no such forward", HEAD + RECV + '{"id": 1, "kind": "comp", "inputs": [0], "time": 1}], "target": 1,\n"inference_target": 5}', "GT071", "inference_target", 3),
     ("nothing received", HEAD + '{"id": 1, "kind": "comp", "inputs": [], "time": 1}],\n"target": 1}', "GT014", "target", 3),
 ]  # fmt: skip
 

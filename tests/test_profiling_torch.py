@@ -8,12 +8,15 @@ import copy
 import gc
 import json
 import sys
+import types
 import warnings
+from pathlib import Path
 
 import pytest
 
 import gradtide as gt
 from gradtide import cli, presets
+from gradtide.presets.graphs import graph_document
 from gradtide.profiling import build, make_inputs, parse_input
 from gradtide.profiling.measure import HostClock, clock_of, measure
 from gradtide.profiling.walk import count
@@ -466,6 +469,82 @@ def test_the_op_graph_receives_every_parameter_and_ends_in_every_gradient():
     end = ops[dag["target"]]
     assert (end["name"], len(end["inputs"])) == ("end", 4)
     assert json.loads(json.dumps(dag)) == dag
+
+
+def test_the_op_graph_says_what_updates_what_and_where_forward_ends():
+    model = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4))
+    dag, ops = ops_of(model, torch.zeros(5, 16))
+    updates = {recv: op["name"] for op in dag["ops"] for recv in op.get("updates", [])}
+    assert sorted(updates) == [0, 1, 2, 3]
+    assert ops[dag["inference_target"]]["name"].startswith("addmm")
+    # Forward needs all four, and no op that makes a gradient.
+    needed = {dag["inference_target"]}
+    for op in reversed(dag["ops"]):
+        if op["id"] in needed:
+            needed.update(op["inputs"])
+    assert needed >= {0, 1, 2, 3}
+    assert not any(ops[op].get("updates") for op in needed)
+
+
+class TwoHeads(nn.Module):
+    """Gives a loss and logits, as models of transformers do; or both heads, as detectors do."""
+
+    def __init__(self, *, has_loss):
+        super().__init__()
+        self.a, self.b, self.has_loss = nn.Linear(4, 2), nn.Linear(4, 3), has_loss
+
+    def forward(self, x):
+        logits, other = self.a(x), self.b(x)
+        if not self.has_loss:
+            return logits, other
+        return types.SimpleNamespace(loss=logits.sum() + other.sum(), logits=logits)
+
+
+@pytest.mark.parametrize(("has_loss", "received"), [(True, {0, 1}), (False, {0, 1, 2, 3})])
+def test_forward_ends_in_logits_or_in_all_outputs(has_loss, received):
+    dag, _ = ops_of(TwoHeads(has_loss=has_loss), torch.zeros(5, 4))
+    needed = {dag["inference_target"]}
+    for op in reversed(dag["ops"]):
+        if op["id"] in needed:
+            needed.update(op["inputs"])
+    assert needed.intersection(range(4)) == received
+
+
+def test_frozen_parameters_are_received_and_not_updated():
+    model = nn.Sequential(nn.Linear(16, 8), nn.Linear(8, 4))
+    model[0].weight.requires_grad_(False)
+    dag, _ = ops_of(model, torch.zeros(5, 16))
+    assert sorted(recv for op in dag["ops"] for recv in op.get("updates", [])) == [1, 2, 3]
+
+
+made_with_this_torch = pytest.mark.skipif(
+    torch.__version__.split(".")[:2] != ["2", "15"],
+    reason="the built-in graphs were made by torch 2.15; others name and split a few ops differently",
+)
+
+
+@made_with_this_torch
+def test_a_built_in_graph_is_made_again_byte_for_byte(monkeypatch):
+    tools = Path(__file__).resolve().parent.parent / "tools"
+    monkeypatch.syspath_prepend(str(tools))
+    import op_graphs
+
+    committed = (op_graphs.GRAPHS / "tictac_alexnet_v2.json").read_text(encoding="utf-8")
+    assert op_graphs.document("tictac_alexnet_v2") == committed
+
+
+@made_with_this_torch
+def test_a_built_in_graph_at_any_batch_is_what_a_trace_at_that_batch_gives(monkeypatch):
+    tools = Path(__file__).resolve().parent.parent / "tools"
+    monkeypatch.syspath_prepend(str(tools))
+    import slim_models
+
+    model = slim_models.MODELS["tictac_alexnet_v2"]()
+    traced = gt.op_dag(model, *model.inputs(37), device="P100", rate="25Gbps")
+    scaled = graph_document("tictac_alexnet_v2", "P100", 37, "train", 25 * 10**9)
+    assert {key: traced[key] for key in ("target", "inference_target", "ops")} == {
+        key: scaled[key] for key in ("target", "inference_target", "ops")
+    }
 
 
 def test_ops_that_hang_on_parameters_alone_are_marked():

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gradtide.studies.collectives import CollectivesResult, compare_collectives
     from gradtide.studies.compare import CompareResult, compare
     from gradtide.studies.exchange import messages
+    from gradtide.studies.graph import preset_graph
     from gradtide.studies.order import OrderResult, order
     from gradtide.studies.run import preset, run
     from gradtide.traces import Trace, from_chakra, from_kineto
@@ -57,6 +58,7 @@ _HOMES = {
     "op_dag": "profiling",
     "order": "studies.order",
     "preset": "studies.run",
+    "preset_graph": "studies.graph",
     "profile": "profiling",
     "run": "studies.run",
 }
@@ -90,6 +92,7 @@ __all__ = [
     "op_dag",
     "order",
     "preset",
+    "preset_graph",
     "profile",
     "run",
 ]

@@ -657,11 +657,13 @@ def report(
 
 @app.command()
 def presets(
-    kind: Annotated[str | None, typer.Argument(help="model, device, flow or paper; leave out for all.")] = None,
+    kind: Annotated[str | None, typer.Argument(help="model, graph, device, flow or paper; leave out for all.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the built-in models, devices, flow sizes and papers' scenarios."""
+    """List the built-in models, op graphs, devices, flow sizes and papers' scenarios."""
     from gradtide import presets as room
+
+    kind = kind if kind is None else kind.removesuffix("s")
 
     if kind not in (None, *room.KINDS):
         _fail_usage(f"no kind of presets {kind!r}; there are {', '.join(room.KINDS)}")
@@ -679,7 +681,9 @@ def presets(
 
 @app.command()
 def order(
-    dag: Annotated[Path, typer.Argument(metavar="DAG.json", help="Op DAG: ops (id, kind, inputs, time) and target.")],
+    dag: Annotated[
+        str, typer.Argument(metavar="DAG", help="Op DAG (.json: ops and target), or a built-in one (presets graph).")
+    ],
     scheduler: Annotated[
         str,
         typer.Option(
@@ -692,14 +696,26 @@ def order(
         str, typer.Option("--ties", metavar="RULE", help="Whom TAC holds for equal: id, or upstream as released.")
     ] = "id",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Root of all random streams.")] = 0,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="NAME", help="Built-in DAG: what computes; K80.")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option("--batch", min=1, help="Built-in DAG: samples; as the paper has.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="NAME", help="Built-in DAG: train or inference; train.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="RATE", help="Built-in DAG: rate of transfers; 10Gbps.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """In which order should a worker receive its parameters, and how far is that from the best?"""
-    from gradtide.scenario.opdag import load_op_dag
+    from gradtide.studies import graph
     from gradtide.studies import order as study
 
     with _as_usage_error(ValueError):
-        loaded = load_op_dag(dag)
+        loaded = graph.find_dag(dag, device, batch, task, rate)
         result = study.order(loaded, scheduler, ties=ties, seed=seed)
     if as_json:
         _print_json(result.to_dict())

@@ -538,8 +538,8 @@ CODES: dict[str, Code] = {
     ),
     "GT071": Code(
         "there is no such op",
-        "Inputs, the target and the keys of an order file are ids of ops of the DAG; an order file names the transfers "
-        "that the target needs, and nothing else.",
+        "Inputs, targets, updates and the keys of an order file are ids of ops of the DAG; an order file names the "
+        "transfers that the target needs, and nothing else.",
         '{ "ops": [{ "id": 0, "kind": "recv", "inputs": [], "time": 5 }], "target": 1 }',
         '{ "ops": [{ "id": 0, "kind": "recv", "inputs": [], "time": 5 }], "target": 0 }',
     ),

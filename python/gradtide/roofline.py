@@ -26,6 +26,30 @@ Gao (2020), section 3.6, measured the same ratio for ResNet-50 on a P100: 0.070 
 STORED_BYTES_PER_ELEMENT = 4
 """Model files count parameters and activations at 4 bytes an element."""
 
+OPERANDS_PER_COUNTED = 2
+"""Bytes that training moves for each that a layer's count names: why devices.toml has 0.4 and not 0.8."""
+
+
+def op_seconds(flops: int, moved_bytes: int, winograd: bool, device: "Device") -> float:
+    """Return the time of one op of a graph, the larger of its compute time and its memory time.
+
+    An op counts every operand that it reads and writes, so it reaches twice the memory efficiency that is assumed for
+    layers, which count each operand once while training moves about twice that.
+
+    Args:
+        flops: multiplications and additions, of the whole mini-batch.
+        moved_bytes: what it reads and writes, at 4 bytes an element for what is fp32.
+        winograd: whether fp32 libraries compute it with fewer multiplications.
+        device: what computes it.
+
+    Returns:
+        Seconds.
+    """
+    bandwidth = device.memory_bytes_per_s * min(1.0, OPERANDS_PER_COUNTED * device.memory_efficiency)
+    moved = moved_bytes * (device.element_bytes / STORED_BYTES_PER_ELEMENT)
+    multiplied = flops / (device.winograd_gain if winograd else 1.0)
+    return max(multiplied / (device.peak_flops * device.compute_efficiency), moved / bandwidth)
+
 
 def forward_seconds(layer: "LayerPreset", device: "Device", batch: int) -> float:
     """Return the forward time of one layer, the larger of its compute time and its memory time.

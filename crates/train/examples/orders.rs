@@ -1,7 +1,8 @@
 //! Milliseconds that TIC and TAC take as op DAGs grow to 100,000 ops: `orders`.
 //!
 //! `train`: blocks of four branches, as in GoogLeNet, forward and backward, with a transposed weight for each second
-//! convolution. `wide`: every op draws its inputs from the 60 ops and 12 transfers before it.
+//! convolution. `wide`: every op draws its inputs from the 60 ops and 12 transfers before it. `zeros`: the same, and a dozen
+//! of its transfers take no time.
 #![allow(missing_docs)]
 
 use gradtide_train::opdag::{Kind, Op, OpDag};
@@ -99,6 +100,13 @@ fn wide(op_count: usize) -> OpDag {
     OpDag { ops: build.ops, target }
 }
 
+fn zeros(op_count: usize) -> OpDag {
+    let mut dag = wide(op_count);
+    let recvs = dag.ops.iter().filter(|op| op.kind == Kind::Recv).count();
+    dag.ops.iter_mut().filter(|op| op.kind == Kind::Recv).step_by(recvs / 12).for_each(|op| op.time_ticks = 0);
+    dag
+}
+
 /// CPU seconds of this process, by the kernel's account (10 ms steps); wall clock where there is none.
 fn cpu_seconds(start: Instant) -> f64 {
     let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return start.elapsed().as_secs_f64() };
@@ -124,7 +132,7 @@ fn milliseconds<T>(mut work: impl FnMut() -> T) -> f64 {
 
 fn main() {
     println!("   dag      ops    recvs    joins    read ms     tic ms     tac ms  ns per op");
-    for (name, make) in [("train", train as fn(usize) -> OpDag), ("wide", wide)] {
+    for (name, make) in [("train", train as fn(usize) -> OpDag), ("wide", wide), ("zeros", zeros)] {
         for op_count in [1_000, 10_000, 100_000] {
             let dag = make(op_count);
             let needs = Needs::new(&dag).unwrap();

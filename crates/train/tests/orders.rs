@@ -221,12 +221,16 @@ proptest! {
 /// More joins than a bucket or a lane holds, in chains and side by side.
 #[test]
 fn tac_is_the_papers_algorithm_on_larger_dags() {
-    for (seed, reach, most) in [(1, 4, 9), (2, 30, 1000), (3, 200, 4), (4, 30, 20)] {
+    // In the last two, transfers take no time: P = M = 0 until something is left to them alone.
+    for (seed, reach, most, idle) in
+        [(1, 4, 9, 0), (2, 30, 1000, 0), (3, 200, 4, 0), (4, 30, 20, 0), (5, 30, 1000, 9), (6, 12, 30, 2)]
+    {
         let mut stream = Seed(seed).stream("test");
         let mut ops: Vec<Op> = Vec::new();
         while ops.len() < 600 {
             let (id, time_ticks) = (ops.len() as u64, stream.below(most));
             let is_recv = ops.is_empty() || stream.below(4) == 0;
+            let time_ticks = if is_recv && idle > 0 && stream.below(idle) == 0 { 0 } else { time_ticks };
             let first = ops.len().saturating_sub(reach);
             let inputs = if is_recv { 0 } else { 1 + stream.below(3) };
             let inputs =

@@ -1,6 +1,6 @@
-"""Built-in models, devices, flow sizes and papers' scenarios, each with its source; read from files when asked for.
+"""Built-in models, op graphs, devices, flow sizes and papers' scenarios, each with its source; read when asked for.
 
-Models are counts (bytes, FLOPs); `gradtide.roofline` makes times of them on a device. No scenario is
+Models and op graphs are counts (bytes, FLOPs); `gradtide.roofline` makes times of them on a device. No scenario is
 parsed here.
 """
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 SCHEMA = "gradtide.model/1"
-KINDS = ("model", "device", "flow", "paper")
+KINDS = ("model", "graph", "device", "flow", "paper")
 
 _MODEL_KEYS = {"schema", "name", "title", "source", "sample", "tensors", "layers"}
 _COUNTS = ("parameter_bytes", "forward_flops", "activation_bytes")
@@ -255,11 +255,12 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
     """Describe what is built in, one dictionary a preset, for a table.
 
     Args:
-        kind: `model`, `device`, `flow` or `paper`; all of them if None.
+        kind: `model`, `graph`, `device`, `flow` or `paper`; all of them if None.
 
     Returns:
         Every dictionary has `kind`, `name`, `title` and `source`. A model adds `sample`, `tensors`, `layers`,
-        `parameter_mib` and `forward_gflop` (one sample); a device `precision`, `peak_tflop_per_s`,
+        `parameter_mib` and `forward_gflop` (one sample); a graph `batch`,
+        `tensors`, `ops`, `forward_ops` and `parameter_mib`; a device `precision`, `peak_tflop_per_s`,
         `memory_gb_per_s`, `compute_efficiency` and `memory_efficiency`.
 
     Raises:
@@ -267,6 +268,8 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
     """
     if kind is not None and kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    from gradtide.presets import graphs
+
     rows: list[dict[str, Any]] = []
     if kind in (None, "model"):
         for found in map(model, model_names()):
@@ -283,6 +286,8 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
                     "source": found.source,
                 }
             )
+    if kind in (None, "graph"):
+        rows += graphs.list_graphs()
     if kind in (None, "device"):
         for machine in _devices().values():
             rows.append(

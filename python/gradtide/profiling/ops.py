@@ -1,10 +1,8 @@
 """Forward and backward as one graph of ATen ops, parameters as what must be received: the input of `gradtide order`.
 
 `make_fx` traces a functional call of the model and the gradients of its parameters; shapes are fixed and nothing may
-branch on values. Times are the roofline's per op, or measured where the model is.
-
-An op counts every operand that it reads and writes, so it reaches twice the memory efficiency that `roofline` assumes
-for layers, which count each operand once while training moves about twice that.
+branch on values. What is counted is a graph as `gradtide.presets.graphs` has it, which makes the built-in ones, too;
+times are the roofline's per op, or measured where the model is.
 """
 
 import math
@@ -14,17 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from gradtide.errors import ProfileError
 from gradtide.presets import Device
+from gradtide.presets.graphs import roofline_seconds, with_times
 from gradtide.profiling.measure import WARM_UP_RUNS, clock_of
 from gradtide.profiling.target import words_of
-from gradtide.profiling.walk import loss_of, op_of, stage
-from gradtide.roofline import STORED_BYTES_PER_ELEMENT
+from gradtide.profiling.walk import Staged, loss_of, op_of, output_of, stage
 
 if TYPE_CHECKING:
     import torch
-
-NANOSECONDS_PER_SECOND = 10**9
-OPERANDS_PER_COUNTED = 2
-"""Bytes that training moves for each that a layer's count names: why devices.toml has 0.4 and not 0.8."""
 
 
 def op_dag(
@@ -48,67 +42,140 @@ def op_dag(
 
     Returns:
         `ops` in topological order, each with id, name, kind (recv or comp), inputs (ids) and time; a recv has its
-        bytes, a comp param_only (it hangs on parameters alone); `target`, the id of the op that ends the step; and what
-        they were made from. Times are whole nanoseconds. Ops that no gradient needs are left out.
+        bytes; a comp param_only (it hangs on parameters alone), and updates, the ids of the recvs whose gradient it
+        produces, if any; `target`, the id of the op that ends the step; `inference_target`, that of the op that ends
+        the forward pass; and what they were made from. Times are whole nanoseconds. Ops that no gradient needs
+        are left out.
 
     Raises:
         ProfileError: if the step cannot be traced.
     """
-    import torch
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    is_fake = device is not None
-    with stage(model, args, kwargs, fake=is_fake) as staged:
-        wanted = [name for name, parameter in staged.parameters.items() if parameter.requires_grad]
-
-        def step(parameters: dict[str, torch.Tensor], *inputs: Any) -> list[torch.Tensor]:
-            loss = loss_of(staged.forward(parameters, inputs))
-            if loss is None:
-                raise ProfileError(f"{type(model).__name__} trains nothing: no output hangs on a parameter")
-            found = torch.autograd.grad(loss, [parameters[name] for name in wanted], allow_unused=True)
-            return [gradient for gradient in found if gradient is not None]
-
-        try:
-            traced = make_fx(step)(staged.parameters, *staged.inputs)
-        except ProfileError:
-            raise
-        except Exception as error:
-            raise ProfileError(f"the op graph of {type(model).__name__} cannot be traced: {words_of(error)}") from error
-        graph = traced.graph
-        graph.eliminate_dead_code()
+    with stage(model, args, kwargs, fake=device is not None) as staged:
+        traced, trained = _trace(model, staged)
+        counts, nodes = _counts(traced.graph, staged, trained)
         if device is not None:
-            times = {node: op_seconds(node, device) for node in graph.nodes if node.op == "call_function"}
+            seconds = roofline_seconds(device)
         else:
             times = _measured(traced, model, [*staged.parameters.values(), *staged.inputs], runs)
-    names = dict(zip((n for n in graph.nodes if n.op == "placeholder"), staged.parameters, strict=False))
-    sizes = {name: p.numel() * p.element_size() for name, p in staged.parameters.items()}
+            measured = {index: times.get(node, 0.0) for node, index in nodes.items()}
+            seconds = lambda op: measured[op["id"]]  # noqa: E731 - one of two ways to the same thing
     return {
         "model": type(model).__name__,
         "device": "measured" if device is None else device.name,
         "train": True,
         "gbps": rate_bps / 1e9,
         "time_unit": "ns",
-        **_ops(graph, names, sizes, times, rate_bps),
+        **with_times(counts, seconds, rate_bps),
     }
 
 
-def op_seconds(node: Any, device: Device) -> float:
-    """Return the roofline's time of one node: of its FLOPs, or of all it reads and writes. Views take none."""
+def count_ops(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the op graph of one training step as counts (`gradtide.presets.graphs`), by a pass over shapes alone.
+
+    Raises:
+        ProfileError: if the step cannot be traced.
+    """
+    with stage(model, args, kwargs, fake=True) as staged:
+        traced, trained = _trace(model, staged)
+        return _counts(traced.graph, staged, trained)[0]
+
+
+def _trace(model: "torch.nn.Module", staged: Staged) -> tuple[Any, list[str]]:
+    """Return a module that gives output and gradients, and the names of the gradients' parameters."""
+    import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    wanted = [name for name, parameter in staged.parameters.items() if parameter.requires_grad]
+    trained: list[str] = []
+
+    def step(parameters: dict[str, torch.Tensor], *inputs: Any) -> list[torch.Tensor]:
+        output = staged.forward(parameters, inputs)
+        loss = loss_of(output)
+        if loss is None:
+            raise ProfileError(f"{type(model).__name__} trains nothing: no output hangs on a parameter")
+        found = torch.autograd.grad(loss, [parameters[name] for name in wanted], allow_unused=True)
+        pairs = zip(wanted, found, strict=True)
+        gradients = {name: gradient for name, gradient in pairs if gradient is not None}
+        trained[:] = gradients
+        return [output_of(output, loss), *gradients.values()]
+
+    try:
+        traced = make_fx(step)(staged.parameters, *staged.inputs)
+    except ProfileError:
+        raise
+    except Exception as error:
+        raise ProfileError(f"the op graph of {type(model).__name__} cannot be traced: {words_of(error)}") from error
+    traced.graph.eliminate_dead_code()
+    return traced, trained
+
+
+def _counts(graph: Any, staged: Staged, trained: Sequence[str]) -> tuple[dict[str, Any], dict[Any, int]]:
+    """Return a traced step as a counted graph, and the id of each of its nodes."""
+    end = next(node for node in graph.nodes if node.op == "output")
+    forward, *gradients = end.args[0]
+    needed = {end, *gradients}
+    for node in reversed(graph.nodes):
+        if node in needed and node is not end:
+            needed.update(node.all_input_nodes)
+    ids: dict[Any, int] = {}
+    ops: list[dict[str, Any]] = []
+    recv_of: dict[str, int] = {}
+    hangs_on_parameters_alone: dict[Any, bool] = {}
+    # Received parameters come first, in the order in which the model has them, as in TicTac's worker graph.
+    placeholders = (node for node in graph.nodes if node.op == "placeholder")
+    for node, (name, parameter) in zip(placeholders, staged.parameters.items(), strict=False):
+        hangs_on_parameters_alone[node] = True
+        if node in needed:
+            ids[node] = recv_of[name] = len(ops)
+            size = parameter.numel() * parameter.element_size()
+            ops.append({"id": len(ops), "name": f"{name}/read", "kind": "recv", "inputs": [], "bytes": size})
+    updates: dict[Any, list[int]] = {}
+    for name, node in zip(trained, gradients, strict=True):
+        # A gradient that is an input itself is there from the start, and sent at the end.
+        updates.setdefault(end if node.op == "placeholder" else node, []).append(recv_of[name])
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            hangs_on_parameters_alone.setdefault(node, False)
+            continue
+        inputs = list(dict.fromkeys(gradients)) if node is end else node.all_input_nodes
+        alone = bool(inputs) and all(hangs_on_parameters_alone[other] for other in inputs)
+        hangs_on_parameters_alone[node] = alone
+        if node not in needed:
+            continue
+        ids[node] = len(ops)
+        row = {
+            "id": len(ops),
+            "name": "end" if node is end else node.name,
+            "kind": "comp",
+            "inputs": [ids[other] for other in inputs if other in ids],
+            **_cost(node),
+        }
+        if alone:
+            row["param_only"] = True
+        if node in updates:
+            row["updates"] = updates[node]
+        ops.append(row)
+    # An output that no gradient needs is there when the step ends.
+    return {"target": ids[end], "inference_target": ids.get(forward, ids[end]), "ops": ops}, ids
+
+
+def _cost(node: Any) -> dict[str, Any]:
+    """Return FLOPs and bytes moved of a node, every operand that it reads and writes; nothing for a view."""
     import torch
     from torch.utils._pytree import tree_map_only
 
     if not isinstance(node.target, torch._ops.OpOverload):
-        return 0.0
+        return {}
     args, kwargs = tree_map_only(torch.fx.Node, lambda other: other.meta["val"], (node.args, dict(node.kwargs)))
     op = op_of(node.target, args, kwargs, node.meta["val"])
     if op.is_view:
-        return 0.0
-    flops = op.flops / (device.winograd_gain if op.is_winograd else 1.0)
+        return {}
     moved = sum(tensor.numel() * tensor.element_size() for tensor in (*op.inputs, *op.outputs))
-    moved *= device.element_bytes / STORED_BYTES_PER_ELEMENT
-    bandwidth = device.memory_bytes_per_s * min(1.0, OPERANDS_PER_COUNTED * device.memory_efficiency)
-    compute_s = float(flops / (device.peak_flops * device.compute_efficiency))
-    return max(compute_s, float(moved / bandwidth))
+    cost: dict[str, Any] = {"flops": op.flops} if op.flops else {}
+    cost["moved_bytes"] = moved
+    if op.is_winograd:
+        cost["winograd"] = True
+    return cost
 
 
 def _measured(traced: Any, model: "torch.nn.Module", values: Sequence[Any], runs: int) -> dict[Any, float]:
@@ -133,46 +200,3 @@ def _measured(traced: Any, model: "torch.nn.Module", values: Sequence[Any], runs
         with torch.no_grad():
             Timed(traced).run(*values, enable_io_processing=False)
     return times
-
-
-def _ops(
-    graph: Any, names: Mapping[Any, str], sizes: Mapping[str, int], times: Mapping[Any, float], rate_bps: int
-) -> dict[str, Any]:
-    output = next(node for node in graph.nodes if node.op == "output")
-    needed = {output}
-    for node in reversed(graph.nodes):
-        if node in needed:
-            needed.update(node.all_input_nodes)
-    ids: dict[Any, int] = {}
-    ops: list[dict[str, Any]] = []
-    hangs_on_parameters_alone: dict[Any, bool] = {}
-    # Received parameters come first, in the order in which the model has them, as in TicTac's worker graph.
-    for node, name in names.items():
-        hangs_on_parameters_alone[node] = True
-        if node in needed:
-            ids[node] = len(ops)
-            # In whole nanoseconds, rounded up.
-            time_ns = -(-sizes[name] * 8 * NANOSECONDS_PER_SECOND // rate_bps)
-            recv = {"id": len(ops), "name": f"{name}/read", "kind": "recv", "inputs": [], "time": time_ns}
-            ops.append({**recv, "bytes": sizes[name]})
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            hangs_on_parameters_alone.setdefault(node, False)
-            continue
-        inputs = node.all_input_nodes
-        alone = bool(inputs) and all(hangs_on_parameters_alone[other] for other in inputs)
-        hangs_on_parameters_alone[node] = alone
-        if node not in needed:
-            continue
-        ids[node] = len(ops)
-        ops.append(
-            {
-                "id": len(ops),
-                "name": "end" if node is output else node.name,
-                "kind": "comp",
-                "inputs": [ids[other] for other in inputs if other in ids],
-                "time": round(times.get(node, 0.0) * NANOSECONDS_PER_SECOND),
-                "param_only": alone,
-            }
-        )
-    return {"target": ids[output], "ops": ops}

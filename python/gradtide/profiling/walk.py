@@ -300,6 +300,20 @@ def loss_of(output: Any) -> "torch.Tensor | None":
     return None if not leaves else sum((leaf.sum() for leaf in leaves[1:]), start=leaves[0].sum())
 
 
+def output_of(output: Any, loss: "torch.Tensor") -> "torch.Tensor":
+    """Return what inference computes: the output's `logits` if it has them, or itself if it is one tensor.
+
+    Otherwise the loss, which everything of an output takes part in.
+    """
+    import torch
+
+    logits = getattr(output, "logits", None)
+    if isinstance(logits, torch.Tensor):
+        return logits
+    leaves = _tensors(output)
+    return leaves[0] if len(leaves) == 1 else loss
+
+
 def _tensors(tree: Any) -> "list[torch.Tensor]":
     """Return the tensors of an output: in tuples, lists, dicts and dataclasses; a cache of some other kind is none."""
     import dataclasses

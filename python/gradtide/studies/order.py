@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gradtide import _core
-from gradtide.scenario.opdag import OpDag, load_op_dag, load_ranks, op_dag
+from gradtide.scenario.opdag import OpDag, load_ranks, op_dag
+from gradtide.studies.graph import find_dag
 
 SCHEDULERS = ("layer", "tic", "tac", "tac_folded", "random", "optimal")
 TIES = ("id", "upstream")
@@ -94,7 +95,8 @@ def order(
     """Order the transfers of an op DAG.
 
     Args:
-        dag: a file, the dict that it holds, or an `OpDag`: `ops` (id, kind, inputs, time) and `target`.
+        dag: a file, the name of a built-in op graph, the dict that a file holds, or an `OpDag`: `ops` (id, kind,
+            inputs, time) and `target`.
         scheduler: layer, tic, tac, tac_folded, random or optimal; the path of an order file, which has a suffix or a
             slash; or an object with a method `ranks(dag)` that returns {op id: rank}.
         ties: "id", or "upstream" for what TicTac's released code does with transfers that TAC holds for equal.
@@ -132,7 +134,7 @@ def order(
         there_are = f"there are {', '.join(SCHEDULERS)}, and order files (.json)"
         raise ValueError(f"no scheduler is called {scheduler!r}; {hint}{there_are}")
     if isinstance(dag, (str, Path)):
-        dag = load_op_dag(dag)
+        dag = find_dag(dag)
     elif not isinstance(dag, OpDag):
         dag = op_dag(dag)
     if file is not None:

@@ -81,15 +81,15 @@ pub fn bound(needs: &Needs) -> u64 {
 /// The least time after which an op that needs transfers can run.
 fn first_work_ticks(needs: &Needs) -> u64 {
     let recv_count = needs.recv_count();
-    let alone = (0..recv_count).filter(|&recv| needs.work_ticks[recv] > 0).map(|recv| needs.recv_ticks[recv]);
-    // A join needs the transfers right above it, at least.
-    let joined = needs.parents.iter().enumerate().filter(|&(join, _)| needs.work_ticks[recv_count + join] > 0).map(
-        |(_, parents)| {
-            let above = parents.iter().filter(|&&parent| (parent as usize) < recv_count);
-            above.map(|&recv| needs.recv_ticks[recv as usize]).sum::<u64>()
-        },
-    );
-    alone.chain(joined).min().unwrap_or(0)
+    // A node needs what each of its parents needs, and all transfers right above it: no less than either.
+    let mut needed = needs.recv_ticks.clone();
+    for parents in &needs.parents {
+        let (above, joins): (Vec<u32>, Vec<u32>) = parents.iter().partition(|&&parent| (parent as usize) < recv_count);
+        let above = above.iter().map(|&recv| needed[recv as usize]).sum();
+        needed.push(joins.iter().map(|&join| needed[join as usize]).fold(above, u64::max));
+    }
+    let worked = needed.iter().zip(&needs.work_ticks).filter(|&(_, &work)| work > 0);
+    worked.map(|(&needed, _)| needed).min().unwrap_or(0)
 }
 
 /// Most pairs of a transfer and a join that are added up for a bound: some tenths of a second.

@@ -4,6 +4,7 @@ use super::needs::{LANE, Lane, Needs, Node, Recv, bits};
 use super::timsort;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// What happens to transfers that TAC's comparator holds for equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
@@ -83,6 +84,69 @@ impl Key {
     }
 }
 
+/// Keys of transfers by id, for the least of a range: a tree of minima. [`Key::Even`] stands for none.
+struct Keys {
+    /// Number of leaves, a power of two.
+    leaf_count: usize,
+    /// The root is 1, the children of `node` are `2 node` and `2 node + 1`.
+    least: Vec<Key>,
+}
+
+impl Keys {
+    fn new(recv_count: usize) -> Self {
+        let leaf_count = recv_count.next_power_of_two();
+        Self { leaf_count, least: vec![Key::Even; 2 * leaf_count] }
+    }
+
+    fn has(&self, recv: Recv) -> bool {
+        self.least[self.leaf_count + recv as usize] != Key::Even
+    }
+
+    fn set(&mut self, recv: Recv, key: Key) {
+        let mut node = self.leaf_count + recv as usize;
+        self.least[node] = key;
+        while node > 1 {
+            node /= 2;
+            self.least[node] = self.least[2 * node].min(self.least[2 * node + 1]);
+        }
+    }
+
+    /// The transfers of a range that have its least key, by ascending id.
+    fn least(&self, within: Range<Recv>) -> Vec<Recv> {
+        // Nodes that together are the range, from both ends inwards.
+        let (mut from, mut to) = (self.leaf_count + within.start as usize, self.leaf_count + within.end as usize);
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        while from < to {
+            if from % 2 == 1 {
+                left.push(from);
+                from += 1;
+            }
+            if to % 2 == 1 {
+                to -= 1;
+                right.push(to);
+            }
+            (from, to) = (from / 2, to / 2);
+        }
+        right.extend(left.into_iter().rev());
+        let mut nodes = right;
+        let Some(key) = nodes.iter().map(|&node| self.least[node]).min().filter(|&key| key != Key::Even) else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        while let Some(node) = nodes.pop() {
+            if self.least[node] != key {
+                continue;
+            }
+            if node >= self.leaf_count {
+                found.push((node - self.leaf_count) as Recv);
+            } else {
+                nodes.extend([2 * node + 1, 2 * node]);
+            }
+        }
+        found
+    }
+}
+
 /// Joins that are looked at together: as many as a word has bits.
 const BUCKET: usize = 64;
 
@@ -111,6 +175,8 @@ struct Outstanding<'a> {
     p: Vec<u64>,
     /// Those with P = M.
     even: BTreeSet<Recv>,
+    /// Keys of the others, by id.
+    keys: Keys,
     /// Nodes that need this transfer and no other.
     held: Vec<Vec<Node>>,
     /// Transfers right above each join.
@@ -142,6 +208,7 @@ impl<'a> Outstanding<'a> {
             is_outstanding: vec![true; recv_count],
             p: work_ticks[..recv_count].to_vec(),
             even: BTreeSet::new(),
+            keys: Keys::new(recv_count),
             held: (0..recv_count as Node).map(|recv| vec![recv]).collect(),
             near: vec![BTreeSet::new(); join_count],
             blocked: vec![0; join_count],
@@ -151,9 +218,11 @@ impl<'a> Outstanding<'a> {
             below: below(needs),
         };
         for recv in 0..recv_count {
-            if state.key(recv as Recv) == Key::Even {
+            let key = state.key(recv as Recv);
+            if key == Key::Even {
                 state.even.insert(recv as Recv);
             }
+            state.keys.set(recv as Recv, key);
             state.shift(recv as Recv, needs.recv_ticks[recv]);
         }
         for (join, parents) in needs.parents.iter().enumerate() {
@@ -201,6 +270,7 @@ impl<'a> Outstanding<'a> {
     fn finish(&mut self, recv: Recv) {
         let key = self.key(recv);
         self.even.remove(&recv);
+        self.keys.set(recv, Key::Even);
         self.is_outstanding[recv as usize] = false;
         self.shift(recv, self.needs.recv_ticks[recv as usize].wrapping_neg());
         let mut changed = Vec::new();
@@ -249,6 +319,7 @@ impl<'a> Outstanding<'a> {
         if after == Key::Even {
             self.even.insert(recv);
         }
+        self.keys.set(recv, after);
         for &node in &self.held[recv as usize] {
             for &join in &self.children[node as usize] {
                 let bucket = &mut self.buckets[join as usize / BUCKET];
@@ -262,8 +333,7 @@ impl<'a> Outstanding<'a> {
 
     /// What a scan by ascending id is left with that moves on to whatever compares as strictly smaller.
     ///
-    /// The first by key, M+ and id is where it ends, if that comes before those with P = M, too. Otherwise the scan is
-    /// made; most often one of those is then taken.
+    /// The first by key, M+ and id is where it ends, if that comes before those with P = M, too.
     fn first_by_id(&mut self) -> Recv {
         while self.buckets[self.first_live].live == 0 {
             self.first_live += 1;
@@ -277,7 +347,7 @@ impl<'a> Outstanding<'a> {
         let best = self.buckets[self.first_live..].iter().filter_map(|bucket| bucket.best).min();
         let (key, m_plus, recv) = best.expect("the target needs all that is outstanding, and that is several");
         let first = self.candidate(recv, m_plus);
-        let comes_first = |&even: &Recv| match first.compare(&self.candidate(even, self.m_plus_of(even))) {
+        let comes_first = |&even: &Recv| match first.compare(&self.candidate_of(even)) {
             Ordering::Less => true,
             Ordering::Equal => recv < even,
             Ordering::Greater => false,
@@ -285,11 +355,42 @@ impl<'a> Outstanding<'a> {
         if key == Key::Even || self.even.iter().all(comes_first) {
             return recv;
         }
-        let m_plus = self.m_plus();
-        let outstanding = (0..).zip(&self.is_outstanding).filter(|&(_, &is)| is).map(|(recv, _)| recv);
-        let candidates = outstanding.map(|recv: Recv| self.candidate(recv, m_plus[recv as usize]));
-        let last = candidates.reduce(|best, next| if next.is_before(&best) { next } else { best });
+        let mut best: Option<Candidate> = None;
+        let mut from = 0;
+        for even in self.even.iter().copied() {
+            let next = self.candidate_of(even);
+            best = self.scan_uneven(best, from..even, &first);
+            if best.is_none_or(|best| next.is_before(&best)) {
+                best = Some(next);
+            }
+            from = even + 1;
+        }
+        let last = self.scan_uneven(best, from..self.needs.recv_count() as Recv, &first);
         last.expect("several are outstanding").recv
+    }
+
+    /// What the scan, which has come so far with `best`, is left with after transfers with P = M in none of them.
+    ///
+    /// Among these the comparator is the order by key, M+ and id: the least of them is left, if it is before `best`. But one
+    /// with P = M gives way to the first that is before it, whatever stood before that. `first` is the least of all.
+    fn scan_uneven(&self, best: Option<Candidate>, within: Range<Recv>, first: &Candidate) -> Option<Candidate> {
+        let mut best = best;
+        let mut from = within.start;
+        if let Some(even) = best.filter(|best| best.p == best.m) {
+            let is_before = |&recv: &Recv| self.keys.has(recv) && self.candidate_of(recv).is_before(&even);
+            let Some(recv) = within.clone().find(is_before) else { return best };
+            (best, from) = (None, recv);
+        }
+        let least = if (from..within.end).contains(&first.recv) {
+            *first
+        } else {
+            let equals = self.keys.least(from..within.end).into_iter().map(|recv| self.candidate_of(recv));
+            let Some(least) = equals.reduce(|least, next| if next.is_before(&least) { next } else { least }) else {
+                return best;
+            };
+            least
+        };
+        Some(best.filter(|best| !least.is_before(best)).unwrap_or(least))
     }
 
     fn best_of(&self, bucket: usize) -> Option<(Key, u64, Recv)> {
@@ -304,6 +405,10 @@ impl<'a> Outstanding<'a> {
 
     fn candidate(&self, recv: Recv, m_plus: u64) -> Candidate {
         Candidate { recv, p: self.p[recv as usize], m: self.needs.recv_ticks[recv as usize], m_plus }
+    }
+
+    fn candidate_of(&self, recv: Recv) -> Candidate {
+        self.candidate(recv, self.m_plus_of(recv))
     }
 
     /// M+ of one transfer.

@@ -1,0 +1,181 @@
+"""Op graphs of training steps as counts (FLOPs, bytes moved), and the times that a device makes of them.
+
+A counted graph is a dictionary: `target`, `inference_target` and `ops`, each with `id`, `name`, `kind` and `inputs`. A
+recv has its `bytes`; a comp may have `flops` and `moved_bytes` (views have neither), `winograd`, `param_only`, and
+`updates`, the ids of the recvs whose gradients it produces. A profile counts one mini-batch, and each count is a
+number. A preset holds each as [fixed, per sample], from which any batch follows exactly.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from gradtide.presets import Device, device
+from gradtide.roofline import op_seconds
+
+SCHEMA = "gradtide.graph/1"
+NANOSECONDS_PER_SECOND = 10**9
+TASKS = ("train", "inference")
+
+
+@dataclass(frozen=True)
+class GraphPreset:
+    """The training step of a built-in model, op by op.
+
+    Attributes:
+        name: what users write.
+        title: what tables print.
+        source: where it comes from.
+        sample: what one sample is.
+        batch: samples in the mini-batch of the paper.
+        counts: the counted graph, each count as [fixed, per sample].
+    """
+
+    name: str
+    title: str
+    source: str
+    sample: str
+    batch: int
+    counts: Mapping[str, Any]
+
+    @property
+    def tensors(self) -> int:
+        """Number of parameters received."""
+        return sum(op["kind"] == "recv" for op in self.counts["ops"])
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of all parameters, fp32."""
+        return sum(op["bytes"] for op in self.counts["ops"] if op["kind"] == "recv")
+
+    def at(self, batch: int) -> dict[str, Any]:
+        """Return the counted graph of a mini-batch.
+
+        Raises:
+            ValueError: if `batch` is below 1.
+        """
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, got {batch}")
+        ops = []
+        for op in self.counts["ops"]:
+            known = {key: op[key][0] + op[key][1] * batch for key in ("flops", "moved_bytes") if key in op}
+            ops.append({**op, **known})
+        return {**self.counts, "ops": ops}
+
+
+def graph_names() -> list[str]:
+    """Return the names of the built-in op graphs, sorted."""
+    return sorted(entry.name.removesuffix(".json") for entry in _folder().iterdir() if entry.name.endswith(".json"))
+
+
+@cache
+def graph(name: str) -> GraphPreset:
+    """Return a built-in op graph.
+
+    Raises:
+        KeyError: if there is none of that name.
+
+    Example:
+        >>> graph("tictac_vgg16").tensors
+        32
+    """
+    if name not in graph_names():
+        raise KeyError(f"unknown op graph {name!r}; built in are {', '.join(graph_names())}")
+    document = json.loads(_folder().joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    head = {key: document[key] for key in ("name", "title", "source", "sample", "batch")}
+    return GraphPreset(**head, counts={key: document[key] for key in ("target", "inference_target", "ops")})
+
+
+def list_graphs() -> list[dict[str, Any]]:
+    """Describe the built-in op graphs, one dictionary each, for a table."""
+    rows = []
+    for found in map(graph, graph_names()):
+        rows.append(
+            {
+                "kind": "graph",
+                "name": found.name,
+                "title": found.title,
+                "sample": found.sample,
+                "batch": found.batch,
+                "tensors": found.tensors,
+                "ops": len(found.counts["ops"]),
+                "forward_ops": len(inference_part(found.counts)["ops"]),
+                "parameter_mib": found.parameter_bytes / 2**20,
+                "source": found.source,
+            }
+        )
+    return rows
+
+
+def graph_document(name: str, device_name: str, batch: int | None, task: str, rate_bps: int) -> dict[str, Any]:
+    """Return the op graph of a built-in model with times, as `gradtide order` reads it.
+
+    Args:
+        name: one of `graph_names()`.
+        device_name: a device preset; case does not matter.
+        batch: samples in the mini-batch; None for the paper's.
+        task: train, or inference: the forward pass alone.
+        rate_bps: rate at which parameters are received, bits per second, above 0.
+
+    Raises:
+        KeyError: if there is no such graph or device.
+        ValueError: if the task is another word or the batch below 1.
+    """
+    if task not in TASKS:
+        raise ValueError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
+    found, machine = graph(name), device(device_name)
+    batch = found.batch if batch is None else batch
+    timed = with_times(found.at(batch), roofline_seconds(machine), rate_bps)
+    return {
+        "model": found.name,
+        "device": machine.name,
+        "batch": batch,
+        "train": task == "train",
+        "gbps": rate_bps / 1e9,
+        "time_unit": "ns",
+        **(timed if task == "train" else inference_part(timed)),
+    }
+
+
+def roofline_seconds(machine: Device) -> Callable[[Mapping[str, Any]], float]:
+    """Return what gives a counted comp its seconds on a device; views take none."""
+    return lambda op: op_seconds(op.get("flops", 0), op.get("moved_bytes", 0), bool(op.get("winograd")), machine)
+
+
+def with_times(
+    counts: Mapping[str, Any], seconds: Callable[[Mapping[str, Any]], float], rate_bps: int
+) -> dict[str, Any]:
+    """Return a counted graph of one mini-batch with a `time` in whole nanoseconds in place of each comp's counts.
+
+    A recv's time is that of its bytes, rounded up; a comp's is what `seconds` says, rounded.
+    """
+    ops = []
+    for op in counts["ops"]:
+        row = {key: op[key] for key in ("id", "name", "kind", "inputs")}
+        if op["kind"] == "recv":
+            row["time"] = -(-op["bytes"] * 8 * NANOSECONDS_PER_SECOND // rate_bps)
+            row["bytes"] = op["bytes"]
+        else:
+            row["time"] = round(seconds(op) * NANOSECONDS_PER_SECOND)
+            row["param_only"] = op.get("param_only", False)
+            if "updates" in op:
+                row["updates"] = op["updates"]
+        ops.append(row)
+    return {"target": counts["target"], "inference_target": counts["inference_target"], "ops": ops}
+
+
+def inference_part(timed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the forward pass of a training step: what `inference_target` needs, which becomes the target."""
+    needed = {timed["inference_target"]}
+    for op in reversed(timed["ops"]):  # inputs stand before what needs them
+        if op["id"] in needed:
+            needed.update(op["inputs"])
+    ops = [{key: op[key] for key in op if key != "updates"} for op in timed["ops"] if op["id"] in needed]
+    return {"target": timed["inference_target"], "inference_target": timed["inference_target"], "ops": ops}
+
+
+def _folder() -> Any:
+    return files("gradtide.presets").joinpath("graphs")

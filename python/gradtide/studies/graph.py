@@ -1,0 +1,88 @@
+"""Op DAGs by name: those of built-in models with the times of a device, or files."""
+
+import difflib
+from pathlib import Path
+
+from gradtide import units
+from gradtide.presets import device, device_names
+from gradtide.presets.graphs import TASKS, graph_document, graph_names
+from gradtide.scenario.opdag import OpDag, load_op_dag, op_dag
+
+DEVICE, TASK, RATE = "K80", "train", "10Gbps"
+"""Of TicTac's evaluation: a K80, and the 10 Gbit/s of its cloud."""
+
+
+def preset_graph(
+    name: str, device: str = DEVICE, batch: int | None = None, task: str = TASK, rate: str = RATE
+) -> OpDag:
+    """Return the op DAG of a built-in model, one worker's training step or inference.
+
+    Times are whole nanoseconds: of ops by the roofline of the device (docs/models/compute.md), of transfers by their
+    bytes at `rate`.
+
+    Args:
+        name: as `gradtide presets graph` lists them.
+        device: what computes; a device preset, case does not matter.
+        batch: samples in the mini-batch; by default that of the paper.
+        task: train, or inference: the forward pass alone.
+        rate: rate at which parameters are received, as in 10Gbps.
+
+    Raises:
+        ValueError: if there is no such graph, device or task, the batch is below 1, or the rate is none.
+
+    Example:
+        >>> dag = preset_graph("tictac_vgg16", device="v100", batch=64)
+        >>> len(dag.ops), len(dag.recvs)
+        (215, 32)
+    """
+    if name not in graph_names():
+        raise ValueError(f"no op graph is called {name!r}; {_near(name, graph_names())}")
+    if task not in TASKS:
+        raise ValueError(f"no task is called {task!r}; {_near(task, TASKS)}")
+    if batch is not None and batch < 1:
+        raise ValueError(f"batch must be at least 1, got {batch}")
+    try:
+        rate_bps = units.parse_rate(rate)
+    except units.UnitError as error:
+        raise ValueError(f"rate: {error.msg}; {error.hint}") from error
+    if rate_bps == 0:
+        raise ValueError("rate: at 0 bit/s nothing is ever received")
+    return op_dag(graph_document(name, _device(device), batch, task, rate_bps))
+
+
+def find_dag(
+    given: str | Path,
+    device: str | None = None,
+    batch: int | None = None,
+    task: str | None = None,
+    rate: str | None = None,
+) -> OpDag:
+    """Return the op DAG of a file, or of a built-in model where there is no such file.
+
+    Raises:
+        ScenarioError: if the file is wrong.
+        ValueError: as of `preset_graph`, or if a file, which has times of its own, is to be for a device, batch, task
+            or rate.
+    """
+    name = str(given)
+    is_file = isinstance(given, Path) or Path(name).exists() or "." in name or "/" in name
+    if not is_file:
+        return preset_graph(name, device or DEVICE, batch, task or TASK, rate or RATE)
+    for word, value in (("device", device), ("batch", batch), ("task", task), ("rate", rate)):
+        if value is not None:
+            raise ValueError(f"{word} is of built-in op graphs; {name} is a file, and has times of its own")
+    return load_op_dag(given)
+
+
+def _device(name: str) -> str:
+    try:
+        return device(name).name
+    except KeyError:
+        raise ValueError(f"no device is called {name!r}; {_near(name, device_names())}") from None
+
+
+def _near(name: str, known: "list[str] | tuple[str, ...]") -> str:
+    lowered = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), lowered, 1, 0.5)
+    hint = f"did you mean {lowered[near[0]]}? " if near else ""
+    return f"{hint}there are {', '.join(known)}"
