@@ -6,13 +6,13 @@ The format is that of the TicTac references: `ops`, each with `id`, `kind` (recv
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gradtide.errors import Fault, ScenarioError
-from gradtide.scenario.source import Failure, Loc, Source, decoded, parse_json, read_data
+from gradtide.scenario.source import Failure, Loc, Source, Under, decoded, parse_json, read_data
 
 MAX_DAG_BYTES = 100_000_000
 MAX_OPS = 200_000
@@ -33,6 +33,8 @@ class Op:
         name: the file's name of it, or "".
         param_only: whether it depends on one parameter and no input of the model, as a cast or a transpose does;
             the file's word, if it has the key at all.
+        bytes: of a transfer, what it moves; 0 if the file does not say.
+        updates: ids of the transfers whose gradients it produces.
     """
 
     id: int
@@ -41,6 +43,8 @@ class Op:
     time: int
     name: str = ""
     param_only: bool = False
+    bytes: int = 0
+    updates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,13 @@ class OpDag:
         ops: in the order of the file.
         target: id of the op that is waited for; what it does not need is not looked at.
         name: the file's `name` or `model`, or "".
+        inference_target: id of the op that ends the forward pass, if the file says so.
     """
 
     ops: tuple[Op, ...]
     target: int
     name: str = ""
+    inference_target: int | None = None
 
     @cached_property
     def recvs(self) -> tuple[int, ...]:
@@ -94,7 +100,7 @@ def load_op_dag(path: str | Path) -> OpDag:
     return op_dag(data, source)
 
 
-def op_dag(data: Any, source: Source | None = None) -> OpDag:
+def op_dag(data: Any, source: Source | Under | None = None) -> OpDag:
     """Return the op DAG that `data` is: a dict with `ops` and `target`.
 
     Raises:
@@ -152,7 +158,7 @@ class _Full(Exception):  # noqa: N818 - not an error: enough have been found
 
 
 class _Reader:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source | Under) -> None:
         self.source = source
         self.faults: list[Fault] = []
 
@@ -188,7 +194,13 @@ class _Reader:
         target = self.whole(data, (), "target", "the id of the op that is waited for")
         if rows is None or target is None or None in ops or self.faults:
             return None
-        dag = OpDag(tuple(op for op in ops if op), target, str(data.get("name") or data.get("model") or ""))
+        forward = data.get("inference_target")
+        if forward is not None:
+            forward = self.whole(data, (), "inference_target", "the id of the op that ends the forward pass")
+        if self.faults:
+            return None
+        name = str(data.get("name") or data.get("model") or "")
+        dag = OpDag(tuple(op for op in ops if op), target, name, forward)
         by_id = self.edges(dag)
         if self.faults:
             return None
@@ -201,7 +213,7 @@ class _Reader:
             )
         if any(isinstance(row, Mapping) and "param_only" in row for row in rows):
             return dag
-        return OpDag(_with_param_only(dag, topological), target, dag.name)
+        return replace(dag, ops=_with_param_only(dag, topological))
 
     def op(self, row: Any, loc: Loc) -> Op | None:
         if not isinstance(row, Mapping):
@@ -228,9 +240,17 @@ class _Reader:
         name, param_only = row.get("name", ""), row.get("param_only", False)
         if not isinstance(param_only, bool):
             self.fail("GT011", (*loc, "param_only"), "`param_only` is true or false", "write true or false", param_only)
+        size = 0
+        if row.get("bytes") is not None:
+            size = self.whole(row, loc, "bytes", "how many bytes are received") or 0
+        updates = row.get("updates", [])
+        if not isinstance(updates, Sequence) or isinstance(updates, str) or not all(_is_whole(one) for one in updates):
+            hint = "write the ids of the transfers whose gradients it produces"
+            self.fail("GT011", (*loc, "updates"), "`updates` is a list of ids", hint, updates)
         if len(self.faults) > before or number is None or time is None or kind is None or inputs is None:
             return None
-        return Op(number, kind, tuple(int(one) for one in inputs), time, str(name), param_only)
+        waits, made = (tuple(int(one) for one in ids) for ids in (inputs, updates))
+        return Op(number, kind, waits, time, str(name), param_only, size, made)
 
     def needed(self, table: Mapping[str, Any], loc: Loc, key: str, example: str) -> Any:
         value = table.get(key)
@@ -265,6 +285,13 @@ class _Reader:
                 if other not in by_id:
                     loc = ("ops", index, "inputs", which)
                     self.fail("GT071", loc, f"op {op.id} waits for op {other}, which is not there", "name an op", other)
+            for which, other in enumerate(op.updates):
+                if other not in by_id or by_id[other].kind != "recv":
+                    loc = ("ops", index, "updates", which)
+                    self.fail("GT071", loc, f"op {op.id} updates {other}, which is no transfer", "name a recv", other)
+        forward = dag.inference_target
+        if forward is not None and forward not in by_id:
+            self.fail("GT071", ("inference_target",), f"the op {forward} is not there", "name an op", forward)
         if dag.target not in by_id:
             self.fail("GT071", ("target",), f"the target {dag.target} is not there", "name an op", dag.target)
         if sum(op.time for op in dag.ops) > MAX_TOTAL_TIME:
@@ -313,10 +340,7 @@ def _with_param_only(dag: OpDag, topological: Sequence[Op]) -> tuple[Op, ...]:
         sources = {parameter[other] for other in op.inputs}
         alone = sources.pop() if len(sources) == 1 else several
         parameter[op.id] = op.id if op.kind == "recv" else alone
-    return tuple(
-        Op(op.id, op.kind, op.inputs, op.time, op.name, op.kind == "comp" and parameter[op.id] != several)
-        for op in dag.ops
-    )
+    return tuple(replace(op, param_only=op.kind == "comp" and parameter[op.id] != several) for op in dag.ops)
 
 
 def _some(ids: Sequence[int]) -> str:

@@ -183,7 +183,7 @@ def grid(
         point = base.replace(**_given(model=model, workers=count, link_rate=rate))
         if count is not None and point.fabric.kind == "star":
             # The cluster grows and shrinks with the job.
-            point = point.set({"cluster.topology.hosts": sum(job.workers for job in point.jobs)})
+            point = point.set({"cluster.topology.hosts": sum(len(job.hosts) for job in point.jobs)})
         for changes in parsed:
             scenario = point.replace(**changes)
             variants.append(_variant(scenario, changes))
