@@ -410,9 +410,9 @@ class Schedule(Table):
         default="fifo", examples=["priority"]
     )
     """Order of the transmission queue. fifo: as gradients become ready; priority: lowest layer first;
-    random: a fresh order in every iteration; file: the user's. Built: fifo, priority, random, file. Of parameter servers
-    with pull = "start" it is the order of pulls: random (the default there; a fresh one in every iteration and for every
-    worker), priority, tic, tac, tac_folded, optimal, file."""
+    random: a fresh order in every iteration; file: the user's. Built: fifo, priority, random, file. Of parameter
+    servers with pull = "start" it is the order of pulls: random (the default there; a fresh one in every iteration and
+    for every worker), priority, tic, tac, tac_folded, optimal, file."""
     fusion: Size = key(default="25MiB", examples=["6.28MB"])
     """Cap of a bucket of gradients that are sent together; "0B" sends every layer alone. The default is
     that of PyTorch DistributedDataParallel (bucket_cap_mb = 25, counted in MiB)."""

@@ -20,6 +20,7 @@ from typing import Any, TypeGuard
 from gradtide import collectives, units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
+from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check import example, plain, read_keys
 from gradtide.scenario.fabric import (
     Cable,
@@ -54,7 +55,6 @@ from gradtide.scenario.keys import (
     Topology,
     TrafficTable,
 )
-from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.neighbours import Origin, read_origin
 from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.source import Failure, Loc, Source, read_text
@@ -1135,7 +1135,11 @@ class _Resolver:
         at: Loc = (*loc, "schedule")
         if not self.ok("job", name, "schedule", "order"):
             return None
-        if schedule.queues is not None and schedule.order != "priority" and not op_by_op.is_pulled(self.file.job[name].collective):
+        if (
+            schedule.queues is not None
+            and schedule.order != "priority"
+            and not op_by_op.is_pulled(self.file.job[name].collective)
+        ):
             self.no_effect((*at, "queues"), f'with order = "{schedule.order}"', 'write order = "priority"')
         order = op_by_op.order_of(self.file.job[name])
         if order != "file":

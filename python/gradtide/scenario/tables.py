@@ -67,7 +67,12 @@ class LayerTable:
 
 
 def read_model(
-    value: str | InlineModel | ThesisModel | GraphModel, source: Source, loc: Loc, base_dir: Path, device: str, batch: int
+    value: str | InlineModel | ThesisModel | GraphModel,
+    source: Source,
+    loc: Loc,
+    base_dir: Path,
+    device: str,
+    batch: int,
 ) -> LayerTable:
     """Return the table that `model` names.
 
