@@ -393,6 +393,56 @@ fn packets_take_as_long_as_the_fluid_and_their_headers() {
 }
 
 #[test]
+fn specs_that_mean_nothing_are_refused() {
+    let (recv, comp) = (
+        Row { bytes: Some(9), time_ps: 0, inputs: vec![], updates: vec![] },
+        Row { bytes: None, time_ps: 5, inputs: vec![0], updates: vec![0] },
+    );
+    let refused = |rows: &[Row], change: &dyn Fn(&mut Value)| {
+        let spec = spec(rows, |spec| change(spec));
+        run(&serde_json::from_value(spec).expect("a spec"), &mut |_| true).expect_err("it means nothing").to_string()
+    };
+    let good = [recv.clone(), comp.clone()];
+    assert_eq!(times(&ran(&spec(&good, |_| ()))), [9 * PS_PER_BYTE + 5 + 9 * PS_PER_BYTE; 2]);
+    let of_job = |key: &'static str, value: Value| move |spec: &mut Value| spec["jobs"][0][key] = value.clone();
+    let servers =
+        |key: &'static str, value: Value| move |spec: &mut Value| spec["jobs"][0]["servers"][key] = value.clone();
+    let schedule =
+        |key: &'static str, value: Value| move |spec: &mut Value| spec["jobs"][0]["schedule"][key] = value.clone();
+    type Change = Box<dyn Fn(&mut Value)>;
+    let cases: Vec<(Change, &str)> = vec![
+        (Box::new(servers("graph", Value::Null)), "nothing takes any time"),
+        (Box::new(|spec| spec["jobs"][0]["servers"]["graph"]["target"] = json!(7)), "op 7 does not exist"),
+        (Box::new(servers("count", json!(2))), "2 servers of 2 hosts"),
+        (Box::new(servers("disorder_ppm", json!(1_000_001))), "a share is at most one"),
+        (Box::new(schedule("order", json!({"kind": "fifo"}))), "no first in"),
+        (Box::new(schedule("order", json!({"kind": "file", "ranks": []}))), "0 of 1 parameters"),
+        (Box::new(schedule("chunk_bytes", json!(4))), "sent whole"),
+        (Box::new(of_job("sync_ps", json!(1))), "no transfer waits"),
+        (Box::new(of_job("bands", json!([9]))), "band 9"),
+        (Box::new(of_job("bands", json!([]))), "one band"),
+        (Box::new(|spec| spec["run"]["engine"] = json!("pipe")), "fluid"),
+        (
+            Box::new(|spec| {
+                spec["jobs"][0]["pace"]["straggler"] = json!({"worker": 1, "factor_ppm": 2_000_000,
+                                                                          "probability_ppm": 5})
+            }),
+            "none of the workers",
+        ),
+    ];
+    for (change, words) in cases {
+        let message = refused(&good, &*change);
+        assert!(message.contains(words), "{message}: {words}");
+    }
+    let twice = [recv.clone(), comp.clone(), Row { inputs: vec![1], ..comp.clone() }];
+    assert!(refused(&twice, &|_| ()).contains("id 2 cannot update"));
+    let cycle = [recv.clone(), Row { inputs: vec![0, 1], ..comp.clone() }];
+    assert!(refused(&cycle, &|_| ()).contains("waits for itself"));
+    let empty = [Row { bytes: Some(0), ..recv }, comp];
+    assert!(refused(&empty, &|_| ()).contains("receives no bytes"));
+}
+
+#[test]
 fn a_duration_ends_the_job_and_what_is_under_way_does_not_count() {
     let layers = [(1_000_000_000, 1_000_000_000, 1000); 2];
     let spec = chain(&layers, |spec| {

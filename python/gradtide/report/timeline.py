@@ -120,11 +120,15 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
 
 
 def _idle(view: Window) -> list[Idle]:
-    """Split the gaps of compute: until the layer's own gradient is there, and what the barrier adds."""
+    """Split the gaps of compute: until the layer's own gradient is there, and what the barrier adds.
+
+    Where every iteration begins with a pull, ops wait for nothing but pulls, and the barrier comes behind them.
+    """
     ends: dict[tuple[int, int], float] = {}
     for row in view.network:
         key = row["iteration"], row["index"]
         ends[key] = max(ends.get(key, row["end_us"]), row["end_us"])
+    is_pulled = any(bucket.get("direction") for bucket in view.transfers)
     idle: list[Idle] = []
     before = view.start
     for row in view.compute:
@@ -135,12 +139,14 @@ def _idle(view: Window) -> list[Idle]:
                 if bucket["first_layer"] <= row["index"] <= bucket["last_layer"]:
                     arrived = ends.get((row["iteration"] - 1, bucket["bucket"]), before)
             arrived = min(max(arrived, before), start)
-            if row["kind"] != "forward" or any(bucket.get("direction") for bucket in view.transfers):
+            if row["kind"] != "forward" or is_pulled:
                 arrived = start
             for a, b, cause in ((before, arrived, "exposed"), (arrived, start, "barrier")):
                 if b > a + _TOLERANCE_US:
                     idle.append(Idle(a, b, cause))
         before = max(before, row["end_us"])
+    if is_pulled and view.turn > before + _TOLERANCE_US:
+        idle.append(Idle(before, view.turn, "barrier"))
     return idle
 
 

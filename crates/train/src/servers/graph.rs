@@ -81,6 +81,9 @@ impl Graph {
     /// [`ServersError`] if nothing is received.
     pub fn chain(layers: &[LayerSpec], task: TaskSpec) -> Result<Self, ServersError> {
         let count = layers.len() as u32;
+        if count == 0 {
+            return Err(ServersError::NoTime);
+        }
         let op = |name: &str, inputs, receives_bytes, time_ps, updates| GraphOpSpec {
             id: 0,
             name: name.into(),
