@@ -574,6 +574,14 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         4,
         "transfer of its own",
     ),
+    (
+        "pulls without number",
+        pulled("iterations = 100000").replace("workers = 2", "workers = 50"),
+        "GT050",
+        "job.train.iterations",
+        5,
+        "transfers.csv",
+    ),
     # graphs of ops
     ("graph in a ring", graph(RECV, DONE, ps=""), "GT090", "job.a.model", 4, 'pull = "start"'),
     (

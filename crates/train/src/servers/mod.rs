@@ -158,6 +158,9 @@ pub enum ServersError {
     /// A band outside the network's.
     #[error("band {0} is not among the network's bands")]
     Band(u8),
+    /// More bytes than 64 bits count.
+    #[error("the parameters are larger than 2^64 bytes")]
+    TooManyBytes,
     /// An iteration that takes no time would be repeated for ever at one instant.
     #[error("nothing takes any time")]
     NoTime,

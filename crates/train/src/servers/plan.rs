@@ -41,7 +41,7 @@ pub struct Plan {
     pub paces: Option<Vec<Pace>>,
     /// In which order each worker pulls.
     pub(super) pulls: Pulls,
-    /// What a transfer takes on the links of its ends when nobody else sends: by parameter, without delays.
+    /// What a transfer of the slowest worker takes when nobody else sends: by parameter, without delays.
     pull_times: Vec<Time>,
     /// What passes through the busiest link, alone.
     wire: Time,
@@ -114,10 +114,11 @@ impl Plan {
         if graph.compute_time() == Time::ZERO {
             return Err(ServersError::NoTime);
         }
-        let (workers, others): (Vec<u32>, Vec<u32>) = (0..host_count as u32).partition(|rank| !ranks.contains(rank));
+        let (workers, ranks): (Vec<u32>, Vec<u32>) =
+            (0..host_count as u32).partition(|rank| ranks.binary_search(rank).is_err());
         pace::check(&spec.pace, workers.len()).map_err(ServersError::NoMeaning)?;
         let hosts_of = |ranks: Vec<u32>| -> Vec<u32> { ranks.iter().map(|&rank| spec.hosts[rank as usize]).collect() };
-        let (workers, servers_hosts) = (hosts_of(workers), hosts_of(others));
+        let (workers, server_hosts) = (hosts_of(workers), hosts_of(ranks));
         let sizes: Vec<Bytes> = graph.parameters.iter().map(|parameter| parameter.bytes).collect();
         let server_of = shards(&sizes, servers.count, servers.shards);
 
@@ -125,15 +126,19 @@ impl Plan {
         let slowest = |hosts: &[u32]| hosts.iter().map(|host| link_of(host).rate.bps()).min().unwrap_or(1);
         let sending = |bytes: u128, bps: u64| (bytes * 8 * 1_000_000_000_000).div_ceil(u128::from(bps));
         let total: u128 = sizes.iter().map(|size| u128::from(size.0)).sum();
-        let mut loads = vec![0_u128; servers_hosts.len()];
+        if total > u128::from(u64::MAX) {
+            return Err(ServersError::TooManyBytes);
+        }
+        let mut loads = vec![0_u128; server_hosts.len()];
         server_of.iter().zip(&sizes).for_each(|(&server, size)| loads[server as usize] += u128::from(size.0));
         let of_server = |(&load, host): (&u128, &u32)| sending(load * workers.len() as u128, link_of(host).rate.bps());
-        let busiest = loads.iter().zip(&servers_hosts).map(of_server).max().unwrap_or(0);
+        let busiest = loads.iter().zip(&server_hosts).map(of_server).max().unwrap_or(0);
         let own = sending(total, slowest(&workers));
-        let wire = busiest.max(own);
+        let wire = busiest.max(own).min(u128::from(u64::MAX));
         let time = |ps: u128| Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX));
-        let alone = slowest(&workers).min(slowest(&servers_hosts));
-        let pull_times: Vec<Time> = sizes.iter().map(|size| time(sending(u128::from(size.0), alone))).collect();
+        let rate_to = |server: u32| slowest(&workers).min(link_of(&server_hosts[server as usize]).rate.bps());
+        let pull_time = |(size, &server): (&Bytes, &u32)| time(sending(u128::from(size.0), rate_to(server)));
+        let pull_times: Vec<Time> = sizes.iter().zip(&server_of).map(pull_time).collect();
         // A time oracle has seen the share of a link that a worker has while all pull (TicTac section 5).
         let expected = |size: &Bytes| match total {
             0 => Time::ZERO,
@@ -160,10 +165,10 @@ impl Plan {
             adding: spec.collective.reduction_bps.and_then(Rate::from_bps),
             opens,
             paces: Pace::of_workers(&spec.pace, workers.len() as u32, &spec.name, seed),
-            delay: delay(&workers) + delay(&servers_hosts),
+            delay: delay(&workers) + delay(&server_hosts),
             wire: time(wire),
             workers,
-            servers: servers_hosts,
+            servers: server_hosts,
             server_of,
             pull_times,
             graph,
@@ -201,7 +206,9 @@ impl Plan {
     /// Time in which a server adds one gradient of a parameter.
     pub(super) fn adding_time(&self, parameter: u32) -> Time {
         let bits = u128::from(self.graph.parameters[parameter as usize].bytes.0) * 8 * 1_000_000_000_000;
-        self.adding.map_or(Time::ZERO, |rate| Time::from_ps(bits.div_ceil(u128::from(rate.bps())) as u64))
+        self.adding.map_or(Time::ZERO, |rate| {
+            Time::from_ps(u64::try_from(bits.div_ceil(u128::from(rate.bps()))).unwrap_or(u64::MAX))
+        })
     }
 
     /// Bytes that the host sends in an iteration that sends most: a server to all workers, or a worker to all servers.
