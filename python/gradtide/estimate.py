@@ -119,11 +119,11 @@ def estimate(scenario: "Scenario") -> Estimate:
         buckets, chunks = _parts(job) if sends else (0, 0)
         parts = chunks * job.depth
         sent = counts.messages * parts * (min(count, 1) if is_alone else count)
-        sent_bytes = float(counts.sent) * job.parameter_bytes * count
-        per_message = max(1.0, sent_bytes / max(1, sent) / segment_bytes)
         if job.is_pulled:
             buckets = chunks = 2 * job.parameter_count * job.workers
             sent = buckets * count
+        sent_bytes = float(counts.sent) * job.parameter_bytes * count
+        per_message = max(1.0, sent_bytes / max(1, sent) / segment_bytes)
         iterations += count
         transfers += buckets * count
         operations += (job.op_count * (job.workers if job.is_pulled else 1) + chunks) * count
