@@ -223,11 +223,6 @@ impl Graph {
     pub fn parameter_of(&self, op: u32) -> u32 {
         self.recvs.binary_search(&op).expect("it is received") as u32
     }
-
-    /// Number of ops of the DAG.
-    pub fn dag_len(&self) -> usize {
-        self.dag.ops.len()
-    }
 }
 
 fn check(spec: &GraphSpec) -> Result<(), ServersError> {
