@@ -335,6 +335,7 @@ timeline = 0
                     "noise_ppm": 50_000,
                     "straggler": {"worker": 1, "factor_ppm": 1_500_000, "probability_ppm": 1_000_000},
                 },
+                "servers": None,
             }
         ],
         "cluster": {

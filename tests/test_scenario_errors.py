@@ -34,6 +34,23 @@ def traffic(*lines: str, run: str = "duration = '4s'") -> str:
     return packet("[traffic.web]", *lines, run=run)
 
 
+def pulled(*lines: str) -> str:
+    """A scenario with parameter servers op by op whose fifth line is the first of `lines`."""
+    return job("collective = { ps = { pull = 'start' } }", *lines)
+
+
+RECV = "{ id = 0, name = 'w', kind = 'recv', inputs = [], time = 0, bytes = 9 }"
+DONE = "{ id = 1, name = 'fc', kind = 'comp', inputs = [0], time = 5, updates = [0] }"
+
+
+def graph(*ops: str, ps: str = "collective = { ps = { pull = 'start' } }", more: str = "") -> str:
+    """A scenario whose model is a graph, with the first of `ops` on its fifth line."""
+    rows = ",\n".join(ops)
+    head = f"[job.a]\n{ps}\n{more}"
+    tail = "\nworkers = 2"
+    return f"{head}\nmodel = {{ kind = 'graph', target = 1, time_unit = 'us', ops = [\n{rows}\n] }}{tail}\n"
+
+
 SIZED = "sizes = 'web-search'"
 FLOW = "start = '1ms', src = 'h0', dst = 'h1', bytes = '1kB'"
 
@@ -434,6 +451,203 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "job.train.collective.ps.servers",
         4,
         "more workers",
+    ),
+    (
+        "one host for a server and a worker",
+        f"[job.train]\n{MODEL}\nhosts = ['h0']\ncollective = {{ ps = {{ pull = 'start' }} }}",
+        "GT048",
+        "job.train.collective.ps.servers",
+        4,
+        "more workers",
+    ),
+    (
+        "hosts without room for servers",
+        pulled("hosts = ['h0', 'h1', 'h2', 'h3']"),
+        "GT016",
+        "job.train.workers",
+        3,
+        "leave one",
+    ),
+    (
+        "shards of a pull at once",
+        job("collective = { ps = { servers = 1, shards = 'bytes' } }"),
+        "GT015",
+        "job.train.collective.ps.shards",
+        4,
+        "equal parts",
+    ),
+    ("task of a ring", job("task = 'train'"), "GT015", "job.train.task", 4, "leave it out"),
+    (
+        "disorder of a ring",
+        job("schedule = { disorder = 0.1 }"),
+        "GT015",
+        "job.train.schedule.disorder",
+        4,
+        "leave it out",
+    ),
+    (
+        "folded order of a ring",
+        job("schedule = { order = 'tac_folded' }"),
+        "GT015",
+        "job.train.schedule.order",
+        4,
+        "parameter servers",
+    ),
+    ("first pull in", pulled("schedule = { order = 'fifo' }"), "GT015", "job.train.schedule.order", 5, '"tac_folded"'),
+    (
+        "Caramel of pulls",
+        pulled("schedule = { order = 'caramel' }"),
+        "GT015",
+        "job.train.schedule.order",
+        5,
+        '"optimal"',
+    ),
+    (
+        "fusion of pulls",
+        pulled("schedule = { fusion = '1MB' }"),
+        "GT015",
+        "job.train.schedule.fusion",
+        5,
+        "transfer of its own",
+    ),
+    (
+        "buckets of pulls",
+        pulled("schedule = { buckets = [4] }"),
+        "GT015",
+        "job.train.schedule.buckets",
+        5,
+        "transfer of its own",
+    ),
+    (
+        "chunks of pulls",
+        pulled("schedule = { chunk = '1MB' }"),
+        "GT015",
+        "job.train.schedule.chunk",
+        5,
+        "transfer of its own",
+    ),
+    (
+        "depth of pulls",
+        pulled("schedule = { depth = 2 }"),
+        "GT015",
+        "job.train.schedule.depth",
+        5,
+        "transfer of its own",
+    ),
+    (
+        "pulls without barrier",
+        pulled("schedule = { barrier = false }"),
+        "GT015",
+        "job.train.schedule.barrier",
+        5,
+        "has ended",
+    ),
+    (
+        "syncer of pulls",
+        pulled("schedule = { sync = '1us' }"),
+        "GT015",
+        "job.train.schedule.sync",
+        5,
+        "no transfer waits",
+    ),
+    (
+        "queues of pulls",
+        pulled("schedule = { order = 'priority', queues = 2 }"),
+        "GT015",
+        "job.train.schedule.queues",
+        5,
+        "rank of its own",
+    ),
+    (
+        "disorder above one",
+        pulled("schedule = { disorder = 1.5 }"),
+        "GT014",
+        "job.train.schedule.disorder",
+        5,
+        "from 0 to 1",
+    ),
+    (
+        "remainder of pulls",
+        job("collective = { ps = { pull = 'start' }, remainder = 'dropped' }"),
+        "GT015",
+        "job.train.collective.remainder",
+        4,
+        "transfer of its own",
+    ),
+    (
+        "pulls without number",
+        pulled("iterations = 100000").replace("workers = 2", "workers = 50"),
+        "GT050",
+        "job.train.iterations",
+        5,
+        "transfers.csv",
+    ),
+    # graphs of ops
+    ("graph in a ring", graph(RECV, DONE, ps=""), "GT090", "job.a.model", 4, 'pull = "start"'),
+    (
+        "recv without bytes",
+        graph(RECV.replace(", bytes = 9", ""), DONE),
+        "GT074",
+        "job.a.model.ops[0].bytes",
+        5,
+        "4096",
+    ),
+    ("nothing updated", graph(RECV, DONE.replace(", updates = [0]", "")), "GT074", "job.a.model.ops", 4, "inference"),
+    (
+        "updated twice",
+        graph(RECV, DONE, DONE.replace("id = 1", "id = 2").replace("inputs = [0]", "inputs = [1]")),
+        "GT074",
+        "job.a.model.ops[2].updates[0]",
+        7,
+        "adds them up",
+    ),
+    (
+        "inference without its end",
+        graph(RECV, DONE, more="task = 'inference'"),
+        "GT074",
+        "job.a.model.inference_target",
+        4,
+        "forward pass",
+    ),
+    (
+        "graph without unit",
+        graph(RECV, DONE).replace(", time_unit = 'us'", ""),
+        "GT010",
+        "job.a.model.time_unit",
+        4,
+        "ns",
+    ),
+    (
+        "graph whose ops are no list",
+        graph(RECV, DONE).replace("ops = [\n", "ops = { x = [\n").replace("\n] }", "\n] } }"),
+        "GT011",
+        "job.a.model.ops",
+        4,
+        "bytes = 4096",
+    ),
+    (
+        "graph with a cycle",
+        graph(RECV, DONE.replace("inputs = [0]", "inputs = [0, 1]")),
+        "GT072",
+        "job.a.model.ops[1].inputs",
+        6,
+        "remove",
+    ),
+    (
+        "graph that takes no time",
+        graph(RECV, DONE.replace("time = 5", "time = 0")),
+        "GT036",
+        "job.a.model.ops",
+        4,
+        "times",
+    ),
+    (
+        "two recvs of one name",
+        graph(RECV, DONE.replace("[0],", "[0, 2],"), RECV.replace("id = 0", "id = 2")),
+        "GT034",
+        "job.a.model.ops[2].name",
+        7,
+        "rename",
     ),
     ("group of a ring", job("collective = { group = 2 }"), "GT015", "job.train.collective.group", 4, "hierarchical"),
     (

@@ -31,6 +31,7 @@ _PATHS = {
     "InlineModel": "job.NAME.model, layer by layer",
     "InlineLayer": "job.NAME.model.layers",
     "ThesisModel": "job.NAME.model, synthetic",
+    "GraphModel": "job.NAME.model, op by op",
     "Compute": "job.NAME.compute",
     "Straggler": "job.NAME.compute.straggler",
     "Collective": "job.NAME.collective",

@@ -167,7 +167,7 @@ def compare(
     with _as_usage_error(ValueError):
         variants = study.grid(
             loaded,
-            schedule or list(study.DEFAULT_SCHEDULES),
+            schedule or None,
             _split(model),
             _worker_counts(workers),
             _split(rate),

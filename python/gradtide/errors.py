@@ -556,6 +556,15 @@ CODES: dict[str, Code] = {
         '{ "priority": { "0": 0 } }             # the target needs 0 and 1',
         '{ "priority": { "0": 1, "1": 0 } }',
     ),
+    "GT074": Code(
+        "a graph of ops does not say what a run must know",
+        "Parameter servers send bytes: every recv has its own. An iteration of training pushes gradients: the op that "
+        "completes one names the recv that it `updates`, and no other op does. Inference ends with the op that "
+        "`inference_target` names. A scenario takes the times of computation from the graph, in its `time_unit`, and "
+        "those of transfers from the network.",
+        '{ "id": 0, "kind": "recv", "inputs": [], "time": 5 }',
+        '{ "id": 0, "kind": "recv", "inputs": [], "time": 5, "bytes": 4096 }',
+    ),
     "GT090": Code(
         "not built yet",
         "The scenario is understood, but this version has no engine for what it asks. The message "

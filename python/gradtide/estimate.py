@@ -96,7 +96,7 @@ def estimate(scenario: "Scenario") -> Estimate:
     duration_s = math.inf if scenario.duration_ps is None else scenario.duration_ps / 1e12
     is_packet, is_fluid = scenario.engine == "packet", scenario.engine == "fluid"
     # A job that has the fluid network for itself carries out one exchange of each size.
-    is_alone = is_fluid and len(scenario.jobs) == 1 and not scenario.expected_traffic
+    is_alone = is_fluid and [job.is_pulled for job in scenario.jobs] == [False] and not scenario.expected_traffic
     fabric = scenario.fabric
     links, routes = 2 * fabric.cable_count, fabric.switch_count * fabric.host_count
     inner, on_network = links - 2 * fabric.host_count, int(is_packet or is_fluid)
@@ -110,7 +110,7 @@ def estimate(scenario: "Scenario") -> Estimate:
         flows += count
         segments += min(size_bytes / segment_bytes + count, scenario.hosts * link_segments)
     for job in scenario.jobs:
-        sends = job.workers > 1
+        sends = len(job.hosts) > 1
         counts = job.counts
         sent_s = float(counts.most) * job.parameter_bytes / rate_bytes_per_s
         iteration_s = max(job.compute_ps / 1e12, sent_s, 1e-12)
@@ -119,11 +119,14 @@ def estimate(scenario: "Scenario") -> Estimate:
         buckets, chunks = _parts(job) if sends else (0, 0)
         parts = chunks * job.depth
         sent = counts.messages * parts * (min(count, 1) if is_alone else count)
+        if job.is_pulled:
+            buckets = chunks = 2 * job.parameter_count * job.workers
+            sent = buckets * count
         sent_bytes = float(counts.sent) * job.parameter_bytes * count
         per_message = max(1.0, sent_bytes / max(1, sent) / segment_bytes)
         iterations += count
         transfers += buckets * count
-        operations += (2 * len(job.layers) + chunks) * count
+        operations += (job.op_count * (job.workers if job.is_pulled else 1) + chunks) * count
         if is_packet:
             messages += min(sent, job.workers * link_segments)
             segments += min(sent * per_message, job.workers * link_segments)

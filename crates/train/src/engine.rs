@@ -3,7 +3,7 @@
 use crate::SpecError;
 use crate::collective::messages::MessageSize;
 use crate::fabric::Fabric;
-use crate::job::{Job, Manner, Messages, Pass};
+use crate::job::{AnyJob, Job, Manner, Messages, Pass};
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
 use crate::spec::{
@@ -85,9 +85,9 @@ pub fn manner(spec: &Spec) -> Manner {
     Manner { measured_from, messages, sizes }
 }
 
-/// Whether one job has the network for itself.
+/// Whether one job has the network for itself, and one aggregation at a time on it.
 fn is_alone(spec: &Spec) -> bool {
-    spec.jobs.len() == 1 && spec.traffic.is_empty()
+    matches!(&spec.jobs[..], [job] if job.servers.is_none()) && spec.traffic.is_empty()
 }
 
 impl Engine {
@@ -95,16 +95,18 @@ impl Engine {
     ///
     /// # Errors
     /// [`SpecError`] if the jobs could not be run on it to their ends.
-    pub fn new(spec: &Spec, fabric: Fabric, jobs: &[Job]) -> Result<Self, SpecError> {
+    pub fn new(spec: &Spec, fabric: Fabric, jobs: &[AnyJob]) -> Result<Self, SpecError> {
         let run = &spec.run;
         let links = || fabric.link_names.iter().cloned().zip(fabric.nominal_bps.iter().copied()).collect();
         match run.engine {
             EngineSpec::Pipe => {
-                if let Some(other) = spec.jobs.iter().find(|job| job.collective.is_more_than_ring()) {
+                if let Some(other) =
+                    spec.jobs.iter().find(|job| job.servers.is_some() || job.collective.is_more_than_ring())
+                {
                     return Err(SpecError::CollectiveOfPipe { name: other.name.clone() });
                 }
                 let star = fabric.star.ok_or(SpecError::FabricOfPipe)?;
-                for (stream, job) in jobs.iter().enumerate() {
+                for (stream, job) in jobs.iter().filter_map(AnyJob::buckets).enumerate() {
                     check_length(run, &star, job, stream as u32)?;
                 }
                 Ok(Self::Pipe(Pipe::new(star)))
@@ -112,7 +114,7 @@ impl Engine {
             EngineSpec::Fluid => {
                 let fluid = Fluid::new(&fabric.graph, routing(&spec.cluster))?;
                 match jobs {
-                    [job] if is_alone(spec) => {
+                    [AnyJob::Buckets(job)] if is_alone(spec) => {
                         Ok(Self::Recall(Box::new(Recall::new(fluid, job.collective.clone())), links()))
                     }
                     _ => Ok(Self::Fluid(Box::new(fluid), links())),

@@ -85,6 +85,17 @@ impl Fabric {
         Ok(Self { graph, link_names, nominal_bps, star })
     }
 
+    /// The link out of every host; that into it is the same.
+    pub fn host_links(&self) -> Vec<Link> {
+        let mut links = vec![self.graph.links[0].link; self.graph.host_count as usize];
+        for wire in &self.graph.links {
+            if let Some(link) = links.get_mut(wire.from.0 as usize) {
+                *link = wire.link;
+            }
+        }
+        links
+    }
+
     /// The slowest rate and the longest delay of all links.
     pub fn worst_link(&self) -> Link {
         let links = || self.graph.links.iter().map(|wire| wire.link);

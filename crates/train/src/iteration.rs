@@ -17,8 +17,9 @@
 
 use crate::collective::Aggregation;
 use crate::dag::{Edge, Edges, Op, OpId, OpKind};
-use crate::job::{Job, Pass};
+use crate::job::{AnyJob, Job, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
+use crate::servers::{self, TooShort};
 use crate::traffic::Neighbour;
 use gradtide_net::{Completion, Network, Time};
 use std::cmp::Reverse;
@@ -157,14 +158,14 @@ const OBSERVE_EVERY: u64 = 1 << 16;
 /// # Errors
 /// See [`IterationError`].
 pub fn run(
-    jobs: &mut [Job],
+    jobs: &mut [AnyJob],
     neighbours: &mut [Neighbour<'_>],
     network: &mut dyn Network,
     limits: Limits,
     observe: &mut dyn FnMut(f64) -> bool,
-) -> Result<Vec<Trace>, IterationError> {
-    let mut runners: Vec<Runner<'_>> =
-        jobs.iter_mut().enumerate().map(|(stream, job)| Runner::new(job, stream as u32, limits)).collect();
+) -> Result<Vec<Did>, IterationError> {
+    let mut runners: Vec<UnderWay<'_>> =
+        jobs.iter_mut().zip(0..).map(|(job, stream)| UnderWay::new(job, stream, limits)).collect();
     let runner_count = runners.len();
     let mut done: Vec<Completion> = Vec::new();
     for round in 1_u64.. {
@@ -176,11 +177,11 @@ pub fn run(
             neighbour.settle(now, network);
         }
         let is_over = limits.ends_at_duration && limits.duration.is_some_and(|duration| now >= duration);
-        let is_finished = runners.iter().all(Runner::is_finished) && neighbours.iter().all(Neighbour::is_finished);
+        let is_finished = runners.iter().all(UnderWay::is_finished) && neighbours.iter().all(Neighbour::is_finished);
         if is_over || is_finished {
             break;
         }
-        let until = (runners.iter().filter_map(Runner::wakes_at))
+        let until = (runners.iter().filter_map(UnderWay::wakes_at))
             .chain(neighbours.iter().filter_map(Neighbour::wakes_at))
             .chain(limits.duration.filter(|_| limits.ends_at_duration))
             .min()
@@ -190,7 +191,7 @@ pub fn run(
         if done.is_empty() && !pauses && until == Time::MAX {
             let (job, waiting_ops) = (runners.iter())
                 .find(|runner| !runner.is_finished())
-                .map_or_else(Default::default, |runner| (runner.job.name.clone(), runner.waiting_ops()));
+                .map_or_else(Default::default, |runner| (runner.name().to_owned(), runner.waiting_ops()));
             return Err(IterationError::Stalled { at: now, job, waiting_ops });
         }
         for completion in done.drain(..) {
@@ -207,11 +208,113 @@ pub fn run(
             }
         }
     }
-    let names: Vec<String> = runners.iter().map(|runner| runner.job.name.clone()).collect();
-    let traces: Vec<Trace> = runners.into_iter().map(Runner::into_trace).collect();
-    match traces.iter().position(|trace| trace.iterations().is_empty()) {
+    let names: Vec<String> = runners.iter().map(|runner| runner.name().to_owned()).collect();
+    let done: Vec<Did> = runners.into_iter().map(UnderWay::into_trace).collect();
+    match done.iter().position(|did| did.iteration_count() == 0) {
         Some(job) => Err(IterationError::TooShort { job: names[job].clone() }),
-        None => Ok(traces),
+        None => Ok(done),
+    }
+}
+
+/// What a job of either kind did.
+#[derive(Debug)]
+pub enum Did {
+    /// One whose gradients are aggregated in buckets.
+    Buckets(Trace),
+    /// One with parameter servers.
+    Servers(servers::Trace),
+}
+
+impl Did {
+    /// Compute ops and transfers that ended.
+    pub fn event_count(&self) -> u64 {
+        match self {
+            Self::Buckets(trace) => trace.event_count,
+            Self::Servers(trace) => trace.event_count,
+        }
+    }
+
+    fn iteration_count(&self) -> usize {
+        match self {
+            Self::Buckets(trace) => trace.iterations().len(),
+            Self::Servers(trace) => trace.workers[0].len(),
+        }
+    }
+}
+
+/// A job of either kind under way.
+enum UnderWay<'a> {
+    Buckets(Box<Runner<'a>>),
+    Servers(Box<servers::Runner<'a>>),
+}
+
+impl<'a> UnderWay<'a> {
+    fn new(job: &'a mut AnyJob, stream: u32, limits: Limits) -> Self {
+        match job {
+            AnyJob::Buckets(job) => Self::Buckets(Box::new(Runner::new(job, stream, limits))),
+            AnyJob::Servers(plan) => {
+                Self::Servers(Box::new(servers::Runner::new(plan, stream, limits.duration, limits.timeline_iterations)))
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Buckets(runner) => &runner.job.name,
+            Self::Servers(runner) => runner.name(),
+        }
+    }
+
+    fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<(), IterationError> {
+        match self {
+            Self::Buckets(runner) => runner.settle(now, network),
+            Self::Servers(runner) => match runner.settle(now, network) {
+                Ok(()) => Ok(()),
+                Err(TooShort) => Err(IterationError::TooShort { job: runner.name().to_owned() }),
+            },
+        }
+    }
+
+    fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network) {
+        match self {
+            Self::Buckets(runner) => runner.on_completion(now, completion, network),
+            Self::Servers(runner) => runner.on_completion(now, completion),
+        }
+    }
+
+    fn wakes_at(&self) -> Option<Time> {
+        match self {
+            Self::Buckets(runner) => runner.wakes_at(),
+            Self::Servers(runner) => runner.wakes_at(),
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        match self {
+            Self::Buckets(runner) => runner.is_finished(),
+            Self::Servers(runner) => runner.is_finished(),
+        }
+    }
+
+    fn waiting_ops(&self) -> usize {
+        match self {
+            Self::Buckets(runner) => runner.waiting_ops(),
+            Self::Servers(runner) => runner.waiting_ops(),
+        }
+    }
+
+    fn progress(&self, now: Time) -> f64 {
+        match self {
+            Self::Buckets(runner) => runner.progress(now),
+            Self::Servers(runner) => runner.progress(now),
+        }
+    }
+
+    fn into_trace(self) -> Did {
+        match self {
+            Self::Buckets(runner) => Did::Buckets(runner.into_trace()),
+            Self::Servers(runner) => Did::Servers(runner.into_trace()),
+        }
     }
 }
 

@@ -6,8 +6,9 @@ use crate::collective::plan::{self, Algorithm, Inside, PlanError};
 use crate::collective::{Aggregation, ring};
 use crate::dag::Dag;
 use crate::model::iteration_dag;
-use crate::pace::{self, ONE_PPM, Pace};
+use crate::pace::{self, Pace};
 use crate::schedule::{Fifo, File, LayerPriority, Random, Scheduler};
+use crate::servers::{self, ServersError};
 use crate::spec::{AlgorithmSpec, FusionSpec, InsideSpec, JobSpec, OrderSpec, ServerSpec};
 use gradtide_net::{Band, Bytes, Flow, Network, Rate, Seed, Time};
 use thiserror::Error;
@@ -46,6 +47,24 @@ pub struct Job {
     opening_band: Band,
     has_several_bands: bool,
     hold: Time,
+}
+
+/// A job of either kind.
+pub enum AnyJob {
+    /// Layers, whose gradients are aggregated in buckets.
+    Buckets(Box<Job>),
+    /// Ops, with parameter servers.
+    Servers(Box<servers::Plan>),
+}
+
+impl AnyJob {
+    /// The job, if its gradients are aggregated in buckets.
+    pub fn buckets(&self) -> Option<&Job> {
+        match self {
+            Self::Buckets(job) => Some(job),
+            Self::Servers(_) => None,
+        }
+    }
 }
 
 /// One of the two passes of an iteration.
@@ -117,6 +136,12 @@ pub enum JobError {
     /// Overlap that speeds compute up.
     #[error("overlap can slow compute down, not speed it up: {0} is below 1000000 ppm")]
     Slowdown(u64),
+    /// An order of pulls for what is not pulled.
+    #[error("the order is for parameter servers that every iteration begins with a pull from")]
+    OrderOfServers,
+    /// Servers op by op that mean nothing.
+    #[error(transparent)]
+    Servers(#[from] ServersError),
     /// No class of layers.
     #[error("there is at least one priority queue")]
     NoQueues,
@@ -171,6 +196,9 @@ impl Job {
                 layer_ranks: ranks.clone(),
                 bucket_layers: buckets.iter().map(|bucket| bucket.layers.clone()).collect(),
             }),
+            OrderSpec::Tic | OrderSpec::Tac | OrderSpec::TacFolded | OrderSpec::Optimal => {
+                return Err(JobError::OrderOfServers);
+            }
         };
         let bands = (spec.bands.iter())
             .map(|&index| Band::new(index).ok_or(JobError::Band(index)))
@@ -309,6 +337,7 @@ fn algorithm(spec: &JobSpec) -> Algorithm {
             let servers = match placement {
                 ServerSpec::Packed => plan::packed_servers(servers),
                 ServerSpec::Distributed => plan::distributed_servers(ranks, servers),
+                ServerSpec::Separate => (ranks.saturating_sub(servers)..ranks).collect(),
             };
             Algorithm::ParameterServer { servers }
         }
@@ -333,23 +362,6 @@ fn bands_of(bucket: &Bucket, sizes: &[Bytes], bands: &[Band]) -> Vec<(Bytes, Ban
     steps
 }
 
-fn check_pace(spec: &JobSpec) -> Result<(), JobError> {
-    if spec.pace.noise_ppm > ONE_PPM / 2 {
-        return Err(JobError::Pace("noise beyond one half would give times below zero"));
-    }
-    let Some(straggler) = spec.pace.straggler else { return Ok(()) };
-    if straggler.worker.is_some_and(|worker| worker as usize >= spec.hosts.len()) {
-        return Err(JobError::Pace("the straggler is none of the workers"));
-    }
-    if !(ONE_PPM..=1000 * ONE_PPM).contains(&straggler.factor_ppm) {
-        return Err(JobError::Pace("a straggler takes 1 to 1000 times as long"));
-    }
-    if straggler.probability_ppm > ONE_PPM {
-        return Err(JobError::Pace("a probability is at most one"));
-    }
-    Ok(())
-}
-
 fn check(spec: &JobSpec) -> Result<(), JobError> {
     if spec.layers.is_empty() {
         return Err(JobError::NoLayers);
@@ -369,7 +381,7 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
     if spec.collective.depth == 0 || spec.collective.reduction_bps == Some(0) {
         return Err(JobError::NoCollective);
     }
-    check_pace(spec)?;
+    pace::check(&spec.pace, spec.hosts.len()).map_err(JobError::Pace)?;
     match &spec.schedule.order {
         OrderSpec::Priority { queues: Some(0) } => return Err(JobError::NoQueues),
         OrderSpec::File { ranks } if ranks.len() != spec.layers.len() => {

@@ -19,6 +19,7 @@ pub mod probe;
 pub mod recall;
 pub mod result;
 pub mod schedule;
+pub mod servers;
 pub mod spec;
 pub mod traffic;
 
@@ -28,7 +29,7 @@ use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
 use gradtide_net::{Band, Bytes, FabricError, Seed, Time};
 use iteration::Limits;
-use job::{Job, JobError};
+use job::{AnyJob, Job, JobError, Messages};
 use result::{RunResult, Table};
 use spec::{EngineSpec, RunSpec, Spec, TrafficSpec};
 use thiserror::Error;
@@ -40,7 +41,7 @@ use traffic::Neighbour;
 /// [`RunError::Spec`] before anything ran, [`RunError::Iteration`] if the run could not go on.
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
     let fabric = Fabric::new(&spec.cluster)?;
-    let (mut jobs, mut neighbours) = plan(spec, fabric.graph.host_count)?;
+    let (mut jobs, mut neighbours) = plan(spec, &fabric)?;
     let mut engine = Engine::new(spec, fabric, &jobs)?;
     let traces = iteration::run(&mut jobs, &mut neighbours, engine.network(), limits(&spec.run), observe)?;
     Ok(RunResult::new(spec, &jobs, traces, neighbours, engine.network().now(), engine.usage()))
@@ -169,7 +170,8 @@ pub enum SpecError {
     },
 }
 
-fn plan(spec: &Spec, host_count: u32) -> Result<(Vec<Job>, Vec<Neighbour<'_>>), SpecError> {
+fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbour<'a>>), SpecError> {
+    let host_count = fabric.graph.host_count;
     if spec.jobs.is_empty() {
         return Err(SpecError::NoJobs);
     }
@@ -187,10 +189,19 @@ fn plan(spec: &Spec, host_count: u32) -> Result<(Vec<Job>, Vec<Neighbour<'_>>), 
         if job.iterations.is_none() && spec.run.duration_ps.is_none() {
             return Err(SpecError::Endless { name: name() });
         }
-        Job::plan(job, Seed(spec.run.seed), engine::manner(spec))
-            .map_err(|error| SpecError::Job { name: name(), error })
+        let (seed, manner) = (Seed(spec.run.seed), engine::manner(spec));
+        let planned = match &job.servers {
+            None => Job::plan(job, seed, manner).map(|job| AnyJob::Buckets(Box::new(job))),
+            Some(_) => {
+                let opens = manner.messages == Messages::EachHost { opens: true };
+                servers::Plan::new(job, seed, &fabric.host_links(), opens)
+                    .map(|plan| AnyJob::Servers(Box::new(plan)))
+                    .map_err(JobError::from)
+            }
+        };
+        planned.map_err(|error| SpecError::Job { name: name(), error })
     };
-    let jobs = spec.jobs.iter().map(plan_job).collect::<Result<Vec<Job>, SpecError>>()?;
+    let jobs = spec.jobs.iter().map(plan_job).collect::<Result<Vec<AnyJob>, SpecError>>()?;
     if spec.run.engine == EngineSpec::Pipe && !spec.traffic.is_empty() {
         return Err(SpecError::NeighboursOfPipe);
     }

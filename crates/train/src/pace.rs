@@ -18,6 +18,27 @@ pub const ONE_PPM: u64 = 1_000_000;
 /// √3, in millionths: a uniform distribution of half width h has the standard deviation h / √3.
 const SQRT3_PPM: u64 = 1_732_051;
 
+/// Refuses a pace that means nothing for so many workers, with the reason.
+///
+/// # Errors
+/// Why it means nothing.
+pub fn check(spec: &PaceSpec, worker_count: usize) -> Result<(), &'static str> {
+    if spec.noise_ppm > ONE_PPM / 2 {
+        return Err("noise beyond one half would give times below zero");
+    }
+    let Some(straggler) = spec.straggler else { return Ok(()) };
+    if straggler.worker.is_some_and(|worker| worker as usize >= worker_count) {
+        return Err("the straggler is none of the workers");
+    }
+    if !(ONE_PPM..=1000 * ONE_PPM).contains(&straggler.factor_ppm) {
+        return Err("a straggler takes 1 to 1000 times as long");
+    }
+    if straggler.probability_ppm > ONE_PPM {
+        return Err("a probability is at most one");
+    }
+    Ok(())
+}
+
 /// The factors of one worker, iteration by iteration.
 #[derive(Debug)]
 pub struct Pace {

@@ -1,17 +1,20 @@
 //! What a run gave: columns of exact numbers, and the few figures that answer the question.
 
+mod served;
+
 use crate::collective::messages::Collective;
 use crate::collective::plan::Action;
 use crate::dag::OpKind;
 use crate::engine::{LinkUsage, Usage};
-use crate::iteration::{IterationRecord, OperationRecord, Trace, TransferRecord};
-use crate::job::Job;
+use crate::iteration::{Did, IterationRecord, OperationRecord, Trace, TransferRecord};
+use crate::job::{AnyJob, Job};
 use crate::probe::{Carried, Samples};
-use crate::spec::{JobSpec, Spec, TrafficSpec};
+use crate::spec::{AlgorithmSpec, JobSpec, ServerSpec, Spec, TrafficSpec};
 use crate::traffic::{Neighbour, Outcome};
 use gradtide_net::trace::{PortState, Window};
 use gradtide_net::{Bytes, Time};
 use serde::{Deserialize, Serialize};
+use served::Served;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -94,6 +97,28 @@ impl Table {
         Self { columns }
     }
 
+    /// Its rows, then those of `other`: columns that one of them lacks are empty there, or 0 where nothing can be absent.
+    fn and(mut self, other: Self) -> Self {
+        if other.row_count() == 0 {
+            return self;
+        }
+        let (first, second) = (self.row_count(), other.row_count());
+        let mut rest = other.columns;
+        for (name, column) in &mut self.columns {
+            match rest.iter().position(|(also, _)| also == name) {
+                Some(place) => column.append(rest.remove(place).1),
+                None => column.pad(second),
+            }
+        }
+        for (name, column) in rest {
+            let mut padded = column.empty();
+            padded.pad(first);
+            padded.append(column);
+            self.columns.push((name, padded));
+        }
+        self
+    }
+
     /// Number of rows.
     pub fn row_count(&self) -> usize {
         self.columns.first().map_or(0, |(_, column)| column.row_count())
@@ -151,6 +176,42 @@ mod labels {
 }
 
 impl Column {
+    /// An empty column of the same kind.
+    fn empty(&self) -> Self {
+        match self {
+            Self::Text(_) => Self::Text(Vec::new()),
+            Self::Count(_) => Self::Count(Vec::new()),
+            Self::Signed(_) => Self::Signed(Vec::new()),
+            Self::Time(_) => Self::Time(Vec::new()),
+            Self::MaybeTime(_) => Self::MaybeTime(Vec::new()),
+            Self::Ratio(_) => Self::Ratio(Vec::new()),
+        }
+    }
+
+    /// Adds the rows of a column of the same kind.
+    fn append(&mut self, other: Self) {
+        match (self, other) {
+            (Self::Text(rows), Self::Text(more)) => rows.extend(more),
+            (Self::Count(rows), Self::Count(more)) => rows.extend(more),
+            (Self::Signed(rows), Self::Signed(more)) => rows.extend(more),
+            (Self::Time(rows), Self::Time(more)) => rows.extend(more),
+            (Self::MaybeTime(rows), Self::MaybeTime(more)) => rows.extend(more),
+            (Self::Ratio(rows), Self::Ratio(more)) => rows.extend(more),
+            _ => unreachable!("columns of one name are of one kind"),
+        }
+    }
+
+    /// Adds so many absent rows.
+    fn pad(&mut self, count: usize) {
+        match self {
+            Self::Text(rows) => rows.extend(std::iter::repeat_n(Arc::from(""), count)),
+            Self::Count(rows) => rows.extend(std::iter::repeat_n(0, count)),
+            Self::Signed(rows) | Self::MaybeTime(rows) => rows.extend(std::iter::repeat_n(None, count)),
+            Self::Time(rows) => rows.extend(std::iter::repeat_n(0, count)),
+            Self::Ratio(rows) => rows.extend(std::iter::repeat_n(None, count)),
+        }
+    }
+
     fn row_count(&self) -> usize {
         match self {
             Self::Text(values) => values.len(),
@@ -243,6 +304,8 @@ pub struct JobSummary {
     pub slack_ps: Option<[f64; 3]>,
     /// needed - end, likewise.
     pub margin_ps: Option<[f64; 3]>,
+    /// What no order can beat; absent where it is not known.
+    pub lower_bound_ps: Option<f64>,
     /// Bytes of the model.
     pub parameter_bytes: u64,
     /// Bytes that the rank sends in one iteration that sends most.
@@ -253,38 +316,44 @@ impl RunResult {
     /// Collects what all jobs and neighbours did, and what the engine counted.
     pub fn new(
         spec: &Spec,
-        jobs: &[Job],
-        traces: Vec<Trace>,
+        jobs: &[AnyJob],
+        done: Vec<Did>,
         neighbours: Vec<Neighbour<'_>>,
         end: Time,
         usage: Usage,
     ) -> Self {
-        let parts: Vec<Part<'_>> = (spec.jobs.iter().zip(jobs).zip(&traces))
-            .map(|((spec, job), trace)| Part {
-                spec,
-                job,
-                trace,
-                iterations: trace.iterations(),
-                name: spec.name.as_str().into(),
-                bucket_names: (job.buckets.iter())
-                    .map(|bucket| spec.layers[bucket.first_layer() as usize].name.as_str().into())
-                    .collect(),
-            })
-            .collect();
+        let (mut parts, mut served, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        for ((spec, job), did) in spec.jobs.iter().zip(jobs).zip(&done) {
+            match (job, did) {
+                (AnyJob::Buckets(job), Did::Buckets(trace)) => {
+                    places.push((true, parts.len()));
+                    parts.push(Part::new(spec, job, trace));
+                }
+                (AnyJob::Servers(plan), Did::Servers(trace)) => {
+                    places.push((false, served.len()));
+                    served.push(Served { spec, plan, trace, name: spec.name.as_str().into() });
+                }
+                _ => unreachable!("a job does what it is"),
+            }
+        }
+        let figures = |&(in_buckets, place): &(bool, usize)| match in_buckets {
+            true => parts[place].summary(),
+            false => served[place].summary(),
+        };
         let samples = usage.samples.unwrap_or_default();
         let used = usage.links.unwrap_or_else(|| lock_step_links(&parts, spec.cluster.link.rate_bps));
         let utilisation = |link: &LinkUsage| link.busy.ps() as f64 / end.ps() as f64;
         Self {
-            iterations: iterations(&parts),
-            workers: workers(&parts),
-            transfers: transfers(&parts),
-            operations: operations(&parts),
+            iterations: iterations(&parts).and(served::iterations(&served)),
+            workers: workers(&parts).and(served::workers(&served)),
+            transfers: transfers(&parts).and(served::transfers(&served)),
+            operations: operations(&parts).and(served::operations(&served)),
             flows: flows(spec, neighbours),
             queues: queues(&samples),
             cwnd: cwnd(&samples),
             summary: Summary {
-                jobs: parts.iter().map(Part::summary).collect(),
-                event_count: usage.event_count + traces.iter().map(|trace| trace.event_count).sum::<u64>(),
+                jobs: places.iter().map(figures).collect(),
+                event_count: usage.event_count + done.iter().map(Did::event_count).sum::<u64>(),
                 packet_hops: usage.packet_hops,
                 drops: used.iter().map(|link| link.drops).sum(),
                 ce_marks: used.iter().map(|link| link.ce_marks).sum(),
@@ -322,7 +391,20 @@ struct Part<'a> {
     bucket_names: Vec<Arc<str>>,
 }
 
-impl Part<'_> {
+impl<'a> Part<'a> {
+    fn new(spec: &'a JobSpec, job: &'a Job, trace: &'a Trace) -> Self {
+        Self {
+            spec,
+            job,
+            trace,
+            iterations: trace.iterations(),
+            name: spec.name.as_str().into(),
+            bucket_names: (job.buckets.iter())
+                .map(|bucket| spec.layers[bucket.first_layer() as usize].name.as_str().into())
+                .collect(),
+        }
+    }
+
     /// Transfers of the measured iterations, a slice per iteration.
     fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
         let bucket_count = self.job.buckets.len();
@@ -356,7 +438,7 @@ impl Part<'_> {
         JobSummary {
             name: self.spec.name.clone(),
             iteration_count: records.len() as u64,
-            worker_count: self.spec.hosts.len() as u64,
+            worker_count: self.spec.hosts.len() as u64 - separate_servers(self.spec),
             bucket_count: self.job.buckets.len() as u64,
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),
             // Equal times have themselves for mean, to the last bit.
@@ -369,9 +451,19 @@ impl Part<'_> {
             slowest_worker: self.differs().then(|| self.trace.slowest() as u64),
             slack_ps: spread(all.iter().map(|transfer| slack(transfer)).collect()),
             margin_ps: spread(all.iter().map(|transfer| margin(transfer)).collect()),
+            lower_bound_ps: None,
             parameter_bytes: self.spec.layers.iter().map(|layer| layer.parameter_bytes).sum(),
             bytes_per_worker: self.job.sent_by_busiest(self.bucket_bytes()),
         }
+    }
+}
+
+/// Servers that are hosts beside the job's workers.
+fn separate_servers(spec: &JobSpec) -> u64 {
+    match spec.collective.algorithm {
+        _ if spec.hosts.len() == 1 => 0,
+        AlgorithmSpec::ParameterServer { servers, placement: ServerSpec::Separate } => servers.into(),
+        _ => 0,
     }
 }
 

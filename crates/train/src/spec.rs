@@ -50,6 +50,79 @@ pub struct JobSpec {
     pub overlap_slowdown_ppm: u64,
     /// How workers differ.
     pub pace: PaceSpec,
+    /// Parameter servers that every iteration begins with a pull from, some of the hosts; `None` aggregates buckets as
+    /// `collective` says.
+    pub servers: Option<ServersSpec>,
+}
+
+/// Training with parameter servers op by op: pull, compute, push, update.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServersSpec {
+    /// How many of the hosts are servers; the others are workers.
+    pub count: u32,
+    /// Which.
+    pub placement: ServerSpec,
+    /// Which parameter is on which server.
+    pub shards: ShardSpec,
+    /// What an iteration is.
+    pub task: TaskSpec,
+    /// Share of the pulls that change places with one behind them, in millionths.
+    pub disorder_ppm: u64,
+    /// What a worker computes; `None` is the chain of the layers.
+    pub graph: Option<GraphSpec>,
+}
+
+/// Which parameter is on which server.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum ShardSpec {
+    /// The largest first, each to the server that has the fewest bytes.
+    Bytes,
+    /// In turn, in the order of the model.
+    RoundRobin,
+}
+
+/// What an iteration is.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskSpec {
+    /// Pull, forward, backward, push, update.
+    Train,
+    /// Pull, forward.
+    Inference,
+}
+
+/// What a worker receives and computes, op by op.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GraphSpec {
+    /// In the order of the file.
+    pub ops: Vec<GraphOpSpec>,
+    /// Index of the op that is waited for.
+    pub target: u32,
+    /// Index of the last op of the forward pass; `None` if the graph is a forward pass, or does not say.
+    pub inference_target: Option<u32>,
+}
+
+/// A vertex of a [`GraphSpec`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GraphOpSpec {
+    /// The user's number of it; ties go to the smaller one.
+    pub id: u64,
+    /// Name shown to users.
+    pub name: String,
+    /// Indices of what it waits for.
+    pub inputs: Vec<u32>,
+    /// Bytes of the parameter that it receives, not 0; `None` computes.
+    pub receives_bytes: Option<u64>,
+    /// Compute time, or of a parameter the time in which its server applies the sum of its gradients.
+    pub time_ps: u64,
+    /// Whether it depends on parameters alone.
+    pub param_only: bool,
+    /// Indices of the ops that receive the parameters whose gradients it completes.
+    pub updates: Vec<u32>,
 }
 
 /// How the workers of a job differ in the time they compute.
@@ -176,6 +249,8 @@ pub enum ServerSpec {
     Packed,
     /// One in each of as many equal stretches.
     Distributed,
+    /// The last ones.
+    Separate,
 }
 
 /// How gradients are grouped and in what order the groups are sent.
@@ -223,9 +298,17 @@ pub enum OrderSpec {
     Random,
     /// Rank of every layer, from the user's file; smaller is sent earlier.
     File {
-        /// One rank per layer, in layer order.
+        /// One rank per layer, in layer order; with servers and a graph, one per parameter in the order of the graph.
         ranks: Vec<u32>,
     },
+    /// TicTac's timing-independent order.
+    Tic,
+    /// TicTac's timing-aware order.
+    Tac,
+    /// TAC with ops that depend on parameters alone taken to cost nothing.
+    TacFolded,
+    /// The best that is found.
+    Optimal,
 }
 
 /// Flows of one neighbour, drawn or read by the face; columns of one length, in order of start.

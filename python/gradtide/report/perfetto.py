@@ -133,7 +133,8 @@ def encode_timeline(run_dir: Path) -> bytes:
         operations[row["job"]].append(row)
     transfers: dict[str, dict[tuple[int, int], Row]] = defaultdict(dict)
     for row in read_table(run_dir, "transfers.csv"):
-        transfers[row["job"]][row["iteration"], row["bucket"]] = row
+        if not row.get("direction"):
+            transfers[row["job"]][row["iteration"], row["bucket"]] = row
 
     out = bytearray()
     pid = flow = 0
@@ -165,7 +166,9 @@ def encode_timeline(run_dir: Path) -> bytes:
 def _operation(track: int, row: Row, transfers: Mapping[tuple[int, int], Row], arrows: Mapping[int, bytes]) -> bytes:
     """Return one row of operations.csv as a slice."""
     kind, index, name = row["kind"], row["index"], row["name"]
-    if row["resource"] == "network":
+    if kind in ("pull", "push"):
+        label, arguments = f"{kind} {name}", _argument("parameter", index)
+    elif row["resource"] == "network":
         label = f"bucket {index}" if row["chunk"] in (None, 0) else f"bucket {index} chunk {row['chunk']}"
         arguments = _argument("bucket", index)
         transfer = transfers.get((row["iteration"], index))

@@ -235,7 +235,8 @@ def _flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
 
 
 def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None:
-    """Draw slack and margin of every layer; None where nothing is sent."""
+    """Draw slack and margin of every layer, of pulls where there are any; None where nothing is sent."""
+    transfers = [row for row in transfers if row.get("direction") != "push"]
     if not transfers:
         return None
     slack: dict[tuple[int, int], list[Row]] = {}

@@ -69,7 +69,7 @@ def of_slowest(operations: Iterable[Row]) -> tuple[int | None, list[Row]]:
     rows = list(operations)
     spent: dict[int, float] = {}
     for row in rows:
-        if row.get("worker") is not None and row["kind"] != "barrier":
+        if row.get("worker") is not None and row["resource"] == "compute" and row["kind"] != "barrier":
             spent[row["worker"]] = spent.get(row["worker"], 0.0) + row["end_us"] - row["start_us"]
     if not spent:
         return None, rows
@@ -81,7 +81,8 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
     """Cut one iteration, and the forward pass that uses its gradients, out of the rows of one job.
 
     Jobs of the packet engine begin with a backward pass: their first iteration has no forward pass of its own. Where
-    workers differ, compute is that of the slowest.
+    workers differ, compute is that of the slowest. Where every iteration begins with a pull from parameter servers, it
+    is shown from the first pull to the last update, with the pulls of that worker.
 
     Returns:
         The first recorded iteration that has both passes, or None where no operation was recorded. If none has both,
@@ -105,6 +106,12 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
         return None
     inside = [row for row in rows if row["end_us"] > start and row["start_us"] < end]
     own = [row for row in transfers if row["iteration"] == first]
+    if any(row.get("direction") for row in own):
+        own = [row for row in own if row["worker"] == worker]
+        start = min(row["ready_us"] for row in own)
+        turn = end = max(*(row["needed_us"] for row in own), *(r["end_us"] for r in passes if r["iteration"] == first))
+        inside = [row for row in rows if row["iteration"] == first]
+        own = [row for row in own if row["direction"] == "pull"]
     found = Window(start, turn, end, transfers=sorted(own, key=lambda row: row["first_layer"]), worker=worker)
     found.compute = [row for row in inside if row["kind"] in ("forward", "backward", "update")]
     found.network = [row for row in inside if row["resource"] == "network"]
@@ -113,11 +120,15 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
 
 
 def _idle(view: Window) -> list[Idle]:
-    """Split the gaps of compute: until the layer's own gradient is there, and what the barrier adds."""
+    """Split the gaps of compute: until the layer's own gradient is there, and what the barrier adds.
+
+    Where every iteration begins with a pull, ops wait for nothing but pulls, and the barrier comes behind them.
+    """
     ends: dict[tuple[int, int], float] = {}
     for row in view.network:
         key = row["iteration"], row["index"]
         ends[key] = max(ends.get(key, row["end_us"]), row["end_us"])
+    is_pulled = any(bucket.get("direction") for bucket in view.transfers)
     idle: list[Idle] = []
     before = view.start
     for row in view.compute:
@@ -128,12 +139,14 @@ def _idle(view: Window) -> list[Idle]:
                 if bucket["first_layer"] <= row["index"] <= bucket["last_layer"]:
                     arrived = ends.get((row["iteration"] - 1, bucket["bucket"]), before)
             arrived = min(max(arrived, before), start)
-            if row["kind"] != "forward":
+            if row["kind"] != "forward" or is_pulled:
                 arrived = start
             for a, b, cause in ((before, arrived, "exposed"), (arrived, start, "barrier")):
                 if b > a + _TOLERANCE_US:
                     idle.append(Idle(a, b, cause))
         before = max(before, row["end_us"])
+    if is_pulled and view.turn > before + _TOLERANCE_US:
+        idle.append(Idle(before, view.turn, "barrier"))
     return idle
 
 
@@ -280,7 +293,8 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
         text("muted", _LEFT + _PLOT + 10, top_rows - 6, "margin, ms")
     sent: dict[tuple[int, int], list[Row]] = {}
     for row in view.network:
-        sent.setdefault((row["iteration"], row["index"]), []).append(row)
+        if row["kind"] != "push":
+            sent.setdefault((row["iteration"], row["index"]), []).append(row)
     for i, row in enumerate(rows):
         y, h = top_rows + i * pitch, pitch - 5
         out.append(f'<g class="row" data-readout="{escape(describe(row, view.start))}">')

@@ -6,6 +6,7 @@ from typing import Any
 from gradtide.errors import Fault
 from gradtide.scenario.keys import PPM, Adaptive, Cluster, Queue, Run, Transport
 from gradtide.scenario.resolve import GROUPED, RED_DEFAULTS, Job, Resolved, transport_of
+from gradtide.scenario.servers import graph_spec
 from gradtide.scenario.source import Loc, Source
 from gradtide.traffic import Neighbour
 from gradtide.units import Buffer
@@ -66,7 +67,17 @@ def not_built(resolved: Resolved, source: Source) -> list[Fault]:
             if job.depth != 1:
                 what = f'depth = {job.depth}, with engine = "pipe",'
                 add((*loc, "schedule", "depth"), what, 'engine = "fluid" or "packet", or 1')
-        word((*loc, "schedule", "order"), job.order, ("fifo", "priority", "random", "file"))
+        if job.is_pulled:
+            if job.overlap_slowdown_ppm != PPM:
+                what = 'compute that overlap slows down, with pull = "start",'
+                add((*loc, "compute", "overlap_slowdown"), what, 'pull = "update", or 1')
+            if len(job.bands or ()) > 1:
+                add((*loc, "priority"), 'a list of bands, with pull = "start",', "one band")
+            if job.overhead_ps and file.run.engine == "packet":
+                what = 'an overhead, with pull = "start" and engine = "packet",'
+                add((*loc, "schedule", "overhead"), what, 'engine = "fluid", or "0us"')
+        else:
+            word((*loc, "schedule", "order"), job.order, ("fifo", "priority", "random", "file"))
         if job.bands is None:
             add((*loc, "priority"), *_ADAPTIVE)
     for name, table in file.traffic.items():
@@ -201,6 +212,20 @@ def _job_spec(job: Job) -> dict[str, Any]:
         "sync_ps": job.sync_ps,
         "overlap_slowdown_ppm": job.overlap_slowdown_ppm,
         "pace": _pace_spec(job),
+        "servers": _servers_spec(job),
+    }
+
+
+def _servers_spec(job: Job) -> dict[str, Any] | None:
+    if not job.is_pulled:
+        return None
+    return {
+        "count": job.servers,
+        "placement": job.server_placement,
+        "shards": job.shards,
+        "task": job.task,
+        "disorder_ppm": job.disorder_ppm,
+        "graph": None if job.graph is None else graph_spec(job.graph),
     }
 
 

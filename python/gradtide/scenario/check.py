@@ -17,6 +17,7 @@ from gradtide import units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.scenario.keys import (
     Adaptive,
+    GraphModel,
     InlineModel,
     JobTable,
     ScenarioFile,
@@ -27,7 +28,12 @@ from gradtide.scenario.keys import (
 from gradtide.scenario.source import MAX_DEPTH, Loc, Source
 from gradtide.scenario.write import toml_value
 
-_TAGS: dict[str, type[Table]] = {"<table>": InlineModel, "<thesis>": ThesisModel, "<adaptive>": Adaptive}
+_TAGS: dict[str, type[Table]] = {
+    "<table>": InlineModel,
+    "<thesis>": ThesisModel,
+    "<graph>": GraphModel,
+    "<adaptive>": Adaptive,
+}
 MAX_FAULTS = 200
 """A file of which every line is wrong is wrong in one way; 200 places show it."""
 

@@ -174,6 +174,8 @@ _alpha_validator, _alpha_out, _alpha_schema = _number(0, 1024, 1.0)
 _share_validator, _share_out, _share_schema = _number(0, 1, 0.95)
 _factor_validator, _factor_out, _factor_schema = _number(1, 100, 1.1)
 _variation_validator, _variation_out, _variation_schema = _number(0, 0.5, 0.05, has_zero=True)
+_part_validator, _part_out, _part_schema = _number(0, 1, 0.005, has_zero=True)
+Part = Annotated[int, _part_validator, _part_out, _part_schema]
 Share = Annotated[int, _share_validator, _share_out, _share_schema]
 Alpha = Annotated[int, _alpha_validator, _alpha_out, _alpha_schema]
 Factor = Annotated[int, _factor_validator, _factor_out, _factor_schema]
@@ -260,9 +262,39 @@ class ThesisModel(Table):
     single-precision milliseconds cut to whole nanoseconds; some nanoseconds less, and flows beside the job can tell."""
 
 
+def _rows(value: object) -> list[object]:
+    if not isinstance(value, list):
+        msg = f"expected a list of tables, found {units.describe(value)}"
+        raise _custom("GT011", msg, 'write ops = [{ id = 0, kind = "recv", inputs = [], time = 0, bytes = 4096 }]')
+    return value
+
+
+Rows = Annotated[list[Any], PlainValidator(_rows), WithJsonSchema({"type": "array", "items": {"type": "object"}})]
+
+
+class GraphModel(Table):
+    """A graph of ops written in the scenario itself; for parameter servers with pull = "start"."""
+
+    kind: Literal["graph"] = key(default="graph", examples=["graph"])
+    """That it is one."""
+    name: Name = key(default="graph", examples=["my-model"])
+    """Name of the model in results."""
+    time_unit: Literal["ps", "ns", "us", "ms", "s"] = key(examples=["ns"])
+    """What a tick of a time is."""
+    target: int = key(ge=0, examples=[3])
+    """Id of the op that ends an iteration's computation."""
+    inference_target: int | None = key(default=None, ge=0, examples=[1])
+    """Id of the op that ends the forward pass. Default: the graph is a forward pass."""
+    ops: Rows = key(examples=[[{"id": 0, "kind": "recv", "inputs": [], "time": 0, "bytes": 4096}]])
+    """Ops as in an op DAG file (docs/models/orders.md): id, kind, inputs, time, and for a recv its bytes, for others
+    `updates`, the ids of the recvs whose gradient is done then."""
+
+
 def _model_tag(value: object) -> str | None:
     if isinstance(value, str):
         return "<name>"
+    if isinstance(value, GraphModel) or (isinstance(value, dict) and (value.get("kind") == "graph" or "ops" in value)):
+        return "<graph>"
     if isinstance(value, (InlineModel, ThesisModel)):
         return "<table>" if isinstance(value, InlineModel) else "<thesis>"
     if isinstance(value, dict):
@@ -272,7 +304,10 @@ def _model_tag(value: object) -> str | None:
 
 
 Model = Annotated[
-    Annotated[Name, Tag("<name>")] | Annotated[InlineModel, Tag("<table>")] | Annotated[ThesisModel, Tag("<thesis>")],
+    Annotated[Name, Tag("<name>")]
+    | Annotated[InlineModel, Tag("<table>")]
+    | Annotated[ThesisModel, Tag("<thesis>")]
+    | Annotated[GraphModel, Tag("<graph>")],
     Discriminator(_model_tag),
 ]
 
@@ -315,10 +350,19 @@ class Ps(Table):
     """Parameter servers."""
 
     servers: int | None = key(default=None, ge=1, le=1_000_000, examples=[2])
-    """Number of parameter servers. They are some of the job's `workers`, and compute nothing; the others are the
-    workers proper. Default: an eighth of them, at least 1, as in Zhang et al. (2017)."""
-    placement: Literal["packed", "distributed"] = key(default="packed", examples=["distributed"])
-    """Which ranks they are. packed: the first ones. distributed: one in each of as many equal stretches."""
+    """Number of parameter servers, which compute nothing. Default: an eighth of the job's `workers`, at least 1, as in
+    Zhang et al. (2017); with pull = "start" a quarter of the workers proper, as in TicTac (2019)."""
+    placement: Literal["packed", "distributed", "separate"] | None = key(default=None, examples=["distributed"])
+    """Which hosts they are. packed: the first of the job's `workers`; distributed: one in each of as many equal
+    stretches of them; the others are the workers proper. separate: hosts of their own beside the `workers`, the last
+    ones where `hosts` names them all. Default: packed; with pull = "start" separate."""
+    pull: Literal["update", "start"] = key(default="update", examples=["start"])
+    """When workers pull. update: a bucket is pushed, summed and pulled at once, as any other collective. start: every
+    iteration begins with each worker pulling each parameter in its own order; it computes op by op, pushes each
+    gradient when it is there, and the iteration ends with the last update, as in TicTac (docs/models/servers.md)."""
+    shards: Literal["bytes", "round_robin"] | None = key(default=None, examples=["round_robin"])
+    """Which parameter is on which server (pull = "start"). bytes: the largest first, each to the server that has the
+    fewest bytes; round_robin: in turn, in the order of the model. Default: bytes."""
 
 
 def _group(value: object) -> int | str:
@@ -362,11 +406,13 @@ class Collective(Table):
 class Schedule(Table):
     """How gradients are grouped, and in what order the groups are sent."""
 
-    order: Literal["fifo", "priority", "random", "tic", "tac", "caramel", "optimal", "file"] = key(
+    order: Literal["fifo", "priority", "random", "tic", "tac", "tac_folded", "caramel", "optimal", "file"] = key(
         default="fifo", examples=["priority"]
     )
     """Order of the transmission queue. fifo: as gradients become ready; priority: lowest layer first;
-    random: a fresh order in every iteration; file: the user's. Built: fifo, priority, random, file."""
+    random: a fresh order in every iteration; file: the user's. Built: fifo, priority, random, file. Of parameter
+    servers with pull = "start" it is the order of pulls: random (the default there; a fresh one in every iteration and
+    for every worker), priority, tic, tac, tac_folded, optimal, file."""
     fusion: Size = key(default="25MiB", examples=["6.28MB"])
     """Cap of a bucket of gradients that are sent together; "0B" sends every layer alone. The default is
     that of PyTorch DistributedDataParallel (bucket_cap_mb = 25, counted in MiB)."""
@@ -389,6 +435,9 @@ class Schedule(Table):
     parameters exactly once."""
     ranking: list[Name] | None = key(default=None, examples=[["fc", "conv1"]])
     """With order = "file": the content of `file` written here; the resolved scenario carries it so."""
+    disorder: Part | None = key(default=None, examples=[0.005])
+    """Share of the pulls that change places with one that waits behind them on the same channel (pull = "start"):
+    TicTac, section 5.1, saw 0.005. Default: 0."""
     overhead: Time = key(default="0us", examples=["20us"])
     """Time for which every transfer holds the transmission queue before its first byte."""
     sync: Time = key(default="0us", examples=["20us"])
@@ -471,6 +520,9 @@ class JobTable(Table):
     has. A list is the same as `hosts`."""
     iterations: int | None = key(default=None, ge=1, examples=[10])
     """Measured iterations. Default: 10, or as many as `run.duration` allows if that is given."""
+    task: Literal["train", "inference"] | None = key(default=None, examples=["inference"])
+    """What an iteration is, with parameter servers and pull = "start". train: pull, forward, backward, push, update;
+    inference: pull and forward. Default: train."""
     compute: Compute = key(default={}, examples=[{"scale_to": "900ms"}])
     """How long the layers compute."""
     collective: Collective = key(default={}, examples=[{"kind": "ring"}])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide.errors import Fault, ScenarioError
-from gradtide.scenario.source import Failure, Loc, Source, decoded, parse_json, read_data
+from gradtide.scenario.source import Failure, Loc, Source, Under, decoded, parse_json, read_data
 
 MAX_DAG_BYTES = 100_000_000
 MAX_OPS = 200_000
@@ -100,7 +100,7 @@ def load_op_dag(path: str | Path) -> OpDag:
     return op_dag(data, source)
 
 
-def op_dag(data: Any, source: Source | None = None) -> OpDag:
+def op_dag(data: Any, source: Source | Under | None = None) -> OpDag:
     """Return the op DAG that `data` is: a dict with `ops` and `target`.
 
     Raises:
@@ -158,7 +158,7 @@ class _Full(Exception):  # noqa: N818 - not an error: enough have been found
 
 
 class _Reader:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source | Under) -> None:
         self.source = source
         self.faults: list[Fault] = []
 

@@ -20,6 +20,7 @@ from typing import Any, TypeGuard
 from gradtide import collectives, units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
+from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check import example, plain, read_keys
 from gradtide.scenario.fabric import (
     Cable,
@@ -55,6 +56,7 @@ from gradtide.scenario.keys import (
     TrafficTable,
 )
 from gradtide.scenario.neighbours import Origin, read_origin
+from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.source import Failure, Loc, Source, read_text
 from gradtide.scenario.tables import LayerTable, read_model, read_ranking, scaled
 from gradtide.traffic import MAX_FLOWS, too_many
@@ -133,7 +135,12 @@ class Job:
         group: ranks of a group; 0 where the collective has none.
         inside: what a hierarchical collective does within a group; empty for others.
         servers: parameter servers among the ranks; 0 without.
-        server_placement: packed or distributed; empty without servers.
+        server_placement: packed, distributed or separate; empty without servers.
+        is_pulled: whether every iteration begins with a pull from the servers.
+        shards: bytes or round_robin; empty where nothing is pulled so.
+        task: train or inference; empty where nothing is pulled so.
+        disorder_ppm: share of the pulls that change places, in millionths.
+        graph: what a worker computes, times in picoseconds; `None` is what the layers mean.
         depth: parts into which what is sent at once is cut.
         reduction_bps: rate at which a rank adds what it has received; `None` takes no time.
         drops_remainder: whether a bucket's rest after division by the workers is not sent.
@@ -166,6 +173,11 @@ class Job:
     inside: str
     servers: int
     server_placement: str
+    is_pulled: bool
+    shards: str
+    task: str
+    disorder_ppm: int
+    graph: OpDag | None
     depth: int
     reduction_bps: int | None
     drops_remainder: bool
@@ -188,8 +200,8 @@ class Job:
 
     @property
     def workers(self) -> int:
-        """Number of workers."""
-        return len(self.hosts)
+        """Number of workers, servers among them where those are not hosts beside them."""
+        return len(self.hosts) - (self.servers if self.server_placement == "separate" else 0)
 
     @property
     def is_uneven(self) -> bool:
@@ -199,7 +211,19 @@ class Job:
     @property
     def compute_ps(self) -> int:
         """Compute time of one iteration, without noise or straggler."""
+        if self.graph is not None:
+            return sum(op.time for op in self.graph.ops if op.kind == "comp")
         return sum(r.forward_ps + r.backward_ps + r.update_ps for r in self.layers)
+
+    @property
+    def op_count(self) -> int:
+        """Ops that a worker computes in an iteration."""
+        return 2 * len(self.layers) if self.graph is None else sum(op.kind == "comp" for op in self.graph.ops)
+
+    @property
+    def parameter_count(self) -> int:
+        """Layers or ops that have parameters."""
+        return sum(r.parameter_bytes > 0 for r in self.layers)
 
     @property
     def parameter_bytes(self) -> int:
@@ -209,7 +233,7 @@ class Job:
     @property
     def counts(self) -> collectives.Counts:
         """What one exchange takes."""
-        return collectives.count(self.collective, self.workers, self.group or 1, self.inside, self.servers or 1)
+        return collectives.count(self.collective, len(self.hosts), self.group or 1, self.inside, self.servers or 1)
 
 
 @dataclass
@@ -804,7 +828,7 @@ class _Resolver:
                 if found is not None:
                     named[name] = self.ranked(name, found, fabric)
             elif job.workers is not None:
-                wanted[name] = job.workers
+                wanted[name] = job.workers + op_by_op.beside(job)
             elif not self.misspelt(loc, "workers", "hosts"):
                 self.add(
                     "GT010",
@@ -834,8 +858,9 @@ class _Resolver:
             )
         if len(hosts) > MAX_WORKERS:
             self.too_many(here, len(hosts), MAX_WORKERS, "workers")
-        if job.workers is not None and job.workers != len(hosts):
-            msg = f"workers = {job.workers} but `{here[-1]}` names {len(hosts)}"
+        if job.workers is not None and job.workers + op_by_op.beside(job) != len(hosts):
+            servers = f" and its servers {op_by_op.beside(job)}" if op_by_op.beside(job) else ""
+            msg = f"workers = {job.workers}{servers} but `{here[-1]}` names {len(hosts)}"
             self.add("GT016", (*here[:-1], "workers"), msg, "leave one of the two keys out", job.workers)
         seen: set[str] = set()
         numbers = []
@@ -936,14 +961,17 @@ class _Resolver:
         collective = job.collective
         group, servers = self.collective(name, collective, (*loc, "collective"), hosts, fabric)
         kind = kind_of(collective)
+        task = self.servers(name, job, loc, table)
         self.buckets(name, job.schedule, loc, table)
         ranks = self.order(name, job.schedule, loc, table)
         bands = self.bands(job.priority, (*loc, "priority"), table)
         self.straggler(job, loc, None if hosts is None else len(hosts) - servers)
         if table is None or hosts is None or self.faults:
             return None
-        scale_to, layers = job.compute.scale_to, table.layers
-        if scale_to is not None and not _is_remade(job.model):
+        scale_to, layers, graph = job.compute.scale_to, table.layers, table.graph
+        if graph is not None and scale_to is not None:
+            graph = op_by_op.scaled(graph, scale_to)
+        elif scale_to is not None and not _is_remade(job.model):
             layers = scaled(layers, scale_to)
         iterations = job.iterations
         if iterations is None and self.file.run.duration is None:
@@ -959,11 +987,16 @@ class _Resolver:
             group=group,
             inside=(collective.inside or "ring") if kind == "hierarchical" else "",
             servers=servers,
-            server_placement=(collective.ps or Ps()).placement if kind == "ps" else "",
+            server_placement=op_by_op.placement_of(collective.ps or Ps()) if kind == "ps" else "",
+            is_pulled=bool(task),
+            shards=((collective.ps or Ps()).shards or "bytes") if task else "",
+            task=task,
+            disorder_ppm=job.schedule.disorder or 0,
+            graph=graph,
             depth=job.schedule.depth,
             reduction_bps=collective.reduction_rate,
             drops_remainder=collective.remainder == "dropped",
-            order=job.schedule.order,
+            order=op_by_op.order_of(job),
             fusion_bytes=job.schedule.fusion,
             buckets=None if job.schedule.buckets is None else tuple(job.schedule.buckets),
             chunk_bytes=job.schedule.chunk,
@@ -980,6 +1013,27 @@ class _Resolver:
             device=None if table.is_timed else job.compute.device,
             batch=None if table.is_timed else job.compute.batch,
         )
+
+    def servers(self, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> str:
+        """Check what is said of parameter servers op by op; return the task, or nothing where there are none."""
+        if not self.ok("job", name, "collective"):
+            return ""
+        for at, why, hint in op_by_op.without_effect(job):
+            if self.ok("job", name, *(str(part) for part in at)):
+                self.no_effect((*loc, *at), why, hint)
+        graph = None if table is None else table.graph
+        if not op_by_op.is_pulled(job.collective):
+            if graph is not None:
+                hint = 'write collective = { ps = { pull = "start" } }, or name a layer table'
+                self.add("GT090", (*loc, "model"), "a graph of ops without parameter servers is not built yet", hint)
+            return ""
+        task = job.task or "train"
+        if table is not None and graph is not None and table.place is not None:
+            where = table.place
+            op_by_op.graph_faults(
+                graph, task, lambda at, msg, hint: self.faults.append(where.fault("GT074", at, msg, hint))
+            )
+        return task
 
     def collective(
         self, name: str, keys: Collective, loc: Loc, hosts: tuple[int, ...] | None, fabric: Fabric | None
@@ -998,7 +1052,7 @@ class _Resolver:
         if keys.reduction_rate is not None and kind in ("all_gather", "all_to_all", "broadcast", "point_to_point"):
             self.no_effect((*loc, "reduction_rate"), f'with kind = "{kind}"', "nothing is added up there")
         ranks = 0 if hosts is None else len(hosts)
-        if ranks < 2:
+        if ranks < 2 and not (hosts and op_by_op.is_pulled(keys)):
             return 0, 0
         group = servers = 0
         if kind in GROUPED:
@@ -1008,10 +1062,10 @@ class _Resolver:
                 near = max(g for g in range(1, group + 1) if ranks % g == 0)
                 self.add("GT048", (*loc, "group"), msg, f"write group = {near}, or another number of workers", group)
         if kind == "ps":
-            given = (keys.ps or Ps()).servers
-            servers = max(1, ranks // 8) if given is None else given
+            servers = op_by_op.beside(self.file.job[name]) or op_by_op.count_of(keys.ps or Ps(), ranks)
             if servers >= ranks:
-                msg = f"all {ranks} ranks would be parameter servers, and none a worker"
+                which = "the only host" if ranks == 1 else f"all {ranks} ranks"
+                msg = f"{which} would be parameter servers, and none a worker"
                 hint = "servers are some of the job's workers: have fewer of them, or more workers"
                 self.add("GT048", (*loc, "ps", "servers"), msg, hint, servers)
         return group, servers
@@ -1081,12 +1135,17 @@ class _Resolver:
         at: Loc = (*loc, "schedule")
         if not self.ok("job", name, "schedule", "order"):
             return None
-        if schedule.queues is not None and schedule.order != "priority":
+        if (
+            schedule.queues is not None
+            and schedule.order != "priority"
+            and not op_by_op.is_pulled(self.file.job[name].collective)
+        ):
             self.no_effect((*at, "queues"), f'with order = "{schedule.order}"', 'write order = "priority"')
-        if schedule.order != "file":
+        order = op_by_op.order_of(self.file.job[name])
+        if order != "file":
             for key in ("file", "ranking"):
                 if getattr(schedule, key) is not None:
-                    self.no_effect((*at, key), f'with order = "{schedule.order}"', 'write order = "file"')
+                    self.no_effect((*at, key), f'with order = "{order}"', 'write order = "file"')
             return None
         if schedule.file is not None and schedule.ranking is not None:
             self.add("GT016", (*at, "ranking"), "`file` and `ranking` contradict each other", "keep one of them")
@@ -1162,13 +1221,17 @@ class _Resolver:
                 hint = f"a run has at most {MAX_ITERATIONS:,}; shorten it"
                 self.add("GT050", at, msg, hint)
                 continue
-            streams = job.workers if job.is_uneven else 1
+            streams = job.workers if job.is_uneven or job.is_pulled else 1
+            if job.is_pulled and count * 2 * job.parameter_count * job.workers > MAX_WORKER_RECORDS:
+                msg = f"{count:,} iterations of {2 * job.parameter_count * job.workers:,} transfers are too many"
+                self.add("GT050", at, msg, f"at most {MAX_WORKER_RECORDS:,} in all: each is a row of transfers.csv")
+                continue
             if count * streams > MAX_WORKER_RECORDS:
                 msg = f"{count:,} iterations of {streams:,} workers that differ are too many"
                 hint = f"at most {MAX_WORKER_RECORDS:,} in all: each is a row of workers.csv"
                 self.add("GT050", at, msg, hint)
                 continue
-            operations = count * (2 * len(job.layers) * streams + parts)
+            operations = count * (job.op_count * streams + parts)
             if operations > MAX_OPERATIONS:
                 each = f" on {streams:,} workers that differ" if job.is_uneven else ""
                 msg = f"{count:,} iterations of {len(job.layers):,} layers{each} and {parts:,} chunks are too many"
@@ -1227,8 +1290,14 @@ class _Resolver:
                 collective["inside"] = job.inside
             if job.servers:
                 collective["ps"] = {"servers": job.servers, "placement": job.server_placement}
+            if job.is_pulled:
+                collective["ps"] |= {"pull": "start", "shards": job.shards}
+                table["task"] = job.task
+                for key in ("fusion", "barrier", "depth", "sync"):
+                    del table["schedule"][key]
+                table["schedule"] |= {"order": job.order, "disorder": job.disorder_ppm / PPM}
             table["collective"] = _in_order_of(Collective, collective)
-            if job.buckets is not None:
+            if job.buckets is not None and "fusion" in table["schedule"]:
                 del table["schedule"]["fusion"]
             if job.name in self.rankings:
                 table["schedule"].pop("file", None)

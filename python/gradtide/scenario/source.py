@@ -79,6 +79,18 @@ class Source:
         return Fault(code, dotted(loc), msg, value, hint, self.name)
 
 
+@dataclass(frozen=True)
+class Under:
+    """A part of a file, whose paths start at `prefix`."""
+
+    source: Source
+    prefix: Loc
+
+    def fault(self, code: str, loc: Loc, msg: str, hint: str = "", value: Any = None, *, at_key: bool = False) -> Fault:
+        """Make a fault that points at the value at `loc` in the part."""
+        return self.source.fault(code, (*self.prefix, *loc), msg, hint, value, at_key=at_key)
+
+
 def pointed(text: str, start: int, stop: int, fault: Fault) -> Fault:
     """Return `fault` with the line and column of an offset in a text."""
     line_start = text.rfind("\n", 0, start) + 1

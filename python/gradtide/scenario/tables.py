@@ -8,7 +8,7 @@ import difflib
 import re
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -18,8 +18,9 @@ from typing import Any
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
-from gradtide.scenario.keys import MAX_NAME, InlineModel, ThesisModel
-from gradtide.scenario.source import Fail, Failure, Loc, Source, parse_json, pointed, read_text
+from gradtide.scenario.keys import MAX_NAME, GraphModel, InlineModel, ThesisModel
+from gradtide.scenario.opdag import Op, OpDag, op_dag
+from gradtide.scenario.source import Fail, Failure, Loc, Source, Under, parse_json, pointed, read_text
 
 MAX_LAYERS = 100_000
 MAX_FAULTS_OF_A_FILE = 20
@@ -36,6 +37,7 @@ _LAYER_KEYS = (
     "activation_bytes",
     "winograd",
 )
+_TICKS_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9, "s": 10**12}
 _TRACE_SUFFIXES = (".gz", ".et", ".pftrace")
 
 At = Callable[[int, str, str, str, str, Any], Fault]
@@ -52,16 +54,25 @@ class LayerTable:
         written: what the resolved scenario says under `model`: a preset's name, or a table that needs no
             other file.
         is_timed: whether the times are the table's own; if not, they come from device and batch.
+        graph: the ops, times in picoseconds, where the model is a graph; `layers` are what it receives then.
+        place: where the graph stands, for faults.
     """
 
     label: str
     layers: tuple[Layer, ...]
     written: Any
     is_timed: bool
+    graph: OpDag | None = None
+    place: Source | Under | None = None
 
 
 def read_model(
-    value: str | InlineModel | ThesisModel, source: Source, loc: Loc, base_dir: Path, device: str, batch: int
+    value: str | InlineModel | ThesisModel | GraphModel,
+    source: Source,
+    loc: Loc,
+    base_dir: Path,
+    device: str,
+    batch: int,
 ) -> LayerTable:
     """Return the table that `model` names.
 
@@ -82,6 +93,9 @@ def read_model(
         return LayerTable("thesis", layers, value.model_dump(), True)
     if isinstance(value, InlineModel):
         return _inline(value, source, loc)
+    if isinstance(value, GraphModel):
+        data = {"ops": value.ops, "target": value.target, "inference_target": value.inference_target}
+        return _graph(data, value.name, value.time_unit, Under(source, loc))
     suffix = Path(value).suffix.lower()
     if suffix in (".csv", ".json"):
         path = base_dir / value
@@ -304,6 +318,8 @@ def _csv_fault(
 def _model_file(text: str, name: str, source: Source, loc: Loc, device: str, batch: int) -> LayerTable:
     data = parse_json(text, name, Decimal)
     file = Source(name, text)
+    if isinstance(data, dict) and "ops" in data:
+        return _graph_file(text, name, file)
     if not isinstance(data, dict) or data.get("schema") != "gradtide.model/1":
         if isinstance(data, dict) and "traceEvents" in data:
             fault = Fault("GT090", "", "reading Kineto traces is not built yet", None, _KINDS_HINT, name)
@@ -351,6 +367,51 @@ def _model_file(text: str, name: str, source: Source, loc: Loc, device: str, bat
     if faults:
         raise ScenarioError(faults)
     return _written_out(label, timed, is_timed=is_timed)
+
+
+def _graph_file(text: str, name: str, file: Source) -> LayerTable:
+    data = parse_json(text, name)
+    unit = data.get("time_unit")
+    if unit not in _TICKS_PS:
+        msg = "`time_unit` is missing" if unit is None else f"no unit of time is {unit!r}"
+        fault = file.fault("GT010" if unit is None else "GT013", ("time_unit",), msg, 'write "time_unit": "ns"', unit)
+        raise ScenarioError([fault])
+    label = str(data.get("name") or data.get("model") or Path(name).stem)
+    return _graph(data, label, unit, file)
+
+
+def _graph(data: dict[str, Any], label: str, unit: str, source: Source | Under) -> LayerTable:
+    """Return a graph as a table whose layers are what it receives; times of transfers are not looked at."""
+    dag = op_dag(data, source)
+    try:
+        _check_name(label)
+    except units.UnitError as error:
+        raise ScenarioError([source.fault("GT032", ("name",), error.msg, error.hint, label)]) from None
+    rows = [(index, op) for index, op in enumerate(dag.ops) if op.kind == "recv"]
+    layers = [Layer(op.name or f"op{op.id}", 0, 0, op.bytes) for _, op in rows]
+    seen: set[str] = set()
+    for (index, _), layer in zip(rows, layers, strict=True):
+        if layer.name in seen:
+            msg = f'two recvs have the name "{layer.name[:80]}"'
+            raise ScenarioError([source.fault("GT034", ("ops", index, "name"), msg, "rename one", layer.name)])
+        seen.add(layer.name)
+    if not any(op.time for op in dag.ops if op.kind == "comp"):
+        msg, hint = "no op takes any time", "give the ops their times"
+        raise ScenarioError([source.fault("GT036", ("ops",), msg, hint)])
+    written = {"kind": "graph", "name": label, "time_unit": unit, "target": dag.target}
+    if dag.inference_target is not None:
+        written["inference_target"] = dag.inference_target
+    ticks_ps = _TICKS_PS[unit]
+    graph = replace(dag, ops=tuple(replace(op, time=op.time * ticks_ps if op.kind == "comp" else 0) for op in dag.ops))
+    return LayerTable(label, tuple(layers), written | {"ops": [_op_row(op) for op in dag.ops]}, True, graph, source)
+
+
+def _op_row(op: Op) -> dict[str, Any]:
+    row: dict[str, Any] = {"id": op.id, "name": op.name, "kind": op.kind, "inputs": list(op.inputs)}
+    if op.kind == "recv":
+        return row | {"time": 0, "bytes": op.bytes}
+    row |= {"time": op.time, "param_only": op.param_only}
+    return row | {"updates": list(op.updates)} if op.updates else row
 
 
 def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any, list[Fault]]:

@@ -17,6 +17,8 @@ from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
 
 DEFAULT_SCHEDULES = ("fifo+barrier", "priority+barrier", "fifo", "priority")
+PULL_SCHEDULES = ("random", "priority", "tic", "tac", "tac_folded", "optimal")
+"""What is compared where every iteration begins with a pull from parameter servers."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class CompareResult(StudyRows):
 def compare(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
-    schedules: Sequence[str] = DEFAULT_SCHEDULES,
+    schedules: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
     workers: Sequence[int] | None = None,
     rates: Sequence[str] | None = None,
@@ -124,7 +126,8 @@ def compare(
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file.
         schedules: each `ORDER[+barrier][+fusion=SIZE][+chunk=SIZE][+queues=N]`, as in `fifo+barrier`; the first is
             what the others
-            are compared with. What is not named stays as the scenario has it, except for the barrier.
+            are compared with. What is not named stays as the scenario has it, except for the barrier. None takes fifo
+            and priority, each with and without barrier; with parameter servers and pull = "start" every order of pulls.
         models: presets or files; None keeps the scenario's.
         workers: numbers of workers; None keeps the scenario's.
         rates: link rates with their units, as in `10Gbps`; None keeps the scenario's.
@@ -167,12 +170,14 @@ def run_variants(
 
 def grid(
     base: Scenario,
-    schedules: Sequence[str],
+    schedules: Sequence[str] | None,
     models: Sequence[str] | None,
     workers: Sequence[int] | None,
     rates: Sequence[str] | None,
 ) -> list[Variant]:
     """Return the runs of a comparison: all schedules of one (model, workers, rate) stand together."""
+    if schedules is None:
+        schedules = PULL_SCHEDULES if all(job.is_pulled for job in base.jobs) else DEFAULT_SCHEDULES
     for name, values in (("schedules", schedules), ("models", models), ("workers", workers), ("rates", rates)):
         if values is not None and not list(values):
             raise ValueError(f"{name} is empty; leave it out to keep the scenario's")
@@ -183,8 +188,11 @@ def grid(
         point = base.replace(**_given(model=model, workers=count, link_rate=rate))
         if count is not None and point.fabric.kind == "star":
             # The cluster grows and shrinks with the job.
-            point = point.set({"cluster.topology.hosts": sum(job.workers for job in point.jobs)})
-        for changes in parsed:
+            point = point.set({"cluster.topology.hosts": sum(len(job.hosts) for job in point.jobs)})
+        is_pulled = all(job.is_pulled for job in point.jobs)
+        for named in parsed:
+            # What every iteration begins with a pull has a barrier, and no choice.
+            changes = {key: value for key, value in named.items() if key != "barrier" or not is_pulled}
             scenario = point.replace(**changes)
             variants.append(_variant(scenario, changes))
     names = [variant.name for variant in variants]
@@ -229,7 +237,8 @@ def _given(**values: Any) -> dict[str, Any]:
 def _variant(scenario: Scenario, changes: dict[str, Any]) -> Variant:
     job = scenario.jobs[0]
     extras = [f"{key} {changes[key]}" for key in ("fusion", "chunk", "queues") if key in changes]
-    schedule = ", ".join([words.schedule(job.order, job.barrier), *extras])
+    order = job.order if job.is_pulled else words.schedule(job.order, job.barrier)
+    schedule = ", ".join([order, *extras])
     rate = units.format_rate(scenario.link_rate_bps)
     parts = [job.model, f"{job.workers}w", rate, schedule]
     name = re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.")

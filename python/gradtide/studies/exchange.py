@@ -99,6 +99,10 @@ def alone(scenario: Scenario, size_bytes: int) -> Scenario:
     # A picosecond, since a model computes something.
     layer = {"name": "gradient", "parameters": f"{size_bytes}B", "forward": "1ps", "backward": "1ps"}
     kept = {key: job[key] for key in ("workers", "hosts", "placement", "collective", "priority") if key in job}
+    if "ps" in kept["collective"]:
+        # Of one exchange it is all the same when its pull comes.
+        ps = {key: value for key, value in kept["collective"]["ps"].items() if key not in ("pull", "shards")}
+        kept["collective"] = {**kept["collective"], "ps": ps}
     data["job"] = {name: {**kept, "model": {"layers": [layer]}, "iterations": 1, "schedule": {"fusion": "0B"}}}
     data["run"] = {"engine": data["run"]["engine"], "seed": data["run"]["seed"], "timeline": 0}
     return Scenario.from_dict(data)

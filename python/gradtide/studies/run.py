@@ -258,13 +258,16 @@ def bandwidth(scenario: Scenario) -> Table:
     """Run the jobs at other link rates, under FIFO and priority (or their own order), with the barrier and without.
 
     Returns:
-        The table of `bandwidth.csv`; no rows if no job has anything to send.
+        The table of `bandwidth.csv`; no rows if no job has anything to send, or if one has parameter servers and
+        pull = "start": the question is not for it.
     """
     rows: list[tuple[str, int, str, str, float, float, float]] = []
     orders = dict.fromkeys(("fifo", *(job.order for job in scenario.jobs if job.order not in ("fifo", "priority"))))
     orders = orders if len(orders) > 1 else dict.fromkeys(("fifo", "priority"))
     rates_bps = sorted({*WHAT_IF_RATES_BPS, scenario.link_rate_bps})
     senders = [job.name for job in scenario.jobs if job.workers > 1 and job.parameter_bytes]
+    if any(job.is_pulled for job in scenario.jobs):
+        senders = []
     for rate_bps, order, barrier in product(rates_bps if senders else (), orders, (True, False)):
         spec = what_if(scenario.spec(), rate_bps, order, barrier)
         for job in json.loads(_core.run(json.dumps(spec)).summary_json)["jobs"]:

@@ -68,34 +68,13 @@ pub struct Ordered {
     pub proven_bound_ticks: u64,
 }
 
-/// Orders the transfers of a DAG.
+/// Orders the transfers of a DAG, and says how good the order is.
 ///
 /// # Errors
 /// [`OpDagError`] if the DAG means nothing.
 pub fn order(spec: &OrderSpec) -> Result<Ordered, OpDagError> {
     let needs = Needs::new(&spec.dag)?;
-    let mut proven_bound_ticks = None;
-    let mut priority = None;
-    let order = match &spec.scheduler {
-        Scheduler::Layer => needs.listed.clone(),
-        Scheduler::Tic => by_priority(priority.insert(tic(&needs))),
-        Scheduler::Tac => tac(&needs, &needs.work_ticks, spec.ties),
-        Scheduler::TacFolded => tac(&needs, &needs.folded_ticks, spec.ties),
-        Scheduler::Random => {
-            let mut order: Vec<Recv> = (0..needs.recv_count() as Recv).collect();
-            Seed(spec.seed).stream("random order").shuffle(&mut order);
-            order
-        }
-        Scheduler::Optimal => {
-            let best = portfolio::best(&needs, Seed(spec.seed));
-            proven_bound_ticks = Some(best.bound_ticks);
-            best.order
-        }
-        Scheduler::Given(ranks) => {
-            let rank = |op: u32| ranks.get(op as usize).copied().ok_or(OpDagError::NoSuchOp(op));
-            by_priority(&needs.recv_ops.iter().map(|&op| rank(op)).collect::<Result<Vec<_>, _>>()?)
-        }
-    };
+    let Sequence { order, priority, proven_bound_ticks } = sequence(&needs, spec)?;
     let makespan_ticks = Scorer::new(&needs).makespan(&order);
     let proven_bound_ticks = proven_bound_ticks.unwrap_or_else(|| portfolio::proven(&needs, makespan_ticks));
     Ok(Ordered {
@@ -108,6 +87,47 @@ pub fn order(spec: &OrderSpec) -> Result<Ordered, OpDagError> {
         lower_bound_ticks: needs.lower_bound_ticks(),
         proven_bound_ticks,
     })
+}
+
+/// An order of transfers, and what its scheduler knows beside it.
+#[derive(Clone, Debug)]
+pub struct Sequence {
+    /// First to last.
+    pub order: Vec<Recv>,
+    /// Priority of each transfer, where it is not its place in the order.
+    pub priority: Option<Vec<u32>>,
+    /// No order has a smaller makespan; where the scheduler has proven something.
+    pub proven_bound_ticks: Option<u64>,
+}
+
+/// Orders the transfers of a DAG whose needs are known.
+///
+/// # Errors
+/// [`OpDagError::NoSuchOp`] if a transfer has no rank.
+pub fn sequence(needs: &Needs, spec: &OrderSpec) -> Result<Sequence, OpDagError> {
+    let mut proven_bound_ticks = None;
+    let mut priority = None;
+    let order = match &spec.scheduler {
+        Scheduler::Layer => needs.listed.clone(),
+        Scheduler::Tic => by_priority(priority.insert(tic(needs))),
+        Scheduler::Tac => tac(needs, &needs.work_ticks, spec.ties),
+        Scheduler::TacFolded => tac(needs, &needs.folded_ticks, spec.ties),
+        Scheduler::Random => {
+            let mut order: Vec<Recv> = (0..needs.recv_count() as Recv).collect();
+            Seed(spec.seed).stream("random order").shuffle(&mut order);
+            order
+        }
+        Scheduler::Optimal => {
+            let best = portfolio::best(needs, Seed(spec.seed));
+            proven_bound_ticks = Some(best.bound_ticks);
+            best.order
+        }
+        Scheduler::Given(ranks) => {
+            let rank = |op: u32| ranks.get(op as usize).copied().ok_or(OpDagError::NoSuchOp(op));
+            by_priority(&needs.recv_ops.iter().map(|&op| rank(op)).collect::<Result<Vec<_>, _>>()?)
+        }
+    };
+    Ok(Sequence { order, priority, proven_bound_ticks })
 }
 
 /// Transfers by ascending priority, equal ones by id.

@@ -1,0 +1,313 @@
+//! What every worker does in an iteration: parameters, and ops with what each waits for.
+
+use super::ServersError;
+use crate::dag::{Edge, Edges};
+use crate::opdag::{Kind, Op as DagOp, OpDag};
+use crate::spec::{GraphOpSpec, GraphSpec, LayerSpec, TaskSpec};
+use gradtide_net::{Bytes, Time};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+/// A parameter, or an op: index of a parameter, or the number of parameters plus the index of an op.
+pub type Node = u32;
+
+/// One iteration of a worker. Ops are in topological order, parameters in that of the model; of both, only what the
+/// iteration needs.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    /// What is pulled.
+    pub parameters: Vec<Parameter>,
+    /// What is computed.
+    pub ops: Vec<Op>,
+    /// From every node to the ops that wait for it.
+    pub readers: Edges,
+    /// Number of nodes that each op waits for.
+    pub indegrees: Vec<u32>,
+    /// From every op to the parameters that it computes with, through ops that depend on parameters alone. Those compute
+    /// with none.
+    pub uses: Edges,
+    /// The same iteration for [`crate::order`], without times of transfers.
+    dag: OpDag,
+    /// Index in `dag` of every parameter.
+    recvs: Vec<u32>,
+}
+
+/// A parameter of the model.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    /// Name shown to users.
+    pub name: Arc<str>,
+    /// What a pull or a push carries.
+    pub bytes: Bytes,
+    /// Time in which its server applies the sum of its gradients.
+    pub update: Time,
+    /// Whether a gradient of it is computed and pushed.
+    pub is_trained: bool,
+    /// Index of its layer, or its place among all parameters of the graph where there are no layers.
+    pub layer: u32,
+}
+
+/// An op.
+#[derive(Clone, Debug)]
+pub struct Op {
+    /// Name shown to users.
+    pub name: Arc<str>,
+    /// Compute time.
+    pub cost: Time,
+    /// Whether it belongs to the forward pass.
+    pub is_forward: bool,
+    /// Whether it depends on parameters alone.
+    pub is_param_only: bool,
+    /// Parameters whose gradients it completes.
+    pub updates: Vec<u32>,
+    /// Index of its layer, or its place in the graph where there are no layers.
+    pub index: u32,
+}
+
+impl Graph {
+    /// The iteration that a graph describes.
+    ///
+    /// # Errors
+    /// [`ServersError`] if it means nothing.
+    pub fn new(spec: &GraphSpec, task: TaskSpec) -> Result<Self, ServersError> {
+        Self::of(spec, task, None)
+    }
+
+    /// The chain that layers mean: every layer is received, and computed forward after the layer before it, then
+    /// backward after the layer behind it, which completes its gradient.
+    ///
+    /// # Errors
+    /// [`ServersError`] if nothing is received.
+    pub fn chain(layers: &[LayerSpec], task: TaskSpec) -> Result<Self, ServersError> {
+        let count = layers.len() as u32;
+        if count == 0 {
+            return Err(ServersError::NoTime);
+        }
+        let op = |name: &str, inputs, receives_bytes, time_ps, updates| GraphOpSpec {
+            id: 0,
+            name: name.into(),
+            inputs,
+            receives_bytes,
+            time_ps,
+            param_only: false,
+            updates,
+        };
+        let mut ops = Vec::with_capacity(3 * layers.len());
+        let mut recvs: Vec<Option<u32>> = Vec::with_capacity(layers.len());
+        let mut layer_of: Vec<u32> = Vec::with_capacity(3 * layers.len());
+        for (layer, index) in layers.iter().zip(0..) {
+            recvs.push((layer.parameter_bytes > 0).then_some(ops.len() as u32));
+            if layer.parameter_bytes > 0 {
+                ops.push(op(&layer.name, vec![], Some(layer.parameter_bytes), layer.update_ps, vec![]));
+                layer_of.push(index);
+            }
+        }
+        let first = ops.len() as u32;
+        for (layer, index) in layers.iter().zip(0..) {
+            let before = (index > 0).then(|| first + index - 1);
+            let inputs = before.into_iter().chain(recvs[index as usize]).collect();
+            ops.push(op(&layer.name, inputs, None, layer.forward_ps, vec![]));
+            layer_of.push(index);
+        }
+        for (index, layer) in layers.iter().enumerate().rev() {
+            let before = ops.len() as u32 - 1;
+            ops.push(op(&layer.name, vec![before], None, layer.backward_ps, Vec::from_iter(recvs[index])));
+            layer_of.push(index as u32);
+        }
+        (0..).zip(&mut ops).for_each(|(id, op)| op.id = id);
+        let target = ops.len() as u32 - 1;
+        let graph = GraphSpec { ops, target, inference_target: Some(first + count - 1) };
+        Self::of(&graph, task, Some(&layer_of))
+    }
+
+    /// `layer_of` has the layer of every op, where there are layers.
+    fn of(spec: &GraphSpec, task: TaskSpec, layer_of: Option<&[u32]>) -> Result<Self, ServersError> {
+        check(spec)?;
+        let mut roots = vec![spec.target];
+        match task {
+            TaskSpec::Inference => roots = vec![spec.inference_target.unwrap_or(spec.target)],
+            TaskSpec::Train => roots.extend(updating(spec).filter(|&op| op != spec.target)),
+        }
+        let dag = op_dag(spec, &roots);
+        let mut needed = dag.needed()?;
+        needed.retain(|&op| (op as usize) < spec.ops.len());
+        let order = by_file(spec, &needed);
+        let is_recv = |&op: &u32| spec.ops[op as usize].receives_bytes.is_some();
+        let (mut recvs, ops): (Vec<u32>, Vec<u32>) = order.into_iter().partition(is_recv);
+        recvs.sort_unstable();
+        let mut node_of: Vec<Option<Node>> = vec![None; spec.ops.len()];
+        (0..).zip(recvs.iter().chain(&ops)).for_each(|(node, &op)| node_of[op as usize] = Some(node));
+
+        let forward = spec.inference_target.map(|target| ancestors(spec, target));
+        // A graph that does not say where its forward pass ends: before the first gradient.
+        let turn = ops.iter().position(|&op| !spec.ops[op as usize].updates.is_empty()).unwrap_or(ops.len());
+        let of_op = |(place, &index): (usize, &u32)| {
+            let op = &spec.ops[index as usize];
+            let updates = match task {
+                TaskSpec::Train => op.updates.iter().filter_map(|&recv| node_of[recv as usize]).collect(),
+                TaskSpec::Inference => Vec::new(),
+            };
+            Op {
+                name: op.name.as_str().into(),
+                cost: Time::from_ps(op.time_ps),
+                is_forward: forward.as_ref().map_or(place < turn, |forward| forward[index as usize]),
+                is_param_only: op.param_only,
+                updates,
+                index: layer_of.map_or(index, |layers| layers[index as usize]),
+            }
+        };
+        let all_recvs: Vec<u32> = (0..spec.ops.len() as u32).filter(is_recv).collect();
+        let of_recv = |&index: &u32| {
+            let op = &spec.ops[index as usize];
+            Parameter {
+                name: op.name.as_str().into(),
+                bytes: Bytes(op.receives_bytes.unwrap_or(0)),
+                update: Time::from_ps(op.time_ps),
+                is_trained: false,
+                layer: match layer_of {
+                    Some(layers) => layers[index as usize],
+                    None => all_recvs.partition_point(|&recv| recv < index) as u32,
+                },
+            }
+        };
+        let mut parameters: Vec<Parameter> = recvs.iter().map(of_recv).collect();
+        let made: Vec<Op> = ops.iter().enumerate().map(of_op).collect();
+        for &parameter in made.iter().flat_map(|op| &op.updates) {
+            parameters[parameter as usize].is_trained = true;
+        }
+
+        let (mut edges, mut uses): (Vec<Edge>, Vec<Edge>) = (Vec::new(), Vec::new());
+        let mut carried: Vec<Vec<u32>> = vec![Vec::new(); ops.len()];
+        for (place, &index) in ops.iter().enumerate() {
+            let mut inputs: Vec<Node> =
+                spec.ops[index as usize].inputs.iter().filter_map(|&input| node_of[input as usize]).collect();
+            inputs.sort_unstable();
+            inputs.dedup();
+            edges.extend(inputs.iter().map(|&input| (input, place as u32)));
+            let mut used: Vec<u32> = Vec::new();
+            for &input in &inputs {
+                match (input as usize).checked_sub(recvs.len()) {
+                    None => used.push(input),
+                    Some(before) => used.extend(&carried[before]),
+                }
+            }
+            used.sort_unstable();
+            used.dedup();
+            if made[place].is_param_only {
+                carried[place] = used;
+            } else {
+                uses.extend(used.into_iter().map(|parameter| (place as u32, parameter)));
+            }
+        }
+        let node_count = recvs.len() + ops.len();
+        let readers = Edges::new(node_count, &edges);
+        let mut indegrees = vec![0; ops.len()];
+        edges.iter().for_each(|&(_, op)| indegrees[op as usize] += 1);
+        Ok(Self { parameters, ops: made, readers, indegrees, uses: Edges::new(ops.len(), &uses), dag, recvs })
+    }
+
+    /// Compute time of an iteration.
+    pub fn compute_time(&self) -> Time {
+        self.ops.iter().map(|op| op.cost).sum()
+    }
+
+    /// The iteration as an op DAG whose transfers take `times`, by parameter.
+    pub fn timed(&self, times: &[Time]) -> OpDag {
+        let mut dag = self.dag.clone();
+        self.recvs.iter().zip(times).for_each(|(&op, time)| dag.ops[op as usize].time_ticks = time.ps());
+        dag
+    }
+
+    /// Parameter that an op of the DAG receives.
+    pub fn parameter_of(&self, op: u32) -> u32 {
+        self.recvs.binary_search(&op).expect("it is received") as u32
+    }
+}
+
+fn check(spec: &GraphSpec) -> Result<(), ServersError> {
+    let known = |&op: &u32| match spec.ops.get(op as usize) {
+        Some(op) => Ok(op),
+        None => Err(ServersError::NoSuchOp(op)),
+    };
+    known(&spec.target)?;
+    spec.inference_target.as_ref().map(known).transpose()?;
+    let mut is_updated = vec![false; spec.ops.len()];
+    for op in &spec.ops {
+        for input in &op.inputs {
+            known(input)?;
+        }
+        if op.receives_bytes == Some(0) {
+            return Err(ServersError::NoBytes(op.id));
+        }
+        if op.receives_bytes.is_some() && !op.updates.is_empty() {
+            return Err(ServersError::Updates(op.id));
+        }
+        for recv in &op.updates {
+            let twice = std::mem::replace(&mut is_updated[known(recv).map(|_| *recv as usize)?], true);
+            if twice || spec.ops[*recv as usize].receives_bytes.is_none() {
+                return Err(ServersError::Updates(op.id));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn updating(spec: &GraphSpec) -> impl Iterator<Item = u32> + '_ {
+    (0..).zip(&spec.ops).filter(|(_, op)| !op.updates.is_empty()).map(|(index, _)| index)
+}
+
+/// The graph as [`crate::order`] takes it; several ops that are waited for get one that waits for them.
+fn op_dag(spec: &GraphSpec, roots: &[u32]) -> OpDag {
+    let of = |op: &GraphOpSpec| DagOp {
+        id: op.id,
+        kind: if op.receives_bytes.is_some() { Kind::Recv } else { Kind::Comp },
+        inputs: op.inputs.clone(),
+        time_ticks: if op.receives_bytes.is_some() { 0 } else { op.time_ps },
+        param_only: op.param_only,
+    };
+    let mut ops: Vec<DagOp> = spec.ops.iter().map(of).collect();
+    let mut target = roots[0];
+    if roots.len() > 1 {
+        target = ops.len() as u32;
+        let id = ops.iter().map(|op| op.id).max().unwrap_or(0).saturating_add(1);
+        ops.push(DagOp { id, kind: Kind::Comp, inputs: roots.to_vec(), time_ticks: 0, param_only: false });
+    }
+    OpDag { ops, target }
+}
+
+/// Needed ops, each after its inputs, and as far as that allows in the order of the file.
+fn by_file(spec: &GraphSpec, needed: &[u32]) -> Vec<u32> {
+    let mut missing = vec![0_u32; spec.ops.len()];
+    let mut edges: Vec<Edge> = Vec::new();
+    for &op in needed {
+        missing[op as usize] = spec.ops[op as usize].inputs.len() as u32;
+        edges.extend(spec.ops[op as usize].inputs.iter().map(|&input| (input, op)));
+    }
+    let readers = Edges::new(spec.ops.len(), &edges);
+    let mut ready: BinaryHeap<Reverse<u32>> =
+        needed.iter().filter(|&&op| missing[op as usize] == 0).map(|&op| Reverse(op)).collect();
+    let mut order = Vec::with_capacity(needed.len());
+    while let Some(Reverse(op)) = ready.pop() {
+        order.push(op);
+        for &reader in readers.from(op) {
+            missing[reader as usize] -= 1;
+            if missing[reader as usize] == 0 {
+                ready.push(Reverse(reader));
+            }
+        }
+    }
+    order
+}
+
+/// Whether each op is needed by `target`.
+fn ancestors(spec: &GraphSpec, target: u32) -> Vec<bool> {
+    let mut is_needed = vec![false; spec.ops.len()];
+    let mut stack = vec![target];
+    while let Some(op) = stack.pop() {
+        if !std::mem::replace(&mut is_needed[op as usize], true) {
+            stack.extend(&spec.ops[op as usize].inputs);
+        }
+    }
+    is_needed
+}

@@ -1,0 +1,167 @@
+//! Training with parameter servers as TicTac (2019) has it, op by op, over any network engine.
+//!
+//! ```text
+//! worker:  pull every parameter ─► ops, as what they wait for is there ─► push every gradient when it is there
+//! server:                                     update a parameter when all workers' gradients of it are there
+//! ```
+//!
+//! An iteration begins on all workers when the one before has ended, and ends with the last update; inference has no
+//! pushes and ends when all workers have computed the forward pass. Every worker has one compute resource, which is
+//! never idle while an op is ready and takes the ready op that comes first in topological order. Between a worker and a
+//! server there is one channel in each direction, the network's connection, which carries one transfer after the other.
+//! Pulls are handed to it in the worker's order, at most: a server holds one back until the counter of what it has
+//! handed over for this worker has come to its rank (TicTac section 5.1). Pushes are handed over when they are ready.
+//!
+//! What the network is, how collectives work and what tables are made of it are no matter of this room
+//! (docs/models/servers.md, docs/decisions/029-parameter-servers-op-by-op.md).
+
+mod graph;
+mod plan;
+mod run;
+mod shard;
+
+pub use graph::{Graph, Op, Parameter};
+pub use plan::Plan;
+pub use run::{Runner, TooShort};
+pub use shard::shards;
+
+use crate::opdag::OpDagError;
+use gradtide_net::Time;
+use thiserror::Error;
+
+/// What a job did.
+#[derive(Debug, Default)]
+pub struct Trace {
+    /// Complete iterations of every worker, in order, as many of one as of another.
+    pub workers: Vec<Vec<WorkerRecord>>,
+    /// Transfers of complete iterations: by iteration and worker, pulls by parameter, then pushes as they became ready.
+    pub transfers: Vec<TransferRecord>,
+    /// Ops and transfers of the first iterations, as they ended.
+    pub operations: Vec<OperationRecord>,
+    /// Ops and transfers that ended.
+    pub event_count: u64,
+}
+
+impl Trace {
+    /// The worker whose own part of the iterations takes longest in all, the first of several: what others wait for.
+    pub fn slowest(&self) -> usize {
+        let own = |&worker: &usize| self.workers[worker].iter().map(|record| record.own).sum::<Time>();
+        (0..self.workers.len()).rev().max_by_key(own).unwrap_or(0)
+    }
+}
+
+/// One iteration of a worker.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WorkerRecord {
+    /// Start, the same on all workers.
+    pub start: Time,
+    /// To the end of the last update, or of the last worker; the same on all workers.
+    pub time: Time,
+    /// To the end of the worker's own part: its last push has arrived, or its last op is done.
+    pub own: Time,
+    /// To the end of the longest own part.
+    pub longest: Time,
+    /// To the end of its last op.
+    pub computed: Time,
+    /// What its ops take.
+    pub compute: Time,
+    /// Time for which a transfer of its own was under way.
+    pub comm: Time,
+}
+
+/// One pull or push of one iteration.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TransferRecord {
+    /// Iteration.
+    pub iteration: u32,
+    /// Whose.
+    pub worker: u32,
+    /// Which parameter.
+    pub parameter: u32,
+    /// Whether the worker sends.
+    pub is_push: bool,
+    /// Place in the worker's order of pulls; of a push, among its pushes as they became ready.
+    pub rank: u32,
+    /// A pull: the iteration began. A push: the gradient was computed.
+    pub ready: Time,
+    /// The channel began to carry it.
+    pub start: Time,
+    /// It arrived.
+    pub end: Time,
+    /// A pull: the first op that computes with it had all else that is computed. A push: the iteration ended.
+    pub needed: Time,
+}
+
+/// One op or transfer, for timelines.
+#[derive(Clone, Copy, Debug)]
+pub struct OperationRecord {
+    /// Iteration.
+    pub iteration: u32,
+    /// Whose.
+    pub worker: u32,
+    /// What.
+    pub what: What,
+    /// Start.
+    pub start: Time,
+    /// End.
+    pub end: Time,
+}
+
+/// What an [`OperationRecord`] is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Op of the graph.
+    Op(u32),
+    /// Parameter from its server.
+    Pull(u32),
+    /// Gradient to its server.
+    Push(u32),
+}
+
+/// A job with servers that means nothing. The face refuses all of these first, with a file and a line.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ServersError {
+    /// The target, an input or an updated parameter is no op.
+    #[error("op {0} does not exist")]
+    NoSuchOp(u32),
+    /// A parameter of no bytes.
+    #[error("the op with id {0} receives no bytes")]
+    NoBytes(u64),
+    /// What is updated is no parameter, or by two ops, or the op receives something itself.
+    #[error("the op with id {0} cannot update what it says")]
+    Updates(u64),
+    /// No order of ops.
+    #[error(transparent)]
+    Graph(#[from] OpDagError),
+    /// No servers, or no workers.
+    #[error("{servers} servers of {hosts} hosts")]
+    Count {
+        /// Servers.
+        servers: u32,
+        /// Servers and workers.
+        hosts: usize,
+    },
+    /// Something that has no meaning or is not built.
+    #[error("with servers op by op, {0}")]
+    NoMeaning(&'static str),
+    /// An order of another number of parameters.
+    #[error("the order ranks {ranks} of {parameters} parameters")]
+    Ranks {
+        /// Ranks given.
+        ranks: usize,
+        /// Parameters of the model.
+        parameters: usize,
+    },
+    /// More than one parameter in a million.
+    #[error("a share is at most one")]
+    Share,
+    /// A band outside the network's.
+    #[error("band {0} is not among the network's bands")]
+    Band(u8),
+    /// More bytes than 64 bits count.
+    #[error("the parameters are larger than 2^64 bytes")]
+    TooManyBytes,
+    /// An iteration that takes no time would be repeated for ever at one instant.
+    #[error("nothing takes any time")]
+    NoTime,
+}

@@ -1,0 +1,278 @@
+//! A job with servers that is ready to run, built from a [`JobSpec`] and checked once.
+
+use super::{Graph, ServersError, shards};
+use crate::collective::plan::{distributed_servers, packed_servers};
+use crate::opdag::OpDag;
+use crate::order::needs::Needs;
+use crate::order::tac::Ties;
+use crate::order::{self, Scheduler};
+use crate::pace::{self, ONE_PPM, Pace};
+use crate::spec::{JobSpec, OrderSpec, ServerSpec, TaskSpec};
+use gradtide_net::seed::Stream;
+use gradtide_net::{Band, Bytes, Link, Rate, Seed, Time};
+
+/// A planned job.
+pub struct Plan {
+    /// Key of the job in the scenario.
+    pub name: String,
+    /// What every worker does.
+    pub graph: Graph,
+    /// Host of each worker.
+    pub workers: Vec<u32>,
+    /// Host of each server.
+    pub servers: Vec<u32>,
+    /// Server of each parameter.
+    pub server_of: Vec<u32>,
+    /// Whether gradients are pushed.
+    pub is_training: bool,
+    /// When the first iteration begins.
+    pub start: Time,
+    /// Iterations; `None` if the duration of the run decides.
+    pub iteration_limit: Option<u32>,
+    /// Time for which a transfer holds its channel before its first byte.
+    pub hold: Time,
+    /// Band of all flows.
+    pub band: Band,
+    /// Rate at which a server adds gradients; `None` takes no time.
+    pub adding: Option<Rate>,
+    /// Whether connections are opened before the job begins.
+    pub opens: bool,
+    /// Pace of each worker; `None` if all are alike.
+    pub paces: Option<Vec<Pace>>,
+    /// In which order each worker pulls.
+    pub(super) pulls: Pulls,
+    /// What a transfer of the slowest worker takes when nobody else sends: by parameter, without delays.
+    pull_times: Vec<Time>,
+    /// What passes through the busiest link, alone.
+    wire: Time,
+    /// Least delay from a server to a worker.
+    delay: Time,
+}
+
+/// In which order the workers pull, and how well that is kept.
+pub(super) struct Pulls {
+    /// The order of all workers and iterations; `None` draws it anew.
+    fixed: Option<Vec<u32>>,
+    orders: Vec<Stream>,
+    disorder_ppm: u64,
+    disorders: Vec<Stream>,
+}
+
+impl Pulls {
+    /// The next iteration of a worker: parameters first to last as they are ranked, and as they are handed over.
+    ///
+    /// What changes places, does so on one channel: with what waits behind it there, each equally likely.
+    pub fn next(&mut self, worker: usize, server_of: &[u32]) -> (Vec<u32>, Vec<u32>) {
+        let order = self.fixed.clone().unwrap_or_else(|| {
+            let mut order: Vec<u32> = (0..server_of.len() as u32).collect();
+            self.orders[worker].shuffle(&mut order);
+            order
+        });
+        let mut handed = order.clone();
+        if self.disorder_ppm > 0 {
+            let stream = &mut self.disorders[worker];
+            let servers = server_of.iter().max().map_or(0, |&last| last + 1);
+            for server in 0..servers {
+                let places: Vec<usize> =
+                    (0..handed.len()).filter(|&place| server_of[handed[place] as usize] == server).collect();
+                for (rank, &place) in places.iter().enumerate() {
+                    let waiting = &places[rank + 1..];
+                    // Drawn whether it is used or not: a larger share goes wrong where a smaller one did.
+                    let is_wrong = stream.below(ONE_PPM) < self.disorder_ppm;
+                    let other = stream.below(waiting.len().max(1) as u64) as usize;
+                    if is_wrong && !waiting.is_empty() {
+                        handed.swap(place, waiting[other]);
+                    }
+                }
+            }
+        }
+        (order, handed)
+    }
+}
+
+impl Plan {
+    /// Plans a job whose hosts have `links`, by index into the cluster's hosts.
+    ///
+    /// # Errors
+    /// See [`ServersError`].
+    pub fn new(spec: &JobSpec, seed: Seed, links: &[Link], opens: bool) -> Result<Self, ServersError> {
+        let servers = spec.servers.as_ref().ok_or(ServersError::NoMeaning("there are servers"))?;
+        check(spec, opens)?;
+        let host_count = spec.hosts.len();
+        if servers.count == 0 || servers.count as usize >= host_count {
+            return Err(ServersError::Count { servers: servers.count, hosts: host_count });
+        }
+        let ranks: Vec<u32> = match servers.placement {
+            ServerSpec::Packed => packed_servers(servers.count),
+            ServerSpec::Distributed => distributed_servers(host_count as u32, servers.count),
+            ServerSpec::Separate => (host_count as u32 - servers.count..host_count as u32).collect(),
+        };
+        let graph = match &servers.graph {
+            Some(graph) => Graph::new(graph, servers.task)?,
+            None => Graph::chain(&spec.layers, servers.task)?,
+        };
+        if graph.compute_time() == Time::ZERO {
+            return Err(ServersError::NoTime);
+        }
+        let (workers, ranks): (Vec<u32>, Vec<u32>) =
+            (0..host_count as u32).partition(|rank| ranks.binary_search(rank).is_err());
+        pace::check(&spec.pace, workers.len()).map_err(ServersError::NoMeaning)?;
+        let hosts_of = |ranks: Vec<u32>| -> Vec<u32> { ranks.iter().map(|&rank| spec.hosts[rank as usize]).collect() };
+        let (workers, server_hosts) = (hosts_of(workers), hosts_of(ranks));
+        let sizes: Vec<Bytes> = graph.parameters.iter().map(|parameter| parameter.bytes).collect();
+        let server_of = shards(&sizes, servers.count, servers.shards);
+
+        let link_of = |host: &u32| links[*host as usize];
+        let slowest = |hosts: &[u32]| hosts.iter().map(|host| link_of(host).rate.bps()).min().unwrap_or(1);
+        let sending = |bytes: u128, bps: u64| (bytes * 8 * 1_000_000_000_000).div_ceil(u128::from(bps));
+        let total: u128 = sizes.iter().map(|size| u128::from(size.0)).sum();
+        if total > u128::from(u64::MAX) {
+            return Err(ServersError::TooManyBytes);
+        }
+        let mut loads = vec![0_u128; server_hosts.len()];
+        server_of.iter().zip(&sizes).for_each(|(&server, size)| loads[server as usize] += u128::from(size.0));
+        let of_server = |(&load, host): (&u128, &u32)| sending(load * workers.len() as u128, link_of(host).rate.bps());
+        let busiest = loads.iter().zip(&server_hosts).map(of_server).max().unwrap_or(0);
+        let own = sending(total, slowest(&workers));
+        let wire = busiest.max(own).min(u128::from(u64::MAX));
+        let time = |ps: u128| Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX));
+        let rate_to = |server: u32| slowest(&workers).min(link_of(&server_hosts[server as usize]).rate.bps());
+        let pull_time = |(size, &server): (&Bytes, &u32)| time(sending(u128::from(size.0), rate_to(server)));
+        let pull_times: Vec<Time> = sizes.iter().zip(&server_of).map(pull_time).collect();
+        // A time oracle has seen the share of a link that a worker has while all pull (TicTac section 5).
+        let expected = |size: &Bytes| match total {
+            0 => Time::ZERO,
+            _ => time((u128::from(size.0) * wire).div_ceil(total)),
+        };
+        let fixed = ranked(spec, &graph, &sizes.iter().map(expected).collect::<Vec<Time>>(), seed)?;
+        let streams = |what: &str| {
+            (0..workers.len()).map(|worker| seed.stream(&format!("{what}/{}/{worker}", spec.name))).collect()
+        };
+        let delay = |hosts: &[u32]| hosts.iter().map(|host| link_of(host).delay).min().unwrap_or(Time::ZERO);
+        Ok(Self {
+            pulls: Pulls {
+                fixed,
+                orders: streams("pulls"),
+                disorder_ppm: servers.disorder_ppm,
+                disorders: streams("disorder"),
+            },
+            name: spec.name.clone(),
+            is_training: servers.task == TaskSpec::Train,
+            start: Time::from_ps(spec.start_ps),
+            iteration_limit: spec.iterations,
+            hold: Time::from_ps(spec.transfer_overhead_ps),
+            band: Band::new(spec.bands[0]).ok_or(ServersError::Band(spec.bands[0]))?,
+            adding: spec.collective.reduction_bps.and_then(Rate::from_bps),
+            opens,
+            paces: Pace::of_workers(&spec.pace, workers.len() as u32, &spec.name, seed),
+            delay: delay(&workers) + delay(&server_hosts),
+            wire: time(wire),
+            workers,
+            servers: server_hosts,
+            server_of,
+            pull_times,
+            graph,
+        })
+    }
+
+    /// What no order can beat, if ops take `factor` times as long as in the model: the critical path, all computation of
+    /// a worker, or all transfers over the busiest link of a host; without delays in switches.
+    pub fn lower_bound_ps(&self, factor: f64) -> f64 {
+        let graph = &self.graph;
+        let compute = graph.compute_time().ps() as f64 * factor;
+        let transfer = |parameter: u32| (self.pull_times[parameter as usize] + self.delay + self.hold).ps() as f64;
+        let count = graph.parameters.len();
+        let mut starts = vec![0.0_f64; graph.ops.len()];
+        for parameter in 0..count as u32 {
+            for &op in graph.readers.from(parameter) {
+                starts[op as usize] = starts[op as usize].max(transfer(parameter));
+            }
+        }
+        let mut path = 0.0_f64;
+        for (op, it) in graph.ops.iter().enumerate() {
+            let end = starts[op] + it.cost.ps() as f64 * factor;
+            let pushed = it.updates.iter().map(|&parameter| {
+                let adding = self.adding_time(parameter).ps() + graph.parameters[parameter as usize].update.ps();
+                transfer(parameter) + adding as f64
+            });
+            path = path.max(end + pushed.fold(0.0, f64::max));
+            for &reader in graph.readers.from((count + op) as u32) {
+                starts[reader as usize] = starts[reader as usize].max(end);
+            }
+        }
+        path.max(compute).max(self.wire.ps() as f64)
+    }
+
+    /// Time in which a server adds one gradient of a parameter.
+    pub(super) fn adding_time(&self, parameter: u32) -> Time {
+        let bits = u128::from(self.graph.parameters[parameter as usize].bytes.0) * 8 * 1_000_000_000_000;
+        self.adding.map_or(Time::ZERO, |rate| {
+            Time::from_ps(u64::try_from(bits.div_ceil(u128::from(rate.bps()))).unwrap_or(u64::MAX))
+        })
+    }
+
+    /// Bytes that the host sends in an iteration that sends most: a server to all workers, or a worker to all servers.
+    pub fn sent_by_busiest(&self) -> u128 {
+        let mut loads = vec![0_u128; self.servers.len()];
+        let mut pushed = 0;
+        for (parameter, &server) in self.graph.parameters.iter().zip(&self.server_of) {
+            loads[server as usize] += u128::from(parameter.bytes.0) * self.workers.len() as u128;
+            pushed += if parameter.is_trained { u128::from(parameter.bytes.0) } else { 0 };
+        }
+        loads.into_iter().max().unwrap_or(0).max(pushed)
+    }
+
+    /// Number of transfers of an iteration of one worker.
+    pub fn transfer_count(&self) -> usize {
+        let trained = self.graph.parameters.iter().filter(|parameter| parameter.is_trained).count();
+        self.graph.parameters.len() + trained
+    }
+}
+
+/// The order of pulls, if it is the same in all iterations.
+fn ranked(spec: &JobSpec, graph: &Graph, times: &[Time], seed: Seed) -> Result<Option<Vec<u32>>, ServersError> {
+    let scheduler = match &spec.schedule.order {
+        OrderSpec::Random => return Ok(None),
+        OrderSpec::Fifo => return Err(ServersError::NoMeaning("all pulls are ready at once: there is no first in")),
+        OrderSpec::Priority { queues: Some(_) } => {
+            return Err(ServersError::NoMeaning("every parameter has a queue of its own"));
+        }
+        OrderSpec::Priority { queues: None } => return Ok(Some((0..graph.parameters.len() as u32).collect())),
+        OrderSpec::File { ranks } => {
+            // One per layer, or one per parameter where there are no layers.
+            let most = graph.parameters.iter().map(|parameter| parameter.layer as usize + 1).max().unwrap_or(0);
+            if ranks.len() < most {
+                return Err(ServersError::Ranks { ranks: ranks.len(), parameters: most });
+            }
+            let mut order: Vec<u32> = (0..graph.parameters.len() as u32).collect();
+            order.sort_by_key(|&parameter| ranks[graph.parameters[parameter as usize].layer as usize]);
+            return Ok(Some(order));
+        }
+        OrderSpec::Tic => Scheduler::Tic,
+        OrderSpec::Tac => Scheduler::Tac,
+        OrderSpec::TacFolded => Scheduler::TacFolded,
+        OrderSpec::Optimal => Scheduler::Optimal,
+    };
+    let dag: OpDag = graph.timed(times);
+    let needs = Needs::new(&dag)?;
+    let wanted = order::OrderSpec { dag, scheduler, ties: Ties::Id, seed: seed.0 };
+    let sequence = order::sequence(&needs, &wanted)?;
+    Ok(Some(sequence.order.iter().map(|&recv| graph.parameter_of(needs.recv_ops[recv as usize])).collect()))
+}
+
+fn check(spec: &JobSpec, opens: bool) -> Result<(), ServersError> {
+    let refused = [
+        (opens && spec.transfer_overhead_ps != 0, "a TCP connection is not held before a transfer"),
+        (spec.overlap_slowdown_ppm != ONE_PPM, "compute is not slowed by transfers"),
+        (spec.sync_ps != 0, "no transfer waits for others to be through"),
+        (spec.schedule.chunk_bytes.is_some(), "parameters are sent whole"),
+        (spec.collective.depth != 1, "parameters are sent whole"),
+        (spec.collective.drops_remainder, "parameters are sent whole"),
+        (spec.bands.len() != 1, "all transfers travel in one band"),
+    ];
+    match refused.into_iter().find(|&(is_wrong, _)| is_wrong) {
+        Some((_, why)) => Err(ServersError::NoMeaning(why)),
+        None if spec.servers.as_ref().is_some_and(|servers| servers.disorder_ppm > ONE_PPM) => Err(ServersError::Share),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,43 @@
+//! Which parameter is on which server.
+
+use crate::spec::ShardSpec;
+use gradtide_net::Bytes;
+use std::cmp::Reverse;
+
+/// The server of each parameter.
+///
+/// By bytes, the largest parameter comes first and goes to the server with the fewest bytes, the first of several
+/// (TensorFlow's `GreedyLoadBalancingStrategy` takes them in the order of the model; sorted first it is Graham's LPT
+/// rule, within a third of the best). In turn, parameter i is on server i mod `servers`.
+pub fn shards(sizes: &[Bytes], servers: u32, spec: ShardSpec) -> Vec<u32> {
+    match spec {
+        ShardSpec::RoundRobin => (0..sizes.len() as u32).map(|parameter| parameter % servers).collect(),
+        ShardSpec::Bytes => {
+            let mut by_size: Vec<usize> = (0..sizes.len()).collect();
+            by_size.sort_by_key(|&parameter| Reverse(sizes[parameter]));
+            let mut loads = vec![0_u128; servers as usize];
+            let mut server_of = vec![0; sizes.len()];
+            for parameter in by_size {
+                let (server, load) =
+                    loads.iter_mut().enumerate().min_by_key(|(_, load)| **load).expect("there is a server");
+                *load += u128::from(sizes[parameter].0);
+                server_of[parameter] = server as u32;
+            }
+            server_of
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_go_to_the_emptiest_server_or_all_in_turn() {
+        let sizes = [3, 9, 1, 6, 2].map(Bytes);
+        // 9 -> 0; 6 -> 1; 3 -> 1 (6 < 9); 2 -> 0 (9 = 9); 1 -> 1 (9 < 11).
+        assert_eq!(shards(&sizes, 2, ShardSpec::Bytes), [1, 0, 1, 1, 0]);
+        assert_eq!(shards(&sizes, 2, ShardSpec::RoundRobin), [0, 1, 0, 1, 0]);
+        assert_eq!(shards(&sizes, 8, ShardSpec::Bytes), [2, 0, 4, 1, 3]);
+    }
+}

@@ -1,0 +1,456 @@
+//! Parameter servers op by op against recurrences and a simulation by hand.
+#![allow(missing_docs)]
+
+use gradtide_train::opdag::{Kind, Op, OpDag};
+use gradtide_train::order::makespan::Scorer;
+use gradtide_train::order::needs::Needs;
+use gradtide_train::result::{Column, RunResult, Table};
+use gradtide_train::run;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// At 8 Gbit/s a byte takes a nanosecond, so that every instant of a test is a whole picosecond.
+const RATE_BPS: u64 = 8_000_000_000;
+const PS_PER_BYTE: u64 = 1000;
+
+/// An op by hand: bytes if it is received, else compute time, and what it waits for.
+#[derive(Clone, Debug)]
+struct Row {
+    bytes: Option<u64>,
+    time_ps: u64,
+    inputs: Vec<u32>,
+    updates: Vec<u32>,
+}
+
+/// Graphs in topological order whose last op needs every op that nobody else does; every recv is needed.
+fn graphs(most_ops: usize) -> impl Strategy<Value = Vec<Row>> {
+    let op = (0..3_u8, 1..50_000_u64, prop::collection::vec(any::<prop::sample::Index>(), 1..4));
+    prop::collection::vec(op, 2..most_ops).prop_map(|drawn| {
+        let mut rows = vec![Row { bytes: Some(700), time_ps: 0, inputs: vec![], updates: vec![] }];
+        for (kind, size, draws) in drawn {
+            let inputs: std::collections::BTreeSet<u32> = draws.iter().map(|d| d.index(rows.len()) as u32).collect();
+            rows.push(match kind {
+                0 => Row { bytes: Some(size), time_ps: 0, inputs: vec![], updates: vec![] },
+                _ => Row { bytes: None, time_ps: size * 700, inputs: inputs.into_iter().collect(), updates: vec![] },
+            });
+        }
+        let used: std::collections::BTreeSet<u32> = rows.iter().flat_map(|row| row.inputs.clone()).collect();
+        let inputs = (0..rows.len() as u32).filter(|op| !used.contains(op)).collect();
+        rows.push(Row { bytes: None, time_ps: 1000, inputs, updates: vec![] });
+        rows
+    })
+}
+
+/// The same with a backward pass: one op after the other behind the last, each of which updates a parameter.
+fn trained(mut rows: Vec<Row>) -> Vec<Row> {
+    let recvs: Vec<u32> = (0..rows.len() as u32).filter(|&op| rows[op as usize].bytes.is_some()).collect();
+    for &recv in recvs.iter().rev() {
+        let before = rows.len() as u32 - 1;
+        let time_ps = 1000 * (1 + u64::from(recv) % 7);
+        rows.push(Row { bytes: None, time_ps, inputs: vec![before], updates: vec![recv] });
+    }
+    rows
+}
+
+fn spec(rows: &[Row], change: impl FnOnce(&mut Value)) -> Value {
+    let ops: Vec<Value> = (0..)
+        .zip(rows)
+        .map(|(id, row): (u64, _)| {
+            json!({"id": id, "name": format!("op{id}"), "inputs": row.inputs, "receives_bytes": row.bytes,
+                   "time_ps": row.time_ps, "param_only": false, "updates": row.updates})
+        })
+        .collect();
+    let is_trained = rows.iter().any(|row| !row.updates.is_empty());
+    let mut spec = json!({
+        "jobs": [{
+            "name": "train", "layers": [], "hosts": [0, 1], "iterations": 2,
+            "collective": {"algorithm": {"kind": "parameter_server", "servers": 1, "placement": "separate"},
+                           "drops_remainder": false, "depth": 1, "reduction_bps": null},
+            "schedule": {"order": {"kind": "priority", "queues": null}, "fusion": {"kind": "cap", "bytes": 0},
+                         "chunk_bytes": null, "barrier": true},
+            "bands": [0], "start_ps": 0, "transfer_overhead_ps": 0, "sync_ps": 0, "overlap_slowdown_ppm": 1_000_000,
+            "pace": {"noise_ppm": 0, "straggler": null},
+            "servers": {"count": 1, "placement": "separate", "shards": "bytes", "disorder_ppm": 0,
+                        "task": if is_trained { "train" } else { "inference" },
+                        "graph": {"ops": ops, "target": rows.len().saturating_sub(1), "inference_target": null}}
+        }],
+        "cluster": {
+            "topology": {"kind": "star", "hosts": 2},
+            "link": {"rate_bps": RATE_BPS, "delay_ps": 0, "efficiency_ppm": 1_000_000}, "host_latency_ps": 0,
+            "routing": "ecmp",
+            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": null},
+            "transport": {"congestion": {"kind": "newreno"}, "ecn": false, "segment_bytes": 1380,
+                          "initial_window_segments": 10, "window_bytes": 33_554_432, "recovery": "sack"}
+        },
+        "traffic": [],
+        "run": {"engine": "fluid", "seed": 1, "duration_ps": null, "timeline_iterations": 0}
+    });
+    change(&mut spec);
+    spec
+}
+
+fn hosts(spec: &mut Value, workers: u64, servers: u64) {
+    spec["cluster"]["topology"]["hosts"] = json!(workers + servers);
+    spec["jobs"][0]["hosts"] = (0..workers + servers).collect();
+    spec["jobs"][0]["servers"]["count"] = json!(servers);
+    spec["jobs"][0]["collective"]["algorithm"]["servers"] = json!(servers);
+}
+
+fn ran(spec: &Value) -> RunResult {
+    run(&serde_json::from_value(spec.clone()).expect("a spec"), &mut |_| true).expect("a run")
+}
+
+fn times(result: &RunResult) -> &[u64] {
+    &result.summary.jobs[0].iteration_time_ps
+}
+
+fn counts<'a>(table: &'a Table, name: &str) -> Vec<i64> {
+    let (_, column): &'a (String, Column) = table.columns.iter().find(|(own, _)| own == name).expect("a column");
+    match column {
+        Column::Count(values) => values.iter().map(|&value| value as i64).collect(),
+        Column::Time(values) => values.clone(),
+        Column::Signed(values) => values.iter().map(|value| value.unwrap_or(-1)).collect(),
+        Column::Text(values) => values.iter().map(|value| i64::from(&**value == "push")).collect(),
+        _ => panic!("no number"),
+    }
+}
+
+/// Ranks of a file: that of a parameter is its place in `order`.
+fn ranked(spec: &mut Value, order: &[usize]) {
+    let mut ranks = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(rank, &parameter)| ranks[parameter] = rank);
+    spec["jobs"][0]["schedule"]["order"] = json!({"kind": "file", "ranks": ranks});
+}
+
+/// One worker and its channels by hand: pulls back to back in `order`, each there `delay_ps` after its last byte has
+/// left; ops one at a time, whichever is ready; pushes back to back as they become ready. `share` is how many times as
+/// long a transfer takes.
+fn by_hand(rows: &[Row], order: &[usize], share: u64, delay_ps: u64) -> u64 {
+    let recvs: Vec<usize> = (0..rows.len()).filter(|&op| rows[op].bytes.is_some()).collect();
+    let sending = |op: usize| rows[op].bytes.unwrap_or(0) * PS_PER_BYTE * share;
+    let mut done: Vec<Option<u64>> = vec![None; rows.len()];
+    let mut sent = 0;
+    for &parameter in order {
+        sent += sending(recvs[parameter]);
+        done[recvs[parameter]] = Some(sent + delay_ps);
+    }
+    let (mut now, mut pushed) = (0, 0);
+    loop {
+        let ready_at = |op: usize| -> Option<u64> {
+            rows[op].inputs.iter().map(|&input| done[input as usize]).try_fold(0, |at, one| Some(at.max(one?)))
+        };
+        let open = (0..rows.len()).filter(|&op| done[op].is_none());
+        let Some((at, op)) = open.filter_map(|op| Some((ready_at(op)?.max(now), op))).min() else { break };
+        now = at + rows[op].time_ps;
+        done[op] = Some(now);
+        for &recv in &rows[op].updates {
+            pushed = now.max(pushed) + sending(recv as usize);
+        }
+    }
+    now.max(if pushed > 0 { pushed + delay_ps } else { 0 })
+}
+
+fn permutation(rows: &[Row], draws: &[usize]) -> Vec<usize> {
+    let count = rows.iter().filter(|row| row.bytes.is_some()).count();
+    let mut left: Vec<usize> = (0..count).collect();
+    (0..count).map(|place| left.remove(draws[place % draws.len()] % left.len())).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The recurrence of `order::makespan` has no latency; here the network has none either.
+    #[test]
+    fn one_worker_and_one_server_take_the_makespan_of_the_order(
+        rows in graphs(40), draws in prop::collection::vec(0..1000_usize, 8)
+    ) {
+        let order = permutation(&rows, &draws);
+        let op = |(id, row): (u64, &Row)| Op {
+            id,
+            kind: if row.bytes.is_some() { Kind::Recv } else { Kind::Comp },
+            inputs: row.inputs.clone(),
+            time_ticks: row.bytes.map_or(row.time_ps, |bytes| bytes * PS_PER_BYTE),
+            param_only: false,
+        };
+        let dag = OpDag { ops: (0..).zip(&rows).map(op).collect(), target: rows.len() as u32 - 1 };
+        let needs = Needs::new(&dag).unwrap();
+        let recvs: Vec<u32> = order.iter().map(|&parameter| parameter as u32).collect();
+        let makespan = Scorer::new(&needs).makespan(&recvs);
+        let result = ran(&spec(&rows, |spec| ranked(spec, &order)));
+        prop_assert_eq!(times(&result), &[makespan; 2][..]);
+        let bound = result.summary.jobs[0].lower_bound_ps.unwrap();
+        prop_assert_eq!(bound, needs.lower_bound_ticks() as f64);
+    }
+
+    /// Latency is paid once for every transfer that is waited for: the connection sends on meanwhile. W workers on one
+    /// server's link, all in one order, do the same at the same time, and each transfer takes W times as long.
+    #[test]
+    fn workers_that_share_a_link_take_as_long_as_by_hand(
+        rows in graphs(25), draws in prop::collection::vec(0..1000_usize, 8), workers in 1..5_u64,
+        delay_ps in prop::sample::select(vec![0_u64, 10_000_000]), is_trained in any::<bool>(),
+    ) {
+        let order = permutation(&rows, &draws);
+        let rows = if is_trained { trained(rows) } else { rows };
+        let result = ran(&spec(&rows, |spec| {
+            ranked(spec, &order);
+            hosts(spec, workers, 1);
+            spec["cluster"]["link"]["delay_ps"] = json!(delay_ps / 2);
+        }));
+        let expected = by_hand(&rows, &order, workers, delay_ps);
+        // A share of 1/W of the link is no whole number of femtoseconds: each completion is rounded by at most one, and
+        // shown up to 1 ps late.
+        let most = 2 + rows.len() as u64 / 500;
+        for &time in times(&result) {
+            prop_assert!(time.abs_diff(expected) <= most, "{time} {expected}");
+        }
+        prop_assert!(result.summary.jobs[0].lower_bound_ps.unwrap() <= times(&result)[0] as f64 + 2.0);
+    }
+
+    /// A server never waits for another one's counter: everything is handed over, in the order of its channel.
+    #[test]
+    fn every_order_comes_to_its_end_on_several_servers(
+        rows in graphs(40), workers in 1..4_u64, servers in 1..5_u64, shards in prop::sample::select(vec!["bytes", "round_robin"]),
+        kind in prop::sample::select(vec!["random", "priority", "tic", "tac", "tac_folded", "optimal"]),
+    ) {
+        let result = ran(&spec(&trained(rows.clone()), |spec| {
+            hosts(spec, workers, servers);
+            let order = if kind == "priority" { json!({"kind": kind, "queues": null}) } else { json!({"kind": kind}) };
+            spec["jobs"][0]["schedule"]["order"] = order;
+            spec["jobs"][0]["servers"]["shards"] = json!(shards);
+        }));
+        let table = &result.transfers;
+        prop_assert!(!table.is_ragged());
+        let sizes: u64 = rows.iter().filter_map(|row| row.bytes).sum();
+        prop_assert_eq!(inversions(table), 0);
+        // What is pulled and pushed crosses the servers' links, and no byte more.
+        let of_links = counts(&result.links, "bytes");
+        let (from_workers, from_servers) = of_links[..(workers + servers) as usize].split_at(workers as usize);
+        prop_assert_eq!(from_servers.iter().sum::<i64>(), (2 * workers * sizes) as i64);
+        prop_assert_eq!(from_workers.iter().sum::<i64>(), (2 * workers * sizes) as i64);
+        let job = &result.summary.jobs[0];
+        prop_assert!(job.lower_bound_ps.unwrap() <= times(&result)[0] as f64 + 2.0);
+        let mean = times(&result).iter().sum::<u64>() as f64 / 2.0;
+        prop_assert!((job.compute_ps + job.exposed_ps + job.barrier_ps - mean).abs() < 1.0);
+    }
+}
+
+/// Pulls that began on their channel after one of a larger rank.
+fn inversions(table: &Table) -> usize {
+    let names = ["iteration", "worker", "server", "start_us", "rank", "direction"];
+    let columns: Vec<Vec<i64>> = names.iter().map(|name| counts(table, name)).collect();
+    let mut rows: Vec<[i64; 5]> = (0..table.row_count())
+        .filter(|&row| columns[5][row] == 0)
+        .map(|row| std::array::from_fn(|column| columns[column][row]))
+        .collect();
+    rows.sort_unstable();
+    rows.windows(2).filter(|pair| pair[0][..3] == pair[1][..3] && pair[0][4] > pair[1][4]).count()
+}
+
+/// Layers (forward, backward, bytes) in place of the graph.
+fn chain(layers: &[(u64, u64, u64)], change: impl FnOnce(&mut Value)) -> Value {
+    spec(&[], |spec| {
+        spec["jobs"][0]["layers"] = layers
+            .iter()
+            .enumerate()
+            .map(|(index, &(forward, backward, bytes))| {
+                json!({"name": format!("layer{index}"), "forward_ps": forward, "backward_ps": backward, "update_ps": 0,
+                       "parameter_bytes": bytes})
+            })
+            .collect();
+        spec["jobs"][0]["servers"]["graph"] = Value::Null;
+        spec["jobs"][0]["servers"]["task"] = json!("train");
+        change(spec);
+    })
+}
+
+#[test]
+fn a_chain_takes_its_closed_form() {
+    // Forward in microseconds 3 2 4, backward 6 4 8, pulls and pushes of 5, 1 and 10 us in the order of the layers.
+    // Pulls are there at 5, 6, 16; forward ends at 8, 10, 20; backward at 28, 32, 38; pushes, last layer first, end at
+    // 38, 39, 44.
+    let us = |value: u64| value * 1_000_000;
+    let layers = [(us(3), us(6), 5000), (us(2), us(4), 1000), (us(4), us(8), 10_000)];
+    assert_eq!(times(&ran(&chain(&layers, |_| ()))), [us(44); 2]);
+    // The other way round, forward begins at 16 and ends at 25; backward at 33, 37, 43; pushes at 43, 44, 49.
+    assert_eq!(times(&ran(&chain(&layers, |spec| ranked(spec, &[2, 1, 0])))), [us(49); 2]);
+    // Inference ends with the forward pass.
+    let forward = ran(&chain(&layers, |spec| spec["jobs"][0]["servers"]["task"] = json!("inference")));
+    assert_eq!(times(&forward), [us(20); 2]);
+    // A server that adds a byte in 2 ns, and takes 1 us to apply the sum of layer 0: additions 10 us, 1 us, 5 us, as they
+    // come: 38 + 20 = 58, 58 + 2 = 60, 60 + 10 + 1 = 71.
+    let adding = ran(&chain(&layers, |spec| {
+        spec["jobs"][0]["collective"]["reduction_bps"] = json!(RATE_BPS / 2);
+        spec["jobs"][0]["layers"][0]["update_ps"] = json!(us(1));
+    }));
+    assert_eq!(times(&adding), [us(71); 2]);
+    // 2 us before each transfer: pulls at 7, 10, 22; forward at 10, 12, 26; backward at 34, 38, 44; pushes at 46, 49, 56.
+    let held = ran(&chain(&layers, |spec| spec["jobs"][0]["transfer_overhead_ps"] = json!(us(2))));
+    assert_eq!(times(&held), [us(56); 2]);
+    let job = &ran(&chain(&layers, |_| ())).summary.jobs[0];
+    assert_eq!((job.compute_ps, job.exposed_ps, job.barrier_ps), (27e6, 11e6, 6e6));
+    // Pulls 0 to 16; pushes 28 to 44.
+    assert_eq!(job.comm_ps, 32e6);
+    // Needed, by layer: at the start, at 8 and at 10. Pulled at 5, 6, 16.
+    assert_eq!(job.slack_ps.unwrap(), [0.0, 8e6, 10e6]);
+    assert_eq!(job.margin_ps.unwrap(), [-6e6, -5e6, 2e6]);
+}
+
+#[test]
+fn without_bytes_to_speak_of_all_orders_tie() {
+    let layers: Vec<_> = (1..20).map(|layer| (layer * 1_000_000, layer * 2_000_000, 1)).collect();
+    let compute: u64 = layers.iter().map(|(forward, backward, _)| forward + backward).sum();
+    for order in ["random", "tic", "tac", "tac_folded", "optimal"] {
+        let result = ran(&chain(&layers, |spec| {
+            hosts(spec, 4, 2);
+            spec["jobs"][0]["schedule"]["order"] = json!({"kind": order});
+        }));
+        // 19 pulls of a byte, shared by four workers, are 76 ns before and at most as much behind.
+        assert!(times(&result).iter().all(|&time| (compute..=compute + 2 * 76_000).contains(&time)), "{order}");
+    }
+}
+
+#[test]
+fn disorder_is_none_at_none_and_grows() {
+    let layers: Vec<_> = (1..100).map(|layer| (1_000_000, 1_000_000, 100 * layer)).collect();
+    let disordered = |ppm: u64| {
+        let result = ran(&chain(&layers, |spec| {
+            hosts(spec, 2, 3);
+            spec["jobs"][0]["iterations"] = json!(20);
+            spec["jobs"][0]["servers"]["disorder_ppm"] = json!(ppm);
+        }));
+        inversions(&result.transfers)
+    };
+    let seen: Vec<usize> = [0, 5_000, 50_000, 500_000].into_iter().map(disordered).collect();
+    // 99 pulls, 2 workers, 20 iterations: a swap leaves one or two pairs of neighbours the wrong way round.
+    assert_eq!(seen[0], 0);
+    assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "{seen:?}");
+    let swaps = 0.005 * 99.0 * 40.0;
+    assert!((0.3 * swaps..3.0 * swaps).contains(&(seen[1] as f64)), "{seen:?}");
+}
+
+#[test]
+fn random_orders_differ_between_workers_and_iterations_and_follow_the_seed() {
+    let layers: Vec<_> = (1..30).map(|layer| (1_000_000, 1_000_000, 1000 * layer)).collect();
+    let random = |seed: u64| {
+        ran(&chain(&layers, |spec| {
+            hosts(spec, 2, 1);
+            spec["jobs"][0]["schedule"]["order"] = json!({"kind": "random"});
+            spec["run"]["seed"] = json!(seed);
+        }))
+    };
+    let (first, again, other) = (random(1), random(1), random(2));
+    assert_eq!(first.transfers, again.transfers);
+    assert_ne!(first.transfers, other.transfers);
+    let (ranks, directions) = (counts(&first.transfers, "rank"), counts(&first.transfers, "direction"));
+    let pulls: Vec<i64> = ranks.iter().zip(directions).filter(|(_, push)| *push == 0).map(|(&rank, _)| rank).collect();
+    let orders: std::collections::BTreeSet<&[i64]> = pulls.chunks(layers.len()).collect();
+    assert_eq!(orders.len(), 4);
+}
+
+#[test]
+fn jobs_of_both_kinds_run_side_by_side_on_both_engines() {
+    let layers: Vec<_> = (1..8).map(|layer| (200_000_000, 400_000_000, 100_000 * layer)).collect();
+    for engine in ["fluid", "packet"] {
+        let mixed = chain(&layers, |spec| {
+            hosts(spec, 3, 1);
+            spec["run"]["engine"] = json!(engine);
+            spec["run"]["timeline_iterations"] = json!(1);
+            spec["cluster"]["link"]["delay_ps"] = json!(1_000_000);
+            let mut ring = spec["jobs"][0].clone();
+            ring["name"] = json!("ring");
+            ring["servers"] = Value::Null;
+            ring["collective"]["algorithm"] = json!({"kind": "ring"});
+            ring["schedule"]["order"] = json!({"kind": "fifo"});
+            spec["jobs"] = json!([ring, spec["jobs"][0]]);
+        });
+        let result = ran(&mixed);
+        for table in [&result.iterations, &result.workers, &result.transfers, &result.operations, &result.links] {
+            assert!(!table.is_ragged() && table.row_count() > 0);
+        }
+        let names: Vec<&str> = result.summary.jobs.iter().map(|job| job.name.as_str()).collect();
+        assert_eq!(names, ["ring", "train"]);
+        let mut alone = mixed.clone();
+        alone["jobs"] = json!([mixed["jobs"][1]]);
+        let (beside, alone) = (&result.summary.jobs[1], &ran(&alone).summary.jobs[0]);
+        assert!(beside.iteration_time_ps[0] > alone.iteration_time_ps[0], "{engine}: neighbours cost time");
+    }
+}
+
+#[test]
+fn packets_take_as_long_as_the_fluid_and_their_headers() {
+    // Ten layers of 4 MB to one worker. On the wire a segment of 1380 B is 1434 B; the window opens from 10 segments
+    // within a few round trips of 8 us and a segment each way, so 40 MB each way leave 1 % to spare.
+    let layers = [(1_000_000, 1_000_000, 4_000_000); 10];
+    let time = |engine: &str| {
+        let result = ran(&chain(&layers, |spec| {
+            spec["run"]["engine"] = json!(engine);
+            spec["cluster"]["link"]["delay_ps"] = json!(2_000_000);
+        }));
+        times(&result)[1] as f64
+    };
+    let ratio = time("packet") / time("fluid");
+    assert!((1434.0 / 1380.0..1.01 * 1434.0 / 1380.0).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn specs_that_mean_nothing_are_refused() {
+    let (recv, comp) = (
+        Row { bytes: Some(9), time_ps: 0, inputs: vec![], updates: vec![] },
+        Row { bytes: None, time_ps: 5, inputs: vec![0], updates: vec![0] },
+    );
+    let refused = |rows: &[Row], change: &dyn Fn(&mut Value)| {
+        let spec = spec(rows, |spec| change(spec));
+        run(&serde_json::from_value(spec).expect("a spec"), &mut |_| true).expect_err("it means nothing").to_string()
+    };
+    let good = [recv.clone(), comp.clone()];
+    assert_eq!(times(&ran(&spec(&good, |_| ()))), [9 * PS_PER_BYTE + 5 + 9 * PS_PER_BYTE; 2]);
+    let of_job = |key: &'static str, value: Value| move |spec: &mut Value| spec["jobs"][0][key] = value.clone();
+    let servers =
+        |key: &'static str, value: Value| move |spec: &mut Value| spec["jobs"][0]["servers"][key] = value.clone();
+    let schedule =
+        |key: &'static str, value: Value| move |spec: &mut Value| spec["jobs"][0]["schedule"][key] = value.clone();
+    type Change = Box<dyn Fn(&mut Value)>;
+    let cases: Vec<(Change, &str)> = vec![
+        (Box::new(servers("graph", Value::Null)), "nothing takes any time"),
+        (Box::new(|spec| spec["jobs"][0]["servers"]["graph"]["target"] = json!(7)), "op 7 does not exist"),
+        (Box::new(servers("count", json!(2))), "2 servers of 2 hosts"),
+        (Box::new(servers("disorder_ppm", json!(1_000_001))), "a share is at most one"),
+        (Box::new(schedule("order", json!({"kind": "fifo"}))), "no first in"),
+        (Box::new(schedule("order", json!({"kind": "file", "ranks": []}))), "0 of 1 parameters"),
+        (Box::new(schedule("chunk_bytes", json!(4))), "sent whole"),
+        (Box::new(of_job("sync_ps", json!(1))), "no transfer waits"),
+        (Box::new(of_job("bands", json!([9]))), "band 9"),
+        (Box::new(of_job("bands", json!([]))), "one band"),
+        (Box::new(|spec| spec["run"]["engine"] = json!("pipe")), "fluid"),
+        (
+            Box::new(|spec| {
+                spec["jobs"][0]["pace"]["straggler"] = json!({"worker": 1, "factor_ppm": 2_000_000,
+                                                                          "probability_ppm": 5})
+            }),
+            "none of the workers",
+        ),
+    ];
+    for (change, words) in cases {
+        let message = refused(&good, &*change);
+        assert!(message.contains(words), "{message}: {words}");
+    }
+    let twice = [recv.clone(), comp.clone(), Row { inputs: vec![1], ..comp.clone() }];
+    assert!(refused(&twice, &|_| ()).contains("id 2 cannot update"));
+    let cycle = [recv.clone(), Row { inputs: vec![0, 1], ..comp.clone() }];
+    assert!(refused(&cycle, &|_| ()).contains("waits for itself"));
+    let empty = [Row { bytes: Some(0), ..recv }, comp];
+    assert!(refused(&empty, &|_| ()).contains("receives no bytes"));
+}
+
+#[test]
+fn a_duration_ends_the_job_and_what_is_under_way_does_not_count() {
+    let layers = [(1_000_000_000, 1_000_000_000, 1000); 2];
+    let spec = chain(&layers, |spec| {
+        spec["jobs"][0]["iterations"] = Value::Null;
+        spec["run"]["duration_ps"] = json!(10_000_000_000_u64);
+    });
+    let result = ran(&spec);
+    // Iterations of 4 ms and a few microseconds: two are complete after 10 ms.
+    assert_eq!(result.summary.jobs[0].iteration_count, 2);
+    assert_eq!(result.summary.end_ps, 10_000_000_000);
+}

@@ -1,0 +1,146 @@
+"""Parameter servers that every iteration begins with a pull from: which keys mean something there, and which do not."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from gradtide.scenario.keys import Collective, JobTable, Ps
+from gradtide.scenario.opdag import Op, OpDag
+from gradtide.scenario.source import Loc
+
+ORDERS = ("random", "priority", "tic", "tac", "tac_folded", "optimal", "file")
+"""Orders of pulls; layer order is called priority, as elsewhere."""
+
+WORKERS_PER_SERVER = 4
+"""TicTac (2019), section 6.1: servers to workers as 1 to 4."""
+
+Add = Callable[[Loc, str, str], None]
+
+
+def is_pulled(collective: Collective) -> bool:
+    """Return whether every iteration begins with a pull."""
+    return collective.ps is not None and collective.ps.pull == "start"
+
+
+def placement_of(ps: Ps) -> str:
+    """Return where the servers are."""
+    return ps.placement or ("separate" if ps.pull == "start" else "packed")
+
+
+def count_of(ps: Ps, hosts: int) -> int:
+    """Return the number of servers of a job that has so many hosts, servers included."""
+    if ps.servers is not None:
+        return ps.servers
+    if ps.pull == "start":
+        return max(1, hosts // (WORKERS_PER_SERVER + 1))
+    return max(1, hosts // 8)
+
+
+def beside(job: JobTable) -> int:
+    """Return the number of hosts that a job's servers have beside its `workers`; 0 if they are among them."""
+    ps = job.collective.ps
+    if ps is None or placement_of(ps) != "separate":
+        return 0
+    if ps.servers is not None:
+        return ps.servers
+    if job.workers is not None:
+        return max(1, job.workers // (WORKERS_PER_SERVER if ps.pull == "start" else 8))
+    hosts = job.placement if isinstance(job.placement, list) else job.hosts or []
+    return count_of(ps, len(hosts))
+
+
+def order_of(job: JobTable) -> str:
+    """Return the order of a job; without one, TensorFlow's of pulls, which is none."""
+    if is_pulled(job.collective) and "order" not in job.schedule.model_fields_set:
+        return "random"
+    return job.schedule.order
+
+
+def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
+    """Return what a job says that has no effect with its servers or without them: where, why, the mend."""
+    found: list[tuple[Loc, str, str]] = []
+    schedule, ps = job.schedule, job.collective.ps
+    if not is_pulled(job.collective):
+        why = 'without collective = { ps = { pull = "start" } }'
+        if ps is not None and ps.shards is not None:
+            found.append((("collective", "ps", "shards"), 'with pull = "update"', "every buffer is cut in equal parts"))
+        if job.task is not None:
+            found.append((("task",), why, "leave it out"))
+        if schedule.disorder is not None:
+            found.append((("schedule", "disorder"), why, "leave it out"))
+        if schedule.order == "tac_folded":
+            found.append((("schedule", "order"), why, 'write order = "priority", or have parameter servers'))
+        return found
+    here = 'with pull = "start"'
+    if order_of(job) not in ORDERS:
+        what = "all parameters are there at once" if schedule.order == "fifo" else "it is for all-reduce"
+        names = ", ".join(f'"{order}"' for order in ORDERS)
+        found.append((("schedule", "order"), f'{here}: "{schedule.order}" ranks no pulls, {what}', f"write {names}"))
+    whole = "every parameter is a transfer of its own"
+    for key, is_given, hint in (
+        ("queues", schedule.queues is not None, "every parameter has a rank of its own"),
+        ("fusion", "fusion" in schedule.model_fields_set, whole),
+        ("buckets", schedule.buckets is not None, whole),
+        ("chunk", schedule.chunk is not None, whole),
+        ("depth", schedule.depth != 1, whole),
+        ("barrier", not schedule.barrier, "an iteration begins when the one before has ended on all workers"),
+        ("sync", schedule.sync != 0, "no transfer waits for others to be through"),
+    ):
+        if is_given:
+            found.append((("schedule", key), here, hint))
+    if job.collective.remainder == "dropped":
+        found.append((("collective", "remainder"), here, whole))
+    return found
+
+
+def graph_faults(dag: OpDag, task: str, add: Add) -> None:
+    """Say what an op graph does not tell that a run must know."""
+    for index, op in enumerate(dag.ops):
+        if op.kind == "recv" and op.bytes == 0:
+            add(("ops", index, "bytes"), f"op {op.id} is received, and has no `bytes`", 'write "bytes": 4096')
+            break
+    updated: dict[int, int] = {}
+    for index, op in enumerate(dag.ops):
+        for which, recv in enumerate(op.updates):
+            if recv in updated:
+                msg = f"op {recv} is updated by op {updated[recv]} and by op {op.id}"
+                add(("ops", index, "updates", which), msg, "one op completes a gradient: the one that adds them up")
+            updated[recv] = op.id
+    if task == "train" and not updated:
+        hint = 'write "updates": [id of a recv] where its gradient is done, or task = "inference"'
+        add(("ops",), "no op of the graph updates a parameter", hint)
+    if task == "inference" and updated and dag.inference_target is None:
+        add(("inference_target",), "`inference_target` is missing", "name the last op of the forward pass")
+
+
+def scaled(dag: OpDag, total: int) -> OpDag:
+    """Return the graph with the times of its computation rescaled to sum to `total`, largest remainder first."""
+    places = [index for index, op in enumerate(dag.ops) if op.kind == "comp"]
+    now = sum(dag.ops[index].time for index in places)
+    rest = {index: dag.ops[index].time * total % now for index in places}
+    ops: list[Op] = [replace(op, time=op.time * total // now if op.kind == "comp" else op.time) for op in dag.ops]
+    short = total - sum(ops[index].time for index in places)
+    for index in sorted(places, key=lambda i: (-rest[i], i))[:short]:
+        ops[index] = replace(ops[index], time=ops[index].time + 1)
+    return replace(dag, ops=tuple(ops))
+
+
+def graph_spec(dag: OpDag) -> dict[str, Any]:
+    """Return a graph whose times are picoseconds as the core takes it, ids replaced by places."""
+    place = {op.id: index for index, op in enumerate(dag.ops)}
+    return {
+        "ops": [
+            {
+                "id": op.id,
+                "name": op.name or f"op{op.id}",
+                "inputs": [place[other] for other in op.inputs],
+                "receives_bytes": op.bytes if op.kind == "recv" else None,
+                "time_ps": op.time if op.kind == "comp" else 0,
+                "param_only": op.param_only,
+                "updates": [place[other] for other in op.updates],
+            }
+            for op in dag.ops
+        ],
+        "target": place[dag.target],
+        "inference_target": None if dag.inference_target is None else place[dag.inference_target],
+    }
