@@ -15,6 +15,7 @@ pub mod model;
 pub mod opdag;
 pub mod order;
 pub mod pace;
+pub mod planned;
 pub mod probe;
 pub mod recall;
 pub mod result;
@@ -22,7 +23,8 @@ pub mod schedule;
 pub mod spec;
 pub mod traffic;
 
-use engine::Engine;
+use collective::messages::{Collective, Depth};
+use engine::{Engine, Idle};
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
@@ -40,7 +42,7 @@ use traffic::Neighbour;
 /// [`RunError::Spec`] before anything ran, [`RunError::Iteration`] if the run could not go on.
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
     let fabric = Fabric::new(&spec.cluster)?;
-    let (mut jobs, mut neighbours) = plan(spec, fabric.graph.host_count)?;
+    let (mut jobs, mut neighbours) = plan(spec, &fabric)?;
     let mut engine = Engine::new(spec, fabric, &jobs)?;
     let traces = iteration::run(&mut jobs, &mut neighbours, engine.network(), limits(&spec.run), observe)?;
     Ok(RunResult::new(spec, &jobs, traces, neighbours, engine.network().now(), engine.usage()))
@@ -53,8 +55,17 @@ pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResul
 /// [`SpecError`] if there is no such job, or its ranks do not suit its collective.
 pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecError> {
     let job = spec.jobs.get(job).ok_or(SpecError::NoJobs)?;
-    let collective = job::collective(job, bytes, engine::manner(spec).sizes)
-        .map_err(|error| SpecError::Job { name: job.name.clone(), error: error.into() })?;
+    let sizes = engine::manner(spec).sizes;
+    let refused = |error| SpecError::Job { name: job.name.clone(), error };
+    let depth = match job.collective.depth {
+        Some(depth) => Depth::Fixed(depth),
+        None => {
+            let fabric = Fabric::new(&spec.cluster)?;
+            let mut idle = Idle::new(spec, &fabric)?;
+            job::costs(job, sizes, &mut |collective, bytes| idle.time(collective, bytes)).map_err(refused)?.depth
+        }
+    };
+    let collective = job::collective(job, bytes, depth, sizes).map_err(|error| refused(error.into()))?;
     let bytes = if job.collective.drops_remainder { job::divisible(bytes, job.hosts.len()) } else { bytes };
     Ok(Table::of_messages(&collective, bytes))
 }
@@ -169,10 +180,12 @@ pub enum SpecError {
     },
 }
 
-fn plan(spec: &Spec, host_count: u32) -> Result<(Vec<Job>, Vec<Neighbour<'_>>), SpecError> {
+fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Neighbour<'a>>), SpecError> {
     if spec.jobs.is_empty() {
         return Err(SpecError::NoJobs);
     }
+    let host_count = fabric.graph.host_count;
+    let mut idle = Idle::new(spec, fabric)?;
     let mut taken = std::collections::BTreeSet::new();
     let plan_job = |job: &spec::JobSpec| {
         let name = || job.name.clone();
@@ -187,7 +200,8 @@ fn plan(spec: &Spec, host_count: u32) -> Result<(Vec<Job>, Vec<Neighbour<'_>>), 
         if job.iterations.is_none() && spec.run.duration_ps.is_none() {
             return Err(SpecError::Endless { name: name() });
         }
-        Job::plan(job, Seed(spec.run.seed), engine::manner(spec))
+        let mut alone = |collective: &Collective, bytes| idle.time(collective, bytes);
+        Job::plan(job, Seed(spec.run.seed), engine::manner(spec), &mut alone)
             .map_err(|error| SpecError::Job { name: name(), error })
     };
     let jobs = spec.jobs.iter().map(plan_job).collect::<Result<Vec<Job>, SpecError>>()?;
