@@ -27,6 +27,8 @@ pub struct Job {
     pub gates: Vec<Time>,
     /// Compute time of an iteration, and between which offsets of it each bucket can be sent without delaying it.
     pub boundaries: Boundaries,
+    /// The same if there were no barrier.
+    pub without_barrier: Boundaries,
     /// Order of the transmission queue.
     pub scheduler: Box<dyn Scheduler>,
     /// Chunks on the network at one time.
@@ -194,6 +196,7 @@ impl Job {
             has_several_bands: bands.iter().any(|&band| band != bands[0]),
             gates: planned.gates,
             boundaries: planned.boundaries,
+            without_barrier: planned.without_barrier,
             scheduler: planned.scheduler,
             credit: spec.schedule.credit as usize,
             name: spec.name.clone(),

@@ -28,6 +28,8 @@ pub struct Planned {
     pub chunk: Option<Bytes>,
     /// Compute time, and between which offsets of it each bucket can be sent without delay.
     pub boundaries: Boundaries,
+    /// The same if there were no barrier.
+    pub without_barrier: Boundaries,
 }
 
 /// Whether the schedule of a job asks what messages cost.
@@ -143,12 +145,17 @@ impl Iteration<'_> {
     }
 
     fn in_order(&self, sends: Vec<Sent>, scheduler: Box<dyn Scheduler>) -> Planned {
+        let buckets: Vec<Bucket> = sends.iter().map(|sent| sent.bucket.clone()).collect();
         let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;
-        let window = |sent: &Sent| self.boundaries.group(sent.bucket.layers.iter().map(parameter_of).collect()).window;
+        let by_bucket = |boundaries: &Boundaries| {
+            let window = |bucket: &Bucket| boundaries.group(bucket.layers.iter().map(parameter_of).collect()).window;
+            Boundaries { compute: boundaries.compute, windows: buckets.iter().map(window).collect() }
+        };
         Planned {
-            boundaries: Boundaries { compute: self.boundaries.compute, windows: sends.iter().map(window).collect() },
+            boundaries: by_bucket(&self.boundaries),
+            without_barrier: by_bucket(&model::boundaries(&self.spec.layers, false).0),
             gates: sends.iter().map(|sent| sent.gate).collect(),
-            buckets: sends.into_iter().map(|sent| sent.bucket).collect(),
+            buckets,
             scheduler,
             chunk: self.spec.schedule.chunk_bytes.map(Bytes),
         }

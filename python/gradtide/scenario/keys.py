@@ -436,7 +436,7 @@ class Schedule(Table):
     depth: Depth | None = key(default=None, examples=[1])
     """Parts into which what is sent at once is cut, each of which goes through the collective by itself, so that one is
     reduced while the next is sent (Caramel 2020, section 4.4). "adaptive": 1 for what is small, up to 8 for what is
-    large. The pipe engine has 1. Default: 1; with order = "caramel" and another engine "adaptive"."""
+    large. The pipe engine has 1. Default: 1; with another engine and order caramel, edf or optimal "adaptive"."""
     file: Name | None = key(default=None, examples=["order.csv"])
     """With order = "file": one layer name a line, most urgent first, no header, each layer that has
     parameters exactly once."""

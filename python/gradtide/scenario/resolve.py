@@ -288,7 +288,7 @@ def schedule_of(schedule: Schedule, engine: str) -> tuple[int | Literal["adaptiv
     plans = schedule.order in PLANNED
     has_cap = schedule.first_fusion is not None or schedule.cycle is not None
     fusion: int | Literal["adaptive"] = "adaptive" if plans and not has_cap else FUSION_BYTES
-    depth: int | Literal["adaptive"] = "adaptive" if schedule.order == "caramel" and engine != "pipe" else 1
+    depth: int | Literal["adaptive"] = "adaptive" if plans and engine != "pipe" else 1
     return (
         fusion if schedule.fusion is None else schedule.fusion,
         not plans if schedule.barrier is None else schedule.barrier,
