@@ -89,8 +89,8 @@ def test_figures_of_a_chain_by_hand() -> None:
         assert row["iteration_time_ms"]["mean"] == pytest.approx(10.6, abs=1e-9)
         assert row["iteration_time_ms"]["p95"] == pytest.approx(10.6, abs=1e-9)
         assert row["lower_bound_ms"] == pytest.approx(9.4, abs=1e-9)
-    # In chunks of a tenth, layer 0's 1.4 ms wait for one of 0.14 ms: 8 + 1.4, and what is left of a chunk at 8 ms. Chunks
-    # have begun at 5 + 0.14 k; the one under way at 8 ms ends at 8.08.
+    # In chunks of a tenth, layer 0's 1.4 ms wait for one of 0.14 ms: 8 + 1.4, and what is left of a chunk at 8 ms.
+    # Chunks have begun at 5 + 0.14 k; the one under way at 8 ms ends at 8.08.
     chunked = run(scenario(order="priority", fusion="0B", barrier=False, chunk="100kB")).job
     assert chunked["iteration_time_ms"]["mean"] == pytest.approx(9.48, abs=1e-9)
     deadline = run(scenario(order="edf", fusion="0B", chunk="100kB")).job
@@ -101,8 +101,9 @@ def test_figures_of_a_chain_by_hand() -> None:
 def test_credit_hides_what_a_chunk_waits_before_its_first_byte() -> None:
     """Ten chunks of a layer of 2 MB, 50 us each before the first byte: one at a time, each adds its own.
 
-    A ring of two sends 200 kB in two steps of 80 us. Two at a time, their steps take turns on the link, so one is through
-    80 us before the other, and the next has waited for its 50 us before the link is free: only the first wait is left.
+    A ring of two sends 200 kB in two steps of 80 us. Two at a time, their steps take turns on the link, so one is
+    through 80 us before the other, and the next has waited for its 50 us before the link is free: only the first wait
+    is left.
     """
     layer = {"name": "fc", "forward": "1ms", "backward": "1ms", "parameters": "2MB"}
 
@@ -144,7 +145,9 @@ def test_figures_of_a_comparison() -> None:
     for row in rows.values():
         assert row["iteration_time_us"] >= best
         assert row["lower_bound_us"] <= row["iteration_time_us"] * (1 + 1e-12)
-        assert row["gain_percent"] == pytest.approx(100 * (rows["ddp"]["iteration_time_us"] / row["iteration_time_us"] - 1))
+        assert row["gain_percent"] == pytest.approx(
+            100 * (rows["ddp"]["iteration_time_us"] / row["iteration_time_us"] - 1)
+        )
         assert row["iteration_time_p95_us"] == pytest.approx(row["iteration_time_us"])
     assert json.loads(json.dumps(result.summary))["rows"][0]["lower_bound_ms"] > 0
 

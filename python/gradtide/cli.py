@@ -529,7 +529,7 @@ def _compare(
 def reproduce(
     what: Annotated[
         str | None,
-        typer.Argument(metavar="PAPER/PART[/FIGURE]", help="As in gao2020/ch5/5.12 or zhang2017/7; leave out to list."),
+        typer.Argument(metavar="PAPER/PART[/FIGURE]", help="As in gao2020/ch5/5.12 or caramel/11; leave out to list."),
     ] = None,
     output: OutOption = None,
     as_json: JsonOption = False,

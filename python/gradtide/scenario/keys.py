@@ -404,21 +404,22 @@ class Schedule(Table):
         default="fifo", examples=["priority"]
     )
     """Order of the transmission queue. fifo: as gradients become ready; priority: lowest layer first;
-    random: a fresh order in every iteration; tic, tac: TicTac's, which of layers is priority; caramel: each bucket in its
-    place in the backward or the next forward pass; edf: earliest deadline first, in chunks; optimal: the best of what all
-    of these do in a simulation of one channel; file: the user's. docs/models/caramel.md has the rules."""
+    random: a fresh order in every iteration; tic, tac: TicTac's, which of layers is priority; caramel: each bucket in
+    its place in the backward or the next forward pass; edf: earliest deadline first, in chunks; optimal: the best of
+    what all of these do in a simulation of one channel; file: the user's. docs/models/caramel.md has the rules."""
     fusion: Fusion | None = key(default=None, examples=["6.28MB"])
     """Cap of a bucket of gradients that are sent together; "0B" sends every layer alone. "adaptive": small layers
     together that are computed while the network is busy (Caramel 2020, section 4.2); with order = "optimal", also what
-    others send together is tried. Default: "25MiB", that of PyTorch DistributedDataParallel (bucket_cap_mb = 25, counted
-    in MiB); "adaptive" with order caramel, edf or optimal."""
+    others send together is tried. Default: "25MiB", that of PyTorch DistributedDataParallel (bucket_cap_mb = 25,
+    counted in MiB); "adaptive" with order caramel, edf or optimal."""
     first_fusion: PartSize | None = key(default=None, examples=["1MiB"])
-    """Cap of the first bucket. With it, a bucket is closed by the layer with which it reaches its cap, as in PyTorch DDP,
-    which has 1 MiB here. Default: a layer that would pass the cap starts a new bucket, and all caps are `fusion`."""
+    """Cap of the first bucket. With it, a bucket is closed by the layer with which it reaches its cap, as in PyTorch
+    DDP, which has 1 MiB here. Default: a layer that would pass the cap starts a new bucket, and all caps are
+    `fusion`."""
     cycle: Time | None = key(default=None, examples=["5ms"])
     """With it, a bucket is what is expected to be ready at the end of a cycle of this length, at most `fusion` or one
-    layer, as in Horovod, which has 5 ms and 64 MiB; "0ms": whenever the network is free. Default: buckets do not depend on
-    times."""
+    layer, as in Horovod, which has 5 ms and 64 MiB; "0ms": whenever the network is free. Default: buckets do not depend
+    on times."""
     buckets: list[Annotated[int, Field(ge=1)]] | None = key(default=None, examples=[[28, 23, 49]])
     """In place of `fusion`, your own buckets: the number of layers in each, from the input side. Together
     they hold all layers of the model, those without parameters included."""
@@ -431,8 +432,8 @@ class Schedule(Table):
     """With order = "priority": this many classes of layers, first come first served inside a class.
     Default: each layer has its own."""
     barrier: bool | None = key(default=None, examples=[False])
-    """Whether the next forward pass waits for all transfers; without it each layer waits for its own. Default: true, but
-    with order caramel, edf or optimal."""
+    """Whether the next forward pass waits for all transfers; without it each layer waits for its own. Default: true,
+    but with order caramel, edf or optimal."""
     depth: Depth | None = key(default=None, examples=[1])
     """Parts into which what is sent at once is cut, each of which goes through the collective by itself, so that one is
     reduced while the next is sent (Caramel 2020, section 4.4). "adaptive": 1 for what is small, up to 8 for what is
