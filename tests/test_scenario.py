@@ -324,6 +324,7 @@ timeline = 0
                     "order": {"kind": "priority", "queues": 8},
                     "fusion": {"kind": "cap", "bytes": 0},
                     "chunk_bytes": 65_536,
+                    "credit": 1,
                     "barrier": False,
                 },
                 "bands": [2],

@@ -125,7 +125,8 @@ def compare(
         typer.Option(
             "--schedule",
             metavar="NAME",
-            help="ORDER[+barrier][+fusion=SIZE][+chunk=SIZE][+queues=N]; repeat it; the first is compared with.",
+            help="As in fifo+barrier, priority+chunk=1MB, ddp, horovod, p3, bytescheduler, caramel, edf, optimal; "
+            "repeat it; the first is compared with.",
         ),
     ] = None,
     rate: Annotated[str | None, typer.Option(metavar="LIST", help="Link rates, as in 1Gbps,10Gbps.")] = None,
@@ -528,7 +529,7 @@ def _compare(
 def reproduce(
     what: Annotated[
         str | None,
-        typer.Argument(metavar="PAPER/PART[/FIGURE]", help="As in gao2020/ch5/5.12 or zhang2017/7; leave out to list."),
+        typer.Argument(metavar="PAPER/PART[/FIGURE]", help="As in gao2020/ch5/5.12 or caramel/11; leave out to list."),
     ] = None,
     output: OutOption = None,
     as_json: JsonOption = False,
@@ -1029,7 +1030,33 @@ def _print_comparison(result: "CompareResult") -> None:
         )
     print("Iteration time in ms")
     _print_table(["model", "workers", "link", *schedules, "best saves", "still waits"], table)
+    if len(groups) == 1 and len(schedules) > 1:
+        print()
+        _print_figures(next(iter(groups.values())))
     print(f"\n{result.summary['headline']}")
+
+
+def _print_figures(rows: dict[str, dict[str, Any]]) -> None:
+    """Print what each schedule of one group comes to."""
+
+    def share(value: float | None) -> str:
+        return "–" if value is None else f"{value:.3f}"
+
+    table = [
+        [
+            name,
+            f"{row['iteration_time_us'] / 1e3:.1f}",
+            f"{row['iteration_time_p95_us'] / 1e3:.1f}",
+            _signed_percent(row["gain_percent"]),
+            *(share(row[key]) for key in ("rho", "alpha", "utilisation")),
+            f"{row['straggler_percent']:.1f} %",
+            f"{row['lower_bound_us'] / 1e3:.1f}",
+            f"{row['above_bound_percent']:.1f} %",
+        ]
+        for name, row in rows.items()
+    ]
+    columns = ("schedule", "T, ms", "p95", "throughput", "rho", "alpha", "U", "straggler", "bound, ms", "above it")
+    _print_table(list(columns), table)
 
 
 def _print_tenants(summary: dict[str, Any]) -> None:

@@ -28,6 +28,8 @@ NS_PER_ROUTE = 10.0
 NS_PER_FLOW = 10_000.0
 NS_PER_HOST = 3_000.0
 NS_PER_OPERATION = 250.0
+MAX_ADAPTIVE_DEPTH = 8
+LEAST_CHUNK_BYTES = 64 * 1024
 BASE_BYTES = 60_000_000
 BYTES_PER_HOST = 2_500
 BYTES_PER_LINK = 1_000
@@ -96,7 +98,8 @@ def estimate(scenario: "Scenario") -> Estimate:
     duration_s = math.inf if scenario.duration_ps is None else scenario.duration_ps / 1e12
     is_packet, is_fluid = scenario.engine == "packet", scenario.engine == "fluid"
     # A job that has the fluid network for itself carries out one exchange of each size.
-    is_alone = is_fluid and [job.is_pulled for job in scenario.jobs] == [False] and not scenario.expected_traffic
+    is_alone = is_fluid and not scenario.expected_traffic
+    is_alone = is_alone and [(job.is_pulled, job.credit) for job in scenario.jobs] == [(False, 1)]
     fabric = scenario.fabric
     links, routes = 2 * fabric.cable_count, fabric.switch_count * fabric.host_count
     inner, on_network = links - 2 * fabric.host_count, int(is_packet or is_fluid)
@@ -117,7 +120,8 @@ def estimate(scenario: "Scenario") -> Estimate:
         within = math.inf if math.isinf(duration_s) else math.ceil(duration_s / iteration_s)
         count = int(min(within, job.iterations or math.inf))
         buckets, chunks = _parts(job) if sends else (0, 0)
-        parts = chunks * job.depth
+        depth = job.depth or MAX_ADAPTIVE_DEPTH
+        parts = chunks * depth
         sent = counts.messages * parts * (min(count, 1) if is_alone else count)
         if job.is_pulled:
             buckets = chunks = 2 * job.parameter_count * job.workers
@@ -132,7 +136,7 @@ def estimate(scenario: "Scenario") -> Estimate:
             segments += min(sent * per_message, job.workers * link_segments)
         if is_fluid:
             messages += sent
-        at_once += counts.messages * job.depth // max(1, counts.steps)
+        at_once += counts.messages * depth // max(1, counts.steps)
     packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if is_packet else 0.0
     hops = fabric.hops * packets
     # More hosts keep more in memory and less in the caches.
@@ -185,6 +189,9 @@ def _parts(job: Any) -> tuple[int, int]:
     else:
         buckets = len(layers)
     if job.chunk_bytes is None:
+        if job.order in ("edf", "optimal"):
+            # Chunks of their own: at least 64 KiB, and mostly megabytes.
+            return buckets, buckets + math.ceil(job.parameter_bytes / LEAST_CHUNK_BYTES)
         return buckets, buckets
     return buckets, max(buckets, sum(-(-size // job.chunk_bytes) for size in layers))
 

@@ -295,6 +295,7 @@ def _job_summary(core: dict[str, Any], model: str) -> dict[str, Any]:
         "rho": comm_ms / compute_ms if compute_ms else None,
         "alpha": (compute_ms + comm_ms - mean_ms) / shorter if shorter else None,
         "utilisation": compute_ms / mean_ms,
+        "lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS,
         "straggler_percent": core["straggler_percent"],
         **({} if core["lower_bound_ps"] is None else {"lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS}),
         **({} if core["slowest_worker"] is None else {"slowest_worker": core["slowest_worker"]}),

@@ -123,6 +123,7 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     add("ratio rho = N/C", lambda job: share(job["rho"]))
     add("overlap alpha", lambda job: share(job["alpha"]))
     add("utilisation U = C/T", lambda job: share(job["utilisation"]))
+    add("lower bound of T", lambda job: ms(job["lower_bound_ms"]))
     add("network slack", lambda job: " … ".join(ms(job["slack_ms"][key]) for key in ("min", "p50", "max")))
     add("sent by a worker", lambda job: f"{number(job['bytes_per_worker'] / 1e6)} MB in {job['buckets']} buckets")
     return ["", *jobs], rows

@@ -22,7 +22,7 @@ fn spec(fusion_bytes: u64, order: &str, barrier: bool) -> Spec {
             "schedule": {
                 "order": if order == "priority" { serde_json::json!({"kind": order, "queues": null}) }
                          else { serde_json::json!({"kind": order}) },
-                "fusion": {"kind": "cap", "bytes": fusion_bytes}, "chunk_bytes": null, "barrier": barrier
+                "fusion": {"kind": "cap", "bytes": fusion_bytes}, "chunk_bytes": null, "credit": 1, "barrier": barrier
             },
             "bands": [0], "start_ps": 0, "transfer_overhead_ps": 0, "sync_ps": 0, "overlap_slowdown_ppm": 1_000_000,
             "pace": {"noise_ppm": 0, "straggler": null}

@@ -1,13 +1,15 @@
 //! The one place that names the network engines: which one a scenario asks for, and what it counted.
 
 use crate::SpecError;
-use crate::collective::messages::MessageSize;
+use crate::collective::messages::{Collective, MessageSize};
+use crate::collective::ring;
 use crate::fabric::Fabric;
 use crate::job::{AnyJob, Job, Manner, Messages, Pass};
+use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
 use crate::spec::{
-    CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, MarkAtSpec, MarkSpec, QueueSpec,
+    CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, JobSpec, MarkAtSpec, MarkSpec, QueueSpec,
     RecoverySpec, RoutingSpec, RunSpec, Spec,
 };
 use gradtide_net::packet::tcp::{Algorithm, Recovery, TcpConfig};
@@ -78,16 +80,62 @@ const PAUSE_EVERY: u64 = 1 << 16;
 pub fn manner(spec: &Spec) -> Manner {
     let (measured_from, messages, sizes) = match spec.run.engine {
         EngineSpec::Pipe => (Pass::Forward, Messages::LockStep, MessageSize::Even),
-        EngineSpec::Fluid if is_alone(spec) => (Pass::Forward, Messages::Recalled, MessageSize::Even),
+        EngineSpec::Fluid if is_recalled(spec) => (Pass::Forward, Messages::Recalled, MessageSize::Even),
         EngineSpec::Fluid => (Pass::Forward, Messages::EachHost { opens: false }, MessageSize::Even),
         EngineSpec::Packet => (Pass::Backward, Messages::EachHost { opens: true }, MessageSize::Whole),
     };
     Manner { measured_from, messages, sizes }
 }
 
-/// Whether one job has the network for itself, and one aggregation at a time on it.
-fn is_alone(spec: &Spec) -> bool {
-    matches!(&spec.jobs[..], [job] if job.servers.is_none()) && spec.traffic.is_empty()
+/// Whether one job has the network for itself, and has one exchange on it at a time.
+fn is_recalled(spec: &Spec) -> bool {
+    let one_at_a_time = |job: &JobSpec| job.servers.is_none() && job.schedule.credit == 1;
+    spec.traffic.is_empty() && matches!(&spec.jobs[..], [job] if one_at_a_time(job))
+}
+
+/// The network of a scenario as long as it carries one exchange and nothing else: how long that takes. Of the packet
+/// engine the fluid one stands in, which has no headers and no queues.
+pub enum Idle {
+    /// One priority pipe per host.
+    Pipe(Star),
+    /// Flows at their max-min fair rates; none if no job asks.
+    Fluid(Option<Box<Fluid>>),
+}
+
+impl Idle {
+    /// The network of a scenario.
+    ///
+    /// # Errors
+    /// As [`Fluid::new`].
+    pub fn new(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
+        let fluid = || Fluid::new(&fabric.graph, routing(&spec.cluster)).map(Box::new);
+        match (spec.run.engine, fabric.star) {
+            (EngineSpec::Pipe, Some(star)) => Ok(Self::Pipe(star)),
+            _ if spec.jobs.iter().any(asks_costs) => Ok(Self::Fluid(Some(fluid()?))),
+            _ => Ok(Self::Fluid(None)),
+        }
+    }
+
+    /// How long a collective takes for `bytes`.
+    ///
+    /// # Panics
+    /// If no job of the scenario asks.
+    pub fn time(&mut self, collective: &Collective, bytes: Bytes) -> Time {
+        match self {
+            Self::Pipe(star) => {
+                let band = Band::new(0).expect("there is a first band");
+                let flow = ring::lock_step(collective.hosts(), bytes, band, 0, Time::ZERO);
+                flow.map_or(Time::ZERO, |flow| Pipe::occupancy(star, &flow).unwrap_or(Time::MAX))
+            }
+            Self::Fluid(idle) => {
+                let fluid = idle.take().expect("a job asks");
+                let mut recall = Recall::new(*fluid, collective.clone());
+                let time = recall.time(bytes);
+                *idle = Some(Box::new(recall.into_fluid()));
+                time
+            }
+        }
+    }
 }
 
 impl Engine {
@@ -114,7 +162,7 @@ impl Engine {
             EngineSpec::Fluid => {
                 let fluid = Fluid::new(&fabric.graph, routing(&spec.cluster))?;
                 match jobs {
-                    [AnyJob::Buckets(job)] if is_alone(spec) => {
+                    [AnyJob::Buckets(job)] if is_recalled(spec) => {
                         Ok(Self::Recall(Box::new(Recall::new(fluid, job.collective.clone())), links()))
                     }
                     _ => Ok(Self::Fluid(Box::new(fluid), links())),

@@ -2,9 +2,12 @@
 //!
 //! Every worker has one compute stream, which executes its ops in program order. Where all workers of a job are alike
 //! they do the same at the same time, and one stands for all. Every job has one transmission queue, which has at most
-//! one chunk on the network at a time and picks the most urgent ready bucket whenever that chunk is through on all
-//! workers. A bucket is ready when all workers have it, and when it has arrived, it has arrived everywhere: the global
-//! syncer of the thesis, section 5.2.
+//! one chunk on the network at a time, or as many as its credit says, and picks the most urgent ready bucket whenever a
+//! chunk is through on all workers. A bucket is ready when all workers have it, and when it has arrived, it has arrived
+//! everywhere: the global syncer of the thesis, section 5.2.
+//!
+//! A schedule may hold a ready bucket back until compute has come to its gate, an offset of compute time that every worker
+//! must have passed. While compute stands still its offset does, so a stall moves all gates that lie behind it.
 //!
 //! At one instant everything that ends is taken in, and every op of zero length is done, before the queue picks:
 //! a choice at time t sees every bucket that became ready at or before t.
@@ -95,6 +98,8 @@ pub struct TransferRecord {
     pub busy: Time,
     /// Place in the order.
     pub rank: u32,
+    /// Chunks that have arrived.
+    pub arrived_count: u32,
 }
 
 /// One op or chunk, for timelines.
@@ -355,7 +360,16 @@ struct Runner<'a> {
     sending_iteration: u32,
     queue: BinaryHeap<Reverse<Ready>>,
     ready_count: u64,
-    sending: Option<Sending>,
+    /// Whether a bucket may have to wait though it is ready.
+    has_gates: bool,
+    /// Ready buckets that are held back: gate, iteration and bucket.
+    held: BinaryHeap<Reverse<(Time, u32, u32)>>,
+    /// Compute offset at which each op begins, and at which the last one ends.
+    offsets: Vec<Time>,
+    /// Chunks that the queue has picked, as it did.
+    sending: Vec<Sending>,
+    /// Up to when the time for which the network is held has been counted.
+    counted_to: Time,
     /// When the syncer lets the next chunk go.
     free_at: Time,
     ranks: Vec<u32>,
@@ -463,6 +477,10 @@ impl<'a> Runner<'a> {
         };
         let first_op = dag.ops.iter().position(|op| op.kind == pass).expect("a model has layers") as OpId;
         let next_op = if job.manner.measured_from == Pass::Forward { 0 } else { first_op };
+        let mut offsets = vec![Time::ZERO];
+        for op in &dag.ops[..dag.compute_count as usize] {
+            offsets.push(*offsets.last().expect("there is a first") + op.cost);
+        }
         let mut ranks = Vec::new();
         job.scheduler.ranks(&job.dag, &mut ranks);
         Self {
@@ -484,7 +502,11 @@ impl<'a> Runner<'a> {
             sending_iteration: 0,
             queue: BinaryHeap::new(),
             ready_count: 0,
-            sending: None,
+            has_gates: job.gates.iter().zip(&job.boundaries.windows).any(|(&gate, window)| gate > window.update),
+            held: BinaryHeap::new(),
+            offsets,
+            sending: Vec::new(),
+            counted_to: Time::ZERO,
             free_at: Time::ZERO,
             ranks,
             opening_count: None,
@@ -513,15 +535,19 @@ impl<'a> Runner<'a> {
 
     /// When the job will do something of its own accord.
     fn wakes_at(&self) -> Option<Time> {
-        let picks_at = match &self.sending {
-            Some(Sending { aggregation: None, begins_at, .. }) => *begins_at,
-            Some(Sending { aggregation: Some(aggregation), .. }) => aggregation.wakes_at().unwrap_or(Time::MAX),
-            None if !self.queue.is_empty() => self.free_at,
-            _ => Time::MAX,
+        let wakes_at = |sending: &Sending| match &sending.aggregation {
+            None => Some(sending.begins_at),
+            Some(aggregation) => aggregation.wakes_at(),
         };
-        let start = if self.opening_count.is_none() { self.job.start } else { Time::MAX };
-        let ends_at = self.next_end().map_or(Time::MAX, |(end, _)| end);
-        Some(ends_at.min(picks_at).min(start)).filter(|&at| at < Time::MAX)
+        let picks_at = (self.can_pick() && !self.queue.is_empty()).then_some(self.free_at);
+        let start = self.opening_count.is_none().then_some(self.job.start);
+        let ends_at = self.next_end().map(|(end, _)| end);
+        (self.sending.iter().filter_map(wakes_at))
+            .chain(picks_at)
+            .chain(start)
+            .chain(ends_at)
+            .chain(self.opens_at())
+            .min()
     }
 
     /// When the next op under way ends, and on which worker.
@@ -543,11 +569,13 @@ impl<'a> Runner<'a> {
         if self.opening_count != Some(0) {
             return Ok(());
         }
-        if let Some(aggregation) = self.sending.as_mut().and_then(|sending| sending.aggregation.as_mut())
-            && aggregation.wakes_at().is_some_and(|at| at <= now)
-            && aggregation.settle(now, network)
-        {
-            self.on_aggregated(now);
+        for index in (0..self.sending.len()).rev() {
+            if let Some(aggregation) = &mut self.sending[index].aggregation
+                && aggregation.wakes_at().is_some_and(|at| at <= now)
+                && aggregation.settle(now, network)
+            {
+                self.on_aggregated(index, now);
+            }
         }
         if std::mem::take(&mut self.has_arrived) {
             std::mem::swap(&mut self.waiting, &mut self.woken);
@@ -555,19 +583,76 @@ impl<'a> Runner<'a> {
         while let Some(worker) = self.next_worker(now) {
             while self.finish_op(worker, now) && self.start_op(worker, now)? {}
         }
-        if self.sending.is_none() && self.free_at <= now {
-            let begins_at = now + self.job.delay_before_flows();
-            self.sending = self.queue.pop().map(|Reverse(ready)| Sending { ready, begins_at, aggregation: None });
-        }
-        if let Some(sending) = &mut self.sending
-            && sending.aggregation.is_none()
-            && sending.begins_at <= now
+        while self.opens_at().is_some_and(|at| at <= now)
+            && let Some(Reverse((_, _, bucket))) = self.held.pop()
         {
-            let Ready { bucket, chunk, .. } = sending.ready;
-            sending.aggregation = Some(self.job.aggregate(bucket, chunk, self.stream, network));
+            self.enqueue(bucket);
+        }
+        while self.can_pick()
+            && self.free_at <= now
+            && let Some(Reverse(ready)) = self.queue.pop()
+        {
+            let begins_at = now + self.job.delay_before_flows();
+            if ready.chunk + 1 < self.job.chunk_count(ready.bucket) {
+                self.queue.push(Reverse(Ready { chunk: ready.chunk + 1, ..ready }));
+            }
+            self.sending.push(Sending { ready, begins_at, aggregation: None });
+        }
+        for index in 0..self.sending.len() {
+            let Sending { ready: Ready { bucket, chunk, .. }, begins_at, .. } = self.sending[index];
+            if self.sending[index].aggregation.is_none() && begins_at <= now {
+                self.count_busy(now);
+                let aggregation = self.job.aggregate(bucket, chunk, self.stream, network);
+                self.sending[index].aggregation = Some(aggregation);
+            }
         }
         self.change_speed(now);
         Ok(())
+    }
+
+    /// Whether another chunk may be put on the network.
+    fn can_pick(&self) -> bool {
+        self.sending.len() < self.job.credit
+    }
+
+    /// When the last worker comes to the next gate, if nothing stands in the way of any until then: of a worker that waits
+    /// or has yet to come to the op, nobody knows.
+    fn opens_at(&self) -> Option<Time> {
+        let &Reverse((gate, iteration, _)) = self.held.peek()?;
+        let compute = self.offsets[self.offsets.len() - 1];
+        let passes_at = |worker: &Worker| {
+            // The iteration in which the gate is, and where in it.
+            let (begun, gate) = match worker.iteration.cmp(&iteration) {
+                std::cmp::Ordering::Less => return None,
+                std::cmp::Ordering::Equal => (Time::ZERO, gate),
+                std::cmp::Ordering::Greater if gate <= compute || worker.iteration > iteration + 1 => {
+                    return Some(Time::ZERO);
+                }
+                std::cmp::Ordering::Greater => (compute, gate),
+            };
+            let begins = begun + self.offsets[worker.next_op as usize];
+            if gate <= begins {
+                return Some(Time::ZERO);
+            }
+            let running = worker.running.as_ref()?;
+            let ends = begun + self.offsets[worker.next_op as usize + 1];
+            let after = worker.own_cost(ends.saturating_since(gate));
+            (gate <= ends).then(|| {
+                let until = running.left.saturating_since(after);
+                running.since + beside_transfers(until, running.is_slow, self.job.overlap_slowdown_ppm)
+            })
+        };
+        self.workers.iter().map(passes_at).try_fold(Time::ZERO, |latest, at| Some(latest.max(at?)))
+    }
+
+    /// Counts the time for which the network is held: with several chunks on it, as that of the first.
+    fn count_busy(&mut self, now: Time) {
+        if let Some(first) = self.sending.first().filter(|first| first.aggregation.is_some()) {
+            let block = self.block(self.sending_iteration);
+            let bucket = first.ready.bucket as usize;
+            self.trace.transfers[block + bucket].busy += now - self.counted_to;
+        }
+        self.counted_to = now;
     }
 
     /// A worker that may have something to do now.
@@ -597,7 +682,7 @@ impl<'a> Runner<'a> {
         if op == self.first_op {
             self.on_iteration_begins(index, now)?;
         }
-        let is_slow = self.sending.is_some();
+        let is_slow = !self.sending.is_empty();
         let worker = &mut self.workers[index as usize];
         if let OpKind::Backward(_) = kind {
             if worker.is_last_pass {
@@ -736,13 +821,27 @@ impl<'a> Runner<'a> {
     }
 
     fn on_bucket_ready(&mut self, bucket: u32, iteration: u32, now: Time) {
-        debug_assert!(self.sending_iteration == iteration || (self.queue.is_empty() && self.sending.is_none()));
+        debug_assert!(
+            self.sending_iteration == iteration
+                || (self.queue.is_empty() && self.sending.is_empty() && self.held.is_empty())
+        );
         self.sending_iteration = iteration;
         let rank = self.ranks[bucket as usize];
         let block = self.block(iteration);
         let record = &mut self.trace.transfers[block + bucket as usize];
         record.ready = now;
         record.rank = rank;
+        if self.has_gates {
+            // All of them, so that what opens at one instant is in the plan's order.
+            let gate = self.job.gates[bucket as usize].max(self.job.boundaries.windows[bucket as usize].update);
+            self.held.push(Reverse((gate, iteration, bucket)));
+        } else {
+            self.enqueue(bucket);
+        }
+    }
+
+    fn enqueue(&mut self, bucket: u32) {
+        let rank = self.ranks[bucket as usize];
         self.queue.push(Reverse(Ready { rank, sequence: self.ready_count, bucket, chunk: 0 }));
         self.ready_count += 1;
     }
@@ -755,15 +854,18 @@ impl<'a> Runner<'a> {
             }
             return;
         }
-        let sending = self.sending.as_mut().expect("the job has a chunk under way");
-        let aggregation = sending.aggregation.as_mut().expect("its flows have started");
+        let has = |sending: &Sending| sending.aggregation.as_ref().is_some_and(|it| it.has(completion.flow));
+        let index = if self.sending.len() == 1 { Some(0) } else { self.sending.iter().position(has) };
+        let index = index.expect("the job has a chunk under way");
+        let aggregation = self.sending[index].aggregation.as_mut().expect("its flows have started");
         if aggregation.on_completion(completion, network) {
-            self.on_aggregated(now);
+            self.on_aggregated(index, now);
         }
     }
 
-    fn on_aggregated(&mut self, now: Time) {
-        let Some(Sending { ready, begins_at, .. }) = self.sending.take() else { return };
+    fn on_aggregated(&mut self, index: usize, now: Time) {
+        self.count_busy(now);
+        let Sending { ready, begins_at, .. } = self.sending.remove(index);
         self.free_at = now + self.job.sync;
         self.on_chunk_arrived(now, ready, begins_at);
     }
@@ -775,15 +877,16 @@ impl<'a> Runner<'a> {
         if sent.chunk == 0 {
             record.start = began;
         }
-        record.busy += now - began;
         if self.sending_iteration < self.trace.warmup_count + self.limits.timeline_iterations {
             let iteration = i64::from(self.sending_iteration) - i64::from(self.trace.warmup_count);
             let kind = OpKind::Transfer(sent.bucket);
             let (chunk, worker) = (sent.chunk, 0);
             self.trace.operations.push(OperationRecord { iteration, kind, worker, chunk, start: began, end: now });
         }
-        if sent.chunk + 1 < self.job.chunk_count(sent.bucket) {
-            self.queue.push(Reverse(Ready { chunk: sent.chunk + 1, ..sent }));
+        let chunk_count = self.job.chunk_count(sent.bucket);
+        let record = &mut self.trace.transfers[block + sent.bucket as usize];
+        record.arrived_count += 1;
+        if u64::from(record.arrived_count) < chunk_count {
             return;
         }
         let record = &mut self.trace.transfers[block + sent.bucket as usize];
@@ -797,7 +900,7 @@ impl<'a> Runner<'a> {
 
     /// Compute beside a transfer takes longer; when one begins or ends, the ends of running ops move.
     fn change_speed(&mut self, now: Time) {
-        let (is_slow, ppm) = (self.sending.is_some(), self.job.overlap_slowdown_ppm);
+        let (is_slow, ppm) = (!self.sending.is_empty(), self.job.overlap_slowdown_ppm);
         if ppm == ONE_PPM {
             return;
         }

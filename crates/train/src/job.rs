@@ -1,13 +1,16 @@
 //! A job that is ready to run: its DAG, its buckets, its scheduler. Built from a [`JobSpec`], checked once.
 
-use crate::bucket::{Bucket, fuse, group};
-use crate::collective::messages::{Collective, MessageSize};
+use crate::bucket::Bucket;
+use crate::caramel::cost::{CostError, Costs, LEAST_CHUNK};
+use crate::caramel::{Boundaries, transfers};
+use crate::collective::messages::{Collective, Depth, MessageSize};
 use crate::collective::plan::{self, Algorithm, Inside, PlanError};
 use crate::collective::{Aggregation, ring};
 use crate::dag::Dag;
 use crate::model::iteration_dag;
 use crate::pace::{self, Pace};
-use crate::schedule::{Fifo, File, LayerPriority, Random, Scheduler};
+use crate::planned::{Planned, asks_costs};
+use crate::schedule::Scheduler;
 use crate::servers::{self, ServersError};
 use crate::spec::{AlgorithmSpec, FusionSpec, InsideSpec, JobSpec, OrderSpec, ServerSpec};
 use gradtide_net::{Band, Bytes, Flow, Network, Rate, Seed, Time};
@@ -21,8 +24,16 @@ pub struct Job {
     pub dag: Dag,
     /// What each transfer carries.
     pub buckets: Vec<Bucket>,
+    /// From which offset of compute time on each bucket may be sent; beyond the compute time of an iteration, in the next.
+    pub gates: Vec<Time>,
+    /// Compute time of an iteration, and between which offsets of it each bucket can be sent without delaying it.
+    pub boundaries: Boundaries,
+    /// The same if there were no barrier.
+    pub without_barrier: Boundaries,
     /// Order of the transmission queue.
     pub scheduler: Box<dyn Scheduler>,
+    /// Chunks on the network at one time.
+    pub credit: usize,
     /// When the first iteration begins.
     pub start: Time,
     /// Measured iterations; `None` if the duration of the run decides.
@@ -133,6 +144,18 @@ pub enum JobError {
     /// A chunk of no bytes.
     #[error("a chunk has at least one byte")]
     EmptyChunk,
+    /// Nothing may be sent.
+    #[error("at least one chunk is on the network at a time")]
+    NoCredit,
+    /// Connections that carry several chunks have one band.
+    #[error("with several chunks on the network at a time, all layers have one band")]
+    CreditOfBands,
+    /// Planning adds times up.
+    #[error("an iteration's messages take more than a day")]
+    TooLong,
+    /// Messages whose times tell nothing of their sizes.
+    #[error("a schedule asks what messages cost: {0}")]
+    Cost(#[from] CostError),
     /// Overlap that speeds compute up.
     #[error("overlap can slow compute down, not speed it up: {0} is below 1000000 ppm")]
     Slowdown(u64),
@@ -170,36 +193,23 @@ pub enum JobError {
 }
 
 impl Job {
-    /// Plans a job.
+    /// Plans a job. `alone` tells how long a collective takes for a number of bytes on a network that carries nothing
+    /// else; only schedules that plan ask.
     ///
     /// # Errors
     /// See [`JobError`].
-    pub fn plan(spec: &JobSpec, seed: Seed, manner: Manner) -> Result<Self, JobError> {
+    pub fn plan(spec: &JobSpec, seed: Seed, manner: Manner, alone: Alone<'_>) -> Result<Self, JobError> {
         check(spec)?;
         let sizes: Vec<Bytes> = spec.layers.iter().map(|layer| Bytes(layer.parameter_bytes)).collect();
-        // A single worker has nothing to aggregate.
-        let buckets = match &spec.schedule.fusion {
-            _ if spec.hosts.len() == 1 => Vec::new(),
-            FusionSpec::Cap { bytes } => fuse(&sizes, Bytes(*bytes)),
-            FusionSpec::Buckets { layer_counts } => group(&sizes, layer_counts),
-        };
+        let costs = if asks_costs(spec) { Some(costs(spec, manner.sizes, alone)?) } else { None };
+        let planned = Planned::new(spec, costs.as_ref(), seed);
+        let buckets = planned.buckets;
         let largest = buckets.iter().map(|bucket| bucket.bytes).max().unwrap_or_default();
-        let collective = collective(spec, largest, manner.sizes)?;
+        let depth = costs.map_or(Depth::Fixed(spec.collective.depth.unwrap_or(1)), |costs| costs.depth);
+        let collective = collective(spec, largest, depth, manner.sizes)?;
         let worker_count = collective.worker_hosts().count() as u32;
         let dag = iteration_dag(&spec.layers, &buckets, spec.schedule.barrier);
         debug_assert!(dag.is_executable(), "a layered model has no cycle");
-        let scheduler: Box<dyn Scheduler> = match &spec.schedule.order {
-            OrderSpec::Fifo => Box::new(Fifo),
-            OrderSpec::Priority { queues } => Box::new(LayerPriority { queue_count: *queues }),
-            OrderSpec::Random => Box::new(Random { stream: seed.stream(&format!("order/{}", spec.name)) }),
-            OrderSpec::File { ranks } => Box::new(File {
-                layer_ranks: ranks.clone(),
-                bucket_layers: buckets.iter().map(|bucket| bucket.layers.clone()).collect(),
-            }),
-            OrderSpec::Tic | OrderSpec::Tac | OrderSpec::TacFolded | OrderSpec::Optimal => {
-                return Err(JobError::OrderOfServers);
-            }
-        };
         let bands = (spec.bands.iter())
             .map(|&index| Band::new(index).ok_or(JobError::Band(index)))
             .collect::<Result<Vec<Band>, JobError>>()?;
@@ -209,7 +219,11 @@ impl Job {
             buckets,
             opening_band: bands[0],
             has_several_bands: bands.iter().any(|&band| band != bands[0]),
-            scheduler,
+            gates: planned.gates,
+            boundaries: planned.boundaries,
+            without_barrier: planned.without_barrier,
+            scheduler: planned.scheduler,
+            credit: spec.schedule.credit as usize,
             name: spec.name.clone(),
             start: Time::from_ps(spec.start_ps),
             iteration_limit: spec.iterations,
@@ -220,9 +234,29 @@ impl Job {
             paces: Pace::of_workers(&spec.pace, worker_count, &spec.name, seed),
             collective,
             drops_remainder: spec.collective.drops_remainder,
-            chunk: spec.schedule.chunk_bytes.map(Bytes),
+            chunk: planned.chunk,
             hold: Time::from_ps(spec.transfer_overhead_ps),
         })
+    }
+
+    /// What the job sends, for a simulation of one channel on which a message takes `time`: what
+    /// [`timeline::run`](crate::caramel::timeline::run) says of it with the job's boundaries, an engine does if the job is
+    /// alone, its workers are alike, and its order holds for all iterations.
+    pub fn on_one_channel(&mut self, time: &mut dyn FnMut(Bytes) -> Time) -> transfers::Plan {
+        let mut ranks = Vec::new();
+        self.scheduler.ranks(&self.dag, &mut ranks);
+        let mut plan = transfers::Plan { transfers: Vec::new(), has_barrier: false, credit: self.credit as u32 };
+        for (index, &rank) in (0..).zip(&ranks) {
+            let gate = self.gates[index as usize].max(self.boundaries.windows[index as usize].update);
+            for chunk in 0..self.chunk_count(index) {
+                let bytes = self.chunk_bytes(index, chunk);
+                let (time, rank) = (time(bytes), Time::from_ps(rank.into()));
+                plan.transfers.push(transfers::Transfer { parameters: vec![index], bytes, time, gate, rank });
+            }
+        }
+        // Among equal ranks, the first that may be sent is first.
+        plan.transfers.sort_by_key(|transfer| (transfer.rank, transfer.gate));
+        plan
     }
 
     /// Number of chunks of a bucket.
@@ -304,13 +338,38 @@ pub fn divisible(bytes: Bytes, parts: usize) -> Bytes {
     Bytes(bytes.0 / parts * parts)
 }
 
-/// How a job aggregates buffers of up to `largest` bytes.
+/// Tells how long a collective takes for a number of bytes on a network that carries nothing else.
+pub type Alone<'a> = &'a mut dyn FnMut(&Collective, Bytes) -> Time;
+
+/// Longest that the messages of an iteration that is planned may take: a day.
+const MOST_SENDING_PS: f64 = 8.64e16;
+
+/// How a job aggregates buffers of up to `largest` bytes, cut into chunks as `depth` says.
 ///
 /// # Errors
 /// [`PlanError`] if its ranks do not suit the algorithm.
-pub fn collective(spec: &JobSpec, largest: Bytes, sizes: MessageSize) -> Result<Collective, PlanError> {
+pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, sizes: MessageSize) -> Result<Collective, PlanError> {
     let adding = spec.collective.reduction_bps.and_then(Rate::from_bps);
-    Collective::new(algorithm(spec), spec.hosts.clone(), largest, spec.collective.depth, adding, sizes)
+    Collective::new(algorithm(spec), spec.hosts.clone(), largest, depth, adding, sizes)
+}
+
+/// What a job's messages cost, each with the time for which it holds the queue before its first byte.
+///
+/// # Errors
+/// [`JobError::Plan`] and [`JobError::Cost`].
+pub fn costs(spec: &JobSpec, sizes: MessageSize, alone: Alone<'_>) -> Result<Costs, JobError> {
+    let plain = collective(spec, Bytes(0), Depth::Fixed(1), sizes)?;
+    let hold = Time::from_ps(spec.transfer_overhead_ps);
+    let mut time =
+        |depth, bytes| alone(&plain.with_depth(Depth::Fixed(depth)), bytes).checked_add(hold).unwrap_or(Time::MAX);
+    let costs = Costs::measure(spec.collective.depth, &mut time)?;
+    // In the smallest pieces that there may be, and far from the end of 64 bits.
+    let bytes: u64 = spec.layers.iter().map(|layer| layer.parameter_bytes).sum();
+    let chunks = bytes / spec.schedule.chunk_bytes.unwrap_or(LEAST_CHUNK.0);
+    if costs.most_ps(spec.layers.len() as u64 + chunks, Bytes(bytes)) > MOST_SENDING_PS {
+        return Err(JobError::TooLong);
+    }
+    Ok(costs)
 }
 
 /// What a job's collective sends.
@@ -372,18 +431,25 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
     if spec.schedule.chunk_bytes == Some(0) {
         return Err(JobError::EmptyChunk);
     }
+    if spec.schedule.credit == 0 {
+        return Err(JobError::NoCredit);
+    }
+    if spec.schedule.credit > 1 && spec.bands.iter().any(|&band| band != spec.bands[0]) {
+        return Err(JobError::CreditOfBands);
+    }
     if spec.overlap_slowdown_ppm < 1_000_000 {
         return Err(JobError::Slowdown(spec.overlap_slowdown_ppm));
     }
     if !(1..=spec.layers.len()).contains(&spec.bands.len()) {
         return Err(JobError::Bands { bands: spec.bands.len(), layers: spec.layers.len() });
     }
-    if spec.collective.depth == 0 || spec.collective.reduction_bps == Some(0) {
+    if spec.collective.depth == Some(0) || spec.collective.reduction_bps == Some(0) {
         return Err(JobError::NoCollective);
     }
     pace::check(&spec.pace, spec.hosts.len()).map_err(JobError::Pace)?;
     match &spec.schedule.order {
         OrderSpec::Priority { queues: Some(0) } => return Err(JobError::NoQueues),
+        OrderSpec::TacFolded => return Err(JobError::OrderOfServers),
         OrderSpec::File { ranks } if ranks.len() != spec.layers.len() => {
             return Err(JobError::Ranks { ranks: ranks.len(), layers: spec.layers.len() });
         }

@@ -15,6 +15,7 @@ pub mod model;
 pub mod opdag;
 pub mod order;
 pub mod pace;
+pub mod planned;
 pub mod probe;
 pub mod recall;
 pub mod result;
@@ -23,7 +24,8 @@ pub mod servers;
 pub mod spec;
 pub mod traffic;
 
-use engine::Engine;
+use collective::messages::{Collective, Depth};
+use engine::{Engine, Idle};
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
@@ -54,8 +56,17 @@ pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResul
 /// [`SpecError`] if there is no such job, or its ranks do not suit its collective.
 pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecError> {
     let job = spec.jobs.get(job).ok_or(SpecError::NoJobs)?;
-    let collective = job::collective(job, bytes, engine::manner(spec).sizes)
-        .map_err(|error| SpecError::Job { name: job.name.clone(), error: error.into() })?;
+    let sizes = engine::manner(spec).sizes;
+    let refused = |error| SpecError::Job { name: job.name.clone(), error };
+    let depth = match job.collective.depth {
+        Some(depth) => Depth::Fixed(depth),
+        None => {
+            let fabric = Fabric::new(&spec.cluster)?;
+            let mut idle = Idle::new(spec, &fabric)?;
+            job::costs(job, sizes, &mut |collective, bytes| idle.time(collective, bytes)).map_err(refused)?.depth
+        }
+    };
+    let collective = job::collective(job, bytes, depth, sizes).map_err(|error| refused(error.into()))?;
     let bytes = if job.collective.drops_remainder { job::divisible(bytes, job.hosts.len()) } else { bytes };
     Ok(Table::of_messages(&collective, bytes))
 }
@@ -171,10 +182,11 @@ pub enum SpecError {
 }
 
 fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbour<'a>>), SpecError> {
-    let host_count = fabric.graph.host_count;
     if spec.jobs.is_empty() {
         return Err(SpecError::NoJobs);
     }
+    let host_count = fabric.graph.host_count;
+    let mut idle = Idle::new(spec, fabric)?;
     let mut taken = std::collections::BTreeSet::new();
     let plan_job = |job: &spec::JobSpec| {
         let name = || job.name.clone();
@@ -190,8 +202,9 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbo
             return Err(SpecError::Endless { name: name() });
         }
         let (seed, manner) = (Seed(spec.run.seed), engine::manner(spec));
+        let mut alone = |collective: &Collective, bytes| idle.time(collective, bytes);
         let planned = match &job.servers {
-            None => Job::plan(job, seed, manner).map(|job| AnyJob::Buckets(Box::new(job))),
+            None => Job::plan(job, seed, manner, &mut alone).map(|job| AnyJob::Buckets(Box::new(job))),
             Some(_) => {
                 let opens = manner.messages == Messages::EachHost { opens: true };
                 servers::Plan::new(job, seed, &fabric.host_links(), opens)

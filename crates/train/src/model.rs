@@ -1,9 +1,10 @@
 //! Layers and buckets -> DAG.
 
 use crate::bucket::Bucket;
+use crate::caramel::{Boundaries, Window};
 use crate::dag::{Dag, Edge, Edges, Op, OpKind, Transfer};
 use crate::spec::LayerSpec;
-use gradtide_net::Time;
+use gradtide_net::{Bytes, Time};
 
 /// One iteration of a layered model.
 ///
@@ -64,11 +65,37 @@ pub fn iteration_dag(layers: &[LayerSpec], buckets: &[Bucket], barrier: bool) ->
     }
 }
 
+/// When the gradient of every layer can be aggregated without delaying compute, in the program order of
+/// [`iteration_dag`]: from the end of its backward pass to the start of its update, or to the barrier. One window per
+/// layer that has parameters, with the layer that it is of.
+///
+/// A model of ops, not layers, would have its order of computation here ([`crate::caramel::compute`]).
+pub fn boundaries(layers: &[LayerSpec], barrier: bool) -> (Boundaries, Vec<u32>) {
+    let dag = iteration_dag(layers, &[], barrier);
+    let (mut reads, mut updates) = (vec![Time::ZERO; layers.len()], vec![Time::ZERO; layers.len()]);
+    let mut now = Time::ZERO;
+    for op in &dag.ops {
+        match op.kind {
+            OpKind::Update(layer) if !barrier => reads[layer as usize] = now,
+            OpKind::Backward(layer) => updates[layer as usize] = now + op.cost,
+            _ => {}
+        }
+        now += op.cost;
+    }
+    let sends = |layer: &u32| layers[*layer as usize].parameter_bytes > 0;
+    let layer_of: Vec<u32> = (0..layers.len() as u32).filter(sends).collect();
+    let window = |&layer: &u32| Window {
+        bytes: Bytes(layers[layer as usize].parameter_bytes),
+        update: updates[layer as usize],
+        read: reads[layer as usize],
+    };
+    (Boundaries { compute: now, windows: layer_of.iter().map(window).collect() }, layer_of)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bucket::fuse;
-    use gradtide_net::Bytes;
 
     #[test]
     fn program_order_is_forward_up_then_backward_down() {

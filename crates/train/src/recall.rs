@@ -5,8 +5,9 @@
 
 use crate::collective::exchange;
 use crate::collective::messages::{Collective, Messages};
+use crate::collective::ring;
 use gradtide_net::fluid::Lane;
-use gradtide_net::{Bytes, Completion, Flow, FlowId, Fluid, Network, PortId, Time};
+use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Fluid, Network, PortId, Time};
 use std::collections::BTreeMap;
 
 /// A network that knows how long exchanges take.
@@ -42,6 +43,18 @@ impl Recall {
         Self { fluid, collective, lanes, known: BTreeMap::new(), now: Time::ZERO, under_way: None, started_count: 0 }
     }
 
+    /// How long an exchange of `bytes` takes.
+    pub fn time(&mut self, bytes: Bytes) -> Time {
+        let hosts = self.collective.hosts();
+        let flow = ring::lock_step(hosts, bytes, Band::new(0).expect("there is a first band"), 0, Time::ZERO);
+        flow.map_or(Time::ZERO, |flow| self.known(&flow).duration)
+    }
+
+    /// The network below, idle.
+    pub fn into_fluid(self) -> Fluid {
+        self.fluid
+    }
+
     /// Bytes and busy time of a link.
     pub fn used(&self, port: u32) -> (u64, Time) {
         let of_size = |known: &Known| {
@@ -54,6 +67,14 @@ impl Recall {
     /// Events inside the engine, had every exchange been carried out.
     pub fn event_count(&self) -> u64 {
         self.known.values().map(|known| known.events * known.count).sum()
+    }
+
+    fn known(&mut self, flow: &Flow) -> &mut Known {
+        if !self.known.contains_key(&flow.bytes) {
+            let known = self.exchange(flow);
+            self.known.insert(flow.bytes, known);
+        }
+        self.known.get_mut(&flow.bytes).expect("it has just been put there")
     }
 
     fn exchange(&mut self, flow: &Flow) -> Known {
@@ -110,15 +131,12 @@ impl Network for Recall {
     /// If an exchange is under way.
     fn start(&mut self, flow: Flow) -> FlowId {
         assert!(self.under_way.is_none(), "a job has one exchange on the network at a time");
-        if !self.known.contains_key(&flow.bytes) {
-            let known = self.exchange(&flow);
-            self.known.insert(flow.bytes, known);
-        }
-        let known = self.known.get_mut(&flow.bytes).expect("it has just been put there");
+        let known = self.known(&flow);
         known.count += 1;
+        let duration = known.duration;
         let id = FlowId(self.started_count);
         self.started_count += 1;
-        let ends_at = self.now + known.duration;
+        let ends_at = self.now + duration;
         let completion = Completion { flow: id, stream: flow.stream, began: self.now, received: ends_at };
         self.under_way = Some((ends_at, completion));
         id

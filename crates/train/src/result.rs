@@ -2,6 +2,8 @@
 
 mod served;
 
+use crate::caramel::timeline;
+use crate::caramel::transfers::Transfer;
 use crate::collective::messages::Collective;
 use crate::collective::plan::Action;
 use crate::dag::OpKind;
@@ -304,8 +306,9 @@ pub struct JobSummary {
     pub slack_ps: Option<[f64; 3]>,
     /// needed - end, likewise.
     pub margin_ps: Option<[f64; 3]>,
-    /// What no order can beat; absent where it is not known.
-    pub lower_bound_ps: Option<f64>,
+    /// What no order of these messages beats, each taking as long as it did on average, with a barrier or without: compute,
+    /// all messages, or what lies between an update and a read of it.
+    pub lower_bound_ps: f64,
     /// Bytes of the model.
     pub parameter_bytes: u64,
     /// Bytes that the rank sends in one iteration that sends most.
@@ -423,6 +426,21 @@ impl<'a> Part<'a> {
         block.iter().map(|transfer| transfer.busy).sum()
     }
 
+    /// The bound of [`timeline::lower_bound`] without a barrier, with the compute times of the slowest worker: a mean of many iterations is
+    /// at least the bound of the means.
+    fn lower_bound_ps(&self) -> f64 {
+        let count = self.iterations.len() as u128;
+        let compute: u128 = self.iterations.iter().map(|record| u128::from(record.compute.ps())).sum();
+        let boundaries = self.job.without_barrier.stretched(Time::from_ps((compute / count) as u64));
+        let transfer = |index: u32| {
+            let busy: u128 = self.blocks().map(|block| u128::from(block[index as usize].busy.ps())).sum();
+            let (time, bytes) = (Time::from_ps((busy / count) as u64), self.job.buckets[index as usize].bytes);
+            Transfer { parameters: vec![index], bytes, time, gate: Time::ZERO, rank: Time::ZERO }
+        };
+        let transfers: Vec<Transfer> = (0..self.job.buckets.len() as u32).map(transfer).collect();
+        timeline::lower_bound(&boundaries, &transfers).ps() as f64
+    }
+
     fn bucket_bytes(&self) -> u128 {
         self.job.buckets.iter().map(|bucket| u128::from(bucket.bytes.0)).sum()
     }
@@ -451,7 +469,7 @@ impl<'a> Part<'a> {
             slowest_worker: self.differs().then(|| self.trace.slowest() as u64),
             slack_ps: spread(all.iter().map(|transfer| slack(transfer)).collect()),
             margin_ps: spread(all.iter().map(|transfer| margin(transfer)).collect()),
-            lower_bound_ps: None,
+            lower_bound_ps: self.lower_bound_ps(),
             parameter_bytes: self.spec.layers.iter().map(|layer| layer.parameter_bytes).sum(),
             bytes_per_worker: self.job.sent_by_busiest(self.bucket_bytes()),
         }

@@ -171,8 +171,9 @@ pub struct CollectiveSpec {
     pub algorithm: AlgorithmSpec,
     /// Whether a chunk is cut to a multiple of the ranks and what is left over is not sent, as in the thesis's simulator.
     pub drops_remainder: bool,
-    /// Parts into which a chunk is cut, each of which goes through the algorithm by itself; not 0.
-    pub depth: u32,
+    /// Parts into which a chunk is cut, each of which goes through the algorithm by itself; not 0. `None` adapts it to the
+    /// chunk (Caramel, section 4.4).
+    pub depth: Option<u32>,
     /// Rate at which a rank adds to its own what it has received, in bits per second; `None` takes no time. Not 0.
     pub reduction_bps: Option<u64>,
 }
@@ -180,7 +181,7 @@ pub struct CollectiveSpec {
 impl CollectiveSpec {
     /// Whether it is anything but the ring on whole buffers, in which all hosts do the same at the same time.
     pub fn is_more_than_ring(&self) -> bool {
-        self.algorithm != AlgorithmSpec::Ring || self.depth != 1 || self.reduction_bps.is_some()
+        self.algorithm != AlgorithmSpec::Ring || self.depth != Some(1) || self.reduction_bps.is_some()
     }
 }
 
@@ -261,8 +262,11 @@ pub struct ScheduleSpec {
     pub order: OrderSpec,
     /// What makes a bucket.
     pub fusion: FusionSpec,
-    /// Largest part that is sent without looking at the queue again; `None` sends a bucket whole.
+    /// Largest part that is sent without looking at the queue again; `None` sends a bucket whole, but where the order has
+    /// chunks of its own.
     pub chunk_bytes: Option<u64>,
+    /// Chunks that are on the network at one time; not 0.
+    pub credit: u32,
     /// Whether the next forward pass waits for all transfers.
     pub barrier: bool,
 }
@@ -281,6 +285,23 @@ pub enum FusionSpec {
         /// Number of layers in each, from the input side; together all layers.
         layer_counts: Vec<u32>,
     },
+    /// Layers from the output side; the one that reaches the cap closes the bucket, as in PyTorch DDP.
+    Reach {
+        /// Cap of the first bucket.
+        first_bytes: u64,
+        /// Cap of the others.
+        bytes: u64,
+    },
+    /// What is expected to have been computed by the end of a cycle, as in Horovod.
+    Ready {
+        /// Most bytes of a bucket, or one layer.
+        bytes: u64,
+        /// Length of a cycle; with 0 it ends when there is something to send and the network is free.
+        cycle_ps: u64,
+    },
+    /// As the order and the cost of a message ask for: small layers together that are computed while the network is busy
+    /// (Caramel, section 4.2).
+    Adaptive,
 }
 
 /// Order of the transmission queue.
@@ -296,19 +317,23 @@ pub enum OrderSpec {
     },
     /// A fresh random order in every iteration.
     Random,
+    /// What fewest computations wait for first (TicTac); of layers, the lowest.
+    Tic,
+    /// What lets compute go on soonest first (TicTac); of layers, the lowest.
+    Tac,
+    /// TAC with ops that depend on parameters alone taken to cost nothing: of pulls alone.
+    TacFolded,
+    /// Each bucket in its place in the backward or the next forward pass (Caramel, section 4.3).
+    Caramel,
+    /// Earliest deadline first, in chunks: what is read first.
+    Edf,
+    /// The best of what all others would do, by a simulation of one channel; of pulls, the best that is found.
+    Optimal,
     /// Rank of every layer, from the user's file; smaller is sent earlier.
     File {
         /// One rank per layer, in layer order; with servers and a graph, one per parameter in the order of the graph.
         ranks: Vec<u32>,
     },
-    /// TicTac's timing-independent order.
-    Tic,
-    /// TicTac's timing-aware order.
-    Tac,
-    /// TAC with ops that depend on parameters alone taken to cost nothing.
-    TacFolded,
-    /// The best that is found.
-    Optimal,
 }
 
 /// Flows of one neighbour, drawn or read by the face; columns of one length, in order of start.

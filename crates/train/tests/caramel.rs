@@ -5,11 +5,14 @@ use gradtide_net::route::Policy;
 use gradtide_net::{Bytes, Fluid, Link, Rate, Seed, Star, Time};
 use gradtide_train::caramel::batch::batch;
 use gradtide_train::caramel::compute::{self, ComputeError, Parameter, boundaries, enforce, greedy};
-use gradtide_train::caramel::cost::{BENCHMARK_SIZES, Cost, CostError, depth, measure};
+use gradtide_train::caramel::cost::{BENCHMARK_SIZES, Cost, CostError};
 use gradtide_train::caramel::pack::pack;
 use gradtide_train::caramel::timeline::{self, Timeline, lower_bound};
 use gradtide_train::caramel::transfers::{self, Plan, Transfer};
 use gradtide_train::caramel::{Boundaries, Group, Window};
+use gradtide_train::collective::exchange;
+use gradtide_train::collective::messages::Depth;
+use gradtide_train::collective::plan;
 use gradtide_train::collective::plan::Algorithm;
 use gradtide_train::opdag::{Kind, Op, OpDag, OpDagError};
 use proptest::prelude::*;
@@ -249,7 +252,7 @@ proptest! {
 
     #[test]
     fn no_chunk_is_smaller_than_the_threshold(bytes in 1..1_u64 << 40, threshold in 1..1_u64 << 30) {
-        let chunks = depth(Bytes(bytes), Bytes(threshold));
+        let chunks = Depth::Adaptive { threshold: Bytes(threshold) }.of(Bytes(bytes));
         prop_assert!((1..=8).contains(&chunks));
         prop_assert!(chunks == 1 || bytes / u64::from(chunks) >= threshold);
         prop_assert!(chunks == 8 || bytes / u64::from(chunks + 1) < threshold);
@@ -263,7 +266,7 @@ fn thresholds_of_a_ten_gigabit_network() {
     assert_eq!(threshold(50e6), Bytes(93_751));
     assert_eq!(threshold(1e9), Bytes(1_875_001));
     assert_eq!(threshold(-1.0), Bytes(0));
-    assert_eq!(depth(Bytes(1), Bytes(0)), 8);
+    assert_eq!(Depth::Adaptive { threshold: Bytes(0) }.of(Bytes(1)), 8);
 }
 
 #[test]
@@ -280,7 +283,11 @@ fn the_cost_of_a_ring_is_its_closed_form() {
     let graph = Star { host_count: 8, link }.graph();
     let fluid = || Fluid::new(&graph, Policy::DModK).unwrap();
     let hosts: Vec<u32> = (0..8).collect();
-    let cost = Cost::fit(&measure(&Algorithm::Ring, &hosts, &fluid).unwrap()).unwrap();
+    let time = |bytes| {
+        let plan = plan::Plan::new(&Algorithm::Ring, 8, bytes, 1).unwrap();
+        (bytes, exchange::run(&plan, &hosts, fluid()).duration)
+    };
+    let cost = Cost::fit(&BENCHMARK_SIZES.map(time)).unwrap();
     assert!((cost.ps_per_byte - 14.0 / 8.0 * 800.0).abs() < 1e-5, "{cost:?}");
     assert!((cost.fixed_ps - 14.0 * 2e6).abs() < 2.0, "{cost:?}");
 }
@@ -330,9 +337,9 @@ fn plans(boundaries: &Boundaries, time: &dyn Fn(Bytes) -> Time) -> Vec<(&'static
         ("fifo without a barrier", transfers::first_in_first_out(&groups, false, time)),
         ("ddp", transfers::ddp(boundaries, Bytes(10), Bytes(50), time)),
         ("horovod", transfers::horovod(boundaries, Bytes(40), ps(5), time)),
-        ("p3", transfers::earliest_deadline_first(boundaries, &alone, Bytes(4), Bytes(0), time)),
-        ("bytescheduler", transfers::earliest_deadline_first(boundaries, &alone, Bytes(9), Bytes(20), time)),
-        ("edf", transfers::earliest_deadline_first(boundaries, &groups, Bytes(4), Bytes(0), time)),
+        ("p3", transfers::earliest_deadline_first(boundaries, &alone, Bytes(4), 1, time)),
+        ("bytescheduler", transfers::earliest_deadline_first(boundaries, &alone, Bytes(9), 2, time)),
+        ("edf", transfers::earliest_deadline_first(boundaries, &groups, Bytes(4), 1, time)),
         ("packed", pack(boundaries, &groups, time).plan),
     ]
 }
@@ -456,7 +463,7 @@ proptest! {
         for (name, plan) in plans(&boundaries, &line(fixed, 1)) {
             let timeline = timeline::run(&boundaries, &plan);
             check_channel(&plan, &timeline);
-            if plan.credit == Bytes(0) && plan.transfers.iter().all(|transfer| transfer.time > Time::ZERO) {
+            if plan.credit == 1 && plan.transfers.iter().all(|transfer| transfer.time > Time::ZERO) {
                 let naive = tick_by_tick(&boundaries, &plan, timeline.starts.len() as u64 - 1);
                 prop_assert_eq!(&timeline.starts, &naive, "{}", name);
             }
@@ -483,7 +490,7 @@ proptest! {
     #[test]
     fn earliest_deadline_first_in_single_moments_is_the_optimum(boundaries in iterations(true)) {
         let groups = boundaries.alone();
-        let plan = transfers::earliest_deadline_first(&boundaries, &groups, Bytes(1), Bytes(0), &line(0, 1));
+        let plan = transfers::earliest_deadline_first(&boundaries, &groups, Bytes(1), 1, &line(0, 1));
         let timeline = timeline::run(&boundaries, &plan);
         prop_assert_eq!(timeline.iteration_time(), lower_bound(&boundaries, &plan.transfers));
     }
@@ -507,7 +514,7 @@ fn what_does_not_fit_is_placed_where_it_costs_least() {
     assert_eq!(timeline::run(&boundaries, &packed.plan).iteration_time(), ps(115));
     // Preemption would not help: 95 have to pass between the update at 40 and the read at 20, and the stall is the
     // same.
-    let edf = transfers::earliest_deadline_first(&boundaries, &boundaries.alone(), Bytes(1), Bytes(0), &line(0, 1));
+    let edf = transfers::earliest_deadline_first(&boundaries, &boundaries.alone(), Bytes(1), 1, &line(0, 1));
     assert_eq!(timeline::run(&boundaries, &edf).iteration_time(), ps(115));
 }
 
@@ -553,18 +560,17 @@ fn fusion_of_horovod() {
     assert_eq!(rows, [(vec![4], 35, 10), (vec![3, 2], 50, 50), (vec![1], 15, 50), (vec![0], 35, 100)]);
 }
 
-/// An urgent transfer comes while four others wait, 10 bytes and 10 ps each: with no credit it is next but for the one
+/// An urgent transfer comes while four others wait, 10 bytes and 10 ps each: with a credit of one it is next but for the one
 /// under way, with credit for two it waits for the two that have been handed over.
 #[test]
 fn credit_cannot_be_overtaken() {
     let boundaries = iteration(100, &[(40, 0, 90), (10, 5, 0)]);
     let second = |credit| {
-        let plan =
-            transfers::earliest_deadline_first(&boundaries, &boundaries.alone(), Bytes(10), Bytes(credit), &line(0, 1));
+        let plan = transfers::earliest_deadline_first(&boundaries, &boundaries.alone(), Bytes(10), credit, &line(0, 1));
         let timeline = timeline::run(&boundaries, &plan);
         timeline.sent.iter().find(|sent| sent.transfer == 4).unwrap().start
     };
-    assert_eq!([second(0), second(20), second(29), second(30), second(1000)], [10, 20, 20, 30, 40].map(ps));
+    assert_eq!([second(1), second(2), second(3), second(100)], [10, 20, 30, 40].map(ps));
 }
 
 /// VGG-16 as TF-Slim builds it: 16 layers, a third of compute forward, two thirds backward, every layer as long as any
@@ -599,9 +605,8 @@ fn shape_of_the_ablation_on_vgg16() {
     let ddp = value(&transfers::ddp(&boundaries, transfers::DDP_FIRST_CAP, transfers::DDP_CAP, &time));
     let plan = gradtide_train::caramel::plan(&boundaries, cost.threshold(), &time);
     let caramel = value(&plan);
-    let edf = [1, 4, 16, 32, 64, 512].map(|mib| {
-        value(&transfers::earliest_deadline_first(&boundaries, &batches, Bytes(mib << 20), Bytes(0), &time))
-    });
+    let edf = [1, 4, 16, 32, 64, 512]
+        .map(|mib| value(&transfers::earliest_deadline_first(&boundaries, &batches, Bytes(mib << 20), 1, &time)));
     let bound = boundaries.compute.ps() as f64 / lower_bound(&boundaries, &plan.transfers).ps() as f64;
     println!("alone {alone} batched {batched} horovod {horovod} ddp {ddp} caramel {caramel} edf {edf:?} bound {bound}");
     assert!(alone < batched && batched < caramel && horovod < caramel && ddp < caramel);

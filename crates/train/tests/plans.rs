@@ -1,7 +1,7 @@
 //! Plans of collectives, executed on arrays and counted against the textbook.
 
 use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Network, Rate, Time};
-use gradtide_train::collective::messages::{Collective, MessageSize};
+use gradtide_train::collective::messages::{Collective, Depth, MessageSize};
 use gradtide_train::collective::plan::{
     Action, Algorithm, Inside, Message, Plan, PlanError, distributed_servers, packed_servers,
 };
@@ -549,7 +549,7 @@ impl Network for InOrder {
 }
 
 fn collective(algorithm: Algorithm, hosts: &[u32], depth: u32, adding: Option<Rate>) -> Collective {
-    Collective::new(algorithm, hosts.to_vec(), Bytes(1 << 40), depth, adding, MessageSize::Whole).unwrap()
+    Collective::new(algorithm, hosts.to_vec(), Bytes(1 << 40), Depth::Fixed(depth), adding, MessageSize::Whole).unwrap()
 }
 
 fn arrival(flow: usize) -> Completion {

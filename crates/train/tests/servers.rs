@@ -178,7 +178,7 @@ proptest! {
         let makespan = Scorer::new(&needs).makespan(&recvs);
         let result = ran(&spec(&rows, |spec| ranked(spec, &order)));
         prop_assert_eq!(times(&result), &[makespan; 2][..]);
-        let bound = result.summary.jobs[0].lower_bound_ps.unwrap();
+        let bound = result.summary.jobs[0].lower_bound_ps;
         prop_assert_eq!(bound, needs.lower_bound_ticks() as f64);
     }
 
@@ -203,7 +203,7 @@ proptest! {
         for &time in times(&result) {
             prop_assert!(time.abs_diff(expected) <= most, "{time} {expected}");
         }
-        prop_assert!(result.summary.jobs[0].lower_bound_ps.unwrap() <= times(&result)[0] as f64 + 2.0);
+        prop_assert!(result.summary.jobs[0].lower_bound_ps <= times(&result)[0] as f64 + 2.0);
     }
 
     /// A server never waits for another one's counter: everything is handed over, in the order of its channel.
@@ -228,7 +228,7 @@ proptest! {
         prop_assert_eq!(from_servers.iter().sum::<i64>(), (2 * workers * sizes) as i64);
         prop_assert_eq!(from_workers.iter().sum::<i64>(), (2 * workers * sizes) as i64);
         let job = &result.summary.jobs[0];
-        prop_assert!(job.lower_bound_ps.unwrap() <= times(&result)[0] as f64 + 2.0);
+        prop_assert!(job.lower_bound_ps <= times(&result)[0] as f64 + 2.0);
         let mean = times(&result).iter().sum::<u64>() as f64 / 2.0;
         prop_assert!((job.compute_ps + job.exposed_ps + job.barrier_ps - mean).abs() < 1.0);
     }

@@ -71,8 +71,10 @@ _COLUMNS: dict[str, str] = {
     "collectives.csv": "collective:str bytes:int exchange_us:float latency_us:float bandwidth_us:float "
     "contention_us:float is_best:bool",
     "rows.csv": "run:str job:str model:str workers:int rate_bps:int schedule:str order:str barrier:bool "
-    "fusion_bytes:int? chunk_bytes:int? iteration_time_us:float compute_us:float comm_us:float exposed_us:float "
-    "barrier_us:float rho:float? alpha:float? utilisation:float saves_percent:float",
+    "fusion_bytes:int? chunk_bytes:int? iteration_time_us:float ~iteration_time_p95_us:float? compute_us:float "
+    "comm_us:float exposed_us:float barrier_us:float rho:float? alpha:float? utilisation:float "
+    "~straggler_percent:float? ~lower_bound_us:float? ~above_bound_percent:float? saves_percent:float "
+    "~gain_percent:float?",
 }
 
 

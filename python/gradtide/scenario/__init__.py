@@ -38,8 +38,11 @@ _JOB_NAMES: dict[str, Loc] = {
     "priority": ("priority",),
     "order": ("schedule", "order"),
     "fusion": ("schedule", "fusion"),
+    "first_fusion": ("schedule", "first_fusion"),
+    "cycle": ("schedule", "cycle"),
     "buckets": ("schedule", "buckets"),
     "chunk": ("schedule", "chunk"),
+    "credit": ("schedule", "credit"),
     "queues": ("schedule", "queues"),
     "barrier": ("schedule", "barrier"),
     "depth": ("schedule", "depth"),
@@ -173,9 +176,9 @@ class Scenario:
 
         Args:
             changes: model, workers, hosts, placement, iterations, collective, priority, order, order_file, fusion,
-                buckets, chunk, queues, barrier, depth, overhead, sync, scale_to, device, batch, overlap_slowdown,
-                noise, straggler, link_rate, link_delay, link_efficiency, host_latency, topology, routing, engine, seed,
-                duration, warmup, cooldown, timeline.
+                first_fusion, cycle, buckets, chunk, credit, queues, barrier, depth, overhead, sync, scale_to, device,
+                batch, overlap_slowdown, noise, straggler, link_rate, link_delay, link_efficiency, host_latency,
+                topology, routing, engine, seed, duration, warmup, cooldown, timeline.
 
         Raises:
             TypeError: if a name is not one of these.

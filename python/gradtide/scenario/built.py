@@ -65,7 +65,8 @@ def not_built(resolved: Resolved, source: Source) -> list[Fault]:
                 what = 'a rate of reduction, with engine = "pipe",'
                 add((*loc, "collective", "reduction_rate"), what, 'engine = "fluid" or "packet", or none')
             if job.depth != 1:
-                what = f'depth = {job.depth}, with engine = "pipe",'
+                words = '"adaptive"'
+                what = f'depth = {job.depth or words}, with engine = "pipe",'
                 add((*loc, "schedule", "depth"), what, 'engine = "fluid" or "packet", or 1')
         if job.is_pulled:
             if job.overlap_slowdown_ppm != PPM:
@@ -76,8 +77,9 @@ def not_built(resolved: Resolved, source: Source) -> list[Fault]:
             if job.overhead_ps and file.run.engine == "packet":
                 what = 'an overhead, with pull = "start" and engine = "packet",'
                 add((*loc, "schedule", "overhead"), what, 'engine = "fluid", or "0us"')
-        else:
-            word((*loc, "schedule", "order"), job.order, ("fifo", "priority", "random", "file"))
+        if job.credit > 1 and len(set(job.bands or ())) > 1:
+            what = f"credit = {job.credit}, with several bands of priority,"
+            add((*loc, "schedule", "credit"), what, "credit = 1, or one priority")
         if job.bands is None:
             add((*loc, "priority"), *_ADAPTIVE)
     for name, table in file.traffic.items():
@@ -200,10 +202,9 @@ def _job_spec(job: Job) -> dict[str, Any]:
         },
         "schedule": {
             "order": order,
-            "fusion": {"kind": "cap", "bytes": job.fusion_bytes}
-            if job.buckets is None
-            else {"kind": "buckets", "layer_counts": list(job.buckets)},
+            "fusion": _fusion_spec(job),
             "chunk_bytes": job.chunk_bytes,
+            "credit": job.credit,
             "barrier": job.barrier,
         },
         "bands": list(job.bands or ()),
@@ -227,6 +228,18 @@ def _servers_spec(job: Job) -> dict[str, Any] | None:
         "disorder_ppm": job.disorder_ppm,
         "graph": None if job.graph is None else graph_spec(job.graph),
     }
+
+
+def _fusion_spec(job: Job) -> dict[str, Any]:
+    if job.buckets is not None:
+        return {"kind": "buckets", "layer_counts": list(job.buckets)}
+    if job.adapts_fusion:
+        return {"kind": "adaptive"}
+    if job.first_fusion_bytes is not None:
+        return {"kind": "reach", "first_bytes": job.first_fusion_bytes, "bytes": job.fusion_bytes}
+    if job.cycle_ps is not None:
+        return {"kind": "ready", "bytes": job.fusion_bytes, "cycle_ps": job.cycle_ps}
+    return {"kind": "cap", "bytes": job.fusion_bytes}
 
 
 def _algorithm_spec(job: Job) -> dict[str, Any]:

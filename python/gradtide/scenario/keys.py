@@ -31,6 +31,7 @@ PPM = 1_000_000
 MAX_NAME = 200
 MAX_FILE_NAME = 4000
 MAX_GROUP = 1_000_000
+MAX_DEPTH = 1024
 
 
 def _checked(parse: Callable[[object], T], *, positive: str = "") -> PlainValidator:
@@ -83,6 +84,25 @@ PartSize = Annotated[
     _checked(units.parse_bytes, positive='write a size above 0, as in "1MB", or leave the key out'),
     _bytes_out,
     _schema(_SIZE, "size above 0", "1MB", "64KiB"),
+]
+
+
+def _size_or_adaptive(value: object) -> int | Literal["adaptive"]:
+    return "adaptive" if value == "adaptive" else units.parse_bytes(value)
+
+
+Fusion = Annotated[
+    int | Literal["adaptive"],
+    _checked(_size_or_adaptive),
+    PlainSerializer(lambda value: value if value == "adaptive" else units.format_bytes(value), return_type=str),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": _SIZE, "title": "size", "examples": ["6.28MB", "64KiB"]},
+                {"const": "adaptive"},
+            ]
+        }
+    ),
 ]
 Rate = Annotated[
     int,
@@ -403,33 +423,67 @@ class Collective(Table):
     sent, as in the simulator of Gao (2020), chapter 5."""
 
 
+def _depth(value: object) -> int | Literal["adaptive"]:
+    if value == "adaptive":
+        return "adaptive"
+    hint = f'write depth = 4, or depth = "adaptive"; at most {MAX_DEPTH}'
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _custom("GT011", f"expected a number, found {units.describe(value)}", hint)
+    if not 1 <= value <= MAX_DEPTH:
+        raise _custom("GT014", f"{value} is out of range", hint)
+    return value
+
+
+Depth = Annotated[
+    int | Literal["adaptive"],
+    PlainValidator(_depth),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_DEPTH}, {"const": "adaptive"}]}),
+]
+
+
 class Schedule(Table):
     """How gradients are grouped, and in what order the groups are sent."""
 
-    order: Literal["fifo", "priority", "random", "tic", "tac", "tac_folded", "caramel", "optimal", "file"] = key(
+    order: Literal["fifo", "priority", "random", "tic", "tac", "tac_folded", "caramel", "edf", "optimal", "file"] = key(
         default="fifo", examples=["priority"]
     )
     """Order of the transmission queue. fifo: as gradients become ready; priority: lowest layer first;
-    random: a fresh order in every iteration; file: the user's. Built: fifo, priority, random, file. Of parameter
-    servers with pull = "start" it is the order of pulls: random (the default there; a fresh one in every iteration and
-    for every worker), priority, tic, tac, tac_folded, optimal, file."""
-    fusion: Size = key(default="25MiB", examples=["6.28MB"])
-    """Cap of a bucket of gradients that are sent together; "0B" sends every layer alone. The default is
-    that of PyTorch DistributedDataParallel (bucket_cap_mb = 25, counted in MiB)."""
+    random: a fresh order in every iteration; tic, tac: TicTac's, which of layers is priority; caramel: each bucket in
+    its place in the backward or the next forward pass; edf: earliest deadline first, in chunks; optimal: the best of
+    what all of these do in a simulation of one channel; file: the user's. docs/models/caramel.md has the rules.
+    Of parameter servers with pull = "start" it is the order of pulls: random (the default there; a fresh one in every
+    iteration and for every worker), priority, tic, tac, tac_folded, optimal, file (docs/models/servers.md)."""
+    fusion: Fusion | None = key(default=None, examples=["6.28MB"])
+    """Cap of a bucket of gradients that are sent together; "0B" sends every layer alone. "adaptive": small layers
+    together that are computed while the network is busy (Caramel 2020, section 4.2); with order = "optimal", also what
+    others send together is tried. Default: "25MiB", that of PyTorch DistributedDataParallel (bucket_cap_mb = 25,
+    counted in MiB); "adaptive" with order caramel, edf or optimal."""
+    first_fusion: PartSize | None = key(default=None, examples=["1MiB"])
+    """Cap of the first bucket. With it, a bucket is closed by the layer with which it reaches its cap, as in PyTorch
+    DDP, which has 1 MiB here. Default: a layer that would pass the cap starts a new bucket, and all caps are
+    `fusion`."""
+    cycle: Time | None = key(default=None, examples=["5ms"])
+    """With it, a bucket is what is expected to be ready at the end of a cycle of this length, at most `fusion` or one
+    layer, as in Horovod, which has 5 ms and 64 MiB; "0ms": whenever the network is free. Default: buckets do not depend
+    on times."""
     buckets: list[Annotated[int, Field(ge=1)]] | None = key(default=None, examples=[[28, 23, 49]])
     """In place of `fusion`, your own buckets: the number of layers in each, from the input side. Together
     they hold all layers of the model, those without parameters included."""
     chunk: PartSize | None = key(default=None, examples=["1MB"])
     """Largest part of a bucket that is sent without looking at the queue again. Default: a bucket is sent
-    whole."""
+    whole; with order = "edf", parts of whose time a tenth is fixed cost; with order = "optimal", what is best."""
+    credit: int = key(default=1, ge=1, le=1024, examples=[4])
+    """Parts that are on the network at one time: those that have been handed to it cannot be overtaken any more."""
     queues: int | None = key(default=None, ge=1, le=1_000_000, examples=[8])
     """With order = "priority": this many classes of layers, first come first served inside a class.
     Default: each layer has its own."""
-    barrier: bool = key(default=True, examples=[False])
-    """Whether the next forward pass waits for all transfers; without it each layer waits for its own."""
-    depth: int = key(default=1, ge=1, le=1024, examples=[1])
+    barrier: bool | None = key(default=None, examples=[False])
+    """Whether the next forward pass waits for all transfers; without it each layer waits for its own. Default: true,
+    but with order caramel, edf or optimal."""
+    depth: Depth | None = key(default=None, examples=[1])
     """Parts into which what is sent at once is cut, each of which goes through the collective by itself, so that one is
-    reduced while the next is sent (Caramel 2020, section 4.4). The pipe engine has 1."""
+    reduced while the next is sent (Caramel 2020, section 4.4). "adaptive": 1 for what is small, up to 8 for what is
+    large. The pipe engine has 1. Default: 1; with another engine and order caramel, edf or optimal "adaptive"."""
     file: Name | None = key(default=None, examples=["order.csv"])
     """With order = "file": one layer name a line, most urgent first, no header, each layer that has
     parameters exactly once."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 from gradtide import collectives, units
 from gradtide.errors import Fault, ScenarioError
@@ -141,13 +141,17 @@ class Job:
         task: train or inference; empty where nothing is pulled so.
         disorder_ppm: share of the pulls that change places, in millionths.
         graph: what a worker computes, times in picoseconds; `None` is what the layers mean.
-        depth: parts into which what is sent at once is cut.
+        depth: parts into which what is sent at once is cut; `None` adapts it.
         reduction_bps: rate at which a rank adds what it has received; `None` takes no time.
         drops_remainder: whether a bucket's rest after division by the workers is not sent.
         order: order of the transmission queue.
+        adapts_fusion: whether the cost of a message decides what is sent together.
         fusion_bytes: cap of a bucket; 0 leaves every layer alone.
+        first_fusion_bytes: cap of the first bucket, if buckets are closed by what reaches the cap.
+        cycle_ps: length of a cycle, at whose end a bucket is what is ready.
         buckets: in place of the cap, the number of layers in each bucket, from the input side.
-        chunk_bytes: largest part sent at once; `None` sends a bucket whole.
+        chunk_bytes: largest part sent at once; `None` sends a bucket whole, but where the order has parts of its own.
+        credit: parts on the network at one time.
         queues: classes of priority order; `None` gives each layer its own.
         ranks: with order "file", rank of every layer; smaller is sent earlier.
         barrier: whether the next forward pass waits for all transfers.
@@ -178,13 +182,17 @@ class Job:
     task: str
     disorder_ppm: int
     graph: OpDag | None
-    depth: int
+    depth: int | None
     reduction_bps: int | None
     drops_remainder: bool
     order: str
+    adapts_fusion: bool
     fusion_bytes: int
+    first_fusion_bytes: int | None
+    cycle_ps: int | None
     buckets: tuple[int, ...] | None
     chunk_bytes: int | None
+    credit: int
     queues: int | None
     ranks: tuple[int, ...] | None
     barrier: bool
@@ -287,6 +295,29 @@ def bands_of(queue: Queue) -> int:
 def kind_of(collective: Collective) -> str:
     """Return the algorithm of a collective; giving parameter servers names it."""
     return "ps" if collective.ps is not None else collective.kind
+
+
+PLANNED = ("caramel", "edf", "optimal")
+"""Orders that plan: what is sent together and where the barrier is, is theirs to say."""
+
+FUSION_BYTES = 25 * 1024 * 1024
+"""Cap of a bucket, as of PyTorch DistributedDataParallel."""
+
+
+def schedule_of(schedule: Schedule, engine: str) -> tuple[int | Literal["adaptive"], bool, int | Literal["adaptive"]]:
+    """Return fusion, barrier and depth of a schedule with the defaults that its order has.
+
+    What reaches a cap, or is ready at the end of a cycle, needs a cap whatever the order.
+    """
+    plans = schedule.order in PLANNED
+    has_cap = schedule.first_fusion is not None or schedule.cycle is not None
+    fusion: int | Literal["adaptive"] = "adaptive" if plans and not has_cap else FUSION_BYTES
+    depth: int | Literal["adaptive"] = "adaptive" if plans and engine != "pipe" else 1
+    return (
+        fusion if schedule.fusion is None else schedule.fusion,
+        not plans if schedule.barrier is None else schedule.barrier,
+        depth if schedule.depth is None else schedule.depth,
+    )
 
 
 def marks(queue: Queue) -> bool:
@@ -962,6 +993,7 @@ class _Resolver:
         group, servers = self.collective(name, collective, (*loc, "collective"), hosts, fabric)
         kind = kind_of(collective)
         task = self.servers(name, job, loc, table)
+        fusion, barrier, depth = (0, True, 1) if task else schedule_of(job.schedule, self.file.run.engine)
         self.buckets(name, job.schedule, loc, table)
         ranks = self.order(name, job.schedule, loc, table)
         bands = self.bands(job.priority, (*loc, "priority"), table)
@@ -993,16 +1025,20 @@ class _Resolver:
             task=task,
             disorder_ppm=job.schedule.disorder or 0,
             graph=graph,
-            depth=job.schedule.depth,
+            depth=None if depth == "adaptive" else depth,
             reduction_bps=collective.reduction_rate,
             drops_remainder=collective.remainder == "dropped",
             order=op_by_op.order_of(job),
-            fusion_bytes=job.schedule.fusion,
+            adapts_fusion=job.schedule.buckets is None and fusion == "adaptive",
+            fusion_bytes=0 if fusion == "adaptive" else fusion,
+            first_fusion_bytes=job.schedule.first_fusion,
+            cycle_ps=job.schedule.cycle,
             buckets=None if job.schedule.buckets is None else tuple(job.schedule.buckets),
             chunk_bytes=job.schedule.chunk,
+            credit=job.schedule.credit,
             queues=job.schedule.queues,
             ranks=ranks,
-            barrier=job.schedule.barrier,
+            barrier=barrier,
             bands=bands,
             start_ps=job.start,
             overhead_ps=job.schedule.overhead,
@@ -1122,6 +1158,14 @@ class _Resolver:
     def buckets(self, name: str, schedule: Schedule, loc: Loc, table: LayerTable | None) -> None:
         """Check the user's own buckets against the model."""
         at: Loc = (*loc, "schedule", "buckets")
+        for key, others in (("first_fusion", ("buckets", "cycle")), ("cycle", ("buckets",))):
+            for other in others:
+                if getattr(schedule, key) is not None and getattr(schedule, other) is not None:
+                    msg = f"`{key}` and `{other}` contradict each other"
+                    self.add("GT016", (*loc, "schedule", key), msg, "keep one of them")
+            if getattr(schedule, key) is not None and schedule.fusion == "adaptive":
+                msg = f'`{key}` contradicts fusion = "adaptive"'
+                self.add("GT016", (*loc, "schedule", key), msg, "write `fusion` as a size, or leave one of the two out")
         if schedule.buckets is None or not self.ok("job", name, "schedule", "buckets"):
             return
         if "fusion" in schedule.model_fields_set:
@@ -1135,6 +1179,9 @@ class _Resolver:
         at: Loc = (*loc, "schedule")
         if not self.ok("job", name, "schedule", "order"):
             return None
+        if schedule.cycle is not None and schedule.order in PLANNED:
+            msg = f'`cycle` contradicts order = "{schedule.order}", which decides itself when each bucket is sent'
+            self.add("GT016", (*at, "cycle"), msg, 'leave `cycle` out, or write order = "fifo"')
         if (
             schedule.queues is not None
             and schedule.order != "priority"
@@ -1293,12 +1340,15 @@ class _Resolver:
             if job.is_pulled:
                 collective["ps"] |= {"pull": "start", "shards": job.shards}
                 table["task"] = job.task
-                for key in ("fusion", "barrier", "depth", "sync"):
-                    del table["schedule"][key]
+                for key in ("fusion", "barrier", "depth", "sync", "credit"):
+                    table["schedule"].pop(key, None)
                 table["schedule"] |= {"order": job.order, "disorder": job.disorder_ppm / PPM}
             table["collective"] = _in_order_of(Collective, collective)
-            if job.buckets is not None and "fusion" in table["schedule"]:
-                del table["schedule"]["fusion"]
+            if not job.is_pulled:
+                fusion, barrier, depth = schedule_of(self.file.job[job.name].schedule, self.file.run.engine)
+                table["schedule"] |= {"barrier": barrier, "depth": depth}
+                if job.buckets is None:
+                    table["schedule"]["fusion"] = fusion if fusion == "adaptive" else units.format_bytes(fusion)
             if job.name in self.rankings:
                 table["schedule"].pop("file", None)
                 table["schedule"]["ranking"] = self.rankings[job.name]

@@ -20,6 +20,32 @@ DEFAULT_SCHEDULES = ("fifo+barrier", "priority+barrier", "fifo", "priority")
 PULL_SCHEDULES = ("random", "priority", "tic", "tac", "tac_folded", "optimal")
 """What is compared where every iteration begins with a pull from parameter servers."""
 
+_OWN = dict.fromkeys(
+    ("fusion", "first_fusion", "cycle", "buckets", "chunk", "credit", "queues", "barrier", "depth", "order_file")
+)
+"""Keys of a schedule that a system's name puts back to their defaults, so that the scenario's are not in its way."""
+
+SYSTEMS: dict[str, dict[str, Any]] = {
+    # Li et al. (2020), 3.2.3, and DistributedDataParallel's defaults.
+    "ddp": {"order": "fifo", "barrier": True, "first_fusion": "1MiB", "fusion": "25MiB"},
+    # Sergeev & Del Balso (2018), section 4; the defaults of its documentation until version 0.21.
+    "horovod": {"order": "fifo", "barrier": True, "fusion": "64MiB", "cycle": "5ms"},
+    # Jayarajan et al. (2019), section 5.1: slices of 50,000 parameters.
+    "p3": {"order": "priority", "fusion": "0B", "chunk": "200kB", "barrier": False},
+    # Peng et al. (2019); its program's defaults: partitions of 1,000,000 parameters, a credit of four of them.
+    "bytescheduler": {"order": "priority", "fusion": "0B", "chunk": "4MB", "credit": 4, "barrier": False},
+    # With the defaults that these orders have.
+    "caramel": {"order": "caramel"},
+    "edf": {"order": "edf"},
+    "optimal": {"order": "optimal"},
+}
+"""Schedules of whole systems, as keys of a scenario; `parse_schedule` knows them by name."""
+
+GRAMMAR = (
+    "ORDER[+barrier][+fusion=SIZE|adaptive][+first_fusion=SIZE][+cycle=TIME][+chunk=SIZE][+credit=N]"
+    "[+depth=N|adaptive][+queues=N]"
+)
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -124,10 +150,10 @@ def compare(
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file.
-        schedules: each `ORDER[+barrier][+fusion=SIZE][+chunk=SIZE][+queues=N]`, as in `fifo+barrier`; the first is
-            what the others
-            are compared with. What is not named stays as the scenario has it, except for the barrier. None takes fifo
-            and priority, each with and without barrier; with parameter servers and pull = "start" every order of pulls.
+        schedules: each as `parse_schedule` reads it: `fifo+barrier`, `priority+chunk=1MB`, or the name of a system:
+            `ddp`, `horovod`, `p3`, `bytescheduler`, `caramel`, `edf`, `optimal`. The first is what the others are
+            compared with. None takes fifo and priority, each with and without barrier; with parameter servers and
+            pull = "start" every order of pulls.
         models: presets or files; None keeps the scenario's.
         workers: numbers of workers; None keeps the scenario's.
         rates: link rates with their units, as in `10Gbps`; None keeps the scenario's.
@@ -181,7 +207,7 @@ def grid(
     for name, values in (("schedules", schedules), ("models", models), ("workers", workers), ("rates", rates)):
         if values is not None and not list(values):
             raise ValueError(f"{name} is empty; leave it out to keep the scenario's")
-    parsed = [parse_schedule(text) for text in schedules]
+    parsed = [(text, parse_schedule(text)) for text in schedules]
     variants = []
     unchanged = (None,)
     for model, count, rate in product(models or unchanged, workers or unchanged, rates or unchanged):
@@ -190,11 +216,11 @@ def grid(
             # The cluster grows and shrinks with the job.
             point = point.set({"cluster.topology.hosts": sum(len(job.hosts) for job in point.jobs)})
         is_pulled = all(job.is_pulled for job in point.jobs)
-        for named in parsed:
-            # What every iteration begins with a pull has a barrier, and no choice.
-            changes = {key: value for key, value in named.items() if key != "barrier" or not is_pulled}
+        for text, named in parsed:
+            # What every iteration begins with a pull has a barrier, and an order is all that a name stands for.
+            changes = {k: v for k, v in named.items() if k != "barrier" and v is not None} if is_pulled else named
             scenario = point.replace(**changes)
-            variants.append(_variant(scenario, changes))
+            variants.append(_variant(scenario, text, changes))
     names = [variant.name for variant in variants]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -205,27 +231,31 @@ def grid(
 def parse_schedule(text: str) -> dict[str, Any]:
     """Return the changes that a schedule's name stands for, as `Scenario.replace` takes them.
 
+    `ORDER[+barrier][+fusion=SIZE|adaptive][+first_fusion=SIZE][+cycle=TIME][+chunk=SIZE][+credit=N][+depth=N|adaptive]
+    [+queues=N]`: what is not named stays as the scenario has it, except for the barrier. In place of an order, the name
+    of one of `SYSTEMS`: then what neither it nor the text names is as if the scenario said nothing.
+
     Raises:
-        ValueError: if it is not written `ORDER[+barrier][+fusion=SIZE][+chunk=SIZE][+queues=N]`.
+        ValueError: if it is not written so.
 
     Example:
         >>> parse_schedule("priority+chunk=1MB")
         {'order': 'priority', 'barrier': False, 'chunk': '1MB'}
     """
     order, *extras = [part.strip() for part in text.split("+")]
-    changes: dict[str, Any] = {"order": order, "barrier": False}
+    changes: dict[str, Any] = _OWN | SYSTEMS[order] if order in SYSTEMS else {"order": order, "barrier": False}
     for extra in extras:
         key, equals, value = extra.partition("=")
         if extra == "barrier":
             changes["barrier"] = True
-        elif equals and key in ("fusion", "chunk"):
+        elif equals and (key in ("fusion", "first_fusion", "cycle", "chunk") or (key, value) == ("depth", "adaptive")):
             changes[key] = value
-        elif equals and key == "queues" and value.isdigit():
+        elif equals and key in ("queues", "credit", "depth") and value.isdigit():
             changes[key] = int(value)
         else:
             raise ValueError(
-                f"schedule {text!r}: cannot read {extra!r}; "
-                "write ORDER[+barrier][+fusion=SIZE][+chunk=SIZE][+queues=N], as in priority+chunk=1MB"
+                f"schedule {text!r}: cannot read {extra!r}; write {GRAMMAR}, as in priority+chunk=1MB, or one of "
+                f"{', '.join(SYSTEMS)}"
             )
     return changes
 
@@ -234,11 +264,15 @@ def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _variant(scenario: Scenario, changes: dict[str, Any]) -> Variant:
+def _variant(scenario: Scenario, text: str, changes: dict[str, Any]) -> Variant:
     job = scenario.jobs[0]
-    extras = [f"{key} {changes[key]}" for key in ("fusion", "chunk", "queues") if key in changes]
-    order = job.order if job.is_pulled else words.schedule(job.order, job.barrier)
-    schedule = ", ".join([order, *extras])
+    system, *extras = [part.strip().replace("=", " ") for part in text.split("+")]
+    if job.is_pulled:
+        system = job.order
+    elif system not in SYSTEMS:
+        system = words.schedule(job.order, job.barrier)
+        extras = [f"{key} {changes[key]}" for key in changes if key not in ("order", "barrier")]
+    schedule = ", ".join([system, *extras])
     rate = units.format_rate(scenario.link_rate_bps)
     parts = [job.model, f"{job.workers}w", rate, schedule]
     name = re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.")
@@ -267,6 +301,7 @@ def _rows(variants: Iterable[Variant], results: dict[str, RunResult]) -> list[di
                     "fusion_bytes": job.fusion_bytes,
                     "chunk_bytes": job.chunk_bytes or 0,
                     "iteration_time_us": 1e3 * mean_ms,
+                    "iteration_time_p95_us": 1e3 * figures["iteration_time_ms"]["p95"],
                     "compute_us": 1e3 * figures["compute_ms"],
                     "comm_us": 1e3 * figures["comm_ms"],
                     "exposed_us": 1e3 * figures["waterfall_ms"]["exposed"],
@@ -274,7 +309,11 @@ def _rows(variants: Iterable[Variant], results: dict[str, RunResult]) -> list[di
                     "rho": figures["rho"],
                     "alpha": figures["alpha"],
                     "utilisation": figures["utilisation"],
+                    "straggler_percent": figures["straggler_percent"],
+                    "lower_bound_us": 1e3 * figures["lower_bound_ms"],
+                    "above_bound_percent": 100 * (mean_ms / figures["lower_bound_ms"] - 1),
                     "saves_percent": 100 * (1 - mean_ms / baseline_ms),
+                    "gain_percent": 100 * (baseline_ms / mean_ms - 1),
                 }
             )
     return rows
@@ -289,4 +328,4 @@ def _as_ms(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-__all__ = ["DEFAULT_SCHEDULES", "CompareResult", "Variant", "compare", "grid", "parse_schedule"]
+__all__ = ["DEFAULT_SCHEDULES", "GRAMMAR", "SYSTEMS", "CompareResult", "Variant", "compare", "grid", "parse_schedule"]

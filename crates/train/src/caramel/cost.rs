@@ -1,16 +1,12 @@
 //! How long a collective takes: f(d) = a + b d (Caramel, section 4.2), and what follows from it.
 
-use crate::collective::exchange;
-use crate::collective::plan::{Algorithm, Plan, PlanError};
-use gradtide_net::{Bytes, Fluid, Time};
+use crate::collective::messages::{Depth, MAX_DEPTH};
+use gradtide_net::{Bytes, Time};
 use std::collections::BTreeMap;
 use thiserror::Error;
 
 /// The sizes of Caramel's benchmarks: 64 B and 4 MB, the latter read as 4 x 2^20 (A19).
 pub const BENCHMARK_SIZES: [Bytes; 2] = [Bytes(64), Bytes(4 << 20)];
-
-/// Most chunks of a message (Caramel, section 4.4).
-pub const MAX_DEPTH: u32 = 8;
 
 /// A line through measured times of one collective on one number of workers (A21).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,31 +83,71 @@ impl Cost {
     }
 }
 
-/// Times of one collective by itself at [`BENCHMARK_SIZES`], for [`Cost::fit`], with rank i on `hosts[i]`; `fluid`
-/// gives a fresh network. Simulated times do not scatter, so each size is carried out once.
-///
-/// # Errors
-/// [`PlanError`] if the ranks do not suit the algorithm.
-pub fn measure(
-    algorithm: &Algorithm,
-    hosts: &[u32],
-    fluid: &dyn Fn() -> Fluid,
-) -> Result<Vec<(Bytes, Time)>, PlanError> {
-    let time = |bytes| {
-        let plan = Plan::new(algorithm, hosts.len() as u32, bytes, 1)?;
-        Ok((bytes, exchange::run(&plan, hosts, fluid()).duration))
-    };
-    BENCHMARK_SIZES.into_iter().map(time).collect()
+/// What the messages of one collective take on a network: the line of each depth that they may have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Costs {
+    /// Below it, messages are batched: [`Cost::threshold`] of messages that are cut as a small one is.
+    pub threshold: Bytes,
+    /// Into how many chunks a message is cut.
+    pub depth: Depth,
+    /// By depth from 1 on; a fixed depth has one line.
+    lines: Vec<Cost>,
 }
 
-/// Chunks of a message: as many as thresholds fit in, from 1 to [`MAX_DEPTH`] (A30: of a message, not a parameter);
-/// so no chunk is smaller than the threshold but that of a message that is.
-///
-/// # Source
-/// Caramel, section 4.4, which has no formula: 3.6 of docs/models/caramel.md.
-pub fn depth(bytes: Bytes, threshold: Bytes) -> u32 {
-    bytes.0.checked_div(threshold.0).map_or(MAX_DEPTH, |count| count.clamp(1, u64::from(MAX_DEPTH)) as u32)
+impl Costs {
+    /// Asks `alone` how long messages of some depth and size take by themselves; a depth of `None` is adaptive. Simulated
+    /// times do not scatter, so each is asked for once.
+    ///
+    /// An adaptive depth has a line through two sizes for each number of chunks, since what a chunk more saves is no line.
+    ///
+    /// # Errors
+    /// As [`Cost::fit`].
+    pub fn measure(depth: Option<u32>, alone: &mut dyn FnMut(u32, Bytes) -> Time) -> Result<Self, CostError> {
+        let mut line = |depth: u32, sizes: [Bytes; 2]| Cost::fit(&sizes.map(|bytes| (bytes, alone(depth, bytes))));
+        let plain = line(depth.unwrap_or(1), BENCHMARK_SIZES)?;
+        let threshold = plain.threshold();
+        if let Some(depth) = depth {
+            return Ok(Self { threshold, depth: Depth::Fixed(depth), lines: vec![plain] });
+        }
+        let lines = match threshold.0 {
+            // Nothing speaks against cutting.
+            0 => vec![line(MAX_DEPTH, BENCHMARK_SIZES)?; MAX_DEPTH as usize],
+            threshold => {
+                let sizes = |depth: u32| {
+                    let from = threshold.saturating_mul(u64::from(depth));
+                    [Bytes(from), Bytes(from.saturating_add(threshold.max(LEAST_SPAN)))]
+                };
+                let deeper = (2..=MAX_DEPTH).map(|depth| line(depth, sizes(depth)));
+                [Ok(plain)].into_iter().chain(deeper).collect::<Result<_, _>>()?
+            }
+        };
+        Ok(Self { threshold, depth: Depth::Adaptive { threshold }, lines })
+    }
+
+    /// Time of a message.
+    pub fn time(&self, bytes: Bytes) -> Time {
+        let line = (self.depth.of(bytes) as usize).min(self.lines.len()) - 1;
+        self.lines[line].time(bytes)
+    }
+
+    /// More picoseconds than `count` messages of `bytes` in all take, whatever their depths.
+    pub fn most_ps(&self, count: u64, bytes: Bytes) -> f64 {
+        let of_line = |line: &Cost| line.fixed_ps.max(0.0) * count as f64 + line.ps_per_byte * bytes.0 as f64;
+        self.lines.iter().map(of_line).fold(0.0, f64::max) + count as f64
+    }
+
+    /// The size of a chunk of which a tenth of the time is fixed cost: six thresholds, since a threshold is 1.5 a/b and
+    /// a = 0.1 (a + b d) at d = 9 a/b. At least [`LEAST_CHUNK`].
+    pub fn chunk(&self) -> Bytes {
+        Bytes(self.threshold.0.saturating_mul(6)).max(LEAST_CHUNK)
+    }
 }
+
+/// Smallest chunk that a cost model may ask for: where there is no fixed cost, no chunk is small enough.
+pub const LEAST_CHUNK: Bytes = Bytes(64 << 10);
+
+/// Least bytes between the two sizes of a line: enough that they take different times.
+const LEAST_SPAN: u64 = 64 << 10;
 
 fn median(mut times: Vec<u64>) -> f64 {
     times.sort_unstable();

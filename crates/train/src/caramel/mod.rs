@@ -68,6 +68,14 @@ impl Boundaries {
         all
     }
 
+    /// The same where all computation takes `compute`, each part of it as much longer or shorter; rounded down.
+    pub fn stretched(&self, compute: Time) -> Self {
+        let (from, to) = (u128::from(self.compute.ps()).max(1), u128::from(compute.ps()));
+        let own = |time: Time| Time::from_ps((u128::from(time.ps()) * to / from) as u64);
+        let window = |window: &Window| Window { update: own(window.update), read: own(window.read), ..*window };
+        Self { compute, windows: self.windows.iter().map(window).collect() }
+    }
+
     /// A group of parameters.
     ///
     /// # Panics
@@ -95,8 +103,7 @@ impl Boundaries {
     }
 }
 
-/// Batches and packs: Caramel, sections 4.2 and 4.3. `threshold` is that of [`cost::Cost::threshold`], and `time` how
-/// long the collective takes for a number of bytes at the depth that [`cost::depth`] gives them.
+/// Batches and packs: Caramel, sections 4.2 and 4.3. `threshold` and `time` are those of [`cost::Costs`].
 pub fn plan(boundaries: &Boundaries, threshold: Bytes, time: &dyn Fn(Bytes) -> Time) -> Plan {
     pack::pack(boundaries, &batch::batch(boundaries, threshold, time), time).plan
 }

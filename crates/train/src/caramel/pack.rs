@@ -34,7 +34,7 @@ pub fn pack(boundaries: &Boundaries, groups: &[Group], time: &dyn Fn(Bytes) -> T
     let mut sorted: Vec<&Group> = groups.iter().collect();
     sorted.sort_by_key(|group| (Reverse(group.window.bytes), group.window.update));
     let mut channel = Circle { length: compute, busy: Vec::new() };
-    let mut plan = Plan { transfers: Vec::new(), has_barrier: false, credit: Bytes(0) };
+    let mut plan = Plan { transfers: Vec::new(), has_barrier: false, credit: 1 };
     let mut left = Vec::new();
     for group in sorted {
         let (length, window) = (time(group.window.bytes), group.window);

@@ -149,22 +149,85 @@ pub fn run(boundaries: &Boundaries, plan: &Plan) -> Timeline {
 /// # Source
 /// Horn (1974): the least largest lateness of jobs with release times and deadlines on one machine with preemption.
 pub fn lower_bound(boundaries: &Boundaries, transfers: &[Transfer]) -> Time {
-    let mut bound = boundaries.compute.max(transfers.iter().map(|transfer| transfer.time).sum());
+    let bound = boundaries.compute.max(transfers.iter().map(|transfer| transfer.time).sum());
     let window = |transfer: &Transfer| boundaries.group(transfer.parameters.clone()).window;
     let mut jobs: Vec<(Time, Time, Time)> =
         (transfers.iter()).map(|transfer| (window(transfer).update, window(transfer).read, transfer.time)).collect();
-    jobs.sort_unstable_by_key(|&(update, read, _)| (read, update));
-    let mut updates: Vec<Time> = jobs.iter().map(|job| job.0).collect();
-    updates.sort_unstable();
-    updates.dedup();
-    for first in updates {
-        let mut sum = Time::ZERO;
-        for &(_, read, time) in jobs.iter().filter(|&&(update, read, _)| update >= first && read <= first) {
-            sum += time;
-            bound = bound.max(first - read + sum);
+    jobs.sort_unstable_by_key(|&(update, ..)| Reverse(update));
+    let mut reads: Vec<Time> = jobs.iter().map(|job| job.1).collect();
+    reads.sort_unstable();
+    reads.dedup();
+    // For each read the transfers that are read by then, less the read itself, of those updated at `first` or later.
+    let mut sums = Suffixes::new(reads.iter().map(|read| -i128::from(read.ps())).collect());
+    let mut bound = i128::from(bound.ps());
+    for (index, &(first, read, time)) in jobs.iter().enumerate() {
+        sums.add(reads.partition_point(|&other| other < read), i128::from(time.ps()));
+        if jobs.get(index + 1).is_none_or(|next| next.0 < first) {
+            let earlier = reads.partition_point(|&read| read <= first);
+            bound = bound.max(i128::from(first.ps()) + sums.most_before(earlier));
         }
     }
-    bound
+    Time::from_ps(u64::try_from(bound).unwrap_or(u64::MAX))
+}
+
+/// Numbers in a row, to all of which from some place on something is added, and of whose first ones the largest is
+/// asked for: a tree with the sums of halves, and their largest from the left.
+struct Suffixes {
+    /// Leaves, a power of two.
+    width: usize,
+    /// What has been added from the first leaf of a node on, and the largest sum from there to any of its leaves.
+    nodes: Vec<(i128, i128)>,
+}
+
+impl Suffixes {
+    fn new(numbers: Vec<i128>) -> Self {
+        let width = numbers.len().next_power_of_two();
+        let mut nodes = vec![(0, i128::MIN / 4); 2 * width];
+        let mut before = 0;
+        for (leaf, number) in numbers.into_iter().enumerate() {
+            nodes[width + leaf] = (number - before, number - before);
+            before = number;
+        }
+        let mut suffixes = Self { width, nodes };
+        (1..width).rev().for_each(|node| suffixes.join(node));
+        suffixes
+    }
+
+    fn join(&mut self, node: usize) {
+        let ((left, left_most), (right, right_most)) = (self.nodes[2 * node], self.nodes[2 * node + 1]);
+        self.nodes[node] = (left + right, left_most.max(left + right_most));
+    }
+
+    fn add(&mut self, from: usize, value: i128) {
+        let mut node = self.width + from;
+        self.nodes[node].0 += value;
+        self.nodes[node].1 += value;
+        while node > 1 {
+            node /= 2;
+            self.join(node);
+        }
+    }
+
+    /// The largest of the first `count`.
+    fn most_before(&self, count: usize) -> i128 {
+        let (mut node, mut from, mut width) = (1, 0, self.width);
+        let (mut sum, mut most) = (0, i128::MIN / 4);
+        // Down the edge between what counts and what does not.
+        while from < count {
+            if from + width <= count {
+                return most.max(sum + self.nodes[node].1);
+            }
+            width /= 2;
+            let (left, left_most) = self.nodes[2 * node];
+            if from + width <= count {
+                most = most.max(sum + left_most);
+                (sum, from, node) = (sum + left, from + width, 2 * node + 1);
+            } else {
+                node *= 2;
+            }
+        }
+        most
+    }
 }
 
 /// What happens when compute has come to an offset; what opens does so before what is read.
@@ -243,19 +306,14 @@ impl<'a> Channel<'a> {
 
     /// When the first open transfer is handed over: as soon as the credit suffices.
     fn turn(&self) -> Option<Time> {
-        let &Reverse((_, transfer, _)) = self.open.peek()?;
-        let bytes = |transfer: u32| self.plan.transfers[transfer as usize].bytes.0;
+        self.open.peek()?;
         let under_way = self.under_way(self.known);
-        let mut in_flight: u64 = under_way.iter().map(|sent| bytes(sent.transfer)).sum();
-        let mut turn = self.known;
-        for sent in under_way {
-            if in_flight + bytes(transfer) <= self.plan.credit.0 {
-                break;
-            }
-            in_flight -= bytes(sent.transfer);
-            turn = sent.end;
-        }
-        Some(turn)
+        // They end in the order in which they were handed over.
+        let must_end = (under_way.len() + 1).checked_sub(self.plan.credit as usize);
+        Some(match must_end {
+            Some(count @ 1..) => under_way[count - 1].end,
+            _ => self.known,
+        })
     }
 
     fn send(&mut self, turn: Time) {

@@ -39,9 +39,9 @@ pub struct Plan {
     pub transfers: Vec<Transfer>,
     /// Whether the next forward pass waits for all of them.
     pub has_barrier: bool,
-    /// Bytes that are handed to the network before earlier ones are through, and cannot be overtaken any more. With 0,
-    /// one transfer at a time.
-    pub credit: Bytes,
+    /// Transfers that are handed to the network before earlier ones are through, and cannot be overtaken any more; not 0.
+    /// With 1, one at a time.
+    pub credit: u32,
 }
 
 /// Sent in the order of updates, each group as a whole when it is complete.
@@ -52,7 +52,7 @@ pub fn first_in_first_out(groups: &[Group], has_barrier: bool, time: &dyn Fn(Byt
         let parameters = group.parameters.clone();
         Transfer { parameters, bytes: window.bytes, time, gate: window.update, rank: window.update }
     };
-    Plan { transfers: groups.iter().map(transfer).collect(), has_barrier, credit: Bytes(0) }
+    Plan { transfers: groups.iter().map(transfer).collect(), has_barrier, credit: 1 }
 }
 
 /// PyTorch DDP: buckets from the last parameter to the first, each closed by the parameter with which it reaches its
@@ -91,7 +91,7 @@ pub fn ddp(boundaries: &Boundaries, first_cap: Bytes, cap: Bytes, time: &dyn Fn(
 pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(Bytes) -> Time) -> Plan {
     let order = boundaries.by_update();
     let window = |parameter: u32| boundaries.windows[parameter as usize];
-    let mut plan = Plan { transfers: Vec::new(), has_barrier: true, credit: Bytes(0) };
+    let mut plan = Plan { transfers: Vec::new(), has_barrier: true, credit: 1 };
     let (mut from, mut sent) = (0, Time::ZERO);
     while from < order.len() {
         let ready = sent.max(window(order[from]).update);
@@ -122,7 +122,7 @@ pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(B
 /// interrupted.
 ///
 /// In chunks of one moment each no plan on one channel is faster ([`super::timeline::lower_bound`]); every chunk pays
-/// its own `time`. With every parameter alone, this is P3 (slices of [`P3_SLICE`], no credit) and ByteScheduler (its
+/// its own `time`. With every parameter alone, this is P3 (slices of [`P3_SLICE`], a credit of one) and ByteScheduler (its
 /// partition and its credit): what is read first is what lies first in the model.
 ///
 /// # Source
@@ -135,7 +135,7 @@ pub fn earliest_deadline_first(
     boundaries: &Boundaries,
     groups: &[Group],
     chunk: Bytes,
-    credit: Bytes,
+    credit: u32,
     time: &dyn Fn(Bytes) -> Time,
 ) -> Plan {
     assert!(chunk.0 > 0, "a chunk has bytes");

@@ -12,9 +12,38 @@ pub struct Collective {
     algorithm: Algorithm,
     /// Host of each rank.
     hosts: Vec<u32>,
-    depth: u32,
+    depth: Depth,
     adding: Option<Rate>,
     size: MessageSize,
+}
+
+/// Chunks into which a buffer is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// As many whatever its size; not 0.
+    Fixed(u32),
+    /// As many as thresholds fit in, from 1 to [`MAX_DEPTH`]: no chunk is smaller than the threshold but that of a buffer
+    /// that is (Caramel, section 4.4, which has no formula; A30 of docs/models/caramel.md).
+    Adaptive {
+        /// The size below which cutting costs more than it saves.
+        threshold: Bytes,
+    },
+}
+
+/// Most chunks of a buffer whose depth adapts (Caramel, section 4.4).
+pub const MAX_DEPTH: u32 = 8;
+
+impl Depth {
+    /// Chunks of `bytes`.
+    pub fn of(self, bytes: Bytes) -> u32 {
+        let most = u64::from(MAX_DEPTH);
+        match self {
+            Self::Fixed(depth) => depth,
+            Self::Adaptive { threshold } => {
+                bytes.0.checked_div(threshold.0).map_or(MAX_DEPTH, |count| count.clamp(1, most) as u32)
+            }
+        }
+    }
 }
 
 /// What a message carries of a buffer that does not divide evenly.
@@ -80,7 +109,7 @@ struct Adding {
 const ELEMENT_BYTES: u64 = 1;
 
 impl Collective {
-    /// Ranks on `hosts` carry out `algorithm` on buffers cut into `depth` chunks, and add what they receive at the rate
+    /// Ranks on `hosts` carry out `algorithm` on buffers cut into chunks as `depth` says, and add what they receive at the rate
     /// `adding`, or in no time.
     ///
     /// # Errors
@@ -89,7 +118,7 @@ impl Collective {
         algorithm: Algorithm,
         hosts: Vec<u32>,
         largest: Bytes,
-        depth: u32,
+        depth: Depth,
         adding: Option<Rate>,
         size: MessageSize,
     ) -> Result<Self, PlanError> {
@@ -111,7 +140,17 @@ impl Collective {
     /// # Panics
     /// As [`plan`](Self::plan).
     pub fn chunks(&self, bytes: Bytes) -> Vec<Plan> {
-        self.plan(bytes).chunks(self.depth).collect()
+        self.plan(bytes).chunks(self.depth.of(bytes)).collect()
+    }
+
+    /// The same on buffers that are cut in another way.
+    pub fn with_depth(&self, depth: Depth) -> Self {
+        Self { depth, ..self.clone() }
+    }
+
+    /// Into how many chunks buffers are cut.
+    pub fn depth(&self) -> Depth {
+        self.depth
     }
 
     /// Host of each rank.
@@ -121,7 +160,7 @@ impl Collective {
 
     /// Whether it is nothing but its plan: one chunk, even shares, and nothing to add.
     pub fn is_plain(&self) -> bool {
-        self.depth == 1 && self.adding.is_none() && self.size == MessageSize::Even
+        self.depth == Depth::Fixed(1) && self.adding.is_none() && self.size == MessageSize::Even
     }
 
     /// Hosts of ranks that compute: all but parameter servers.
@@ -194,6 +233,11 @@ impl Messages {
         self.left_count == 0
     }
 
+    /// Whether a flow is one of its messages under way.
+    pub fn has(&self, flow: FlowId) -> bool {
+        self.under_way.has(flow)
+    }
+
     /// When the next message has been added.
     pub fn wakes_at(&self) -> Option<Time> {
         self.adding.as_ref()?.waiting.peek().map(|&Reverse((at, ..))| at)
@@ -233,14 +277,24 @@ impl<T> UnderWay<T> {
         self.count += 1;
     }
 
-    /// Removes a flow, which is there.
-    pub fn remove(&mut self, flow: FlowId) -> T {
-        // Where it stands if nobody else has started a flow.
+    fn has(&self, flow: FlowId) -> bool {
+        self.rows.front().is_some_and(|&(first, _)| first <= flow)
+            && self.rows.get(self.index(flow)).is_some_and(|(found, of_flow)| *found == flow && of_flow.is_some())
+    }
+
+    /// Where a flow stands that is there.
+    fn index(&self, flow: FlowId) -> usize {
+        // If nobody else has started a flow.
         let at_most = self.rows.front().map_or(0, |&(first, _)| (flow.0 - first.0) as usize);
-        let index = match self.rows.get(at_most) {
+        match self.rows.get(at_most) {
             Some(&(found, _)) if found == flow => at_most,
             _ => self.rows.partition_point(|&(before, _)| before < flow),
-        };
+        }
+    }
+
+    /// Removes a flow, which is there.
+    pub fn remove(&mut self, flow: FlowId) -> T {
+        let index = self.index(flow);
         let of_flow = self.rows[index].1.take().expect("a message arrives once");
         self.count -= 1;
         while let Some((_, None)) = self.rows.front() {

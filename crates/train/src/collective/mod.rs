@@ -7,13 +7,13 @@ pub mod plan;
 pub mod progress;
 pub mod ring;
 
-use gradtide_net::{Completion, Flow, Network, Time};
+use gradtide_net::{Completion, Flow, FlowId, Network, Time};
 
 /// An aggregation under way.
 #[derive(Debug)]
 pub enum Aggregation {
     /// One flow stands for all.
-    Whole,
+    Whole(FlowId),
     /// Messages between hosts, each sent when what it waits for has arrived.
     Messages(messages::Messages),
 }
@@ -21,14 +21,21 @@ pub enum Aggregation {
 impl Aggregation {
     /// Starts the whole aggregation as one flow.
     pub fn whole(flow: Flow, network: &mut dyn Network) -> Self {
-        network.start(flow);
-        Self::Whole
+        Self::Whole(network.start(flow))
+    }
+
+    /// Whether a flow under way is one of its own.
+    pub fn has(&self, flow: FlowId) -> bool {
+        match self {
+            Self::Whole(own) => *own == flow,
+            Self::Messages(messages) => messages.has(flow),
+        }
     }
 
     /// Takes in that a flow is complete, and starts what it makes possible; `true` if this was the last.
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         match self {
-            Self::Whole => true,
+            Self::Whole(_) => true,
             Self::Messages(messages) => messages.on_completion(completion, network),
         }
     }
@@ -36,7 +43,7 @@ impl Aggregation {
     /// When something is over that the network does not tell of.
     pub fn wakes_at(&self) -> Option<Time> {
         match self {
-            Self::Whole => None,
+            Self::Whole(_) => None,
             Self::Messages(messages) => messages.wakes_at(),
         }
     }
@@ -44,7 +51,7 @@ impl Aggregation {
     /// Takes in what is over by now, and starts what it makes possible; `true` if this was the last.
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
         match self {
-            Self::Whole => false,
+            Self::Whole(_) => false,
             Self::Messages(messages) => messages.settle(now, network),
         }
     }

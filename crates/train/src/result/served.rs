@@ -47,7 +47,7 @@ impl Served<'_> {
             slowest_worker: (self.plan.workers.len() > 1).then(|| self.trace.slowest() as u64),
             slack_ps: spread(pulls().map(slack).collect()),
             margin_ps: spread(pulls().map(margin).collect()),
-            lower_bound_ps: Some(self.plan.lower_bound_ps(compute_ps / graph.compute_time().ps() as f64)),
+            lower_bound_ps: self.plan.lower_bound_ps(compute_ps / graph.compute_time().ps() as f64),
             parameter_bytes: graph.parameters.iter().map(|parameter| parameter.bytes.0).sum(),
             bytes_per_worker: self.plan.sent_by_busiest() as f64,
         }

@@ -1,12 +1,12 @@
 //! The order in which a job's transfers are sent. A scheduler sees the DAG and no engine.
 
 mod fifo;
-mod file;
+mod given;
 mod layer_priority;
 mod random;
 
 pub use fifo::Fifo;
-pub use file::File;
+pub use given::Given;
 pub use layer_priority::LayerPriority;
 pub use random::Random;
 

@@ -248,6 +248,7 @@ fn ranked(spec: &JobSpec, graph: &Graph, times: &[Time], seed: Seed) -> Result<O
             order.sort_by_key(|&parameter| ranks[graph.parameters[parameter as usize].layer as usize]);
             return Ok(Some(order));
         }
+        OrderSpec::Caramel | OrderSpec::Edf => return Err(ServersError::NoMeaning("it is an order of all-reduce")),
         OrderSpec::Tic => Scheduler::Tic,
         OrderSpec::Tac => Scheduler::Tac,
         OrderSpec::TacFolded => Scheduler::TacFolded,
@@ -266,7 +267,7 @@ fn check(spec: &JobSpec, opens: bool) -> Result<(), ServersError> {
         (spec.overlap_slowdown_ppm != ONE_PPM, "compute is not slowed by transfers"),
         (spec.sync_ps != 0, "no transfer waits for others to be through"),
         (spec.schedule.chunk_bytes.is_some(), "parameters are sent whole"),
-        (spec.collective.depth != 1, "parameters are sent whole"),
+        (spec.collective.depth != Some(1), "parameters are sent whole"),
         (spec.collective.drops_remainder, "parameters are sent whole"),
         (spec.bands.len() != 1, "all transfers travel in one band"),
     ];

@@ -4,6 +4,8 @@ Published values are constants of these files, each with its figure; ours are co
 fitted.
 """
 
+from gradtide.studies.reproduce.caramel2020 import FIGURES as FIGURES_CARAMEL
+from gradtide.studies.reproduce.caramel2020 import caramel2020
 from gradtide.studies.reproduce.gao2020_ch4 import FIGURES as FIGURES_4
 from gradtide.studies.reproduce.gao2020_ch4 import chapter4
 from gradtide.studies.reproduce.gao2020_ch5 import FIGURES as FIGURES_5
@@ -13,6 +15,7 @@ from gradtide.studies.reproduce.zhang2017 import FIGURES as FIGURES_ZHANG
 from gradtide.studies.reproduce.zhang2017 import zhang2017
 
 PARTS = {
+    "caramel": Part("Caramel (Hashemi et al., 2020): figs 2, 4, 8 to 14", caramel2020, FIGURES_CARAMEL),
     "gao2020/ch4": Part("Gao (2020), chapter 4: table 3.1, figs 4.7 to 4.11", chapter4, FIGURES_4),
     "gao2020/ch5": Part("Gao (2020), chapter 5: tables 5.1 to 5.5, figs 5.5 to 5.23", chapter5, FIGURES_5),
     "zhang2017": Part("Zhang et al. (2017): table 1, figs 6 to 10, four conclusions", zhang2017, FIGURES_ZHANG),

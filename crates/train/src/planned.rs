@@ -1,0 +1,257 @@
+//! What a job sends, as its schedule says: its buckets, from when on each, in which order, and in which chunks.
+//!
+//! Orders that plan see the boundaries of an iteration and what messages cost, and no engine: the plans are those of
+//! [`crate::caramel`], whose parameters are here the layers that have any.
+
+use crate::bucket::{Bucket, fuse, group};
+use crate::caramel::batch::batch;
+use crate::caramel::cost::Costs;
+use crate::caramel::pack::pack;
+use crate::caramel::transfers::{self, Plan, Transfer};
+use crate::caramel::{Boundaries, Group, timeline};
+use crate::model;
+use crate::schedule::{Fifo, Given, LayerPriority, Random, Scheduler};
+use crate::spec::{FusionSpec, JobSpec, OrderSpec};
+use gradtide_net::{Bytes, Seed, Time};
+use std::cmp::Reverse;
+
+/// What is sent in an iteration.
+pub struct Planned {
+    /// In the order of the backward pass that completes them.
+    pub buckets: Vec<Bucket>,
+    /// From which offset of compute time on each may be sent, once it is complete; beyond the compute time of an iteration
+    /// it is an offset of the next.
+    pub gates: Vec<Time>,
+    /// Order of the transmission queue.
+    pub scheduler: Box<dyn Scheduler>,
+    /// Largest part that is sent at once.
+    pub chunk: Option<Bytes>,
+    /// Compute time, and between which offsets of it each bucket can be sent without delay.
+    pub boundaries: Boundaries,
+    /// The same if there were no barrier.
+    pub without_barrier: Boundaries,
+}
+
+/// Whether the schedule of a job asks what messages cost.
+pub fn asks_costs(spec: &JobSpec) -> bool {
+    let schedule = &spec.schedule;
+    let of_order = match schedule.order {
+        OrderSpec::Caramel | OrderSpec::Optimal => true,
+        OrderSpec::Edf => schedule.chunk_bytes.is_none(),
+        _ => false,
+    };
+    let of_fusion = matches!(schedule.fusion, FusionSpec::Ready { .. } | FusionSpec::Adaptive);
+    // A single worker sends nothing, and what servers do op by op is planned elsewhere.
+    let exchanges = spec.hosts.len() > 1 && spec.servers.is_none();
+    exchanges && (of_order || of_fusion || spec.collective.depth.is_none())
+}
+
+impl Planned {
+    /// Plans what a job sends.
+    ///
+    /// # Panics
+    /// If there are no `costs` and the schedule asks for them.
+    pub fn new(spec: &JobSpec, costs: Option<&Costs>, seed: Seed) -> Self {
+        let (boundaries, layer_of) = model::boundaries(&spec.layers, spec.schedule.barrier);
+        let iteration = Iteration { spec, boundaries, layer_of, costs };
+        // A single worker has nothing to aggregate.
+        if spec.hosts.len() == 1 {
+            return iteration.in_order(Vec::new(), Box::new(Fifo));
+        }
+        let scheduler: Box<dyn Scheduler> = match &spec.schedule.order {
+            OrderSpec::Fifo => Box::new(Fifo),
+            OrderSpec::Priority { queues } => Box::new(LayerPriority { queue_count: *queues }),
+            OrderSpec::Random => Box::new(Random { stream: seed.stream(&format!("order/{}", spec.name)) }),
+            // A layer's forward pass waits for its own parameters and those below, so TicTac's orders of a chain are it:
+            // `tests/planned.rs` asks them.
+            OrderSpec::Tic | OrderSpec::Tac | OrderSpec::TacFolded => Box::new(LayerPriority { queue_count: None }),
+            OrderSpec::File { ranks } => {
+                let sends = iteration.sends();
+                let rank = |sent: &Sent| sent.bucket.layers.iter().map(|&layer| ranks[layer as usize]).min();
+                let bucket_ranks = sends.iter().map(|sent| rank(sent).unwrap_or(u32::MAX)).collect();
+                return iteration.in_order(sends, Box::new(Given { bucket_ranks }));
+            }
+            OrderSpec::Caramel => return iteration.packed(),
+            OrderSpec::Edf => return iteration.by_deadline(),
+            OrderSpec::Optimal => return iteration.best(),
+        };
+        iteration.in_order(iteration.sends(), scheduler)
+    }
+}
+
+/// A bucket, and from when on it may be sent.
+struct Sent {
+    bucket: Bucket,
+    gate: Time,
+}
+
+/// A job as planning sees it.
+struct Iteration<'a> {
+    spec: &'a JobSpec,
+    /// Of layers that have parameters.
+    boundaries: Boundaries,
+    /// Layer of each parameter.
+    layer_of: Vec<u32>,
+    costs: Option<&'a Costs>,
+}
+
+impl Iteration<'_> {
+    fn costs(&self) -> &Costs {
+        self.costs.expect("whoever asks for costs has them")
+    }
+
+    fn time(&self) -> impl Fn(Bytes) -> Time + '_ {
+        |bytes| self.costs().time(bytes)
+    }
+
+    /// What is sent together, and from when on.
+    fn sends(&self) -> Vec<Sent> {
+        let sizes: Vec<Bytes> = self.spec.layers.iter().map(|layer| Bytes(layer.parameter_bytes)).collect();
+        let at_once = |bucket| Sent { bucket, gate: Time::ZERO };
+        match &self.spec.schedule.fusion {
+            FusionSpec::Cap { bytes } => fuse(&sizes, Bytes(*bytes)).into_iter().map(at_once).collect(),
+            FusionSpec::Buckets { layer_counts } => group(&sizes, layer_counts).into_iter().map(at_once).collect(),
+            &FusionSpec::Reach { first_bytes, bytes } => {
+                self.of_plan(&transfers::ddp(&self.boundaries, Bytes(first_bytes), Bytes(bytes), &|_| Time::ZERO))
+            }
+            &FusionSpec::Ready { bytes, cycle_ps } => {
+                let cycle = Time::from_ps(cycle_ps);
+                self.of_plan(&transfers::horovod(&self.boundaries, Bytes(bytes), cycle, &self.time()))
+            }
+            FusionSpec::Adaptive => {
+                let groups = batch(&self.boundaries, self.costs().threshold, &self.time());
+                self.of_plan(&transfers::first_in_first_out(&groups, false, &|_| Time::ZERO))
+            }
+        }
+    }
+
+    /// The same as groups of parameters.
+    fn groups(&self) -> Vec<Group> {
+        let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;
+        let group = |sent: Sent| self.boundaries.group(sent.bucket.layers.iter().map(parameter_of).collect());
+        self.sends().into_iter().map(group).collect()
+    }
+
+    fn bucket(&self, parameters: &[u32]) -> Bucket {
+        let mut layers: Vec<u32> = parameters.iter().map(|&parameter| self.layer_of[parameter as usize]).collect();
+        layers.sort_unstable_by_key(|&layer| Reverse(layer));
+        let bytes = parameters.iter().map(|&parameter| self.boundaries.windows[parameter as usize].bytes).sum();
+        Bucket { layers, bytes }
+    }
+
+    /// Every transfer of a plan as a bucket.
+    fn of_plan(&self, plan: &Plan) -> Vec<Sent> {
+        let sent = |it: &Transfer| Sent { bucket: self.bucket(&it.parameters), gate: it.gate };
+        plan.transfers.iter().map(sent).collect()
+    }
+
+    fn in_order(&self, sends: Vec<Sent>, scheduler: Box<dyn Scheduler>) -> Planned {
+        let buckets: Vec<Bucket> = sends.iter().map(|sent| sent.bucket.clone()).collect();
+        let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;
+        let by_bucket = |boundaries: &Boundaries| {
+            let window = |bucket: &Bucket| boundaries.group(bucket.layers.iter().map(parameter_of).collect()).window;
+            Boundaries { compute: boundaries.compute, windows: buckets.iter().map(window).collect() }
+        };
+        Planned {
+            boundaries: by_bucket(&self.boundaries),
+            without_barrier: by_bucket(&model::boundaries(&self.spec.layers, false).0),
+            gates: sends.iter().map(|sent| sent.gate).collect(),
+            buckets,
+            scheduler,
+            chunk: self.spec.schedule.chunk_bytes.map(Bytes),
+        }
+    }
+
+    /// A plan in chunks of at most `chunk`: what follows one another of the same parameters is one bucket.
+    fn as_planned(&self, plan: &Plan, chunk: Option<Bytes>) -> Planned {
+        let mut firsts: Vec<usize> = (0..plan.transfers.len())
+            .filter(|&index| {
+                let before = index.checked_sub(1).map(|before| &plan.transfers[before].parameters);
+                before != Some(&plan.transfers[index].parameters)
+            })
+            .collect();
+        firsts.sort_by_key(|&index| (plan.transfers[index].rank, index));
+        let mut ranked: Vec<(usize, u32)> = firsts.into_iter().zip(0..).collect();
+        let update = |index: usize| self.boundaries.group(plan.transfers[index].parameters.clone()).window.update;
+        ranked.sort_by_key(|&(index, _)| (update(index), index));
+        let sent = |&(index, _): &(usize, u32)| {
+            let it: &Transfer = &plan.transfers[index];
+            Sent { bucket: self.bucket(&it.parameters), gate: it.gate }
+        };
+        let sends = ranked.iter().map(sent).collect();
+        let bucket_ranks = ranked.into_iter().map(|(_, rank)| rank).collect();
+        Planned { chunk, ..self.in_order(sends, Box::new(Given { bucket_ranks })) }
+    }
+
+    fn packed(&self) -> Planned {
+        let plan = pack(&self.boundaries, &self.groups(), &self.time()).plan;
+        self.as_planned(&plan, self.spec.schedule.chunk_bytes.map(Bytes))
+    }
+
+    fn by_deadline(&self) -> Planned {
+        let chunk = self.spec.schedule.chunk_bytes.map_or_else(|| self.costs().chunk(), Bytes);
+        let any_time = |_| Time::ZERO;
+        let plan = transfers::earliest_deadline_first(&self.boundaries, &self.groups(), chunk, 1, &any_time);
+        self.as_planned(&plan, Some(chunk))
+    }
+
+    /// The shortest iteration of all candidates; of several, the one with the fewest transfers, then the first. What the
+    /// schedule leaves open is searched: what is sent together, if that is adaptive, and the chunk, if there is none.
+    fn best(&self) -> Planned {
+        let mut best: Option<((Time, usize), Plan, Option<Bytes>)> = None;
+        let mut look = |plan: Plan, chunk| {
+            let value = (timeline::run(&self.boundaries, &plan).iteration_time(), plan.transfers.len());
+            if best.as_ref().is_none_or(|(least, ..)| value < *least) {
+                best = Some((value, plan, chunk));
+            }
+        };
+        let time = self.time();
+        let given = self.spec.schedule.chunk_bytes.map(Bytes);
+        for groups in self.groupings() {
+            let chunk = self.costs().chunk().0;
+            let chunks = match given {
+                Some(chunk) => vec![chunk],
+                None => [chunk.div_ceil(4), chunk, chunk.saturating_mul(4)].map(Bytes).to_vec(),
+            };
+            if given.is_none() {
+                look(transfers::first_in_first_out(&groups, false, &time), None);
+                let whole = Bytes(u64::MAX);
+                look(transfers::earliest_deadline_first(&self.boundaries, &groups, whole, 1, &time), None);
+                if groups.len() <= MOST_PACKED {
+                    look(pack(&self.boundaries, &groups, &time).plan, None);
+                }
+            }
+            for chunk in chunks {
+                look(transfers::earliest_deadline_first(&self.boundaries, &groups, chunk, 1, &time), Some(chunk));
+            }
+        }
+        match best {
+            Some((_, plan, chunk)) => self.as_planned(&plan, chunk),
+            None => self.in_order(Vec::new(), Box::new(Fifo)),
+        }
+    }
+
+    /// What may be sent together.
+    fn groupings(&self) -> Vec<Vec<Group>> {
+        if self.spec.schedule.fusion != FusionSpec::Adaptive {
+            return vec![self.groups()];
+        }
+        if self.boundaries.windows.is_empty() {
+            return Vec::new();
+        }
+        let (threshold, time) = (self.costs().threshold.0, self.time());
+        let thresholds = [threshold, threshold.saturating_mul(4), threshold.saturating_mul(16), threshold / 4];
+        let mut groupings: Vec<Vec<Group>> =
+            thresholds.iter().map(|&threshold| batch(&self.boundaries, Bytes(threshold), &time)).collect();
+        groupings.push(self.boundaries.alone());
+        let of = |plan: Plan| -> Vec<Group> {
+            plan.transfers.into_iter().map(|transfer| self.boundaries.group(transfer.parameters)).collect()
+        };
+        groupings.push(of(transfers::ddp(&self.boundaries, transfers::DDP_FIRST_CAP, transfers::DDP_CAP, &time)));
+        groupings.push(vec![self.boundaries.group((0..self.boundaries.windows.len() as u32).collect())]);
+        groupings
+    }
+}
+
+/// Most groups for which the best order also tries packing, whose effort grows with their square.
+const MOST_PACKED: usize = 200;

@@ -1,0 +1,306 @@
+//! Schedules in a run: the engines against the simulation of one channel, and what no schedule may do.
+#![allow(missing_docs)]
+
+use gradtide_net::{Bytes, Seed, Time};
+use gradtide_train::caramel::timeline;
+use gradtide_train::engine::{self, Idle};
+use gradtide_train::fabric::Fabric;
+use gradtide_train::job::Job;
+use gradtide_train::opdag::{Kind, Op, OpDag};
+use gradtide_train::order::tac::Ties;
+use gradtide_train::order::{self, OrderSpec, Scheduler};
+use gradtide_train::result::{Column, RunResult, Table};
+use gradtide_train::spec::Spec;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// Forward, backward and update in microseconds, and bytes.
+type Row = (u64, u64, u64, u64);
+
+const US: u64 = 1_000_000;
+
+fn scenario(rows: &[Row], workers: u32, is_pipe: bool, schedule: &Value, collective: &Value) -> Spec {
+    let layer = |(index, &(forward, backward, update, bytes)): (usize, &Row)| {
+        json!({
+            "name": format!("l{index}"), "forward_ps": forward * US, "backward_ps": backward * US,
+            "update_ps": update * US, "parameter_bytes": bytes
+        })
+    };
+    let layers: Vec<Value> = rows.iter().enumerate().map(layer).collect();
+    let hosts: Vec<u32> = (0..workers).collect();
+    serde_json::from_value(json!({
+        "jobs": [{
+            "name": "train", "layers": layers, "hosts": hosts, "iterations": 6, "collective": collective,
+            "schedule": schedule, "bands": [0], "start_ps": 0, "transfer_overhead_ps": 0, "sync_ps": 0,
+            "overlap_slowdown_ppm": 1_000_000, "pace": {"noise_ppm": 0, "straggler": null}
+        }],
+        "traffic": [],
+        "cluster": {
+            "topology": {"kind": "star", "hosts": workers}, "routing": "ecmp", "host_latency_ps": 0,
+            "link": {"rate_bps": 10_000_000_000_u64, "delay_ps": 10 * US, "efficiency_ppm": 1_000_000},
+            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": null},
+            "switch_buffer": null,
+            "transport": {
+                "congestion": {"kind": "newreno"}, "ecn": false, "segment_bytes": 1380,
+                "initial_window_segments": 10, "window_bytes": 1 << 25, "recovery": "sack"
+            }
+        },
+        "run": {
+            "engine": if is_pipe { "pipe" } else { "fluid" }, "seed": 1, "duration_ps": null,
+            "timeline_iterations": 0, "probe": null
+        }
+    }))
+    .unwrap()
+}
+
+fn collective(kind: &str, depth: Option<u32>, reduction_bps: Option<u64>) -> Value {
+    json!({
+        "algorithm": {"kind": kind}, "drops_remainder": false, "depth": depth, "reduction_bps": reduction_bps
+    })
+}
+
+fn schedule(order: &Value, fusion: &Value, chunk_bytes: Option<u64>, credit: u32, barrier: bool) -> Value {
+    json!({"order": order, "fusion": fusion, "chunk_bytes": chunk_bytes, "credit": credit, "barrier": barrier})
+}
+
+fn orders(layers: usize) -> Vec<Value> {
+    let ranks: Vec<usize> = (0..layers).map(|layer| (layer * 7 + 3) % layers).collect();
+    let plain = ["fifo", "tic", "tac", "caramel", "edf", "optimal"].map(|kind| json!({"kind": kind}));
+    let mut orders = plain.to_vec();
+    orders.push(json!({"kind": "priority", "queues": null}));
+    orders.push(json!({"kind": "priority", "queues": 2}));
+    orders.push(json!({"kind": "file", "ranks": ranks}));
+    orders
+}
+
+fn fusions() -> Vec<Value> {
+    vec![
+        json!({"kind": "cap", "bytes": 0}),
+        json!({"kind": "cap", "bytes": 500_000}),
+        json!({"kind": "reach", "first_bytes": 100_000, "bytes": 400_000}),
+        json!({"kind": "ready", "bytes": 500_000, "cycle_ps": 300 * US}),
+        json!({"kind": "ready", "bytes": 500_000, "cycle_ps": 0}),
+        json!({"kind": "adaptive"}),
+    ]
+}
+
+/// Every layer takes time both ways, so that no two buckets are complete at one instant.
+fn rows() -> impl Strategy<Value = Vec<Row>> {
+    let bytes = prop_oneof![Just(0_u64), 1..20_000_u64, 1..1_000_000_u64];
+    prop::collection::vec((1..600_u64, 1..600_u64, 0..3_u64, bytes), 1..9)
+}
+
+fn counts(table: &Table, name: &str) -> Vec<u64> {
+    match &table.columns.iter().find(|(column, _)| column == name).unwrap().1 {
+        Column::Count(values) => values.clone(),
+        Column::Time(values) => values.iter().map(|&ps| ps as u64).collect(),
+        _ => panic!("{name} is a count or a time"),
+    }
+}
+
+fn run(spec: &Spec) -> RunResult {
+    gradtide_train::run(spec, &mut |_| true).unwrap()
+}
+
+/// What a run does, and what one channel does with the same job, in which every message takes what it takes by itself.
+fn both(spec: &Spec) -> (RunResult, Job, timeline::Timeline) {
+    let fabric = Fabric::new(&spec.cluster).unwrap();
+    // Asked for messages whether the schedule asks or not.
+    let mut asking = spec.clone();
+    asking.jobs[0].schedule.fusion = gradtide_train::spec::FusionSpec::Adaptive;
+    let mut idle = Idle::new(&asking, &fabric).unwrap();
+    let mut job =
+        Job::plan(&spec.jobs[0], Seed(1), engine::manner(spec), &mut |collective, bytes| idle.time(collective, bytes))
+            .unwrap();
+    let collective = job.collective.clone();
+    let plan = job.on_one_channel(&mut |bytes| idle.time(&collective, bytes));
+    let timeline = timeline::run(&job.boundaries, &plan);
+    (run(spec), job, timeline)
+}
+
+/// Each bucket of each iteration is sent when the channel sends it, and an iteration takes as long: to the picosecond, but
+/// that an exchange may take `rounding` more or less.
+fn check_against_the_channel(spec: &Spec, rounding: u64) {
+    let (result, job, timeline) = both(spec);
+    let what = &spec.jobs[0].schedule;
+    let (iteration, bucket) = (counts(&result.transfers, "iteration"), counts(&result.transfers, "bucket"));
+    let (start, end) = (counts(&result.transfers, "start_us"), counts(&result.transfers, "end_us"));
+    let mut compared = 0;
+    let plan_of: Vec<u32> = {
+        let mut job = job;
+        job.on_one_channel(&mut |_| Time::ZERO).transfers.iter().map(|transfer| transfer.parameters[0]).collect()
+    };
+    let close = |one: Option<u64>, other: u64, iterations: u64, of: &str| {
+        let most = rounding * iterations * plan_of.len() as u64;
+        assert!(one.is_some_and(|one| one.abs_diff(other) <= most), "{of}: {one:?} and {other} with {what:?}");
+    };
+    for row in 0..iteration.len() {
+        // The one before the first measured; what the last one leaves is sent in another way.
+        let number = iteration[row] as u32 + 1;
+        if number as usize + 2 >= timeline.starts.len() {
+            continue;
+        }
+        let mine = || {
+            timeline
+                .sent
+                .iter()
+                .filter(|sent| sent.iteration == number && u64::from(plan_of[sent.transfer as usize]) == bucket[row])
+        };
+        close(mine().map(|sent| sent.end.ps()).max(), end[row], iteration[row] + 2, "end");
+        if what.credit == 1 {
+            close(mine().map(|sent| sent.start.ps()).min(), start[row], iteration[row] + 2, "start");
+        }
+        compared += 1;
+    }
+    let time = *result.summary.jobs[0].iteration_time_ps.last().unwrap();
+    close(Some(timeline.iteration_time().ps()), time, 1, "iteration");
+    assert!(compared > 0 || bucket.is_empty() || timeline.starts.len() < 4);
+    let bound = result.summary.jobs[0].lower_bound_ps;
+    // What is sent in whole picoseconds, as a mean of floats.
+    assert!(bound <= time as f64 + 1.0, "bound {bound} above {time} with {what:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_pipe_engine_does_what_one_channel_does(
+        rows in rows(), workers in 2..6_u32, chunk in prop::option::of(20_000..300_000_u64), credit in 1..4_u32,
+        barrier in any::<bool>(),
+    ) {
+        for order in orders(rows.len()) {
+            for fusion in fusions() {
+                let schedule = schedule(&order, &fusion, chunk, credit, barrier);
+                check_against_the_channel(&scenario(&rows, workers, true, &schedule, &collective("ring", Some(1), None)), 0);
+            }
+        }
+    }
+
+    /// A fluid network is asked once for each size. Where exchanges are carried out message by message, it is some
+    /// femtoseconds into a picosecond when one begins, and depending on that a duration is rounded to one or the other.
+    #[test]
+    fn the_fluid_engine_does_what_one_channel_does(
+        rows in rows(), workers in 2..5_u32, chunk in prop::option::of(20_000..300_000_u64), barrier in any::<bool>(),
+        depth in prop::sample::select(vec![Some(1), Some(2), None]), kind in prop::sample::select(vec!["ring", "shuffle"]),
+        reduction in prop::option::of(Just(40_000_000_000_u64)),
+    ) {
+        for order in orders(rows.len()) {
+            for fusion in fusions() {
+                let schedule = schedule(&order, &fusion, chunk, 1, barrier);
+                let collective = collective(kind, depth, reduction);
+                check_against_the_channel(&scenario(&rows, workers, false, &schedule, &collective), 1);
+            }
+        }
+    }
+
+    /// With nothing to send, nothing is waited for; and what a schedule fuses and cuts is the model.
+    #[test]
+    fn schedules_send_the_model_and_nothing_else(rows in rows()) {
+        let bytes: u64 = rows.iter().map(|row| row.3).sum();
+        let silent: Vec<Row> = rows.iter().map(|&(forward, backward, update, _)| (forward, backward, update, 0)).collect();
+        let compute: u64 = rows.iter().map(|row| (row.0 + row.1 + row.2) * US).sum();
+        for order in orders(rows.len()) {
+            for fusion in fusions() {
+                let schedule = schedule(&order, &fusion, None, 1, false);
+                let ring = collective("ring", Some(1), None);
+                let spec = scenario(&rows, 3, true, &schedule, &ring);
+                let (_, job, _) = both(&spec);
+                prop_assert_eq!(job.buckets.iter().map(|bucket| bucket.bytes.0).sum::<u64>(), bytes);
+                let mut layers: Vec<u32> = job.buckets.iter().flat_map(|bucket| bucket.layers.clone()).collect();
+                prop_assert!(job.buckets.iter().all(|bucket| bucket.layers.is_sorted_by(|a, b| a > b)));
+                layers.sort_unstable();
+                let sends = |&layer: &u32| rows[layer as usize].3 > 0;
+                prop_assert!(layers.into_iter().eq((0..rows.len() as u32).filter(sends)));
+                let result = run(&scenario(&silent, 3, true, &schedule, &ring));
+                prop_assert_eq!(&result.summary.jobs[0].iteration_time_ps, &vec![compute; 6]);
+            }
+        }
+    }
+
+    /// The best order is no worse than any that it knows, on the engine and with the schedule's own buckets.
+    #[test]
+    fn the_best_order_is_no_worse_than_the_others(rows in rows(), fusion in prop::sample::select(fusions())) {
+        let time = |kind: &str, chunk| {
+            let schedule = schedule(&json!({"kind": kind}), &fusion, chunk, 1, false);
+            let spec = scenario(&rows, 4, true, &schedule, &collective("ring", Some(1), None));
+            *run(&spec).summary.jobs[0].iteration_time_ps.last().unwrap()
+        };
+        // A line through rounded times is within a picosecond for each of two sizes, and messages are few.
+        let slack = 1000;
+        let optimal = time("optimal", None);
+        for other in ["caramel", "edf"] {
+            prop_assert!(optimal <= time(other, None) + slack, "{} {}", other, optimal);
+        }
+        if fusion["kind"] != "ready" {
+            prop_assert!(optimal <= time("fifo", None) + slack);
+            prop_assert!(optimal <= time("tac", None) + slack);
+        }
+    }
+}
+
+/// Forward passes of a chain, each of which waits for its own parameters and the one before: both of TicTac's orders are
+/// from the input side, whatever the times.
+#[test]
+fn tictac_receives_a_chain_from_the_input_side() {
+    for seed in 0..50_u64 {
+        let layers = 2 + seed % 9;
+        let mut ops = Vec::new();
+        for layer in 0..layers {
+            let transfer = 1 + (seed * 31 + layer * 17) % 97;
+            let recv = Op { id: layer, kind: Kind::Recv, inputs: vec![], time_ticks: transfer, param_only: false };
+            ops.push(recv);
+        }
+        for layer in 0..layers {
+            let mut inputs = vec![layer as u32];
+            inputs.extend((layer > 0).then(|| (layers + layer - 1) as u32));
+            let time_ticks = 1 + (seed * 13 + layer * 29) % 53;
+            ops.push(Op { id: layers + layer, kind: Kind::Comp, inputs, time_ticks, param_only: false });
+        }
+        let dag = OpDag { target: ops.len() as u32 - 1, ops };
+        let first: Vec<u32> = (0..layers as u32).collect();
+        for scheduler in [Scheduler::Tic, Scheduler::Tac] {
+            let spec = OrderSpec { dag: dag.clone(), scheduler, ties: Ties::Id, seed: 1 };
+            assert_eq!(order::order(&spec).unwrap().order, first);
+        }
+    }
+}
+
+/// Two layers of 1 ms each way, and 100 kB of each. Of a bucket that must wait for its place, compute passes the gate in
+/// the middle of an op: the run says when it was ready, and when it was sent.
+#[test]
+fn a_gate_holds_a_bucket_back() {
+    let rows = [(1000, 1000, 0, 100_000), (1000, 1000, 0, 100_000)];
+    let cycle = json!({"kind": "ready", "bytes": 1_000_000, "cycle_ps": 1400 * US});
+    let schedule = schedule(&json!({"kind": "fifo"}), &cycle, None, 1, true);
+    let result = run(&scenario(&rows, 2, true, &schedule, &collective("ring", Some(1), None)));
+    let (ready, start) = (counts(&result.transfers, "ready_us"), counts(&result.transfers, "start_us"));
+    // Updates are at 3 and 4 ms; cycles end at 4.2 ms, after compute, so both go together when it is over.
+    assert_eq!(ready.len(), 6);
+    assert_eq!(start[0], ready[0]);
+    let cycle = json!({"kind": "ready", "bytes": 1_000_000, "cycle_ps": 700 * US});
+    let schedule =
+        json!({"order": {"kind": "fifo"}, "fusion": cycle, "chunk_bytes": null, "credit": 1, "barrier": true});
+    let result = run(&scenario(&rows, 2, true, &schedule, &collective("ring", Some(1), None)));
+    let (ready, start) = (counts(&result.transfers, "ready_us"), counts(&result.transfers, "start_us"));
+    // Here one ends at 3.5 ms, half a millisecond after the first update.
+    assert_eq!(ready.len(), 12);
+    assert_eq!(start[0] - ready[0], 500 * US);
+    assert_eq!(start[1], ready[1]);
+    assert_eq!(Bytes(counts(&result.transfers, "bytes")[0]), Bytes(100_000));
+}
+
+/// With workers that differ the gate opens when the slowest has come to it: half way through its op.
+#[test]
+fn the_slowest_worker_opens_the_gate() {
+    let rows = [(1000, 1000, 0, 100_000), (1000, 1000, 0, 100_000)];
+    let cycle = json!({"kind": "ready", "bytes": 1_000_000, "cycle_ps": 700 * US});
+    let schedule = schedule(&json!({"kind": "fifo"}), &cycle, None, 1, true);
+    let mut spec = scenario(&rows, 3, true, &schedule, &collective("ring", Some(1), None));
+    spec.jobs[0].pace = serde_json::from_value(json!({
+        "noise_ppm": 0, "straggler": {"worker": 1, "factor_ppm": 3_000_000, "probability_ppm": 1_000_000}
+    }))
+    .unwrap();
+    let result = run(&spec);
+    let (ready, start) = (counts(&result.transfers, "ready_us"), counts(&result.transfers, "start_us"));
+    assert_eq!(start[0] - ready[0], 3 * 500 * US);
+}

@@ -1,0 +1,70 @@
+"""`gradtide reproduce caramel`: what is shown, and what holds."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from gradtide import report
+from gradtide.studies.reproduce import PARTS, Reproduction, find
+
+# The package has a function of the same name.
+paper = importlib.import_module("gradtide.studies.reproduce.caramel2020")
+
+
+@pytest.fixture(scope="module")
+def whole() -> Reproduction:
+    return paper.caramel2020(2, None)
+
+
+def test_every_figure_is_there_with_a_verdict(whole: Reproduction, tmp_path: Path) -> None:
+    names = [item["figure"] for item in whole.summary["figures"]]
+    assert names == list(paper.FIGURES)
+    assert {one["figure"] for one in whole.summary["checks"]} == set(names)
+    assert {item["figure"] for key in ("tables", "series") for item in whole.summary[key]} == set(names)
+    folder = whole.save(tmp_path / "caramel")
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "gradtide reproduce caramel<" in page
+    assert report.write_report(folder).read_text(encoding="utf-8") == page
+
+
+def test_what_does_not_hold_has_a_reason(whole: Reproduction) -> None:
+    for one in whole.summary["checks"]:
+        assert one["verdict"] == "agrees" or one["note"], one["quantity"]
+
+
+def test_the_one_value_that_is_fitted_gives_what_it_was_fitted_to(whole: Reproduction) -> None:
+    (table,) = (table for table in whole.summary["tables"] if table["figure"] == "11")
+    used = {(row[0], row[1]): float(row[4]) for row in table["rows"]}
+    assert used[paper.STACK, paper.HOROVOD] == pytest.approx(0.68, abs=0.005)
+
+
+def test_all_of_caramel_beats_each_step_before_and_horovod(whole: Reproduction) -> None:
+    """The shape of figs 11 and 12 where there is something to gain: at the rate that programs had."""
+    (table,) = (table for table in whole.summary["tables"] if table["figure"] == "12")
+    for row in table["rows"]:
+        used = [int(cell) for cell in row[3:]]
+        assert used[-1] == max(used)
+        if row[1] == paper.STACK:
+            assert used[-1] > used[0]
+
+
+def test_utilisation_is_what_overlap_and_ratio_say(whole: Reproduction) -> None:
+    """U = 1 / (1 + rho - alpha min(rho, 1)), section 3.1; the cells have three decimals."""
+    (table,) = (table for table in whole.summary["tables"] if table["figure"] == "2")
+    for row in table["rows"]:
+        rho, alpha, used = map(float, row[2:])
+        assert used == pytest.approx(1 / (1 + rho - alpha * min(rho, 1)), abs=3e-3)
+
+
+def test_a_figure_runs_what_it_needs_alone() -> None:
+    assert find("caramel/13") == (PARTS["caramel"], "13")
+    assert find("caramel/3") is None
+    alone = PARTS["caramel"].make(1, None, "11", None, None)
+    assert {one["figure"] for one in alone.summary["checks"]} == {"11"}
+    assert alone.summary["part"] == "11"
+
+
+def test_small_tensors_are_counted_from_below() -> None:
+    """VGG-16: a weight and a bias in each of 16 layers, and one layer of 7 kB: 17 of 32 and more."""
+    assert paper.small_share("tictac_vgg16", [7_168, *(10**6,) * 15]) == 17 / 32
