@@ -8,7 +8,8 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,34 +47,35 @@ class Plan:
     """How a job sends its gradients.
 
     Attributes:
-        version: of gradtide that made it.
-        scenario_sha256: of the scenario that it was made for.
-        model: name of the model in results.
-        workers: number of workers.
         level: one of `LEVELS`.
+        buckets: in the order in which they become ready; every layer with parameters is in one. None where the level
+            is none and the plan says no more.
         order: order of the transmission queue, as `schedule.order` has it.
         barrier: whether the next forward pass waits for all transfers.
         chunk_bytes: largest part of a bucket that is sent at once; `None` sends it whole.
         depth: parts into which what is sent at once is cut for the collective.
-        collective: keys of `job.NAME.collective`.
-        buckets: in the order in which they become ready; every layer with parameters is in one.
+        collective: keys of `job.NAME.collective`; none for the scenario's own.
+        model: name in results of the model that it was made for; `None` if it does not say.
+        workers: number of workers that it was made for; `None` if it does not say.
+        scenario_sha256: of the scenario that it was made for.
+        version: of gradtide that made it.
         predicted: what it was predicted to do; `overhead_us` is what a message costs beyond the scenario's own.
         advice: what to do with it, in sentences.
     """
 
-    version: str
-    scenario_sha256: str
-    model: str
-    workers: int
     level: str
+    buckets: tuple[PlannedBucket, ...]
     order: str
     barrier: bool
-    chunk_bytes: int | None
-    depth: int
-    collective: Mapping[str, Any]
-    buckets: tuple[PlannedBucket, ...]
-    predicted: Mapping[str, Any]
-    advice: tuple[str, ...]
+    chunk_bytes: int | None = None
+    depth: int = 1
+    collective: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    workers: int | None = None
+    scenario_sha256: str | None = None
+    version: str | None = None
+    predicted: Mapping[str, Any] = field(default_factory=dict)
+    advice: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plan.json holds it."""
@@ -124,32 +126,41 @@ class Plan:
             faults.append(Fault(code, loc, msg, value, hint, "plan"))
 
         if len(scenario.jobs) != 1:
-            add("GT082", "", f"a plan is for one job, and {scenario.name} has {len(scenario.jobs)}", "leave the plan out")
+            msg = f"a plan is for one job, and {scenario.name} has {len(scenario.jobs)}"
+            add("GT082", "", msg, "leave the plan out")
             raise ScenarioError(faults)
         job = scenario.jobs[0]
-        if self.workers != job.workers:
+        if self.workers not in (None, job.workers):
             hint = f"make a plan for {job.workers}, or set workers = {self.workers}"
             msg = f"the plan is for {self.workers} workers, and [job.{job.name}] has {job.workers}"
             add("GT082", "workers", msg, hint, self.workers)
         faults += self.faults_of_layers({row.name: row.parameter_bytes for row in job.layers}, job.model)
+        if self.level == "none" and not self.buckets and not faults:
+            return scenario
         counts = () if faults else self._stretches(job.layers)
         if counts is None:
             msg = "the buckets are no stretches of layers, one behind the other from the output side"
             add("GT080", "buckets", msg, "make the plan again")
         if faults:
             raise ScenarioError(faults)
-        overhead_ps = job.overhead_ps + round(1e6 * float(self.predicted.get("overhead_us", 0)))
-        return scenario.replace(
-            order=self.order,
-            order_file=None,
-            queues=None,
-            barrier=self.barrier,
-            buckets=list(counts or ()) or None,
-            fusion=None,
-            chunk=None if self.chunk_bytes is None else units.format_bytes(self.chunk_bytes),
-            depth=self.depth,
-            overhead=units.format_time(overhead_ps),
-            collective=dict(self.collective),
+        written = scenario.to_dict()["job"][job.name]
+        schedule: dict[str, Any] = {
+            "order": self.order,
+            "barrier": self.barrier,
+            "depth": self.depth,
+            "overhead": units.format_time(job.overhead_ps + round(1e6 * float(self.predicted.get("overhead_us", 0)))),
+            "sync": written["schedule"]["sync"],
+        }
+        if counts:
+            schedule["buckets"] = list(counts)
+        if self.chunk_bytes is not None:
+            schedule["chunk"] = units.format_bytes(self.chunk_bytes)
+        if self.level == "none" and self.order == job.order:
+            # What the scenario itself says of its order.
+            schedule |= {key: written["schedule"][key] for key in ("queues", "ranking") if key in written["schedule"]}
+        home = f"job.{job.name}"
+        return scenario.set(
+            {f"{home}.schedule": schedule, f"{home}.collective": dict(self.collective or written["collective"])}
         )
 
     def faults_of_layers(self, layer_bytes: Mapping[str, int], model: str) -> list[Fault]:
@@ -159,8 +170,10 @@ class Plan:
             layer_bytes: bytes of the gradient of every layer of the model, by its name.
             model: what the fault calls the model.
         """
+        if self.level == "none" and not self.buckets:
+            return []
         planned = {name for one in self.buckets for name in one.layers}
-        of_plan = "" if model == self.model else f"; the plan is for {self.model}"
+        of_plan = "" if self.model in (None, model) else f"; the plan is for {self.model}"
 
         def fault(loc: str, msg: str, hint: str, value: Any) -> list[Fault]:
             return [Fault("GT081", loc, msg, value, hint, "plan")]
@@ -193,7 +206,7 @@ class Plan:
             above = min(places)
             firsts.append(above)
         edges = [0, *sorted(firsts)[1:], len(layers)]
-        return tuple(high - low for low, high in zip(edges, edges[1:], strict=False))
+        return tuple(high - low for low, high in pairwise(edges))
 
 
 def read_plan(plan: "str | Path | Mapping[str, Any] | Plan") -> Plan:
@@ -227,20 +240,20 @@ def read_plan(plan: "str | Path | Mapping[str, Any] | Plan") -> Plan:
     return found
 
 
-_KINDS: dict[str, tuple[type, str]] = {
-    "version": (str, "a text"),
-    "scenario_sha256": (str, "a text"),
-    "model": (str, "a text"),
-    "workers": (int, "a whole number above 0"),
-    "level": (str, "a text"),
+_OPTIONAL: dict[str, tuple[type, str]] = {
     "order": (str, "a text"),
     "barrier": (bool, "true or false"),
+    "chunk_bytes": (int, "a whole number above 0"),
     "depth": (int, "a whole number above 0"),
     "collective": (dict, "a table"),
-    "buckets": (list, "a list"),
+    "model": (str, "a text"),
+    "workers": (int, "a whole number above 0"),
+    "scenario_sha256": (str, "a text"),
+    "version": (str, "a text"),
     "predicted": (dict, "a table"),
     "advice": (list, "a list"),
 }
+"""Keys that a plan of the runtime's alone may leave out, or have as null; what they are, and how to say it."""
 
 
 @dataclass
@@ -259,38 +272,44 @@ class _Reader:
             found = data.get("schema") if isinstance(data, Mapping) else data
             self.add(("schema",), f'this is no plan: "schema" is not "{SCHEMA}"', again, found)
             return None
-        for key, (kind, what) in _KINDS.items():
-            value = data.get(key)
-            if key not in data:
-                self.add((key,), f"the plan has no `{key}`", again)
-            elif not isinstance(value, kind) or (kind is int and (isinstance(value, bool) or value < 1)):
+        given: dict[str, Any] = {key: data[key] for key in _OPTIONAL if data.get(key) is not None}
+        for key, value in given.items():
+            kind, what = _OPTIONAL[key]
+            is_low = kind is int and isinstance(value, int) and (value is True or value < 1)
+            if is_low or not isinstance(value, kind):
                 self.add((key,), f"expected {what}, found {units.describe(value)}", again, value)
-        chunk = data.get("chunk_bytes")
-        if chunk is not None and (not isinstance(chunk, int) or isinstance(chunk, bool) or chunk < 1):
-            found = units.describe(chunk)
-            self.add(("chunk_bytes",), f"expected a whole number above 0 or null, found {found}", again, chunk)
         level = data.get("level")
-        if isinstance(level, str) and level not in LEVELS:
+        if level not in LEVELS:
             self.add(("level",), f"there is no level {units.describe(level)}", f"there are {', '.join(LEVELS)}", level)
-        overhead = data["predicted"].get("overhead_us", 0) if isinstance(data.get("predicted"), dict) else 0
-        if isinstance(overhead, bool) or not isinstance(overhead, (int, float)) or not 0 <= overhead < 1e9:
+        predicted = given.get("predicted")
+        overhead = predicted.get("overhead_us", 0) if isinstance(predicted, dict) else 0
+        if isinstance(overhead, bool) or not isinstance(overhead, (int, float)) or not 0 <= float(overhead) < 1e9:
             found = units.describe(overhead)
             self.add(("predicted", "overhead_us"), f"expected a time, found {found}", again, overhead)
         advice = data.get("advice")
         if isinstance(advice, list) and not all(isinstance(text, str) for text in advice):
             self.add(("advice",), "expected a list of texts", again)
-        buckets = self.buckets(data["buckets"]) if isinstance(data.get("buckets"), list) else ()
+        buckets = self.buckets(data.get("buckets"), level)
         if self.faults:
             return None
-        known = {key: data[key] for key in _KINDS}
-        return Plan(**{**known, "chunk_bytes": chunk, "buckets": buckets, "advice": tuple(data["advice"])})
+        return Plan(
+            **{
+                "order": "fifo" if level in ("none", "buckets") else "priority",
+                "barrier": level != "crossiter",
+                **given,
+                "level": level,
+                "buckets": buckets,
+                "advice": tuple(advice or ()),
+            }
+        )
 
-    def buckets(self, rows: list[Any]) -> tuple[PlannedBucket, ...]:
+    def buckets(self, rows: Any, level: Any) -> tuple[PlannedBucket, ...]:
         again = "make it again with gradtide plan"
         found: list[PlannedBucket] = []
         seen: set[str] = set()
-        if not rows:
-            self.add(("buckets",), "the plan has no bucket", again)
+        if not isinstance(rows, list) or (not rows and level != "none"):
+            self.add(("buckets",), "the plan has no list of buckets", again, rows)
+            return ()
         for index, row in enumerate(rows):
             loc: Loc = ("buckets", index)
             table = row if isinstance(row, dict) else {}
