@@ -11,10 +11,10 @@ from gradtide.errors import Interrupted, ScenarioError
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, StudyRows, Table
 from gradtide.scenario import Scenario
-from gradtide.scenario.plan import LEVELS, Plan, PlannedBucket
+from gradtide.scenario.plan import LEVELS, Plan, PlannedBucket, read_plan
 from gradtide.studies.channels import Channel, fit, own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
-from gradtide.studies.folder import FolderError, write_versions
+from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
 from gradtide.studies.search import (
@@ -203,6 +203,7 @@ class PlanResult(StudyRows):
         path = Path(path)
         if path.suffix != ".json":
             return super().save(path)
+        check_target(path)
         try:
             return self.plan.save(path)
         except OSError as error:
@@ -382,6 +383,42 @@ def trained(
         if workers is not None and workers != base.jobs[0].workers:
             base = base.replace(workers=workers)
     return base.replace(model=scenario)
+
+
+def parse_percent(text: str) -> float:
+    """Return percent, with or without their sign.
+
+    Raises:
+        ValueError: if it is no number.
+    """
+    try:
+        return float(text.strip().removesuffix("%"))
+    except ValueError:
+        raise ValueError(f"{text!r} is no percentage; write it as in 1%") from None
+
+
+def check_target(path: Path | None) -> None:
+    """Refuse a place where a plan or its folder must not go; asked before long work, not after it.
+
+    Raises:
+        FolderError: if `path` holds what is not ours, or nothing can be written there.
+    """
+    if path is None:
+        return
+    if path.suffix != ".json":
+        refuse_foreign(path)
+    elif path.exists():
+        try:
+            read_plan(path)
+        except ScenarioError:
+            raise FolderError(f"{path} is there and is no plan; name a file that does not exist yet") from None
+    refuse_unwritable(path)
+
+
+def figures(result: PlanResult) -> dict[str, float | None]:
+    """Return what `--fail-if` can name: `saves_percent`, `iteration_ms` and so on, of the plan."""
+    row = next(row for row in result.rows if row["chosen"] == "true")
+    return {name: value for name, value in row.items() if value is None or isinstance(value, (int, float))}
 
 
 def _settings(
@@ -805,4 +842,4 @@ def _headline(plan: Plan, rows: Sequence[dict[str, Any]], bound_ms: float | None
     return f"{sentence}, {row['above_bound_percent']:.1f} % above what no plan can beat."
 
 
-__all__ = ["PlanResult", "caps", "plan", "trained"]
+__all__ = ["PlanResult", "caps", "check_target", "figures", "parse_percent", "plan", "trained"]
