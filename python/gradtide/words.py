@@ -173,19 +173,13 @@ def collective(text: str) -> str:
     return ", ".join([_COLLECTIVES.get(kind, kind), *(extra.replace("=", " ") for extra in extras)])
 
 
-_LEVELS = {
-    "ddp": "DDP as it is",
-    "scenario": "the scenario's own",
-    "none": "left alone",
-    "buckets": "DDP's buckets",
-    "priority": "order",
-    "crossiter": "order, no barrier",
-}
+_LEVELS = {"none": "left alone", "buckets": "DDP's buckets", "priority": "order", "crossiter": "order, no barrier"}
+_BASELINES = {"ddp": "DDP as it is", "scenario": "the scenario's own"}
 
 
 def level(name: str) -> str:
-    """Say what a plan asks of the runtime, as in `order, no barrier`."""
-    return f"{name}: {_LEVELS[name]}" if name in _LEVELS else name
+    """Say what a plan asks of the runtime, as in `crossiter: order, no barrier`; or what it is compared with."""
+    return _BASELINES.get(name) or (f"{name}: {_LEVELS[name]}" if name in _LEVELS else name)
 
 
 def amount(value: float) -> str:

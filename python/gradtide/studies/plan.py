@@ -150,7 +150,7 @@ class PlanResult(StudyRows):
         baseline: the run that it is compared with.
         run: the run of the plan; `None` if the search was interrupted before.
         rows: one dict for the baseline and for the best of each level.
-        candidates: one dict per choice that was scored; the columns of `candidates.csv`.
+        candidates: one dict per choice that was scored; the columns of `scored.csv`.
         summary: what `--json` prints.
     """
 
@@ -219,7 +219,7 @@ class PlanResult(StudyRows):
         (folder / "levels.csv").write_text(self.table.to_csv(), encoding="utf-8")
         if self.candidates:
             columns = {name: [row[name] for row in self.candidates] for name in self.candidates[0]}
-            (folder / "candidates.csv").write_text(Table.of(columns).to_csv(), encoding="utf-8")
+            (folder / "scored.csv").write_text(Table.of(columns).to_csv(), encoding="utf-8")
         write_summary(self.summary, folder)
         write_versions(folder)
         if "plan" in runs:
