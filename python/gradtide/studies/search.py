@@ -32,8 +32,8 @@ CAPS = tuple(count * MIB for count in (1, 2, 4, 8, 16, 25, 50, 100))
 EVEN = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 """Numbers of buckets of about equal size that the grid begins with."""
 
-CHUNKS = (1, 2, 4, 8, 16)
-"""Chunks of the grid, in units of the smallest message."""
+MOST_CHUNKS = 256
+"""No chunk is smaller than this part of the whole gradient: they would cost more than they could save."""
 
 ITERATIONS = 3
 """Of a scoring run, after one that is not measured: iterations repeat."""
@@ -207,6 +207,11 @@ class Space:
     smallest_bytes: int
     spec: dict[str, Any]
     paces: Sequence[float] = (1.0,)
+
+    @property
+    def smallest_chunk(self) -> int:
+        """The smallest chunk that is looked at."""
+        return max(1, self.smallest_bytes, self.layers.bytes_below[-1] // MOST_CHUNKS)
 
     def messages(self, choice: Choice) -> int:
         """Return how many messages an iteration has."""
@@ -384,9 +389,12 @@ def grid(space: Space, mode: Mode) -> list[Choice]:
     cuts.append(tuple(range(1, layers.count)))
     # DDP's own buckets are looked at as they are, however small the last of them.
     partitions = dict.fromkeys([cuts[0], *(layers.not_below(each, space.smallest_bytes) for each in cuts)])
-    # First come first served gains nothing from chunks.
-    unit = max(1, space.smallest_bytes)
-    chunks = [None] if mode.order == "fifo" else [None, *(count * unit for count in CHUNKS)]
+    chunks: list[int | None] = [None]
+    if mode.order != "fifo":
+        # First come first served gains nothing from chunks.
+        chunks.append(space.smallest_chunk)
+        while 2 * (chunks[-1] or 0) < layers.bytes_below[-1]:
+            chunks.append(2 * (chunks[-1] or 0))
     found = [
         Choice(mode, each, chunk, channel)
         for channel in range(len(space.channels))
@@ -414,7 +422,7 @@ def _neighbours(space: Space, choice: Choice) -> Iterator[Choice]:
         largest, chunk = max(layers.sizes_of(cuts)), choice.chunk_bytes
         sizes = [None, -(-largest // 2)] if chunk is None else [None, 2 * chunk, chunk // 2]
         for size in sizes:
-            if size is None or max(1, space.smallest_bytes) <= size < largest:
+            if size is None or space.smallest_chunk <= size < largest:
                 yield replace(choice, chunk_bytes=size)
 
     def with_cuts(new: Iterable[int]) -> Choice:
