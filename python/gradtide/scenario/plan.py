@@ -307,7 +307,9 @@ class _Reader:
         again = "make it again with gradtide plan"
         found: list[PlannedBucket] = []
         seen: set[str] = set()
-        if not isinstance(rows, list) or (not rows and level != "none"):
+        if not rows and level == "none":
+            return ()
+        if not isinstance(rows, list) or not rows:
             self.add(("buckets",), "the plan has no list of buckets", again, rows)
             return ()
         for index, row in enumerate(rows):

@@ -101,14 +101,14 @@ class _Found:
             known = {choice: times[:TRIALS] for choice, times in self.noisy_s.items() if choice is not None}
             return {choice: 1e12 * sum(times) / len(times) for choice, times in known.items()}
         if self.runs:
-            return {choice: 1e12 * run.iteration_time for choice, run in self.runs.items()}
+            return {choice: 1e9 * _mean_ms(run) for choice, run in self.runs.items()}
         return {} if self.search is None else dict(self.search.scores)
 
-    def time_ps(self, choice: Choice) -> float:
+    def time_ms(self, choice: Choice) -> float:
         """Return the iteration time of a choice as it is predicted: by a run of the scenario, else as scored."""
         assert self.search is not None
         run = self.runs.get(choice)
-        return self.search.scores[choice] if run is None else 1e12 * run.iteration_time
+        return self.search.scores[choice] / 1e9 if run is None else _mean_ms(run)
 
     def best(self, level: str) -> Choice | None:
         """Return the plainest choice of a level that is as good as its best, but for what is not worth anything."""
@@ -131,7 +131,7 @@ class _Found:
         pairs = zip(self.noisy_s.get(choice, ()), self.noisy_s.get(None, ()), strict=False)
         gains = [1 - time / before for time, before in pairs]
         if not gains:
-            return 1 - self.time_ps(choice) / (1e12 * self.baselines[self.baseline][1].iteration_time), None, None
+            return 1 - self.time_ms(choice) / _mean_ms(self.baselines[self.baseline][1]), None, None
         mean = sum(gains) / len(gains)
         if len(gains) < 2:
             return mean, None, None
@@ -139,6 +139,11 @@ class _Found:
         t = _T[len(gains) - 2] if len(gains) - 2 < len(_T) else 1.96
         half = t * spread / math.sqrt(len(gains))
         return mean, mean - half, mean + half
+
+
+def _mean_ms(run: RunResult) -> float:
+    """Return the mean iteration time as a run's summary has it."""
+    return float(run.job["iteration_time_ms"]["mean"])
 
 
 class PlanResult(StudyRows):
@@ -633,16 +638,16 @@ def _baseline_row(found: _Found, name: str, bound_ms: float | None) -> dict[str,
         chunk_bytes=chunk,
         messages=sum(1 if chunk is None else -(-size // chunk) for size in sizes),
         overhead_ps=0,
-        time_ps=1e12 * result.iteration_time,
+        time_ms=_mean_ms(result),
         engine=str(result.summary["engine"]),
-        gain=(1 - result.iteration_time / found.baselines[found.baseline][1].iteration_time, None, None),
+        gain=(1 - _mean_ms(result) / _mean_ms(found.baselines[found.baseline][1]), None, None),
         bound_ms=bound_ms,
     )
 
 
 def _row(found: _Found, choice: Choice, bound_ms: float | None) -> dict[str, Any]:
     assert found.search is not None
-    space, channel, time_ps = found.search.space, found.channels[choice.channel], found.time_ps(choice)
+    space, channel, time_ms = found.search.space, found.channels[choice.channel], found.time_ms(choice)
     run = found.runs.get(choice)
     return _line_of_table(
         name=choice.mode.level,
@@ -655,7 +660,7 @@ def _row(found: _Found, choice: Choice, bound_ms: float | None) -> dict[str, Any
         chunk_bytes=choice.chunk_bytes,
         messages=space.messages(choice),
         overhead_ps=space.extra_ps(choice),
-        time_ps=time_ps,
+        time_ms=time_ms,
         engine="search" if run is None else str(run.summary["engine"]),
         gain=found.gain(choice),
         bound_ms=bound_ms,
@@ -674,7 +679,7 @@ def _line_of_table(
     chunk_bytes: int | None,
     messages: int,
     overhead_ps: int,
-    time_ps: float,
+    time_ms: float,
     engine: str,
     gain: tuple[float, float | None, float | None],
     bound_ms: float | None,
@@ -692,11 +697,11 @@ def _line_of_table(
         "chunk_bytes": chunk_bytes or 0,
         "messages": messages,
         "overhead_us": overhead_ps / 1e6,
-        "iteration_ms": time_ps / 1e9,
+        "iteration_ms": time_ms,
         "saves_percent": mean,
         "saves_low_percent": low,
         "saves_high_percent": high,
-        "above_bound_percent": None if bound_ms is None else 100 * (time_ps / 1e9 / bound_ms - 1),
+        "above_bound_percent": None if bound_ms is None else 100 * (time_ms / bound_ms - 1),
         "engine": engine,
         "chosen": "false",
     }
@@ -723,7 +728,7 @@ def _predicted(found: _Found, row: dict[str, Any], bound_ms: float | None) -> di
     return {
         "engine": row["engine"],
         "baseline": found.baseline,
-        "baseline_iteration_time_ms": 1e3 * found.baselines[found.baseline][1].iteration_time,
+        "baseline_iteration_time_ms": _mean_ms(found.baselines[found.baseline][1]),
         "iteration_time_ms": row["iteration_ms"],
         "gain_percent": row["saves_percent"],
         "gain_interval_percent": None if low is None else [low, high],
@@ -754,7 +759,7 @@ def _candidates(found: _Found) -> list[dict[str, Any]]:
                 "messages": space.messages(choice),
                 "bound_us": space.bound_ps(choice) / 1e6,
                 "scored_us": found.search.scores[choice] / 1e6,
-                "iteration_us": None if run is None else 1e6 * run.iteration_time,
+                "iteration_us": None if run is None else 1e3 * _mean_ms(run),
             }
         )
     return rows

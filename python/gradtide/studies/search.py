@@ -42,6 +42,9 @@ BATCH = 8
 """Choices scored between two looks at the best. One after the other: a run takes a fraction of a millisecond, and two
 threads get in each other's way."""
 
+EQUAL_PARTS = (2, 3, 4, 6, 8, 12, 16)
+"""Of the largest bucket, as chunks in local search."""
+
 STARTS = 3
 """Choices of the grid from which local search sets out, in each mode."""
 
@@ -420,7 +423,9 @@ def _neighbours(space: Space, choice: Choice) -> Iterator[Choice]:
         yield replace(choice, channel=channel)
     if choice.mode.order != "fifo":
         largest, chunk = max(layers.sizes_of(cuts)), choice.chunk_bytes
-        sizes = [None, -(-largest // 2)] if chunk is None else [None, 2 * chunk, chunk // 2]
+        # Equal parts of the largest bucket, and a little more or less.
+        sizes = [None, *(-(-largest // parts) for parts in EQUAL_PARTS)]
+        sizes += [] if chunk is None else [2 * chunk, chunk // 2, chunk * 4 // 3, chunk * 3 // 4]
         for size in sizes:
             if size is None or space.smallest_chunk <= size < largest:
                 yield replace(choice, chunk_bytes=size)
