@@ -115,8 +115,7 @@ class _Found:
         times = {choice: time for choice, time in self.times_ps().items() if choice.mode.level == level}
         if not times:
             return None
-        # A tenth of what is worth something: a level is to show what it can do.
-        limit = min(times.values()) * (1 + self.settings.worth / 10)
+        limit = min(times.values()) * (1 + self.settings.worth)
         own = self.channels[0]
 
         def plainness(choice: Choice) -> tuple[Any, ...]:
@@ -796,7 +795,9 @@ def _advice(found: _Found, chosen: str, best: Mapping[str, Choice], rows: Sequen
                 f"DDP: bucket_cap_mb_list={caps(plan)}, from PyTorch 2.13 on; gradtide.torch.wrap sets it, too."
             )
         elif row["saves_percent"] >= 100 * found.settings.worth:
-            said.append(f"Without it, DDP: bucket_cap_mb_list={caps(plan)} alone saves {_gain(row)}.")
+            is_own = plan.collective == found.channels[0].collective
+            beside = "alone" if is_own else f"and {words.collective(plan.collective['kind'])}"
+            said.append(f"Without it, DDP: bucket_cap_mb_list={caps(plan)} {beside} saves {_gain(row)}.")
     if chosen != "none":
         channel, own = found.channels[best[chosen].channel], found.channels[0]
         kind = channel.collective["kind"]
