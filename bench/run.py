@@ -47,9 +47,7 @@ def main() -> None:
         bad.write_text('[job.train]\nmodel = "resnet5"\nworkers = 0\n', encoding="utf-8")
         figures["refusal_s"] = best_of(BEST_OF, lambda: spawn("-m", "gradtide", "run", str(bad), code=2))
         large = Path(folder) / "large.toml"
-        large.write_text(
-            '[job.train]\nmodel = "resnet152"\nworkers = 64\n[run]\nengine = "fluid"\n', encoding="utf-8"
-        )
+        large.write_text('[job.train]\nmodel = "resnet152"\nworkers = 64\n[run]\nengine = "fluid"\n', encoding="utf-8")
         figures["plan_s"] = best_of(2, lambda: spawn("-m", "gradtide", "plan", str(large), "-q", "-j", "1"))
         figures["demo_s"] = best_of(2, lambda: spawn("-m", "gradtide", "demo", "-q", "-o", f"{folder}/demo"))
     results = {}

@@ -155,9 +155,6 @@ class Plan:
             schedule["buckets"] = list(counts)
         if self.chunk_bytes is not None:
             schedule["chunk"] = units.format_bytes(self.chunk_bytes)
-        if self.level == "none" and self.order == job.order:
-            # What the scenario itself says of its order.
-            schedule |= {key: written["schedule"][key] for key in ("queues", "ranking") if key in written["schedule"]}
         home = f"job.{job.name}"
         return scenario.set(
             {f"{home}.schedule": schedule, f"{home}.collective": dict(self.collective or written["collective"])}

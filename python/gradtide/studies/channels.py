@@ -80,10 +80,11 @@ def fit(
         if table["kind"] != own["kind"] or (names is not None and table != own):
             kept = {key: own[key] for key in ("reduction_rate", "remainder") if key in own}
             tables.append(own_collective(base.set({f"job.{job.name}.collective": {**kept, **table}})))
-    depths = [job.depth]
+    own_depth = job.depth or 1
+    depths = [own_depth]
     if base.engine != "pipe" and is_deep:
         messages = job.counts.messages
-        depths += [depth for depth in DEPTHS if depth != job.depth and depth * messages <= MAX_MESSAGES]
+        depths += [depth for depth in DEPTHS if depth != own_depth and depth * messages <= MAX_MESSAGES]
     whole = job.parameter_bytes
     sizes = [min(max(smallest_bytes, whole // 4**6, 1), whole)]
     while FIT_STEP * sizes[-1] < whole:

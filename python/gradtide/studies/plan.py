@@ -336,7 +336,8 @@ def plan(
         raise ValueError("a single worker exchanges nothing, so there is nothing to plan")
     if base.engine == "packet":
         base = _on_fluid(base)
-    base.check_built()
+    if base.spec()["jobs"][0].get("servers") is not None:
+        raise ValueError("plan takes a job whose gradients are exchanged in buckets, not op by op with servers")
     if baseline not in (None, "ddp", "scenario"):
         raise ValueError(f"there is no baseline {baseline!r}; there are ddp and scenario")
 
@@ -344,12 +345,12 @@ def plan(
         return None if progress is None else lambda share: progress(low + (high - low) * share)
 
     layers = Layers(base.jobs[0])
-    plans = {"ddp": _ddp(base, layers), "scenario": _own(base, layers)}
-    if plans["scenario"].on(base) == plans["ddp"].on(base) or (baseline is None and _is_default(base)):
-        del plans["scenario"]
+    plans = {"ddp": _ddp(base, layers)}
+    if baseline == "scenario" or not _is_default(base):
+        job = base.jobs[0]
+        # No buckets: the scenario is left as it is.
+        plans["scenario"] = Plan("none", (), job.order, job.barrier, job.chunk_bytes, collective=own_collective(base))
     chosen = baseline or next(reversed(plans))
-    if chosen not in plans:
-        chosen = "ddp"
     results = run_all([one.on(base) for one in plans.values()], jobs, part(0, 0.05), keep, limits)
     runs = {name: (one, result) for (name, one), result in zip(plans.items(), results, strict=True)}
     found = _Found(base, settings, layers, chosen, runs, costs=[result.summary["cost"] for result in results])
@@ -460,28 +461,13 @@ def _on_fluid(base: Scenario) -> Scenario:
 
 def _is_default(base: Scenario) -> bool:
     """Whether a scenario says nothing of its schedule that is not the default."""
-    job = base.jobs[0]
-    said = (job.order, job.barrier, job.fusion_bytes, job.buckets, job.chunk_bytes, job.depth)
-    return said == ("fifo", True, DDP_CAP, None, None, 1)
+    return base.set({f"job.{base.jobs[0].name}.schedule": {}}) == base
 
 
 def _ddp(base: Scenario, layers: Layers) -> Plan:
     """Return what PyTorch's DistributedDataParallel does by itself."""
     buckets = _buckets(layers, layers.capped(DDP_CAP, DDP_FIRST_CAP), "fifo")
-    return Plan("none", buckets, "fifo", True, depth=base.jobs[0].depth, collective=own_collective(base))
-
-
-def _own(base: Scenario, layers: Layers) -> Plan:
-    """Return the scenario's own schedule."""
-    job = base.jobs[0]
-    if job.buckets is None:
-        cuts = layers.fused(job.fusion_bytes)
-    else:
-        edges = [sum(job.buckets[:count]) for count in range(1, len(job.buckets))]
-        below = {sum(place < edge for place in layers.places) for edge in edges}
-        cuts = tuple(sorted(below - {0, layers.count}))
-    buckets = _buckets(layers, cuts, job.order)
-    return Plan("none", buckets, job.order, job.barrier, job.chunk_bytes, job.depth, own_collective(base))
+    return Plan("none", buckets, "fifo", True, depth=base.jobs[0].depth or 1, collective=own_collective(base))
 
 
 def _buckets(layers: Layers, cuts: Sequence[int], order: str) -> tuple[PlannedBucket, ...]:
@@ -530,8 +516,9 @@ def _fill(
         base, names, settings.smallest_bytes, settings.level != "buckets", jobs, part(0.05, 0.2), limits
     )
     steps = paces(settings.noise, base.jobs[0].workers)
+    plain = found.baselines["ddp"][0].on(base)
     space = Space(
-        found.layers, found.channels, modes, settings.overhead_ps, settings.smallest_bytes, base.spec(), steps
+        found.layers, found.channels, modes, settings.overhead_ps, settings.smallest_bytes, plain.spec(), steps
     )
     found.search = Search(space)
     explore(found.search, budget, part(0.2, 0.5))
@@ -599,9 +586,10 @@ def _further(found: _Found) -> list[Choice]:
     if found.settings.level != "crossiter":
         return []
     base, layers, choices = found.base, found.layers, []
+    overhead_ps = base.jobs[0].overhead_ps + (base.jobs[0].depth or 1) * found.settings.overhead_ps
     for order in FURTHER:
         try:
-            own = base.replace(order=order, barrier=False, overhead=units.format_time(found.settings.overhead_ps))
+            own = base.replace(order=order, barrier=False, overhead=units.format_time(overhead_ps))
             own.check_built()
             [result] = run_all([own])
         except ScenarioError:
@@ -609,8 +597,14 @@ def _further(found: _Found) -> list[Choice]:
         rows = result.transfers.to_dicts()
         firsts = {row["first_layer"]: row for row in rows if row["iteration"] == rows[0]["iteration"]}
         cuts = tuple(sorted(sum(place < first for place in layers.places) for first in firsts))[1:]
-        if sorted(row["bytes"] for row in firsts.values()) == sorted(layers.sizes_of(cuts)):
-            choices.append(Choice(Mode("crossiter", order, False), cuts, base.jobs[0].chunk_bytes, 0))
+        choice = Choice(Mode("crossiter", order, False), cuts, base.jobs[0].chunk_bytes, 0)
+        if sorted(row["bytes"] for row in firsts.values()) != sorted(layers.sizes_of(cuts)):
+            continue
+        try:
+            _plan_of(found, choice).on(base).check_built()
+        except ScenarioError:
+            continue
+        choices.append(choice)
     return choices
 
 
@@ -624,8 +618,8 @@ def _channel_name(channel: Channel) -> str:
 
 def _baseline_row(found: _Found, name: str, bound_ms: float | None) -> dict[str, Any]:
     plan, result = found.baselines[name]
-    sizes = [one.bytes for one in plan.buckets]
-    chunk = plan.chunk_bytes
+    rows = result.transfers.to_dicts()
+    once = [row for row in rows if row["iteration"] == rows[0]["iteration"]]
     return _line_of_table(
         name=name,
         level="none",
@@ -633,9 +627,9 @@ def _baseline_row(found: _Found, name: str, bound_ms: float | None) -> dict[str,
         barrier=plan.barrier,
         collective=dict(plan.collective)["kind"],
         depth=plan.depth,
-        buckets=sizes,
-        chunk_bytes=chunk,
-        messages=sum(1 if chunk is None else -(-size // chunk) for size in sizes),
+        buckets=[row["bytes"] for row in once],
+        chunk_bytes=plan.chunk_bytes,
+        messages=sum(row["chunks"] for row in once),
         overhead_ps=0,
         time_ms=_mean_ms(result),
         engine=str(result.summary["engine"]),

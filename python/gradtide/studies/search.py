@@ -291,8 +291,8 @@ class Search:
             layers="@",
             hosts=[0, 1],
             iterations=ITERATIONS,
-            collective={"algorithm": {"kind": "ring"}, "drops_remainder": False, "depth": 1, "reduction_bps": None},
-            pace={"noise_ppm": 0, "straggler": None},
+            collective={**job["collective"], "algorithm": {"kind": "ring"}, "depth": 1, "reduction_bps": None},
+            pace={**job["pace"], "noise_ppm": 0, "straggler": None},
         )
         spec["cluster"]["topology"] = {"kind": "star", "hosts": 2}
         spec["cluster"]["host_latency_ps"] = 0
@@ -305,6 +305,7 @@ class Search:
         channel = self.space.channels[choice.channel]
         order = {"kind": choice.mode.order, **({"queues": None} if choice.mode.order == "priority" else {})}
         schedule = {
+            **job["schedule"],
             "order": order,
             "fusion": {"kind": "buckets", "layer_counts": self.space.layers.layer_counts(choice.cuts)},
             "chunk_bytes": choice.chunk_bytes,
