@@ -92,12 +92,12 @@ def exhaustive_ms(scenario: Scenario, overhead_ps: int) -> float:
                 for chunk in chunks:
                     if chunk is not None and chunk >= largest:
                         continue
-                    one["schedule"] = {
-                        "order": {"kind": order, **({"queues": None} if order == "priority" else {})},
-                        "fusion": {"kind": "buckets", "layer_counts": counts},
-                        "chunk_bytes": chunk,
-                        "barrier": barrier,
-                    }
+                    one["schedule"].update(
+                        order={"kind": order, **({"queues": None} if order == "priority" else {})},
+                        fusion={"kind": "buckets", "layer_counts": counts},
+                        chunk_bytes=chunk,
+                        barrier=barrier,
+                    )
                     one["collective"].update(algorithm={"kind": kind}, depth=depth)
                     one["transfer_overhead_ps"] = 0 if is_ddp else depth * overhead_ps
                     summary = json.loads(_core.run(json.dumps(spec)).summary_json)
