@@ -204,6 +204,16 @@ def test_a_model_is_planned_on_a_cluster() -> None:
     assert study.trained("resnet50", TEN_LAYERS, 4).jobs[0].workers == 4
 
 
+def test_a_file_may_have_the_cluster_alone(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[cluster]\nlink = { rate = "25Gbps" }\ntopology = { kind = "star", hosts = 4 }\n')
+    base = study.trained("resnet50", file, None)
+    assert (base.jobs[0].workers, base.link_rate_bps, base.jobs[0].model) == (4, 25 * 10**9, "resnet50")
+    file.write_text("[cluster\n")
+    with pytest.raises(gt.ScenarioError, match="GT001"):
+        study.trained("resnet50", file, None)
+
+
 def test_the_packet_engine_is_searched_as_fluid() -> None:
     result = gt.plan({**SIX, "run": {"engine": "packet"}, "cluster": {**SIX["cluster"], "queue": {"kind": "fifo"}}})
     assert result.plan.predicted["engine"] == "fluid"

@@ -12,6 +12,7 @@ from gradtide.estimate import Limits
 from gradtide.results import RunResult, StudyRows, Table
 from gradtide.scenario import Scenario
 from gradtide.scenario.plan import LEVELS, Plan, PlannedBucket, read_plan
+from gradtide.scenario.source import parse_json, parse_toml
 from gradtide.studies.channels import Channel, fit, own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, write_versions
@@ -46,6 +47,9 @@ TRIALS = 2
 """Seeds by which the best of a level is chosen, before it is run with all."""
 
 NOISY_ITERATIONS = 10
+DEFAULT_WORKERS = 8
+"""Of a model whose cluster does not say how many hosts it has."""
+
 BUDGET = 500
 """Runs of local search, in each mode."""
 
@@ -378,16 +382,27 @@ def trained(
         base = as_scenario(scenario)
         return base if workers is None or workers == base.jobs[0].workers else base.replace(workers=workers)
     job = {"model": {"layers": [{"name": "any", "forward": "1ms", "backward": "1ms", "parameters": "4B"}]}}
-    if cluster is None:
-        base = Scenario.from_dict({"job": {"train": {**job, "workers": workers or 8}}})
-    elif isinstance(cluster, Mapping) and not cluster.get("job"):
-        hosts = cluster.get("cluster", {}).get("topology", {}).get("hosts")
-        base = Scenario.from_dict({**cluster, "job": {"train": {**job, "workers": workers or hosts or 8}}})
+    data, base_dir = _cluster_alone(cluster)
+    if data is not None:
+        hosts = data.get("cluster", {}).get("topology", {}).get("hosts")
+        train = {**job, "workers": workers or hosts or DEFAULT_WORKERS}
+        base = Scenario.from_dict({**data, "job": {"train": train}}, base_dir)
     else:
+        assert cluster is not None
         base = as_scenario(dict(cluster) if isinstance(cluster, Mapping) else cluster)
         if workers is not None and workers != base.jobs[0].workers:
             base = base.replace(workers=workers)
     return base.replace(model=scenario)
+
+
+def _cluster_alone(cluster: "Scenario | str | Path | Mapping[str, Any] | None") -> tuple[dict[str, Any] | None, Path]:
+    """Return what describes a cluster and no job, and where its paths start; `None` if there is a job, too."""
+    base_dir, data = Path(), dict(cluster) if isinstance(cluster, Mapping) else {} if cluster is None else None
+    if isinstance(cluster, (str, Path)) and Path(cluster).suffix in (".toml", ".json") and Path(cluster).is_file():
+        text, base_dir = Path(cluster).read_text(encoding="utf-8"), Path(cluster).parent
+        parse = parse_json if Path(cluster).suffix == ".json" else parse_toml
+        data = parse(text, str(cluster))
+    return (None if not isinstance(data, dict) or data.get("job") else data), base_dir
 
 
 def parse_percent(text: str) -> float:
@@ -729,7 +744,7 @@ def _predicted(found: _Found, row: dict[str, Any], bound_ms: float | None) -> di
         "overhead_us": row["overhead_us"],
         "noise": found.settings.noise,
         "noise_is_assumed": found.settings.noise_is_assumed,
-        "seeds": found.settings.seeds,
+        "seeds": len(found.noisy_s.get(None, ())),
     }
 
 
