@@ -47,6 +47,11 @@ def workers(count: int) -> str:
     return "1 worker" if count == 1 else f"{count} workers"
 
 
+def buckets(count: int) -> str:
+    """Write a number of buckets."""
+    return "1 bucket" if count == 1 else f"{count} buckets"
+
+
 def run_headline(summary: Mapping[str, Any], link_rate_bps: float | None = None) -> str:
     """Say in a sentence how long an iteration of each job takes, and what it waits for."""
     at = "" if link_rate_bps is None else f" at {rate(link_rate_bps)}"

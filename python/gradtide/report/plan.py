@@ -115,7 +115,7 @@ def _tiles(path: Path, rows: Sequence[Row], chosen: int, predicted: Row, bound_m
             "value": f"{row['messages']}",
             "unit": "an iteration",
             "kind": "exposed",
-            "note": f"{row['buckets']} buckets"
+            "note": words.buckets(row["buckets"])
             + (f" in chunks of {_size(row)}" if row["chunk_bytes"] else ", sent whole"),
             "key": f"rows.{chosen}.messages",
         },

@@ -170,7 +170,8 @@ class PlanResult(StudyRows):
             if one is not None:
                 best[level] = one
         bound_ms = None if found.search is None else found.search.space.least_ps / 1e9
-        self.rows = [_baseline_row(found, name, bound_ms) for name in found.baselines]
+        names = sorted(found.baselines, key=lambda name: name != found.baseline)
+        self.rows = [_baseline_row(found, name, bound_ms) for name in names]
         self.rows += [_row(found, choice, bound_ms) for choice in best.values()]
         chosen = _chosen(found, self.rows)
         row = next(row for row in self.rows if row["name"] == (found.baseline if chosen == "none" else chosen))
@@ -823,7 +824,7 @@ def _advice(found: _Found, chosen: str, best: Mapping[str, Choice], rows: Sequen
         if by_level[chosen]["overhead_us"]:
             cost = words.number(by_level[chosen]["overhead_us"] / 1e3)
             said.append(f"Of every message {cost} ms are counted for the scheduler; --overhead says yours.")
-    if found.settings.noise_is_assumed and found.settings.noise:
+    if found.settings.noise_is_assumed and found.noisy_s:
         said.append(
             f"The interval assumes compute times that vary by {100 * found.settings.noise:g} %; "
             "compute.noise in the scenario says yours."
@@ -851,7 +852,9 @@ def _headline(plan: Plan, rows: Sequence[dict[str, Any]], bound_ms: float | None
     row = next(row for row in rows if row["chosen"] == "true")
     after = words.milliseconds(predicted["iteration_time_ms"])
     what = words.schedule(plan.order, plan.barrier)
-    sentence = f"{who}: {what} in {len(plan.buckets)} buckets saves {_gain(row)} over {baseline}: {after} for {before}"
+    sentence = (
+        f"{who}: {what} in {words.buckets(len(plan.buckets))} saves {_gain(row)} over {baseline}: {after} for {before}"
+    )
     if bound_ms is None:
         return sentence + "."
     return f"{sentence}, {row['above_bound_percent']:.1f} % above what no plan can beat."
