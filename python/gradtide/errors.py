@@ -565,6 +565,27 @@ CODES: dict[str, Code] = {
         '{ "id": 0, "kind": "recv", "inputs": [], "time": 5 }',
         '{ "id": 0, "kind": "recv", "inputs": [], "time": 5, "bytes": 4096 }',
     ),
+    "GT080": Code(
+        "a plan cannot be read",
+        "A plan is what `gradtide plan -o plan.json` writes: its schema is gradtide.plan/1, and every key is there. "
+        "The message names what is not as it should be. A file that is cut off is GT001.",
+        '{ "schema": "gradtide.plan/1", "level": "crossitter" }',
+        "gradtide plan scenario.toml -o plan.json",
+    ),
+    "GT081": Code(
+        "a plan is for another model",
+        "A plan names layers and their bytes. Every layer that it names is one of the model's, every layer of the "
+        "model that has parameters is in one of its buckets, and their bytes are equal.",
+        "gradtide run resnet50.toml --plan plan-of-resnet101.json",
+        "gradtide run resnet50.toml --plan plan-of-resnet50.json",
+    ),
+    "GT082": Code(
+        "a plan is for another number of workers",
+        "What is best for 8 workers may be slower than the default for 64: how long an exchange takes depends on the "
+        "workers. A plan is for one job; its network may be another one than the plan was made for.",
+        "gradtide run scenario.toml --plan plan.json --set job.train.workers=64",
+        "gradtide plan scenario.toml --set job.train.workers=64 -o plan.json",
+    ),
     "GT090": Code(
         "not built yet",
         "The scenario is understood, but this version has no engine for what it asks. The message "

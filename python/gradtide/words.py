@@ -47,6 +47,11 @@ def workers(count: int) -> str:
     return "1 worker" if count == 1 else f"{count} workers"
 
 
+def buckets(count: int) -> str:
+    """Write a number of buckets."""
+    return "1 bucket" if count == 1 else f"{count} buckets"
+
+
 def run_headline(summary: Mapping[str, Any], link_rate_bps: float | None = None) -> str:
     """Say in a sentence how long an iteration of each job takes, and what it waits for."""
     at = "" if link_rate_bps is None else f" at {rate(link_rate_bps)}"
@@ -172,6 +177,15 @@ def collective(text: str) -> str:
     """Name a collective from `KIND[+KEY=VALUE]`, as in `parameter servers, distributed`."""
     kind, *extras = text.split("+")
     return ", ".join([_COLLECTIVES.get(kind, kind), *(extra.replace("=", " ") for extra in extras)])
+
+
+_LEVELS = {"none": "left alone", "buckets": "DDP's buckets", "priority": "order", "crossiter": "order, no barrier"}
+_BASELINES = {"ddp": "DDP as it is", "scenario": "the scenario's own"}
+
+
+def level(name: str) -> str:
+    """Say what a plan asks of the runtime, as in `crossiter: order, no barrier`; or what it is compared with."""
+    return _BASELINES.get(name) or (f"{name}: {_LEVELS[name]}" if name in _LEVELS else name)
 
 
 def amount(value: float) -> str:
