@@ -137,9 +137,9 @@ def test_bad_input_with_json_is_json(gradtide, tmp_path):
 
 
 def test_what_is_not_built_yet_is_refused_by_name(gradtide):
-    code, _, err = gradtide("run", "paper/gao2020-ch4", "--set", "job.train.schedule.order=tac")
+    code, _, err = gradtide("run", "paper/gao2020-ch4", "--set", "job.train.schedule.depth=2")
     assert code == 2
-    assert 'order = "tac" is not built yet' in err
+    assert 'depth = 2, with engine = "pipe", is not built yet' in err
 
 
 @pytest.mark.parametrize(

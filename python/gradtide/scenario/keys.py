@@ -453,11 +453,11 @@ class Schedule(Table):
     what all of these do in a simulation of one channel; file: the user's. docs/models/caramel.md has the rules.
     Of parameter servers with pull = "start" it is the order of pulls: random (the default there; a fresh one in every
     iteration and for every worker), priority, tic, tac, tac_folded, optimal, file (docs/models/servers.md)."""
-    fusion: Fusion | None = key(default=None, examples=["6.28MB"])
+    fusion: Fusion = key(default="25MiB", examples=["6.28MB"])
     """Cap of a bucket of gradients that are sent together; "0B" sends every layer alone. "adaptive": small layers
     together that are computed while the network is busy (Caramel 2020, section 4.2); with order = "optimal", also what
-    others send together is tried. Default: "25MiB", that of PyTorch DistributedDataParallel (bucket_cap_mb = 25,
-    counted in MiB); "adaptive" with order caramel, edf or optimal."""
+    others send together is tried. The default is that of PyTorch DistributedDataParallel (bucket_cap_mb = 25, counted
+    in MiB); with order caramel, edf or optimal it is "adaptive"."""
     first_fusion: PartSize | None = key(default=None, examples=["1MiB"])
     """Cap of the first bucket. With it, a bucket is closed by the layer with which it reaches its cap, as in PyTorch
     DDP, which has 1 MiB here. Default: a layer that would pass the cap starts a new bucket, and all caps are
@@ -477,13 +477,13 @@ class Schedule(Table):
     queues: int | None = key(default=None, ge=1, le=1_000_000, examples=[8])
     """With order = "priority": this many classes of layers, first come first served inside a class.
     Default: each layer has its own."""
-    barrier: bool | None = key(default=None, examples=[False])
-    """Whether the next forward pass waits for all transfers; without it each layer waits for its own. Default: true,
-    but with order caramel, edf or optimal."""
-    depth: Depth | None = key(default=None, examples=[1])
+    barrier: bool = key(default=True, examples=[False])
+    """Whether the next forward pass waits for all transfers; without it each layer waits for its own. With
+    order caramel, edf or optimal the default is false."""
+    depth: Depth = key(default=1, examples=[1])
     """Parts into which what is sent at once is cut, each of which goes through the collective by itself, so that one is
     reduced while the next is sent (Caramel 2020, section 4.4). "adaptive": 1 for what is small, up to 8 for what is
-    large. The pipe engine has 1. Default: 1; with another engine and order caramel, edf or optimal "adaptive"."""
+    large. The pipe engine has 1. With another engine and order caramel, edf or optimal the default is "adaptive"."""
     file: Name | None = key(default=None, examples=["order.csv"])
     """With order = "file": one layer name a line, most urgent first, no header, each layer that has
     parameters exactly once."""

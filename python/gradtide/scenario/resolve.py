@@ -300,24 +300,22 @@ def kind_of(collective: Collective) -> str:
 PLANNED = ("caramel", "edf", "optimal")
 """Orders that plan: what is sent together and where the barrier is, is theirs to say."""
 
-FUSION_BYTES = 25 * 1024 * 1024
-"""Cap of a bucket, as of PyTorch DistributedDataParallel."""
-
 
 def schedule_of(schedule: Schedule, engine: str) -> tuple[int | Literal["adaptive"], bool, int | Literal["adaptive"]]:
     """Return fusion, barrier and depth of a schedule with the defaults that its order has.
 
     What reaches a cap, or is ready at the end of a cycle, needs a cap whatever the order.
     """
-    plans = schedule.order in PLANNED
-    has_cap = schedule.first_fusion is not None or schedule.cycle is not None
-    fusion: int | Literal["adaptive"] = "adaptive" if plans and not has_cap else FUSION_BYTES
-    depth: int | Literal["adaptive"] = "adaptive" if plans and engine != "pipe" else 1
-    return (
-        fusion if schedule.fusion is None else schedule.fusion,
-        not plans if schedule.barrier is None else schedule.barrier,
-        depth if schedule.depth is None else schedule.depth,
-    )
+    given = schedule.model_fields_set
+    fusion, barrier, depth = schedule.fusion, schedule.barrier, schedule.depth
+    if schedule.order in PLANNED:
+        if "fusion" not in given and schedule.first_fusion is None and schedule.cycle is None:
+            fusion = "adaptive"
+        if "barrier" not in given:
+            barrier = False
+        if "depth" not in given and engine != "pipe":
+            depth = "adaptive"
+    return fusion, barrier, depth
 
 
 def marks(queue: Queue) -> bool:
@@ -1347,8 +1345,10 @@ class _Resolver:
             if not job.is_pulled:
                 fusion, barrier, depth = schedule_of(self.file.job[job.name].schedule, self.file.run.engine)
                 table["schedule"] |= {"barrier": barrier, "depth": depth}
-                if job.buckets is None:
-                    table["schedule"]["fusion"] = fusion if fusion == "adaptive" else units.format_bytes(fusion)
+                if job.buckets is not None:
+                    del table["schedule"]["fusion"]
+                elif fusion == "adaptive":
+                    table["schedule"]["fusion"] = fusion
             if job.name in self.rankings:
                 table["schedule"].pop("file", None)
                 table["schedule"]["ranking"] = self.rankings[job.name]

@@ -79,14 +79,14 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
     whole = "every parameter is a transfer of its own"
     for key, is_given, hint in (
         ("queues", schedule.queues is not None, "every parameter has a rank of its own"),
-        ("fusion", schedule.fusion is not None, whole),
+        ("fusion", "fusion" in schedule.model_fields_set, whole),
         ("first_fusion", schedule.first_fusion is not None, whole),
         ("cycle", schedule.cycle is not None, whole),
         ("buckets", schedule.buckets is not None, whole),
         ("chunk", schedule.chunk is not None, whole),
         ("credit", schedule.credit != 1, "every connection carries one transfer after the other"),
-        ("depth", schedule.depth is not None, whole),
-        ("barrier", schedule.barrier is False, "an iteration begins when the one before has ended on all workers"),
+        ("depth", schedule.depth != 1, whole),
+        ("barrier", not schedule.barrier, "an iteration begins when the one before has ended on all workers"),
         ("sync", schedule.sync != 0, "no transfer waits for others to be through"),
     ):
         if is_given:
