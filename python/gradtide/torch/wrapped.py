@@ -1,6 +1,7 @@
 """The module that stands in for the user's: `wrap` makes it by a plan, `unwrap` undoes it."""
 
 import atexit
+import contextlib
 import gc
 import hashlib
 import inspect
@@ -77,8 +78,6 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         if self._cross is not None:
             raise TrainingError(f"no_sync: gradients cannot be accumulated at level crossiter; {USE_PRIORITY}")
         if self._ddp is None:
-            import contextlib
-
             return contextlib.nullcontext()
         return self._ddp.no_sync()
 
@@ -117,13 +116,17 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
                 "this process was forked after wrap: call wrap in it, or use the bare module (model.module)"
             )
 
+    def _at_exit(self) -> None:
+        with contextlib.suppress(TrainingError):
+            self._undo()
+
     def _undo(self) -> None:
         """Take everything off; once or several times, after a fault too."""
-        atexit.unregister(self._undo)
+        atexit.unregister(self._at_exit)
         if self._made_in != os.getpid():
             return
         cross, hook, sender, group = self._cross, self._hook, self._sender, self._group
-        vars(self).update(_ddp=None, _cross=None, _hook=None, _group=None, level="unwrapped")
+        vars(self).update(_ddp=None, _cross=None, _hook=None, _sender=None, _group=None, level="unwrapped")
         try:
             if cross is not None and sender.fault is None:
                 cross.flush()
@@ -206,7 +209,7 @@ def wrap(
         if level == "priority":
             vars(wrapped).update(_sender=_sender(wrapped, base, plan, groups))
             vars(wrapped).update(_hook=PriorityHook(ddp, optimizer, groups, wrapped._sender))
-    atexit.register(wrapped._undo)
+    atexit.register(wrapped._at_exit)
     return wrapped
 
 
