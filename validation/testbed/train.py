@@ -3,8 +3,8 @@
     sudo python validation/testbed/train.py [--workers N] [--rate 1gbit] [--runs 3] [--mode MODE]… [--json FILE]
 
 Each worker is a network namespace; their cables meet in a bridge in one more. Every egress port, of hosts and of the
-switch, is a token bucket (tbf) at the rate over pfifo_fast, which has three bands by type of service. Nothing leaves the
-machine, and everything is taken down at the end. The model is layers of 1024 x 1024 weights; computing is emulated by
+switch, is a token bucket (tbf) at the rate over pfifo_fast, which has three bands by type of service. Nothing leaves
+the machine, and everything is taken down at the end. The model is layers of 1024 x 1024 weights; computing is emulated by
 sleeping, as an accelerator would leave the processor idle. Modes take turns, so that they share the machine's weather.
 
 Needs root, iproute2 and torch. It prints a table and asserts nothing.
@@ -65,6 +65,7 @@ def main() -> None:
 
 
 def parsed() -> argparse.Namespace:
+    """Return the arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rate", default="1gbit", help="of every port, as tc has it")
@@ -115,15 +116,18 @@ def network(workers: int, rate: str) -> Iterator[None]:
 
 
 def take_down(names: list[str]) -> None:
+    """Delete namespaces, and with them their devices; those that are not there do not matter."""
     for name in names:
         subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 
 
 def ip(*words: str) -> None:
+    """Run ip."""
     run("ip", *words)
 
 
 def run(*words: str) -> None:
+    """Run a command; end with what it said if it fails."""
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}: {done.stderr.strip()}")
@@ -159,6 +163,7 @@ def worker(arguments: argparse.Namespace) -> None:
 
 
 def trained(mode: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Train at a mode; return times of the timed iterations, milliseconds, and a sum over all weights."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -211,7 +216,11 @@ def plan(arguments: argparse.Namespace, order: str) -> dict[str, Any]:
         "level": "crossiter",
         "chunk_bytes": arguments.chunk or None,
         "buckets": [
-            {"layers": [f"{layer}.linear"], "bytes": 4 * arguments.width**2, "rank": place if order == "fifo" else layer}
+            {
+                "layers": [f"{layer}.linear"],
+                "bytes": 4 * arguments.width**2,
+                "rank": place if order == "fifo" else layer,
+            }
             for place, layer in enumerate(ready)
         ],
     }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from gradtide.errors import TrainingError
+from gradtide.torch.sender import Tally
 from gradtide.torch.wrapped import Wrapped
 
 APART = 0.15
@@ -83,7 +84,7 @@ def verify(
         raise TrainingError(f"verify needs at least 2 steps, got {steps}")
     for _ in range(warm_up):
         step()
-    before, flushes = (model.tally.waited_s, model.tally.busy_s, model.tally.bytes), _flushes(model)
+    before, flushes = _counts(model.tally), _flushes(model)
     times = []
     start = clock()
     for _ in range(steps):
@@ -92,7 +93,7 @@ def verify(
         times.append(end - start)
         start = end
     tally = model.tally
-    waited, busy, moved = (now - then for now, then in zip((tally.waited_s, tally.busy_s, tally.bytes), before))
+    waited, busy, moved = (now - then for now, then in zip(_counts(tally), before, strict=True))
     quartiles = statistics.quantiles(times, n=4)
     measured = statistics.median(times)
     said = model.plan.predicted.get("iteration_time_ms")
@@ -115,6 +116,10 @@ def verify(
     if file is not None:
         print(result, file=file)
     return result
+
+
+def _counts(tally: Tally) -> tuple[float, float, float]:
+    return tally.waited_s, tally.busy_s, tally.bytes
 
 
 def _flushes(model: Wrapped) -> int:
@@ -142,12 +147,14 @@ def _reason(model: Wrapped, result: Verification, flushes: float, moved: float) 
         computes = result.measured - result.waited
         if computes > result.predicted:
             return (
-                f"{verdict} Without waiting, an iteration already takes {1e3 * computes:.4g} ms: computing is slower here "
-                "than in the plan's model. Profile it on this machine (gradtide profile --device measure) and plan again."
+                f"{verdict} Without waiting, an iteration already takes {1e3 * computes:.4g} ms: computing is "
+                "slower here than in the plan's model. Profile it here (gradtide profile --device measure) and plan again."
             )
         if apart > 0 and result.rate is not None:
             return (
                 f"{verdict} Training waits {1e3 * result.waited:.4g} ms for gradients, which came at "
                 f"{8e-6 * result.rate:.4g} Mbit/s: the network gives less than the scenario says, or others use it too."
             )
-    return f"{verdict} Compare compute times (gradtide profile --device measure) and the network's rate with the scenario's."
+    return (
+        f"{verdict} Compare compute times (gradtide profile --device measure) and the link's rate with the scenario's."
+    )

@@ -8,7 +8,7 @@ Where a bucket is waited for is seen in the first forward pass: at the call of t
 is first used, as `profiling.walk` has it. That holds for shared parameters and for those that a parent uses without
 calling their module. A later pass that uses one earlier is found out when its gradient arrives, and refused.
 
-Same arithmetic as DistributedDataParallel: gradients times 1/N, summed, and the optimizer's own step on views of the sum.
+Same arithmetic as DistributedDataParallel: gradients times 1/N, summed, and the optimizer's own step on the sums.
 """
 
 import copy
@@ -67,9 +67,7 @@ def buckets_of(groups: Sequence[Group]) -> list[Bucket]:
         for place, parameter in enumerate(group.parameters):
             kinds.setdefault((parameter.dtype, parameter.device), []).append(place)
         for places in kinds.values():
-            part = Group(
-                tuple(group.names[p] for p in places), tuple(group.parameters[p] for p in places), group.rank
-            )
+            part = Group(tuple(group.names[p] for p in places), tuple(group.parameters[p] for p in places), group.rank)
             buckets.append(Bucket(len(buckets), part))
     return buckets
 
@@ -148,7 +146,9 @@ class CrossIteration:
 
     def __deepcopy__(self, memo: Any) -> Any:
         """Refuse: a copy would have the hooks of the original."""
-        raise TrainingError("a wrapped model cannot be copied: copy it before wrap, or load its state_dict into another")
+        raise TrainingError(
+            "a wrapped model cannot be copied: copy it before wrap, or load its state_dict into another"
+        )
 
     # In the backward pass
 
@@ -260,9 +260,10 @@ class _DeferredStep:
     def put_on(self) -> None:
         own = vars(self._optimizer)
         self._before = {name: own.get(name) for name in ("step", "zero_grad")}
-        step, zero_grad = self._step_function(), self._zero_grad_function()
         # A learning rate scheduler marks the step that it counts by, and warns if it finds another.
-        if hasattr(self._optimizer.step, "_wrapped_by_lr_sched"):
+        is_counted = hasattr(self._optimizer.step, "_wrapped_by_lr_sched")
+        step, zero_grad = self._step_function(is_counted), self._zero_grad_function()
+        if is_counted:
             step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
         own["step"] = types.MethodType(step, self._optimizer)
         own["zero_grad"] = types.MethodType(zero_grad, self._optimizer)
@@ -284,13 +285,14 @@ class _DeferredStep:
             else:
                 own[name] = before
 
-    def _step_function(self) -> Callable[..., None]:
+    def _step_function(self, is_counted: bool) -> Callable[..., None]:
         def step(optimizer: Any, closure: Any = None) -> Any:
             if not self._is_on:  # a learning rate scheduler holds on to what it has found
                 return type(optimizer).step(optimizer, closure)
             if closure is not None:
                 raise TrainingError(f"step(closure) cannot be put off: {USE_PRIORITY}")
-            optimizer._opt_called = True
+            if is_counted:
+                optimizer._opt_called = True
             self._owner.bind()
 
         return step
@@ -402,13 +404,13 @@ def share_state(module: "torch.nn.Module", group: Any) -> None:
             dist.broadcast(tensor.detach(), source, group=group)
 
 
-def share_buffers(module: "torch.nn.Module", group: Any) -> None:
-    """Give every rank the buffers of the group's first, in one message for each dtype."""
+def share_buffers(module: "torch.nn.Module", group: Any, wait: Callable[[Any], None]) -> None:
+    """Give every rank the buffers of the group's first, in one message for each dtype; `wait` waits for each."""
     kinds: dict[Any, list[torch.Tensor]] = {}
     for buffer in module.buffers():
         kinds.setdefault((buffer.dtype, buffer.device), []).append(buffer.detach())
     for buffers in kinds.values():
         flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
-        dist.broadcast(flat, dist.get_global_rank(group, 0), group=group)
+        wait(dist.broadcast(flat, dist.get_global_rank(group, 0), group=group, async_op=True))
         for buffer, part in zip(buffers, flat.split([one.numel() for one in buffers]), strict=True):
             buffer.copy_(part.view_as(buffer))

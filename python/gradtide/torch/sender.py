@@ -72,9 +72,7 @@ class Sender:
         timeout_s: how long a sum may take.
     """
 
-    def __init__(
-        self, group: Any, share: Callable[[Any], Any], *, piece_bytes: int | None, timeout_s: float
-    ) -> None:
+    def __init__(self, group: Any, share: Callable[[Any], Any], *, piece_bytes: int | None, timeout_s: float) -> None:
         self.tally = Tally()
         self.fault: TrainingError | None = None
         self._group = group
@@ -135,6 +133,51 @@ class Sender:
                 raise self._overdue()
         self.tally.waited_s += time.perf_counter() - start
 
+    def watch(self, work: Any) -> None:
+        """Wait for a collective of another group, no longer than there is hope for it.
+
+        Raises:
+            TrainingError: if it fails, or a rank has ended.
+        """
+        done: list[Any] = []
+
+        def ended(future: Any) -> None:
+            with self._changed:
+                done.append(future)
+                self._changed.notify_all()
+
+        work.get_future().add_done_callback(ended)
+        with self._changed:
+            if not done:
+                self._changed.wait_for(lambda: done or self.fault or self._departed is not None, self._timeout_s)
+            if not done and self.fault is None:  # who has stopped may have taken part, and others be late
+                self._changed.wait_for(lambda: done or self.fault, GRACE_S)
+            if done:
+                self.explain(done[0].value)
+            else:
+                self.check()
+                raise self._overdue() if self._departed is None else self._stopped()
+
+    def explain(self, action: Callable[[], Any]) -> Any:
+        """Do what may fail because a rank has ended; if it does, say which.
+
+        Raises:
+            RankLostError: in place of the backend's error, if that is the reason.
+        """
+        try:
+            return action()
+        except RuntimeError as error:
+            if "gloo" not in str(error) or isinstance(error, TrainingError):
+                raise
+            with self._changed:
+                known = lambda: isinstance(self.fault, RankLostError) or self._departed is not None  # noqa: E731
+                self._changed.wait_for(known, GRACE_S)
+                if isinstance(self.fault, RankLostError):
+                    raise self.fault from error
+                if self._departed is not None:
+                    raise self._stopped() from error
+            raise TrainingError(f"a collective failed: {_first_line(error)}") from error
+
     def check(self) -> None:
         """Raise what has failed, if anything has; a lost rank rather than what its loss has caused.
 
@@ -192,9 +235,9 @@ class Sender:
 
     def _is_lost(self, transfer: Transfer) -> bool:
         """Whether a sum can no longer be."""
-        if self.fault is None and self._departed is not None and transfer.issued < len(transfer.pieces):
-            if self._leads or not self._announced:
-                self.fault = self._stopped()
+        is_begun = transfer.issued == len(transfer.pieces) or bool(self._announced)
+        if self.fault is None and self._departed is not None and not is_begun:
+            self.fault = self._stopped()
         return self.fault is not None
 
     def _stopped(self) -> RankLostError:
@@ -213,8 +256,7 @@ class Sender:
         try:
             future.value()
         except Exception as error:  # whatever the backend raises
-            words = str(error).splitlines()[0] if str(error) else repr(error)
-            fault = TrainingError(f"the sum of gradients failed: {words}")
+            fault = TrainingError(f"the sum of gradients failed: {_first_line(error)}")
         with self._changed:
             self._in_flight -= 1
             if self._in_flight == 0:
@@ -239,10 +281,11 @@ class Sender:
             if kind == SEND:
                 self._announced.append((a, b))
                 self._pump()
-            elif kind == LOST:
-                ended = self._fail(RankLostError(a, "has ended (its process died or its host is unreachable)"))
+            elif kind == LOST:  # where one has stopped before, that is why this one has ended
+                died = RankLostError(a, "has ended (its process died or its host is unreachable)")
+                ended = self._fail(died if self._departed is None else self._stopped())
             elif kind == LEFT:
-                self._departed = a
+                self._departed = a if self._departed is None else self._departed
                 self._changed.notify_all()
         _tell(ended)
 
@@ -253,6 +296,10 @@ class Sender:
         self._changed.notify_all()
         ended, self._told = list(self._told), set()
         return ended
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else repr(error)
 
 
 def _tell(transfers: list[Transfer]) -> None:

@@ -39,19 +39,22 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         self.level = level
         self._made_in = os.getpid()
         # Not as submodules: the names of a state_dict are those of DistributedDataParallel, `module.…`.
-        vars(self).update(_ddp=None, _cross=None, _hook=None, _sender=None, _group=None, _base=None, _buffers_too=False)
+        self.__dict__.update(
+            _ddp=None, _cross=None, _hook=None, _sender=None, _group=None, _base=None, _buffers_too=False
+        )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module; gradients of the last iteration are waited for on the way."""
         if self._ddp is not None:
-            if self._sender is not None:
-                self._check_fork()
-            return self._ddp(*args, **kwargs)
+            if self._sender is None:
+                return self._ddp(*args, **kwargs)
+            self._check_fork()
+            return self._sender.explain(lambda: self._ddp(*args, **kwargs))
         if self._cross is None:
             return self.module(*args, **kwargs)
         self._check_fork()
         if self._buffers_too:
-            share_buffers(self.module, self._base)
+            share_buffers(self.module, self._base, self._sender.watch)
         with self._cross.forward():
             return self.module(*args, **kwargs)
 
@@ -126,7 +129,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         if self._made_in != os.getpid():
             return
         cross, hook, sender, group = self._cross, self._hook, self._sender, self._group
-        vars(self).update(_ddp=None, _cross=None, _hook=None, _sender=None, _group=None, level="unwrapped")
+        self.__dict__.update(_ddp=None, _cross=None, _hook=None, _sender=None, _group=None, level="unwrapped")
         try:
             if cross is not None and sender.fault is None:
                 cross.flush()
@@ -175,7 +178,9 @@ def wrap(
         raise TrainingError(f"the plan has no buckets, which level {level} needs: it says to leave DDP alone")
     if isinstance(model, (Wrapped, DistributedDataParallel, DataParallel)):
         raise TrainingError(f"wrap takes the bare module: give it model.module of this {type(model).__name__}")
-    groups = groups_of(plan, model) if plan.buckets else []
+    if level == "crossiter":
+        _refuse_for_crossiter(model, ddp_options)
+    groups = groups_of(plan, getattr(model, "_orig_mod", model)) if plan.buckets else []
     size = dist.get_world_size(process_group) if dist.is_available() and dist.is_initialized() else 1
     if size == 1:
         return Wrapped(model, plan, "alone")
@@ -190,25 +195,24 @@ def wrap(
     base = process_group if process_group is not None else dist.group.WORLD
     cross = None
     if level == "crossiter":
-        _refuse_for_crossiter(model, ddp_options)
         cross = CrossIteration(model, optimizer, groups, size=size)
     _agree(plan, level, model, base)
     if cross is not None:
         share_state(model, base)
         with_buffers = ddp_options.get("broadcast_buffers", True) and any(True for _ in model.buffers())
-        vars(wrapped).update(_base=base, _buffers_too=with_buffers)
-        vars(wrapped).update(_sender=_sender(wrapped, base, plan, groups))
+        wrapped.__dict__.update(_base=base, _buffers_too=with_buffers)
+        wrapped.__dict__.update(_sender=_sender(wrapped, base, plan, groups))
         cross.start(wrapped._sender)
-        vars(wrapped).update(_cross=cross)
+        wrapped.__dict__.update(_cross=cross)
     else:
         takes = inspect.signature(DistributedDataParallel.__init__).parameters
         planned = {} if level == "none" else bucket_options(plan, list(takes))
         check_ddp_options(ddp_options, planned)
         ddp = DistributedDataParallel(model, process_group=process_group, **ddp_options, **planned)
-        vars(wrapped).update(_ddp=ddp)
+        wrapped.__dict__.update(_ddp=ddp)
         if level == "priority":
-            vars(wrapped).update(_sender=_sender(wrapped, base, plan, groups))
-            vars(wrapped).update(_hook=PriorityHook(ddp, optimizer, groups, wrapped._sender))
+            wrapped.__dict__.update(_sender=_sender(wrapped, base, plan, groups))
+            wrapped.__dict__.update(_hook=PriorityHook(ddp, optimizer, groups, wrapped._sender))
     atexit.register(wrapped._at_exit)
     return wrapped
 
@@ -225,7 +229,7 @@ def unwrap(model: Wrapped) -> "torch.nn.Module":
     if not isinstance(model, Wrapped):
         raise TrainingError(f"unwrap takes what wrap has returned, not a {type(model).__name__}")
     model._undo()
-    return model.module  # type: ignore[no-any-return]
+    return model.module
 
 
 def _sender(wrapped: Wrapped, base: Any, plan: Plan, groups: list[Group]) -> Sender:
@@ -234,7 +238,7 @@ def _sender(wrapped: Wrapped, base: Any, plan: Plan, groups: list[Group]) -> Sen
     ranks = dist.get_process_group_ranks(base)
     is_part = len(ranks) < dist.get_world_size()
     group = dist.new_group(ranks, timeout=timeout, backend="gloo", use_local_synchronization=is_part)
-    vars(wrapped).update(_group=group)
+    wrapped.__dict__.update(_group=group)
 
     def share(value: Any) -> Any:
         values = [value]
@@ -276,9 +280,13 @@ def _refuse_devices(model: "torch.nn.Module", level: str) -> None:
 def _refuse_for_crossiter(model: "torch.nn.Module", options: dict[str, Any]) -> None:
     others = sorted(set(options) - {"broadcast_buffers"})
     if others:
-        raise TrainingError(f"level crossiter has no DistributedDataParallel to take {', '.join(others)}; {USE_PRIORITY}")
+        raise TrainingError(
+            f"level crossiter has no DistributedDataParallel to take {', '.join(others)}; {USE_PRIORITY}"
+        )
     if hasattr(model, "_orig_mod"):
-        raise TrainingError(f"level crossiter waits between the layers of a module, which torch.compile joins; {USE_PRIORITY}")
+        raise TrainingError(
+            f"level crossiter waits between the layers of a module, which torch.compile joins; {USE_PRIORITY}"
+        )
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
         raise TrainingError("the model has parameters without a shape (lazy modules): call it once first")
     if not any(parameter.requires_grad for parameter in model.parameters()):
