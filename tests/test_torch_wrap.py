@@ -23,10 +23,9 @@ dist, nn = torch.distributed, torch.nn
 if not dist.is_available() or not dist.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
-control = pytest.importorskip("gradtide.torch.control")
-sender = pytest.importorskip("gradtide.torch.sender")
-groups_of = pytest.importorskip("gradtide.torch.groups").groups_of
-unwrap, verify, wrap = (getattr(pytest.importorskip("gradtide.torch"), name) for name in ("unwrap", "verify", "wrap"))
+from gradtide.torch import control, sender, unwrap, verify, wrap  # noqa: E402
+from gradtide.torch.groups import groups_of  # noqa: E402
+
 cross_entropy, linear = nn.functional.cross_entropy, nn.functional.linear
 DistributedDataParallel = nn.parallel.DistributedDataParallel
 

@@ -4,8 +4,9 @@
 
 Each worker is a network namespace; their cables meet in a bridge in one more. Every egress port, of hosts and of the
 switch, is a token bucket (tbf) at the rate over pfifo_fast, which has three bands by type of service. Nothing leaves
-the machine, and everything is taken down at the end. The model is layers of 1024 x 1024 weights; computing is emulated by
-sleeping, as an accelerator would leave the processor idle. Modes take turns, so that they share the machine's weather.
+the machine, and everything is taken down at the end. The model is layers of 1024 x 1024 weights; computing is
+emulated by sleeping, as an accelerator would leave the processor idle. Modes take turns, so that they share the
+machine's weather.
 
 Needs root, iproute2 and torch. It prints a table and asserts nothing.
 """
@@ -30,6 +31,8 @@ WIDTH = 1024
 BURST, LATENCY = "128k", "20ms"  # of tbf: what goes at line rate, and how long a packet may queue
 SWITCH, HOST = "gradtide-switch", "gradtide-host"
 MTU = 1500
+PAYLOAD = round(1448 / 1514, 4)  # of what tbf counts: a frame with its Ethernet, IP and TCP headers and time stamps
+DELAY = "50us"
 
 
 def main() -> None:
@@ -40,10 +43,12 @@ def main() -> None:
         return
     if os.geteuid() != 0:
         sys.exit("the testbed makes network namespaces: run it as root")
+    predictions = {mode: predicted(mode, arguments) for mode in arguments.mode}
     with network(arguments.workers, arguments.rate), tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "store"
         answer = Path(folder) / "answer.json"
         command = [sys.executable, __file__, *sys.argv[1:], "--store", str(store), "--answer", str(answer)]
+        command += ["--predicted", json.dumps(predictions)]
         workers = [
             subprocess.Popen(
                 ["ip", "netns", "exec", f"{HOST}{rank}", *command, "--rank", str(rank)],
@@ -59,9 +64,11 @@ def main() -> None:
         if any(codes):
             sys.exit(f"workers ended with {codes}")
         rows = json.loads(answer.read_text())
-    print(table(rows, arguments))
+    print(table(rows, arguments, predictions))
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps({"arguments": vars(arguments), "rows": rows}, indent=1) + "\n")
+        Path(arguments.json).write_text(
+            json.dumps({"arguments": vars(arguments), "predicted_ms": predictions, "rows": rows}, indent=1) + "\n"
+        )
 
 
 def parsed() -> argparse.Namespace:
@@ -77,8 +84,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--mode", action="append", choices=MODES, help="several times; all but none by default")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=12, help="timed in a run, after 3")
+    parser.add_argument("--verify", action="store_true", help="print what gradtide.torch.verify says of crossiter")
     parser.add_argument("--json")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--predicted", default="{}", help=argparse.SUPPRESS)
     parser.add_argument("--store", help=argparse.SUPPRESS)
     parser.add_argument("--answer", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -133,6 +142,44 @@ def run(*words: str) -> None:
         raise SystemExit(f"{' '.join(words)}: {done.stderr.strip()}")
 
 
+# What gradtide predicts
+
+
+def predicted(mode: str, arguments: argparse.Namespace) -> float:
+    """Return the iteration time of the same training by simulation, milliseconds: the scheduler costs nothing there."""
+    import gradtide
+
+    level, _, order = mode.partition("-")
+    size = 4 * arguments.width**2
+    schedule: dict[str, Any] = {
+        "order": "priority" if level in ("priority", "crossiter") and not order else "fifo",
+        "barrier": level != "crossiter",
+        "buckets": ddp_buckets(arguments.layers, size) if level in ("ddp", "none") else [1] * arguments.layers,
+    }
+    if level in ("priority", "crossiter") and arguments.chunk:
+        schedule["chunk"] = f"{arguments.chunk}B"
+    with tempfile.TemporaryDirectory() as folder:
+        row = f"{1e3 * arguments.forward},{1e3 * arguments.backward},{size}"
+        rows = [f"layer{place},{row}" for place in range(arguments.layers)]
+        model = Path(folder) / "layers.csv"
+        model.write_text("\n".join(["layer,forward_us,backward_us,parameter_bytes", *rows, ""]))
+        job = {"model": str(model), "workers": arguments.workers, "iterations": 5, "schedule": schedule}
+        link = {"rate": arguments.rate.replace("bit", "bps").replace("g", "G").replace("m", "M"), "delay": DELAY}
+        scenario = {"job": {"train": job}, "cluster": {"link": {**link, "efficiency": PAYLOAD}}}
+        return 1e3 * gradtide.run(scenario).iteration_time
+
+
+def ddp_buckets(layers: int, size: int) -> list[int]:
+    """Return how many layers DDP puts into each bucket, from the input side: closed at 1 MiB, then at 25 MiB."""
+    buckets, cap = [0], 2**20
+    for _ in range(layers):
+        if buckets[-1] * size >= cap:
+            buckets.append(0)
+            cap = 25 * 2**20
+        buckets[-1] += 1
+    return buckets[::-1]
+
+
 # A worker
 
 
@@ -176,7 +223,8 @@ def trained(mode: str, arguments: argparse.Namespace) -> dict[str, Any]:
         wrapped = DistributedDataParallel(model)
     else:
         level, _, order = mode.partition("-")
-        wrapped = gradtide.torch.wrap(model, optimizer, plan(arguments, order), level=level)
+        said = {"iteration_time_ms": json.loads(arguments.predicted)[mode]}
+        wrapped = gradtide.torch.wrap(model, optimizer, {**plan(arguments, order), "predicted": said}, level=level)
     generator = torch.Generator().manual_seed(arguments.rank)
     inputs = torch.randn(8, arguments.width, generator=generator)
 
@@ -194,6 +242,8 @@ def trained(mode: str, arguments: argparse.Namespace) -> dict[str, Any]:
         step()
         times.append(time.perf_counter() - start)
         start = time.perf_counter()
+    if arguments.verify and mode == "crossiter":
+        gradtide.torch.verify(wrapped, step, steps=arguments.iterations)
     waited = wrapped.tally.waited_s if mode.startswith("crossiter") else 0.0
     if mode != "ddp":
         gradtide.torch.unwrap(wrapped)
@@ -256,15 +306,15 @@ def emulated(arguments: argparse.Namespace) -> Any:
 # The answer
 
 
-def table(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
-    """Return the table of means of each run, in milliseconds."""
+def table(rows: list[dict[str, Any]], arguments: argparse.Namespace, predictions: dict[str, float]) -> str:
+    """Return the table of means of each run beside the predictions, in milliseconds."""
     megabytes = arguments.layers * 4 * arguments.width**2 / 1e6
     compute = arguments.layers * (arguments.forward + arguments.backward)
     lines = [
         f"{arguments.workers} workers, {megabytes:.1f} MB, {compute:g} ms of compute, ports of {arguments.rate}, "
         f"mean of {arguments.iterations} iterations",
         "",
-        f"{'mode':<16}{'runs, ms':<32}{'mean':>8}{'to the first':>14}  same weights",
+        f"{'mode':<16}{'runs, ms':<32}{'mean':>8}{'to the first':>14}{'predicted':>11}  same weights",
     ]
     first = None
     digests = {row["digest"] for row in rows if row["mode"] == rows[0]["mode"]}
@@ -274,7 +324,7 @@ def table(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
         first = first or mean
         runs = " / ".join(f"{row['mean_ms']:.1f}" for row in mine)
         same = "yes" if {row["digest"] for row in mine} <= digests else "to rounding"
-        lines.append(f"{mode:<16}{runs:<32}{mean:>8.1f}{mean / first - 1:>+14.1%}  {same}")
+        lines.append(f"{mode:<16}{runs:<32}{mean:>8.1f}{mean / first - 1:>+14.1%}{predictions[mode]:>11.1f}  {same}")
     return "\n".join(lines)
 
 
