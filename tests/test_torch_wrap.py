@@ -275,6 +275,19 @@ def twice(wrapped, optimizer, loss):
     optimizer.step()
 
 
+def twice_with_a_forward_pass_between(wrapped, optimizer, loss):
+    loss().backward()
+    optimizer.step()
+    loss()
+    optimizer.step()
+
+
+def thawed(wrapped, optimizer, loss):
+    wrapped.module[6].bias.requires_grad_(True)
+    loss().backward()
+    optimizer.step()
+
+
 def without_sync(wrapped, optimizer, loss):
     wrapped.no_sync()
 
@@ -310,6 +323,8 @@ REFUSED = {
     skip_a_layer: "no gradient for '4.weight'",
     closed: "step(closure)",
     twice: "called twice",
+    twice_with_a_forward_pass_between: "called twice",
+    thawed: "frozen when wrap was called",
     without_sync: "cannot be accumulated",
     hooked: "hooks on step()",
     inner: "call the module that wrap returned",
@@ -324,7 +339,11 @@ def refuse_all(rank):
     for case in REFUSED:
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        wrapped = wrap(model, optimizer, plan_of(model, "crossiter"))
+        plan = plan_of(model, "crossiter")
+        if case is thawed:
+            model[6].bias.requires_grad_(False)
+            plan["buckets"][0]["bytes"] -= model[6].bias.nbytes
+        wrapped = wrap(model, optimizer, plan)
 
         def loss(wrapped=wrapped):
             return cross_entropy(wrapped(inputs), labels)
@@ -374,6 +393,36 @@ def test_what_wrap_cannot_take_is_refused(refused):
     for outcome in refused:
         for part, said in outcome.value[1].items():
             assert part in said, said
+
+
+def drop_some(rank, level):
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    wrapped = DistributedDataParallel(model) if level == "ddp" else wrap(model, optimizer, plan_of(model, level))
+    for number, (inputs, labels) in enumerate(batches(rank, 9)):
+        cross_entropy(wrapped(inputs), labels).backward()
+        if number % 3 != 1:  # a step that is skipped, as after an infinite loss
+            optimizer.step()
+        if number % 2:
+            wrapped.zero_grad()
+        else:
+            for parameter in model.parameters():
+                parameter.grad = None
+            optimizer.step()  # with no gradient: nothing
+    weights = [value.clone() for value in wrapped.state_dict().values()]
+    if level != "ddp":
+        unwrap(wrapped)
+    return weights
+
+
+def compare_dropped(rank):
+    return all(map(torch.equal, drop_some(rank, "ddp"), drop_some(rank, "crossiter")))
+
+
+def test_gradients_that_are_dropped_are_not_applied(tmp_path):
+    for outcome in torch_ranks.run(2, compare_dropped, tmp_path):
+        assert outcome.error == ""
+        assert outcome.value is True
 
 
 # Priority keeps the barrier, and so takes what needs one

@@ -242,12 +242,14 @@ def trained(mode: str, arguments: argparse.Namespace) -> dict[str, Any]:
         step()
         times.append(time.perf_counter() - start)
         start = time.perf_counter()
-    if arguments.verify and mode == "crossiter":
-        gradtide.torch.verify(wrapped, step, steps=arguments.iterations)
     waited = wrapped.tally.waited_s if mode.startswith("crossiter") else 0.0
     if mode != "ddp":
-        gradtide.torch.unwrap(wrapped)
+        wrapped.flush()
     digest = sum(float(p.detach().double().sum()) for p in model.parameters())
+    if arguments.verify and mode == "crossiter":
+        gradtide.torch.verify(wrapped, step, steps=arguments.iterations)
+    if mode != "ddp":
+        gradtide.torch.unwrap(wrapped)
     return {
         "mean_ms": 1e3 * statistics.mean(times),
         "median_ms": 1e3 * statistics.median(times),

@@ -155,4 +155,4 @@ def _reason(model: Wrapped, result: Verification, flushes: float, moved: float) 
                 f"{verdict} Training waits {1e3 * result.waited:.4g} ms for gradients, which came at "
                 f"{8e-6 * result.rate:.4g} Mbit/s: the network gives less than the scenario says, or others use it too."
             )
-    return f"{verdict} Compare compute times (gradtide profile --device measure) and the link's rate with the plan's."
+    return f"{verdict} Compare compute times (gradtide profile --device measure) and the link's rate too."

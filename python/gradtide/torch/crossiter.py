@@ -92,6 +92,7 @@ class CrossIteration:
         self._buckets = buckets_of(groups)
         self._step = _DeferredStep(self, optimizer)
         self._bucket_of = {id(p): bucket for bucket in self._buckets for p in bucket.parameters}
+        self._frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
         self._watched = False
         self._handles: list[Any] = []
 
@@ -181,24 +182,21 @@ class CrossIteration:
         Raises:
             TrainingError: if a parameter has no gradient, or a gradient is to be applied twice.
         """
-        if all(bucket.transfer is None and not bucket.arrived for bucket in self._buckets):
+        places = [(bucket, place) for bucket in self._buckets for place in range(len(bucket.names))]
+        there = [bucket.parameters[place].grad is bucket.unread[place] for bucket, place in places]
+        if not any(there):  # never computed, or set to none since: there is nothing to apply, as for any optimizer
             return
-        lacking = [
-            name
-            for bucket in self._buckets
-            for place, name in enumerate(bucket.names)
-            if bucket.transfer is None and place not in bucket.arrived
-        ]
+        lacking = [bucket.names[place] for (bucket, place), is_there in zip(places, there, strict=True) if not is_there]
         if lacking:
             shown = ", ".join(map(repr, lacking[:3])) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
             raise TrainingError(
                 f"no gradient for {shown} in this iteration: level crossiter needs one for every parameter. Freeze "
                 "what is not used (requires_grad_(False)) before wrap, or use level none with find_unused_parameters"
             )
-        if any(bucket.due for bucket in self._buckets):
-            if any(p.grad is unread for b in self._buckets for p, unread in zip(b.parameters, b.unread, strict=True)):
-                raise TrainingError("step() was called twice for one backward pass")
-            return
+        if any(bucket.due or bucket.transfer is None for bucket in self._buckets):
+            raise TrainingError("step() was called twice for one backward pass")
+        if any(parameter.requires_grad for parameter in self._frozen):
+            raise TrainingError("a parameter that was frozen when wrap was called is trained now: wrap again")
         self._step.bind(self._buckets)
         for bucket in self._buckets:
             bucket.due = True

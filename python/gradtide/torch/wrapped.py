@@ -234,7 +234,8 @@ def unwrap(model: Wrapped) -> "torch.nn.Module":
 
 def _sender(wrapped: Wrapped, base: Any, plan: Plan, groups: list[Group]) -> Sender:
     """Return a sender with a process group of its own, so that its sums never mix with the user's collectives."""
-    timeout = base._get_backend(torch.device("cpu")).options._timeout
+    options = getattr(base._get_backend(torch.device("cpu")), "options", None)
+    timeout = getattr(options, "_timeout", dist.default_pg_timeout)
     ranks = dist.get_process_group_ranks(base)
     is_part = len(ranks) < dist.get_world_size()
     group = dist.new_group(ranks, timeout=timeout, backend="gloo", use_local_synchronization=is_part)
