@@ -721,7 +721,8 @@ def lone_sender(monkeypatch):
     return one, begun
 
 
-def test_the_most_urgent_piece_goes_next_and_two_are_under_way(lone_sender):
+def test_the_most_urgent_piece_goes_next_and_two_are_under_way(lone_sender, monkeypatch):
+    monkeypatch.setattr(sender, "IN_FLIGHT_BYTES", 0)
     one, begun = lone_sender
     one.submit(7, 2, torch.zeros(12))  # three pieces of 16 bytes
     one.submit(8, 1, torch.zeros(5))  # two
@@ -736,6 +737,14 @@ def test_the_most_urgent_piece_goes_next_and_two_are_under_way(lone_sender):
     assert [tensor.numel() for tensor, _ in begun] == [4, 4, 1, 4, 1, 4]
     assert one.tally.pieces == 6
     assert one.tally.bytes == 18 * 4
+
+
+def test_small_pieces_do_not_wait_for_each_other(lone_sender, monkeypatch):
+    monkeypatch.setattr(sender, "IN_FLIGHT_BYTES", 60)
+    one, begun = lone_sender
+    for key in range(10):
+        one.submit(key, 0, torch.zeros(4))
+    assert len(begun) == 4  # of 16 bytes: with three, 48, there is room for one more
 
 
 def test_a_failed_sum_is_an_error_for_who_waits_and_for_who_submits(lone_sender, monkeypatch):

@@ -148,11 +148,11 @@ def _reason(model: Wrapped, result: Verification, flushes: float, moved: float) 
         if computes > result.predicted:
             return (
                 f"{verdict} Without waiting, an iteration already takes {1e3 * computes:.4g} ms: computing is "
-                "slower here than in the plan's model. Profile it here (gradtide profile --device measure) and plan again."
+                "slower here than planned with. Profile it here (gradtide profile --device measure) and plan again."
             )
         if apart > 0 and result.rate is not None:
             return (
                 f"{verdict} Training waits {1e3 * result.waited:.4g} ms for gradients, which came at "
                 f"{8e-6 * result.rate:.4g} Mbit/s: the network gives less than the scenario says, or others use it too."
             )
-    return f"{verdict} Compare compute times (gradtide profile --device measure) and the link's rate too."
+    return f"{verdict} Compare compute times (gradtide profile --device measure) and the link's rate."

@@ -1,8 +1,8 @@
 """Sums over the ranks, the most urgent piece first: what the levels `priority` and `crossiter` send with.
 
-Collectives must begin in one order on all ranks. The first rank decides: whenever fewer than `IN_FLIGHT` pieces are
-under way it takes the one of least rank that is ready there, announces it and begins; the others begin it as soon as
-they have heard of it and have it too. No thread waits for the network: a piece is begun by whoever makes that possible
+Collectives must begin in one order on all ranks. The first rank decides: whenever fewer than `IN_FLIGHT` pieces or
+`IN_FLIGHT_BYTES` are under way it takes the one of least rank that is ready there, announces it and begins; the others
+begin it as soon as they have heard of it and have it too. No thread waits for the network: a piece is begun by whoever makes that possible
 (the backward pass, the end of another piece, an announcement).
 """
 
@@ -22,6 +22,8 @@ from gradtide.torch.control import LEFT, LOST, SEND, Control
 
 IN_FLIGHT = 2
 """Pieces under way at once: one on the wire, and one that is announced meanwhile. More would make priority late."""
+IN_FLIGHT_BYTES = 2**20
+"""Bytes under way that make no priority late (8 ms at 1 Gbit/s): small pieces may be more than `IN_FLIGHT`."""
 GRACE_S = 3.0
 """How long a failed collective waits for the connection that knows which rank has ended."""
 
@@ -85,7 +87,7 @@ class Sender:
         self._open: dict[int, Transfer] = {}  # with pieces that are not begun
         self._told: set[Transfer] = set()  # whose `done` is still to be called
         self._departed: int | None = None
-        self._in_flight = 0
+        self._in_flight = self._bytes_in_flight = 0
         self._submitted = 0
         self._since = 0.0
         self._pumping = False
@@ -206,7 +208,8 @@ class Sender:
         try:
             while self.fault is None:
                 if self._leads:
-                    if not self._ready or self._in_flight >= IN_FLIGHT or self._departed is not None:
+                    is_full = self._in_flight >= IN_FLIGHT and self._bytes_in_flight >= IN_FLIGHT_BYTES
+                    if not self._ready or is_full or self._departed is not None:
                         break
                     *_, key, piece = heapq.heappop(self._ready)
                     self._control.tell(SEND, key, piece)
@@ -223,15 +226,16 @@ class Sender:
         if self._in_flight == 0:
             self._since = time.perf_counter()
         self._in_flight += 1
+        self._bytes_in_flight += tensor.nbytes
         transfer.issued += 1
         if transfer.issued == len(transfer.pieces):
             # Its key is free: the next sum of that name can only be announced after this one has ended on the first
             # rank, and so cannot be taken for it.
             del self._open[transfer.key]
         self.tally.pieces += 1
-        self.tally.bytes += tensor.numel() * tensor.element_size()
+        self.tally.bytes += tensor.nbytes
         work = dist.all_reduce(tensor, group=self._group, async_op=True)
-        work.get_future().add_done_callback(lambda future: self._ended(transfer, future))
+        work.get_future().add_done_callback(lambda future: self._ended(transfer, tensor.nbytes, future))
 
     def _is_lost(self, transfer: Transfer) -> bool:
         """Whether a sum can no longer be."""
@@ -250,7 +254,7 @@ class Sender:
 
     # Called from other threads
 
-    def _ended(self, transfer: Transfer, future: Any) -> None:
+    def _ended(self, transfer: Transfer, size: int, future: Any) -> None:
         """A piece is summed, or has failed."""
         fault: TrainingError | None = None
         try:
@@ -259,6 +263,7 @@ class Sender:
             fault = TrainingError(f"the sum of gradients failed: {_first_line(error)}")
         with self._changed:
             self._in_flight -= 1
+            self._bytes_in_flight -= size
             if self._in_flight == 0:
                 self.tally.busy_s += time.perf_counter() - self._since
             if fault is not None:
