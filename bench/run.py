@@ -46,6 +46,9 @@ def main() -> None:
         bad = Path(folder) / "bad.toml"
         bad.write_text('[job.train]\nmodel = "resnet5"\nworkers = 0\n', encoding="utf-8")
         figures["refusal_s"] = best_of(BEST_OF, lambda: spawn("-m", "gradtide", "run", str(bad), code=2))
+        large = Path(folder) / "large.toml"
+        large.write_text('[job.train]\nmodel = "resnet152"\nworkers = 64\n[run]\nengine = "fluid"\n', encoding="utf-8")
+        figures["plan_s"] = best_of(2, lambda: spawn("-m", "gradtide", "plan", str(large), "-q", "-j", "1"))
         figures["demo_s"] = best_of(2, lambda: spawn("-m", "gradtide", "demo", "-q", "-o", f"{folder}/demo"))
     results = {}
     for name, scenario in scenarios(ITERATIONS).items():
@@ -177,6 +180,7 @@ def print_table(figures: dict[str, Any]) -> None:
         ("python -c pass", f"{1e3 * figures['interpreter_s']:.0f} ms"),
         ("import gradtide, a process of its own", f"{1e3 * figures['import_s']:.0f} ms"),
         ("gradtide run BAD.toml, refused", f"{1e3 * figures['refusal_s']:.0f} ms"),
+        ("gradtide plan, ResNet-152 on 64 workers", f"{figures['plan_s']:.2f} s"),
         ("gradtide demo, with its report", f"{figures['demo_s']:.2f} s"),
     ]
     for name, run in figures.items():

@@ -362,9 +362,53 @@ def test_buy_prints_the_knee_and_checks_it(gradtide, tmp_path):
     assert not (tmp_path / "buy.incomplete").exists()
 
 
+TEN_LAYERS = Path(__file__).parent.parent / "scenarios" / "ten-layers.toml"
+
+
+def test_a_plan_is_printed_written_and_run_again(gradtide, tmp_path):
+    path = tmp_path / "plan.json"
+    code, out, err = gradtide("plan", TEN_LAYERS, "--seeds", "2", "-o", path)
+    assert code == 0
+    assert "crossiter: order, no barrier" in out
+    assert "bucket_cap_mb_list=" in out
+    assert str(path) in err
+    assert os.listdir(tmp_path) == ["plan.json"]
+    predicted = json.loads(path.read_text())["predicted"]
+    code, out, _ = gradtide("run", TEN_LAYERS, "--plan", path, "--json")
+    assert (code, json.loads(out)["jobs"]["train"]["iteration_time_ms"]["mean"]) == (0, predicted["iteration_time_ms"])
+    code, out, _ = gradtide("plan", TEN_LAYERS, "--seeds", "2", "--json", "-o", tmp_path / "study")
+    assert json.loads(out)["plan"]["predicted"] == predicted
+    assert {"plan.json", "scored.csv", "levels.csv", "report.html"} <= set(os.listdir(tmp_path / "study"))
+    code, _, err = gradtide("plan", TEN_LAYERS, "--level", "buckets", "--fail-if", "saves_low_percent<50")
+    assert (code, "check failed: saves_low_percent<50 (buckets" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [({"model": "other", "workers": 3}, "GT082"), ({"level": "most"}, "GT080"), (None, "GT001")],
+)
+def test_a_plan_that_does_not_fit_is_one_error(gradtide, tmp_path, change, code):
+    path = tmp_path / "plan.json"
+    gradtide("plan", TEN_LAYERS, "--seeds", "1", "-o", path)
+    text = path.read_text()
+    path.write_text(text[:200] if change is None else json.dumps({**json.loads(text), **change}))
+    exit_code, out, err = gradtide("run", TEN_LAYERS, "--plan", path)
+    assert (exit_code, out) == (2, "")
+    assert err.count("error[") == 1
+    assert f"error[{code}]" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["plan", "alexnet", "--level", "all"], "no level 'all'"),
+        (["plan", "alexnet", "--worth", "much"], "no percentage"),
+        (["plan", "alexnet", "--overhead", "1"], "overhead"),
+        (["plan", "alexnet", "--collectives", "ring,ring"], "twice"),
+        (["plan", "alexnet", "--fail-if", "saved>1"], "saves_percent"),
+        (["plan", "alexnet", "-o", TEN_LAYERS / "plan.json"], "cannot write"),
+        (["plan", "paper/gao2020-ch5"], "plan takes"),
+        (["run", "paper/gao2020-ch4", "--plan", "none.json"], "none.json"),
         (["buy", "alexnet", "--fabrics", "torus"], "no fabric 'torus'"),
         (["buy", "alexnet", "--bisection", "3"], "outside"),
         (["buy", "alexnet", "--nodes", "8", "--fabrics", "clos3", "--bisection", "1/9"], "bought"),
@@ -378,7 +422,7 @@ def test_buy_prints_the_knee_and_checks_it(gradtide, tmp_path):
         (["reproduce", "zhang2017/99"], "zhang2017 has Conclusions"),
     ],
 )
-def test_what_cannot_be_bought_or_compared_is_refused(gradtide, arguments, message):
+def test_what_cannot_be_planned_bought_or_compared_is_refused(gradtide, arguments, message):
     code, out, err = gradtide(*arguments)
     assert (code, out) == (2, "")
     assert message in err

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from gradtide.scenario import Scenario
     from gradtide.scenario.graph import from_networkx
     from gradtide.scenario.opdag import Op, OpDag
+    from gradtide.scenario.plan import Plan, read_plan
     from gradtide.studies.buy import BuyResult, buy
     from gradtide.studies.collectives import CollectivesResult, compare_collectives
     from gradtide.studies.compare import CompareResult, compare
     from gradtide.studies.exchange import messages
     from gradtide.studies.order import OrderResult, order
+    from gradtide.studies.plan import PlanResult, plan
     from gradtide.studies.run import preset, run
     from gradtide.traces import Trace, from_chakra, from_kineto
 
@@ -38,6 +40,8 @@ _HOMES = {
     "Op": "scenario.opdag",
     "OpDag": "scenario.opdag",
     "OrderResult": "studies.order",
+    "Plan": "scenario.plan",
+    "PlanResult": "studies.plan",
     "ProfileError": "errors",
     "RunResult": "results",
     "Scenario": "scenario",
@@ -56,8 +60,10 @@ _HOMES = {
     "messages": "studies.exchange",
     "op_dag": "profiling",
     "order": "studies.order",
+    "plan": "studies.plan",
     "preset": "studies.run",
     "profile": "profiling",
+    "read_plan": "scenario.plan",
     "run": "studies.run",
 }
 
@@ -70,6 +76,8 @@ __all__ = [
     "Op",
     "OpDag",
     "OrderResult",
+    "Plan",
+    "PlanResult",
     "ProfileError",
     "RunResult",
     "Scenario",
@@ -89,8 +97,10 @@ __all__ = [
     "messages",
     "op_dag",
     "order",
+    "plan",
     "preset",
     "profile",
+    "read_plan",
     "run",
 ]
 

@@ -27,10 +27,6 @@ class ProfileError(GradtideError, ValueError):
     """A model cannot be profiled; the message says why, and quotes the model's own error."""
 
 
-class PlanError(GradtideError, ValueError):
-    """A plan cannot be read, or does not fit the model that it is applied to."""
-
-
 class TrainingError(GradtideError, RuntimeError):
     """Training cannot go on as the plan says; the message says why, and what to do instead."""
 
@@ -575,6 +571,27 @@ CODES: dict[str, Code] = {
         "An order file ranks every transfer that the target needs, smaller first.",
         '{ "priority": { "0": 0 } }             # the target needs 0 and 1',
         '{ "priority": { "0": 1, "1": 0 } }',
+    ),
+    "GT080": Code(
+        "a plan cannot be read",
+        "A plan is what `gradtide plan -o plan.json` writes: its schema is gradtide.plan/1, and every key is there. "
+        "The message names what is not as it should be. A file that is cut off is GT001.",
+        '{ "schema": "gradtide.plan/1", "level": "crossitter" }',
+        "gradtide plan scenario.toml -o plan.json",
+    ),
+    "GT081": Code(
+        "a plan is for another model",
+        "A plan names layers and their bytes. Every layer that it names is one of the model's, every layer of the "
+        "model that has parameters is in one of its buckets, and their bytes are equal.",
+        "gradtide run resnet50.toml --plan plan-of-resnet101.json",
+        "gradtide run resnet50.toml --plan plan-of-resnet50.json",
+    ),
+    "GT082": Code(
+        "a plan is for another number of workers",
+        "What is best for 8 workers may be slower than the default for 64: how long an exchange takes depends on the "
+        "workers. A plan is for one job; its network may be another one than the plan was made for.",
+        "gradtide run scenario.toml --plan plan.json --set job.train.workers=64",
+        "gradtide plan scenario.toml --set job.train.workers=64 -o plan.json",
     ),
     "GT090": Code(
         "not built yet",

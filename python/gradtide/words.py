@@ -173,6 +173,15 @@ def collective(text: str) -> str:
     return ", ".join([_COLLECTIVES.get(kind, kind), *(extra.replace("=", " ") for extra in extras)])
 
 
+_LEVELS = {"none": "left alone", "buckets": "DDP's buckets", "priority": "order", "crossiter": "order, no barrier"}
+_BASELINES = {"ddp": "DDP as it is", "scenario": "the scenario's own"}
+
+
+def level(name: str) -> str:
+    """Say what a plan asks of the runtime, as in `crossiter: order, no barrier`; or what it is compared with."""
+    return _BASELINES.get(name) or (f"{name}: {_LEVELS[name]}" if name in _LEVELS else name)
+
+
 def amount(value: float) -> str:
     """Write a cost in whole units with commas, as in `20,480`."""
     return f"{value:,.0f}" if value >= 100 else number(value)

@@ -70,6 +70,8 @@ _COLUMNS: dict[str, str] = {
     "hottest.csv": "candidate:str link:str rate_bps:int bytes:int busy_us:float utilisation:float",
     "collectives.csv": "collective:str bytes:int exchange_us:float latency_us:float bandwidth_us:float "
     "contention_us:float is_best:bool",
+    "scored.csv": "level:str order:str barrier:bool collective:str depth:int buckets:int largest_bytes:int "
+    "chunk_bytes:int messages:int bound_us:float scored_us:float iteration_us:float?",
     "rows.csv": "run:str job:str model:str workers:int rate_bps:int schedule:str order:str barrier:bool "
     "fusion_bytes:int? chunk_bytes:int? iteration_time_us:float compute_us:float comm_us:float exposed_us:float "
     "barrier_us:float rho:float? alpha:float? utilisation:float saves_percent:float",

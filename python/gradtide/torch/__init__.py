@@ -13,8 +13,8 @@ try:
 except ImportError as error:
     raise ImportError(f"gradtide.torch needs PyTorch ({error}): pip install 'gradtide[torch]'") from error
 
-from gradtide.errors import PlanError, RankLostError, TrainingError
+from gradtide.errors import RankLostError, ScenarioError, TrainingError
 from gradtide.torch.check import Verification, verify
 from gradtide.torch.wrapped import Wrapped, unwrap, wrap
 
-__all__ = ["PlanError", "RankLostError", "TrainingError", "Verification", "Wrapped", "unwrap", "verify", "wrap"]
+__all__ = ["RankLostError", "ScenarioError", "TrainingError", "Verification", "Wrapped", "unwrap", "verify", "wrap"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gradtide.errors import PlanError
+from gradtide.errors import Fault, ScenarioError
 from gradtide.scenario.plan import Plan
 
 
@@ -31,13 +31,13 @@ def groups_of(plan: Plan, module: "torch.nn.Module") -> list[Group]:
     parameter belongs to the first layer that has it, frozen ones to none.
 
     Raises:
-        PlanError: if a layer is not in the module, a parameter in no layer, or a bucket of other bytes.
+        ScenarioError: if a layer is not in the module, a parameter in no layer, or a bucket of other bytes.
     """
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     everyone = dict(module.named_parameters(remove_duplicate=False))
     first = {id(parameter): name for name, parameter in trained.items()}
     layers = [layer for bucket in plan.buckets for layer in bucket.layers]
-    _check_names(layers, module, everyone)
+    _check_names(plan, layers, module, everyone)
     holds: dict[str, list[str]] = {layer: [] for layer in layers}
     missing = []
     for name in trained:
@@ -47,18 +47,16 @@ def groups_of(plan: Plan, module: "torch.nn.Module") -> list[Group]:
             missing.append(name)
         else:
             holds[layer].append(name)
-    made = "" if plan.model is None else f" (the plan was made for {plan.model})"
     if missing:
-        raise PlanError(f"no layer of the plan has {_several(missing)} of {type(module).__name__}{made}")
+        raise _fault(plan, "buckets", f"no layer of the plan has {_several(missing)} of {type(module).__name__}")
     groups = []
     for place, bucket in enumerate(plan.buckets):
         names = tuple(name for layer in bucket.layers for name in holds[layer])
         size = sum(trained[name].numel() * trained[name].element_size() for name in names)
         if size != bucket.bytes:
-            raise PlanError(
-                f"buckets[{place}] of the plan has {bucket.bytes} B, its parameters have {size} B{made}: "
-                "was it made for another model, or before layers were frozen?"
-            )
+            msg = f"bucket {place} has {bucket.bytes} B in the plan and {size} B in {type(module).__name__}"
+            hint = "make a plan for this model; frozen parameters and those without a gradient are in no bucket"
+            raise _fault(plan, f"buckets.{place}.bytes", msg, hint)
         if names:
             groups.append(Group(names, tuple(trained[name] for name in names), bucket.rank))
     return groups
@@ -76,16 +74,21 @@ def _upwards(name: str) -> Iterator[str]:
     yield name
 
 
-def _check_names(layers: list[str], module: "torch.nn.Module", parameters: "dict[str, torch.nn.Parameter]") -> None:
+def _check_names(
+    plan: Plan, layers: list[str], module: "torch.nn.Module", parameters: "dict[str, torch.nn.Parameter]"
+) -> None:
     known = {name for name, _ in module.named_modules(remove_duplicate=False)} | set(parameters)
     unknown = [layer for layer in layers if layer not in known]
     if not unknown:
         return
     near = difflib.get_close_matches(unknown[0], sorted(known), 1, 0.6)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    if len(unknown) == len(layers):
-        hint = f"; {type(module).__name__} has none of the plan's layers: was it made for another model?"
-    raise PlanError(f"{type(module).__name__} has no layer {_several(unknown)}{hint}")
+    hint = f"did you mean {near[0]!r}?" if near and len(unknown) < len(layers) else ""
+    raise _fault(plan, "buckets", f"{type(module).__name__} has no layer {_several(unknown)}", hint)
+
+
+def _fault(plan: Plan, loc: str, msg: str, hint: str = "") -> ScenarioError:
+    made = "" if plan.model is None else f"; the plan is for {plan.model}"
+    return ScenarioError([Fault("GT081", loc, msg + made, None, hint or "make a plan for this model", "plan")])
 
 
 def _several(names: list[str]) -> str:

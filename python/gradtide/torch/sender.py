@@ -2,8 +2,8 @@
 
 Collectives must begin in one order on all ranks. The first rank decides: whenever fewer than `IN_FLIGHT` pieces or
 `IN_FLIGHT_BYTES` are under way it takes the one of least rank that is ready there, announces it and begins; the others
-begin it as soon as they have heard of it and have it too. No thread waits for the network: a piece is begun by whoever makes that possible
-(the backward pass, the end of another piece, an announcement).
+begin it as soon as they have heard of it and have it too. No thread waits for the network: a piece is begun by whoever
+makes that possible (the backward pass, the end of another piece, an announcement).
 """
 
 import heapq

@@ -167,7 +167,7 @@ def wrap(
         A module to call in the model's place. Without other ranks (no process group, or one rank) it trains as before.
 
     Raises:
-        PlanError: if the plan cannot be read or is for another model.
+        ScenarioError: if the plan cannot be read or is for another model.
         TrainingError: if the level cannot do what the model, the optimizer or the options need; it says which can.
     """
     plan = read_plan(plan)

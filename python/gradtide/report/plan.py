@@ -1,0 +1,249 @@
+"""The report of a plan: what it saves, what it was chosen from, and one iteration of it beside the baseline's."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gradtide import words
+from gradtide.report import pieces, scatter
+from gradtide.report.compare import run_timeline
+from gradtide.report.folder import Row, RunFolderError, entry, read_table
+from gradtide.report.run import resolved_scenario
+
+_WORDS = ("name", "level", "order", "barrier", "collective", "chosen")
+_LEVELS = ("buckets", "priority", "crossiter")
+_COUNTS = ("depth", "buckets", "chunk_bytes", "messages")
+
+
+def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
+    """Return the template of a plan and what it shows."""
+    path = run_dir / "summary.json"
+    model, workers = entry(path, summary, "model", str), entry(path, summary, "workers", int)
+    plan, predicted = entry(path, summary, "plan", dict), entry(path, summary, "plan.predicted", dict)
+    rows = [_checked(path, row, index) for index, row in enumerate(entry(path, summary, "rows", list))]
+    chosen = next((index for index, row in enumerate(rows) if row["chosen"] == "true"), None)
+    if chosen is None:
+        raise RunFolderError(f"{path}: key `rows`: none is chosen")
+    baseline = words.level(pieces.clip(entry(path, predicted, "baseline", str), 20))
+    timelines, legend = _timelines(run_dir, summary, plan, baseline, caps)
+    scored = read_table(run_dir, "scored.csv", required=False)
+    # What asks more of the runtime comes later.
+    by_level = sorted(
+        scored, key=lambda row: (_LEVELS.index(row["level"]) if row["level"] in _LEVELS else 9, row["order"])
+    )
+    modes = list(dict.fromkeys(map(_mode, by_level)))
+    bound_ms = _positive(path, summary, "lower_bound_ms")
+    return "plan.html.j2", {
+        "title": f"gradtide plan: {pieces.clip(model, 40)} on {words.workers(workers)}",
+        "what": f"plans for {pieces.clip(model, 40)} on {words.workers(workers)}: {len(scored)} scored",
+        "reproduce": "",
+        "tiles": _tiles(path, rows, chosen, predicted, bound_ms),
+        "advice": [pieces.clip(text, 2000) for text in entry(path, plan, "advice", list)[:12]],
+        "levels": _levels(rows, caps),
+        "timelines": timelines,
+        "legend": legend,
+        "modes": [{"token": scatter.TOKENS[i % len(scatter.TOKENS)], "name": name} for i, name in enumerate(modes)],
+        "plot": _plot(scored, modes, bound_ms, caps) if scored else None,
+        "searched": _searched(path, summary, len(scored)),
+        "buckets": _buckets(path, plan, caps),
+        "channels": _channels(path, summary, caps),
+        "scenario": resolved_scenario(run_dir / "runs" / "plan", caps),
+    }
+
+
+def _checked(path: Path, row: object, index: int) -> Row:
+    if not isinstance(row, dict):
+        raise RunFolderError(f"{path}: key `rows`: item {index} is not an object")
+    for key in _WORDS:
+        entry(path, row, key, str)
+    for key in _COUNTS:
+        entry(path, row, key, int)
+    _positive(path, row, "iteration_ms")
+    if not math.isfinite(entry(path, row, "saves_percent", (int, float))):
+        raise RunFolderError(f"{path}: key `saves_percent`: not a finite number")
+    return row
+
+
+def _positive(path: Path, table: Row, key: str) -> float:
+    value = entry(path, table, key, (int, float))
+    if not math.isfinite(value) or value <= 0:
+        raise RunFolderError(f"{path}: key `{key}`: not a number above 0")
+    return float(value)
+
+
+def _saves(row: Row) -> str:
+    low, high = row.get("saves_low_percent"), row.get("saves_high_percent")
+    if not isinstance(low, (int, float)) or not isinstance(high, (int, float)):
+        return ""
+    return f"{low:.1f} to {high:.1f} %".replace("-", "−")
+
+
+def _tiles(path: Path, rows: Sequence[Row], chosen: int, predicted: Row, bound_ms: float) -> list[dict[str, Any]]:
+    row = rows[chosen]
+    before = _positive(path, predicted, "baseline_iteration_time_ms")
+    interval = _saves(row)
+    seeds, noise = predicted.get("seeds"), predicted.get("noise")
+    how = f"95 % interval {interval}, {seeds} paired runs with {100 * noise:g} % noise" if interval and noise else ""
+    return [
+        {
+            "name": "The plan saves",
+            "value": f"{row['saves_percent']:.1f}".replace("-", "−"),
+            "unit": "%",
+            "kind": "slack",
+            "note": how or "of an iteration",
+            "key": "plan.predicted.gain_percent",
+        },
+        {
+            "name": "An iteration",
+            "value": pieces.ms(row["iteration_ms"]),
+            "unit": "ms",
+            "kind": "compute",
+            "note": f"{pieces.ms(before)} ms before",
+            "key": f"rows.{chosen}.iteration_ms",
+        },
+        {
+            "name": "No plan beats",
+            "value": pieces.ms(bound_ms),
+            "unit": "ms",
+            "kind": "transfer",
+            "note": f"the plan is {100 * (row['iteration_ms'] / bound_ms - 1):.1f} % above",
+            "key": "lower_bound_ms",
+        },
+        {
+            "name": "Messages",
+            "value": f"{row['messages']}",
+            "unit": "an iteration",
+            "kind": "exposed",
+            "note": f"{row['buckets']} buckets"
+            + (f" in chunks of {_size(row)}" if row["chunk_bytes"] else ", sent whole"),
+            "key": f"rows.{chosen}.messages",
+        },
+    ]
+
+
+def _size(row: Row) -> str:
+    return words.size(row["chunk_bytes"])
+
+
+def _levels(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
+    table = []
+    for row in rows:
+        is_plan = row["chosen"] == "true"
+        above = row.get("above_bound_percent")
+        collective = words.collective(pieces.clip(row["collective"], 40))
+        table.append(
+            [
+                pieces.cell(
+                    words.level(pieces.clip(row["name"], 20)),
+                    "best" if is_plan else "",
+                    small="plan" if is_plan else "",
+                ),
+                pieces.schedule(row["order"], row["barrier"] == "true"),
+                collective + (f", depth {row['depth']}" if row["depth"] > 1 else ""),
+                row["buckets"],
+                _size(row) if row["chunk_bytes"] else "–",
+                row["messages"],
+                pieces.cell(pieces.ms(row["iteration_ms"]), "best" if is_plan else ""),
+                f"{row['saves_percent']:.1f}".replace("-", "−"),
+                _saves(row) or "–",
+                f"{above:.1f}" if isinstance(above, (int, float)) else "–",
+            ]
+        )
+    columns = ("level", "schedule", "exchanged by", "#buckets", "#chunk", "#messages", "#iteration, ms", "#saves, %")
+    return pieces.table(
+        "The best of each level", (*columns, "#95 % interval", "#above the bound, %"), table, cap=caps.rows
+    )
+
+
+def _timelines(
+    run_dir: Path, summary: Row, plan: Row, baseline: str, caps: pieces.Caps
+) -> tuple[list[dict[str, Any]], set[str]]:
+    job = entry(run_dir / "summary.json", summary, "job", str)
+    named = [("baseline", baseline)]
+    if plan.get("level") != "none":
+        named.append(("plan", f"the plan, {words.level(pieces.clip(plan.get('level'), 20))}"))
+
+    def drawn(span_ms: float | None) -> list[dict[str, Any]]:
+        found = []
+        for index, (name, title) in enumerate(named):
+            one = run_timeline(run_dir / "runs" / name, job, f"Timeline, {title}", f"t{index}", caps, span_ms)
+            if one is not None:
+                found.append({**one, "title": title[:1].upper() + title[1:]})
+        return found
+
+    timelines = drawn(max((one["span_ms"] for one in drawn(None)), default=None))
+    return timelines, set().union(*(one["legend"] for one in timelines))
+
+
+def _mode(row: Row) -> str:
+    return f"{words.level(pieces.clip(row['level'], 20))}: {pieces.schedule(row['order'], row['barrier'])}"
+
+
+def _plot(scored: Sequence[Row], modes: Sequence[str], bound_ms: float, caps: pieces.Caps) -> dict[str, Any]:
+    # Of those that lie in one place, the best.
+    best: dict[tuple[str, str, int, int], Row] = {}
+    for row in scored:
+        key = (_mode(row), row["collective"], row["depth"], row["messages"])
+        if key not in best or row["scored_us"] < best[key]["scored_us"]:
+            best[key] = row
+    shown = sorted(best.values(), key=lambda row: row["scored_us"])[: 2 * caps.rows]
+    points = [
+        scatter.Point(
+            float(row["messages"]),
+            max(row["scored_us"] / 1e3, 1e-9),
+            modes.index(_mode(row)),
+            0 if row["depth"] == 1 else 1,
+            f"{_mode(row)}, {words.collective(pieces.clip(row['collective'], 40))}"
+            + (f" at depth {row['depth']}" if row["depth"] > 1 else "")
+            + f", {row['buckets']} buckets of at most {words.size(row['largest_bytes'])}"
+            + (f" in chunks of {_size(row)}" if row["chunk_bytes"] else "")
+            + f": {row['messages']} messages, {pieces.ms(row['scored_us'] / 1e3)} ms an iteration",
+        )
+        for row in shown
+    ]
+    label = "Iteration time over messages"
+    return {
+        "label": label,
+        "svg": scatter.draw(
+            points,
+            [],
+            label=label,
+            xlabel="messages an iteration",
+            ylabel="iteration time as scored, ms",
+            floor=(bound_ms, "no plan beats this"),
+        ),
+        "note": f"{len(shown)} of {len(scored)} are shown, of equal mode, collective and messages the best; all are in "
+        "scored.csv. Scores are of the lines in the table below, which may be a percent off."
+        + (" Squares: messages that are cut into parts (depth)." if any(row["depth"] > 1 for row in shown) else ""),
+    }
+
+
+def _searched(path: Path, summary: Row, scored: int) -> str:
+    pruned, run = (entry(path, summary, f"searched.{key}", int) for key in ("pruned", "run"))
+    return f"{scored} were scored, {pruned} ruled out by lower bounds, {run} run on the network of the scenario."
+
+
+def _buckets(path: Path, plan: Row, caps: pieces.Caps) -> dict[str, Any]:
+    table = []
+    for index, bucket in enumerate(entry(path, plan, "buckets", list)):
+        names = [pieces.clip(name, 40) for name in entry(path, bucket, "layers", list)]
+        if not names:
+            raise RunFolderError(f"{path}: key `plan.buckets`: item {index} has no layers")
+        layers = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
+        size, rank = entry(path, bucket, "bytes", int), entry(path, bucket, "rank", int)
+        table.append([index, layers, len(names), words.size(size), f"{size:,}", rank])
+    columns = ("#bucket", "layers, last first", "#layers", "#size", "#bytes", "#rank")
+    return pieces.table("Buckets of the plan", columns, table, cap=caps.rows, where="plan.json")
+
+
+def _channels(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
+    table = [
+        [
+            pieces.clip(entry(path, one, "collective", str), 60),
+            *(pieces.figure(entry(path, one, key, (int, float))) for key in ("fixed_us", "ns_per_byte", "whole_ms")),
+        ]
+        for one in entry(path, summary, "searched.channels", list)
+    ]
+    columns = ("exchanged by", "#a message, us", "#a byte, ns", "#the whole gradient at once, ms")
+    return pieces.table("What exchanges take on this network", columns, table, cap=caps.rows)

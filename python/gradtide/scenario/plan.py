@@ -1,0 +1,329 @@
+"""plan.json: how a job is to send its gradients, written by `gradtide plan` and read by whoever carries it out.
+
+`read_plan` checks a file by itself, `Plan.on` against a scenario. docs/planning.md says what each key means.
+"""
+
+import difflib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradtide import units
+from gradtide.errors import Fault, ScenarioError
+from gradtide.layers import Layer
+from gradtide.scenario.source import Loc, Source, parse_json, read_text
+
+if TYPE_CHECKING:
+    from gradtide.scenario import Scenario
+
+SCHEMA = "gradtide.plan/1"
+LEVELS = ("none", "buckets", "priority", "crossiter")
+"""What the runtime is to do, each more than the one before: leave DDP alone; set DDP's buckets; send in another order;
+let the next iteration begin before all is sent."""
+
+
+@dataclass(frozen=True)
+class PlannedBucket:
+    """Gradients that are sent together.
+
+    Attributes:
+        layers: names of the model's layers, in the order in which the backward pass reaches them.
+        bytes: of their gradients.
+        rank: among the plan's buckets; the smallest that is ready is sent first.
+    """
+
+    layers: tuple[str, ...]
+    bytes: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a job sends its gradients.
+
+    Attributes:
+        level: one of `LEVELS`.
+        buckets: in the order in which they become ready; every layer with parameters is in one. None where the level
+            is none and the plan says no more.
+        order: order of the transmission queue, as `schedule.order` has it.
+        barrier: whether the next forward pass waits for all transfers.
+        chunk_bytes: largest part of a bucket that is sent at once; `None` sends it whole.
+        depth: parts into which what is sent at once is cut for the collective.
+        collective: keys of `job.NAME.collective`; none for the scenario's own.
+        model: name in results of the model that it was made for; `None` if it does not say.
+        workers: number of workers that it was made for; `None` if it does not say.
+        scenario_sha256: of the scenario that it was made for.
+        version: of gradtide that made it.
+        predicted: what it was predicted to do; `overhead_us` is what a message costs beyond the scenario's own.
+        advice: what to do with it, in sentences.
+    """
+
+    level: str
+    buckets: tuple[PlannedBucket, ...]
+    order: str
+    barrier: bool
+    chunk_bytes: int | None = None
+    depth: int = 1
+    collective: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    workers: int | None = None
+    scenario_sha256: str | None = None
+    version: str | None = None
+    predicted: Mapping[str, Any] = field(default_factory=dict)
+    advice: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plan.json holds it."""
+        return {
+            "schema": SCHEMA,
+            "version": self.version,
+            "scenario_sha256": self.scenario_sha256,
+            "model": self.model,
+            "workers": self.workers,
+            "level": self.level,
+            "order": self.order,
+            "barrier": self.barrier,
+            "chunk_bytes": self.chunk_bytes,
+            "depth": self.depth,
+            "collective": dict(self.collective),
+            "buckets": [{"layers": list(one.layers), "bytes": one.bytes, "rank": one.rank} for one in self.buckets],
+            "predicted": dict(self.predicted),
+            "advice": list(self.advice),
+        }
+
+    def save(self, path: str | Path) -> Path:
+        """Write plan.json; it is there whole or not at all.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        path = Path(os.path.abspath(path))
+        handle, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+            os.chmod(part, 0o644)
+            os.replace(part, path)
+        except BaseException:
+            os.unlink(part)
+            raise
+        return path
+
+    def on(self, scenario: "Scenario") -> "Scenario":
+        """Return a scenario of one job with its gradients sent as planned; its network may be another.
+
+        Raises:
+            ScenarioError: if the plan is for another model or another number of workers.
+        """
+        faults: list[Fault] = []
+
+        def add(code: str, loc: str, msg: str, hint: str, value: Any = None) -> None:
+            faults.append(Fault(code, loc, msg, value, hint, "plan"))
+
+        if len(scenario.jobs) != 1:
+            msg = f"a plan is for one job, and {scenario.name} has {len(scenario.jobs)}"
+            add("GT082", "", msg, "leave the plan out")
+            raise ScenarioError(faults)
+        job = scenario.jobs[0]
+        if self.workers not in (None, job.workers):
+            hint = f"make a plan for {job.workers}, or set workers = {self.workers}"
+            msg = f"the plan is for {self.workers} workers, and [job.{job.name}] has {job.workers}"
+            add("GT082", "workers", msg, hint, self.workers)
+        faults += self.faults_of_layers({row.name: row.parameter_bytes for row in job.layers}, job.model)
+        if self.level == "none" and not self.buckets and not faults:
+            return scenario
+        counts = () if faults else self._stretches(job.layers)
+        if counts is None:
+            msg = "the buckets are no stretches of layers, one behind the other from the output side"
+            add("GT080", "buckets", msg, "make the plan again")
+        if faults:
+            raise ScenarioError(faults)
+        written = scenario.to_dict()["job"][job.name]
+        schedule: dict[str, Any] = {
+            "order": self.order,
+            "barrier": self.barrier,
+            "depth": self.depth,
+            "overhead": units.format_time(job.overhead_ps + round(1e6 * float(self.predicted.get("overhead_us", 0)))),
+            "sync": written["schedule"]["sync"],
+        }
+        if counts:
+            schedule["buckets"] = list(counts)
+        if self.chunk_bytes is not None:
+            schedule["chunk"] = units.format_bytes(self.chunk_bytes)
+        home = f"job.{job.name}"
+        return scenario.set(
+            {f"{home}.schedule": schedule, f"{home}.collective": dict(self.collective or written["collective"])}
+        )
+
+    def faults_of_layers(self, layer_bytes: Mapping[str, int], model: str) -> list[Fault]:
+        """Return what of a model's layers the plan does not know, or knows otherwise; one fault.
+
+        Args:
+            layer_bytes: bytes of the gradient of every layer of the model, by its name.
+            model: what the fault calls the model.
+        """
+        if self.level == "none" and not self.buckets:
+            return []
+        planned = {name for one in self.buckets for name in one.layers}
+        of_plan = "" if self.model in (None, model) else f"; the plan is for {self.model}"
+
+        def fault(loc: str, msg: str, hint: str, value: Any) -> list[Fault]:
+            return [Fault("GT081", loc, msg, value, hint, "plan")]
+
+        for number, one in enumerate(self.buckets):
+            for name in one.layers:
+                if name not in layer_bytes:
+                    near = difflib.get_close_matches(name, layer_bytes, 1, 0.5)
+                    hint = f"did you mean `{near[0]}`?" if near else "make a plan for this model"
+                    return fault(f"buckets.{number}.layers", f"{model} has no layer `{name}`{of_plan}", hint, name)
+            size = sum(layer_bytes[name] for name in one.layers)
+            if size != one.bytes:
+                msg = f"bucket {number} has {one.bytes} B in the plan and {size} B in {model}{of_plan}"
+                return fault(f"buckets.{number}.bytes", msg, "make a plan for this model", one.bytes)
+        missing = [name for name, size in layer_bytes.items() if size and name not in planned]
+        if missing:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            msg = f"`{missing[0]}`{more} of {model} is in no bucket{of_plan}"
+            return fault("buckets", msg, "make a plan for this model", missing[0])
+        return []
+
+    def _stretches(self, layers: Sequence[Layer]) -> tuple[int, ...] | None:
+        """Return the number of layers in each bucket from the input side; `None` if one is no stretch of them."""
+        place = {row.name: index for index, row in enumerate(layers)}
+        firsts, above = [], len(layers)
+        for one in self.buckets:
+            places = [place[name] for name in one.layers]
+            if max(places) >= above:
+                return None
+            above = min(places)
+            firsts.append(above)
+        edges = [0, *sorted(firsts)[1:], len(layers)]
+        return tuple(high - low for low, high in pairwise(edges))
+
+
+def read_plan(plan: "str | Path | Mapping[str, Any] | Plan") -> Plan:
+    """Read a plan.
+
+    Args:
+        plan: a file, or what it holds, or what has it as `to_dict()`.
+
+    Raises:
+        ScenarioError: with every fault; of a file each at its line.
+    """
+    if isinstance(plan, Plan):
+        return plan
+    source = Source("plan")
+    data: Any = plan
+    if isinstance(plan, (str, Path)):
+        name = str(plan)
+
+        def fail(code: str, msg: str, hint: str) -> Fault:
+            return Fault(code, "", msg, name, hint.replace("; it is relative to the scenario file", ""), name)
+
+        text = read_text(Path(plan), name, fail)
+        source = Source(name, text)
+        data = parse_json(text, name)
+    elif not isinstance(plan, Mapping) and hasattr(plan, "to_dict"):
+        data = plan.to_dict()
+    reader = _Reader(source)
+    found = reader.plan(data)
+    if found is None or reader.faults:
+        raise ScenarioError(sorted(reader.faults, key=lambda fault: fault.line or 0))
+    return found
+
+
+_OPTIONAL: dict[str, tuple[type, str]] = {
+    "order": (str, "a text"),
+    "barrier": (bool, "true or false"),
+    "chunk_bytes": (int, "a whole number above 0"),
+    "depth": (int, "a whole number above 0"),
+    "collective": (dict, "a table"),
+    "model": (str, "a text"),
+    "workers": (int, "a whole number above 0"),
+    "scenario_sha256": (str, "a text"),
+    "version": (str, "a text"),
+    "predicted": (dict, "a table"),
+    "advice": (list, "a list"),
+}
+"""Keys that a plan of the runtime's alone may leave out, or have as null; what they are, and how to say it."""
+
+
+@dataclass
+class _Reader:
+    source: Source
+
+    def __post_init__(self) -> None:
+        self.faults: list[Fault] = []
+
+    def add(self, loc: Loc, msg: str, hint: str, value: Any = None) -> None:
+        self.faults.append(self.source.fault("GT080", loc, msg, hint, value))
+
+    def plan(self, data: Any) -> Plan | None:
+        again = "make it again with gradtide plan"
+        if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
+            found = data.get("schema") if isinstance(data, Mapping) else data
+            self.add(("schema",), f'this is no plan: "schema" is not "{SCHEMA}"', again, found)
+            return None
+        given: dict[str, Any] = {key: data[key] for key in _OPTIONAL if data.get(key) is not None}
+        for key, value in given.items():
+            kind, what = _OPTIONAL[key]
+            is_low = kind is int and isinstance(value, int) and (value is True or value < 1)
+            if is_low or not isinstance(value, kind):
+                self.add((key,), f"expected {what}, found {units.describe(value)}", again, value)
+        level = data.get("level")
+        if level not in LEVELS:
+            self.add(("level",), f"there is no level {units.describe(level)}", f"there are {', '.join(LEVELS)}", level)
+        predicted = given.get("predicted")
+        overhead = predicted.get("overhead_us", 0) if isinstance(predicted, dict) else 0
+        if isinstance(overhead, bool) or not isinstance(overhead, (int, float)) or not 0 <= float(overhead) < 1e9:
+            found = units.describe(overhead)
+            self.add(("predicted", "overhead_us"), f"expected a time, found {found}", again, overhead)
+        advice = data.get("advice")
+        if isinstance(advice, list) and not all(isinstance(text, str) for text in advice):
+            self.add(("advice",), "expected a list of texts", again)
+        buckets = self.buckets(data.get("buckets"), level)
+        if self.faults:
+            return None
+        return Plan(
+            **{
+                "order": "fifo" if level in ("none", "buckets") else "priority",
+                "barrier": level != "crossiter",
+                **given,
+                "level": level,
+                "buckets": buckets,
+                "advice": tuple(advice or ()),
+            }
+        )
+
+    def buckets(self, rows: Any, level: Any) -> tuple[PlannedBucket, ...]:
+        again = "make it again with gradtide plan"
+        found: list[PlannedBucket] = []
+        seen: set[str] = set()
+        if not rows and level == "none":
+            return ()
+        if not isinstance(rows, list) or not rows:
+            self.add(("buckets",), "the plan has no list of buckets", again, rows)
+            return ()
+        for index, row in enumerate(rows):
+            loc: Loc = ("buckets", index)
+            table = row if isinstance(row, dict) else {}
+            layers, size, rank = table.get("layers"), table.get("bytes"), table.get("rank")
+            is_whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in (size, rank))
+            names = isinstance(layers, list) and layers and all(isinstance(name, str) for name in layers)
+            if not is_whole or not names:
+                self.add(loc, 'a bucket is { "layers": ["fc"], "bytes": 4096, "rank": 0 }', again, row)
+                continue
+            assert isinstance(layers, list)
+            twice = next((name for at, name in enumerate(layers) if name in seen or name in layers[:at]), None)
+            if twice is not None:
+                self.add((*loc, "layers"), f"`{twice}` is in two buckets", again, twice)
+            seen.update(layers)
+            found.append(PlannedBucket(tuple(layers), int(size or 0), int(rank or 0)))
+        if len({one.rank for one in found}) < len(found):
+            self.add(("buckets",), "two buckets have one rank", again)
+        return tuple(found)

@@ -1,0 +1,141 @@
+"""What a collective takes on a scenario's network: a + b·d for d bytes, fitted to exchanges by themselves."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradtide.errors import ScenarioError
+from gradtide.estimate import Limits
+from gradtide.scenario import Scenario
+from gradtide.studies.exchange import alone, collective_names, exchange_s, parse_collective
+from gradtide.studies.run import run_all
+
+DEPTHS = (1, 2, 4, 8)
+"""Parts into which a message may be cut, as in Caramel (2020), section 4.4."""
+
+MAX_MESSAGES = 1_000_000
+"""Messages of one exchange, beyond which no other depth is tried."""
+
+FIT_STEP = 4
+"""Ratio of the sizes of exchanges that a channel is fitted to."""
+
+SAME_CHANNEL = 0.005
+"""A collective that is at no size faster by more than this share is not searched."""
+
+
+@dataclass(frozen=True)
+class Channel:
+    """How long a collective takes on the scenario's network: a + b·d for d bytes.
+
+    Attributes:
+        collective: keys of `job.NAME.collective`.
+        depth: parts into which what is sent at once is cut.
+        fixed_ps: a.
+        ps_per_byte: b.
+        whole_ps: measured, of the whole gradient in one exchange.
+    """
+
+    collective: dict[str, Any]
+    depth: int
+    fixed_ps: float
+    ps_per_byte: float
+    whole_ps: float
+
+
+def own_collective(base: Scenario) -> dict[str, Any]:
+    """Return the keys of the collective of a scenario's one job."""
+    table: dict[str, Any] = base.to_dict()["job"][base.jobs[0].name]["collective"]
+    return table
+
+
+def fit(
+    base: Scenario,
+    names: Sequence[str] | None,
+    smallest_bytes: int,
+    is_deep: bool,
+    jobs: int,
+    progress: Callable[[float], object] | None,
+    limits: Limits | None,
+) -> list[Channel]:
+    """Return the collectives at their depths that are worth a search, the scenario's own first.
+
+    Each is fitted to exchanges from the smallest message to the whole gradient, by least squares of relative errors.
+
+    Args:
+        base: has one job and no neighbours.
+        names: each `KIND[+KEY=VALUE]`; None for those that suit the workers and the network.
+        smallest_bytes: of a message.
+        is_deep: whether other depths than the scenario's are looked at.
+        jobs: runs under way at once.
+        progress: called with the share that is done.
+        limits: memory and time that the exchanges may take.
+
+    Raises:
+        ScenarioError: if a collective is wrong.
+        ValueError: if one cannot be read.
+    """
+    job, own = base.jobs[0], own_collective(base)
+    tables = [own]
+    for table in _alternatives(base) if names is None else map(parse_collective, collective_names(names)):
+        if table["kind"] != own["kind"] or (names is not None and table != own):
+            kept = {key: own[key] for key in ("reduction_rate", "remainder") if key in own}
+            tables.append(own_collective(base.set({f"job.{job.name}.collective": {**kept, **table}})))
+    own_depth = job.depth or 1
+    depths = [own_depth]
+    if base.engine != "pipe" and is_deep:
+        messages = job.counts.messages
+        depths += [depth for depth in DEPTHS if depth != own_depth and depth * messages <= MAX_MESSAGES]
+    whole = job.parameter_bytes
+    sizes = [min(max(smallest_bytes, whole // 4**6, 1), whole)]
+    while FIT_STEP * sizes[-1] < whole:
+        sizes.append(FIT_STEP * sizes[-1])
+    sizes = list(dict.fromkeys([*sizes, whole]))
+    pairs = [(table, depth) for table in tables for depth in depths]
+    exchanges = [
+        alone(base.set({f"job.{job.name}.collective": table}), size).replace(depth=depth)
+        for table, depth in pairs
+        for size in sizes
+    ]
+    times = [1e12 * exchange_s(result) for result in run_all(exchanges, jobs, progress, None, limits)]
+    channels: list[Channel] = []
+    known: list[list[float]] = []
+    for number, (table, depth) in enumerate(pairs):
+        takes = times[number * len(sizes) : (number + 1) * len(sizes)]
+        if any(all(a <= b * (1 + SAME_CHANNEL) for a, b in zip(other, takes, strict=True)) for other in known):
+            continue
+        fixed, slope = _line(sizes, takes)
+        channels.append(Channel(table, depth, fixed, slope, takes[-1]))
+        known.append(takes)
+    return channels
+
+
+def _alternatives(base: Scenario) -> list[dict[str, Any]]:
+    """Return all-reduces that suit the job: at two workers all are one; halving and doubling is for powers of two."""
+    job = base.jobs[0]
+    own = job.collective
+    reduces = ("ring", "tree", "halving_doubling", "shuffle", "butterfly", "butterfly_layered", "hierarchical")
+    if base.engine == "pipe" or job.workers == 2 or own not in reduces:
+        return []
+    found: list[dict[str, Any]] = [{"kind": "ring"}, {"kind": "tree"}]
+    if job.workers & (job.workers - 1) == 0:
+        found.append({"kind": "halving_doubling"})
+    try:
+        group = base.set({f"job.{job.name}.collective": {"kind": "hierarchical"}}).jobs[0].group
+    except ScenarioError:
+        return found
+    return [*found, {"kind": "hierarchical"}] if 1 < group < job.workers else found
+
+
+def _line(sizes: Sequence[int], times_ps: Sequence[float]) -> tuple[float, float]:
+    """Return a and b of a + b·d with the least squares of relative errors, neither below 0."""
+    weights = [1 / time**2 for time in times_ps]
+    mean_size = sum(w * d for w, d in zip(weights, sizes, strict=True)) / sum(weights)
+    mean_time = sum(w * t for w, t in zip(weights, times_ps, strict=True)) / sum(weights)
+    square = sum(w * (d - mean_size) ** 2 for w, d in zip(weights, sizes, strict=True))
+    both = sum(w * (d - mean_size) * (t - mean_time) for w, d, t in zip(weights, sizes, times_ps, strict=True))
+    slope = max(0.0, both / square) if square else times_ps[0] / sizes[0]
+    fixed = mean_time - slope * mean_size
+    if fixed >= 0:
+        return fixed, slope
+    through = sum(w * d * t for w, d, t in zip(weights, sizes, times_ps, strict=True))
+    return 0.0, through / sum(w * d * d for w, d in zip(weights, sizes, strict=True))
