@@ -1,5 +1,5 @@
-# make demo · make test · make check · make bench · make bench-ns3 · make bench-simgrid · make docs: each sets up what it
-# needs, in .venv.
+# make demo · make test · make check · make bench · make bench-ns3 · make bench-simgrid · make validate-testbed · make docs:
+# each sets up what it needs, in .venv; the testbed needs root and torch.
 
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
@@ -9,7 +9,7 @@ JOBS ?= 2
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test check bench bench-ns3 bench-simgrid docs clean
+.PHONY: demo test check bench bench-ns3 bench-simgrid validate-testbed docs clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
@@ -41,6 +41,9 @@ bench-ns3: .venv/.built
 
 bench-simgrid: .venv/.built
 	python bench/simgrid.py
+
+validate-testbed: .venv/.built
+	python validation/testbed/train.py
 
 docs: .venv/.dev .venv/.built
 	mkdocs build --strict

@@ -28,7 +28,7 @@ PAGES = sorted(
 )
 # Pages whose blocks are fragments, compared with the code by tests of their own.
 FRAGMENTS = ("docs/reference/errors.md", "docs/reference/scenario.md")
-NEEDS_TORCH = ("docs/own-model.md",)
+NEEDS_TORCH = ("docs/own-model.md", "docs/training.md")
 BLOCK = re.compile(r"^```(console|pycon|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -109,6 +109,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "torch":  # needs PyTorch, which `from gradtide import *` must not
+        return import_module("gradtide.torch")
     if name not in _HOMES:
         raise AttributeError(f"module 'gradtide' has no attribute {name!r}")
     return getattr(import_module(f"gradtide.{_HOMES[name]}"), name)

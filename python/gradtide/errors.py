@@ -27,6 +27,22 @@ class ProfileError(GradtideError, ValueError):
     """A model cannot be profiled; the message says why, and quotes the model's own error."""
 
 
+class TrainingError(GradtideError, RuntimeError):
+    """Training cannot go on as the plan says; the message says why, and what to do instead."""
+
+
+class RankLostError(TrainingError):
+    """Another rank has ended while this one needs it.
+
+    Attributes:
+        rank: which, in the process group of the job.
+    """
+
+    def __init__(self, rank: int, how: str) -> None:
+        super().__init__(f"rank {rank} {how}")
+        self.rank = rank
+
+
 class SimulationError(GradtideError):
     """A run could not go on; the message says what waits for what."""
 

@@ -1,0 +1,20 @@
+"""A plan applied to real data-parallel training in PyTorch; the training loop stays as it is.
+
+    model = gradtide.torch.wrap(model, optimizer, "plan.json")     # instead of DistributedDataParallel(model)
+    …                                                              # the loop
+    model = gradtide.torch.unwrap(model)
+
+`control` connects the ranks, `sender` sums by priority, `parallel` has the levels that DDP carries out, `crossiter` the
+one without a barrier, `check` compares prediction and practice. Only this room needs torch to be imported.
+"""
+
+try:
+    import torch  # noqa: F401 - whether it is there is the question
+except ImportError as error:
+    raise ImportError(f"gradtide.torch needs PyTorch ({error}): pip install 'gradtide[torch]'") from error
+
+from gradtide.errors import RankLostError, ScenarioError, TrainingError
+from gradtide.torch.check import Verification, verify
+from gradtide.torch.wrapped import Wrapped, unwrap, wrap
+
+__all__ = ["RankLostError", "ScenarioError", "TrainingError", "Verification", "Wrapped", "unwrap", "verify", "wrap"]

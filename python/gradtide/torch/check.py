@@ -1,0 +1,158 @@
+"""Predicted against measured: some iterations of the user's own, timed."""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from gradtide.errors import TrainingError
+from gradtide.torch.sender import Tally
+from gradtide.torch.wrapped import Wrapped
+
+APART = 0.15
+"""Share by which measured and predicted may differ before a reason is looked for."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Iterations as they were and as they were to be; times in seconds.
+
+    Attributes:
+        level: that the model is wrapped at.
+        measured: median of an iteration.
+        spread: half the distance between the quartiles.
+        waited: of an iteration, in which training waited for gradients; `None` where DDP waits inside.
+        rate: of the gradients while they were sent, bytes per second; `None` likewise, or if none were.
+        predicted: the plan's; `None` if it has none.
+        reason: why the two are apart, or that they are not.
+    """
+
+    level: str
+    measured: float
+    spread: float
+    waited: float | None
+    rate: float | None
+    predicted: float | None
+    reason: str
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over predicted."""
+        return None if self.predicted is None else self.measured / self.predicted
+
+    def __str__(self) -> str:
+        rows = [("level", self.level), ("measured", f"{1e3 * self.measured:.4g} ms ± {1e3 * self.spread:.2g}")]
+        if self.waited is not None:
+            rows.append(("  waits for gradients", f"{1e3 * self.waited:.4g} ms"))
+        if self.rate is not None:
+            rows.append(("  gradients sent at", f"{8e-6 * self.rate:.4g} Mbit/s"))
+        if self.ratio is not None and self.predicted is not None:
+            rows.append(("predicted", f"{1e3 * self.predicted:.4g} ms"))
+            rows.append(("measured / predicted", f"{self.ratio:.3f}"))
+        return "\n".join([*(f"{name:<22}{value}" for name, value in rows), "", self.reason])
+
+
+def verify(
+    model: Wrapped,
+    step: Callable[[], Any],
+    *,
+    steps: int = 20,
+    warm_up: int = 3,
+    file: TextIO | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Verification:
+    """Run some iterations, and compare their time with the plan's prediction. Called on every rank alike.
+
+    Args:
+        model: as `wrap` has returned it.
+        step: one iteration of the user's training loop, zero_grad to step.
+        steps: how many are timed, from the start of one to the start of the next.
+        warm_up: how many before that.
+        file: where the answer is printed; standard output on the first rank, nowhere on others, by default.
+        clock: seconds.
+
+    Raises:
+        TrainingError: if it cannot go on, or `steps` is below 2.
+    """
+    import torch.distributed as dist
+
+    if not isinstance(model, Wrapped):
+        raise TrainingError(f"verify takes what wrap has returned, not a {type(model).__name__}")
+    if steps < 2:
+        raise TrainingError(f"verify needs at least 2 steps, got {steps}")
+    for _ in range(warm_up):
+        step()
+    before, flushes = _counts(model.tally), _flushes(model)
+    times = []
+    start = clock()
+    for _ in range(steps):
+        step()
+        end = clock()
+        times.append(end - start)
+        start = end
+    tally = model.tally
+    waited, busy, moved = (now - then for now, then in zip(_counts(tally), before, strict=True))
+    quartiles = statistics.quantiles(times, n=4)
+    measured = statistics.median(times)
+    said = model.plan.predicted.get("iteration_time_ms")
+    if model.level == "none":
+        said = model.plan.predicted.get("baseline_iteration_time_ms", said)
+    predicted = said / 1e3 if isinstance(said, (int, float)) and said > 0 else None
+    result = Verification(
+        level=model.level,
+        measured=measured,
+        spread=(quartiles[2] - quartiles[0]) / 2,
+        waited=waited / steps if model.level == "crossiter" else None,
+        rate=moved / busy if busy > 0 else None,
+        predicted=predicted,
+        reason="",
+    )
+    reason = _reason(model, result, (_flushes(model) - flushes) / steps, moved / steps)
+    result = Verification(**{**vars(result), "reason": reason})
+    if file is None and (not dist.is_initialized() or dist.get_rank() == 0):
+        file = sys.stdout
+    if file is not None:
+        print(result, file=file)
+    return result
+
+
+def _counts(tally: Tally) -> tuple[float, float, float]:
+    return tally.waited_s, tally.busy_s, tally.bytes
+
+
+def _flushes(model: Wrapped) -> int:
+    return 0 if model._cross is None else int(model._cross.flushes)
+
+
+def _reason(model: Wrapped, result: Verification, flushes: float, moved: float) -> str:
+    """Return the first cause that the measurement shows for being apart from the prediction."""
+    if result.predicted is None:
+        return "The plan predicts no iteration time: nothing to compare with."
+    apart = result.measured / result.predicted - 1
+    if abs(apart) <= APART:
+        return f"Measured and predicted agree within {abs(apart):.1%}."
+    verdict = f"Measured is {abs(apart):.1%} {'above' if apart > 0 else 'below'} predicted."
+    if model.level == "alone":
+        return f"{verdict} There is no other rank, so nothing is exchanged."
+    if model.plan.level != model.level:
+        return f"{verdict} The plan predicts level {model.plan.level}, and {model.level} is applied."
+    if flushes >= 0.5:
+        return (
+            f"{verdict} Something asks for the weights in every iteration (state_dict() or parameters() of the wrapped "
+            "model), and so waits for all gradients."
+        )
+    if result.waited is not None:
+        computes = result.measured - result.waited
+        if computes > result.predicted:
+            return (
+                f"{verdict} Without waiting, an iteration already takes {1e3 * computes:.4g} ms: computing is "
+                "slower here than planned with. Profile it here (gradtide profile --device measure) and plan again."
+            )
+        if apart > 0 and result.rate is not None:
+            return (
+                f"{verdict} Training waits {1e3 * result.waited:.4g} ms for gradients, which came at "
+                f"{8e-6 * result.rate:.4g} Mbit/s: the network gives less than the scenario says, or others use it too."
+            )
+    return f"{verdict} Compare compute times (gradtide profile --device measure) and the link's rate."

@@ -1,0 +1,414 @@
+"""Training without a barrier between iterations: each layer waits for its own gradient, right before it is used.
+
+    backward      hook of each parameter: gradient / N into its bucket's tensor; full buckets are handed to the sender
+    step()        notes the learning rates; nothing is updated yet
+    next forward  hook of each module: waits for the buckets that it uses, and updates them with the user's optimizer
+
+Where a bucket is waited for is seen in the first forward pass: at the call of the innermost module in which a parameter
+is first used, as `profiling.walk` has it. That holds for shared parameters and for those that a parent uses without
+calling their module. A later pass that uses one earlier is found out when its gradient arrives, and refused.
+
+Same arithmetic as DistributedDataParallel: gradients times 1/N, summed, and the optimizer's own step on the sums.
+"""
+
+import copy
+import functools
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
+
+from gradtide.errors import TrainingError
+from gradtide.torch.groups import Group
+from gradtide.torch.inflight import InFlight
+from gradtide.torch.sender import Sender, Transfer
+
+USE_PRIORITY = "use level priority: wrap(..., level='priority')"
+
+
+class Bucket:
+    """Parameters whose gradients are summed together and which are updated together.
+
+    Attributes:
+        key, rank: name among the transfers, and urgency.
+        names, parameters: of the parameters.
+        tensor, views: the gradients as one flat tensor, and each one's part.
+        unread: what stands in each `.grad` meanwhile.
+        arrived: gradients of this iteration.
+        transfer: the sum, once it has begun.
+        due: the optimizer's step has been called for it and is not carried out.
+        optimizer: the user's, for these parameters alone.
+    """
+
+    def __init__(self, key: int, group: Group) -> None:
+        self.key, self.rank = key, group.rank
+        self.names, self.parameters = group.names, group.parameters
+        first = self.parameters[0]
+        self.tensor = torch.zeros(sum(p.numel() for p in self.parameters), dtype=first.dtype, device=first.device)
+        parts = self.tensor.split([p.numel() for p in self.parameters])
+        self.views = [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
+        self.unread = [InFlight(p, name) for name, p in zip(self.names, self.parameters, strict=True)]
+        self.arrived: set[int] = set()
+        self.transfer: Transfer | None = None
+        self.due = False
+        self.optimizer: Any = None
+
+
+def buckets_of(groups: Sequence[Group]) -> list[Bucket]:
+    """Return a bucket for each group; one of several dtypes or devices becomes several."""
+    buckets: list[Bucket] = []
+    for group in groups:
+        kinds: dict[Any, list[int]] = {}
+        for place, parameter in enumerate(group.parameters):
+            kinds.setdefault((parameter.dtype, parameter.device), []).append(place)
+        for places in kinds.values():
+            part = Group(tuple(group.names[p] for p in places), tuple(group.parameters[p] for p in places), group.rank)
+            buckets.append(Bucket(len(buckets), part))
+    return buckets
+
+
+class CrossIteration:
+    """Hooks on a module and its optimizer; `close` takes them off again.
+
+    Args:
+        module: the bare module, equal on all ranks.
+        optimizer: of torch.optim, one that updates each parameter by itself.
+        groups: the plan's buckets.
+        sender: sums their tensors.
+        size: number of ranks.
+    """
+
+    def __init__(
+        self, module: "torch.nn.Module", optimizer: "torch.optim.Optimizer", groups: Sequence[Group], *, size: int
+    ) -> None:
+        self.flushes = 0
+        self._module, self._optimizer, self._scale = module, optimizer, 1.0 / size
+        self._sender: Sender
+        self._buckets = buckets_of(groups)
+        self._step = _DeferredStep(self, optimizer)
+        self._bucket_of = {id(p): bucket for bucket in self._buckets for p in bucket.parameters}
+        self._frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
+        self._watched = False
+        self._handles: list[Any] = []
+
+    def start(self, sender: Sender) -> None:
+        """Put the hooks on."""
+        self._sender = sender
+        for bucket in self._buckets:
+            for place, parameter in enumerate(bucket.parameters):
+                hook = functools.partial(self._arrived, bucket, place)
+                self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
+        for module in self._module.modules():
+            self._handles.append(module.register_state_dict_pre_hook(lambda *_: self.flush("state_dict()")))
+            self._handles.append(module.register_load_state_dict_pre_hook(lambda *_: self.flush("load_state_dict()")))
+        self._step.put_on()
+
+    def close(self) -> None:
+        """Take the hooks off; the caller has flushed, if there was a point in it."""
+        for handle in self._handles:
+            handle.remove()
+        self._step.take_off()
+        for bucket in self._buckets:
+            for parameter, unread in zip(bucket.parameters, bucket.unread, strict=True):
+                if parameter.grad is unread:
+                    parameter.grad = None
+
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """A forward pass of the module; the first one of training shows where its parameters are used."""
+        if self._watched or not torch.is_grad_enabled():
+            yield
+            return
+        uses = _Uses(self._module, self._bucket_of)
+        with uses:
+            yield
+        waits: dict[torch.nn.Module, list[Bucket]] = {}
+        for bucket in self._buckets:
+            for parameter in bucket.parameters:
+                module = uses.first.get(id(parameter), self._module)
+                if bucket not in waits.setdefault(module, []):
+                    waits[module].append(bucket)
+        for module, buckets in waits.items():
+            hook = functools.partial(self._before_use, tuple(buckets))
+            self._handles.append(module.register_forward_pre_hook(hook, prepend=True))
+        self._watched = True
+
+    def flush(self, why: str = "") -> None:
+        """Wait for every gradient whose step was called, and update."""
+        due = [bucket for bucket in self._buckets if bucket.due]
+        self.flushes += bool(due and why)
+        for bucket in due:
+            self._update(bucket)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        """Refuse: a copy would have the hooks of the original."""
+        raise TrainingError(
+            "a wrapped model cannot be copied: copy it before wrap, or load its state_dict into another"
+        )
+
+    # In the backward pass
+
+    def _arrived(self, bucket: Bucket, place: int, parameter: "torch.nn.Parameter") -> None:
+        if bucket.due:
+            raise TrainingError(
+                f"{bucket.names[place]!r} was used in this forward pass before the module that used it first in the "
+                f"first pass was called, so with last iteration's value: {USE_PRIORITY}"
+            )
+        if not self._watched:
+            raise TrainingError("call the module that wrap returned, not the one inside it")
+        if bucket.transfer is not None:  # a gradient that was dropped without a step
+            self._sender.wait(bucket.transfer)
+            self._empty(bucket)
+        gradient = parameter.grad
+        if gradient.layout is not torch.strided:
+            raise TrainingError(f"the gradient of {bucket.names[place]!r} is sparse: {USE_PRIORITY}")
+        with torch.no_grad():
+            torch.mul(gradient, self._scale, out=bucket.views[place])
+        parameter.grad = bucket.unread[place]
+        bucket.arrived.add(place)
+        if len(bucket.arrived) == len(bucket.parameters):
+            bucket.transfer = self._sender.submit(bucket.key, bucket.rank, bucket.tensor)
+
+    # In the optimizer
+
+    def bind(self) -> None:
+        """Take note of a step: carried out for each bucket when it is needed.
+
+        Raises:
+            TrainingError: if a parameter has no gradient, or a gradient is to be applied twice.
+        """
+        places = [(bucket, place) for bucket in self._buckets for place in range(len(bucket.names))]
+        there = [bucket.parameters[place].grad is bucket.unread[place] for bucket, place in places]
+        if not any(there):  # never computed, or set to none since: there is nothing to apply, as for any optimizer
+            return
+        lacking = [bucket.names[place] for (bucket, place), is_there in zip(places, there, strict=True) if not is_there]
+        if lacking:
+            shown = ", ".join(map(repr, lacking[:3])) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
+            raise TrainingError(
+                f"no gradient for {shown} in this iteration: level crossiter needs one for every parameter. Freeze "
+                "what is not used (requires_grad_(False)) before wrap, or use level none with find_unused_parameters"
+            )
+        if any(bucket.due or bucket.transfer is None for bucket in self._buckets):
+            raise TrainingError("step() was called twice for one backward pass")
+        if any(parameter.requires_grad for parameter in self._frozen):
+            raise TrainingError("a parameter that was frozen when wrap was called is trained now: wrap again")
+        self._step.bind(self._buckets)
+        for bucket in self._buckets:
+            bucket.due = True
+
+    def drop(self) -> None:
+        """The gradients are set to none: forget what has arrived of buckets that are not on their way."""
+        for bucket in self._buckets:
+            if bucket.transfer is None:
+                bucket.arrived.clear()
+
+    # In the next forward pass
+
+    def _before_use(self, buckets: tuple[Bucket, ...], module: "torch.nn.Module", args: Any) -> None:
+        for bucket in buckets:
+            if bucket.due:
+                self._update(bucket)
+
+    def _update(self, bucket: Bucket) -> None:
+        assert bucket.transfer is not None
+        self._sender.wait(bucket.transfer)
+        kept = [parameter.grad for parameter in bucket.parameters]
+        for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
+            parameter.grad = view
+        try:
+            self._step.carry_out(bucket)
+        finally:
+            for parameter, gradient in zip(bucket.parameters, kept, strict=True):
+                parameter.grad = gradient
+        self._empty(bucket)
+
+    def _empty(self, bucket: Bucket) -> None:
+        bucket.transfer, bucket.due = None, False
+        bucket.arrived.clear()
+
+
+class _DeferredStep:
+    """The user's optimizer, whose `step` and `zero_grad` are put off, bucket by bucket.
+
+    Each bucket has a copy of the optimizer with that bucket's parameters; all copies share the state of the original,
+    which so stays what `state_dict` saves.
+    """
+
+    def __init__(self, owner: CrossIteration, optimizer: "torch.optim.Optimizer") -> None:
+        self._owner, self._optimizer = owner, optimizer
+        kind = type(optimizer)
+        own_step = kind.step.__module__.startswith("torch.optim.") and kind.__name__ not in ("LBFGS", "SparseAdam")
+        if not own_step:
+            raise TrainingError(
+                f"level crossiter updates a few parameters at a time, which {kind.__name__} may not bear: it takes the "
+                f"optimizers of torch.optim other than LBFGS and SparseAdam; {USE_PRIORITY}"
+            )
+        self._refuse_hooks()
+        self._before: dict[str, Any] = {}
+        self._handles: list[Any] = []
+        self._groups: tuple[int, ...] = ()
+        self._rest: Any = None
+        self._is_on = False
+
+    def put_on(self) -> None:
+        own = vars(self._optimizer)
+        self._before = {name: own.get(name) for name in ("step", "zero_grad")}
+        # A learning rate scheduler marks the step that it counts by, and warns if it finds another.
+        is_counted = hasattr(self._optimizer.step, "_wrapped_by_lr_sched")
+        step, zero_grad = self._step_function(is_counted), self._zero_grad_function()
+        if is_counted:
+            step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+        own["step"] = types.MethodType(step, self._optimizer)
+        own["zero_grad"] = types.MethodType(zero_grad, self._optimizer)
+        flush = self._owner.flush
+        self._handles = [
+            self._optimizer.register_state_dict_pre_hook(lambda *_: flush("optimizer.state_dict()")),
+            self._optimizer.register_load_state_dict_pre_hook(lambda *_: flush("optimizer.load_state_dict()")),
+        ]
+        self._is_on = True
+
+    def take_off(self) -> None:
+        self._is_on = False
+        for handle in self._handles:
+            handle.remove()
+        own = vars(self._optimizer)
+        for name, before in self._before.items():
+            if before is None:
+                own.pop(name, None)
+            else:
+                own[name] = before
+
+    def _step_function(self, is_counted: bool) -> Callable[..., None]:
+        def step(optimizer: Any, closure: Any = None) -> Any:
+            if not self._is_on:  # a learning rate scheduler holds on to what it has found
+                return type(optimizer).step(optimizer, closure)
+            if closure is not None:
+                raise TrainingError(f"step(closure) cannot be put off: {USE_PRIORITY}")
+            if is_counted:
+                optimizer._opt_called = True
+            self._owner.bind()
+
+        return step
+
+    def _zero_grad_function(self) -> Callable[..., None]:
+        def zero_grad(optimizer: Any, set_to_none: bool = True) -> None:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if isinstance(parameter.grad, InFlight):
+                        parameter.grad = None
+            if self._is_on:
+                self._owner.drop()
+            type(optimizer).zero_grad(optimizer, set_to_none)
+
+        return zero_grad
+
+    def bind(self, buckets: Sequence[Bucket]) -> None:
+        """Note what the parameter groups say now; update what no bucket has at once."""
+        self._refuse_hooks()
+        groups = self._optimizer.param_groups
+        sizes = tuple(len(group["params"]) for group in groups)
+        if sizes != self._groups:
+            self._groups = sizes
+            place = {id(p): bucket for bucket in buckets for p in bucket.parameters}
+            for bucket in buckets:
+                bucket.optimizer = self._part([[p for p in g["params"] if place.get(id(p)) is bucket] for g in groups])
+            self._rest = self._part([[p for p in group["params"] if id(p) not in place] for group in groups])
+        said = [{key: _held(value) for key, value in group.items() if key not in _OF_MEMBERS} for group in groups]
+        for part in [*(bucket.optimizer for bucket in buckets), self._rest]:
+            for place_of, group in zip(part.places, part.param_groups, strict=True):
+                group.update(said[place_of])
+        if self._rest.param_groups:
+            self._run(self._rest)
+
+    def carry_out(self, bucket: Bucket) -> None:
+        if bucket.optimizer.param_groups:
+            self._run(bucket.optimizer)
+
+    def _run(self, part: Any) -> None:
+        part.state = self._optimizer.state  # load_state_dict makes a new one
+        type(self._optimizer).step(part)
+
+    def _part(self, members: "list[list[torch.nn.Parameter]]") -> Any:
+        """Return the optimizer for some of its parameters, by group."""
+        part = object.__new__(type(self._optimizer))
+        vars(part).update(vars(self._optimizer))
+        vars(part).pop("step", None)
+        vars(part).pop("zero_grad", None)
+        part.places = [place for place, parameters in enumerate(members) if parameters]
+        part.param_groups = [{"params": members[place]} for place in part.places]
+        part._optimizer_step_pre_hooks, part._optimizer_step_post_hooks = OrderedDict(), OrderedDict()
+        return part
+
+    def _refuse_hooks(self) -> None:
+        if self._optimizer._optimizer_step_pre_hooks or self._optimizer._optimizer_step_post_hooks:
+            raise TrainingError(f"the optimizer has hooks on step(), which is put off: {USE_PRIORITY}")
+
+
+_OF_MEMBERS = ("params", "param_names")
+
+
+def _held(value: Any) -> Any:
+    """Return a value of a parameter group that later changes leave alone."""
+    return value.clone() if isinstance(value, torch.Tensor) else copy.copy(value)
+
+
+class _Uses(TorchFunctionMode):  # type: ignore[misc]
+    """In which module's call each parameter is first used, while this is active."""
+
+    def __init__(self, module: "torch.nn.Module", parameters: "dict[int, Any]") -> None:
+        super().__init__()
+        self.first: dict[int, torch.nn.Module] = {}
+        self._wanted = parameters
+        self._calls = [module]
+        self._modules = list(module.modules())
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> "_Uses":
+        for module in self._modules:
+            self._handles.append(module.register_forward_pre_hook(self._enter, prepend=True))
+            self._handles.append(module.register_forward_hook(self._leave, always_call=True))
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for handle in self._handles:
+            handle.remove()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for value in (*args, *(kwargs or {}).values()):
+            for one in value if isinstance(value, (list, tuple)) else (value,):
+                if id(one) in self._wanted:
+                    self.first.setdefault(id(one), self._calls[-1])
+        return func(*args, **(kwargs or {}))
+
+    def _enter(self, module: "torch.nn.Module", args: Any) -> None:
+        self._calls.append(module)
+
+    def _leave(self, module: "torch.nn.Module", args: Any, output: Any) -> None:
+        self._calls.pop()
+
+
+def share_state(module: "torch.nn.Module", group: Any) -> None:
+    """Give every rank the parameters and buffers of the group's first."""
+    source = dist.get_global_rank(group, 0)
+    with torch.no_grad():
+        for tensor in [*module.parameters(), *module.buffers()]:
+            dist.broadcast(tensor.detach(), source, group=group)
+
+
+def share_buffers(module: "torch.nn.Module", group: Any, wait: Callable[[Any], None]) -> None:
+    """Give every rank the buffers of the group's first, in one message for each dtype; `wait` waits for each."""
+    kinds: dict[Any, list[torch.Tensor]] = {}
+    for buffer in module.buffers():
+        kinds.setdefault((buffer.dtype, buffer.device), []).append(buffer.detach())
+    for buffers in kinds.values():
+        flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
+        wait(dist.broadcast(flat, dist.get_global_rank(group, 0), group=group, async_op=True))
+        for buffer, part in zip(buffers, flat.split([one.numel() for one in buffers]), strict=True):
+            buffer.copy_(part.view_as(buffer))

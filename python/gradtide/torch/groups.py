@@ -1,0 +1,96 @@
+"""A plan's layers found in a module: which parameters each of its buckets holds."""
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from gradtide.errors import Fault, ScenarioError
+from gradtide.scenario.plan import Plan
+
+
+@dataclass(frozen=True)
+class Group:
+    """The parameters of a bucket.
+
+    Attributes:
+        names, parameters: those that are trained, in the order of the plan's layers.
+        rank: the smaller is sent first.
+    """
+
+    names: "tuple[str, ...]"
+    parameters: "tuple[torch.nn.Parameter, ...]"
+    rank: int
+
+
+def groups_of(plan: Plan, module: "torch.nn.Module") -> list[Group]:
+    """Return the buckets of a plan as groups of a module's parameters, in the plan's order.
+
+    A layer is a parameter, or a module: then it holds the parameters in it that no narrower layer names. A shared
+    parameter belongs to the first layer that has it, frozen ones to none.
+
+    Raises:
+        ScenarioError: if a layer is not in the module, a parameter in no layer, or a bucket of other bytes.
+    """
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    everyone = dict(module.named_parameters(remove_duplicate=False))
+    first = {id(parameter): name for name, parameter in trained.items()}
+    layers = [layer for bucket in plan.buckets for layer in bucket.layers]
+    _check_names(plan, layers, module, everyone)
+    holds: dict[str, list[str]] = {layer: [] for layer in layers}
+    missing = []
+    for name in trained:
+        aliases = [other for other, p in everyone.items() if first.get(id(p)) == name]
+        layer = next((found for found in map(lambda one: _layer_of(one, holds), aliases) if found is not None), None)
+        if layer is None:
+            missing.append(name)
+        else:
+            holds[layer].append(name)
+    if missing:
+        raise _fault(plan, "buckets", f"no layer of the plan has {_several(missing)} of {type(module).__name__}")
+    groups = []
+    for place, bucket in enumerate(plan.buckets):
+        names = tuple(name for layer in bucket.layers for name in holds[layer])
+        size = sum(trained[name].numel() * trained[name].element_size() for name in names)
+        if size != bucket.bytes:
+            msg = f"bucket {place} has {bucket.bytes} B in the plan and {size} B in {type(module).__name__}"
+            hint = "make a plan for this model; frozen parameters and those without a gradient are in no bucket"
+            raise _fault(plan, f"buckets.{place}.bytes", msg, hint)
+        if names:
+            groups.append(Group(names, tuple(trained[name] for name in names), bucket.rank))
+    return groups
+
+
+def _layer_of(parameter: str, layers: dict[str, list[str]]) -> str | None:
+    """Return the narrowest layer that a parameter is in: itself, its module, the module of that."""
+    return next((name for name in _upwards(parameter) if name in layers), None)
+
+
+def _upwards(name: str) -> Iterator[str]:
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+    yield name
+
+
+def _check_names(
+    plan: Plan, layers: list[str], module: "torch.nn.Module", parameters: "dict[str, torch.nn.Parameter]"
+) -> None:
+    known = {name for name, _ in module.named_modules(remove_duplicate=False)} | set(parameters)
+    unknown = [layer for layer in layers if layer not in known]
+    if not unknown:
+        return
+    near = difflib.get_close_matches(unknown[0], sorted(known), 1, 0.6)
+    hint = f"did you mean {near[0]!r}?" if near and len(unknown) < len(layers) else ""
+    raise _fault(plan, "buckets", f"{type(module).__name__} has no layer {_several(unknown)}", hint)
+
+
+def _fault(plan: Plan, loc: str, msg: str, hint: str = "") -> ScenarioError:
+    made = "" if plan.model is None else f"; the plan is for {plan.model}"
+    return ScenarioError([Fault("GT081", loc, msg + made, None, hint or "make a plan for this model", "plan")])
+
+
+def _several(names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

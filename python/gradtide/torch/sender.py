@@ -1,0 +1,313 @@
+"""Sums over the ranks, the most urgent piece first: what the levels `priority` and `crossiter` send with.
+
+Collectives must begin in one order on all ranks. The first rank decides: whenever fewer than `IN_FLIGHT` pieces or
+`IN_FLIGHT_BYTES` are under way it takes the one of least rank that is ready there, announces it and begins; the others
+begin it as soon as they have heard of it and have it too. No thread waits for the network: a piece is begun by whoever
+makes that possible (the backward pass, the end of another piece, an announcement).
+"""
+
+import heapq
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from gradtide.errors import RankLostError, TrainingError
+from gradtide.torch.control import LEFT, LOST, SEND, Control
+
+IN_FLIGHT = 2
+"""Pieces under way at once: one on the wire, and one that is announced meanwhile. More would make priority late."""
+IN_FLIGHT_BYTES = 2**20
+"""Bytes under way that make no priority late (8 ms at 1 Gbit/s): small pieces may be more than `IN_FLIGHT`."""
+GRACE_S = 3.0
+"""How long a failed collective waits for the connection that knows which rank has ended."""
+
+
+class Transfer:
+    """A flat tensor that becomes the sum of all ranks' own.
+
+    Attributes:
+        key: names it on all ranks; one at a time has a key.
+        pieces: parts of the tensor that are sent by themselves.
+        left: pieces that are not summed yet.
+        done: called when none is left, or when it has failed; from any thread.
+    """
+
+    __slots__ = ("done", "issued", "key", "left", "pieces")
+
+    def __init__(self, key: int, pieces: "tuple[torch.Tensor, ...]", done: Callable[[], None] | None) -> None:
+        self.key = key
+        self.pieces = pieces
+        self.left = len(pieces)
+        self.issued = 0
+        self.done = done
+
+
+@dataclass
+class Tally:
+    """What a sender has done.
+
+    Attributes:
+        pieces, bytes: begun so far.
+        busy_s: time in which at least one was under way.
+        waited_s: time in which training waited for a sum.
+    """
+
+    pieces: int = 0
+    bytes: int = 0
+    busy_s: float = 0.0
+    waited_s: float = 0.0
+
+
+class Sender:
+    """Sums tensors over a process group of its own.
+
+    Args:
+        group: process group that nobody else uses.
+        share: hands a value of rank 0 to all ranks.
+        piece_bytes: the most that is sent in one piece; `None` if a tensor goes whole.
+        timeout_s: how long a sum may take.
+    """
+
+    def __init__(self, group: Any, share: Callable[[Any], Any], *, piece_bytes: int | None, timeout_s: float) -> None:
+        self.tally = Tally()
+        self.fault: TrainingError | None = None
+        self._group = group
+        self._leads = dist.get_rank(group) == 0
+        self._piece_bytes = piece_bytes
+        self._timeout_s = timeout_s
+        self._changed = threading.Condition()
+        self._ready: list[tuple[int, int, int, int]] = []  # the first rank's heap: rank, submission, key, piece
+        self._announced: deque[tuple[int, int]] = deque()  # the others' orders: key, piece
+        self._open: dict[int, Transfer] = {}  # with pieces that are not begun
+        self._told: set[Transfer] = set()  # whose `done` is still to be called
+        self._departed: int | None = None
+        self._in_flight = self._bytes_in_flight = 0
+        self._submitted = 0
+        self._since = 0.0
+        self._pumping = False
+        self._control = Control(dist.get_rank(group), dist.get_world_size(group), share, self._heard)
+
+    def submit(self, key: int, rank: int, tensor: "torch.Tensor", done: Callable[[], None] | None = None) -> Transfer:
+        """Begin to sum a flat tensor in place; the smaller `rank` is sent first.
+
+        Raises:
+            TrainingError: if training cannot go on.
+        """
+        per_piece = tensor.numel()
+        if self._piece_bytes is not None:
+            per_piece = max(1, self._piece_bytes // tensor.element_size())
+        transfer = Transfer(key, tensor.split(per_piece), done)
+        with self._changed:
+            if self.fault is not None:
+                raise self.fault
+            if key in self._open:
+                raise TrainingError(f"transfer {key} is submitted while its last sum is under way")
+            self._open[key] = transfer
+            if done is not None:
+                self._told.add(transfer)
+            if self._leads:
+                self._submitted += 1
+                for piece in range(len(transfer.pieces)):
+                    heapq.heappush(self._ready, (rank, self._submitted, key, piece))
+            self._pump()
+        return transfer
+
+    def wait(self, transfer: Transfer) -> None:
+        """Wait until a tensor is summed.
+
+        Raises:
+            RankLostError: if another rank has ended.
+            TrainingError: if the sum fails or takes longer than the group's timeout.
+        """
+        if transfer.left == 0:
+            return
+        start = time.perf_counter()
+        with self._changed:
+            self._changed.wait_for(lambda: transfer.left == 0 or self._is_lost(transfer), self._timeout_s)
+            if transfer.left > 0:
+                self.check()
+                raise self._overdue()
+        self.tally.waited_s += time.perf_counter() - start
+
+    def watch(self, work: Any) -> None:
+        """Wait for a collective of another group, no longer than there is hope for it.
+
+        Raises:
+            TrainingError: if it fails, or a rank has ended.
+        """
+        done: list[Any] = []
+
+        def ended(future: Any) -> None:
+            with self._changed:
+                done.append(future)
+                self._changed.notify_all()
+
+        work.get_future().add_done_callback(ended)
+        with self._changed:
+            if not done:
+                self._changed.wait_for(lambda: done or self.fault or self._departed is not None, self._timeout_s)
+            if not done and self.fault is None:  # who has stopped may have taken part, and others be late
+                self._changed.wait_for(lambda: done or self.fault, GRACE_S)
+            if done:
+                self.explain(done[0].value)
+            else:
+                self.check()
+                raise self._overdue() if self._departed is None else self._stopped()
+
+    def explain(self, action: Callable[[], Any]) -> Any:
+        """Do what may fail because a rank has ended; if it does, say which.
+
+        Raises:
+            RankLostError: in place of the backend's error, if that is the reason.
+        """
+        try:
+            return action()
+        except RuntimeError as error:
+            if "gloo" not in str(error) or isinstance(error, TrainingError):
+                raise
+            with self._changed:
+                known = lambda: isinstance(self.fault, RankLostError) or self._departed is not None  # noqa: E731
+                self._changed.wait_for(known, GRACE_S)
+                if isinstance(self.fault, RankLostError):
+                    raise self.fault from error
+                if self._departed is not None:
+                    raise self._stopped() from error
+            raise TrainingError(f"a collective failed: {_first_line(error)}") from error
+
+    def check(self) -> None:
+        """Raise what has failed, if anything has; a lost rank rather than what its loss has caused.
+
+        Raises:
+            TrainingError: if training cannot go on.
+        """
+        if self.fault is not None:
+            with self._changed:
+                self._changed.wait_for(lambda: isinstance(self.fault, RankLostError), GRACE_S)
+            raise self.fault
+
+    def close(self) -> None:
+        """End the connections; what is under way is given up. No thread is left."""
+        with self._changed:
+            ended = self._fail(TrainingError("the model is unwrapped"))
+        _tell(ended)
+        self._control.close()
+
+    # Called with the lock held
+
+    def _pump(self) -> None:
+        """Begin what may begin."""
+        if self._pumping:  # a piece that ends while it is begun
+            return
+        self._pumping = True
+        try:
+            while self.fault is None:
+                if self._leads:
+                    is_full = self._in_flight >= IN_FLIGHT and self._bytes_in_flight >= IN_FLIGHT_BYTES
+                    if not self._ready or is_full or self._departed is not None:
+                        break
+                    *_, key, piece = heapq.heappop(self._ready)
+                    self._control.tell(SEND, key, piece)
+                else:
+                    if not self._announced or self._announced[0][0] not in self._open:
+                        break
+                    key, piece = self._announced.popleft()
+                self._begin(self._open[key], piece)
+        finally:
+            self._pumping = False
+
+    def _begin(self, transfer: Transfer, piece: int) -> None:
+        tensor = transfer.pieces[piece]
+        if self._in_flight == 0:
+            self._since = time.perf_counter()
+        self._in_flight += 1
+        self._bytes_in_flight += tensor.nbytes
+        transfer.issued += 1
+        if transfer.issued == len(transfer.pieces):
+            # Its key is free: the next sum of that name can only be announced after this one has ended on the first
+            # rank, and so cannot be taken for it.
+            del self._open[transfer.key]
+        self.tally.pieces += 1
+        self.tally.bytes += tensor.nbytes
+        work = dist.all_reduce(tensor, group=self._group, async_op=True)
+        work.get_future().add_done_callback(lambda future: self._ended(transfer, tensor.nbytes, future))
+
+    def _is_lost(self, transfer: Transfer) -> bool:
+        """Whether a sum can no longer be."""
+        is_begun = transfer.issued == len(transfer.pieces) or bool(self._announced)
+        if self.fault is None and self._departed is not None and not is_begun:
+            self.fault = self._stopped()
+        return self.fault is not None
+
+    def _stopped(self) -> RankLostError:
+        assert self._departed is not None
+        return RankLostError(self._departed, "has stopped training while others go on")
+
+    def _overdue(self) -> TrainingError:
+        whose = "rank 0 has announced nothing that this rank has" if not self._in_flight else "a sum is not complete"
+        return TrainingError(f"no gradient within the process group's {self._timeout_s:g} s: {whose}; a rank hangs")
+
+    # Called from other threads
+
+    def _ended(self, transfer: Transfer, size: int, future: Any) -> None:
+        """A piece is summed, or has failed."""
+        fault: TrainingError | None = None
+        try:
+            future.value()
+        except Exception as error:  # whatever the backend raises
+            fault = TrainingError(f"the sum of gradients failed: {_first_line(error)}")
+        with self._changed:
+            self._in_flight -= 1
+            self._bytes_in_flight -= size
+            if self._in_flight == 0:
+                self.tally.busy_s += time.perf_counter() - self._since
+            if fault is not None:
+                ended = self._fail(self._stopped() if self._departed is not None else fault)
+            else:
+                transfer.left -= 1
+                ended = []
+                if transfer.left == 0:
+                    self._changed.notify_all()
+                    if transfer in self._told:
+                        self._told.remove(transfer)
+                        ended.append(transfer)
+            self._pump()
+        _tell(ended)
+
+    def _heard(self, kind: int, a: int, b: int) -> None:
+        """A message of the control connection."""
+        ended: list[Transfer] = []
+        with self._changed:
+            if kind == SEND:
+                self._announced.append((a, b))
+                self._pump()
+            elif kind == LOST:  # where one has stopped before, that is why this one has ended
+                died = RankLostError(a, "has ended (its process died or its host is unreachable)")
+                ended = self._fail(died if self._departed is None else self._stopped())
+            elif kind == LEFT:
+                self._departed = a if self._departed is None else self._departed
+                self._changed.notify_all()
+        _tell(ended)
+
+    def _fail(self, fault: TrainingError) -> list[Transfer]:
+        """Note why training cannot go on, the lost rank rather than what its loss has caused; return who must know."""
+        if self.fault is None or (isinstance(fault, RankLostError) and not isinstance(self.fault, RankLostError)):
+            self.fault = fault
+        self._changed.notify_all()
+        ended, self._told = list(self._told), set()
+        return ended
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else repr(error)
+
+
+def _tell(transfers: list[Transfer]) -> None:
+    for transfer in transfers:
+        assert transfer.done is not None
+        transfer.done()

@@ -1,0 +1,294 @@
+"""The module that stands in for the user's: `wrap` makes it by a plan, `unwrap` undoes it."""
+
+import atexit
+import contextlib
+import gc
+import hashlib
+import inspect
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from gradtide.errors import TrainingError
+from gradtide.scenario.plan import LEVELS, Plan, read_plan
+from gradtide.torch.crossiter import USE_PRIORITY, CrossIteration, share_buffers, share_state
+from gradtide.torch.groups import Group, groups_of
+from gradtide.torch.parallel import PriorityHook, bucket_options, check_ddp_options
+from gradtide.torch.sender import Sender, Tally
+
+
+class Wrapped(torch.nn.Module):  # type: ignore[misc]
+    """A module whose gradients are exchanged by a plan. Made by `wrap`.
+
+    Attributes:
+        module: the user's; its parameters are the ones trained.
+        plan: what is applied.
+        level: how far: the plan's, or what `wrap` was told; `alone` if there is no other rank.
+    """
+
+    def __init__(self, module: "torch.nn.Module", plan: Plan, level: str) -> None:
+        super().__init__()
+        self.module = module
+        self.plan = plan
+        self.level = level
+        self._made_in = os.getpid()
+        # Not as submodules: the names of a state_dict are those of DistributedDataParallel, `module.…`.
+        self.__dict__.update(
+            _ddp=None, _cross=None, _hook=None, _sender=None, _group=None, _base=None, _buffers_too=False
+        )
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module; gradients of the last iteration are waited for on the way."""
+        if self._ddp is not None:
+            if self._sender is None:
+                return self._ddp(*args, **kwargs)
+            self._check_fork()
+            return self._sender.explain(lambda: self._ddp(*args, **kwargs))
+        if self._cross is None:
+            return self.module(*args, **kwargs)
+        self._check_fork()
+        if self._buffers_too:
+            share_buffers(self.module, self._base, self._sender.watch)
+        with self._cross.forward():
+            return self.module(*args, **kwargs)
+
+    def flush(self) -> None:
+        """Wait for all gradients whose step was called, and update: then weights are what DDP's would be.
+
+        Raises:
+            TrainingError: if training cannot go on.
+        """
+        if self._cross is not None:
+            self._cross.flush()
+
+    @property
+    def tally(self) -> Tally:
+        """What was sent so far and how long training waited, at levels priority and crossiter."""
+        return Tally() if self._sender is None else self._sender.tally
+
+    def no_sync(self) -> Any:
+        """Return DDP's context without exchange.
+
+        Raises:
+            TrainingError: at level crossiter, which cannot accumulate.
+        """
+        if self._cross is not None:
+            raise TrainingError(f"no_sync: gradients cannot be accumulated at level crossiter; {USE_PRIORITY}")
+        if self._ddp is None:
+            return contextlib.nullcontext()
+        return self._ddp.no_sync()
+
+    def train(self, mode: bool = True) -> "Wrapped":
+        """Set the mode; what evaluation reads is up to date."""
+        if not mode:
+            self.flush()
+        super().train(mode)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Set all gradients to none, or to zero."""
+        for parameter in self.module.parameters():
+            if parameter.grad is not None:
+                if set_to_none or type(parameter.grad) is not torch.Tensor:
+                    parameter.grad = None
+                else:
+                    parameter.grad.detach_().zero_()
+        if self._cross is not None:
+            self._cross.drop()
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> "Iterator[tuple[str, torch.nn.Parameter]]":
+        """Return the parameters with their values of now: whoever asks may read them."""
+        if self._cross is not None:
+            self._cross.flush("parameters()")
+        return super().named_parameters(*args, **kwargs)  # type: ignore[no-any-return]
+
+    def __getstate__(self) -> Any:
+        if self._sender is not None:
+            raise TrainingError("a wrapped model cannot be copied or pickled: take its state_dict, or unwrap it first")
+        return super().__getstate__()
+
+    def _check_fork(self) -> None:
+        if os.getpid() != self._made_in:
+            raise TrainingError(
+                "this process was forked after wrap: call wrap in it, or use the bare module (model.module)"
+            )
+
+    def _at_exit(self) -> None:
+        with contextlib.suppress(TrainingError):
+            self._undo()
+
+    def _undo(self) -> None:
+        """Take everything off; once or several times, after a fault too."""
+        atexit.unregister(self._at_exit)
+        if self._made_in != os.getpid():
+            return
+        cross, hook, sender, group = self._cross, self._hook, self._sender, self._group
+        self.__dict__.update(_ddp=None, _cross=None, _hook=None, _sender=None, _group=None, level="unwrapped")
+        try:
+            if cross is not None and sender.fault is None:
+                cross.flush()
+        finally:
+            for part in (cross, hook, sender):
+                if part is not None:
+                    part.close()
+            if group is not None and dist.is_initialized():
+                dist.destroy_process_group(group)
+            if hook is not None or cross is None:
+                gc.collect()  # DDP takes its hooks off the parameters when it is collected
+
+
+def wrap(
+    model: "torch.nn.Module",
+    optimizer: "torch.optim.Optimizer",
+    plan: "Mapping[str, Any] | str | Path | Plan | Any",
+    *,
+    level: str | None = None,
+    process_group: Any = None,
+    **ddp_options: Any,
+) -> Wrapped:
+    """Apply a plan to data-parallel training, in place of `DistributedDataParallel(model)`. Called on every rank.
+
+    Args:
+        model: the bare module, already on its device.
+        optimizer: the one that the loop steps.
+        plan: path of plan.json, its content, or what `gt.plan` has returned.
+        level: `none`, `buckets`, `priority` or `crossiter`, if not the plan's.
+        process_group: the ranks of the job; all, by default.
+        ddp_options: further arguments of DistributedDataParallel. Level crossiter has no DDP and takes
+            `broadcast_buffers` alone.
+
+    Returns:
+        A module to call in the model's place. Without other ranks (no process group, or one rank) it trains as before.
+
+    Raises:
+        ScenarioError: if the plan cannot be read or is for another model.
+        TrainingError: if the level cannot do what the model, the optimizer or the options need; it says which can.
+    """
+    plan = read_plan(plan)
+    level = plan.level if level is None else level
+    if level not in LEVELS:
+        raise TrainingError(f"level is {level!r}, and can be {', '.join(LEVELS)}")
+    if level != "none" and not plan.buckets:
+        raise TrainingError(f"the plan has no buckets, which level {level} needs: it says to leave DDP alone")
+    if isinstance(model, (Wrapped, DistributedDataParallel, DataParallel)):
+        raise TrainingError(f"wrap takes the bare module: give it model.module of this {type(model).__name__}")
+    if level == "crossiter":
+        _refuse_for_crossiter(model, ddp_options)
+    groups = groups_of(plan, getattr(model, "_orig_mod", model)) if plan.buckets else []
+    size = dist.get_world_size(process_group) if dist.is_available() and dist.is_initialized() else 1
+    if size == 1:
+        return Wrapped(model, plan, "alone")
+    if plan.workers not in (None, size):
+        warnings.warn(
+            f"the plan was made for {plan.workers} workers and is applied to {size}: its gain is not the predicted one",
+            stacklevel=2,
+        )
+    if level in ("priority", "crossiter"):
+        _refuse_devices(model, level)
+    wrapped = Wrapped(model, plan, level)
+    base = process_group if process_group is not None else dist.group.WORLD
+    cross = None
+    if level == "crossiter":
+        cross = CrossIteration(model, optimizer, groups, size=size)
+    _agree(plan, level, model, base)
+    if cross is not None:
+        share_state(model, base)
+        with_buffers = ddp_options.get("broadcast_buffers", True) and any(True for _ in model.buffers())
+        wrapped.__dict__.update(_base=base, _buffers_too=with_buffers)
+        wrapped.__dict__.update(_sender=_sender(wrapped, base, plan, groups))
+        cross.start(wrapped._sender)
+        wrapped.__dict__.update(_cross=cross)
+    else:
+        takes = inspect.signature(DistributedDataParallel.__init__).parameters
+        planned = {} if level == "none" else bucket_options(plan, list(takes))
+        check_ddp_options(ddp_options, planned)
+        ddp = DistributedDataParallel(model, process_group=process_group, **ddp_options, **planned)
+        wrapped.__dict__.update(_ddp=ddp)
+        if level == "priority":
+            wrapped.__dict__.update(_sender=_sender(wrapped, base, plan, groups))
+            wrapped.__dict__.update(_hook=PriorityHook(ddp, optimizer, groups, wrapped._sender))
+    atexit.register(wrapped._at_exit)
+    return wrapped
+
+
+def unwrap(model: Wrapped) -> "torch.nn.Module":
+    """Undo `wrap`: what is on its way is waited for, hooks, connections and threads are gone.
+
+    Returns:
+        The user's module, with the weights that DDP would have given it.
+
+    Raises:
+        TrainingError: if the last gradients could not be summed; all is undone even so.
+    """
+    if not isinstance(model, Wrapped):
+        raise TrainingError(f"unwrap takes what wrap has returned, not a {type(model).__name__}")
+    model._undo()
+    return model.module
+
+
+def _sender(wrapped: Wrapped, base: Any, plan: Plan, groups: list[Group]) -> Sender:
+    """Return a sender with a process group of its own, so that its sums never mix with the user's collectives."""
+    options = getattr(base._get_backend(torch.device("cpu")), "options", None)
+    timeout = getattr(options, "_timeout", dist.default_pg_timeout)
+    ranks = dist.get_process_group_ranks(base)
+    is_part = len(ranks) < dist.get_world_size()
+    group = dist.new_group(ranks, timeout=timeout, backend="gloo", use_local_synchronization=is_part)
+    wrapped.__dict__.update(_group=group)
+
+    def share(value: Any) -> Any:
+        values = [value]
+        dist.broadcast_object_list(values, ranks[0], group=base)
+        return values[0]
+
+    return Sender(group, share, piece_bytes=plan.chunk_bytes, timeout_s=timeout.total_seconds())
+
+
+def _agree(plan: Plan, level: str, model: "torch.nn.Module", base: Any) -> None:
+    """Check that all ranks apply the same plan to the same model.
+
+    Raises:
+        TrainingError: naming a rank that differs from the first.
+    """
+    shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters() if p.requires_grad]
+    mine = {
+        "plan": hashlib.sha256(repr((plan.buckets, plan.chunk_bytes)).encode()).hexdigest(),
+        "level": level,
+        "model": hashlib.sha256(repr(shapes).encode()).hexdigest(),
+    }
+    everyone: list[Any] = [None] * dist.get_world_size(base)
+    dist.all_gather_object(everyone, mine, group=base)
+    for rank, theirs in enumerate(everyone):
+        for what, value in everyone[0].items():
+            if theirs[what] != value:
+                raise TrainingError(f"rank {rank} has another {what} than rank 0: wrap the same on every rank")
+
+
+def _refuse_devices(model: "torch.nn.Module", level: str) -> None:
+    kinds = {parameter.device.type for parameter in model.parameters()}
+    if kinds != {"cpu"}:
+        raise TrainingError(
+            f"level {level} is built and tested for models on the CPU (gloo), and this one is on "
+            f"{', '.join(sorted(kinds))}: levels none and buckets run anywhere"
+        )
+
+
+def _refuse_for_crossiter(model: "torch.nn.Module", options: dict[str, Any]) -> None:
+    others = sorted(set(options) - {"broadcast_buffers"})
+    if others:
+        raise TrainingError(
+            f"level crossiter has no DistributedDataParallel to take {', '.join(others)}; {USE_PRIORITY}"
+        )
+    if hasattr(model, "_orig_mod"):
+        raise TrainingError(
+            f"level crossiter waits between the layers of a module, which torch.compile joins; {USE_PRIORITY}"
+        )
+    if any(torch.nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
+        raise TrainingError("the model has parameters without a shape (lazy modules): call it once first")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise TrainingError(f"{type(model).__name__} has no parameter that is trained")
