@@ -535,19 +535,23 @@ impl<'a> Runner<'a> {
 
     /// When the job will do something of its own accord.
     fn wakes_at(&self) -> Option<Time> {
-        let wakes_at = |sending: &Sending| match &sending.aggregation {
-            None => Some(sending.begins_at),
-            Some(aggregation) => aggregation.wakes_at(),
-        };
-        let picks_at = (self.can_pick() && !self.queue.is_empty()).then_some(self.free_at);
-        let start = self.opening_count.is_none().then_some(self.job.start);
-        let ends_at = self.next_end().map(|(end, _)| end);
-        (self.sending.iter().filter_map(wakes_at))
-            .chain(picks_at)
-            .chain(start)
-            .chain(ends_at)
-            .chain(self.opens_at())
-            .min()
+        let mut at = self.next_end().map_or(Time::MAX, |(end, _)| end);
+        for sending in &self.sending {
+            at = at.min(match &sending.aggregation {
+                None => sending.begins_at,
+                Some(aggregation) => aggregation.wakes_at().unwrap_or(Time::MAX),
+            });
+        }
+        if self.can_pick() && !self.queue.is_empty() {
+            at = at.min(self.free_at);
+        }
+        if self.has_gates {
+            at = at.min(self.opens_at().unwrap_or(Time::MAX));
+        }
+        if self.opening_count.is_none() {
+            at = at.min(self.job.start);
+        }
+        Some(at).filter(|&at| at < Time::MAX)
     }
 
     /// When the next op under way ends, and on which worker.
@@ -583,7 +587,8 @@ impl<'a> Runner<'a> {
         while let Some(worker) = self.next_worker(now) {
             while self.finish_op(worker, now) && self.start_op(worker, now)? {}
         }
-        while self.opens_at().is_some_and(|at| at <= now)
+        while self.has_gates
+            && self.opens_at().is_some_and(|at| at <= now)
             && let Some(Reverse((_, _, bucket))) = self.held.pop()
         {
             self.enqueue(bucket);

@@ -2,6 +2,7 @@
 
 mod served;
 
+use crate::bucket::Bucket;
 use crate::caramel::timeline;
 use crate::caramel::transfers::Transfer;
 use crate::collective::messages::Collective;
@@ -432,12 +433,15 @@ impl<'a> Part<'a> {
         let count = self.iterations.len() as u128;
         let compute: u128 = self.iterations.iter().map(|record| u128::from(record.compute.ps())).sum();
         let boundaries = self.job.without_barrier.stretched(Time::from_ps((compute / count) as u64));
-        let transfer = |index: u32| {
-            let busy: u128 = self.blocks().map(|block| u128::from(block[index as usize].busy.ps())).sum();
-            let (time, bytes) = (Time::from_ps((busy / count) as u64), self.job.buckets[index as usize].bytes);
-            Transfer { parameters: vec![index], bytes, time, gate: Time::ZERO, rank: Time::ZERO }
+        let mut busy = vec![Time::ZERO; self.job.buckets.len()];
+        for block in self.blocks() {
+            busy.iter_mut().zip(block).for_each(|(sum, transfer)| *sum += transfer.busy);
+        }
+        let transfer = |(index, (sum, bucket)): (u32, (Time, &Bucket))| {
+            let (time, gate, rank) = (Time::from_ps(sum.ps() / count as u64), Time::ZERO, Time::ZERO);
+            Transfer { parameters: vec![index], bytes: bucket.bytes, time, gate, rank }
         };
-        let transfers: Vec<Transfer> = (0..self.job.buckets.len() as u32).map(transfer).collect();
+        let transfers: Vec<Transfer> = (0..).zip(busy.into_iter().zip(&self.job.buckets)).map(transfer).collect();
         timeline::lower_bound(&boundaries, &transfers).ps() as f64
     }
 
