@@ -353,7 +353,7 @@ class Compute(Table):
     own."""
     batch: int = key(default=32, ge=1, le=1_000_000, examples=[32])
     """Mini-batch of one worker; only for models without times of their own. Default of a built-in graph: its paper's
-    (gradtide presets graphs)."""
+    (gradtide presets graph)."""
     scale_to: Duration | None = key(default=None, examples=["900ms"])
     """Rescale all times of the table so that one iteration computes for exactly this long. Default: as
     the table is."""
