@@ -1,4 +1,4 @@
-"""`gradtide reproduce tictac`: what is shown, and what holds; on few iterations of small models where that is enough."""
+"""`gradtide reproduce tictac`: what is shown, and what holds; on few runs where that is enough."""
 
 import importlib
 import importlib.util

@@ -398,8 +398,8 @@ _WHY_MORE = (
     "part of the overlap, and its steps hold time that no order saves"
 )
 _WHY_VGG = (
-    "a parameter is never cut, so VGG's first dense layer, three quarters of it, is on one server, alone on its "
-    "channel: no order is faster than its transfer to all workers"
+    "a parameter is never cut, so VGG's first dense layer, most of the model, is on one server, alone on its channel: "
+    "no order is faster than its transfer to all workers"
 )
 
 
@@ -419,7 +419,7 @@ def _worker_claims(study: Study) -> Iterable[Claim]:
             own = [gains[Case(model, task, TIC, n, servers_of(n))] for n in WORKERS]
             peaks.append(max(own[1:-1]) > max(own[0], own[-1]) + words.SAME)
         text = f"in {sum(peaks)} of {len(peaks)} models"
-        note = f"a server for every 4 workers keeps the load of a link, so that curves level off; {_WHY_VGG}"
+        note = "a server for every 4 workers keeps the load of a link, so that curves level off; VGG as in fig 10"
         yield f"gain rises and falls with workers, {TRAIN_OR_NOT[task]}", "yes", text, all(peaks), note
 
 
@@ -484,7 +484,7 @@ def _size_claims(study: Study) -> Iterable[Claim]:
 def _overlap_claims(study: Study) -> Iterable[Claim]:
     varies = "the coefficient counts the computation that was; where that varies, so does the step, at equal overlap"
     alike = (
-        "two random orders of 141 transfers delay a step nearly alike, by 2 % and less; what is left is noise, and which "
+        "two random orders of 141 transfers delay a step nearly alike; what is left is noise of compute, and which "
         "worker was the slowest"
     )
     found = {
