@@ -12,7 +12,7 @@ use crate::engine::{LinkUsage, Usage};
 use crate::iteration::{Did, IterationRecord, OperationRecord, Trace, TransferRecord};
 use crate::job::{AnyJob, Job};
 use crate::probe::{Carried, Samples};
-use crate::spec::{AlgorithmSpec, JobSpec, ServerSpec, Spec, TrafficSpec};
+use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, ServerSpec, Spec, TrafficSpec};
 use crate::traffic::{Neighbour, Outcome};
 use gradtide_net::trace::{PortState, Window};
 use gradtide_net::{Bytes, Time};
@@ -419,7 +419,8 @@ impl<'a> Part<'a> {
 
     /// Whether its workers differ.
     fn differs(&self) -> bool {
-        self.spec.pace.noise_ppm > 0 || self.spec.pace.straggler.is_some()
+        let has_own_order = self.spec.ops.as_ref().is_some_and(|ops| ops.order == ComputeOrderSpec::Random);
+        self.spec.pace.noise_ppm > 0 || self.spec.pace.straggler.is_some() || has_own_order
     }
 
     /// N of one iteration.

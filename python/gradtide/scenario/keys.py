@@ -357,9 +357,9 @@ class Compute(Table):
     """Rescale all times of the table so that one iteration computes for exactly this long. Default: as
     the table is."""
     order: Literal["listed", "random", "caramel"] | None = key(default=None, examples=["caramel"])
-    """In which order a worker computes a graph of ops whose gradients are aggregated by a collective. listed: of the ops
-    that can run, the first of the graph; random: any, every worker in an order of its own that it keeps for the run, as
-    frameworks do that have none; caramel: always the update that is cheapest to reach (docs/models/caramel.md).
+    """In which order a worker computes a graph of ops whose gradients a collective aggregates. listed: of the ops that
+    can run, the first of the graph; random: any of them, as in frameworks without an order, each worker in one of its
+    own that it keeps for the run; caramel: always the update that is cheapest to reach (docs/models/caramel.md).
     Default: listed."""
     overlap_slowdown: Factor = key(default=1.0, examples=[1.1])
     """Time that a unit of compute takes while a transfer of the job is under way."""

@@ -1065,7 +1065,7 @@ class _Resolver:
         graph = None if table is None else table.graph
         is_pulled = op_by_op.is_pulled(job.collective)
         if job.compute.order is not None and table is not None and (graph is None or is_pulled):
-            why = "for a model of layers" if graph is None else "with pull = \"start\": what has arrived decides"
+            why = "for a model of layers" if graph is None else 'with pull = "start": what has arrived decides'
             self.no_effect((*loc, "compute", "order"), why, "leave it out")
         if graph is not None and not is_pulled and job.schedule.queues is not None:
             hint = "every parameter has a rank of its own"

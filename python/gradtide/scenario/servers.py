@@ -119,7 +119,9 @@ def graph_faults(dag: OpDag, task: str, add: Add) -> None:
                 add(("ops", index, "updates"), msg, "leave it out, or let an op of the forward pass read it")
                 break
     if task in ("train", "") and not updated:
-        hint = 'write "updates": [id of a recv] where its gradient is done' + (', or task = "inference"' if task else "")
+        hint = 'write "updates": [id of a recv] where its gradient is done' + (
+            ', or task = "inference"' if task else ""
+        )
         add(("ops",), "no op of the graph updates a parameter", hint)
     if task == "inference" and updated and dag.inference_target is None:
         add(("inference_target",), "`inference_target` is missing", "name the last op of the forward pass")
