@@ -266,6 +266,7 @@ fn check(spec: &JobSpec, opens: bool) -> Result<(), ServersError> {
         (opens && spec.transfer_overhead_ps != 0, "a TCP connection is not held before a transfer"),
         (spec.overlap_slowdown_ppm != ONE_PPM, "compute is not slowed by transfers"),
         (spec.sync_ps != 0, "no transfer waits for others to be through"),
+        (spec.schedule.credit != 1, "a connection carries one transfer after the other"),
         (spec.schedule.chunk_bytes.is_some(), "parameters are sent whole"),
         (spec.collective.depth != Some(1), "parameters are sent whole"),
         (spec.collective.drops_remainder, "parameters are sent whole"),

@@ -48,6 +48,12 @@
   };
   const short = (v) => (v === null || v === undefined ? "–" : String(Number(v.toPrecision(5))).replace("-", "−"));
 
+  // Large numbers beside a tick: 10k, 2M.
+  const tick = (v) => {
+    const [size, prefix] = [[1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([least]) => Math.abs(v) >= Math.max(least, 1e4)) ?? [1, ""];
+    return short(v / size) + prefix;
+  };
+
   // Ticks of a logarithmic axis: 1, 2, 5 of every decade where they fit, else whole decades.
   const logSplits = (u, axis, low, high) => {
     const all = [];
@@ -69,7 +75,7 @@
     const axis = (label, log) => ({
       label, labelSize: 24, labelFont: font, font, stroke: muted, labelGap: 0, size: label === spec.ylabel ? 56 : 32,
       grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 5 },
-      values: (u, all) => all.map((v) => (v === null ? null : short(v))),
+      values: (u, all) => all.map((v) => (v === null ? null : tick(v))),
       ...(log ? { splits: logSplits, filter: (u, all) => all } : {}),
       ...(spec.xwhole && label === spec.xlabel ? { incrs: whole } : {}),
     });
