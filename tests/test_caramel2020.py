@@ -63,8 +63,3 @@ def test_a_figure_runs_what_it_needs_alone() -> None:
     alone = PARTS["caramel"].make(1, None, "11", None, None)
     assert {one["figure"] for one in alone.summary["checks"]} == {"11"}
     assert alone.summary["part"] == "11"
-
-
-def test_small_tensors_are_counted_from_below() -> None:
-    """VGG-16: a weight and a bias in each of 16 layers, and one layer of 7 kB: 17 of 32 and more."""
-    assert paper.small_share("tictac_vgg16", [7_168, *(10**6,) * 15]) == 17 / 32

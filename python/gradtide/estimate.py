@@ -130,7 +130,9 @@ def estimate(scenario: "Scenario") -> Estimate:
         per_message = max(1.0, sent_bytes / max(1, sent) / segment_bytes)
         iterations += count
         transfers += buckets * count
-        operations += (job.op_count * (job.workers if job.is_pulled else 1) + chunks) * count
+        operations += (
+            job.op_count * (job.workers if job.is_pulled or job.compute_order == "random" else 1) + chunks
+        ) * count
         if is_packet:
             messages += min(sent, job.workers * link_segments)
             segments += min(sent * per_message, job.workers * link_segments)

@@ -1,6 +1,7 @@
 //! Ops, and what each waits for: one iteration, and its edges into the next.
 
 use gradtide_net::{Bytes, Time};
+use std::ops::Range;
 
 /// Index of an op in [`Dag::ops`].
 pub type OpId = u32;
@@ -43,15 +44,27 @@ pub struct Transfer {
     pub bytes: Bytes,
 }
 
+/// What one compute stream executes, one op after the other, each no earlier than all it waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Its ops in the DAG.
+    pub ops: Range<OpId>,
+    /// The first op of the forward pass.
+    pub forward: OpId,
+    /// The op with which the forward pass is over: no op behind it waits for a transfer.
+    pub backward: OpId,
+}
+
 /// One iteration of a training job.
 ///
-/// The compute ops come first, in program order: one stream executes them one after the other, each no earlier than
-/// all it waits for. The transfers follow, in bucket order. `within` holds edges between ops of one iteration,
-/// `across` edges to ops of the next.
+/// The compute ops come first, program by program. The transfers follow, in bucket order. `within` holds edges between
+/// ops of one iteration, `across` edges to ops of the next.
 #[derive(Clone, Debug)]
 pub struct Dag {
     /// Compute ops in program order, then transfers.
     pub ops: Vec<Op>,
+    /// One for each worker, or one that all have.
+    pub programs: Vec<Program>,
     /// Number of compute ops.
     pub compute_count: u32,
     /// Number of layers.
@@ -108,26 +121,29 @@ impl Dag {
         self.compute_count + bucket
     }
 
-    /// Compute time of one iteration.
+    /// Compute time of one iteration of a worker: all programs compute the same.
     pub fn compute_time(&self) -> Time {
-        self.ops.iter().map(|op| op.cost).sum()
+        let Range { start, end } = self.programs[0].ops;
+        self.ops[start as usize..end as usize].iter().map(|op| op.cost).sum()
     }
 
-    /// Whether an iteration can be executed to its end: the edges inside it and the program order have no cycle.
+    /// Whether an iteration can be executed to its end: the edges inside it and the program orders have no cycle.
     pub fn is_executable(&self) -> bool {
         let mut missing = self.within.indegrees();
         let mut done_count = 0;
-        let mut program_counter = 0;
+        let mut programs: Vec<Range<OpId>> = self.programs.iter().map(|program| program.ops.clone()).collect();
         let mut stack: Vec<OpId> =
             (self.compute_count..self.ops.len() as u32).filter(|&op| missing[op as usize] == 0).collect();
         loop {
             let op = match stack.pop() {
                 Some(op) => op,
-                None if program_counter < self.compute_count && missing[program_counter as usize] == 0 => {
-                    program_counter += 1;
-                    program_counter - 1
+                None => {
+                    let goes_on = |ops: &&mut Range<OpId>| ops.start < ops.end && missing[ops.start as usize] == 0;
+                    match programs.iter_mut().find(goes_on).and_then(Iterator::next) {
+                        Some(op) => op,
+                        None => return done_count == self.ops.len(),
+                    }
                 }
-                None => return done_count == self.ops.len(),
             };
             done_count += 1;
             for &target in self.within.from(op) {
@@ -149,6 +165,7 @@ mod tests {
         let op_count = (compute_count + transfer_count) as usize;
         Dag {
             ops: vec![op; op_count],
+            programs: vec![Program { ops: 0..compute_count, forward: 0, backward: 0 }],
             compute_count,
             layer_count: 0,
             transfers: Vec::new(),

@@ -400,7 +400,7 @@ fn check_length(run: &RunSpec, star: &Star, job: &Job, stream: u32) -> Result<()
         let longest = Pipe::occupancy(star, &job.lock_step_flow(bucket, 0, stream)).ok_or_else(too_long)?;
         sending += (u128::from(longest.ps()) + u128::from(job.sync.ps())) * u128::from(chunk_count);
     }
-    let compute: u128 = job.dag.ops.iter().map(|op| u128::from(op.cost.ps())).sum();
+    let compute = u128::from(job.dag.compute_time().ps());
     let (least_ppm, largest_ppm) = job.pace_range_ppm;
     let slowest = (compute * u128::from(largest_ppm)).div_ceil(1_000_000);
     let iteration = slowest * u128::from(job.overlap_slowdown_ppm).div_ceil(1_000_000) + sending;

@@ -1,7 +1,7 @@
 //! The event loop that joins compute with a network.
 //!
 //! Every worker has one compute stream, which executes its ops in program order. Where all workers of a job are alike
-//! they do the same at the same time, and one stands for all. Every job has one transmission queue, which has at most
+//! they do the same at the same time, and one stands for all; workers of an op graph may have programs of their own. Every job has one transmission queue, which has at most
 //! one chunk on the network at a time, or as many as its credit says, and picks the most urgent ready bucket whenever a
 //! chunk is through on all workers. A bucket is ready when all workers have it, and when it has arrived, it has arrived
 //! everywhere: the global syncer of the thesis, section 5.2.
@@ -19,7 +19,7 @@
 //! parameters present: all are measured.
 
 use crate::collective::Aggregation;
-use crate::dag::{Edge, Edges, Op, OpId, OpKind};
+use crate::dag::{Edge, Edges, Op, OpId, OpKind, Program};
 use crate::job::{AnyJob, Job, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
 use crate::servers::{self, TooShort};
@@ -341,8 +341,6 @@ struct Runner<'a> {
     missing: [Vec<u32>; SLOTS],
     /// Workers that have ended the program of each iteration.
     ended_counts: [usize; SLOTS],
-    /// The op at which an iteration is measured to begin.
-    first_op: OpId,
     workers: Vec<Worker>,
     /// When each op under way ends, and on which worker; empty where one worker stands for all.
     ends: BinaryHeap<Reverse<(Time, u32)>>,
@@ -356,15 +354,13 @@ struct Runner<'a> {
     /// The iteration whose first pass is the last, once that is decided: for all, by the first worker to come to it.
     last_iteration: Option<u32>,
     unfinished_count: usize,
-    /// Iteration of every bucket that is ready or under way.
-    sending_iteration: u32,
     queue: BinaryHeap<Reverse<Ready>>,
     ready_count: u64,
     /// Whether a bucket may have to wait though it is ready.
     has_gates: bool,
-    /// Ready buckets that are held back: gate, iteration and bucket.
-    held: BinaryHeap<Reverse<(Time, u32, u32)>>,
-    /// Compute offset at which each op begins, and at which the last one ends.
+    /// Ready buckets that are held back.
+    held: BinaryHeap<Reverse<Held>>,
+    /// Compute offset at which each compute op begins.
     offsets: Vec<Time>,
     /// Chunks that the queue has picked, as it did.
     sending: Vec<Sending>,
@@ -387,6 +383,9 @@ struct Worker {
     iteration: u32,
     /// `iteration % SLOTS`.
     slot: usize,
+    program: Program,
+    /// The op at which an iteration is measured to begin.
+    first_op: OpId,
     next_op: OpId,
     /// When compute came to `next_op`.
     reached_at: Time,
@@ -401,8 +400,14 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(mut pace: Option<Pace>, next_op: OpId, reached_at: Time) -> Self {
+    fn new(mut pace: Option<Pace>, program: Program, measured_from: Pass, reached_at: Time) -> Self {
+        let (first_op, next_op) = match measured_from {
+            Pass::Forward => (program.forward, program.ops.start),
+            Pass::Backward => (program.backward, program.backward),
+        };
         Self {
+            program,
+            first_op,
             factor_ppm: pace.as_mut().map_or(ONE_PPM, Pace::next_ppm),
             pace,
             iteration: 0,
@@ -438,12 +443,24 @@ struct Running {
 /// A bucket in the transmission queue. Ordered as the queue sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Ready {
+    /// What is left of an iteration goes before the next one's.
+    iteration: u32,
     rank: u32,
     /// Place among all buckets by when they became ready.
     sequence: u64,
     bucket: u32,
     /// Chunks sent before.
     chunk: u64,
+}
+
+/// A bucket behind its gate. Ordered as compute passes the gates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Held {
+    /// In which iteration the gate is, and where in it.
+    gate: (u32, Time),
+    /// Iteration and index of the bucket.
+    iteration: u32,
+    bucket: u32,
 }
 
 /// The chunk that the queue has picked.
@@ -464,23 +481,28 @@ impl<'a> Runner<'a> {
         let mut within = dag.within.indegrees();
         let (compute, transfers) = within.split_at_mut(dag.compute_count as usize);
         debug_assert!(compute.iter().all(|&count| count == 0), "inside an iteration only transfers wait for ops");
+        debug_assert!(dag.programs.len() == 1 || dag.programs.len() == worker_count, "a program for each worker");
         for count in transfers {
-            *count *= worker_count as u32;
+            *count *= (worker_count / dag.programs.len()) as u32;
         }
         let indegrees: Vec<u32> = within.iter().zip(dag.across.indegrees()).map(|(a, b)| a + b).collect();
-        let first_uses: Vec<Edge> = (0..dag.transfers.len() as u32)
-            .filter_map(|bucket| dag.across.from(dag.transfer_op(bucket)).iter().min().map(|&op| (op, bucket)))
-            .collect();
-        let pass = match job.manner.measured_from {
-            Pass::Forward => OpKind::Forward(0),
-            Pass::Backward => OpKind::Backward(dag.layer_count - 1),
-        };
-        let first_op = dag.ops.iter().position(|op| op.kind == pass).expect("a model has layers") as OpId;
-        let next_op = if job.manner.measured_from == Pass::Forward { 0 } else { first_op };
-        let mut offsets = vec![Time::ZERO];
-        for op in &dag.ops[..dag.compute_count as usize] {
-            offsets.push(*offsets.last().expect("there is a first") + op.cost);
+        let mut first_uses: Vec<Edge> = Vec::new();
+        for bucket in 0..dag.transfers.len() as u32 {
+            let readers = dag.across.from(dag.transfer_op(bucket));
+            let first = |program: &Program| readers.iter().filter(|op| program.ops.contains(op)).min();
+            first_uses.extend(dag.programs.iter().filter_map(first).map(|&op| (op, bucket)));
         }
+        let mut offsets = Vec::with_capacity(dag.compute_count as usize);
+        for program in &dag.programs {
+            let mut now = Time::ZERO;
+            for op in &dag.ops[program.ops.start as usize..program.ops.end as usize] {
+                offsets.push(now);
+                now += op.cost;
+            }
+        }
+        let program = |worker: usize| dag.programs[if dag.programs.len() > 1 { worker } else { 0 }].clone();
+        let worker = |(index, pace)| Worker::new(pace, program(index), job.manner.measured_from, job.start);
+        let workers = paces.into_iter().enumerate().map(worker).collect();
         let mut ranks = Vec::new();
         job.scheduler.ranks(&job.dag, &mut ranks);
         Self {
@@ -490,8 +512,7 @@ impl<'a> Runner<'a> {
             ended_counts: [0; SLOTS],
             stream,
             limits,
-            first_op,
-            workers: paces.into_iter().map(|pace| Worker::new(pace, next_op, job.start)).collect(),
+            workers,
             ends: BinaryHeap::new(),
             waiting: (0..worker_count as u32).collect(),
             woken: Vec::new(),
@@ -499,7 +520,6 @@ impl<'a> Runner<'a> {
             begun_count: 0,
             last_iteration: None,
             unfinished_count: worker_count,
-            sending_iteration: 0,
             queue: BinaryHeap::new(),
             ready_count: 0,
             has_gates: job.gates.iter().zip(&job.boundaries.windows).any(|(&gate, window)| gate > window.update),
@@ -589,9 +609,9 @@ impl<'a> Runner<'a> {
         }
         while self.has_gates
             && self.opens_at().is_some_and(|at| at <= now)
-            && let Some(Reverse((_, _, bucket))) = self.held.pop()
+            && let Some(Reverse(held)) = self.held.pop()
         {
-            self.enqueue(bucket);
+            self.enqueue(held.bucket, held.iteration);
         }
         while self.can_pick()
             && self.free_at <= now
@@ -623,24 +643,14 @@ impl<'a> Runner<'a> {
     /// When the last worker comes to the next gate, if nothing stands in the way of any until then: of a worker that waits
     /// or has yet to come to the op, nobody knows.
     fn opens_at(&self) -> Option<Time> {
-        let &Reverse((gate, iteration, _)) = self.held.peek()?;
-        let compute = self.offsets[self.offsets.len() - 1];
+        let &Reverse(Held { gate: (iteration, gate), .. }) = self.held.peek()?;
         let passes_at = |worker: &Worker| {
-            // The iteration in which the gate is, and where in it.
-            let (begun, gate) = match worker.iteration.cmp(&iteration) {
-                std::cmp::Ordering::Less => return None,
-                std::cmp::Ordering::Equal => (Time::ZERO, gate),
-                std::cmp::Ordering::Greater if gate <= compute || worker.iteration > iteration + 1 => {
-                    return Some(Time::ZERO);
-                }
-                std::cmp::Ordering::Greater => (compute, gate),
-            };
-            let begins = begun + self.offsets[worker.next_op as usize];
-            if gate <= begins {
+            let begins = self.offsets[worker.next_op as usize];
+            if worker.iteration > iteration || (worker.iteration == iteration && gate <= begins) {
                 return Some(Time::ZERO);
             }
-            let running = worker.running.as_ref()?;
-            let ends = begun + self.offsets[worker.next_op as usize + 1];
+            let running = worker.running.as_ref().filter(|_| worker.iteration == iteration)?;
+            let ends = begins + self.job.dag.ops[worker.next_op as usize].cost;
             let after = worker.own_cost(ends.saturating_since(gate));
             (gate <= ends).then(|| {
                 let until = running.left.saturating_since(after);
@@ -653,7 +663,7 @@ impl<'a> Runner<'a> {
     /// Counts the time for which the network is held: with several chunks on it, as that of the first.
     fn count_busy(&mut self, now: Time) {
         if let Some(first) = self.sending.first().filter(|first| first.aggregation.is_some()) {
-            let block = self.block(self.sending_iteration);
+            let block = self.block(first.ready.iteration);
             let bucket = first.ready.bucket as usize;
             self.trace.transfers[block + bucket].busy += now - self.counted_to;
         }
@@ -676,7 +686,7 @@ impl<'a> Runner<'a> {
             self.waiting.push(index);
             return Ok(false);
         }
-        let (op, reached_at) = (worker.next_op, worker.reached_at);
+        let (op, reached_at, is_first) = (worker.next_op, worker.reached_at, worker.next_op == worker.first_op);
         let Op { kind, cost } = self.job.dag.ops[op as usize];
         if now > reached_at {
             self.on_waited(index, kind, now);
@@ -684,12 +694,12 @@ impl<'a> Runner<'a> {
         if kind == OpKind::Barrier {
             self.record(index, kind, reached_at, now);
         }
-        if op == self.first_op {
+        if is_first {
             self.on_iteration_begins(index, now)?;
         }
         let is_slow = !self.sending.is_empty();
         let worker = &mut self.workers[index as usize];
-        if let OpKind::Backward(_) = kind {
+        if op >= worker.program.backward {
             if worker.is_last_pass {
                 self.unfinished_count -= 1;
                 return Ok(false);
@@ -708,7 +718,7 @@ impl<'a> Runner<'a> {
     fn on_waited(&mut self, index: u32, kind: OpKind, now: Time) {
         let worker = &self.workers[index as usize];
         let wait = now - worker.reached_at;
-        let exposed = if kind == OpKind::Barrier { self.wait_without_barrier(worker) } else { wait };
+        let exposed = if kind == OpKind::Barrier { self.wait_without_barrier(index) } else { wait };
         let straggler = self.ready_at(worker).saturating_since(worker.reached_at);
         let current = &mut self.workers[index as usize].current;
         current.exposed += exposed;
@@ -749,12 +759,17 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// How long layer 0 would have had to wait for its own bucket.
-    fn wait_without_barrier(&self, worker: &Worker) -> Time {
-        let own = self.job.buckets.iter().position(|bucket| bucket.first_layer() == 0);
-        own.map_or(Time::ZERO, |bucket| {
-            self.trace.transfers[self.block(worker.iteration - 1) + bucket].end.saturating_since(worker.reached_at)
-        })
+    /// How long the first op would have had to wait for what it reads.
+    fn wait_without_barrier(&self, index: u32) -> Time {
+        let worker = &self.workers[index as usize];
+        let block = self.block(worker.iteration - 1);
+        let programs = &self.job.without_barrier;
+        let windows = &programs[if programs.len() > 1 { index as usize } else { 0 }].windows;
+        let first = (block..).zip(windows).filter(|(_, window)| window.read == Time::ZERO);
+        first
+            .map(|(transfer, _)| self.trace.transfers[transfer].end.saturating_since(worker.reached_at))
+            .max()
+            .unwrap_or(Time::ZERO)
     }
 
     /// Ends a worker's op if it ends now; `false` if it goes on.
@@ -771,6 +786,7 @@ impl<'a> Runner<'a> {
         let (started, cost) = (running.started, running.cost);
         worker.running = None;
         let (op, slot) = (worker.next_op, worker.slot);
+        let is_last = op + 1 == worker.program.ops.end;
         worker.current.compute += cost;
         worker.current.slowdown += now - started - cost;
         worker.reached_at = now;
@@ -789,7 +805,7 @@ impl<'a> Runner<'a> {
                 self.on_bucket_ready(target - compute_count, self.workers[index as usize].iteration, now);
             }
         }
-        if op + 1 == compute_count {
+        if is_last {
             self.on_program_ends(index);
         }
         let worker = &self.workers[index as usize];
@@ -805,7 +821,7 @@ impl<'a> Runner<'a> {
     fn on_program_ends(&mut self, index: u32) {
         let worker = &mut self.workers[index as usize];
         let slot = worker.slot;
-        worker.next_op = 0;
+        worker.next_op = worker.program.ops.start;
         worker.iteration += 1;
         worker.slot = worker.iteration as usize % SLOTS;
         if let Some(pace) = &mut worker.pace {
@@ -826,11 +842,6 @@ impl<'a> Runner<'a> {
     }
 
     fn on_bucket_ready(&mut self, bucket: u32, iteration: u32, now: Time) {
-        debug_assert!(
-            self.sending_iteration == iteration
-                || (self.queue.is_empty() && self.sending.is_empty() && self.held.is_empty())
-        );
-        self.sending_iteration = iteration;
         let rank = self.ranks[bucket as usize];
         let block = self.block(iteration);
         let record = &mut self.trace.transfers[block + bucket as usize];
@@ -839,15 +850,17 @@ impl<'a> Runner<'a> {
         if self.has_gates {
             // All of them, so that what opens at one instant is in the plan's order.
             let gate = self.job.gates[bucket as usize].max(self.job.boundaries.windows[bucket as usize].update);
-            self.held.push(Reverse((gate, iteration, bucket)));
+            let compute = self.job.boundaries.compute.ps().max(1);
+            let gate = (iteration + (gate.ps() / compute) as u32, Time::from_ps(gate.ps() % compute));
+            self.held.push(Reverse(Held { gate, iteration, bucket }));
         } else {
-            self.enqueue(bucket);
+            self.enqueue(bucket, iteration);
         }
     }
 
-    fn enqueue(&mut self, bucket: u32) {
+    fn enqueue(&mut self, bucket: u32, iteration: u32) {
         let rank = self.ranks[bucket as usize];
-        self.queue.push(Reverse(Ready { rank, sequence: self.ready_count, bucket, chunk: 0 }));
+        self.queue.push(Reverse(Ready { iteration, rank, sequence: self.ready_count, bucket, chunk: 0 }));
         self.ready_count += 1;
     }
 
@@ -877,13 +890,13 @@ impl<'a> Runner<'a> {
 
     fn on_chunk_arrived(&mut self, now: Time, sent: Ready, began: Time) {
         self.trace.event_count += 1;
-        let block = self.block(self.sending_iteration);
+        let block = self.block(sent.iteration);
         let record = &mut self.trace.transfers[block + sent.bucket as usize];
         if sent.chunk == 0 {
             record.start = began;
         }
-        if self.sending_iteration < self.trace.warmup_count + self.limits.timeline_iterations {
-            let iteration = i64::from(self.sending_iteration) - i64::from(self.trace.warmup_count);
+        if sent.iteration < self.trace.warmup_count + self.limits.timeline_iterations {
+            let iteration = i64::from(sent.iteration) - i64::from(self.trace.warmup_count);
             let kind = OpKind::Transfer(sent.bucket);
             let (chunk, worker) = (sent.chunk, 0);
             self.trace.operations.push(OperationRecord { iteration, kind, worker, chunk, start: began, end: now });
@@ -897,7 +910,7 @@ impl<'a> Runner<'a> {
         let record = &mut self.trace.transfers[block + sent.bucket as usize];
         record.end = now;
         self.has_arrived = true;
-        let slot = (self.sending_iteration as usize + 1) % SLOTS;
+        let slot = (sent.iteration as usize + 1) % SLOTS;
         for &target in self.job.dag.across.from(self.job.dag.transfer_op(sent.bucket)) {
             self.missing[slot][target as usize] -= 1;
         }

@@ -7,9 +7,10 @@ use crate::collective::messages::{Collective, Depth, MessageSize};
 use crate::collective::plan::{self, Algorithm, Inside, PlanError};
 use crate::collective::{Aggregation, ring};
 use crate::dag::Dag;
-use crate::model::iteration_dag;
+use crate::model::{Steps, iteration_dag};
 use crate::pace::{self, Pace};
 use crate::planned::{Planned, asks_costs};
+use crate::program::{self, ProgramError};
 use crate::schedule::Scheduler;
 use crate::servers::{self, ServersError};
 use crate::spec::{AlgorithmSpec, FusionSpec, InsideSpec, JobSpec, OrderSpec, ServerSpec};
@@ -26,10 +27,11 @@ pub struct Job {
     pub buckets: Vec<Bucket>,
     /// From which offset of compute time on each bucket may be sent; beyond the compute time of an iteration, in the next.
     pub gates: Vec<Time>,
-    /// Compute time of an iteration, and between which offsets of it each bucket can be sent without delaying it.
+    /// Compute time of an iteration, and between which offsets of it each bucket can be sent without delaying any
+    /// worker.
     pub boundaries: Boundaries,
-    /// The same if there were no barrier.
-    pub without_barrier: Boundaries,
+    /// The same of each program, if there were no barrier.
+    pub without_barrier: Vec<Boundaries>,
     /// Order of the transmission queue.
     pub scheduler: Box<dyn Scheduler>,
     /// Chunks on the network at one time.
@@ -165,6 +167,9 @@ pub enum JobError {
     /// Servers op by op that mean nothing.
     #[error(transparent)]
     Servers(#[from] ServersError),
+    /// Ops that cannot be computed in a line.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// No class of layers.
     #[error("there is at least one priority queue")]
     NoQueues,
@@ -202,14 +207,31 @@ impl Job {
         check(spec)?;
         let sizes: Vec<Bytes> = spec.layers.iter().map(|layer| Bytes(layer.parameter_bytes)).collect();
         let costs = if asks_costs(spec) { Some(costs(spec, manner.sizes, alone)?) } else { None };
-        let planned = Planned::new(spec, costs.as_ref(), seed);
+        let mut programs = match &spec.ops {
+            None => vec![Steps::of_layers(&spec.layers)],
+            Some(ops) => {
+                let any = collective(spec, Bytes(0), Depth::Fixed(1), manner.sizes)?;
+                program::of_workers(ops, &spec.layers, any.worker_hosts().count() as u32, &spec.name, seed)?
+            }
+        };
+        let planned = Planned::new(spec, &programs, costs.as_ref(), seed);
         let buckets = planned.buckets;
         let largest = buckets.iter().map(|bucket| bucket.bytes).max().unwrap_or_default();
         let depth = costs.map_or(Depth::Fixed(spec.collective.depth.unwrap_or(1)), |costs| costs.depth);
         let collective = collective(spec, largest, depth, manner.sizes)?;
         let worker_count = collective.worker_hosts().count() as u32;
-        let dag = iteration_dag(&spec.layers, &buckets, spec.schedule.barrier);
-        debug_assert!(dag.is_executable(), "a layered model has no cycle");
+        if spec.schedule.barrier {
+            programs.iter_mut().for_each(|steps| *steps = steps.behind_barrier());
+        }
+        let dag = iteration_dag(&programs, &buckets, spec.layers.len() as u32);
+        debug_assert!(dag.is_executable(), "an iteration has no cycle");
+        let paces = match dag.programs.len() {
+            1 => Pace::of_workers(&spec.pace, worker_count, &spec.name, seed),
+            _ => Some(Pace::of_each(&spec.pace, worker_count, &spec.name, seed)),
+        };
+        // In an op graph passes are not one after the other: there is no moment with an idle network and all parameters.
+        let measured_from = if spec.ops.is_some() { Pass::Forward } else { manner.measured_from };
+        let manner = Manner { measured_from, ..manner };
         let bands = (spec.bands.iter())
             .map(|&index| Band::new(index).ok_or(JobError::Band(index)))
             .collect::<Result<Vec<Band>, JobError>>()?;
@@ -231,7 +253,7 @@ impl Job {
             sync: Time::from_ps(spec.sync_ps),
             manner,
             pace_range_ppm: pace::range_ppm(&spec.pace),
-            paces: Pace::of_workers(&spec.pace, worker_count, &spec.name, seed),
+            paces,
             collective,
             drops_remainder: spec.collective.drops_remainder,
             chunk: planned.chunk,
@@ -461,7 +483,11 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
             return Err(JobError::Buckets { counted, layers: spec.layers.len() });
         }
     }
-    if spec.layers.iter().all(|layer| layer.forward_ps == 0 && layer.backward_ps == 0 && layer.update_ps == 0) {
+    let takes_time = match &spec.ops {
+        Some(ops) => ops.graph.ops.iter().any(|op| op.receives_bytes.is_none() && op.time_ps > 0),
+        None => spec.layers.iter().any(|layer| layer.forward_ps > 0 || layer.backward_ps > 0 || layer.update_ps > 0),
+    };
+    if !takes_time {
         return Err(JobError::NoTime);
     }
     spec.layers

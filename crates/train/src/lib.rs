@@ -17,6 +17,7 @@ pub mod order;
 pub mod pace;
 pub mod planned;
 pub mod probe;
+pub mod program;
 pub mod recall;
 pub mod result;
 pub mod schedule;

@@ -1,56 +1,110 @@
-//! Layers and buckets -> DAG.
+//! Layers, or ops in some order, and buckets -> DAG.
 
 use crate::bucket::Bucket;
 use crate::caramel::{Boundaries, Window};
-use crate::dag::{Dag, Edge, Edges, Op, OpKind, Transfer};
+use crate::dag::{Dag, Edge, Edges, Op, OpId, OpKind, Program, Transfer};
 use crate::spec::LayerSpec;
 use gradtide_net::{Bytes, Time};
 
-/// One iteration of a layered model.
-///
-/// Program order: the barrier if there is one and every update; without a barrier, each layer's update just before
-/// its forward pass; forward from layer 0 up; backward from the last layer down. A bucket's transfer waits for the
-/// backward pass of all its layers. The next iteration's barrier waits for all transfers; without one, a layer's
-/// update waits for its own bucket only.
-///
-/// # Source
-/// Thesis figs 4.1 and 4.2; docs/models/pipe.md.
-pub fn iteration_dag(layers: &[LayerSpec], buckets: &[Bucket], barrier: bool) -> Dag {
-    let layer_count = layers.len() as u32;
-    let update = |layer: u32| Op { kind: OpKind::Update(layer), cost: Time::from_ps(layers[layer as usize].update_ps) };
-    let forward =
-        |layer: u32| Op { kind: OpKind::Forward(layer), cost: Time::from_ps(layers[layer as usize].forward_ps) };
-    let mut ops = Vec::with_capacity(3 * layers.len() + buckets.len() + 1);
-    if barrier {
-        ops.push(Op { kind: OpKind::Barrier, cost: Time::ZERO });
-        ops.extend((0..layer_count).map(update));
-        ops.extend((0..layer_count).map(forward));
-    } else {
-        ops.extend((0..layer_count).flat_map(|layer| [update(layer), forward(layer)]));
-    }
-    ops.extend(
-        (0..layer_count)
-            .rev()
-            .map(|layer| Op { kind: OpKind::Backward(layer), cost: Time::from_ps(layers[layer as usize].backward_ps) }),
-    );
-    let compute_count = ops.len() as u32;
-    ops.extend((0..buckets.len() as u32).map(|bucket| Op { kind: OpKind::Transfer(bucket), cost: Time::ZERO }));
+/// What a worker computes in an iteration, one step after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Steps(pub Vec<Step>);
 
-    let update_op = |layer: u32| if barrier { 1 + layer } else { 2 * layer };
-    let backward_op = |layer: u32| compute_count - 1 - layer;
-    let (mut within, mut across): (Vec<Edge>, Vec<Edge>) = (Vec::new(), Vec::new());
-    for (index, bucket) in buckets.iter().enumerate() {
-        let transfer = compute_count + index as u32;
-        within.extend(bucket.layers.iter().map(|&layer| (backward_op(layer), transfer)));
-        if barrier {
-            across.push((transfer, 0));
-        } else {
-            across.extend(bucket.layers.iter().map(|&layer| (transfer, update_op(layer))));
+/// An op, and the layers whose aggregated gradients it is the first to use, or whose gradients it completes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What it does.
+    pub kind: OpKind,
+    /// Compute time.
+    pub cost: Time,
+    /// Layers that it reads and no step before it did.
+    pub reads: Vec<u32>,
+    /// Layers that it updates.
+    pub updates: Vec<u32>,
+}
+
+impl Steps {
+    /// A layered model: each layer's update just before its forward pass; forward from layer 0 up; backward from the last
+    /// layer down.
+    ///
+    /// # Source
+    /// Thesis figs 4.1 and 4.2; docs/models/pipe.md.
+    pub fn of_layers(layers: &[LayerSpec]) -> Self {
+        let step = |kind, cost_ps, reads, updates| Step { kind, cost: Time::from_ps(cost_ps), reads, updates };
+        let mut steps = Vec::with_capacity(3 * layers.len());
+        for (index, layer) in (0..).zip(layers) {
+            steps.push(step(OpKind::Update(index), layer.update_ps, vec![index], vec![]));
+            steps.push(step(OpKind::Forward(index), layer.forward_ps, vec![], vec![]));
         }
+        for (index, layer) in (0..layers.len() as u32).zip(layers).rev() {
+            steps.push(step(OpKind::Backward(index), layer.backward_ps, vec![], vec![index]));
+        }
+        Self(steps)
+    }
+
+    /// The same with a barrier, at which all is read; behind it all updates, and then what computes.
+    #[must_use]
+    pub fn behind_barrier(&self) -> Self {
+        let reads = self.0.iter().flat_map(|step| &step.reads).copied().collect();
+        let unread = |step: &Step| Step { reads: Vec::new(), ..step.clone() };
+        let (updates, others): (Vec<Step>, Vec<Step>) =
+            self.0.iter().map(unread).partition(|step| matches!(step.kind, OpKind::Update(_)));
+        let barrier = Step { kind: OpKind::Barrier, cost: Time::ZERO, reads, updates: Vec::new() };
+        Self([barrier].into_iter().chain(updates).chain(others).collect())
+    }
+}
+
+/// One iteration of workers that have a program each, or all the same one.
+///
+/// A bucket's transfer waits for the updates of all its layers on all workers. In the next iteration, what first reads one
+/// of its layers waits for it.
+pub fn iteration_dag(programs: &[Steps], buckets: &[Bucket], layer_count: u32) -> Dag {
+    let compute_count = programs.iter().map(|steps| steps.0.len() as u32).sum();
+    let mut ops: Vec<Op> = Vec::with_capacity(compute_count as usize + buckets.len());
+    // Per program, the ops that update and read each layer.
+    let mut touches: Vec<Vec<[Option<OpId>; 2]>> = Vec::with_capacity(programs.len());
+    let mut ranges = Vec::with_capacity(programs.len());
+    for Steps(steps) in programs {
+        let first = ops.len() as u32;
+        let mut touched = vec![[None; 2]; layer_count as usize];
+        for (op, step) in (first..).zip(steps) {
+            ops.push(Op { kind: step.kind, cost: step.cost });
+            step.updates.iter().for_each(|&layer| touched[layer as usize][0] = Some(op));
+            step.reads.iter().for_each(|&layer| touched[layer as usize][1] = Some(op));
+        }
+        touches.push(touched);
+        let is_before = |step: &Step| matches!(step.kind, OpKind::Barrier | OpKind::Update(_));
+        let is_backward = |step: &Step| matches!(step.kind, OpKind::Backward(_)) || !step.updates.is_empty();
+        let forward = steps.iter().position(|step| !is_before(step)).unwrap_or(0) as u32;
+        let last_read = steps.iter().rposition(|step| !step.reads.is_empty()).unwrap_or(0) as u32;
+        let backward = steps.iter().position(is_backward).unwrap_or(0) as u32;
+        ranges.push(Program {
+            ops: first..ops.len() as u32,
+            forward: first + forward,
+            backward: first + backward.max(last_read),
+        });
+    }
+    ops.extend((0..buckets.len() as u32).map(|bucket| Op { kind: OpKind::Transfer(bucket), cost: Time::ZERO }));
+    let (mut within, mut across): (Vec<Edge>, Vec<Edge>) = (Vec::new(), Vec::new());
+    let mut ends: Vec<OpId> = Vec::new();
+    for (transfer, bucket) in (compute_count..).zip(buckets) {
+        let mut each = |which: usize, edge: &mut dyn FnMut(OpId)| {
+            let touched = |touched: &Vec<[Option<OpId>; 2]>| {
+                bucket.layers.iter().filter_map(|&layer| touched[layer as usize][which]).collect::<Vec<OpId>>()
+            };
+            ends.clear();
+            ends.extend(touches.iter().flat_map(touched));
+            ends.sort_unstable();
+            ends.dedup();
+            ends.iter().for_each(|&op| edge(op));
+        };
+        each(0, &mut |op| within.push((op, transfer)));
+        each(1, &mut |op| across.push((transfer, op)));
     }
     Dag {
         compute_count,
         layer_count,
+        programs: ranges,
         transfers: buckets
             .iter()
             .map(|bucket| Transfer {
@@ -65,31 +119,26 @@ pub fn iteration_dag(layers: &[LayerSpec], buckets: &[Bucket], barrier: bool) ->
     }
 }
 
-/// When the gradient of every layer can be aggregated without delaying compute, in the program order of
-/// [`iteration_dag`]: from the end of its backward pass to the start of its update, or to the barrier. One window per
-/// layer that has parameters, with the layer that it is of.
-///
-/// A model of ops, not layers, would have its order of computation here ([`crate::caramel::compute`]).
-pub fn boundaries(layers: &[LayerSpec], barrier: bool) -> (Boundaries, Vec<u32>) {
-    let dag = iteration_dag(layers, &[], barrier);
-    let (mut reads, mut updates) = (vec![Time::ZERO; layers.len()], vec![Time::ZERO; layers.len()]);
-    let mut now = Time::ZERO;
-    for op in &dag.ops {
-        match op.kind {
-            OpKind::Update(layer) if !barrier => reads[layer as usize] = now,
-            OpKind::Backward(layer) => updates[layer as usize] = now + op.cost,
-            _ => {}
+/// When the gradient of every layer can be aggregated without delaying each program: from the end of the step that updates
+/// it to the start of the one that reads it. One window per layer that has parameters, with the layer that it is of;
+/// `sizes` has the bytes of all layers.
+pub fn boundaries(programs: &[Steps], sizes: &[Bytes]) -> (Vec<Boundaries>, Vec<u32>) {
+    let layer_of: Vec<u32> = (0..).zip(sizes).filter(|(_, bytes)| bytes.0 > 0).map(|(layer, _)| layer).collect();
+    let of_program = |Steps(steps): &Steps| {
+        let (mut reads, mut updates) = (vec![Time::ZERO; sizes.len()], vec![Time::ZERO; sizes.len()]);
+        let mut now = Time::ZERO;
+        for step in steps {
+            step.reads.iter().for_each(|&layer| reads[layer as usize] = now);
+            now += step.cost;
+            step.updates.iter().for_each(|&layer| updates[layer as usize] = now);
         }
-        now += op.cost;
-    }
-    let sends = |layer: &u32| layers[*layer as usize].parameter_bytes > 0;
-    let layer_of: Vec<u32> = (0..layers.len() as u32).filter(sends).collect();
-    let window = |&layer: &u32| Window {
-        bytes: Bytes(layers[layer as usize].parameter_bytes),
-        update: updates[layer as usize],
-        read: reads[layer as usize],
+        let window = |&layer: &u32| {
+            let layer = layer as usize;
+            Window { bytes: sizes[layer], update: updates[layer], read: reads[layer] }
+        };
+        Boundaries { compute: now, windows: layer_of.iter().map(window).collect() }
     };
-    (Boundaries { compute: now, windows: layer_of.iter().map(window).collect() }, layer_of)
+    (programs.iter().map(of_program).collect(), layer_of)
 }
 
 #[cfg(test)]
@@ -108,8 +157,9 @@ mod tests {
         };
         let layers = [layer(5), layer(0), layer(5)];
         let buckets = fuse(&[Bytes(5), Bytes(0), Bytes(5)], Bytes(5));
-        for barrier in [false, true] {
-            let dag = iteration_dag(&layers, &buckets, barrier);
+        let steps = Steps::of_layers(&layers);
+        for steps in [steps.behind_barrier(), steps] {
+            let dag = iteration_dag(&[steps], &buckets, 3);
             assert!(dag.is_executable());
             assert_eq!(dag.compute_time(), Time::from_ps(9));
             let passes: Vec<OpKind> = dag.ops[..dag.compute_count as usize]

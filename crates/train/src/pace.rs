@@ -60,20 +60,23 @@ struct Straggler {
 impl Pace {
     /// The paces of a job's workers; `None` if all are alike.
     pub fn of_workers(spec: &PaceSpec, worker_count: u32, job: &str, seed: Seed) -> Option<Vec<Self>> {
-        (spec.noise_ppm > 0 || spec.straggler.is_some()).then(|| {
-            let of_worker = |worker| Self {
-                half_width_ppm: half_width_ppm(spec.noise_ppm),
-                noise: seed.stream(&format!("compute/{job}/{worker}")),
-                straggler: spec.straggler.map(|spec| Straggler {
-                    spec,
-                    worker,
-                    worker_count,
-                    is_slow: seed.stream(&format!("straggler/{job}")),
-                    which: seed.stream(&format!("straggler/{job}/worker")),
-                }),
-            };
-            (0..worker_count).map(of_worker).collect()
-        })
+        (spec.noise_ppm > 0 || spec.straggler.is_some()).then(|| Self::of_each(spec, worker_count, job, seed))
+    }
+
+    /// The pace of each worker, alike or not.
+    pub fn of_each(spec: &PaceSpec, worker_count: u32, job: &str, seed: Seed) -> Vec<Self> {
+        let of_worker = |worker| Self {
+            half_width_ppm: half_width_ppm(spec.noise_ppm),
+            noise: seed.stream(&format!("compute/{job}/{worker}")),
+            straggler: spec.straggler.map(|spec| Straggler {
+                spec,
+                worker,
+                worker_count,
+                is_slow: seed.stream(&format!("straggler/{job}")),
+                which: seed.stream(&format!("straggler/{job}/worker")),
+            }),
+        };
+        (0..worker_count).map(of_worker).collect()
     }
 
     /// The factor of the next iteration, in millionths.

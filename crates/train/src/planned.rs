@@ -9,7 +9,7 @@ use crate::caramel::cost::Costs;
 use crate::caramel::pack::pack;
 use crate::caramel::transfers::{self, Plan, Transfer};
 use crate::caramel::{Boundaries, Group, timeline};
-use crate::model;
+use crate::model::{self, Steps};
 use crate::schedule::{Fifo, Given, LayerPriority, Random, Scheduler};
 use crate::spec::{FusionSpec, JobSpec, OrderSpec};
 use gradtide_net::{Bytes, Seed, Time};
@@ -26,10 +26,10 @@ pub struct Planned {
     pub scheduler: Box<dyn Scheduler>,
     /// Largest part that is sent at once.
     pub chunk: Option<Bytes>,
-    /// Compute time, and between which offsets of it each bucket can be sent without delay.
+    /// Compute time, and between which offsets of it each bucket can be sent without delaying any worker.
     pub boundaries: Boundaries,
-    /// The same if there were no barrier.
-    pub without_barrier: Boundaries,
+    /// The same of each program, if there were no barrier.
+    pub without_barrier: Vec<Boundaries>,
 }
 
 /// Whether the schedule of a job asks what messages cost.
@@ -47,19 +47,28 @@ pub fn asks_costs(spec: &JobSpec) -> bool {
 }
 
 impl Planned {
-    /// Plans what a job sends.
+    /// Plans what a job sends whose workers compute `programs`, without a barrier.
     ///
     /// # Panics
     /// If there are no `costs` and the schedule asks for them.
-    pub fn new(spec: &JobSpec, costs: Option<&Costs>, seed: Seed) -> Self {
-        let (boundaries, layer_of) = model::boundaries(&spec.layers, spec.schedule.barrier);
-        let iteration = Iteration { spec, boundaries, layer_of, costs };
+    pub fn new(spec: &JobSpec, programs: &[Steps], costs: Option<&Costs>, seed: Seed) -> Self {
+        let sizes: Vec<Bytes> = spec.layers.iter().map(|layer| Bytes(layer.parameter_bytes)).collect();
+        let (without_barrier, layer_of) = model::boundaries(programs, &sizes);
+        let mut boundaries = Boundaries::jointly(&without_barrier);
+        if spec.schedule.barrier {
+            boundaries.windows.iter_mut().for_each(|window| window.read = Time::ZERO);
+        }
+        let iteration = Iteration { spec, sizes, boundaries, without_barrier, layer_of, costs };
         // A single worker has nothing to aggregate.
         if spec.hosts.len() == 1 {
             return iteration.in_order(Vec::new(), Box::new(Fifo));
         }
         let scheduler: Box<dyn Scheduler> = match &spec.schedule.order {
             OrderSpec::Fifo => Box::new(Fifo),
+            // Compute is in a line: what is read first, whatever the ops.
+            OrderSpec::Priority { .. } | OrderSpec::Tic | OrderSpec::Tac if spec.ops.is_some() => {
+                return iteration.by_read();
+            }
             OrderSpec::Priority { queues } => Box::new(LayerPriority { queue_count: *queues }),
             OrderSpec::Random => Box::new(Random { stream: seed.stream(&format!("order/{}", spec.name)) }),
             // A layer's forward pass waits for its own parameters and those below, so TicTac's orders of a chain are it:
@@ -88,8 +97,12 @@ struct Sent {
 /// A job as planning sees it.
 struct Iteration<'a> {
     spec: &'a JobSpec,
+    /// Of all layers.
+    sizes: Vec<Bytes>,
     /// Of layers that have parameters.
     boundaries: Boundaries,
+    /// Of each program, if there were no barrier.
+    without_barrier: Vec<Boundaries>,
     /// Layer of each parameter.
     layer_of: Vec<u32>,
     costs: Option<&'a Costs>,
@@ -106,11 +119,19 @@ impl Iteration<'_> {
 
     /// What is sent together, and from when on.
     fn sends(&self) -> Vec<Sent> {
-        let sizes: Vec<Bytes> = self.spec.layers.iter().map(|layer| Bytes(layer.parameter_bytes)).collect();
         let at_once = |bucket| Sent { bucket, gate: Time::ZERO };
         match &self.spec.schedule.fusion {
-            FusionSpec::Cap { bytes } => fuse(&sizes, Bytes(*bytes)).into_iter().map(at_once).collect(),
-            FusionSpec::Buckets { layer_counts } => group(&sizes, layer_counts).into_iter().map(at_once).collect(),
+            FusionSpec::Cap { bytes } if self.spec.ops.is_some() => {
+                // As layers, from the last to the first, if these are what is updated last to first.
+                let order: Vec<u32> = self.boundaries.by_update().into_iter().rev().collect();
+                let window = |&parameter: &u32| self.boundaries.windows[parameter as usize];
+                let sizes: Vec<Bytes> = order.iter().map(|parameter| window(parameter).bytes).collect();
+                let of =
+                    |bucket: Bucket| -> Vec<u32> { bucket.layers.iter().map(|&place| order[place as usize]).collect() };
+                fuse(&sizes, Bytes(*bytes)).into_iter().map(|bucket| at_once(self.bucket(&of(bucket)))).collect()
+            }
+            FusionSpec::Cap { bytes } => fuse(&self.sizes, Bytes(*bytes)).into_iter().map(at_once).collect(),
+            FusionSpec::Buckets { layer_counts } => group(&self.sizes, layer_counts).into_iter().map(at_once).collect(),
             &FusionSpec::Reach { first_bytes, bytes } => {
                 self.of_plan(&transfers::ddp(&self.boundaries, Bytes(first_bytes), Bytes(bytes), &|_| Time::ZERO))
             }
@@ -154,12 +175,23 @@ impl Iteration<'_> {
         };
         Planned {
             boundaries: by_bucket(&self.boundaries),
-            without_barrier: by_bucket(&model::boundaries(&self.spec.layers, false).0),
+            without_barrier: self.without_barrier.iter().map(by_bucket).collect(),
             gates: sends.iter().map(|sent| sent.gate).collect(),
             buckets,
             scheduler,
             chunk: self.spec.schedule.chunk_bytes.map(Bytes),
         }
+    }
+
+    /// What is read first is sent first; ties go to what is updated first.
+    fn by_read(&self) -> Planned {
+        let planned = self.in_order(self.sends(), Box::new(Fifo));
+        let windows = Boundaries::jointly(&planned.without_barrier).windows;
+        let mut order: Vec<u32> = (0..windows.len() as u32).collect();
+        order.sort_by_key(|&bucket| (windows[bucket as usize].read, windows[bucket as usize].update));
+        let mut bucket_ranks = vec![0; order.len()];
+        (0..).zip(order).for_each(|(rank, bucket)| bucket_ranks[bucket as usize] = rank);
+        Planned { scheduler: Box::new(Given { bucket_ranks }), ..planned }
     }
 
     /// A plan in chunks of at most `chunk`: what follows one another of the same parameters is one bucket.

@@ -3,8 +3,8 @@
 mod served;
 
 use crate::bucket::Bucket;
-use crate::caramel::timeline;
 use crate::caramel::transfers::Transfer;
+use crate::caramel::{Boundaries, timeline};
 use crate::collective::messages::Collective;
 use crate::collective::plan::Action;
 use crate::dag::OpKind;
@@ -12,7 +12,7 @@ use crate::engine::{LinkUsage, Usage};
 use crate::iteration::{Did, IterationRecord, OperationRecord, Trace, TransferRecord};
 use crate::job::{AnyJob, Job};
 use crate::probe::{Carried, Samples};
-use crate::spec::{AlgorithmSpec, JobSpec, ServerSpec, Spec, TrafficSpec};
+use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, ServerSpec, Spec, TrafficSpec};
 use crate::traffic::{Neighbour, Outcome};
 use gradtide_net::trace::{PortState, Window};
 use gradtide_net::{Bytes, Time};
@@ -419,7 +419,8 @@ impl<'a> Part<'a> {
 
     /// Whether its workers differ.
     fn differs(&self) -> bool {
-        self.spec.pace.noise_ppm > 0 || self.spec.pace.straggler.is_some()
+        let has_own_order = self.spec.ops.as_ref().is_some_and(|ops| ops.order == ComputeOrderSpec::Random);
+        self.spec.pace.noise_ppm > 0 || self.spec.pace.straggler.is_some() || has_own_order
     }
 
     /// N of one iteration.
@@ -432,7 +433,7 @@ impl<'a> Part<'a> {
     fn lower_bound_ps(&self) -> f64 {
         let count = self.iterations.len() as u128;
         let compute: u128 = self.iterations.iter().map(|record| u128::from(record.compute.ps())).sum();
-        let boundaries = self.job.without_barrier.stretched(Time::from_ps((compute / count) as u64));
+        let compute = Time::from_ps((compute / count) as u64);
         let mut busy = vec![Time::ZERO; self.job.buckets.len()];
         for block in self.blocks() {
             busy.iter_mut().zip(block).for_each(|(sum, transfer)| *sum += transfer.busy);
@@ -442,7 +443,9 @@ impl<'a> Part<'a> {
             Transfer { parameters: vec![index], bytes: bucket.bytes, time, gate, rank }
         };
         let transfers: Vec<Transfer> = (0..).zip(busy.into_iter().zip(&self.job.buckets)).map(transfer).collect();
-        timeline::lower_bound(&boundaries, &transfers).ps() as f64
+        // No worker is faster than by its own updates and reads; those of two workers may be further apart.
+        let bound = |program: &Boundaries| timeline::lower_bound(&program.stretched(compute), &transfers);
+        self.job.without_barrier.iter().map(bound).max().unwrap_or_default().ps() as f64
     }
 
     fn bucket_bytes(&self) -> u128 {
@@ -676,9 +679,10 @@ fn operations(parts: &[Part<'_>]) -> Table {
             "name",
             texts(|part, operation| match operation.kind {
                 OpKind::Barrier => String::new(),
-                OpKind::Update(layer) | OpKind::Forward(layer) | OpKind::Backward(layer) => {
-                    part.spec.layers[layer as usize].name.clone()
-                }
+                OpKind::Update(layer) | OpKind::Forward(layer) | OpKind::Backward(layer) => match &part.spec.ops {
+                    Some(ops) => ops.graph.ops[layer as usize].name.clone(),
+                    None => part.spec.layers[layer as usize].name.clone(),
+                },
                 OpKind::Transfer(bucket) => {
                     let first_layer = part.job.buckets[bucket as usize].first_layer();
                     part.spec.layers[first_layer as usize].name.clone()

@@ -53,6 +53,31 @@ pub struct JobSpec {
     /// Parameter servers that every iteration begins with a pull from, some of the hosts; `None` aggregates buckets as
     /// `collective` says.
     pub servers: Option<ServersSpec>,
+    /// What a worker computes where it is no chain of layers; `layers` then has what the graph receives, without times. Not
+    /// with `servers`.
+    pub ops: Option<OpsSpec>,
+}
+
+/// Computation of an op graph, one op after the other.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpsSpec {
+    /// In which order.
+    pub order: ComputeOrderSpec,
+    /// What waits for what.
+    pub graph: GraphSpec,
+}
+
+/// In which order a worker computes.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum ComputeOrderSpec {
+    /// Of the ops that can run, the first of the graph.
+    Listed,
+    /// Of the ops that can run, any: every worker has a random order of its own, the same in all iterations.
+    Random,
+    /// The update next that is cheapest to reach (Caramel, section 4.1).
+    Caramel,
 }
 
 /// Training with parameter servers op by op: pull, compute, push, update.

@@ -127,7 +127,7 @@ proptest! {
         for &op in &order.rest {
             prop_assert!(ancestors(&enforced, op).contains(updates.last().unwrap()));
         }
-        let any = compute::random(&enforced, Seed(seed)).unwrap();
+        let any = compute::random(&enforced, &mut Seed(seed).stream("compute order")).unwrap();
         prop_assert!(is_topological(&enforced, &any));
         let seen: Vec<u32> = any.iter().copied().filter(|op| updates.contains(op)).collect();
         prop_assert_eq!(seen, updates);
@@ -143,7 +143,7 @@ proptest! {
     /// Workers that compute in orders of their own leave no wider boundaries than the narrowest of them.
     #[test]
     fn workers_that_disagree_narrow_the_boundaries((dag, parameters) in models(), seed in 0..1_000_u64) {
-        let of = |seed| boundaries(&dag, &parameters, &compute::random(&dag, Seed(seed)).unwrap(), ps(3)).unwrap();
+        let of = |seed| boundaries(&dag, &parameters, &compute::random(&dag, &mut Seed(seed).stream("compute order")).unwrap(), ps(3)).unwrap();
         let (one, other) = (of(seed), of(seed + 1));
         let both = Boundaries::jointly(&[one.clone(), other.clone()]);
         for worker in [&one, &other] {
@@ -186,8 +186,8 @@ fn updates_of_real_graphs_come_earlier_than_in_their_files_and_in_random_orders(
         assert!(ours < theirs);
         let enforced = enforce(&dag, &order);
         for seed in 0..20 {
-            assert!(ours < mean_update(&compute::random(&dag, Seed(seed)).unwrap()));
-            let any = compute::random(&enforced, Seed(seed)).unwrap();
+            assert!(ours < mean_update(&compute::random(&dag, &mut Seed(seed).stream("compute order")).unwrap()));
+            let any = compute::random(&enforced, &mut Seed(seed).stream("compute order")).unwrap();
             let seen = any.into_iter().filter(|op| order.updates().any(|update| update == *op));
             assert!(seen.eq(order.updates()));
         }

@@ -52,6 +52,7 @@ _JOB_NAMES: dict[str, Loc] = {
     "scale_to": ("compute", "scale_to"),
     "device": ("compute", "device"),
     "batch": ("compute", "batch"),
+    "compute_order": ("compute", "order"),
     "overlap_slowdown": ("compute", "overlap_slowdown"),
     "noise": ("compute", "noise"),
     "straggler": ("compute", "straggler"),
@@ -177,8 +178,8 @@ class Scenario:
         Args:
             changes: model, workers, hosts, placement, iterations, collective, priority, order, order_file, fusion,
                 first_fusion, cycle, buckets, chunk, credit, queues, barrier, depth, overhead, sync, scale_to, device,
-                batch, overlap_slowdown, noise, straggler, link_rate, link_delay, link_efficiency, host_latency,
-                topology, routing, engine, seed, duration, warmup, cooldown, timeline.
+                batch, compute_order, overlap_slowdown, noise, straggler, link_rate, link_delay, link_efficiency,
+                host_latency, topology, routing, engine, seed, duration, warmup, cooldown, timeline.
 
         Raises:
             TypeError: if a name is not one of these.

@@ -214,7 +214,14 @@ def _job_spec(job: Job) -> dict[str, Any]:
         "overlap_slowdown_ppm": job.overlap_slowdown_ppm,
         "pace": _pace_spec(job),
         "servers": _servers_spec(job),
+        "ops": _ops_spec(job),
     }
+
+
+def _ops_spec(job: Job) -> dict[str, Any] | None:
+    if job.graph is None or job.is_pulled:
+        return None
+    return {"order": job.compute_order, "graph": graph_spec(job.graph)}
 
 
 def _servers_spec(job: Job) -> dict[str, Any] | None:

@@ -293,7 +293,7 @@ Rows = Annotated[list[Any], PlainValidator(_rows), WithJsonSchema({"type": "arra
 
 
 class GraphModel(Table):
-    """A graph of ops written in the scenario itself; for parameter servers with pull = "start"."""
+    """A graph of ops written in the scenario itself."""
 
     kind: Literal["graph"] = key(default="graph", examples=["graph"])
     """That it is one."""
@@ -357,6 +357,11 @@ class Compute(Table):
     scale_to: Duration | None = key(default=None, examples=["900ms"])
     """Rescale all times of the table so that one iteration computes for exactly this long. Default: as
     the table is."""
+    order: Literal["listed", "random", "caramel"] | None = key(default=None, examples=["caramel"])
+    """In which order a worker computes a graph of ops whose gradients a collective aggregates. listed: of the ops that
+    can run, the first of the graph; random: any of them, as in frameworks without an order, each worker in one of its
+    own that it keeps for the run; caramel: always the update that is cheapest to reach (docs/models/caramel.md).
+    Default: listed."""
     overlap_slowdown: Factor = key(default=1.0, examples=[1.1])
     """Time that a unit of compute takes while a transfer of the job is under way."""
     noise: Variation = key(default=0.0, examples=[0.05])

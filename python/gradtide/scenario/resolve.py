@@ -41,6 +41,7 @@ from gradtide.scenario.keys import (
     Adaptive,
     Cluster,
     Collective,
+    Compute,
     JobPriority,
     JobTable,
     Priority,
@@ -141,6 +142,8 @@ class Job:
         task: train or inference; empty where nothing is pulled so.
         disorder_ppm: share of the pulls that change places, in millionths.
         graph: what a worker computes, times in picoseconds; `None` is what the layers mean.
+        compute_order: listed, random or caramel: in which order a worker computes its graph; empty without one, and
+            where it computes what has been pulled.
         depth: parts into which what is sent at once is cut; `None` adapts it.
         reduction_bps: rate at which a rank adds what it has received; `None` takes no time.
         drops_remainder: whether a bucket's rest after division by the workers is not sent.
@@ -182,6 +185,7 @@ class Job:
     task: str
     disorder_ppm: int
     graph: OpDag | None
+    compute_order: str
     depth: int | None
     reduction_bps: int | None
     drops_remainder: bool
@@ -213,8 +217,8 @@ class Job:
 
     @property
     def is_uneven(self) -> bool:
-        """Whether workers differ in the time they compute."""
-        return self.noise_ppm > 0 or self.straggler is not None
+        """Whether workers differ in when they compute what."""
+        return self.noise_ppm > 0 or self.straggler is not None or self.compute_order == "random"
 
     @property
     def compute_ps(self) -> int:
@@ -1003,6 +1007,8 @@ class _Resolver:
             graph = op_by_op.scaled(graph, scale_to)
         elif scale_to is not None and not _is_remade(job.model):
             layers = scaled(layers, scale_to)
+        if graph is not None and not task:
+            layers = op_by_op.trained_layers(graph, layers)
         iterations = job.iterations
         if iterations is None and self.file.run.duration is None:
             iterations = DEFAULT_ITERATIONS
@@ -1023,6 +1029,7 @@ class _Resolver:
             task=task,
             disorder_ppm=job.schedule.disorder or 0,
             graph=graph,
+            compute_order=(job.compute.order or "listed") if graph is not None and not task else "",
             depth=None if depth == "adaptive" else depth,
             reduction_bps=collective.reduction_rate,
             drops_remainder=collective.remainder == "dropped",
@@ -1056,12 +1063,14 @@ class _Resolver:
             if self.ok("job", name, *(str(part) for part in at)):
                 self.no_effect((*loc, *at), why, hint)
         graph = None if table is None else table.graph
-        if not op_by_op.is_pulled(job.collective):
-            if graph is not None:
-                hint = 'write collective = { ps = { pull = "start" } }, or name a layer table'
-                self.add("GT090", (*loc, "model"), "a graph of ops without parameter servers is not built yet", hint)
-            return ""
-        task = job.task or "train"
+        is_pulled = op_by_op.is_pulled(job.collective)
+        if job.compute.order is not None and table is not None and (graph is None or is_pulled):
+            why = "for a model of layers" if graph is None else 'with pull = "start": what has arrived decides'
+            self.no_effect((*loc, "compute", "order"), why, "leave it out")
+        if graph is not None and not is_pulled and job.schedule.queues is not None:
+            hint = "every parameter has a rank of its own"
+            self.no_effect((*loc, "schedule", "queues"), "for a graph of ops", hint)
+        task = (job.task or "train") if is_pulled else ""
         if table is not None and graph is not None and table.place is not None:
             where = table.place
             op_by_op.graph_faults(
@@ -1330,6 +1339,8 @@ class _Resolver:
                 table["compute"]["batch"] = job.batch
             if job.iterations is not None:
                 table["iterations"] = job.iterations
+            if job.compute_order:
+                table["compute"] = _in_order_of(Compute, table["compute"] | {"order": job.compute_order})
             collective = table["collective"] | {"kind": job.collective}
             if job.collective in GROUPED:
                 # "leaf" stays: the same scenario on another network has groups of another size.

@@ -1,9 +1,10 @@
 """Parameter servers that every iteration begins with a pull from: which keys mean something there, and which do not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gradtide.layers import Layer
 from gradtide.scenario.keys import Collective, JobTable, Ps
 from gradtide.scenario.opdag import Op, OpDag
 from gradtide.scenario.source import Loc
@@ -109,11 +110,41 @@ def graph_faults(dag: OpDag, task: str, add: Add) -> None:
                 msg = f"op {recv} is updated by op {updated[recv]} and by op {op.id}"
                 add(("ops", index, "updates", which), msg, "one op completes a gradient: the one that adds them up")
             updated[recv] = op.id
-    if task == "train" and not updated:
-        hint = 'write "updates": [id of a recv] where its gradient is done, or task = "inference"'
+    if not task:
+        needed = _needed(dag)
+        for index, op in enumerate(dag.ops):
+            unread = [recv for recv in op.updates if recv not in needed]
+            if unread:
+                msg = f"op {op.id} updates {unread[0]}, which no op that is needed reads"
+                add(("ops", index, "updates"), msg, "leave it out, or let an op of the forward pass read it")
+                break
+    if task in ("train", "") and not updated:
+        hint = 'write "updates": [id of a recv] where its gradient is done' + (
+            ', or task = "inference"' if task else ""
+        )
         add(("ops",), "no op of the graph updates a parameter", hint)
     if task == "inference" and updated and dag.inference_target is None:
         add(("inference_target",), "`inference_target` is missing", "name the last op of the forward pass")
+
+
+def _needed(dag: OpDag) -> set[int]:
+    """Return the ids of all that a training step needs: its target, and all updates."""
+    by_id = {op.id: op for op in dag.ops}
+    needed = {dag.target, *(op.id for op in dag.ops if op.updates)}
+    stack = list(needed)
+    while stack:
+        new = [op for op in by_id[stack.pop()].inputs if op not in needed]
+        needed.update(new)
+        stack += new
+    return needed
+
+
+def trained_layers(dag: OpDag, layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    """Return what a graph receives, as its layers, without the bytes of what is not trained: nothing of it is sent."""
+    updated = {recv for op in dag.ops for recv in op.updates}
+    recvs = (op.id for op in dag.ops if op.kind == "recv")
+    rows = zip(recvs, layers, strict=True)
+    return tuple(layer if recv in updated else layer._replace(parameter_bytes=0) for recv, layer in rows)
 
 
 def scaled(dag: OpDag, total: int) -> OpDag:

@@ -343,6 +343,8 @@ def plan(
         base = _on_fluid(base)
     if base.spec()["jobs"][0].get("servers") is not None:
         raise ValueError("plan takes a job whose gradients are exchanged in buckets, not op by op with servers")
+    if base.jobs[0].graph is not None:
+        raise ValueError("plan takes a model of layers, not a graph of ops")
     if baseline not in (None, "ddp", "scenario"):
         raise ValueError(f"there is no baseline {baseline!r}; there are ddp and scenario")
 

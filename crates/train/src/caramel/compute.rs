@@ -3,13 +3,14 @@
 
 use super::{Boundaries, Window};
 use crate::opdag::{Kind, Op, OpDag, OpDagError};
-use gradtide_net::{Bytes, Seed, Time};
+use gradtide_net::seed::Stream;
+use gradtide_net::{Bytes, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use thiserror::Error;
 
 /// Longest computation that is accepted, in picoseconds: some iterations of it stay far from the end of 64 bits.
-const MAX_COMPUTE_PS: u128 = 1 << 56;
+pub const MAX_COMPUTE_PS: u128 = 1 << 56;
 
 /// A parameter of an op DAG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,13 +75,13 @@ pub fn topological(dag: &OpDag) -> Result<Vec<u32>, OpDagError> {
     linear(dag, &vec![0; dag.ops.len()])
 }
 
-/// Ops that compute in the order of a framework that knows none: of those that can run, any.
+/// Ops that compute in the order of a framework that knows none: of those that can run, any, as `luck` has it.
 ///
 /// # Errors
 /// As [`topological`].
-pub fn random(dag: &OpDag, seed: Seed) -> Result<Vec<u32>, OpDagError> {
+pub fn random(dag: &OpDag, luck: &mut Stream) -> Result<Vec<u32>, OpDagError> {
     let mut keys: Vec<u32> = (0..dag.ops.len() as u32).collect();
-    seed.stream("compute order").shuffle(&mut keys);
+    luck.shuffle(&mut keys);
     linear(dag, &keys)
 }
 

@@ -1,0 +1,107 @@
+//! What each worker of an op graph computes, one op after the other.
+
+use crate::caramel::compute::{self, ComputeError, Parameter};
+use crate::dag::OpKind;
+use crate::model::{Step, Steps};
+use crate::opdag::{Kind, Op, OpDag};
+use crate::servers::ServersError;
+use crate::servers::graph::Graph;
+use crate::spec::{ComputeOrderSpec, LayerSpec, OpsSpec, TaskSpec};
+use gradtide_net::Seed;
+use thiserror::Error;
+
+/// A graph that no worker can compute in a line.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ProgramError {
+    /// The graph means nothing.
+    #[error(transparent)]
+    Graph(#[from] ServersError),
+    /// Its ops do not fit together.
+    #[error(transparent)]
+    Compute(#[from] ComputeError),
+    /// There is something to aggregate of what is not trained, or not there.
+    #[error("nothing of `{0}` is read and updated, yet it has bytes to aggregate")]
+    Untrained(String),
+}
+
+/// The programs of all workers: one that stands for all, or one for each where their orders are their own. `layers` has
+/// what the graph receives, in its order; only what is trained has bytes.
+///
+/// # Errors
+/// See [`ProgramError`].
+pub fn of_workers(
+    spec: &OpsSpec,
+    layers: &[LayerSpec],
+    worker_count: u32,
+    job: &str,
+    seed: Seed,
+) -> Result<Vec<Steps>, ProgramError> {
+    let graph = Graph::new(&spec.graph, TaskSpec::Train)?;
+    let mut is_trained = vec![false; layers.len()];
+    for parameter in graph.parameters.iter().filter(|parameter| parameter.is_trained) {
+        if let Some(trained) = is_trained.get_mut(parameter.layer as usize) {
+            *trained = true;
+        }
+    }
+    if let Some((layer, _)) =
+        layers.iter().zip(is_trained).find(|(layer, trained)| layer.parameter_bytes > 0 && !trained)
+    {
+        return Err(ProgramError::Untrained(layer.name.clone()));
+    }
+    let (dag, parameters) = op_dag(&graph);
+    let total: u128 = dag.ops.iter().map(|op| u128::from(op.time_ticks)).sum();
+    if total > compute::MAX_COMPUTE_PS {
+        return Err(ComputeError::TooLong.into());
+    }
+    let topological = |ops: Result<Vec<u32>, _>| ops.map_err(ComputeError::from);
+    let orders = match spec.order {
+        ComputeOrderSpec::Listed => vec![topological(compute::topological(&dag))?],
+        ComputeOrderSpec::Caramel => vec![compute::greedy(&dag, &parameters)?.ops()],
+        ComputeOrderSpec::Random => (0..worker_count)
+            .map(|worker| {
+                let mut luck = seed.stream(&format!("compute order/{job}/{worker}"));
+                topological(compute::random(&dag, &mut luck))
+            })
+            .collect::<Result<_, _>>()?,
+    };
+    Ok(orders.iter().map(|ops| steps(&graph, &dag, ops)).collect())
+}
+
+/// The graph as [`compute`] takes it: parameters first, then ops.
+fn op_dag(graph: &Graph) -> (OpDag, Vec<Parameter>) {
+    let recv = |id| Op { id, kind: Kind::Recv, inputs: Vec::new(), time_ticks: 0, param_only: false };
+    let count = graph.parameters.len() as u32;
+    let mut ops: Vec<Op> = (0..u64::from(count)).map(recv).collect();
+    for op in &graph.ops {
+        let (id, time_ticks) = (ops.len() as u64, op.cost.ps());
+        ops.push(Op { id, kind: Kind::Comp, inputs: Vec::new(), time_ticks, param_only: op.is_param_only });
+    }
+    for node in 0..ops.len() as u32 {
+        graph.readers.from(node).iter().for_each(|&op| ops[(count + op) as usize].inputs.push(node));
+    }
+    let mut parameters = Vec::new();
+    for (place, op) in (count..).zip(&graph.ops) {
+        let updated = |&recv: &u32| Parameter { bytes: graph.parameters[recv as usize].bytes, recv, update: place };
+        parameters.extend(op.updates.iter().map(updated));
+    }
+    // Ties are between updates, and those are compared by place.
+    let target = ops.len() as u32 - 1;
+    (OpDag { ops, target }, parameters)
+}
+
+/// Ops in a line; what a parameter is first read by, reads it.
+fn steps(graph: &Graph, dag: &OpDag, ops: &[u32]) -> Steps {
+    let count = graph.parameters.len();
+    let mut is_read = vec![false; count];
+    let layer = |&parameter: &u32| graph.parameters[parameter as usize].layer;
+    let step = |&place: &u32| {
+        let op = &graph.ops[place as usize - count];
+        let inputs = dag.ops[place as usize].inputs.iter();
+        let first =
+            inputs.filter(|&&input| (input as usize) < count && !std::mem::replace(&mut is_read[input as usize], true));
+        let reads = first.filter(|&&input| graph.parameters[input as usize].is_trained).map(layer).collect();
+        let kind = if op.is_forward { OpKind::Forward(op.index) } else { OpKind::Backward(op.index) };
+        Step { kind, cost: op.cost, reads, updates: op.updates.iter().map(layer).collect() }
+    };
+    Steps(ops.iter().map(step).collect())
+}

@@ -1,0 +1,327 @@
+//! All-reduce training of op graphs: against layers where the graph is their chain, against the simulation of one channel
+//! where all workers compute in one order, and what must hold in any order.
+#![allow(missing_docs)]
+
+use gradtide_net::{Seed, Time};
+use gradtide_train::caramel::timeline;
+use gradtide_train::engine::{self, Idle};
+use gradtide_train::fabric::Fabric;
+use gradtide_train::job::Job;
+use gradtide_train::result::{Column, RunResult, Table};
+use gradtide_train::spec::{FusionSpec, Spec};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+const US: u64 = 1_000_000;
+const ORDERS: [&str; 3] = ["listed", "random", "caramel"];
+
+/// An op by hand: bytes if it is received, else compute time in microseconds; what it waits for, what it updates.
+#[derive(Clone, Debug)]
+struct Row {
+    bytes: Option<u64>,
+    time: u64,
+    inputs: Vec<u32>,
+    updates: Vec<u32>,
+}
+
+fn comp(time: u64, inputs: Vec<u32>, updates: Vec<u32>) -> Row {
+    Row { bytes: None, time, inputs, updates }
+}
+
+/// Forward ops over parameters with random edges, then one op that needs all of them, then gradients: each needs that op
+/// and any ops before, and updates a parameter. With `early`, gradients need not wait for the whole forward pass.
+fn models(early: bool) -> impl Strategy<Value = Vec<Row>> {
+    let sizes = prop::collection::vec(1..1_000_000_u64, 1..8);
+    let draws = prop::collection::vec((1..400_u64, any::<prop::sample::Index>(), any::<prop::sample::Index>()), 16);
+    (sizes, draws).prop_map(move |(sizes, draws)| {
+        let count = sizes.len() as u32;
+        let recv = |bytes| Row { bytes: Some(bytes), time: 0, inputs: vec![], updates: vec![] };
+        let mut rows: Vec<Row> = sizes.into_iter().map(recv).collect();
+        for parameter in 0..count {
+            let (time, draw, _) = draws[parameter as usize];
+            let before = count + draw.index(parameter as usize + 1) as u32;
+            let inputs = [parameter].into_iter().chain((before < count + parameter).then_some(before)).collect();
+            rows.push(comp(time, inputs, vec![]));
+        }
+        rows.push(comp(3, (count..2 * count).collect(), vec![]));
+        let loss = rows.len() as u32 - 1;
+        for parameter in 0..count {
+            let (_, one, other) = draws[8 + parameter as usize];
+            let forward = if early { count + parameter } else { loss };
+            let mut inputs = vec![forward, loss + one.index(parameter as usize + 1) as u32];
+            if early && inputs[1] == loss {
+                inputs.pop();
+            }
+            inputs.dedup();
+            rows.push(comp(1 + other.index(500) as u64, inputs, vec![parameter]));
+        }
+        let first = loss + 1;
+        rows.push(comp(1, (first..first + count).chain([loss]).collect(), vec![]));
+        rows
+    })
+}
+
+/// The chain that layers mean: forward time, backward time and bytes of each.
+fn chain(layers: &[(u64, u64, u64)]) -> Vec<Row> {
+    let recv = |&(_, _, bytes): &(u64, u64, u64)| Row { bytes: Some(bytes), time: 0, inputs: vec![], updates: vec![] };
+    let mut rows: Vec<Row> = layers.iter().map(recv).collect();
+    for (layer, &(forward, ..)) in (0..).zip(layers) {
+        let before = (layer > 0).then(|| rows.len() as u32 - 1);
+        rows.push(comp(forward, [layer].into_iter().chain(before).collect(), vec![]));
+    }
+    for (layer, &(_, backward, _)) in (0..layers.len() as u32).zip(layers).rev() {
+        rows.push(comp(backward, vec![rows.len() as u32 - 1], vec![layer]));
+    }
+    rows
+}
+
+fn graph(rows: &[Row], order: &str) -> Value {
+    let op = |(id, row): (u64, &Row)| {
+        json!({"id": id, "name": format!("op{id}"), "inputs": row.inputs, "receives_bytes": row.bytes,
+               "time_ps": row.time * US, "param_only": false, "updates": row.updates})
+    };
+    let ops: Vec<Value> = (0..).zip(rows).map(op).collect();
+    json!({"order": order, "graph": {"target": ops.len() - 1, "inference_target": null, "ops": ops}})
+}
+
+fn layer(name: String, forward: u64, backward: u64, bytes: u64) -> Value {
+    json!({"name": name, "forward_ps": forward * US, "backward_ps": backward * US, "update_ps": 0,
+           "parameter_bytes": bytes})
+}
+
+fn spec(layers: &[Value], ops: &Value, workers: u32, engine: &str, schedule: &Value) -> Spec {
+    let hosts: Vec<u32> = (0..workers).collect();
+    serde_json::from_value(json!({
+        "jobs": [{
+            "name": "train", "layers": layers, "hosts": hosts, "iterations": 6, "ops": ops,
+            "collective": {"algorithm": {"kind": "ring"}, "drops_remainder": false, "depth": 1, "reduction_bps": null},
+            "schedule": schedule, "bands": [0], "start_ps": 0, "transfer_overhead_ps": 0, "sync_ps": 0,
+            "overlap_slowdown_ppm": 1_000_000, "pace": {"noise_ppm": 0, "straggler": null}
+        }],
+        "traffic": [],
+        "cluster": {
+            "topology": {"kind": "star", "hosts": workers}, "routing": "ecmp", "host_latency_ps": 0,
+            "link": {"rate_bps": 10_000_000_000_u64, "delay_ps": 10 * US, "efficiency_ppm": 1_000_000},
+            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": null},
+            "switch_buffer": null,
+            "transport": {
+                "congestion": {"kind": "newreno"}, "ecn": false, "segment_bytes": 1380,
+                "initial_window_segments": 10, "window_bytes": 1 << 25, "recovery": "sack"
+            }
+        },
+        "run": {"engine": engine, "seed": 1, "duration_ps": null, "timeline_iterations": 0, "probe": null}
+    }))
+    .unwrap()
+}
+
+fn of_graph(rows: &[Row], order: &str, workers: u32, engine: &str, schedule: &Value) -> Spec {
+    let recvs = rows.iter().enumerate().filter_map(|(id, row)| Some((id, row.bytes?)));
+    let layers: Vec<Value> = recvs.map(|(id, bytes)| layer(format!("op{id}"), 0, 0, bytes)).collect();
+    spec(&layers, &graph(rows, order), workers, engine, schedule)
+}
+
+fn schedules(parameters: usize) -> Vec<Value> {
+    let ranks: Vec<usize> = (0..parameters).map(|parameter| (parameter * 7 + 3) % parameters).collect();
+    let plain = ["fifo", "tic", "tac", "caramel", "edf", "optimal", "random"].map(|kind| json!({"kind": kind}));
+    let others = [json!({"kind": "priority", "queues": null}), json!({"kind": "file", "ranks": ranks})];
+    let fusions = [
+        json!({"kind": "cap", "bytes": 0}),
+        json!({"kind": "cap", "bytes": 500_000}),
+        json!({"kind": "reach", "first_bytes": 100_000, "bytes": 400_000}),
+        json!({"kind": "ready", "bytes": 500_000, "cycle_ps": 300 * US}),
+        json!({"kind": "adaptive"}),
+    ];
+    let orders = plain.into_iter().chain(others);
+    let each = |order: Value| {
+        fusions.clone().map(|fusion| json!({"order": order, "fusion": fusion, "chunk_bytes": null, "credit": 1}))
+    };
+    orders.flat_map(each).collect()
+}
+
+fn with_barrier(schedule: &Value, barrier: bool) -> Value {
+    let mut schedule = schedule.clone();
+    schedule["barrier"] = barrier.into();
+    schedule
+}
+
+fn column(table: &Table, name: &str) -> Vec<u64> {
+    match &table.columns.iter().find(|(column, _)| column == name).unwrap().1 {
+        Column::Count(values) => values.clone(),
+        Column::Time(values) => values.iter().map(|&ps| ps as u64).collect(),
+        _ => panic!("{name} is a count or a time"),
+    }
+}
+
+fn run(spec: &Spec) -> RunResult {
+    gradtide_train::run(spec, &mut |_| true).unwrap()
+}
+
+fn plan(spec: &Spec) -> (Job, Idle) {
+    let fabric = Fabric::new(&spec.cluster).unwrap();
+    let mut asking = spec.clone();
+    asking.jobs[0].schedule.fusion = FusionSpec::Adaptive;
+    let mut idle = Idle::new(&asking, &fabric).unwrap();
+    let job = Job::plan(&spec.jobs[0], Seed(spec.run.seed), engine::manner(spec), &mut |collective, bytes| {
+        idle.time(collective, bytes)
+    });
+    (job.unwrap(), idle)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    /// A chain has one order, whoever chooses: all workers do what one does that stands for all, to the picosecond.
+    #[test]
+    fn a_chain_is_its_layers(
+        layers in prop::collection::vec((1..600_u64, 1..600_u64, 1..1_000_000_u64), 1..7), workers in 2..4_u32,
+        barrier in any::<bool>(), engine in prop::sample::select(vec!["pipe", "fluid"]),
+    ) {
+        let rows = chain(&layers);
+        let named = |(index, &(forward, backward, bytes)): (usize, &(u64, u64, u64))| {
+            layer(format!("op{index}"), forward, backward, bytes)
+        };
+        let table: Vec<Value> = layers.iter().enumerate().map(named).collect();
+        for schedule in schedules(layers.len()) {
+            let schedule = with_barrier(&schedule, barrier);
+            let expected = run(&spec(&table, &Value::Null, workers, engine, &schedule));
+            for order in ORDERS {
+                let found = run(&of_graph(&rows, order, workers, engine, &schedule));
+                for name in ["iteration", "bucket", "bytes", "ready_us", "start_us", "end_us"] {
+                    let (found, expected) = (column(&found.transfers, name), column(&expected.transfers, name));
+                    prop_assert_eq!(found, expected, "{} of {} with {}", name, order, schedule);
+                }
+                let (found, expected) = (&found.summary.jobs[0], &expected.summary.jobs[0]);
+                prop_assert_eq!(&found.iteration_time_ps, &expected.iteration_time_ps, "{} with {}", order, schedule);
+                prop_assert_eq!(found.lower_bound_ps, expected.lower_bound_ps);
+            }
+        }
+    }
+
+    /// Workers with one order do what the simulation of one channel says, updates before reads included.
+    #[test]
+    fn one_order_is_one_channel(
+        rows in any::<bool>().prop_flat_map(models), workers in 2..4_u32, barrier in any::<bool>(),
+        order in prop::sample::select(vec!["listed", "caramel"]),
+    ) {
+        let parameters = rows.iter().filter(|row| row.bytes.is_some()).count();
+        for schedule in schedules(parameters) {
+            if schedule["order"]["kind"] == "random" {
+                continue;
+            }
+            let spec = of_graph(&rows, order, workers, "pipe", &with_barrier(&schedule, barrier));
+            let (mut job, mut idle) = plan(&spec);
+            let collective = job.collective.clone();
+            let plan = job.on_one_channel(&mut |bytes| idle.time(&collective, bytes));
+            let timeline = timeline::run(&job.boundaries, &plan);
+            let result = run(&spec);
+            let found = result.summary.jobs[0].iteration_time_ps.clone();
+            // The engine runs 7 iterations; the simulation as many as it takes to repeat.
+            let starts: Vec<u64> = timeline.starts.iter().map(|start| start.ps()).collect();
+            let reads_first = job.without_barrier[0].windows.iter().any(|window| window.read == Time::ZERO) || barrier;
+            if reads_first {
+                // An iteration is measured from its first op, which may wait.
+                let total = |times: &[u64]| times.iter().sum::<u64>();
+                if timeline.starts.len() == timeline.repeats_from + 2 && timeline.repeats_from <= 6 {
+                    prop_assert_eq!(found[5], timeline.iteration_time().ps(), "{} with {}: {:?}", order, schedule, starts);
+                }
+                prop_assert!(total(&found) >= 6 * job.boundaries.compute.ps());
+            } else {
+                let expected: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).skip(1).take(6).collect();
+                prop_assert_eq!(&found[..expected.len()], &expected[..], "{} with {}", order, schedule);
+            }
+            // While the channel falls behind, an iteration may take less.
+            prop_assert!(result.summary.jobs[0].lower_bound_ps <= timeline.iteration_time().ps() as f64 + 1.0);
+        }
+    }
+
+    /// Whatever the orders: a run ends, every parameter is sent once, and with nothing to send nothing is waited for.
+    #[test]
+    fn any_orders_train_the_model(
+        rows in any::<bool>().prop_flat_map(models), workers in 1..5_u32, barrier in any::<bool>(), seed in 0..99_u64,
+    ) {
+        let parameters: Vec<u32> = (0..).zip(&rows).filter(|(_, row)| row.bytes.is_some()).map(|(id, _)| id).collect();
+        let bytes: u64 = rows.iter().filter_map(|row| row.bytes).sum();
+        let compute: u64 = rows.iter().map(|row| row.time * US).sum();
+        for schedule in schedules(parameters.len()) {
+            let mut spec = of_graph(&rows, "random", workers, "pipe", &with_barrier(&schedule, barrier));
+            spec.run.seed = seed;
+            let result = run(&spec);
+            prop_assert!(result.summary.jobs[0].iteration_time_ps.iter().sum::<u64>() >= 6 * compute);
+            if workers == 1 {
+                prop_assert_eq!(&result.summary.jobs[0].iteration_time_ps, &vec![compute; 6]);
+                continue;
+            }
+            let (job, _) = plan(&spec);
+            let mut sent: Vec<u32> = job.buckets.iter().flat_map(|bucket| bucket.layers.clone()).collect();
+            sent.sort_unstable();
+            prop_assert_eq!(&sent, &(0..parameters.len() as u32).collect::<Vec<u32>>());
+            prop_assert_eq!(job.buckets.iter().map(|bucket| bucket.bytes.0).sum::<u64>(), bytes);
+            let again = run(&spec);
+            prop_assert_eq!(result.transfers.to_csv(), again.transfers.to_csv());
+        }
+    }
+
+    /// No order has its first update before Caramel's, which takes what is cheapest to reach; and what all workers leave of a
+    /// window is no wider than what any of them does.
+    #[test]
+    fn no_order_updates_earlier(rows in any::<bool>().prop_flat_map(models), workers in 2..5_u32, seed in 0..99_u64) {
+        let alone = json!({"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
+                           "credit": 1, "barrier": false});
+        let of = |order| {
+            let mut spec = of_graph(&rows, order, workers, "pipe", &alone);
+            spec.run.seed = seed;
+            plan(&spec).0
+        };
+        let (random, caramel) = (of("random"), of("caramel"));
+        prop_assert_eq!(random.without_barrier.len(), workers as usize);
+        prop_assert_eq!(caramel.without_barrier.len(), 1);
+        let first = |job: &Job| job.boundaries.windows.iter().map(|window| window.update).min();
+        prop_assert!(first(&caramel) <= first(&random));
+        for program in &random.without_barrier {
+            prop_assert_eq!(program.compute, random.boundaries.compute);
+            for (joint, own) in random.boundaries.windows.iter().zip(&program.windows) {
+                prop_assert!(joint.update >= own.update && joint.read <= own.read);
+            }
+        }
+    }
+}
+
+/// Two parameters, each read and updated by a branch of its own. Two workers in different orders update both in the second
+/// half; Caramel's one order leaves the cheap branch's parameter its transfer while the other is computed.
+#[test]
+fn different_orders_narrow_the_boundaries() {
+    let recv = |bytes| Row { bytes: Some(bytes), time: 0, inputs: vec![], updates: vec![] };
+    let rows = [
+        recv(1_000_000),
+        recv(1_000_000),
+        comp(1000, vec![0], vec![0]),
+        comp(2000, vec![1], vec![1]),
+        comp(1, vec![2, 3], vec![]),
+    ];
+    let alone = json!({"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
+                       "credit": 1, "barrier": false});
+    let updates = |order: &str, seed| {
+        let mut spec = of_graph(&rows, order, 2, "pipe", &alone);
+        spec.run.seed = seed;
+        let mut updates: Vec<u64> = plan(&spec).0.boundaries.windows.iter().map(|it| it.update.ps() / US).collect();
+        updates.sort_unstable();
+        updates
+    };
+    assert_eq!(updates("caramel", 0), [1000, 3000]);
+    let drawn: Vec<Vec<u64>> = (0..20).map(|seed| updates("random", seed)).collect();
+    // Both the cheap one first, both the dear one first, or one each: by chance half of the draws.
+    assert!(
+        drawn.contains(&vec![1000, 3000]) && drawn.contains(&vec![2000, 3000]) && drawn.contains(&vec![3000, 3000])
+    );
+}
+
+/// What is trained and never read would be sent and never waited for; the core does not take it.
+#[test]
+fn what_nobody_reads_is_refused() {
+    let mut rows = chain(&[(1, 1, 100), (1, 1, 100)]);
+    rows[3].inputs.retain(|&input| input != 1);
+    let alone = json!({"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
+                       "credit": 1, "barrier": false});
+    let refused = gradtide_train::run(&of_graph(&rows, "listed", 2, "pipe", &alone), &mut |_| true).unwrap_err();
+    assert!(refused.to_string().contains("`op1`"), "{refused}");
+}
