@@ -47,6 +47,23 @@ def workers(count: int) -> str:
     return "1 worker" if count == 1 else f"{count} workers"
 
 
+def group(row: Mapping[str, Any], varied: Sequence[str]) -> str:
+    """Name what schedules compete on, as in `vgg16 on 8 workers and 2 servers, inference`.
+
+    Args:
+        row: of a comparison.
+        varied: columns that differ within the comparison; mini-batch, task and job are named if they are among them.
+    """
+    name = f"{row['model']} on {workers(row['workers'])}"
+    if row["servers"]:
+        name += " and 1 server" if row["servers"] == 1 else f" and {row['servers']} servers"
+    if "batch" in varied and row["batch"]:
+        name += f", batch {row['batch']}"
+    if row["task"] != "train" or "task" in varied:
+        name += f", {row['task']}"
+    return f"{row['job']}: {name}" if "job" in varied else name
+
+
 def buckets(count: int) -> str:
     """Write a number of buckets."""
     return "1 bucket" if count == 1 else f"{count} buckets"

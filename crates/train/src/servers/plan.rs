@@ -43,6 +43,8 @@ pub struct Plan {
     pub(super) pulls: Pulls,
     /// What a transfer of the slowest worker takes when nobody else sends: by parameter, without delays.
     pull_times: Vec<Time>,
+    /// What schedulers are told of a pull, by parameter.
+    expected: Vec<Time>,
     /// What passes through the busiest link, alone.
     wire: Time,
     /// Least delay from a server to a worker.
@@ -144,7 +146,8 @@ impl Plan {
             0 => Time::ZERO,
             _ => time((u128::from(size.0) * wire).div_ceil(total)),
         };
-        let fixed = ranked(spec, &graph, &sizes.iter().map(expected).collect::<Vec<Time>>(), seed)?;
+        let expected: Vec<Time> = sizes.iter().map(expected).collect();
+        let fixed = ranked(spec, &graph, &expected, seed)?;
         let streams = |what: &str| {
             (0..workers.len()).map(|worker| seed.stream(&format!("{what}/{}/{worker}", spec.name))).collect()
         };
@@ -171,8 +174,19 @@ impl Plan {
             servers: server_hosts,
             server_of,
             pull_times,
+            expected,
             graph,
         })
+    }
+
+    /// What schedulers are told of a pull, by layer, or by parameter of the graph; what is not received takes no time.
+    pub fn expected_times(&self) -> Vec<Time> {
+        let most = self.graph.parameters.iter().map(|parameter| parameter.layer as usize + 1).max().unwrap_or(0);
+        let mut times = vec![Time::ZERO; most];
+        for (parameter, &time) in self.graph.parameters.iter().zip(&self.expected) {
+            times[parameter.layer as usize] = time;
+        }
+        times
     }
 
     /// What no order can beat, if ops take `factor` times as long as in the model: the critical path, all computation of
