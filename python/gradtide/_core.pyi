@@ -4,7 +4,18 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RunOutput", "Table", "Trace", "__version__", "chakra", "kineto", "messages", "order", "run", "transfer_times"]
+__all__ = [
+    "RunOutput",
+    "Table",
+    "Trace",
+    "__version__",
+    "chakra",
+    "kineto",
+    "messages",
+    "order",
+    "run",
+    "transfer_times",
+]
 
 __version__: str
 

@@ -155,9 +155,7 @@ def compare(
     batch: Annotated[
         str | None, typer.Option(metavar="LIST", help="Samples in a worker's mini-batch, as in 32,64.")
     ] = None,
-    task: Annotated[
-        str | None, typer.Option(metavar="LIST", help="With parameter servers: train,inference.")
-    ] = None,
+    task: Annotated[str | None, typer.Option(metavar="LIST", help="With parameter servers: train,inference.")] = None,
     model: Annotated[str | None, typer.Option(metavar="LIST", help="Models, as in resnet50,vgg16.")] = None,
     collective: Annotated[
         str | None,
@@ -190,8 +188,9 @@ def compare(
     if sizes is not None:
         _fail_usage("--sizes is for --collective")
     from gradtide.studies import compare as study
+    from gradtide.studies.trained import trained
 
-    loaded = _changed(study.trained(scenario, cluster), set_, seed, engine)
+    loaded = _changed(trained(scenario, cluster), set_, seed, engine)
     _check_target(output)
     with _as_usage_error(ValueError):
         variants = study.grid(
@@ -825,7 +824,9 @@ def report(
 
 @app.command()
 def presets(
-    kind: Annotated[str | None, typer.Argument(help="model, graph, device, cluster, flow or paper; leave out for all.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="model, graph, device, cluster, flow or paper; leave out for all.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the built-in models, op graphs, devices, clusters, flow sizes and papers' scenarios."""
@@ -1181,7 +1182,6 @@ def _print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 def _print_comparison(result: "CompareResult") -> None:
     from gradtide import words
-
     from gradtide.studies.compare import GROUP
 
     schedules = list(dict.fromkeys(row["schedule"] for row in result.rows))
@@ -1193,7 +1193,9 @@ def _print_comparison(result: "CompareResult") -> None:
         shown = [key for key in GROUP if key in varied or key in ("model", "workers", "rate_bps")]
         table = []
         for members in groups.values():
-            times = [f"{members[name]['iteration_time_us'] / 1e3:.1f}" if name in members else "–" for name in schedules]
+            times = [
+                f"{members[name]['iteration_time_us'] / 1e3:.1f}" if name in members else "–" for name in schedules
+            ]
             best = max(members.values(), key=lambda row: row["saves_percent"])
             of = [words.rate(best[key]) if key == "rate_bps" else best[key] or "–" for key in shown]
             saves = f"{best['saves_percent']:.1f} %"

@@ -5,7 +5,6 @@ use crate::collective::messages::{Collective, MessageSize};
 use crate::collective::ring;
 use crate::fabric::Fabric;
 use crate::job::{AnyJob, Job, Manner, Messages, Pass};
-use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
 use crate::spec::{
@@ -98,20 +97,20 @@ fn is_recalled(spec: &Spec) -> bool {
 pub enum Idle {
     /// One priority pipe per host.
     Pipe(Star),
-    /// Flows at their max-min fair rates; none if no job asks.
+    /// Flows at their max-min fair rates; none if nobody asks.
     Fluid(Option<Box<Fluid>>),
 }
 
 impl Idle {
-    /// The network of a scenario.
+    /// The network of a scenario, if anybody `asks`.
     ///
     /// # Errors
     /// As [`Fluid::new`].
-    pub fn new(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
+    pub fn new(spec: &Spec, fabric: &Fabric, asks: bool) -> Result<Self, SpecError> {
         let fluid = || Fluid::new(&fabric.graph, routing(&spec.cluster)).map(Box::new);
         match (spec.run.engine, fabric.star) {
             (EngineSpec::Pipe, Some(star)) => Ok(Self::Pipe(star)),
-            _ if spec.jobs.iter().any(asks_costs) => Ok(Self::Fluid(Some(fluid()?))),
+            _ if asks => Ok(Self::Fluid(Some(fluid()?))),
             _ => Ok(Self::Fluid(None)),
         }
     }
@@ -119,7 +118,7 @@ impl Idle {
     /// How long a collective takes for `bytes`.
     ///
     /// # Panics
-    /// If no job of the scenario asks.
+    /// If nobody was to ask.
     pub fn time(&mut self, collective: &Collective, bytes: Bytes) -> Time {
         match self {
             Self::Pipe(star) => {
@@ -128,7 +127,7 @@ impl Idle {
                 flow.map_or(Time::ZERO, |flow| Pipe::occupancy(star, &flow).unwrap_or(Time::MAX))
             }
             Self::Fluid(idle) => {
-                let fluid = idle.take().expect("a job asks");
+                let fluid = idle.take().expect("somebody asks");
                 let mut recall = Recall::new(*fluid, collective.clone());
                 let time = recall.time(bytes);
                 *idle = Some(Box::new(recall.into_fluid()));

@@ -1,7 +1,7 @@
-"""Built-in models, op graphs, devices, clusters, flow sizes and papers' scenarios, each with its source; read when asked for.
+"""Built-in models, op graphs, devices, clusters, flow sizes and papers' scenarios, read when asked for.
 
-Models and op graphs are counts (bytes, FLOPs); `gradtide.roofline` makes times of them on a device. No scenario is
-parsed here.
+Each has its source. Models and op graphs are counts (bytes, FLOPs); `gradtide.roofline` makes times of them on a
+device. No scenario is parsed here.
 """
 
 import sys
@@ -143,7 +143,7 @@ def cluster(name: str) -> dict[str, Any] | None:
     """Return the keys of a scenario that a built-in cluster stands for; None if there is none of that name.
 
     Args:
-        name: `NAME`, or `NAME/N` for one that N workers are on.
+        name: `NAME`, or `NAME/N` for one of N hosts.
 
     Example:
         >>> cluster("ethernet-25g/16")["cluster"]["topology"]["hosts"]

@@ -59,6 +59,10 @@ TASKS = ("train", "inference")
 Schedule = str | OrderScheduler
 """What is compared: a text as `parse_schedule` reads it, or a scheduler of the user's own."""
 
+RANDOM_ITERATIONS = 100
+"""Of an order that is drawn anew, without a barrier: a run begins and ends with other transfers owed, up to all of an
+iteration's, and so many make one per cent of that. The packet engine, which takes long, keeps the scenario's."""
+
 GROUP = ("job", "model", "workers", "servers", "batch", "task", "rate_bps")
 """Columns of what schedules compete on."""
 
@@ -355,6 +359,10 @@ def _variant(point: Scenario, group: int, given: Schedule, axes: Mapping[str, An
         system = words.schedule(scenario.jobs[0].order, scenario.jobs[0].barrier)
         extras = [f"{key} {changes[key]}" for key in changes if key not in ("order", "barrier")]
     schedule = ", ".join([system, *extras])
+    if not is_pulled and scenario.engine != "packet" and scenario.duration_ps is None:
+        owing = [job for job in scenario.jobs if job.order == "random" and not job.barrier]
+        counts = {f"job.{job.name}.iterations": max(job.iterations or 0, RANDOM_ITERATIONS) for job in owing}
+        scenario = scenario.set(counts) if counts else scenario
     job = scenario.jobs[0]
     parts = [job.model, f"{job.workers}w", *(f"{axes[key]}{key[0]}" for key in ("servers", "batch") if key in axes)]
     parts += [axes["task"]] if "task" in axes else []

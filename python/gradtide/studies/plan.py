@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, presets, report, units, words
+from gradtide import _core, report, units, words
 from gradtide.errors import Interrupted, ScenarioError
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, StudyRows, Table
@@ -16,7 +16,7 @@ from gradtide.studies.channels import Channel, fit, own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
+from gradtide.studies.run import run_all, total_cost, write_core, write_summary
 from gradtide.studies.search import (
     DDP_CAP,
     DDP_FIRST_CAP,

@@ -1,10 +1,12 @@
 """What a study is asked about: a scenario, or a model by itself on a cluster."""
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gradtide import presets
+from gradtide.errors import Fault, ScenarioError
 from gradtide.scenario import Scenario
 from gradtide.scenario.opdag import OpDag, op_dag
 from gradtide.scenario.source import parse_json, parse_toml
@@ -23,8 +25,8 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None) 
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model: a
             preset's name, a profile, a list of layers, an `OpDag` or what a file of one holds, a trace. An op graph
             has parameter servers, and is inference if it updates nothing.
-        cluster: what the model is trained on: the name of a cluster, as in `ethernet-25g/16`; a file or dict with a
-            cluster alone; or a scenario, in which the model takes the place of the job's. None for all defaults.
+        cluster: what the model is trained on: the name of a cluster, as in `ethernet-25g/16`, which has 16 hosts, of
+            an op graph's a fifth servers; a file or dict with a cluster alone; or a scenario, in which the model takes the place of the job's. None for all defaults.
         workers: number of workers; None keeps the scenario's.
 
     Raises:
@@ -35,15 +37,20 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None) 
         base = as_scenario(scenario)
         return base if workers is None or workers == base.jobs[0].workers else base.replace(workers=workers)
     if model is None:
-        model = scenario if isinstance(scenario, (str, Path)) else _only_model(as_scenario(scenario))
+        is_file = isinstance(scenario, (str, Path)) and Path(scenario).suffix != ".toml"
+        model = _whole(scenario) if is_file else _only_model(as_scenario(scenario))
     data, base_dir = _cluster_alone(cluster)
     if data is not None:
         layers = [{"name": "any", "forward": "1ms", "backward": "1ms", "parameters": "4B"}]
         hosts = data.get("cluster", {}).get("topology", {}).get("hosts")
-        job = {"model": {"layers": layers}, "workers": workers or hosts or DEFAULT_WORKERS}
+        job: dict[str, Any] = {"model": {"layers": layers}, "workers": workers or hosts or DEFAULT_WORKERS}
         if isinstance(model, OpDag):
             data = {**data, "run": {"engine": "fluid", **data.get("run", {})}}
             job["collective"] = {"ps": {"pull": "start"}}
+            if workers is None and isinstance(hosts, int) and hosts > 1:
+                # As many servers as TicTac has, among the hosts that there are.
+                servers = max(1, hosts // 5)
+                job |= {"workers": hosts - servers, "collective": {"ps": {"servers": servers, "pull": "start"}}}
             if not any(op.updates for op in model.ops):
                 job["task"] = "inference"
         base = Scenario.from_dict({**data, "job": {"train": job}}, base_dir)
@@ -65,6 +72,11 @@ def _model(given: Any) -> Any:
     return None if is_scenario else given
 
 
+def _whole(model: str | Path) -> str:
+    """Return a model that is named so that another file may name it, too."""
+    return str(Path(model).resolve()) if Path(model).suffix else str(model)
+
+
 def _only_model(scenario: Scenario) -> Any:
     """Return the model of a scenario that is put on another cluster."""
     return scenario.to_dict()["job"][scenario.jobs[0].name]["model"]
@@ -76,6 +88,11 @@ def _cluster_alone(cluster: Cluster) -> tuple[dict[str, Any] | None, Path]:
     named = presets.cluster(cluster) if isinstance(cluster, str) else None
     if named is not None:
         return named, base_dir
+    if isinstance(cluster, str) and not Path(cluster).suffix and not cluster.startswith("paper/"):
+        known = presets.cluster_names()
+        near = difflib.get_close_matches(cluster.partition("/")[0], known, 1, 0.5)
+        hint = f"write {(near or known)[0]}/N for N hosts; there are {', '.join(known)}, and files (.toml, .json)"
+        raise ScenarioError([Fault("GT006", "", f"there is no cluster {cluster[:200]}", cluster, hint, cluster[:200])])
     if isinstance(cluster, (str, Path)) and Path(cluster).suffix in (".toml", ".json") and Path(cluster).is_file():
         text, base_dir = Path(cluster).read_text(encoding="utf-8"), Path(cluster).parent
         parse = parse_json if Path(cluster).suffix == ".json" else parse_toml
