@@ -56,8 +56,8 @@ FILE = "file:"
 
 TASKS = ("train", "inference")
 
-Schedule = str | OrderScheduler
-"""What is compared: a text as `parse_schedule` reads it, or a scheduler of the user's own."""
+Schedule = str | Path | OrderScheduler
+"""What is compared: a text as `parse_schedule` reads it, an order file, or a scheduler of the user's own."""
 
 RANDOM_ITERATIONS = 100
 """Of an order that is drawn anew, without a barrier: a run begins and ends with other transfers owed, up to all of an
@@ -265,9 +265,12 @@ def grid(
         if values is not None and not list(values):
             raise ValueError(f"{name} is empty; leave it out to keep the scenario's")
     _check_axes(base, servers, batches if models is None else None, tasks)
-    for schedule in schedules:
+    named = [f"{FILE}{one}" if isinstance(one, Path) else one for one in schedules]
+    for schedule in named:
         if isinstance(schedule, str):
             parse_schedule(schedule)
+        elif not callable(getattr(schedule, "ranks", None)):
+            raise ValueError(f"{schedule!r} is neither the name of a schedule nor has a method `ranks(dag)`")
     keys = ("model", "workers", "servers", "batch", "task", "link_rate")
     variants = []
     for group, point in enumerate(product(*(values or (None,) for values in axes.values()))):
@@ -278,7 +281,7 @@ def grid(
             changed = grown.set({"cluster.topology.hosts": sum(len(job.hosts) for job in grown.jobs)})
         else:
             changed = base.replace(**changes)
-        variants += [_variant(changed, group, schedule, changes) for schedule in schedules]
+        variants += [_variant(changed, group, schedule, changes) for schedule in named]
     names = [variant.name for variant in variants]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -343,7 +346,7 @@ def parse_schedule(text: str) -> dict[str, Any]:
     return changes
 
 
-def _variant(point: Scenario, group: int, given: Schedule, axes: Mapping[str, Any]) -> Variant:
+def _variant(point: Scenario, group: int, given: str | OrderScheduler, axes: Mapping[str, Any]) -> Variant:
     is_pulled = all(job.is_pulled for job in point.jobs)
     named = parse_schedule(given) if isinstance(given, str) else {"barrier": False}
     # What every iteration begins with a pull has a barrier, and an order is all that a name stands for.

@@ -26,7 +26,8 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None) 
             preset's name, a profile, a list of layers, an `OpDag` or what a file of one holds, a trace. An op graph
             has parameter servers, and is inference if it updates nothing.
         cluster: what the model is trained on: the name of a cluster, as in `ethernet-25g/16`, which has 16 hosts, of
-            an op graph's a fifth servers; a file or dict with a cluster alone; or a scenario, in which the model takes the place of the job's. None for all defaults.
+            an op graph's a fifth servers; a file or dict with a cluster alone; or a scenario, in which the model takes
+            the place of the job's. None for all defaults.
         workers: number of workers; None keeps the scenario's.
 
     Raises:

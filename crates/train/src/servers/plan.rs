@@ -1,9 +1,10 @@
 //! A job with servers that is ready to run, built from a [`JobSpec`] and checked once.
 
+use super::channels::{self, Channels};
 use super::{Graph, ServersError, shards};
 use crate::collective::plan::{distributed_servers, packed_servers};
 use crate::opdag::OpDag;
-use crate::order::needs::Needs;
+use crate::order::needs::{Needs, Recv};
 use crate::order::tac::Ties;
 use crate::order::{self, Scheduler};
 use crate::pace::{self, ONE_PPM, Pace};
@@ -147,11 +148,20 @@ impl Plan {
             _ => time((u128::from(size.0) * wire).div_ceil(total)),
         };
         let expected: Vec<Time> = sizes.iter().map(expected).collect();
-        let fixed = ranked(spec, &graph, &expected, seed)?;
+        let delay = |hosts: &[u32]| hosts.iter().map(|host| link_of(host).delay).min().unwrap_or(Time::ZERO);
+        let delay = delay(&workers) + delay(&server_hosts);
+        let count = workers.len() as f64;
+        let channels = Channels {
+            server_of: &server_of,
+            sizes: &sizes,
+            shares_bps: server_hosts.iter().map(|host| link_of(host).rate.bps() as f64 / count).collect(),
+            worker_bps: slowest(&workers) as f64,
+            delay,
+        };
+        let fixed = ranked(spec, &graph, &expected, &channels, seed)?;
         let streams = |what: &str| {
             (0..workers.len()).map(|worker| seed.stream(&format!("{what}/{}/{worker}", spec.name))).collect()
         };
-        let delay = |hosts: &[u32]| hosts.iter().map(|host| link_of(host).delay).min().unwrap_or(Time::ZERO);
         Ok(Self {
             pulls: Pulls {
                 fixed,
@@ -168,7 +178,7 @@ impl Plan {
             adding: spec.collective.reduction_bps.and_then(Rate::from_bps),
             opens,
             paces: Pace::of_workers(&spec.pace, workers.len() as u32, &spec.name, seed),
-            delay: delay(&workers) + delay(&server_hosts),
+            delay,
             wire: time(wire),
             workers,
             servers: server_hosts,
@@ -244,7 +254,13 @@ impl Plan {
 }
 
 /// The order of pulls, if it is the same in all iterations.
-fn ranked(spec: &JobSpec, graph: &Graph, times: &[Time], seed: Seed) -> Result<Option<Vec<u32>>, ServersError> {
+fn ranked(
+    spec: &JobSpec,
+    graph: &Graph,
+    times: &[Time],
+    channels: &Channels<'_>,
+    seed: Seed,
+) -> Result<Option<Vec<u32>>, ServersError> {
     let scheduler = match &spec.schedule.order {
         OrderSpec::Random => return Ok(None),
         OrderSpec::Fifo => return Err(ServersError::NoMeaning("all pulls are ready at once: there is no first in")),
@@ -270,9 +286,19 @@ fn ranked(spec: &JobSpec, graph: &Graph, times: &[Time], seed: Seed) -> Result<O
     };
     let dag: OpDag = graph.timed(times);
     let needs = Needs::new(&dag)?;
-    let wanted = order::OrderSpec { dag, scheduler, ties: Ties::Id, seed: seed.0 };
-    let sequence = order::sequence(&needs, &wanted)?;
-    Ok(Some(sequence.order.iter().map(|&recv| graph.parameter_of(needs.recv_ops[recv as usize])).collect()))
+    let parameter_of = |recv: Recv| graph.parameter_of(needs.recv_ops[recv as usize]);
+    let mut wanted = order::OrderSpec { dag, scheduler, ties: Ties::Id, seed: seed.0 };
+    let mut sequence = order::sequence(&needs, &wanted)?.order;
+    if matches!(spec.schedule.order, OrderSpec::Optimal) && channels.shares_bps.len() > 1 {
+        // What is best on one channel need not be on several.
+        let mut orders = vec![sequence];
+        for scheduler in [Scheduler::Layer, Scheduler::Tic, Scheduler::Tac, Scheduler::TacFolded] {
+            wanted.scheduler = scheduler;
+            orders.push(order::sequence(&needs, &wanted)?.order);
+        }
+        sequence = channels::best(&needs, channels, &parameter_of, orders);
+    }
+    Ok(Some(sequence.into_iter().map(parameter_of).collect()))
 }
 
 fn check(spec: &JobSpec, opens: bool) -> Result<(), ServersError> {
