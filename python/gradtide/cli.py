@@ -1203,7 +1203,7 @@ def _print_comparison(result: "CompareResult") -> None:
         print("Iteration time in ms")
         names = ["link" if key == "rate_bps" else key for key in shown]
         _print_table([*names, *schedules, "best saves", "still waits"], table)
-    if len(schedules) > 1:
+    if len(groups) == 1 or len(schedules) > 1:
         telling = max(groups.values(), key=lambda members: max(row["saves_percent"] for row in members.values()))
         row = next(iter(telling.values()))
         print(("\n" if len(groups) > 1 else "") + f"{words.group(row, varied)}, {words.rate(row['rate_bps'])}")
@@ -1226,7 +1226,7 @@ def _print_figures(rows: dict[str, dict[str, Any]]) -> None:
             *(share(row[key]) for key in ("rho", "alpha", "utilisation")),
             f"{row['straggler_percent']:.1f} %",
             f"{row['lower_bound_us'] / 1e3:.1f}",
-            f"{row['above_bound_percent']:.1f} %",
+            f"{round(row['above_bound_percent'], 1) + 0.0:.1f} %",
         ]
         for name, row in rows.items()
     ]

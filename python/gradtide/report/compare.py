@@ -155,7 +155,9 @@ def _figures(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps) -
     """Return what every schedule of a group comes to, the fastest first."""
 
     def text(row: Row, key: str, digits: int, unit: str = "", scale: float = 1.0) -> str:
-        return "–" if row[key] is None else f"{row[key] / scale:.{digits}f}{unit}".replace("-", "−")
+        return (
+            "–" if row[key] is None else f"{round(row[key] / scale, digits) + 0.0:.{digits}f}{unit}".replace("-", "−")
+        )
 
     table = [
         [
