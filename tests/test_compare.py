@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gradtide as gt
-from gradtide import presets
+from gradtide import presets, traces
 from gradtide.cli import main
 from gradtide.studies.compare import DEFAULT_SCHEDULES, PULL_SCHEDULES
 
@@ -284,6 +284,20 @@ def test_op_graphs_have_parameter_servers():
     assert gt.compare(rows, schedules=["tic"]).rows[0]["compute_us"] == pytest.approx(5)
     with pytest.raises(gt.ScenarioError, match="time_unit"):
         gt.compare({key: rows[key] for key in ("target", "ops")}, schedules=["tic"])
+
+
+def test_a_trace_that_only_receives_first_is_inference(tmp_path):
+    rows = [
+        {"id": 0, "name": "w0", "kind": "recv", "node": "coll", "inputs": [], "time": 9},
+        {"id": 1, "name": "f0", "kind": "comp", "node": "comp", "inputs": [0], "time": 7000},
+        {"id": 2, "name": "end", "kind": "comp", "inputs": [1], "time": 0},
+    ]
+    rows[0]["comm"] = {"collective": None, "bytes": 4096, "group": "", "ranks": None, "ends": [1, 0]}
+    ops = [{**row, "ctrl_inputs": 0, "start": 0, "is_host": False} for row in rows]
+    document = {"schema": "gradtide.trace/1", "rank": 0, "world_size": 1, "target": 2, "ops": ops}
+    (tmp_path / "dag.json").write_text(json.dumps(document, indent=2))
+    (row,) = gt.compare(traces.read(tmp_path / "dag.json"), cluster="ethernet-1g/2", schedules=["tac"]).rows
+    assert (row["task"], row["workers"], row["servers"], row["compute_us"]) == ("inference", 1, 1, 7)
 
 
 # ── schedulers of one's own ───────────────────────────────────────────────────────────────────────────────

@@ -5,6 +5,7 @@ use crate::collective::messages::{Collective, MessageSize};
 use crate::collective::ring;
 use crate::fabric::Fabric;
 use crate::job::{AnyJob, Job, Manner, Messages, Pass};
+use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
 use crate::spec::{
@@ -102,16 +103,22 @@ pub enum Idle {
 }
 
 impl Idle {
-    /// The network of a scenario, if anybody `asks`.
+    /// The network of a scenario, if one of its jobs asks.
     ///
     /// # Errors
     /// As [`Fluid::new`].
-    pub fn new(spec: &Spec, fabric: &Fabric, asks: bool) -> Result<Self, SpecError> {
-        let fluid = || Fluid::new(&fabric.graph, routing(&spec.cluster)).map(Box::new);
+    pub fn new(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
+        if spec.jobs.iter().any(asks_costs) { Self::asked(spec, fabric) } else { Ok(Self::Fluid(None)) }
+    }
+
+    /// The network of a scenario, for whoever asks.
+    ///
+    /// # Errors
+    /// As [`Fluid::new`].
+    pub fn asked(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
         match (spec.run.engine, fabric.star) {
             (EngineSpec::Pipe, Some(star)) => Ok(Self::Pipe(star)),
-            _ if asks => Ok(Self::Fluid(Some(fluid()?))),
-            _ => Ok(Self::Fluid(None)),
+            _ => Ok(Self::Fluid(Some(Fluid::new(&fabric.graph, routing(&spec.cluster)).map(Box::new)?))),
         }
     }
 

@@ -62,7 +62,7 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
         Some(depth) => Depth::Fixed(depth),
         None => {
             let fabric = Fabric::new(&spec.cluster)?;
-            let mut idle = Idle::new(spec, &fabric, true)?;
+            let mut idle = Idle::asked(spec, &fabric)?;
             job::costs(job, sizes, &mut |collective, bytes| idle.time(collective, bytes)).map_err(refused)?.depth
         }
     };
@@ -87,7 +87,7 @@ pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     if job.hosts.len() == 1 {
         return Ok(vec![Time::ZERO; job.layers.len()]);
     }
-    let (sizes, mut idle) = (engine::manner(spec).sizes, Idle::new(spec, &fabric, true)?);
+    let (sizes, mut idle) = (engine::manner(spec).sizes, Idle::asked(spec, &fabric)?);
     let costs = job::costs(job, sizes, &mut |collective, bytes| idle.time(collective, bytes)).map_err(refused)?;
     Ok(job.layers.iter().map(|layer| costs.time(Bytes(layer.parameter_bytes))).collect())
 }
@@ -207,7 +207,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbo
         return Err(SpecError::NoJobs);
     }
     let host_count = fabric.graph.host_count;
-    let mut idle = Idle::new(spec, fabric, spec.jobs.iter().any(planned::asks_costs))?;
+    let mut idle = Idle::new(spec, fabric)?;
     let mut taken = std::collections::BTreeSet::new();
     let plan_job = |job: &spec::JobSpec| {
         let name = || job.name.clone();

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import _core
-from gradtide.layers import Layer
 from gradtide.scenario import Job, Scenario
 from gradtide.scenario.opdag import Op, OpDag, load_ranks
 from gradtide.studies.order import OrderScheduler, ranks_of
@@ -53,7 +52,7 @@ def dag_of(job: Job, transfer_ps: list[int]) -> OpDag:
         transfer_ps: what a transfer of each layer, or of each that the graph receives, is expected to take.
     """
     if job.graph is None:
-        return _chain(job.model, job.layers, transfer_ps, job.task != "inference")
+        return _chain(job, transfer_ps)
     times = iter([*transfer_ps, *[0] * len(job.graph.ops)])
     ops = [Op(**{**vars(op), "time": next(times)}) if op.kind == "recv" else op for op in job.graph.ops]
     target = job.graph.target
@@ -67,28 +66,29 @@ def dag_of(job: Job, transfer_ps: list[int]) -> OpDag:
     return OpDag(tuple(ops), target, job.model, job.graph.inference_target, "ps")
 
 
-def _chain(name: str, layers: tuple[Layer, ...], transfer_ps: list[int], trains: bool) -> OpDag:
+def _chain(job: Job, transfer_ps: list[int]) -> OpDag:
     ops: list[Op] = []
 
-    def add(kind: str, row: Layer, inputs: tuple[int, ...], time: int, **more: Any) -> int:
-        ops.append(Op(len(ops), kind, inputs, time, row.name, **more))
+    def add(kind: str, name: str, inputs: tuple[int, ...], time: int, **more: Any) -> int:
+        ops.append(Op(len(ops), kind, inputs, time, name, **more))
         return ops[-1].id
 
+    layers = job.layers
     times = [*transfer_ps, *[0] * len(layers)]
     recvs = {
-        row.name: add("recv", row, (), time, bytes=row.parameter_bytes)
+        row.name: add("recv", row.name, (), time, bytes=row.parameter_bytes)
         for row, time in zip(layers, times, strict=False)
         if row.parameter_bytes
     }
     before: tuple[int, ...] = ()
     for row in layers:
         own = (recvs[row.name],) if row.name in recvs else ()
-        before = (add("comp", row, (*before, *own), row.forward_ps),)
+        before = (add("comp", row.name, (*before, *own), row.forward_ps),)
     forward = before[0]
-    for row in reversed(layers if trains else ()):
+    for row in reversed(() if job.task == "inference" else layers):
         own = (recvs[row.name],) if row.name in recvs else ()
-        before = (add("comp", row, before, row.backward_ps, updates=own),)
-    return OpDag(tuple(ops), before[0], name, forward, "ps")
+        before = (add("comp", row.name, before, row.backward_ps, updates=own),)
+    return OpDag(tuple(ops), before[0], job.model, forward, "ps")
 
 
 __all__ = ["dag_of", "ordered"]
