@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gradtide as gt
-from gradtide import presets, traces
+from gradtide import presets, traces, words
 from gradtide.cli import main
 from gradtide.studies.compare import DEFAULT_SCHEDULES, PULL_SCHEDULES
 
@@ -496,3 +496,9 @@ def test_random_orders_owe_no_more_than_a_run_of_many_iterations_forgives():
     row = gt.compare(base, schedules=["random", "priority"]).rows[0]
     assert row["iteration_time_us"] >= row["lower_bound_us"] - row["comm_us"] / 100
     assert math.isfinite(row["above_bound_percent"])
+
+
+def test_what_owes_transfers_is_not_called_the_fastest():
+    rows = [{"name": name, "above_bound_percent": percent} for name, percent in (("a", 1.0), ("b", -0.5), ("c", None))]
+    assert [row["name"] for row in words.settled(rows)] == ["a", "c"]
+    assert words.settled(rows[1:2]) == rows[1:2]

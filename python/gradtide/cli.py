@@ -1196,7 +1196,7 @@ def _print_comparison(result: "CompareResult") -> None:
             times = [
                 f"{members[name]['iteration_time_us'] / 1e3:.1f}" if name in members else "–" for name in schedules
             ]
-            best = max(members.values(), key=lambda row: row["saves_percent"])
+            best = max(words.settled(members.values()), key=lambda row: row["saves_percent"])
             of = [words.rate(best[key]) if key == "rate_bps" else best[key] or "–" for key in shown]
             saves = f"{best['saves_percent']:.1f} %"
             table.append([*of, *times, saves, words.percent(1 - best["utilisation"])])
@@ -1204,7 +1204,9 @@ def _print_comparison(result: "CompareResult") -> None:
         names = ["link" if key == "rate_bps" else key for key in shown]
         _print_table([*names, *schedules, "best saves", "still waits"], table)
     if len(groups) == 1 or len(schedules) > 1:
-        telling = max(groups.values(), key=lambda members: max(row["saves_percent"] for row in members.values()))
+        telling = max(
+            groups.values(), key=lambda members: max(row["saves_percent"] for row in words.settled(members.values()))
+        )
         row = next(iter(telling.values()))
         print(("\n" if len(groups) > 1 else "") + f"{words.group(row, varied)}, {words.rate(row['rate_bps'])}")
         _print_figures(telling)

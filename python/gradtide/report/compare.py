@@ -51,11 +51,11 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         return words.group(row, varied) + (f", {pieces.rate(row['rate_bps'])}" if rate else "")
 
     def gain(key: tuple[Any, ...]) -> float:
-        return float(max(row["saves_percent"] for row in groups[key]))
+        return float(max(row["saves_percent"] for row in words.settled(groups[key])))
 
     telling = max(groups, key=lambda key: (gain(key), -key[-1]))
     chosen = groups[telling]
-    best = min(chosen, key=lambda row: row["iteration_time_us"])
+    best = min(words.settled(chosen), key=lambda row: row["iteration_time_us"])
     pair = [chosen[0], best] if best is not chosen[0] else chosen[:2]
     drawn = [_row_timeline(run_dir, row, names[row["run"]], f"t{i}", caps, None) for i, row in enumerate(pair)]
     span = max((t["span_ms"] for t in drawn if t), default=0.0)
@@ -112,6 +112,7 @@ def _gain(row: Row, first: Row) -> str:
 
 def _fastest(rows: Sequence[Row], names: Mapping[str, str]) -> str:
     """Say which schedules of a group nothing beats."""
+    rows = words.settled(rows)
     least = min(row["iteration_time_us"] for row in rows)
     some = [names[row["run"]] for row in rows if row["iteration_time_us"] <= least * (1 + SAME)]
     if len(some) == len(rows) > 1:
@@ -121,7 +122,7 @@ def _fastest(rows: Sequence[Row], names: Mapping[str, str]) -> str:
 
 def _group_bars(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps) -> dict[str, Any]:
     longest = max(row["iteration_time_us"] for row in rows)
-    fastest = min(row["iteration_time_us"] for row in rows)
+    fastest = min(row["iteration_time_us"] for row in words.settled(rows))
     bars, seen = [], set()
     for row in _sorted(rows)[: min(caps.rows, 24)]:
         values = {"compute": row["compute_us"], "exposed": row["exposed_us"], "barrier": row["barrier_us"]}
@@ -136,7 +137,7 @@ def _group_bars(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps
         if row["lower_bound_us"] is not None:
             bound = 100 * min(row["lower_bound_us"] / longest, 1.0)
             label += f"; lower bound {milliseconds(row['lower_bound_us'])} ms"
-        best = row["iteration_time_us"] <= fastest * (1 + 1e-9) < longest
+        best = fastest <= row["iteration_time_us"] <= fastest * (1 + 1e-9) < longest
         bar = {"name": names[row["run"]], "parts": parts, "total": total, "label": label, "best": best}
         bars.append(bar | {"bound": bound, "gain": _gain(row, rows[0])})
     legend = [

@@ -114,7 +114,7 @@ class CompareResult(StudyRows):
     @property
     def most_telling(self) -> str:
         """Name of the run that saves most."""
-        return str(max(self.rows, key=lambda row: row["saves_percent"])["run"])
+        return str(max(words.settled(self.rows), key=lambda row: row["saves_percent"])["run"])
 
     def _summary(self) -> dict[str, Any]:
         first = next(iter(self.results.values())).summary
@@ -136,7 +136,7 @@ class CompareResult(StudyRows):
         sentences = []
         for model in dict.fromkeys(row["model"] for row in self.rows):
             rows = [row for row in self.rows if row["model"] == model]
-            best = max(rows, key=lambda row: row["saves_percent"])
+            best = max(words.settled(rows), key=lambda row: row["saves_percent"])
             if best["saves_percent"] < 100 * words.SAME:
                 sentences.append(f"{model}: no schedule saves anything over {baseline}.")
                 continue
