@@ -237,7 +237,7 @@ def test_comparison_shows_the_most_telling_group_and_every_row(study: Path) -> N
     sound(page)
     rows = read_table(study, "rows.csv")
     best = max(rows, key=lambda row: row["saves_percent"])
-    assert f"{best['model']}, {best['workers']} workers, {best['rate_bps'] / 1e9:g} Gbit/s" in text
+    assert f"{best['model']} on {best['workers']} workers, {best['rate_bps'] / 1e9:g} Gbit/s" in text
     assert f"{best['saves_percent']:.1f} %" in text
     assert text.count('<svg class="timeline"') == 2
     # A small chart for each model and number of workers; time over rate and slack of the most telling one.

@@ -4,7 +4,18 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RunOutput", "Table", "Trace", "__version__", "chakra", "kineto", "messages", "order", "run"]
+__all__ = [
+    "RunOutput",
+    "Table",
+    "Trace",
+    "__version__",
+    "chakra",
+    "kineto",
+    "messages",
+    "order",
+    "run",
+    "transfer_times",
+]
 
 __version__: str
 
@@ -68,3 +79,4 @@ def kineto(chunks: Iterator[bytes]) -> Trace: ...
 def messages(spec_json: str, job: int, bytes: int) -> Table: ...
 def order(spec_json: str) -> str: ...
 def run(spec_json: str, progress: Callable[[float], object] | None = None) -> RunOutput: ...
+def transfer_times(spec_json: str, job: int) -> list[int]: ...

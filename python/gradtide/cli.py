@@ -128,18 +128,34 @@ def run(
 
 @app.command()
 def compare(
-    scenario: ScenarioArgument,
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json), preset (paper/…) or model preset.")
+    ],
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CLUSTER",
+            help="For a model: a cluster of presets, as in ethernet-25g/16, a file of one, or a scenario.",
+        ),
+    ] = None,
     schedule: Annotated[
         list[str] | None,
         typer.Option(
             "--schedule",
             metavar="NAME",
-            help="As in fifo+barrier, priority+chunk=1MB, ddp, horovod, p3, bytescheduler, caramel, edf, optimal; "
-            "repeat it; the first is compared with.",
+            help="As in fifo+barrier, priority+chunk=1MB, ddp, horovod, p3, bytescheduler, caramel, edf, optimal, or "
+            "file:order.csv; repeat it; the first is compared with.",
         ),
     ] = None,
     rate: Annotated[str | None, typer.Option(metavar="LIST", help="Link rates, as in 1Gbps,10Gbps.")] = None,
     workers: Annotated[str | None, typer.Option(metavar="LIST", help="Numbers of workers, as in 2,8.")] = None,
+    servers: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Numbers of parameter servers, as in 1,2,4.")
+    ] = None,
+    batch: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Samples in a worker's mini-batch, as in 32,64.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(metavar="LIST", help="With parameter servers: train,inference.")] = None,
     model: Annotated[str | None, typer.Option(metavar="LIST", help="Models, as in resnet50,vgg16.")] = None,
     collective: Annotated[
         str | None,
@@ -158,11 +174,12 @@ def compare(
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Schedules side by side, over link rates, numbers of workers and models; or collectives, over sizes."""
+    """Schedules side by side, over rates, workers, servers, batches, tasks and models; or collectives, over sizes."""
     checks = [_parse_check(text) for text in fail_if or ()]
     limits = _limits(max_memory, max_time)
     if collective is not None:
-        for option, given in (("schedule", schedule), ("rate", rate), ("workers", workers), ("model", model)):
+        options = {"schedule": schedule, "rate": rate, "workers": workers, "servers": servers}
+        for option, given in (options | {"batch": batch, "task": task, "model": model, "cluster": cluster}).items():
             if given:
                 _fail_usage(f"--collective compares on the scenario's cluster; leave out --{option}, or use --set")
         loaded = _load(scenario, set_, seed, engine or "fluid")
@@ -170,17 +187,21 @@ def compare(
         return
     if sizes is not None:
         _fail_usage("--sizes is for --collective")
-    loaded = _load(scenario, set_, seed, engine)
-    _check_target(output)
     from gradtide.studies import compare as study
+    from gradtide.studies.trained import trained
 
+    loaded = _changed(trained(scenario, cluster), set_, seed, engine)
+    _check_target(output)
     with _as_usage_error(ValueError):
         variants = study.grid(
             loaded,
             schedule or None,
             _split(model),
-            _worker_counts(workers),
+            _counts("workers", workers),
             _split(rate),
+            servers=_counts("servers", servers),
+            batches=_counts("batch", batch),
+            tasks=_split(task),
         )
     _compare(variants, output, as_json, jobs, quiet, verbose, checks, limits)
 
@@ -803,10 +824,12 @@ def report(
 
 @app.command()
 def presets(
-    kind: Annotated[str | None, typer.Argument(help="model, graph, device, flow or paper; leave out for all.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="model, graph, device, cluster, flow or paper; leave out for all.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the built-in models, op graphs, devices, flow sizes and papers' scenarios."""
+    """List the built-in models, op graphs, devices, clusters, flow sizes and papers' scenarios."""
     from gradtide import presets as room
 
     kind = kind if kind is None else kind.removesuffix("s")
@@ -991,10 +1014,10 @@ def _split(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _worker_counts(text: str | None) -> list[int] | None:
+def _counts(option: str, text: str | None) -> list[int] | None:
     counts = _split(text)
     if counts is not None and not all(count.isdecimal() for count in counts):
-        _fail_usage(f"--workers {text}: write whole numbers, as in 2,8")
+        _fail_usage(f"--{option} {text}: write whole numbers, as in 2,8")
     return None if counts is None else [int(count) for count in counts]
 
 
@@ -1159,25 +1182,34 @@ def _print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 def _print_comparison(result: "CompareResult") -> None:
     from gradtide import words
+    from gradtide.studies.compare import GROUP
 
     schedules = list(dict.fromkeys(row["schedule"] for row in result.rows))
     groups: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
     for row in result.rows:
-        group = (row["job"], row["model"], row["workers"], row["rate_bps"])
-        groups.setdefault(group, {})[row["schedule"]] = row
-    table = []
-    for (_, model, workers, rate_bps), members in groups.items():
-        times = [f"{members[name]['iteration_time_us'] / 1e3:.1f}" if name in members else "–" for name in schedules]
-        best = max(members.values(), key=lambda row: row["saves_percent"])
-        wait = 1 - best["utilisation"]
-        table.append(
-            [model, workers, words.rate(rate_bps), *times, f"{best['saves_percent']:.1f} %", words.percent(wait)]
+        groups.setdefault(tuple(row[key] for key in GROUP), {})[row["schedule"]] = row
+    varied = [key for key in GROUP if len({row[key] for row in result.rows}) > 1]
+    if len(groups) > 1:
+        shown = [key for key in GROUP if key in varied or key in ("model", "workers", "rate_bps")]
+        table = []
+        for members in groups.values():
+            times = [
+                f"{members[name]['iteration_time_us'] / 1e3:.1f}" if name in members else "–" for name in schedules
+            ]
+            best = max(words.settled(members.values()), key=lambda row: row["saves_percent"])
+            of = [words.rate(best[key]) if key == "rate_bps" else best[key] or "–" for key in shown]
+            saves = f"{best['saves_percent']:.1f} %"
+            table.append([*of, *times, saves, words.percent(1 - best["utilisation"])])
+        print("Iteration time in ms")
+        names = ["link" if key == "rate_bps" else key for key in shown]
+        _print_table([*names, *schedules, "best saves", "still waits"], table)
+    if len(groups) == 1 or len(schedules) > 1:
+        telling = max(
+            groups.values(), key=lambda members: max(row["saves_percent"] for row in words.settled(members.values()))
         )
-    print("Iteration time in ms")
-    _print_table(["model", "workers", "link", *schedules, "best saves", "still waits"], table)
-    if len(groups) == 1 and len(schedules) > 1:
-        print()
-        _print_figures(next(iter(groups.values())))
+        row = next(iter(telling.values()))
+        print(("\n" if len(groups) > 1 else "") + f"{words.group(row, varied)}, {words.rate(row['rate_bps'])}")
+        _print_figures(telling)
     print(f"\n{result.summary['headline']}")
 
 
@@ -1196,7 +1228,7 @@ def _print_figures(rows: dict[str, dict[str, Any]]) -> None:
             *(share(row[key]) for key in ("rho", "alpha", "utilisation")),
             f"{row['straggler_percent']:.1f} %",
             f"{row['lower_bound_us'] / 1e3:.1f}",
-            f"{row['above_bound_percent']:.1f} %",
+            f"{round(row['above_bound_percent'], 1) + 0.0:.1f} %",
         ]
         for name, row in rows.items()
     ]

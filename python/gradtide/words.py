@@ -1,6 +1,6 @@
 """Results in words and small tables: the sentences of reports, the terminal and notebooks share them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -45,6 +45,30 @@ def schedule(order: str, barrier: bool) -> str:
 def workers(count: int) -> str:
     """Write a number of workers."""
     return "1 worker" if count == 1 else f"{count} workers"
+
+
+def group(row: Mapping[str, Any], varied: Sequence[str]) -> str:
+    """Name what schedules compete on, as in `vgg16 on 8 workers and 2 servers, inference`.
+
+    Args:
+        row: of a comparison.
+        varied: columns that differ within the comparison; mini-batch, task and job are named if they are among them.
+    """
+    name = f"{row['model']} on {workers(row['workers'])}"
+    if row["servers"]:
+        name += " and 1 server" if row["servers"] == 1 else f" and {row['servers']} servers"
+    if "batch" in varied and row["batch"]:
+        name += f", batch {row['batch']}"
+    if row["task"] != "train" or "task" in varied:
+        name += f", {row['task']}"
+    return f"{row['job']}: {name}" if "job" in varied else name
+
+
+def settled(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a comparison that may be called fastest: a mean below its bound owes transfers at the end."""
+    rows = list(rows)
+    above = [row["above_bound_percent"] for row in rows]
+    return [row for row, percent in zip(rows, above, strict=True) if percent is None or percent > -1e-3] or rows
 
 
 def buckets(count: int) -> str:

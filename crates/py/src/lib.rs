@@ -118,6 +118,15 @@ fn messages(py: Python<'_>, spec_json: &str, job: usize, bytes: u64) -> PyResult
     table.map(Table::new).map_err(|error| errors::from_run(py, &error.into()))
 }
 
+/// Picoseconds that a transfer of each layer of job `job` of a resolved scenario takes, as its schedulers expect.
+#[pyfunction]
+fn transfer_times(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<u64>> {
+    let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
+    let times = py.detach(|| gradtide_train::transfer_times(&spec, job));
+    let times = times.map_err(|error| errors::from_run(py, &error.into()))?;
+    Ok(times.into_iter().map(gradtide_net::Time::ps).collect())
+}
+
 /// Orders the transfers of an op DAG that `gradtide.order` has read: one JSON document in, one out.
 #[pyfunction]
 fn order(py: Python<'_>, spec_json: &str) -> PyResult<String> {
@@ -147,5 +156,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(traces::kineto, module)?)?;
     module.add_function(wrap_pyfunction!(messages, module)?)?;
     module.add_function(wrap_pyfunction!(order, module)?)?;
+    module.add_function(wrap_pyfunction!(transfer_times, module)?)?;
     module.add_function(wrap_pyfunction!(run, module)?)
 }

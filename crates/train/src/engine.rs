@@ -98,28 +98,34 @@ fn is_recalled(spec: &Spec) -> bool {
 pub enum Idle {
     /// One priority pipe per host.
     Pipe(Star),
-    /// Flows at their max-min fair rates; none if no job asks.
+    /// Flows at their max-min fair rates; none if nobody asks.
     Fluid(Option<Box<Fluid>>),
 }
 
 impl Idle {
-    /// The network of a scenario.
+    /// The network of a scenario, if one of its jobs asks.
     ///
     /// # Errors
     /// As [`Fluid::new`].
     pub fn new(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
-        let fluid = || Fluid::new(&fabric.graph, routing(&spec.cluster)).map(Box::new);
+        if spec.jobs.iter().any(asks_costs) { Self::asked(spec, fabric) } else { Ok(Self::Fluid(None)) }
+    }
+
+    /// The network of a scenario, for whoever asks.
+    ///
+    /// # Errors
+    /// As [`Fluid::new`].
+    pub fn asked(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
         match (spec.run.engine, fabric.star) {
             (EngineSpec::Pipe, Some(star)) => Ok(Self::Pipe(star)),
-            _ if spec.jobs.iter().any(asks_costs) => Ok(Self::Fluid(Some(fluid()?))),
-            _ => Ok(Self::Fluid(None)),
+            _ => Ok(Self::Fluid(Some(Fluid::new(&fabric.graph, routing(&spec.cluster)).map(Box::new)?))),
         }
     }
 
     /// How long a collective takes for `bytes`.
     ///
     /// # Panics
-    /// If no job of the scenario asks.
+    /// If nobody was to ask.
     pub fn time(&mut self, collective: &Collective, bytes: Bytes) -> Time {
         match self {
             Self::Pipe(star) => {
@@ -128,7 +134,7 @@ impl Idle {
                 flow.map_or(Time::ZERO, |flow| Pipe::occupancy(star, &flow).unwrap_or(Time::MAX))
             }
             Self::Fluid(idle) => {
-                let fluid = idle.take().expect("a job asks");
+                let fluid = idle.take().expect("somebody asks");
                 let mut recall = Recall::new(*fluid, collective.clone());
                 let time = recall.time(bytes);
                 *idle = Some(Box::new(recall.into_fluid()));

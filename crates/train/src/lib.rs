@@ -63,13 +63,34 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
         Some(depth) => Depth::Fixed(depth),
         None => {
             let fabric = Fabric::new(&spec.cluster)?;
-            let mut idle = Idle::new(spec, &fabric)?;
+            let mut idle = Idle::asked(spec, &fabric)?;
             job::costs(job, sizes, &mut |collective, bytes| idle.time(collective, bytes)).map_err(refused)?.depth
         }
     };
     let collective = job::collective(job, bytes, depth, sizes).map_err(|error| refused(error.into()))?;
     let bytes = if job.collective.drops_remainder { job::divisible(bytes, job.hosts.len()) } else { bytes };
     Ok(Table::of_messages(&collective, bytes))
+}
+
+/// What a transfer of each layer of job `job` takes, or of each parameter of its graph, as its schedulers expect: a pull
+/// has its share of the time in which all workers pull, and an exchange the time that it has on an idle network.
+///
+/// # Errors
+/// [`SpecError`] if there is no such job, or it means nothing.
+pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
+    let job = spec.jobs.get(job).ok_or(SpecError::NoJobs)?;
+    let refused = |error| SpecError::Job { name: job.name.clone(), error };
+    let fabric = Fabric::new(&spec.cluster)?;
+    if job.servers.is_some() {
+        let plan = servers::Plan::new(job, Seed(spec.run.seed), &fabric.host_links(), false);
+        return Ok(plan.map_err(|error| refused(error.into()))?.expected_times());
+    }
+    if job.hosts.len() == 1 {
+        return Ok(vec![Time::ZERO; job.layers.len()]);
+    }
+    let (sizes, mut idle) = (engine::manner(spec).sizes, Idle::asked(spec, &fabric)?);
+    let costs = job::costs(job, sizes, &mut |collective, bytes| idle.time(collective, bytes)).map_err(refused)?;
+    Ok(job.layers.iter().map(|layer| costs.time(Bytes(layer.parameter_bytes))).collect())
 }
 
 /// Why a run gave no result.

@@ -1,7 +1,7 @@
-"""Built-in models, op graphs, devices, flow sizes and papers' scenarios, each with its source; read when asked for.
+"""Built-in models, op graphs, devices, clusters, flow sizes and papers' scenarios, read when asked for.
 
-Models and op graphs are counts (bytes, FLOPs); `gradtide.roofline` makes times of them on a device. No scenario is
-parsed here.
+Each has its source. Models and op graphs are counts (bytes, FLOPs); `gradtide.roofline` makes times of them on a
+device. No scenario is parsed here.
 """
 
 import sys
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 SCHEMA = "gradtide.model/1"
-KINDS = ("model", "graph", "device", "flow", "paper")
+KINDS = ("model", "graph", "device", "cluster", "flow", "paper")
 
 _MODEL_KEYS = {"schema", "name", "title", "source", "sample", "tensors", "layers"}
 _COUNTS = ("parameter_bytes", "forward_flops", "activation_bytes")
@@ -132,6 +132,30 @@ def model_names() -> list[str]:
 def device_names() -> list[str]:
     """Return the names of the built-in devices: GPUs, oldest first, then CPUs."""
     return list(_devices())
+
+
+def cluster_names() -> list[str]:
+    """Return the names of the built-in clusters, slowest first."""
+    return list(_toml("clusters.toml"))
+
+
+def cluster(name: str) -> dict[str, Any] | None:
+    """Return the keys of a scenario that a built-in cluster stands for; None if there is none of that name.
+
+    Args:
+        name: `NAME`, or `NAME/N` for one of N hosts.
+
+    Example:
+        >>> cluster("ethernet-25g/16")["cluster"]["topology"]["hosts"]
+        16
+    """
+    kind, slash, count = name.partition("/")
+    found = _toml("clusters.toml").get(kind)
+    if found is None or (slash and (not count.isdecimal() or int(count) < 1)):
+        return None
+    link = {key: found[key] for key in ("rate", "delay")}
+    hosts = {"topology": {"kind": "star", "hosts": int(count)}} if slash else {}
+    return {"cluster": {**hosts, "link": link}, "run": {"engine": "fluid"}}
 
 
 def paper_names() -> list[str]:
@@ -255,13 +279,13 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
     """Describe what is built in, one dictionary a preset, for a table.
 
     Args:
-        kind: `model`, `graph`, `device`, `flow` or `paper`; all of them if None.
+        kind: `model`, `graph`, `device`, `cluster`, `flow` or `paper`; all of them if None.
 
     Returns:
         Every dictionary has `kind`, `name`, `title` and `source`. A model adds `sample`, `tensors`, `layers`,
         `parameter_mib` and `forward_gflop` (one sample); a graph `batch`,
         `tensors`, `ops`, `forward_ops` and `parameter_mib`; a device `precision`, `peak_tflop_per_s`,
-        `memory_gb_per_s`, `compute_efficiency` and `memory_efficiency`.
+        `memory_gb_per_s`, `compute_efficiency` and `memory_efficiency`; a cluster `rate` and `delay`.
 
     Raises:
         ValueError: if `kind` is another word.
@@ -303,6 +327,9 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
                     "source": f"{machine.source}; {machine.assumption}",
                 }
             )
+    if kind in (None, "cluster"):
+        for name, fields in _toml("clusters.toml").items():
+            rows.append({"kind": "cluster", "name": name, **fields})
     if kind in (None, "flow"):
         for name in flow_names():
             title, source = (line.lstrip("# ") for line in flow_text(name).splitlines()[:2])
@@ -342,14 +369,18 @@ def _stems(folder: str, suffix: str) -> list[str]:
     return sorted(entry.name.removesuffix(suffix) for entry in place.iterdir() if entry.name.endswith(suffix))
 
 
-@cache
 def _devices_document() -> dict[str, Any]:
+    return _toml("devices.toml")
+
+
+@cache
+def _toml(file: str) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
 
-    return tomllib.loads(_folder("devices.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(_folder(file).read_text(encoding="utf-8"))
 
 
 @cache

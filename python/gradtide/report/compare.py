@@ -4,10 +4,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from gradtide import words
 from gradtide.report import pieces
 from gradtide.report.folder import Row, RunFolderError, read_table
 from gradtide.report.run import resolved_scenario, slack_chart
 from gradtide.report.timeline import milliseconds
+
+GROUP = ("job", "model", "workers", "servers", "batch", "task", "rate_bps")
+"""What schedules compete on; last the one that charts are over."""
+
+MOST_COLUMNS = 12
+MOST_LINES = len(pieces.STYLES)
+
+SAME = 1e-4
+"""Schedules whose values differ by less, as a share, are one line of a chart."""
 
 
 def inside(folder: Path, *parts: str) -> Path:
@@ -31,22 +41,21 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     names = {row["run"]: row["schedule"] for row in rows}
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row["job"], row["model"], row["workers"], row["rate_bps"]), []).append(row)
-    several_jobs = len({key[0] for key in groups}) > 1
+        row["task"] = row["task"] or "train"  # of a folder that does not say
+        groups.setdefault(tuple(row[key] for key in GROUP), []).append(row)
+    varied = [key for key in GROUP if len({row[key] for row in rows}) > 1]
 
     def title(key: tuple[Any, ...], rate: bool = True) -> str:
-        job, model, workers, bps = key
-        words = f"{pieces.clip(model, 40)}, {workers} worker{'s' if workers != 1 else ''}" + (
-            f", {pieces.rate(bps)}" if rate else ""
-        )
-        return f"{pieces.clip(job, 30)}: {words}" if several_jobs else words
+        row = dict(zip(GROUP, key, strict=True))
+        row |= {"job": pieces.clip(row["job"], 30), "model": pieces.clip(row["model"], 40)}
+        return words.group(row, varied) + (f", {pieces.rate(row['rate_bps'])}" if rate else "")
 
     def gain(key: tuple[Any, ...]) -> float:
-        return float(max(row["saves_percent"] for row in groups[key]))
+        return float(max(row["saves_percent"] for row in words.settled(groups[key])))
 
-    telling = max(groups, key=lambda key: (gain(key), -key[3]))
+    telling = max(groups, key=lambda key: (gain(key), -key[-1]))
     chosen = groups[telling]
-    best = min(chosen, key=lambda row: row["iteration_time_us"])
+    best = min(words.settled(chosen), key=lambda row: row["iteration_time_us"])
     pair = [chosen[0], best] if best is not chosen[0] else chosen[:2]
     drawn = [_row_timeline(run_dir, row, names[row["run"]], f"t{i}", caps, None) for i, row in enumerate(pair)]
     span = max((t["span_ms"] for t in drawn if t), default=0.0)
@@ -62,21 +71,25 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         f"The most telling of {len(groups)} groups: the best schedule, {names[best['run']]}, saves "
         f"{gain(telling):.1f} % against {names[chosen[0]['run']]}."
         if several
-        else f"{names[best['run']]} is the fastest."
+        else _fastest(chosen, names)
     )
     best_run = inside(run_dir, "runs", best["run"])
+    alike = [row for row in rows if all(row[key] == best[key] for key in GROUP[:-1])]
     return "compare.html.j2", {
         "title": "gradtide compare",
         "what": f"comparison of {len(schedules)} schedules in {len(rows)} runs",
         "reproduce": "",
-        "telling": {"name": title(telling), "why": why, "waterfall": _group_bars(chosen, names, caps)},
+        "telling": {
+            "name": title(telling),
+            "why": f"{why} Fastest first; throughput is against {names[chosen[0]['run']]}.",
+            "waterfall": _group_bars(chosen, names, caps),
+            "figures": _figures(chosen, names, caps),
+        },
         "timelines": timelines,
         "legend": set().union(*(t["legend"] for t in timelines)),
         "pivot": _pivot(groups, names, schedules, title, caps),
         "slack": slack_chart(pieces.by_job(read_table(best_run, "transfers.csv")).get(best["job"], []), caps),
-        "times": _time_chart(
-            [row for row in rows if all(row[k] == best[k] for k in ("job", "model", "workers"))], caps
-        ),
+        "times": _time_chart(alike, caps),
         "times_of": title(telling, False),
         "best": names[best["run"]],
         "scenario": resolved_scenario(best_run, caps),
@@ -86,11 +99,32 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     }
 
 
+def _sorted(rows: Sequence[Row]) -> list[Row]:
+    """Return the fastest first; equal ones stay in their order, and picoseconds decide nothing."""
+    return sorted(rows, key=lambda row: round(row["iteration_time_us"], 3))
+
+
+def _gain(row: Row, first: Row) -> str:
+    """Write the throughput that a row gains; nothing for the first."""
+    gain = 100 * (first["iteration_time_us"] / row["iteration_time_us"] - 1)
+    return "" if row is first else f"{gain:+.1f} %".replace("-", "−")
+
+
+def _fastest(rows: Sequence[Row], names: Mapping[str, str]) -> str:
+    """Say which schedules of a group nothing beats."""
+    rows = words.settled(rows)
+    least = min(row["iteration_time_us"] for row in rows)
+    some = [names[row["run"]] for row in rows if row["iteration_time_us"] <= least * (1 + SAME)]
+    if len(some) == len(rows) > 1:
+        return "All take equally long."
+    return f"{some[0]} is the fastest." if len(some) == 1 else f"{', '.join(some[:-1])} and {some[-1]} are the fastest."
+
+
 def _group_bars(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps) -> dict[str, Any]:
     longest = max(row["iteration_time_us"] for row in rows)
-    fastest = min(row["iteration_time_us"] for row in rows)
+    fastest = min(row["iteration_time_us"] for row in words.settled(rows))
     bars, seen = [], set()
-    for row in rows[: min(caps.rows, 24)]:
+    for row in _sorted(rows)[: min(caps.rows, 24)]:
         values = {"compute": row["compute_us"], "exposed": row["exposed_us"], "barrier": row["barrier_us"]}
         values["slowdown"] = max(row["iteration_time_us"] - sum(values.values()), 0.0)
         if values["slowdown"] < 1e-3:  # a nanosecond: what rounding leaves of a difference
@@ -98,13 +132,76 @@ def _group_bars(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps
         parts = pieces.bar({k: v / 1e3 for k, v in values.items()}, longest / 1e3, 85)
         seen |= {p["kind"] for p in parts if p["share"] > 0}
         total = f"{milliseconds(row['iteration_time_us'])} ms"
-        words = f"{names[row['run']]}: {total}; " + "; ".join(p["words"] for p in parts if p["share"] > 0)
-        best = row["iteration_time_us"] <= fastest * (1 + 1e-9) < longest
-        bars.append({"name": names[row["run"]], "parts": parts, "total": total, "label": words, "best": best})
+        label = f"{names[row['run']]}: {total}; " + "; ".join(p["words"] for p in parts if p["share"] > 0)
+        bound = None
+        if row["lower_bound_us"] is not None:
+            bound = 100 * min(row["lower_bound_us"] / longest, 1.0)
+            label += f"; lower bound {milliseconds(row['lower_bound_us'])} ms"
+        best = fastest <= row["iteration_time_us"] <= fastest * (1 + 1e-9) < longest
+        bar = {"name": names[row["run"]], "parts": parts, "total": total, "label": label, "best": best}
+        bars.append(bar | {"bound": bound, "gain": _gain(row, rows[0])})
     legend = [
         {"kind": k, "name": name, "value": "", "key": "", "zero": False} for k, name, _ in pieces.WATERFALL if k in seen
     ]
+    if any(bar["bound"] is not None for bar in bars):
+        legend.append(
+            {"kind": "bound", "name": "lower bound: no order of these transfers is faster"}
+            | dict.fromkeys(("value", "key"), "")
+            | {"zero": False}
+        )
     return {"rows": bars, "legend": legend}
+
+
+def _figures(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps) -> dict[str, Any]:
+    """Return what every schedule of a group comes to, the fastest first."""
+
+    def text(row: Row, key: str, digits: int, unit: str = "", scale: float = 1.0) -> str:
+        return (
+            "–" if row[key] is None else f"{round(row[key] / scale, digits) + 0.0:.{digits}f}{unit}".replace("-", "−")
+        )
+
+    table = [
+        [
+            names[row["run"]],
+            milliseconds(row["iteration_time_us"]),
+            text(row, "iteration_time_p95_us", 1, scale=1e3),
+            _gain(row, rows[0]) or "–",
+            *(text(row, key, 3) for key in ("rho", "alpha", "utilisation")),
+            text(row, "straggler_percent", 1, " %"),
+            text(row, "lower_bound_us", 1, scale=1e3),
+            text(row, "above_bound_percent", 1, " %"),
+        ]
+        for row in _sorted(rows)
+    ]
+    columns = (
+        "schedule",
+        "#T, ms",
+        "#p95, ms",
+        "#throughput",
+        "#rho = N/C",
+        "#overlap alpha",
+        "#U = C/T",
+        "#straggler",
+        "#lower bound, ms",
+        "#above it",
+    )
+    return pieces.table("Figures of each schedule", columns, table, cap=caps.rows, where="rows.csv")
+
+
+def _lines(named: Mapping[str, Sequence[float | None]]) -> list[dict[str, Any]]:
+    """Return the lines of a chart; names whose values coincide share one."""
+    merged: list[tuple[list[str], Sequence[float | None]]] = []
+    for name, values in named.items():
+        for others, known in merged:
+            pairs = list(zip(values, known, strict=True))
+            if all((a is None) == (b is None) for a, b in pairs) and all(
+                abs(a - b) <= SAME * max(abs(a), abs(b), 1.0) for a, b in pairs if a is not None and b is not None
+            ):
+                others.append(name)
+                break
+        else:
+            merged.append(([name], values))
+    return [pieces.line(i, ", ".join(some), values) for i, (some, values) in enumerate(merged[:MOST_LINES])]
 
 
 def _row_timeline(
@@ -139,7 +236,7 @@ def _pivot(
     caps: pieces.Caps,
 ) -> dict[str, Any]:
     table = []
-    shown = schedules[:12]
+    shown = schedules[:MOST_COLUMNS]
     for key, rows in groups.items():
         times = {names[row["run"]]: row for row in rows}
         fastest = min(row["iteration_time_us"] for row in rows)
@@ -173,13 +270,13 @@ def _time_chart(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None
     """Draw iteration time over link rate for one model and number of workers; None at a single rate."""
     rates = sorted({row["rate_bps"] for row in rows})
     found = {(row["schedule"], row["rate_bps"]): row["iteration_time_us"] / 1e3 for row in rows}
-    schedules = list(dict.fromkeys(row["schedule"] for row in rows))[:6]
+    schedules = list(dict.fromkeys(row["schedule"] for row in rows))
     if len(rates) < 2:
         return None
     return pieces.chart(
         "Iteration time over link rate",
         x=[rate / 1e9 for rate in rates],
-        lines=[pieces.line(i, s, [found.get((s, rate)) for rate in rates]) for i, s in enumerate(schedules)],
+        lines=_lines({s: [found.get((s, rate)) for rate in rates] for s in schedules}),
         xlabel="link rate, Gbit/s",
         ylabel="iteration time, ms",
         xname="at",
@@ -201,36 +298,38 @@ def _rate_charts(
     """Draw what each schedule saves over the first one against link rate, one small chart per model and workers."""
     panels: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
     for key in groups:
-        panels.setdefault(key[:3], []).append(key)
+        panels.setdefault(key[:-1], []).append(key)
     drawable = [keys for keys in panels.values() if len(keys) > 1]
     kept = sorted(drawable, key=lambda keys: -max(map(gain, keys)))[: caps.charts]
     charts = []
     for keys in (k for k in drawable if k in kept):
-        keys = sorted(keys, key=lambda key: key[3])
+        keys = sorted(keys, key=lambda key: key[-1])
         found = {(names[row["run"]], key): row["saves_percent"] for key in keys for row in groups[key]}
-        lines = [
-            pieces.line(i, s, [found.get((s, key)) for key in keys])
-            for i, s in enumerate(schedules[:6])
-            if i > 0 and any((s, key) in found for key in keys)
-        ]
+        values = {s: [found.get((s, key)) for key in keys] for s in schedules}
+        # What saves nothing anywhere is the mark at zero, unless there is nothing else.
+        first, *lines = _lines({s: row for s, row in values.items() if any(v is not None for v in row)})
         chart = pieces.chart(
             f"What schedules save over {schedules[0]}, {title(keys[0], False)}",
-            x=[key[3] / 1e9 for key in keys],
-            lines=lines,
+            x=[key[-1] / 1e9 for key in keys],
+            lines=lines or [first],
             xlabel="link rate, Gbit/s",
             ylabel="saves, %",
             xname="at",
             xunit="Gbit/s",
             xlog=True,
-            marks=[{"y": 0.0, "label": schedules[0]}],
+            marks=[{"y": 0.0, "label": first["name"]}],
             cap=caps.rows,
         )
         charts.append({**chart, "title": title(keys[0], False), "hint": ""})
     notes = []
     if len(kept) < len(drawable):
         notes.append(f"The {len(kept)} of {len(drawable)} charts with the largest savings.")
-    if charts and len(schedules) > 6:
-        notes.append(f"The first 6 of {len(schedules)} schedules.")
+    if (
+        charts
+        and max(len(chart["spec"]["lines"]) for chart in charts) == MOST_LINES - 1
+        and len(schedules) > MOST_LINES
+    ):
+        notes.append(f"The first {MOST_LINES - 1} lines; all are in the table.")
     return charts, " ".join(notes)
 
 

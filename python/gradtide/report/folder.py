@@ -72,9 +72,9 @@ _COLUMNS: dict[str, str] = {
     "contention_us:float is_best:bool",
     "scored.csv": "level:str order:str barrier:bool collective:str depth:int buckets:int largest_bytes:int "
     "chunk_bytes:int messages:int bound_us:float scored_us:float iteration_us:float?",
-    "rows.csv": "run:str job:str model:str workers:int rate_bps:int schedule:str order:str barrier:bool "
-    "fusion_bytes:int? chunk_bytes:int? iteration_time_us:float ~iteration_time_p95_us:float? compute_us:float "
-    "comm_us:float exposed_us:float barrier_us:float rho:float? alpha:float? utilisation:float "
+    "rows.csv": "run:str job:str model:str workers:int ~servers:int? ~batch:int? ~task:str rate_bps:int schedule:str "
+    "order:str barrier:bool fusion_bytes:int? chunk_bytes:int? iteration_time_us:float ~iteration_time_p95_us:float? "
+    "compute_us:float comm_us:float exposed_us:float barrier_us:float rho:float? alpha:float? utilisation:float "
     "~straggler_percent:float? ~lower_bound_us:float? ~above_bound_percent:float? saves_percent:float "
     "~gain_percent:float?",
 }

@@ -18,9 +18,10 @@ from gradtide.scenario import built, check
 from gradtide.scenario import resolve as _resolve
 from gradtide.scenario.fabric import Fabric, Tree, Wiring
 from gradtide.scenario.keys import json_schema
+from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.resolve import Job
 from gradtide.scenario.source import Loc, Overlay, Source, parse_json, parse_toml, read_text, scalar
-from gradtide.scenario.tables import layers_table
+from gradtide.scenario.tables import graph_table, layers_table
 from gradtide.scenario.write import toml, toml_value
 from gradtide.traffic import Neighbour
 
@@ -34,7 +35,9 @@ _JOB_NAMES: dict[str, Loc] = {
     "hosts": ("hosts",),
     "iterations": ("iterations",),
     "placement": ("placement",),
+    "task": ("task",),
     "collective": ("collective",),
+    "servers": ("collective", "ps", "servers"),
     "priority": ("priority",),
     "order": ("schedule", "order"),
     "fusion": ("schedule", "fusion"),
@@ -49,6 +52,7 @@ _JOB_NAMES: dict[str, Loc] = {
     "overhead": ("schedule", "overhead"),
     "sync": ("schedule", "sync"),
     "order_file": ("schedule", "file"),
+    "ranking": ("schedule", "ranking"),
     "scale_to": ("compute", "scale_to"),
     "device": ("compute", "device"),
     "batch": ("compute", "batch"),
@@ -172,14 +176,15 @@ class Scenario:
         """Return a scenario with some keys changed, by short names.
 
         `None` puts a key back to its default. What belongs to a job changes in every job. `workers` takes
-        the place of `hosts` and the reverse; a profile or a list of layers may be given as `model`; `collective` is
-        the name of its kind or a table.
+        the place of `hosts` and the reverse; a profile, a list of layers or an `OpDag` may be given as `model`;
+        `collective` is the name of its kind or a table; `servers` is a number of parameter servers.
 
         Args:
-            changes: model, workers, hosts, placement, iterations, collective, priority, order, order_file, fusion,
-                first_fusion, cycle, buckets, chunk, credit, queues, barrier, depth, overhead, sync, scale_to, device,
-                batch, compute_order, overlap_slowdown, noise, straggler, link_rate, link_delay, link_efficiency,
-                host_latency, topology, routing, engine, seed, duration, warmup, cooldown, timeline.
+            changes: model, workers, hosts, placement, iterations, task, collective, servers, priority, order,
+                order_file, ranking, fusion, first_fusion, cycle, buckets, chunk, credit, queues, barrier, depth,
+                overhead, sync, scale_to, device, batch, compute_order, overlap_slowdown, noise, straggler, link_rate,
+                link_delay, link_efficiency, host_latency, topology, routing, engine, seed, duration, warmup, cooldown,
+                timeline.
 
         Raises:
             TypeError: if a name is not one of these.
@@ -455,6 +460,8 @@ def _written_value(name: str, value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if name == "model":
+        if isinstance(value, OpDag):
+            return graph_table(value, value.name or "graph", value.time_unit)
         layers = getattr(value, "layers", value)
         if isinstance(layers, Sequence) and all(isinstance(row, Layer) for row in layers):
             return layers_table(getattr(value, "name", "inline"), layers)

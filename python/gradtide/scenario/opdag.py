@@ -18,6 +18,7 @@ MAX_DAG_BYTES = 100_000_000
 MAX_OPS = 200_000
 MAX_TOTAL_TIME = 2**62
 MAX_FAULTS_OF_A_DAG = 20
+TIME_UNITS = ("ps", "ns", "us", "ms", "s")
 _KINDS = ("recv", "comp")
 
 
@@ -56,12 +57,14 @@ class OpDag:
         target: id of the op that is waited for; what it does not need is not looked at.
         name: the file's `name` or `model`, or "".
         inference_target: id of the op that ends the forward pass, if the file says so.
+        time_unit: what a tick of a time is, ps to s; "" if the file does not say.
     """
 
     ops: tuple[Op, ...]
     target: int
     name: str = ""
     inference_target: int | None = None
+    time_unit: str = ""
 
     @cached_property
     def recvs(self) -> tuple[int, ...]:
@@ -200,7 +203,8 @@ class _Reader:
         if self.faults:
             return None
         name = str(data.get("name") or data.get("model") or "")
-        dag = OpDag(tuple(op for op in ops if op), target, name, forward)
+        unit = data.get("time_unit")
+        dag = OpDag(tuple(op for op in ops if op), target, name, forward, unit if unit in TIME_UNITS else "")
         by_id = self.edges(dag)
         if self.faults:
             return None

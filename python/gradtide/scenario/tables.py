@@ -411,12 +411,19 @@ def _graph(data: dict[str, Any], label: str, unit: str, source: Source | Under) 
     if not any(op.time for op in dag.ops if op.kind == "comp"):
         msg, hint = "no op takes any time", "give the ops their times"
         raise ScenarioError([source.fault("GT036", ("ops",), msg, hint)])
-    written = {"kind": "graph", "name": label, "time_unit": unit, "target": dag.target}
-    if dag.inference_target is not None:
-        written["inference_target"] = dag.inference_target
     ticks_ps = _TICKS_PS[unit]
-    graph = replace(dag, ops=tuple(replace(op, time=op.time * ticks_ps if op.kind == "comp" else 0) for op in dag.ops))
-    return LayerTable(label, tuple(layers), written | {"ops": [_op_row(op) for op in dag.ops]}, True, graph, source)
+    ops = tuple(replace(op, time=op.time * ticks_ps if op.kind == "comp" else 0) for op in dag.ops)
+    graph = replace(dag, ops=ops, time_unit="ps")
+    return LayerTable(label, tuple(layers), graph_table(dag, label, unit), True, graph, source)
+
+
+def graph_table(dag: OpDag, label: str, unit: str) -> dict[str, Any]:
+    """Return the inline table that a graph is in a scenario."""
+    table: dict[str, Any] = {"kind": "graph", "name": label} | ({"time_unit": unit} if unit else {})
+    table["target"] = dag.target
+    if dag.inference_target is not None:
+        table["inference_target"] = dag.inference_target
+    return table | {"ops": [_op_row(op) for op in dag.ops]}
 
 
 def _op_row(op: Op) -> dict[str, Any]:

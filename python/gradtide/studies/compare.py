@@ -1,7 +1,7 @@
-"""`gradtide compare`: schedules side by side, over models, workers and link rates."""
+"""`gradtide compare`: schedules side by side, over models, workers, servers, mini-batches, tasks and link rates."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -14,9 +14,14 @@ from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
+from gradtide.studies.order import OrderScheduler
+from gradtide.studies.own import ordered
+from gradtide.studies.run import run_all, total_cost, write_core, write_summary
+from gradtide.studies.trained import Cluster, trained
 
-DEFAULT_SCHEDULES = ("fifo+barrier", "priority+barrier", "fifo", "priority")
+DEFAULT_SCHEDULES = ("fifo+barrier", "random", "fifo", "priority", "tic", "tac", "caramel", "optimal")
+"""What is compared where gradients are exchanged: with what frameworks do by themselves, what has been proposed."""
+
 PULL_SCHEDULES = ("random", "priority", "tic", "tac", "tac_folded", "optimal")
 """What is compared where every iteration begins with a pull from parameter servers."""
 
@@ -46,6 +51,21 @@ GRAMMAR = (
     "[+depth=N|adaptive][+queues=N]"
 )
 
+FILE = "file:"
+"""Before the path of an order file, where an order's name may stand."""
+
+TASKS = ("train", "inference")
+
+Schedule = str | Path | OrderScheduler
+"""What is compared: a text as `parse_schedule` reads it, an order file, or a scheduler of the user's own."""
+
+RANDOM_ITERATIONS = 100
+"""Of an order that is drawn anew, without a barrier: a run begins and ends with other transfers owed, up to all of an
+iteration's, and so many make one per cent of that. The packet engine, which takes long, keeps the scenario's."""
+
+GROUP = ("job", "model", "workers", "servers", "batch", "task", "rate_bps")
+"""Columns of what schedules compete on."""
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -53,13 +73,13 @@ class Variant:
 
     Attributes:
         name: folder of the run.
-        group: what the schedules compete on: model, workers, link rate.
+        group: what the schedules compete on: number of the point of the grid.
         schedule: name of the schedule, as in `priority without barrier`.
         scenario: what is run.
     """
 
     name: str
-    group: tuple[str, int, int]
+    group: int
     schedule: str
     scenario: Scenario
 
@@ -94,7 +114,7 @@ class CompareResult(StudyRows):
     @property
     def most_telling(self) -> str:
         """Name of the run that saves most."""
-        return str(max(self.rows, key=lambda row: row["saves_percent"])["run"])
+        return str(max(words.settled(self.rows), key=lambda row: row["saves_percent"])["run"])
 
     def _summary(self) -> dict[str, Any]:
         first = next(iter(self.results.values())).summary
@@ -116,17 +136,18 @@ class CompareResult(StudyRows):
         sentences = []
         for model in dict.fromkeys(row["model"] for row in self.rows):
             rows = [row for row in self.rows if row["model"] == model]
-            best = max(rows, key=lambda row: row["saves_percent"])
+            best = max(words.settled(rows), key=lambda row: row["saves_percent"])
             if best["saves_percent"] < 100 * words.SAME:
                 sentences.append(f"{model}: no schedule saves anything over {baseline}.")
                 continue
             schedule = best["schedule"]
+            same = [key for key in ("schedule", *GROUP) if key != "rate_bps"]
             points = [
                 (float(row["rate_bps"]), 1.0, 1 - row["saves_percent"] / 100)
                 for row in rows
-                if row["schedule"] == schedule and (row["job"], row["workers"]) == (best["job"], best["workers"])
+                if all(row[key] == best[key] for key in same)
             ]
-            who = f"{model} on {words.workers(best['workers'])}"
+            who = words.group(best, [key for key in GROUP if len({row[key] for row in self.rows}) > 1])
             sentences.append(f"{who}: {words.uncapitalised(words.saving_headline(points, baseline, schedule))}")
         return " ".join(sentences)
 
@@ -135,27 +156,41 @@ class CompareResult(StudyRows):
 
 
 def compare(
-    scenario: "Scenario | str | Path | dict[str, Any]",
+    scenario: Any,
     *,
-    schedules: Sequence[str] | None = None,
+    cluster: Cluster = None,
+    schedules: Sequence[Schedule] | None = None,
     models: Sequence[str] | None = None,
     workers: Sequence[int] | None = None,
+    servers: Sequence[int] | None = None,
+    batches: Sequence[int] | None = None,
+    tasks: Sequence[str] | None = None,
     rates: Sequence[str] | None = None,
     jobs: int = 1,
     progress: Callable[[float], object] | None = None,
     keep: Kept | None = None,
     limits: Limits | None = None,
 ) -> CompareResult:
-    """Run a scenario under several schedules, and over models, numbers of workers and link rates.
+    """Run a scenario under several schedules, and over whatever else is listed.
 
     Args:
-        scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file.
-        schedules: each as `parse_schedule` reads it: `fifo+barrier`, `priority+chunk=1MB`, or the name of a system:
-            `ddp`, `horovod`, `p3`, `bytescheduler`, `caramel`, `edf`, `optimal`. The first is what the others are
-            compared with. None takes fifo and priority, each with and without barrier; with parameter servers and
-            pull = "start" every order of pulls.
+        scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model,
+            which `cluster` or all defaults then train: a preset's name, a profile, a list of layers, or a graph of ops
+            (an `OpDag`, the dict that `op_dag` returns, a trace that is one), which has parameter servers.
+        cluster: what a model is trained on: the name of a cluster, as in `ethernet-25g/16`; a file or dict with a
+            cluster alone; or a scenario in which the model takes the place of the job's.
+        schedules: each as `parse_schedule` reads it: `fifo+barrier`, `priority+chunk=1MB`, the name of a system
+            (`ddp`, `horovod`, `p3`, `bytescheduler`, `caramel`, `edf`, `optimal`) or an order file, `file:order.csv`;
+            or a scheduler of your own: an object with a method `ranks(dag)` that returns {op id: rank} for every
+            transfer in `dag.recvs`, as of `order`; its attribute `name`, or its class, names it. The first is what the
+            others are compared with. None takes fifo with the barrier, and random, fifo, priority, tic, tac, caramel
+            and optimal without; with parameter servers and pull = "start" random, priority, tic, tac, tac_folded and
+            optimal.
         models: presets or files; None keeps the scenario's.
         workers: numbers of workers; None keeps the scenario's.
+        servers: numbers of parameter servers; None keeps the scenario's.
+        batches: samples in a worker's mini-batch, of a model that has counts; None keeps the scenario's.
+        tasks: train, inference, with parameter servers and pull = "start"; None keeps the scenario's.
         rates: link rates with their units, as in `10Gbps`; None keeps the scenario's.
         jobs: runs under way at once; the result does not depend on it.
         progress: called now and then with the share that is done.
@@ -165,9 +200,19 @@ def compare(
     Raises:
         Interrupted: on Ctrl-C, with the comparison of the runs that are finished.
         ScenarioError: if a scenario of the grid is wrong, or it would take more than the limits; nothing has run then.
-        ValueError: if a list is empty or a schedule is not written as above.
+        ValueError: if a list is empty or means nothing for the scenario's jobs, a schedule is not written as above, or
+            a scheduler leaves transfers out.
+
+    Example:
+        >>> class Largest:
+        ...     def ranks(self, dag):
+        ...         return {op.id: -op.bytes for op in dag.ops if op.id in dag.recvs}
+        >>> result = compare("resnet50", cluster="ethernet-10g/4", schedules=["fifo+barrier", "priority", Largest()])
+        >>> min(result.rows, key=lambda row: row["iteration_time_us"])["schedule"]
+        'priority without barrier'
     """
-    variants = grid(as_scenario(scenario), schedules, models, workers, rates)
+    base = trained(scenario, cluster)
+    variants = grid(base, schedules, models, workers, rates, servers=servers, batches=batches, tasks=tasks)
     return run_variants(variants, jobs=jobs, progress=progress, keep=keep, limits=limits)
 
 
@@ -196,36 +241,74 @@ def run_variants(
 
 def grid(
     base: Scenario,
-    schedules: Sequence[str] | None,
-    models: Sequence[str] | None,
-    workers: Sequence[int] | None,
-    rates: Sequence[str] | None,
+    schedules: Sequence[Schedule] | None,
+    models: Sequence[str] | None = None,
+    workers: Sequence[int] | None = None,
+    rates: Sequence[str] | None = None,
+    *,
+    servers: Sequence[int] | None = None,
+    batches: Sequence[int] | None = None,
+    tasks: Sequence[str] | None = None,
 ) -> list[Variant]:
-    """Return the runs of a comparison: all schedules of one (model, workers, rate) stand together."""
+    """Return the runs of a comparison, all schedules of one point together; the arguments are those of `compare`."""
+    axes: dict[str, Sequence[Any] | None] = {
+        "models": models,
+        "workers": workers,
+        "servers": servers,
+        "batches": batches,
+        "tasks": tasks,
+        "rates": rates,
+    }
     if schedules is None:
         schedules = PULL_SCHEDULES if all(job.is_pulled for job in base.jobs) else DEFAULT_SCHEDULES
-    for name, values in (("schedules", schedules), ("models", models), ("workers", workers), ("rates", rates)):
+    for name, values in ({"schedules": schedules} | axes).items():
         if values is not None and not list(values):
             raise ValueError(f"{name} is empty; leave it out to keep the scenario's")
-    parsed = [(text, parse_schedule(text)) for text in schedules]
+    _check_axes(base, servers, batches if models is None else None, tasks)
+    named = [f"{FILE}{one}" if isinstance(one, Path) else one for one in schedules]
+    for schedule in named:
+        if isinstance(schedule, str):
+            parse_schedule(schedule)
+        elif not callable(getattr(schedule, "ranks", None)):
+            raise ValueError(f"{schedule!r} is neither the name of a schedule nor has a method `ranks(dag)`")
+    keys = ("model", "workers", "servers", "batch", "task", "link_rate")
     variants = []
-    unchanged = (None,)
-    for model, count, rate in product(models or unchanged, workers or unchanged, rates or unchanged):
-        point = base.replace(**_given(model=model, workers=count, link_rate=rate))
-        if count is not None and point.fabric.kind == "star":
+    for group, point in enumerate(product(*(values or (None,) for values in axes.values()))):
+        changes = {key: value for key, value in zip(keys, point, strict=True) if value is not None}
+        if {"workers", "servers"} & set(changes) and base.fabric.kind == "star":
             # The cluster grows and shrinks with the job.
-            point = point.set({"cluster.topology.hosts": sum(len(job.hosts) for job in point.jobs)})
-        is_pulled = all(job.is_pulled for job in point.jobs)
-        for text, named in parsed:
-            # What every iteration begins with a pull has a barrier, and an order is all that a name stands for.
-            changes = {k: v for k, v in named.items() if k != "barrier" and v is not None} if is_pulled else named
-            scenario = point.replace(**changes)
-            variants.append(_variant(scenario, text, changes))
+            grown = base.replace(topology={"kind": "star"}, **changes)
+            changed = grown.set({"cluster.topology.hosts": sum(len(job.hosts) for job in grown.jobs)})
+        else:
+            changed = base.replace(**changes)
+        variants += [_variant(changed, group, schedule, changes) for schedule in named]
     names = [variant.name for variant in variants]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"{twice} would be run twice; name every schedule, model, worker count and rate once")
+        raise ValueError(f"{twice} would be run twice; name every schedule and every value of a list once")
     return variants
+
+
+def _check_axes(
+    base: Scenario, servers: Sequence[int] | None, batches: Sequence[int] | None, tasks: Sequence[str] | None
+) -> None:
+    """Refuse lists that mean nothing for the jobs."""
+    for job in base.jobs:
+        if servers is not None and job.collective != "ps":
+            raise ValueError(
+                f"servers: job {job.name} has none, it exchanges gradients by {job.collective}; "
+                'write collective = { ps = { pull = "start" } }'
+            )
+        if batches is not None and job.batch is None:
+            raise ValueError(f"batches: {job.model} of job {job.name} has times of its own, for one mini-batch")
+        if tasks is not None and not job.is_pulled:
+            raise ValueError(
+                f"tasks: job {job.name} exchanges gradients, which inference does not; it is for "
+                'collective = { ps = { pull = "start" } }'
+            )
+    unknown = [task for task in tasks or () if task not in TASKS]
+    if unknown:
+        raise ValueError(f"tasks: there is no task {unknown[0]!r}; there are {', '.join(TASKS)}")
 
 
 def parse_schedule(text: str) -> dict[str, Any]:
@@ -233,7 +316,8 @@ def parse_schedule(text: str) -> dict[str, Any]:
 
     `ORDER[+barrier][+fusion=SIZE|adaptive][+first_fusion=SIZE][+cycle=TIME][+chunk=SIZE][+credit=N][+depth=N|adaptive]
     [+queues=N]`: what is not named stays as the scenario has it, except for the barrier. In place of an order, the name
-    of one of `SYSTEMS`: then what neither it nor the text names is as if the scenario said nothing.
+    of one of `SYSTEMS`: then what neither it nor the text names is as if the scenario said nothing; or `file:PATH`, an
+    order file, of which `ordered` makes the order.
 
     Raises:
         ValueError: if it is not written so.
@@ -244,6 +328,8 @@ def parse_schedule(text: str) -> dict[str, Any]:
     """
     order, *extras = [part.strip() for part in text.split("+")]
     changes: dict[str, Any] = _OWN | SYSTEMS[order] if order in SYSTEMS else {"order": order, "barrier": False}
+    if order.startswith(FILE):
+        changes = {"barrier": False}
     for extra in extras:
         key, equals, value = extra.partition("=")
         if extra == "barrier":
@@ -255,28 +341,37 @@ def parse_schedule(text: str) -> dict[str, Any]:
         else:
             raise ValueError(
                 f"schedule {text!r}: cannot read {extra!r}; write {GRAMMAR}, as in priority+chunk=1MB, or one of "
-                f"{', '.join(SYSTEMS)}"
+                f"{', '.join(SYSTEMS)}, {FILE}PATH"
             )
     return changes
 
 
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _variant(scenario: Scenario, text: str, changes: dict[str, Any]) -> Variant:
-    job = scenario.jobs[0]
-    system, *extras = [part.strip().replace("=", " ") for part in text.split("+")]
-    if job.is_pulled:
-        system = job.order
-    elif system not in SYSTEMS:
-        system = words.schedule(job.order, job.barrier)
+def _variant(point: Scenario, group: int, given: str | OrderScheduler, axes: Mapping[str, Any]) -> Variant:
+    is_pulled = all(job.is_pulled for job in point.jobs)
+    named = parse_schedule(given) if isinstance(given, str) else {"barrier": False}
+    # What every iteration begins with a pull has a barrier, and an order is all that a name stands for.
+    changes = {k: v for k, v in named.items() if k != "barrier" and v is not None} if is_pulled else named
+    scenario = point.replace(**changes)
+    system, *extras = [part.strip().replace("=", " ") for part in given.split("+")] if isinstance(given, str) else [""]
+    if not isinstance(given, str):
+        scenario = ordered(scenario, given)
+        system = str(getattr(given, "name", type(given).__name__))
+    elif system.startswith(FILE):
+        scenario = ordered(scenario, Path(system.removeprefix(FILE).strip()))
+    elif not is_pulled and system not in SYSTEMS:
+        system = words.schedule(scenario.jobs[0].order, scenario.jobs[0].barrier)
         extras = [f"{key} {changes[key]}" for key in changes if key not in ("order", "barrier")]
     schedule = ", ".join([system, *extras])
-    rate = units.format_rate(scenario.link_rate_bps)
-    parts = [job.model, f"{job.workers}w", rate, schedule]
+    if not is_pulled and scenario.engine != "packet" and scenario.duration_ps is None:
+        owing = [job for job in scenario.jobs if job.order == "random" and not job.barrier]
+        counts = {f"job.{job.name}.iterations": max(job.iterations or 0, RANDOM_ITERATIONS) for job in owing}
+        scenario = scenario.set(counts) if counts else scenario
+    job = scenario.jobs[0]
+    parts = [job.model, f"{job.workers}w", *(f"{axes[key]}{key[0]}" for key in ("servers", "batch") if key in axes)]
+    parts += [axes["task"]] if "task" in axes else []
+    parts += [units.format_rate(scenario.link_rate_bps), schedule]
     name = re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.")
-    return Variant(name, (job.model, job.workers, scenario.link_rate_bps), schedule, scenario)
+    return Variant(name, group, schedule, scenario)
 
 
 def _rows(variants: Iterable[Variant], results: dict[str, RunResult]) -> list[dict[str, Any]]:
@@ -294,6 +389,9 @@ def _rows(variants: Iterable[Variant], results: dict[str, RunResult]) -> list[di
                     "job": job.name,
                     "model": job.model,
                     "workers": job.workers,
+                    "servers": job.servers,
+                    "batch": job.batch or 0,
+                    "task": job.task or TASKS[0],
                     "rate_bps": variant.scenario.link_rate_bps,
                     "schedule": variant.schedule,
                     "order": job.order,
@@ -328,4 +426,14 @@ def _as_ms(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-__all__ = ["DEFAULT_SCHEDULES", "GRAMMAR", "SYSTEMS", "CompareResult", "Variant", "compare", "grid", "parse_schedule"]
+__all__ = [
+    "DEFAULT_SCHEDULES",
+    "GRAMMAR",
+    "GROUP",
+    "SYSTEMS",
+    "CompareResult",
+    "Variant",
+    "compare",
+    "grid",
+    "parse_schedule",
+]

@@ -142,7 +142,8 @@ def order(
     elif isinstance(scheduler, str):
         name, ranks = scheduler, None
     else:
-        name, ranks = type(scheduler).__name__, _ranks_of(scheduler, dag)
+        assert not isinstance(scheduler, Path)  # a path is an order file
+        name, ranks = type(scheduler).__name__, ranks_of(scheduler, dag)
     spec = {"dag": dag.spec(), "scheduler": name if ranks is None else _given(dag, ranks), "ties": ties, "seed": seed}
     ordered = json.loads(_core.order(json.dumps(spec)))
     ids = [dag.ops[place].id for place in ordered["order"]]
@@ -163,8 +164,12 @@ def _order_file(scheduler: object) -> Path | None:
     return Path(scheduler) if isinstance(scheduler, str) and ("." in scheduler or "/" in scheduler) else None
 
 
-def _ranks_of(scheduler: "OrderScheduler | Path", dag: OpDag) -> dict[int, int]:
-    assert not isinstance(scheduler, Path)  # a path is an order file
+def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
+    """Return the ranks that a scheduler of the user's own gives, 0 first, equal ones by id.
+
+    Raises:
+        ValueError: if it leaves a transfer out, or ranks what is none.
+    """
     given, recvs = dict(scheduler.ranks(dag)), dag.recvs
     missing = [op for op in recvs if op not in given]
     unknown = sorted(set(given) - set(recvs))

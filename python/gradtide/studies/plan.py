@@ -6,18 +6,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, presets, report, units, words
+from gradtide import _core, report, units, words
 from gradtide.errors import Interrupted, ScenarioError
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, StudyRows, Table
 from gradtide.scenario import Scenario
 from gradtide.scenario.plan import LEVELS, Plan, PlannedBucket, read_plan
-from gradtide.scenario.source import parse_json, parse_toml
 from gradtide.studies.channels import Channel, fit, own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
+from gradtide.studies.run import run_all, total_cost, write_core, write_summary
 from gradtide.studies.search import (
     DDP_CAP,
     DDP_FIRST_CAP,
@@ -31,6 +30,7 @@ from gradtide.studies.search import (
     explore,
     paces,
 )
+from gradtide.studies.trained import trained
 
 OVERHEAD = "1ms"
 """What a message costs a scheduler in Python: 0.8 to 1.1 ms were measured, with gloo on two loaded cores."""
@@ -47,9 +47,6 @@ TRIALS = 2
 """Seeds by which the best of a level is chosen, before it is run with all."""
 
 NOISY_ITERATIONS = 10
-DEFAULT_WORKERS = 8
-"""Of a model whose cluster does not say how many hosts it has."""
-
 BUDGET = 500
 """Runs of local search, in each mode."""
 
@@ -306,7 +303,8 @@ def plan(
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model (a
             preset's name, a profile, a list of layers), which `cluster` or all defaults then train. It has one job and
             no neighbours. With the packet engine, the fluid engine takes its place.
-        cluster: a scenario in which the model takes the place of the job's, or one with a cluster alone.
+        cluster: a scenario in which the model takes the place of the job's, one with a cluster alone, or the name of
+            a cluster, as in `ethernet-25g/16`.
         workers: number of workers; None keeps the scenario's.
         level: the most that the runtime may be asked to do: buckets, priority or crossiter.
         collectives: each `KIND[+KEY=VALUE]`; None for the scenario's own and those that suit the workers and network.
@@ -370,42 +368,6 @@ def plan(
             stop.tell(PlanResult(found))
         raise stop from None
     return PlanResult(found)
-
-
-def trained(
-    scenario: Any, cluster: "Scenario | str | Path | Mapping[str, Any] | None", workers: int | None
-) -> Scenario:
-    """Return the scenario that `plan` is asked about; the arguments are its own.
-
-    Raises:
-        ScenarioError: if there is no such scenario or model.
-    """
-    is_model = not isinstance(scenario, (Scenario, Path, dict, str)) or scenario in presets.model_names()
-    if cluster is None and not is_model:
-        base = as_scenario(scenario)
-        return base if workers is None or workers == base.jobs[0].workers else base.replace(workers=workers)
-    job = {"model": {"layers": [{"name": "any", "forward": "1ms", "backward": "1ms", "parameters": "4B"}]}}
-    data, base_dir = _cluster_alone(cluster)
-    if data is not None:
-        hosts = data.get("cluster", {}).get("topology", {}).get("hosts")
-        train = {**job, "workers": workers or hosts or DEFAULT_WORKERS}
-        base = Scenario.from_dict({**data, "job": {"train": train}}, base_dir)
-    else:
-        assert cluster is not None
-        base = as_scenario(dict(cluster) if isinstance(cluster, Mapping) else cluster)
-        if workers is not None and workers != base.jobs[0].workers:
-            base = base.replace(workers=workers)
-    return base.replace(model=scenario)
-
-
-def _cluster_alone(cluster: "Scenario | str | Path | Mapping[str, Any] | None") -> tuple[dict[str, Any] | None, Path]:
-    """Return what describes a cluster and no job, and where its paths start; `None` if there is a job, too."""
-    base_dir, data = Path(), dict(cluster) if isinstance(cluster, Mapping) else {} if cluster is None else None
-    if isinstance(cluster, (str, Path)) and Path(cluster).suffix in (".toml", ".json") and Path(cluster).is_file():
-        text, base_dir = Path(cluster).read_text(encoding="utf-8"), Path(cluster).parent
-        parse = parse_json if Path(cluster).suffix == ".json" else parse_toml
-        data = parse(text, str(cluster))
-    return (None if not isinstance(data, dict) or data.get("job") else data), base_dir
 
 
 def parse_percent(text: str) -> float:

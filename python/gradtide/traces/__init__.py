@@ -87,7 +87,11 @@ class Trace:
             ScenarioError: if it is no op DAG: a transfer waits (GT070), ops wait for each other (GT072), nothing is
                 received (GT014).
         """
-        return op_dag(json.loads(self._dag(rank, cut)))
+        document = json.loads(self._dag(rank, cut))
+        for row in document["ops"]:
+            if row.get("comm") is not None:
+                row["bytes"] = row["comm"]["bytes"]
+        return op_dag({**document, "time_unit": "ns"})
 
     def save(
         self, path: str | Path, *, rank: int | None = None, cut: bool = False, version: str = "0.0.4"

@@ -27,6 +27,18 @@ impl<'a> Scorer<'a> {
 
     /// The makespan of `order`, a permutation of the transfers, in ticks.
     pub fn makespan(&mut self, order: &[Recv]) -> u64 {
+        let (needs, mut sent) = (self.needs, 0);
+        self.makespan_at(
+            order,
+            order.iter().map(|&recv| {
+                sent += needs.recv_ticks[recv as usize];
+                sent
+            }),
+        )
+    }
+
+    /// The makespan if the transfers arrive in `order`, each at its own time, in ticks.
+    pub fn makespan_at(&mut self, order: &[Recv], arrivals: impl IntoIterator<Item = u64>) -> u64 {
         let recv_count = order.len();
         for (rank, &recv) in order.iter().enumerate() {
             self.last[recv as usize] = rank as u32;
@@ -37,10 +49,9 @@ impl<'a> Scorer<'a> {
             self.last[recv_count + join] = last;
             self.work[last as usize] += self.needs.work_ticks[recv_count + join];
         }
-        let (mut sent, mut done) = (0, self.needs.free_ticks);
-        for (&recv, &work) in order.iter().zip(&self.work) {
-            sent += self.needs.recv_ticks[recv as usize];
-            done = done.max(sent) + work;
+        let mut done = self.needs.free_ticks;
+        for (arrival, &work) in arrivals.into_iter().zip(&self.work) {
+            done = done.max(arrival) + work;
         }
         done
     }

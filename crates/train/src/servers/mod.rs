@@ -15,6 +15,7 @@
 //! What the network is, how collectives work and what tables are made of it are no matter of this room
 //! (docs/models/servers.md, docs/decisions/029-parameter-servers-op-by-op.md).
 
+mod channels;
 pub mod graph;
 mod plan;
 mod run;

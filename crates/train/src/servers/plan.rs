@@ -1,9 +1,10 @@
 //! A job with servers that is ready to run, built from a [`JobSpec`] and checked once.
 
+use super::channels::{self, Channels};
 use super::{Graph, ServersError, shards};
 use crate::collective::plan::{distributed_servers, packed_servers};
 use crate::opdag::OpDag;
-use crate::order::needs::Needs;
+use crate::order::needs::{Needs, Recv};
 use crate::order::tac::Ties;
 use crate::order::{self, Scheduler};
 use crate::pace::{self, ONE_PPM, Pace};
@@ -43,6 +44,8 @@ pub struct Plan {
     pub(super) pulls: Pulls,
     /// What a transfer of the slowest worker takes when nobody else sends: by parameter, without delays.
     pull_times: Vec<Time>,
+    /// What schedulers are told of a pull, by parameter.
+    expected: Vec<Time>,
     /// What passes through the busiest link, alone.
     wire: Time,
     /// Least delay from a server to a worker.
@@ -144,11 +147,21 @@ impl Plan {
             0 => Time::ZERO,
             _ => time((u128::from(size.0) * wire).div_ceil(total)),
         };
-        let fixed = ranked(spec, &graph, &sizes.iter().map(expected).collect::<Vec<Time>>(), seed)?;
+        let expected: Vec<Time> = sizes.iter().map(expected).collect();
+        let delay = |hosts: &[u32]| hosts.iter().map(|host| link_of(host).delay).min().unwrap_or(Time::ZERO);
+        let delay = delay(&workers) + delay(&server_hosts);
+        let count = workers.len() as f64;
+        let channels = Channels {
+            server_of: &server_of,
+            sizes: &sizes,
+            shares_bps: server_hosts.iter().map(|host| link_of(host).rate.bps() as f64 / count).collect(),
+            worker_bps: slowest(&workers) as f64,
+            delay,
+        };
+        let fixed = ranked(spec, &graph, &expected, &channels, seed)?;
         let streams = |what: &str| {
             (0..workers.len()).map(|worker| seed.stream(&format!("{what}/{}/{worker}", spec.name))).collect()
         };
-        let delay = |hosts: &[u32]| hosts.iter().map(|host| link_of(host).delay).min().unwrap_or(Time::ZERO);
         Ok(Self {
             pulls: Pulls {
                 fixed,
@@ -165,14 +178,25 @@ impl Plan {
             adding: spec.collective.reduction_bps.and_then(Rate::from_bps),
             opens,
             paces: Pace::of_workers(&spec.pace, workers.len() as u32, &spec.name, seed),
-            delay: delay(&workers) + delay(&server_hosts),
+            delay,
             wire: time(wire),
             workers,
             servers: server_hosts,
             server_of,
             pull_times,
+            expected,
             graph,
         })
+    }
+
+    /// What schedulers are told of a pull, by layer, or by parameter of the graph; what is not received takes no time.
+    pub fn expected_times(&self) -> Vec<Time> {
+        let most = self.graph.parameters.iter().map(|parameter| parameter.layer as usize + 1).max().unwrap_or(0);
+        let mut times = vec![Time::ZERO; most];
+        for (parameter, &time) in self.graph.parameters.iter().zip(&self.expected) {
+            times[parameter.layer as usize] = time;
+        }
+        times
     }
 
     /// What no order can beat, if ops take `factor` times as long as in the model: the critical path, all computation of
@@ -230,7 +254,13 @@ impl Plan {
 }
 
 /// The order of pulls, if it is the same in all iterations.
-fn ranked(spec: &JobSpec, graph: &Graph, times: &[Time], seed: Seed) -> Result<Option<Vec<u32>>, ServersError> {
+fn ranked(
+    spec: &JobSpec,
+    graph: &Graph,
+    times: &[Time],
+    channels: &Channels<'_>,
+    seed: Seed,
+) -> Result<Option<Vec<u32>>, ServersError> {
     let scheduler = match &spec.schedule.order {
         OrderSpec::Random => return Ok(None),
         OrderSpec::Fifo => return Err(ServersError::NoMeaning("all pulls are ready at once: there is no first in")),
@@ -256,9 +286,19 @@ fn ranked(spec: &JobSpec, graph: &Graph, times: &[Time], seed: Seed) -> Result<O
     };
     let dag: OpDag = graph.timed(times);
     let needs = Needs::new(&dag)?;
-    let wanted = order::OrderSpec { dag, scheduler, ties: Ties::Id, seed: seed.0 };
-    let sequence = order::sequence(&needs, &wanted)?;
-    Ok(Some(sequence.order.iter().map(|&recv| graph.parameter_of(needs.recv_ops[recv as usize])).collect()))
+    let parameter_of = |recv: Recv| graph.parameter_of(needs.recv_ops[recv as usize]);
+    let mut wanted = order::OrderSpec { dag, scheduler, ties: Ties::Id, seed: seed.0 };
+    let mut sequence = order::sequence(&needs, &wanted)?.order;
+    if matches!(spec.schedule.order, OrderSpec::Optimal) && channels.shares_bps.len() > 1 {
+        // What is best on one channel need not be on several.
+        let mut orders = vec![sequence];
+        for scheduler in [Scheduler::Layer, Scheduler::Tic, Scheduler::Tac, Scheduler::TacFolded] {
+            wanted.scheduler = scheduler;
+            orders.push(order::sequence(&needs, &wanted)?.order);
+        }
+        sequence = channels::best(&needs, channels, &parameter_of, orders);
+    }
+    Ok(Some(sequence.into_iter().map(parameter_of).collect()))
 }
 
 fn check(spec: &JobSpec, opens: bool) -> Result<(), ServersError> {

@@ -1,0 +1,101 @@
+"""What a study is asked about: a scenario, or a model by itself on a cluster."""
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gradtide import presets
+from gradtide.errors import Fault, ScenarioError
+from gradtide.scenario import Scenario
+from gradtide.scenario.opdag import OpDag, op_dag
+from gradtide.scenario.source import parse_json, parse_toml
+from gradtide.studies.run import as_scenario
+
+DEFAULT_WORKERS = 8
+"""Of a model whose cluster does not say how many hosts it has."""
+
+Cluster = Scenario | str | Path | Mapping[str, Any] | None
+
+
+def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None) -> Scenario:
+    """Return the scenario that a study is asked about.
+
+    Args:
+        scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model: a
+            preset's name, a profile, a list of layers, an `OpDag` or what a file of one holds, a trace. An op graph
+            has parameter servers, and is inference if it updates nothing.
+        cluster: what the model is trained on: the name of a cluster, as in `ethernet-25g/16`, which has 16 hosts, of
+            an op graph's a fifth servers; a file or dict with a cluster alone; or a scenario, in which the model takes
+            the place of the job's. None for all defaults.
+        workers: number of workers; None keeps the scenario's.
+
+    Raises:
+        ScenarioError: if there is no such scenario, model or cluster, or one of them is wrong.
+    """
+    model = _model(scenario)
+    if cluster is None and model is None:
+        base = as_scenario(scenario)
+        return base if workers is None or workers == base.jobs[0].workers else base.replace(workers=workers)
+    if model is None:
+        is_file = isinstance(scenario, (str, Path)) and Path(scenario).suffix != ".toml"
+        model = _whole(scenario) if is_file else _only_model(as_scenario(scenario))
+    data, base_dir = _cluster_alone(cluster)
+    if data is not None:
+        layers = [{"name": "any", "forward": "1ms", "backward": "1ms", "parameters": "4B"}]
+        hosts = data.get("cluster", {}).get("topology", {}).get("hosts")
+        job: dict[str, Any] = {"model": {"layers": layers}, "workers": workers or hosts or DEFAULT_WORKERS}
+        if isinstance(model, OpDag):
+            data = {**data, "run": {"engine": "fluid", **data.get("run", {})}}
+            job["collective"] = {"ps": {"pull": "start"}}
+            if workers is None and isinstance(hosts, int) and hosts > 1:
+                # As many servers as TicTac has, among the hosts that there are.
+                servers = max(1, hosts // 5)
+                job |= {"workers": hosts - servers, "collective": {"ps": {"servers": servers, "pull": "start"}}}
+            if not any(op.updates for op in model.ops):
+                job["task"] = "inference"
+        base = Scenario.from_dict({**data, "job": {"train": job}}, base_dir)
+    else:
+        assert cluster is not None
+        base = as_scenario(dict(cluster) if isinstance(cluster, Mapping) else cluster)
+        if workers is not None and workers != base.jobs[0].workers:
+            base = base.replace(workers=workers)
+    return base.replace(model=model)
+
+
+def _model(given: Any) -> Any:
+    """Return the model that is given; None for a scenario, or for a file, which a cluster makes a model's."""
+    if isinstance(given, Mapping) and "ops" in given:
+        return op_dag(given)
+    if hasattr(given, "to_dag"):
+        return given.to_dag()
+    is_scenario = isinstance(given, (Scenario, Path, dict, str)) and given not in presets.model_names()
+    return None if is_scenario else given
+
+
+def _whole(model: str | Path) -> str:
+    """Return a model that is named so that another file may name it, too."""
+    return str(Path(model).resolve()) if Path(model).suffix else str(model)
+
+
+def _only_model(scenario: Scenario) -> Any:
+    """Return the model of a scenario that is put on another cluster."""
+    return scenario.to_dict()["job"][scenario.jobs[0].name]["model"]
+
+
+def _cluster_alone(cluster: Cluster) -> tuple[dict[str, Any] | None, Path]:
+    """Return what describes a cluster and no job, and where its paths start; `None` if there is a job, too."""
+    base_dir, data = Path(), dict(cluster) if isinstance(cluster, Mapping) else {} if cluster is None else None
+    named = presets.cluster(cluster) if isinstance(cluster, str) else None
+    if named is not None:
+        return named, base_dir
+    if isinstance(cluster, str) and not Path(cluster).suffix and not cluster.startswith("paper/"):
+        known = presets.cluster_names()
+        near = difflib.get_close_matches(cluster.partition("/")[0], known, 1, 0.5)
+        hint = f"write {(near or known)[0]}/N for N hosts; there are {', '.join(known)}, and files (.toml, .json)"
+        raise ScenarioError([Fault("GT006", "", f"there is no cluster {cluster[:200]}", cluster, hint, cluster[:200])])
+    if isinstance(cluster, (str, Path)) and Path(cluster).suffix in (".toml", ".json") and Path(cluster).is_file():
+        text, base_dir = Path(cluster).read_text(encoding="utf-8"), Path(cluster).parent
+        parse = parse_json if Path(cluster).suffix == ".json" else parse_toml
+        data = parse(text, str(cluster))
+    return (None if not isinstance(data, dict) or data.get("job") else data), base_dir
