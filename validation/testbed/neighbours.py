@@ -35,10 +35,10 @@ BEGIN, END = "<!-- table: testbed -->\n", "<!-- end of table -->\n"
 BANDS = {"same": "high", "low": "low"}
 """Of the job; the flows are high. The thesis's own: type of service 0x10 or 0x08."""
 
-# Scaled from the thesis: links a hundredth of its 10 Gbit/s, flows and queues a tenth, so times are ten times its own.
+# Scaled from the thesis: links a hundredth of its 10 Gbit/s, flows a tenth, so times are ten times its own.
 SCALE = 10
 RATE_BPS = 100_000_000
-QUEUE_PACKETS = 100
+QUEUE_PACKETS = 1000
 BURST = (
     "8kb"  # what a port sends at once after a silence: five packets, or half a millisecond by which a timer may be late
 )
@@ -63,7 +63,10 @@ def main() -> None:
     else:
         if os.geteuid() != 0:
             sys.exit("the testbed makes network namespaces: run it as root")
-        answer = study(arguments)
+        try:
+            answer = study(arguments)
+        except KeyboardInterrupt:
+            sys.exit(130)
     text = tables(answer)
     print(text)
     if arguments.json:
@@ -83,7 +86,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=6, help="schedules of flows; each is played twice")
     parser.add_argument("--duration", type=float, default=20.0, help="seconds of a run")
     parser.add_argument(
-        "--cell", action="append", help="compute-to-network ratio R and the flows' load: 8:0.063; several times"
+        "--cell", action="append", help="compute-to-network ratio R and the flows' load: 8:0.0315; several times"
     )
     parser.add_argument("--json", help="write what was measured")
     parser.add_argument("--from-json", help="print what an earlier run has measured")
@@ -91,7 +94,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--store", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    arguments.cells = [tuple(map(float, cell.split(":"))) for cell in arguments.cell or ("8:0.063", "2:0.126")]
+    arguments.cells = [tuple(map(float, cell.split(":"))) for cell in arguments.cell or ("8:0.0315", "2:0.126")]
     return arguments
 
 
@@ -154,8 +157,7 @@ def study(arguments: argparse.Namespace) -> dict[str, Any]:
     runs = []
     with network(arguments.hosts, f"{RATE_BPS}bit", burst=BURST, queue=QUEUE_PACKETS, routed=True):
         round_trip = connect_time(arguments.hosts)
-        small_frame_s = 8 * 74 / RATE_BPS
-        delay = max(0.0, round_trip / 4 - small_frame_s)
+        delay = round_trip / 4  # a port that was silent lets packets go at once, so nothing of it is their own length
         with workers(arguments) as tell:
             for cell in arguments.cells:
                 for seed in range(arguments.seeds):
@@ -199,7 +201,9 @@ def one_run(
         said.append(None if took is None or math.isnan(took) else took / 1e6)
     compute = compute_s(cell[0], arguments.hosts)
     order = {"band": BANDS[band], "compute_s": compute, "iterations": iterations(arguments, cell)}
-    tell({"do": "get ready", **order})
+    ready = tell({"do": "get ready", **order})
+    if any(each["marked"] < 1 for each in ready):
+        raise SystemExit("the job's connections could not be marked")
     before = dropped(arguments.hosts)
     tell({"do": "go"})
     took = play(flows, arguments.hosts, HIGH)
@@ -210,16 +214,21 @@ def one_run(
         "seed": seed,
         "band": band,
         "flows": [
-            [flow.start, flow.size, measured, simulated]
+            [round(flow.start, 3), flow.size, micro(measured), micro(simulated)]
             for flow, measured, simulated in zip(flows, took, said, strict=True)
         ],
-        "measured": trained[0]["iterations"],
-        "predicted": [[a / 1e6, b / 1e6] for a, b in zip(starts.tolist(), times.tolist(), strict=True)],
-        "connections": [each["connections"] for each in trained],
+        "measured": [[micro(a), micro(b)] for a, b in trained[0]["iterations"]],
+        "predicted": [[micro(a / 1e6), micro(b / 1e6)] for a, b in zip(starts.tolist(), times.tolist(), strict=True)],
+        "marked": [each["marked"] for each in ready],
         "drops": dropped(arguments.hosts) - before,
         "predicted_drops": int(predicted.links["drops"].sum()),
         "load": os.getloadavg()[0],
     }
+
+
+def micro(seconds: float | None) -> float | None:
+    """Return whole microseconds."""
+    return None if seconds is None else round(seconds, 6)
 
 
 @contextlib.contextmanager
@@ -303,7 +312,7 @@ def worker(rank: int, hosts: int, store: str) -> None:
             marked = gradtide.torch.wire_priority(order["band"], file=nowhere)
         pause["s"] = order["compute_s"] / 3 / LAYERS
         dist.barrier()
-        print("{}", file=answers, flush=True)
+        print(json.dumps({"marked": len(marked.connections)}), file=answers, flush=True)
         sys.stdin.readline()
         begin = time.perf_counter()
         times = []
@@ -311,8 +320,7 @@ def worker(rank: int, hosts: int, store: str) -> None:
             start = time.perf_counter()
             step()
             times.append((start - begin, time.perf_counter() - start))
-        answer = {"iterations": times, "connections": len(marked.connections)}
-        print(json.dumps(answer), file=answers, flush=True)
+        print(json.dumps({"iterations": times}), file=answers, flush=True)
     gradtide.torch.unwrap(wrapped)
     dist.destroy_process_group()
 

@@ -99,15 +99,6 @@ def dropped(hosts: int) -> int:
     return total
 
 
-def processes(hosts: int) -> list[int]:
-    """Return what still runs in the namespaces."""
-    found: list[int] = []
-    for host in range(hosts):
-        said = subprocess.run(["ip", "netns", "pids", f"{HOST}{host}"], check=False, capture_output=True, text=True)
-        found += [int(word) for word in said.stdout.split()]
-    return found
-
-
 def take_down(names: list[str]) -> None:
     """Delete namespaces, and with them their devices; those that are not there do not matter."""
     for name in names:
