@@ -13,6 +13,7 @@ Needs root, iproute2 and torch. It prints a table; --page writes it into docs/va
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import math
 import os
@@ -63,6 +64,8 @@ def main() -> None:
     else:
         if os.geteuid() != 0:
             sys.exit("the testbed makes network namespaces: run it as root")
+        if importlib.util.find_spec("torch") is None:
+            sys.exit("the testbed trains with PyTorch: pip install 'gradtide[torch]'")
         try:
             answer = study(arguments)
         except KeyboardInterrupt:

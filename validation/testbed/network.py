@@ -5,6 +5,7 @@ Needs root and iproute2. Nothing leaves the machine, and everything is taken dow
 
 import contextlib
 import ctypes
+import fcntl
 import itertools
 import os
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 SWITCH, HOST = "gradtide-switch", "gradtide-host"
 MTU = 1500
 LATENCY = "20ms"  # tbf asks for it; the queue is that of pfifo_fast
+LOCK = "/run/gradtide-testbed.lock"
 CLONE_NEWNET = 0x40000000
 
 
@@ -39,7 +41,13 @@ def network(
             away; a router gives it back by the type of service, a bridge does not, and then its ports have one band.
     """
     names = [SWITCH, *(f"{HOST}{host}" for host in range(hosts))]
-    take_down(names)
+    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise SystemExit("another testbed is running on this machine") from None
+    take_down(names)  # of one that was killed
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         for name in names:
@@ -71,6 +79,7 @@ def network(
     finally:
         take_down(names)
         signal.signal(signal.SIGTERM, before)
+        os.close(lock)
 
 
 @contextlib.contextmanager
