@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import itertools
+import json
 import sys
 from pathlib import Path
 
@@ -40,3 +41,13 @@ def test_the_page_has_every_result_of_simgrid():
             line.startswith(f"| {network}, ") and f"| {collective} |" in line and f"| {times} |" in line
             for line in page.splitlines()
         ), f"{network} {collective}: python validation/simgrid/compare.py --page writes it anew"
+
+
+def test_the_page_of_the_testbed_shows_what_was_measured(monkeypatch):
+    """Only that page and data agree: they are of one machine and day."""
+    monkeypatch.syspath_prepend(ROOT / "validation" / "testbed")
+    spec = importlib.util.spec_from_file_location("neighbours", ROOT / "validation" / "testbed" / "neighbours.py")
+    neighbours = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(neighbours)
+    answer = json.loads(neighbours.DATA.read_text(encoding="utf-8"))
+    assert neighbours.tables(answer) in neighbours.PAGE.read_text(encoding="utf-8")

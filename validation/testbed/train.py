@@ -12,7 +12,6 @@ Needs root, iproute2 and torch. It prints a table and asserts nothing.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
@@ -20,17 +19,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from network import HOST, network
+
 MODES = ("ddp", "none", "buckets", "priority", "crossiter-fifo", "crossiter")
 DEFAULT_MODES = ("ddp", "buckets", "priority", "crossiter-fifo", "crossiter")
 WIDTH = 1024
-BURST, LATENCY = "128k", "20ms"  # of tbf: what goes at line rate, and how long a packet may queue
-SWITCH, HOST = "gradtide-switch", "gradtide-host"
-MTU = 1500
 PAYLOAD = round(1448 / 1514, 4)  # of what tbf counts: a frame with its Ethernet, IP and TCP headers and time stamps
 DELAY = "50us"
 
@@ -93,53 +90,6 @@ def parsed() -> argparse.Namespace:
     arguments = parser.parse_args()
     arguments.mode = arguments.mode or list(DEFAULT_MODES)
     return arguments
-
-
-# The network
-
-
-@contextlib.contextmanager
-def network(workers: int, rate: str) -> Iterator[None]:
-    """Make a switch and its hosts; take them down whatever happens."""
-    names = [SWITCH, *(f"{HOST}{rank}" for rank in range(workers))]
-    take_down(names)
-    try:
-        for name in names:
-            ip("netns", "add", name)
-            ip("-n", name, "link", "set", "lo", "up")
-        ip("-n", SWITCH, "link", "add", "bridge", "type", "bridge")
-        ip("-n", SWITCH, "link", "set", "bridge", "up")
-        for rank in range(workers):
-            host, port = f"{HOST}{rank}", f"port{rank}"
-            ip("-n", SWITCH, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host)
-            ip("-n", SWITCH, "link", "set", port, "master", "bridge", "mtu", str(MTU), "up")
-            ip("-n", host, "address", "add", f"10.77.0.{rank + 1}/24", "dev", "eth0")
-            ip("-n", host, "link", "set", "eth0", "mtu", str(MTU), "up")
-            for name, device in ((host, "eth0"), (SWITCH, port)):
-                shape = ["rate", rate, "burst", BURST, "latency", LATENCY]
-                run("tc", "-n", name, "qdisc", "add", "dev", device, "root", "handle", "1:", "tbf", *shape)
-                run("tc", "-n", name, "qdisc", "add", "dev", device, "parent", "1:1", "handle", "10:", "pfifo_fast")
-        yield
-    finally:
-        take_down(names)
-
-
-def take_down(names: list[str]) -> None:
-    """Delete namespaces, and with them their devices; those that are not there do not matter."""
-    for name in names:
-        subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
-
-
-def ip(*words: str) -> None:
-    """Run ip."""
-    run("ip", *words)
-
-
-def run(*words: str) -> None:
-    """Run a command; end with what it said if it fails."""
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(words)}: {done.stderr.strip()}")
 
 
 # What gradtide predicts

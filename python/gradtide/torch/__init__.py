@@ -5,7 +5,8 @@
     model = gradtide.torch.unwrap(model)
 
 `control` connects the ranks, `sender` sums by priority, `parallel` has the levels that DDP carries out, `crossiter` the
-one without a barrier, `check` compares prediction and practice. Only this room needs torch to be imported.
+one without a barrier, `check` compares prediction and practice, `wire` marks the job's packets. Only this room needs
+torch to be imported.
 """
 
 try:
@@ -15,6 +16,19 @@ except ImportError as error:
 
 from gradtide.errors import RankLostError, ScenarioError, TrainingError
 from gradtide.torch.check import Verification, verify
+from gradtide.torch.wire import WirePriority, nccl_options, wire_priority
 from gradtide.torch.wrapped import Wrapped, unwrap, wrap
 
-__all__ = ["RankLostError", "ScenarioError", "TrainingError", "Verification", "Wrapped", "unwrap", "verify", "wrap"]
+__all__ = [
+    "RankLostError",
+    "ScenarioError",
+    "TrainingError",
+    "Verification",
+    "WirePriority",
+    "Wrapped",
+    "nccl_options",
+    "unwrap",
+    "verify",
+    "wire_priority",
+    "wrap",
+]

@@ -1,0 +1,449 @@
+"""The job's priority on the wire: the type of service of its packets, by which hosts and switches tell them apart.
+
+The connections between ranks are sockets of the training process itself, whoever opened them, and a process may set
+the type of service of its own sockets: so gloo's are marked, and those of NCCL over TCP, without root and without
+a word to either library. What cannot be reached from inside (RDMA, addresses that are translated, connections that are
+still to come) has rules for the operator, or a setting of NCCL.
+"""
+
+import contextlib
+import ipaddress
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from gradtide.errors import TrainingError
+from gradtide.torch import control
+
+SERVICES = {"high": 0x10, "normal": 0x00, "low": 0x08}
+"""Types of service that Linux tells apart: low delay, none, high throughput (RFC 1349, section 4)."""
+
+_BANDS = {0x00: 1, 0x08: 2, 0x10: 0, 0x18: 1}
+"""Band of pfifo_fast by the two bits that decide it (tc-prio(8), the default priomap)."""
+
+_PRIORITIES = {0x00: 0, 0x08: 2, 0x10: 6, 0x18: 4}
+"""Linux's packet priority by the same bits (tc-prio(8)); the priomap makes bands of it."""
+
+LOADED_S = 10.0
+"""How long nft may take to load a table."""
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A connection of this rank to another.
+
+    Attributes:
+        rank: the other.
+        local, peer: address and port of both ends.
+        interface: that the local address belongs to; empty if none is known to have it.
+        service: type of service of what this rank sends on it, as the kernel gives it back.
+    """
+
+    rank: int
+    local: Address
+    peer: Address
+    interface: str
+    service: int
+
+
+@dataclass(frozen=True)
+class WirePriority:
+    """What a rank's packets carry from now on, and what an operator can add.
+
+    Attributes:
+        service: type of service, a byte whose first six bits are the DSCP.
+        connections: to other ranks, marked and read back.
+        rules: shell commands that mark the same packets outside of the process, and give ports bands that have none.
+    """
+
+    service: int
+    connections: tuple[Connection, ...]
+    rules: str
+
+    @property
+    def dscp(self) -> int:
+        """The six bits that switches look at (RFC 2474)."""
+        return self.service >> 2
+
+    @property
+    def band(self) -> int:
+        """Band of Linux's pfifo_fast: 0 is sent first, 2 last."""
+        return band_of(self.service)
+
+    def __str__(self) -> str:
+        marked = sum(connection.service == self.service for connection in self.connections)
+        head = (
+            f"type of service 0x{self.service:02x} (DSCP {self.dscp}, band {self.band} of pfifo_fast) on "
+            f"{marked} of {len(self.connections)} connections to other ranks"
+        )
+        rows = [
+            f"  rank {one.rank:<4} {_ended(one.local)} -> {_ended(one.peer)} {one.interface}"
+            for one in self.connections
+        ]
+        return "\n".join([head, *rows, "", self.rules])
+
+
+def service_of(priority: "str | int") -> int:
+    """Return the type of service of "high", "normal", "low", or of a DSCP from 0 to 63.
+
+    Raises:
+        TrainingError: if it is none of these.
+    """
+    if isinstance(priority, str) and priority in SERVICES:
+        return SERVICES[priority]
+    if isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority < 64:
+        return priority << 2
+    raise TrainingError(f"priority is {priority!r}, and can be high, normal, low, or a DSCP from 0 to 63")
+
+
+def band_of(service: int) -> int:
+    """Return the band of Linux's pfifo_fast for a type of service; 0 is sent first.
+
+    Source:
+        tc-prio(8): two of the byte's bits decide. DSCP 8 (CS1) and 1 (LE), low by their RFCs, share band 1 with
+        everything that is not marked.
+    """
+    return _BANDS[service & 0x18]
+
+
+def wire_priority(
+    priority: "str | int", *, process_group: Any = None, apply: bool = False, file: TextIO | None = None
+) -> WirePriority:
+    """Mark the packets of a job with a type of service. Called on every rank alike, when its groups are made.
+
+    Marked are the TCP connections of this process whose other end is a connection of another rank: no others, and not
+    those on which `wrap` announces what is sent next, which stay urgent. A backend that connects at its first
+    collective (NCCL over TCP) is marked by a call after it; connections that are opened later need another call.
+    `wire_priority("normal")` undoes it.
+
+    Args:
+        priority: "high" (type of service 0x10), "normal" (0x00), "low" (0x08), or a DSCP from 0 to 63. Where ports
+            are Linux's with pfifo_fast these three are the bands 0, 1 and 2.
+        process_group: the ranks of the job; all, by default.
+        apply: load the rules of nft that mark the same packets, too; they go when the process ends. Needs root.
+        file: where the answer and the rules are printed; standard output on the first rank, nowhere on others, by
+            default.
+
+    Raises:
+        TrainingError: if there are no other ranks, or rules are to be applied and cannot be.
+
+    Warns:
+        UserWarning: if no connection to another rank is found, if a connection refuses the mark, or if Linux's ports
+            do not tell the DSCP from other traffic.
+    """
+    import torch.distributed as dist
+
+    service = service_of(priority)
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size(process_group) < 2:
+        raise TrainingError("wire_priority: there is no other rank; call it after init_process_group")
+    if apply:
+        _need_nft()
+    rank = dist.get_rank(process_group)
+    with contextlib.ExitStack() as stack:
+        own = {ends(one): one for one in _open_connections(stack) if ends(one)[0] not in _announcing()}
+        everyone: list[Any] = [None] * dist.get_world_size(process_group)
+        dist.all_gather_object(everyone, list(own), group=process_group)
+        ranks = matched(list(own), everyone, rank)
+        interfaces = _interfaces()
+        connections = []
+        for pair, other in sorted(ranks.items(), key=lambda item: (item[1], item[0])):
+            found = _mark(own[pair], service)
+            connections.append(Connection(other, *pair, interfaces.get(pair[0][0], ""), found))
+    result = WirePriority(
+        service,
+        tuple(connections),
+        rules_of(service, connections, table=_table(), cgroup=_cgroup(), bands=_ports(connections)),
+    )
+    for warning in _doubts(result, priority):
+        warnings.warn(warning, stacklevel=2)
+    if apply:
+        _Loaded.replace(result)
+    if file is None and rank == 0:
+        file = sys.stdout
+    if file is not None:
+        print(result, file=file)
+    return result
+
+
+def nccl_options(priority: "str | int", environ: "Mapping[str, str] | None" = None) -> Any:
+    """Return options for `init_process_group("nccl", pg_options=…)` or `new_group` that carry a traffic class on RDMA.
+
+    Where torch's NCCL knows `traffic_class`, it is set for that group alone and read back. NCCL then takes it for the
+    service level (InfiniBand) or the priority of the VLAN tag too, unless NCCL_IB_SL says another.
+
+    Args:
+        priority: as for `wire_priority`.
+        environ: the environment; `os.environ` by default.
+
+    Raises:
+        TrainingError: if torch has no NCCL, or one that knows no traffic class: then NCCL_IB_TC, set before the first
+            group is made, is the way, for all groups of the process.
+
+    Warns:
+        UserWarning: if NCCL_IB_TC is set to something else: NCCL prefers it.
+    """
+    service = service_of(priority)
+    try:
+        from torch.distributed import ProcessGroupNCCL
+    except ImportError:
+        raise TrainingError("nccl_options: this torch has no NCCL") from None
+    options = ProcessGroupNCCL.Options()
+    config: Any = getattr(options, "config", None)
+    if not hasattr(config, "traffic_class"):
+        raise TrainingError(
+            f"nccl_options: this torch's NCCL has no traffic_class; set NCCL_IB_TC={service} before the first group"
+        )
+    config.traffic_class = service
+    if config.traffic_class != service:
+        raise TrainingError(f"nccl_options: traffic_class is {config.traffic_class} after it was set to {service}")
+    said = (os.environ if environ is None else environ).get("NCCL_IB_TC", "").strip()
+    if said and said not in ("-1", str(service), hex(service)):
+        warnings.warn(
+            f"NCCL_IB_TC={said} in the environment overrides traffic_class {service}: unset it, or set it to {service}",
+            stacklevel=2,
+        )
+    return options
+
+
+# ── connections ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ends(one: socket.socket) -> tuple[Address, Address]:
+    """Return the local end and the peer's of a connected socket; IPv4 in IPv6 is written as IPv4."""
+    return _address(one.getsockname()), _address(one.getpeername())
+
+
+def matched(
+    own: "Sequence[tuple[Address, Address]]", everyone: "Sequence[Iterable[tuple[Address, Address]]]", rank: int
+) -> "dict[tuple[Address, Address], int]":
+    """Return which of a rank's connections lead to which other rank: those that it has from its own end."""
+    theirs = {pair: other for other, pairs in enumerate(everyone) if other != rank for pair in pairs}
+    return {(local, peer): theirs[peer, local] for local, peer in own if (peer, local) in theirs}
+
+
+def _address(name: Any) -> Address:
+    host = ipaddress.ip_address(name[0].partition("%")[0])
+    mapped = host.ipv4_mapped if isinstance(host, ipaddress.IPv6Address) else None
+    return str(mapped or host), int(name[1])
+
+
+def _open_connections(stack: contextlib.ExitStack) -> Iterator[socket.socket]:
+    """Yield copies of this process's TCP connections (proc(5), /proc/self/fd); nothing where there is no /proc."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # closed meanwhile, no socket, or not connected
+                if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                    continue
+                one = stack.enter_context(socket.socket(fileno=os.dup(int(name))))
+                if one.family in (socket.AF_INET, socket.AF_INET6) and one.type == socket.SOCK_STREAM:
+                    one.getpeername()
+                    yield one
+
+
+def _announcing() -> set[Address]:
+    """Return the local ends of the connections on which pieces are announced."""
+    found = set()
+    for each in list(control._open):
+        for peer in each._peers.values():
+            with contextlib.suppress(OSError):
+                found.add(_address(peer.getsockname()))
+    return found
+
+
+def _mark(one: socket.socket, service: int) -> int:
+    """Set the type of service of a socket, and return what the kernel then says (ip(7), ipv6(7))."""
+    with contextlib.suppress(OSError):
+        one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, service)  # for IPv4 in IPv6 as well
+    if one.family == socket.AF_INET6 and ipaddress.ip_address(one.getpeername()[0].partition("%")[0]).version == 6:
+        with contextlib.suppress(OSError):
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, service)
+        if ":" in ends(one)[0][0]:
+            return one.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS)
+    return one.getsockopt(socket.IPPROTO_IP, socket.IP_TOS)
+
+
+def _interfaces() -> dict[str, str]:
+    return {control._address_of(name): name for _, name in socket.if_nameindex()}
+
+
+# ── rules ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rules_of(
+    service: int,
+    connections: "Sequence[Connection]",
+    *,
+    table: str,
+    cgroup: str = "",
+    bands: "Mapping[str, str] | None" = None,
+) -> str:
+    """Return shell commands that mark packets outside of the process, and give ports bands.
+
+    Args:
+        service: type of service.
+        connections: the packets that are marked.
+        table: of nft, by which the rules are taken back.
+        cgroup: path of the process in the unified hierarchy: then all its packets are marked, those of connections to
+            come too. Empty or "/" if it has none of its own.
+        bands: queue discipline of each interface, as tc names it.
+
+    Source:
+        nft(8), tc-prio(8).
+    """
+    chosen = nft_of(service, connections, table=table, cgroup=cgroup)
+    lines = ["# the operator's rules; as root, on this host"]
+    if chosen:
+        lines += ["nft -f - <<'END'", chosen, "END", f"#   undo: nft delete table inet {table}"]
+    if cgroup in ("", "/"):
+        lines.append("#   started by `systemd-run --scope`, the job has a cgroup, whose packets one rule marks")
+    for interface, kind in sorted((bands or {}).items()):
+        if kind in ("pfifo_fast", "prio"):
+            lines.append(f"# {interface}: {kind} has three bands by type of service; nothing to do")
+        else:
+            lines += [
+                f"# {interface}: {kind or 'its queue'} may have no bands; this is for the traffic of all programs",
+                f"tc qdisc replace dev {interface} root pfifo_fast",
+            ]
+    return "\n".join(lines)
+
+
+def nft_of(
+    service: int, connections: "Sequence[Connection]", *, table: str, cgroup: str = "", owned: bool = False
+) -> str:
+    """Return nft's commands that mark the packets, and give them the priority that Linux derives from the mark.
+
+    Args:
+        service: type of service.
+        connections: the packets that are marked.
+        table: of nft, by which the rules are taken back.
+        cgroup: as for `rules_of`.
+        owned: whether the table is to go with the process of nft that loads it.
+    """
+    then = f"meta priority set 0:{_PRIORITIES[service & 0x18]}"
+    rules = []
+    for family, version in (("ip", 4), ("ip6", 6)):
+        ours = [one for one in connections if ipaddress.ip_address(one.local[0]).version == version]
+        ends_of = (f"{one.local[0]} . {one.local[1]} . {one.peer[0]} . {one.peer[1]}" for one in ours)
+        listed = ", ".join(sorted(ends_of))
+        action = f"{family} dscp set {service >> 2} {then}"
+        if cgroup not in ("", "/"):
+            level = len(cgroup.strip("/").split("/"))
+            rules.append(f'socket cgroupv2 level {level} "{cgroup.strip("/")}" meta l4proto tcp {action}')
+        elif listed:
+            rules.append(f"{family} saddr . tcp sport . {family} daddr . tcp dport {{ {listed} }} {action}")
+    if not rules:
+        return ""
+    flags = " { flags owner; }" if owned else ""
+    hook = "{ type filter hook output priority mangle; policy accept; }"
+    made = [f"add table inet {table}{flags}", f"add chain inet {table} output {hook}"]
+    return "\n".join([*made, *(f"add rule inet {table} output {rule}" for rule in rules)])
+
+
+def _table() -> str:
+    return f"gradtide_{os.getpid()}"
+
+
+def _cgroup() -> str:
+    """Return the path of this process in the unified hierarchy (cgroups(7)); empty if there is none."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            if line.startswith("0::"):
+                return line[3:]
+    return ""
+
+
+def _ports(connections: "Sequence[Connection]") -> dict[str, str]:
+    """Return the root queue discipline of each interface in use; empty text where tc does not say."""
+    found = {}
+    for interface in sorted({one.interface for one in connections} - {"", "lo"}):
+        found[interface] = ""
+        with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
+            words = ["tc", "qdisc", "show", "dev", interface]
+            said = subprocess.run(words, check=True, capture_output=True, text=True, timeout=10).stdout
+            kinds = [line.split()[1] for line in said.splitlines()]
+            found[interface] = next((kind for kind in kinds if kind in ("pfifo_fast", "prio")), kinds[0])
+    return found
+
+
+def _need_nft() -> None:
+    if not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("nft") is None:
+        raise TrainingError("wire_priority: apply needs root and nft; without it the rules are printed")
+
+
+class _Loaded:
+    """The rules that this process has loaded: an nft that waits for more, and whose table the kernel deletes with it.
+
+    So they go however this process ends: its end of the pipe closes.
+    """
+
+    nft: "subprocess.Popen[str] | None" = None
+
+    @classmethod
+    def replace(cls, result: WirePriority) -> None:
+        cls.drop()
+        text = nft_of(result.service, result.connections, table=_table(), cgroup=_cgroup(), owned=True)
+        if not text or not result.service:
+            return
+        trial = subprocess.run(["nft", "-c", "-f", "-"], input=f"{text}\n", check=False, capture_output=True, text=True)
+        if trial.returncode:
+            raise TrainingError(f"wire_priority: nft refuses the rules: {trial.stderr.strip()}")
+        cls.nft = subprocess.Popen(
+            ["nft", "-i"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True
+        )
+        assert cls.nft.stdin is not None
+        cls.nft.stdin.write(text + "\n")
+        cls.nft.stdin.flush()
+        until = time.monotonic() + LOADED_S
+        listing = ["nft", "list", "table", "inet", _table()]
+        while "dscp set" not in subprocess.run(listing, check=False, capture_output=True, text=True).stdout:
+            if time.monotonic() > until or cls.nft.poll() is not None:
+                cls.drop()
+                raise TrainingError("wire_priority: nft has not loaded the rules; load the printed ones by hand")
+            time.sleep(0.01)
+
+    @classmethod
+    def drop(cls) -> None:
+        nft, cls.nft = cls.nft, None
+        if nft is not None and nft.stdin is not None:
+            nft.stdin.close()
+            nft.wait()
+
+    @classmethod
+    def leave_to_parent(cls) -> None:
+        if cls.nft is not None and cls.nft.stdin is not None:
+            cls.nft.stdin.close()
+        cls.nft = None
+
+
+os.register_at_fork(after_in_child=_Loaded.leave_to_parent)
+
+
+def _doubts(result: WirePriority, priority: "str | int") -> Iterator[str]:
+    if not result.connections:
+        yield (
+            "no connection of this process leads to another rank: the backend has not connected yet (call "
+            "wire_priority after the first iteration), uses RDMA (nccl_options), or addresses are translated (rules)"
+        )
+    refused = [one for one in result.connections if one.service != result.service]
+    if refused:
+        yield f"{len(refused)} connections refuse type of service 0x{result.service:02x}: use the operator's rules"
+    if result.service and result.band == 1:
+        yield (
+            f"Linux's pfifo_fast puts DSCP {result.dscp} into band 1, with everything that is not marked: only "
+            f"switches that are told to will treat {priority!r} differently; 'low' is DSCP 2 and 'high' DSCP 4"
+        )
+
+
+def _ended(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,136 @@
+"""Hosts and a switch made of network namespaces: every egress port a token bucket over pfifo_fast.
+
+Needs root and iproute2. Nothing leaves the machine, and everything is taken down at the end, on faults and Ctrl-C too.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import itertools
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+SWITCH, HOST = "gradtide-switch", "gradtide-host"
+MTU = 1500
+LATENCY = "20ms"  # tbf asks for it; the queue is that of pfifo_fast
+LOCK = "/run/gradtide-testbed.lock"
+CLONE_NEWNET = 0x40000000
+
+
+def address(host: int, *, routed: bool) -> str:
+    """Return the IPv4 address of a host."""
+    return f"10.77.{host}.1" if routed else f"10.77.0.{host + 1}"
+
+
+@contextlib.contextmanager
+def network(
+    hosts: int, rate: str, *, burst: str = "128k", queue: int | None = None, routed: bool = False
+) -> Iterator[None]:
+    """Make a switch and its hosts; take them down whatever happens.
+
+    Args:
+        hosts: how many.
+        rate: of every port, as tc has it.
+        burst: what a port sends at once after a silence.
+        queue: packets that a band of a port holds, 1000 by default. Given, packets are no larger than the MTU in the
+            hosts too (no segmentation offload), so that they can be counted.
+        routed: whether the switch routes in place of bridging. A cable between namespaces takes a packet's priority
+            away; a router gives it back by the type of service, a bridge does not, and then its ports have one band.
+    """
+    names = [SWITCH, *(f"{HOST}{host}" for host in range(hosts))]
+    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise SystemExit("another testbed is running on this machine") from None
+    take_down(names)  # of one that was killed
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        for name in names:
+            ip("netns", "add", name)
+            ip("-n", name, "link", "set", "lo", "up")
+        if routed:
+            run("ip", "netns", "exec", SWITCH, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+        else:
+            ip("-n", SWITCH, "link", "add", "bridge", "type", "bridge")
+            ip("-n", SWITCH, "link", "set", "bridge", "up")
+        for index in range(hosts):
+            host, port = f"{HOST}{index}", f"port{index}"
+            ip("-n", SWITCH, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host)
+            ip("-n", SWITCH, "link", "set", port, "mtu", str(MTU), "up")
+            ip("-n", host, "address", "add", f"{address(index, routed=routed)}/24", "dev", "eth0")
+            ip("-n", host, "link", "set", "eth0", "mtu", str(MTU), "up")
+            if routed:
+                ip("-n", SWITCH, "address", "add", f"10.77.{index}.254/24", "dev", port)
+                ip("-n", host, "route", "add", "default", "via", f"10.77.{index}.254")
+            else:
+                ip("-n", SWITCH, "link", "set", port, "master", "bridge")
+            for name, device in ((host, "eth0"), (SWITCH, port)):
+                if queue is not None:
+                    ip("-n", name, "link", "set", device, "txqueuelen", str(queue), "gso_max_segs", "1")
+                shape = ["rate", rate, "burst", burst, "latency", LATENCY]
+                run("tc", "-n", name, "qdisc", "add", "dev", device, "root", "handle", "1:", "tbf", *shape)
+                run("tc", "-n", name, "qdisc", "add", "dev", device, "parent", "1:1", "handle", "10:", "pfifo_fast")
+        yield
+    finally:
+        take_down(names)
+        signal.signal(signal.SIGTERM, before)
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def inside(host: int) -> Iterator[None]:
+    """Be in a host's namespace: sockets that are made here belong to it for good (setns(2))."""
+    own = os.open("/proc/self/ns/net", os.O_RDONLY)
+    there = os.open(f"/run/netns/{HOST}{host}", os.O_RDONLY)
+    try:
+        _enter(there)
+        yield
+    finally:
+        _enter(own)
+        os.close(own)
+        os.close(there)
+
+
+def dropped(hosts: int) -> int:
+    """Return how many packets the ports of the hosts and of the switch have dropped so far."""
+    total = 0
+    for name in [SWITCH, *(f"{HOST}{host}" for host in range(hosts))]:
+        said = subprocess.run(["tc", "-n", name, "-s", "qdisc", "show"], check=True, capture_output=True, text=True)
+        lines = said.stdout.splitlines()
+        for head, sent in itertools.pairwise(lines):
+            if head.startswith("qdisc tbf"):
+                total += int(sent.partition("dropped ")[2].partition(",")[0])
+    return total
+
+
+def take_down(names: list[str]) -> None:
+    """Delete namespaces, and with them their devices; those that are not there do not matter."""
+    for name in names:
+        if Path(f"/run/netns/{name}").exists():
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+
+def ip(*words: str) -> None:
+    """Run ip."""
+    run("ip", *words)
+
+
+def run(*words: str) -> None:
+    """Run a command; end with what it said if it fails."""
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)}: {done.stderr.strip()}")
+
+
+def _enter(namespace: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).setns(namespace, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
