@@ -91,7 +91,7 @@ fn a_stream_announces_what_follows_a_pause_and_nothing_else() {
         let flow = Flow { connection: Connection::Stream, stream: 5, ..burst(0, 100_000) };
         engine.start(flow);
         let mut done = Vec::new();
-        while done.len() < 1 {
+        while done.is_empty() {
             engine.advance(Time::MAX, &mut done);
         }
         engine.advance(engine.now() + Time::from_ps(pause_ns * NS), &mut done);

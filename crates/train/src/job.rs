@@ -9,7 +9,7 @@ use crate::model::iteration_dag;
 use crate::pace::{self, ONE_PPM, Pace};
 use crate::schedule::{Fifo, File, LayerPriority, Random, Scheduler};
 use crate::spec::{AlgorithmSpec, FusionSpec, InsideSpec, JobSpec, OrderSpec, ServerSpec};
-use gradtide_net::{Band, Bytes, Flow, Network, Rate, Seed, Time};
+use gradtide_net::{Announced, Band, Bytes, Flow, Network, Rate, Seed, Time};
 use thiserror::Error;
 
 /// A planned job.
@@ -139,6 +139,9 @@ pub enum JobError {
     /// An iteration that takes no time would be repeated for ever at one instant.
     #[error("no layer takes any time")]
     NoTime,
+    /// An announcement that no packet can carry.
+    #[error("a threshold of {0} packets cannot be announced: multiples of 5 up to 75 can")]
+    Announced(u32),
     /// More bytes than 64 bits count.
     #[error("the parameters are larger than 2^64 bytes")]
     TooManyBytes,
@@ -159,7 +162,9 @@ impl Job {
             FusionSpec::Buckets { layer_counts } => group(&sizes, layer_counts),
         };
         let largest = buckets.iter().map(|bucket| bucket.bytes).max().unwrap_or_default();
-        let collective = collective(spec, largest, manner.sizes)?;
+        let announced =
+            spec.announced_packets.map(|packets| Announced::new(packets).ok_or(JobError::Announced(packets)));
+        let collective = collective(spec, largest, manner.sizes)?.announced(announced.transpose()?);
         let worker_count = collective.worker_hosts().count() as u32;
         let dag = iteration_dag(&spec.layers, &buckets, spec.schedule.barrier);
         debug_assert!(dag.is_executable(), "a layered model has no cycle");
