@@ -680,9 +680,9 @@ class Transport(Table):
     """Fast recovery. sack: RFC 6675, as ns-3.37 does it. "ns3.30": as ns-3.30.1 did, on which Gao (2020) ran: it also
     repeats segments that are under way already."""
     timers: Literal["derived", "linux"] = key(default="derived", examples=["derived"])
-    """Least retransmission timeout, delay of acknowledgements, and timeout before the first sample. derived: from a high
-    estimate of the worst round trip, as Gao (2020) has them; linux: 200 ms, 40 ms and 1 s, for links so slow or long that
-    the estimate would be seconds."""
+    """Least retransmission timeout, delay of acknowledgements, and timeout before the first sample. derived: from a
+    high estimate of the worst round trip, as Gao (2020) has them; linux: 200 ms, 40 ms and 1 s, for links so slow or
+    long that the estimate would be seconds."""
 
 
 class Cluster(Table):
