@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gradtide import _core
+from gradtide import _core, units
 from gradtide.estimate import Limits
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
@@ -218,9 +218,8 @@ def scenario(base: Scenario, case: Case) -> Scenario:
     ]
     queue: dict[str, Any] = {"kind": "pcn", "capacity": f"{CAPACITY}pkt", "threshold": f"{case.threshold}pkt"}
     queue |= {"announced": f"{case.announced or 10}pkt", "mark_at": case.mark_at}
-    start = base.to_dict()["traffic"]["worker"]["bursts"]["start"]
-    later_us = round(case.repetition * APART_S * 1e6)
-    first_us = round(float(start.removesuffix("s")) * 1e6) + later_us
+    start_ps = units.parse_time(base.to_dict()["traffic"]["worker"]["bursts"]["start"])
+    first_us = start_ps // 10**6 + round(case.repetition * APART_S * 1e6)
     return base.set(
         {
             "cluster.topology": topology,
@@ -382,7 +381,7 @@ def _longest_claims(study: Study) -> Iterable[Claim]:
         yield f"longest queue {_STATE[state]}", f"{published:g}", _spread(values), near(values.mean(), published), ""
     full = {state: float((study.values(state, lambda burst: burst.drops) > 0).mean()) for state in _STATE}
     text = f"{full[False]:.0%} of the bursts without, {full[True]:.0%} with"
-    note = "the longest queue comes within a packet or two of full; larger bursts fill it, see Hosts"
+    note = "the queue comes within a packet of full; bursts of 300 kB overshoot into the room that is made, see Hosts"
     yield "bursts that lose packets", "some without, none with", text, full[True] == 0 < full[False], note
 
 
