@@ -221,7 +221,8 @@ def main() -> None:
     for name, columns, rows in tables(has_page):
         text = f"<!-- table: pcn {name} -->\n\n{markdown(columns, rows)}\n"
         if has_page:
-            page, count = re.subn(rf"<!-- table: pcn {name} -->\n\n(\|.*\n)*", lambda _, text=text: text, page)
+            old = rf"<!-- table: pcn {name} -->\n\n(?:(?:\|.*\n)+\n)?"
+            page, count = re.subn(old, lambda _, text=text: f"{text}\n", page)
             assert count == 1, f"{PAGE} has no table `pcn {name}`"
         else:
             print(text, flush=True)
