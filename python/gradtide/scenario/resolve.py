@@ -823,7 +823,7 @@ class _Resolver:
             if not self.misspelt(loc, *FLOW_KEYS):
                 self.add("GT010", (*loc, "sizes"), "`sizes` is missing", 'write sizes = "web-search", or a replay')
         elif given[0] not in ("sizes", "cdf"):
-            why = "times of its own" if given[0] in ("incast", "bursts") else "the start times of its own list"
+            why = "a time of its own" if given[0] in ("incast", "bursts") else "the start times of its own list"
             for key in ("arrivals", "load", "burst"):
                 if getattr(traffic, key) is not None:
                     self.no_effect((*loc, key), f"with `{given[0]}`", f"it has {why}")
