@@ -11,6 +11,7 @@ NEWRENO = {
     "initial_window_segments": 10,
     "window_bytes": 32 * 1024 * 1024,
     "recovery": "sack",
+    "timers": "derived",
 }
 """The transport of a scenario that names none."""
 

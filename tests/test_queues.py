@@ -37,6 +37,7 @@ QUEUES = st.sampled_from(
         {"kind": "strict", "bands": 2, "capacity": "40pkt", "threshold": "9pkt"},
         {"kind": "drr", "weights": [3, 1], "capacity": "80kB", "threshold": "9pkt", "mark_at": "dequeue"},
         {"kind": "ecn", "capacity": "40pkt", "threshold": "9pkt"},
+        {"kind": "pcn", "capacity": "40pkt", "threshold": "20pkt", "announced": "5pkt"},
         {"kind": "red", "capacity": "40pkt", "min": "5pkt", "max": "15pkt", "weight": 0.1},
         {"kind": "red", "capacity": "40pkt", "min": "5pkt", "max": "15pkt", "max_probability": 0.02, "ecn": True},
     ]

@@ -247,6 +247,7 @@ def test_the_preset_of_chapter_5_is_the_cell_r16_f23_of_its_study() -> None:
         "discipline": {"kind": "pfifo_fast"},
         "capacity": {"packets": 1000},
         "mark": None,
+        "pcn": None,
     }
     assert spec["cluster"]["transport"] == NEWRENO
     (web,) = spec["traffic"]
@@ -337,6 +338,7 @@ timeline = 0
                     "straggler": {"worker": 1, "factor_ppm": 1_500_000, "probability_ppm": 1_000_000},
                 },
                 "servers": None,
+                "announced_packets": None,
             }
         ],
         "cluster": {
@@ -344,7 +346,12 @@ timeline = 0
             "link": {"rate_bps": 10**9, "delay_ps": 5_000_000, "efficiency_ppm": 950_000},
             "host_latency_ps": 3_000_000,
             "routing": "ecmp",
-            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": None},
+            "queue": {
+                "discipline": {"kind": "pfifo_fast"},
+                "capacity": {"packets": 1000},
+                "mark": None,
+                "pcn": None,
+            },
             "switch_buffer": None,
             "transport": NEWRENO,
         },
@@ -433,7 +440,7 @@ def test_the_fields_are_those_of_the_core() -> None:
 def test_a_queue_is_a_discipline_and_perhaps_marks(queue: object, discipline: object, mark: object) -> None:
     scenario = Scenario.load("paper/gao2020-ch5").set({"cluster.queue": queue, "cluster.transport.segment": "1448B"})
     spec = scenario.spec()["cluster"]
-    assert spec["queue"] == {"discipline": discipline, "capacity": {"packets": 1000}, "mark": mark}
+    assert spec["queue"] == {"discipline": discipline, "capacity": {"packets": 1000}, "mark": mark, "pcn": None}
     assert spec["transport"]["segment_bytes"] == 1448
     assert Scenario.from_toml(scenario.to_toml()).spec()["cluster"] == spec
 

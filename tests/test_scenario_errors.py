@@ -52,6 +52,7 @@ def graph(*ops: str, ps: str = "collective = { ps = { pull = 'start' } }", more:
 
 
 SIZED = "sizes = 'web-search'"
+PCN = "kind = 'pcn'\nthreshold = '40pkt'"
 FLOW = "start = '1ms', src = 'h0', dst = 'h1', bytes = '1kB'"
 
 # id, TOML, code, loc, line, fragment of the hint
@@ -1417,6 +1418,113 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "above 0",
     ),
     (
+        "bursts of nobody",
+        traffic("bursts = { src = [], dst = 'h0', bytes = '1MB', count = 2, idle = '1ms' }"),
+        "GT063",
+        "traffic.web.bursts.src",
+        5,
+        "at least one",
+    ),
+    (
+        "bursts to oneself",
+        traffic("bursts = { src = ['h0'], dst = 'h0', bytes = '1MB', count = 2, idle = '1ms' }"),
+        "GT063",
+        "traffic.web.bursts.src[0]",
+        5,
+        "another host",
+    ),
+    (
+        "bursts of a host twice",
+        traffic("bursts = { src = ['h1', '1'], dst = 'h0', bytes = '1MB', count = 2, idle = '1ms' }"),
+        "GT063",
+        "traffic.web.bursts.src[1]",
+        5,
+        "one burst at a time",
+    ),
+    (
+        "bursts at nobody",
+        traffic("bursts = { src = ['h1'], dst = 'h9', bytes = '1MB', count = 2, idle = '1ms' }"),
+        "GT040",
+        "traffic.web.bursts.dst",
+        5,
+        "h0 to h1",
+    ),
+    (
+        "bursts after the end",
+        traffic("bursts = { src = ['h1'], dst = 'h0', bytes = '1MB', count = 2, idle = '1ms', start = '5s' }"),
+        "GT065",
+        "traffic.web.bursts.start",
+        5,
+        "lengthen",
+    ),
+    (
+        "arrivals of bursts",
+        traffic("bursts = { src = ['h1'], dst = 'h0', bytes = '1MB', count = 2, idle = '1ms' }", "load = 0.1"),
+        "GT015",
+        "traffic.web.load",
+        6,
+        "a time of its own",
+    ),
+    (
+        "announced to switches that do not heed",
+        traffic("incast = { dst = 'h0', bytes = '1MB', every = '1ms' }", "announce = true"),
+        "GT015",
+        "traffic.web.announce",
+        6,
+        'kind = "pcn"',
+    ),
+    ("job announced to nobody", packet("announce = '10pkt'"), "GT015", "job.train.announce", 4, 'kind = "pcn"'),
+    ("announced neither yes nor no", packet("announce = 1"), "GT020", "job.train.announce", 4, "1000pkt"),
+    (
+        "announced what no packet says",
+        packet(f"[cluster.queue]\n{PCN}\nannounced = '12pkt'"),
+        "GT014",
+        "cluster.queue.announced",
+        7,
+        "multiple of 5",
+    ),
+    (
+        "announced beyond four bits",
+        packet(f"[cluster.queue]\n{PCN}\nannounced = '80pkt'"),
+        "GT014",
+        "cluster.queue.announced",
+        7,
+        "75pkt",
+    ),
+    (
+        "announced above the threshold",
+        packet(f"[cluster.queue]\n{PCN}\nannounced = '45pkt'"),
+        "GT014",
+        "cluster.queue.announced",
+        7,
+        "lower it",
+    ),
+    (
+        "a tenant's announcement above the threshold",
+        packet("announce = '60pkt'", f"[cluster.queue]\n{PCN}\nannounced = '5pkt'"),
+        "GT014",
+        "job.train.announce",
+        4,
+        "lower it",
+    ),
+    (
+        "pcn without threshold",
+        packet("[cluster.queue]\nkind = 'pcn'\nannounced = '5pkt'"),
+        "GT010",
+        "cluster.queue.threshold",
+        4,
+        "40pkt",
+    ),
+    ("pcn without announced", packet(f"[cluster.queue]\n{PCN}"), "GT010", "cluster.queue.announced", 4, "10pkt"),
+    (
+        "announced without pcn",
+        packet("[cluster.queue]", "announced = '5pkt'"),
+        "GT015",
+        "cluster.queue.announced",
+        5,
+        'kind = "pcn"',
+    ),
+    (
         "incast every picosecond",
         traffic("incast = { dst = 'h0', bytes = '1B', every = '1ps' }"),
         "GT050",
@@ -2165,6 +2273,7 @@ NOT_BUILT = [
         'engine = "fluid"',
     ),
     ("cluster.queue", {"kind": "ecn", "threshold": "40pkt", "mark_at": "dequeue"}, "pfifo_fast"),
+    ("cluster.queue", {"kind": "pcn", "threshold": "40pkt", "announced": "10pkt"}, "pfifo_fast"),
     ("cluster.queue.capacity", "60pkt", "pfifo_fast"),
     ("cluster.switch_buffer", {"capacity": "4MB"}, "packet"),
     ("run.probe", {"every": "1ms"}, "packet"),
@@ -2187,7 +2296,6 @@ def test_what_is_not_built_is_understood_but_not_run(path: str, value: object, a
 @pytest.mark.parametrize(
     ("path", "value", "available"),
     [
-        ("cluster.queue.kind", "pcn", '"pfifo_fast", "fifo", "strict", "drr", "ecn", "red"'),
         ("traffic.web.priority", {"adaptive": {"on": "slack"}}, '"high"'),
     ],
 )

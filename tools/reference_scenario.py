@@ -52,6 +52,7 @@ _PATHS = {
     "Burst": "traffic.NAME.burst",
     "ListedFlow": "traffic.NAME.flows",
     "Incast": "traffic.NAME.incast",
+    "Bursts": "traffic.NAME.bursts",
     "Run": "run",
     "Probe": "run.probe",
 }

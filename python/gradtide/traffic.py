@@ -16,7 +16,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from gradtide.errors import Fault, ScenarioError
@@ -53,6 +53,8 @@ class Neighbour:
         dst: index of the receiving host, another one.
         bytes: payload.
         band: band on the network.
+        idle_ps: time from a flow's end to the start of the next one of its host, which does not start before; `None`
+            starts every flow at its time.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Neighbour:
     dst: "array[int]"
     bytes: "array[int]"
     band: "array[int]"
+    idle_ps: int | None = None
 
     def __len__(self) -> int:
         return len(self.start_ps)
@@ -70,8 +73,9 @@ class Neighbour:
         stop = bisect_left(self.start_ps, until_ps)
         if stop == len(self):
             return self
-        parts = (column[:stop] for column in (self.start_ps, self.src, self.dst, self.bytes, self.band))
-        return Neighbour(self.name, *parts)
+        columns = (self.start_ps, self.src, self.dst, self.bytes, self.band)
+        start_ps, src, dst, size_bytes, band = (column[:stop] for column in columns)
+        return Neighbour(self.name, start_ps, src, dst, size_bytes, band, self.idle_ps)
 
 
 def neighbour(
@@ -347,6 +351,54 @@ class Incast:
         return neighbour(
             self.name, starts, self.senders * len(times), [self.dst] * count, [self.size_bytes] * count, self.band
         )
+
+
+@dataclass(frozen=True)
+class Bursts:
+    """Hosts that send to one, pause, and send again: the pattern of training (Kang et al. 2021, section 4).
+
+    Attributes:
+        name: key of the neighbour in the scenario.
+        senders: indices of the sending hosts, each at its own pace.
+        dst: index of the receiving host.
+        size_bytes: payload of each burst.
+        count: bursts of each host.
+        idle_ps: time from the end of a burst to the start of the host's next.
+        start_ps: time of the first.
+        band: band on the network.
+    """
+
+    name: str
+    senders: tuple[int, ...]
+    dst: int
+    size_bytes: int
+    count: int
+    idle_ps: int
+    start_ps: int
+    band: int
+
+    @property
+    def expected_count(self) -> int:
+        """Number of flows, if the run is long enough."""
+        return len(self.senders) * self.count
+
+    @property
+    def expected_bytes(self) -> int:
+        """Payload of all flows together."""
+        return self.expected_count * self.size_bytes
+
+    def draw(self) -> Neighbour:
+        """Return the flows; when all but the first of each host start is seen in the run."""
+        count = self.expected_count
+        flows = neighbour(
+            self.name,
+            [self.start_ps] * count,
+            self.senders * self.count,
+            [self.dst] * count,
+            [self.size_bytes] * count,
+            self.band,
+        )
+        return replace(flows, idle_ps=self.idle_ps)
 
 
 # ── lists ─────────────────────────────────────────────────────────────────────────────────────────────────

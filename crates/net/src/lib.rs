@@ -47,6 +47,27 @@ impl Band {
     }
 }
 
+/// Queue length, in packets, from which switches are to mark while a burst is on its way (Kang et al. 2021, fig. 7): a
+/// multiple of [`Announced::STEP`], since a packet has four bits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announced(u8);
+
+impl Announced {
+    /// Packets per unit.
+    pub const STEP: u32 = 5;
+
+    /// `packets`, or `None` unless a packet can say it: 0, 5, …, 75.
+    pub fn new(packets: u32) -> Option<Self> {
+        let fifths = packets / Self::STEP;
+        (packets.is_multiple_of(Self::STEP) && fifths < 16).then_some(Self(fifths as u8))
+    }
+
+    /// Its four bits.
+    pub const fn fifths(self) -> u8 {
+        self.0
+    }
+}
+
 /// Bytes that move from one host to another.
 ///
 /// `rounds` and `parts` describe a lock-step collective as one of its hosts sees it: `rounds` messages of
@@ -115,6 +136,12 @@ pub trait Network {
 
     /// Starts a flow at [`now`](Network::now).
     fn start(&mut self, flow: Flow) -> FlowId;
+
+    /// Starts a flow as a burst that its sender announces to the switches first, and that begins when the receiver has
+    /// answered. Engines whose switches heed no announcements start it at once.
+    fn start_announced(&mut self, flow: Flow, _announced: Announced) -> FlowId {
+        self.start(flow)
+    }
 
     /// Runs to `until`, or to the first instant at which a flow completes, whichever is earlier, and appends every
     /// flow that completes at that instant to `done`. Flows started at one instant compete as if started together.

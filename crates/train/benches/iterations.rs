@@ -34,7 +34,8 @@ fn spec(fusion_bytes: u64, order: &str, barrier: bool) -> Spec {
             "routing": "ecmp",
             "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": null},
             "transport": {"congestion": {"kind": "newreno"}, "ecn": false, "segment_bytes": 1380,
-                          "initial_window_segments": 10, "window_bytes": 33554432, "recovery": "sack"}
+                          "initial_window_segments": 10, "window_bytes": 33554432, "recovery": "sack",
+                          "timers": "derived"}
         },
         "traffic": [],
         "run": {"engine": "pipe", "seed": 0, "duration_ps": null, "timeline_iterations": 2}

@@ -10,14 +10,15 @@ use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
 use crate::spec::{
     CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, JobSpec, MarkAtSpec, MarkSpec, QueueSpec,
-    RecoverySpec, RoutingSpec, RunSpec, Spec,
+    RecoverySpec, RoutingSpec, RunSpec, Spec, TimersSpec,
 };
 use gradtide_net::packet::tcp::{Algorithm, Recovery, TcpConfig};
-use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, QueueConfig, SharedBuffer};
+use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, PcnConfig, QueueConfig, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::trace::PortCounters;
 use gradtide_net::{
-    Band, Bytes, Completion, Flow, FlowId, Fluid, Network, PacketConfig, PacketEngine, Pipe, PortId, Star, Time,
+    Announced, Band, Bytes, Completion, Flow, FlowId, Fluid, Network, PacketConfig, PacketEngine, Pipe, PortId, Star,
+    Time,
 };
 use std::sync::Arc;
 
@@ -280,6 +281,14 @@ impl Network for Watched {
         id
     }
 
+    fn start_announced(&mut self, flow: Flow, announced: Announced) -> FlowId {
+        let id = self.engine.start_announced(flow, announced);
+        if let Some(probe) = &mut self.probe {
+            probe.on_start(id, &flow);
+        }
+        id
+    }
+
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
         let before = done.len();
         let mut paused = false;
@@ -324,6 +333,11 @@ fn packet_config(cluster: &ClusterSpec, fabric: &Fabric) -> Result<PacketConfig,
     let star = Star { host_count: fabric.graph.host_count, link: fabric.worst_link() };
     let transport = &cluster.transport;
     let narrow = |value: u32, what| u16::try_from(value).map_err(|_| SpecError::TooLarge(what));
+    let base = TcpConfig::basic_sim(star.host_count, star.link.rate, star.link.delay);
+    let base = match transport.timers {
+        TimersSpec::Derived => base,
+        TimersSpec::Linux => base.with_linux_timers(),
+    };
     let tcp = TcpConfig {
         segment_bytes: narrow(transport.segment_bytes, "segment")?,
         initial_window_segments: narrow(transport.initial_window_segments, "initial window")?,
@@ -339,14 +353,22 @@ fn packet_config(cluster: &ClusterSpec, fabric: &Fabric) -> Result<PacketConfig,
             RecoverySpec::Sack => Recovery::Pipe,
             RecoverySpec::Ns330 => Recovery::Ns330,
         },
-        ..TcpConfig::basic_sim(star.host_count, star.link.rate, star.link.delay)
+        ..base
     };
     let queue = queue_config(&cluster.queue, u32::from(tcp.header_bytes) + u32::from(tcp.segment_bytes))?;
     let switch_buffer = cluster
         .switch_buffer
         .map(|buffer| SharedBuffer { capacity: capacity(buffer.capacity), alpha_ppm: buffer.alpha_ppm });
+    let pcn = cluster
+        .queue
+        .pcn
+        .map(|pcn| PcnConfig { expire: Time::from_ps(pcn.expire_ps), timeout: Time::from_ps(pcn.timeout_ps) });
+    if pcn.is_some() && queue.marking.threshold().is_none() {
+        return Err(SpecError::Queue("switches that heed announcements mark by threshold"));
+    }
     Ok(PacketConfig {
         tcp,
+        pcn,
         host_queue: queue.clone(),
         switch_queue: queue,
         switch_buffer,

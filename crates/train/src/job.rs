@@ -14,7 +14,7 @@ use crate::program::{self, ProgramError};
 use crate::schedule::Scheduler;
 use crate::servers::{self, ServersError};
 use crate::spec::{AlgorithmSpec, FusionSpec, InsideSpec, JobSpec, OrderSpec, ServerSpec};
-use gradtide_net::{Band, Bytes, Flow, Network, Rate, Seed, Time};
+use gradtide_net::{Announced, Band, Bytes, Flow, Network, Rate, Seed, Time};
 use thiserror::Error;
 
 /// A planned job.
@@ -192,6 +192,9 @@ pub enum JobError {
     /// An iteration that takes no time would be repeated for ever at one instant.
     #[error("no layer takes any time")]
     NoTime,
+    /// An announcement that no packet can carry.
+    #[error("a threshold of {0} packets cannot be announced: multiples of 5 up to 75 can")]
+    Announced(u32),
     /// More bytes than 64 bits count.
     #[error("the parameters are larger than 2^64 bytes")]
     TooManyBytes,
@@ -217,8 +220,10 @@ impl Job {
         let planned = Planned::new(spec, &programs, costs.as_ref(), seed);
         let buckets = planned.buckets;
         let largest = buckets.iter().map(|bucket| bucket.bytes).max().unwrap_or_default();
+        let announced =
+            spec.announced_packets.map(|packets| Announced::new(packets).ok_or(JobError::Announced(packets)));
         let depth = costs.map_or(Depth::Fixed(spec.collective.depth.unwrap_or(1)), |costs| costs.depth);
-        let collective = collective(spec, largest, depth, manner.sizes)?;
+        let collective = collective(spec, largest, depth, manner.sizes)?.announced(announced.transpose()?);
         let worker_count = collective.worker_hosts().count() as u32;
         if spec.schedule.barrier {
             programs.iter_mut().for_each(|steps| *steps = steps.behind_barrier());

@@ -30,7 +30,7 @@ use engine::{Engine, Idle};
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
-use gradtide_net::{Band, Bytes, FabricError, Seed, Time};
+use gradtide_net::{Announced, Band, Bytes, FabricError, Seed, Time};
 use iteration::Limits;
 use job::{AnyJob, Job, JobError, Messages};
 use result::{RunResult, Table};
@@ -265,6 +265,9 @@ fn check_flows(traffic: &TrafficSpec, host_count: u32) -> Result<(), SpecError> 
         }
         if Band::new(traffic.band[index]).is_none() {
             return wrong(index, "no such band");
+        }
+        if traffic.announced_packets.is_some_and(|packets| Announced::new(packets).is_none()) {
+            return wrong(index, "no packet can announce such a threshold");
         }
         if index > 0 && traffic.start_ps[index] < traffic.start_ps[index - 1] {
             return wrong(index, "it starts before the one in front of it");

@@ -738,7 +738,8 @@ fn flows(spec: &Spec, neighbours: Vec<Neighbour<'_>>) -> Table {
     let outcomes: Vec<Vec<Outcome>> = neighbours.into_iter().map(Neighbour::into_outcomes).collect();
     let rows = || {
         (spec.traffic.iter().zip(&outcomes)).flat_map(|(traffic, outcomes)| {
-            outcomes.iter().enumerate().map(move |(index, outcome)| (traffic, index, outcome))
+            let started = outcomes.iter().enumerate().filter(|(_, outcome)| outcome.start.is_some());
+            started.map(move |(index, outcome)| (traffic, index, outcome))
         })
     };
     let counts = |of: fn(&TrafficSpec, usize) -> u64| {
@@ -750,10 +751,7 @@ fn flows(spec: &Spec, neighbours: Vec<Neighbour<'_>>) -> Table {
     Table::new(vec![
         ("traffic", Column::Text(rows().map(|(traffic, ..)| traffic.name.as_str().into()).collect())),
         ("flow", counts(|_, index| index as u64)),
-        (
-            "start_us",
-            Column::Time(rows().map(|(traffic, index, _)| signed(Time::from_ps(traffic.start_ps[index]))).collect()),
-        ),
+        ("start_us", Column::Time(rows().map(|(.., outcome)| signed(outcome.start.unwrap_or_default())).collect())),
         ("src", counts(|traffic, index| traffic.src[index].into())),
         ("dst", counts(|traffic, index| traffic.dst[index].into())),
         ("bytes", counts(|traffic, index| traffic.bytes[index])),

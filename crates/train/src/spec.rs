@@ -56,6 +56,9 @@ pub struct JobSpec {
     /// What a worker computes where it is no chain of layers; `layers` then has what the graph receives, without times. Not
     /// with `servers`.
     pub ops: Option<OpsSpec>,
+    /// Queue length from which switches are to mark while a message of the job is on its way, announced before it; a
+    /// multiple of 5 below 80. `None` announces nothing.
+    pub announced_packets: Option<u32>,
 }
 
 /// Computation of an op graph, one op after the other.
@@ -377,6 +380,11 @@ pub struct TrafficSpec {
     pub bytes: Vec<u64>,
     /// Band on the network.
     pub band: Vec<u8>,
+    /// Time from a flow's completion to the start of the next one of its sending host, which does not start before; `None`
+    /// starts every flow at its time.
+    pub idle_ps: Option<u64>,
+    /// As of [`JobSpec`].
+    pub announced_packets: Option<u32>,
 }
 
 /// Queue of every egress port; read by the packet engine only.
@@ -389,6 +397,18 @@ pub struct QueueSpec {
     pub capacity: CapacitySpec,
     /// Who is marked or dropped before the queue is full; `None` drops at the tail only.
     pub mark: Option<MarkSpec>,
+    /// Whether switches heed announcements of bursts; they then mark by threshold.
+    pub pcn: Option<PcnSpec>,
+}
+
+/// Proactive congestion notification; [`gradtide_net::packet::PcnConfig`] says what both are.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PcnSpec {
+    /// Age at which a switch forgets an announcement.
+    pub expire_ps: u64,
+    /// How long a sender waits for the answer.
+    pub timeout_ps: u64,
 }
 
 /// Size of a buffer.
@@ -483,6 +503,18 @@ pub struct TransportSpec {
     pub window_bytes: u64,
     /// What fast recovery sends.
     pub recovery: RecoverySpec,
+    /// Where its timers come from.
+    pub timers: TimersSpec,
+}
+
+/// Least retransmission timeout, delay of acknowledgements, and timeout before the first sample.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum TimersSpec {
+    /// From an estimate of the worst round trip.
+    Derived,
+    /// 200 ms, 40 ms and 1 s.
+    Linux,
 }
 
 /// What fast recovery sends.

@@ -1,22 +1,39 @@
 //! Neighbours: flows that are not training. What they are is drawn or read by the face; here they are started.
 
 use crate::spec::TrafficSpec;
-use gradtide_net::{Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Time};
-use std::collections::BTreeMap;
+use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Time};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A neighbour and what became of its flows.
 #[derive(Debug)]
 pub struct Neighbour<'a> {
     spec: &'a TrafficSpec,
     stream: u32,
-    started_count: usize,
+    turns: Turns,
     under_way: BTreeMap<FlowId, usize>,
     outcomes: Vec<Outcome>,
+}
+
+/// Which flow is next.
+#[derive(Debug)]
+enum Turns {
+    /// Each at its time: so many have started.
+    ByTime(usize),
+    /// Each some time after the one before it of the same host.
+    ByHost {
+        /// When they start that can be told: time and flow.
+        due: BTreeSet<(Time, usize)>,
+        idle: Time,
+        /// By flow, the next one of its host; the number of flows if there is none.
+        next: Vec<usize>,
+    },
 }
 
 /// What became of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
+    /// When it started; `None` if the run ended first.
+    pub start: Option<Time>,
     /// From its start to its completion at the sender; `None` if the run ended first.
     pub fct: Option<Time>,
     /// From its start to the last byte at the receiver.
@@ -26,24 +43,46 @@ pub struct Outcome {
 impl<'a> Neighbour<'a> {
     /// A neighbour whose flows are to carry `stream`.
     pub fn new(spec: &'a TrafficSpec, stream: u32) -> Self {
-        let outcomes = vec![Outcome::default(); spec.start_ps.len()];
-        Self { spec, stream, started_count: 0, under_way: BTreeMap::new(), outcomes }
+        let count = spec.start_ps.len();
+        let turns = match spec.idle_ps {
+            None => Turns::ByTime(0),
+            Some(idle_ps) => {
+                let (mut next, mut due, mut last) = (vec![count; count], BTreeSet::new(), BTreeMap::new());
+                for (index, &src) in spec.src.iter().enumerate() {
+                    match last.insert(src, index) {
+                        Some(before) => next[before] = index,
+                        None => _ = due.insert((Time::from_ps(spec.start_ps[index]), index)),
+                    }
+                }
+                Turns::ByHost { due, idle: Time::from_ps(idle_ps), next }
+            }
+        };
+        Self { spec, stream, turns, under_way: BTreeMap::new(), outcomes: vec![Outcome::default(); count] }
     }
 
-    /// When its next flow starts.
+    /// When its next flow starts, as far as known.
     pub fn wakes_at(&self) -> Option<Time> {
-        self.spec.start_ps.get(self.started_count).map(|&ps| Time::from_ps(ps))
+        match &self.turns {
+            Turns::ByTime(count) => self.spec.start_ps.get(*count).map(|&ps| Time::from_ps(ps)),
+            Turns::ByHost { due, .. } => due.first().map(|&(at, _)| at),
+        }
     }
 
     /// Whether all its flows are complete.
     pub fn is_finished(&self) -> bool {
-        self.started_count == self.outcomes.len() && self.under_way.is_empty()
+        self.wakes_at().is_none() && self.under_way.is_empty()
     }
 
     /// Starts every flow that is due.
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) {
         while self.wakes_at().is_some_and(|at| at <= now) {
-            let index = self.started_count;
+            let index = match &mut self.turns {
+                Turns::ByTime(count) => {
+                    *count += 1;
+                    *count - 1
+                }
+                Turns::ByHost { due, .. } => due.pop_first().map_or(0, |(_, index)| index),
+            };
             let flow = Flow {
                 src: HostId(self.spec.src[index]),
                 dst: HostId(self.spec.dst[index]),
@@ -55,21 +94,30 @@ impl<'a> Neighbour<'a> {
                 stream: self.stream,
                 connection: Connection::Own,
             };
-            self.under_way.insert(network.start(flow), index);
-            self.started_count += 1;
+            let id = match self.spec.announced_packets.and_then(Announced::new) {
+                None => network.start(flow),
+                Some(announced) => network.start_announced(flow, announced),
+            };
+            self.under_way.insert(id, index);
+            self.outcomes[index].start = Some(now);
         }
     }
 
     /// Takes in that a flow is complete.
     pub fn on_completion(&mut self, now: Time, completion: Completion) {
         let index = self.under_way.remove(&completion.flow).expect("the flow is under way");
-        let start = Time::from_ps(self.spec.start_ps[index]);
-        self.outcomes[index] = Outcome { fct: Some(now - start), received: Some(completion.received - start) };
+        let outcome = &mut self.outcomes[index];
+        let start = outcome.start.expect("it is under way");
+        (outcome.fct, outcome.received) = (Some(now - start), Some(completion.received - start));
+        if let Turns::ByHost { due, idle, next } = &mut self.turns
+            && let Some(&ps) = self.spec.start_ps.get(next[index])
+        {
+            due.insert((Time::from_ps(ps).max(now + *idle), next[index]));
+        }
     }
 
-    /// What became of its flows, in their order; those that did not start before the end are left out.
-    pub fn into_outcomes(mut self) -> Vec<Outcome> {
-        self.outcomes.truncate(self.started_count);
+    /// What became of its flows, in their order.
+    pub fn into_outcomes(self) -> Vec<Outcome> {
         self.outcomes
     }
 }

@@ -106,7 +106,7 @@ fn spec(layers: &[Value], ops: &Value, workers: u32, engine: &str, schedule: &Va
             "switch_buffer": null,
             "transport": {
                 "congestion": {"kind": "newreno"}, "ecn": false, "segment_bytes": 1380,
-                "initial_window_segments": 10, "window_bytes": 1 << 25, "recovery": "sack"
+                "initial_window_segments": 10, "window_bytes": 1 << 25, "recovery": "sack", "timers": "derived"
             }
         },
         "run": {"engine": engine, "seed": 1, "duration_ps": null, "timeline_iterations": 0, "probe": null}

@@ -42,7 +42,7 @@ fn scenario(rows: &[Row], workers: u32, is_pipe: bool, schedule: &Value, collect
             "switch_buffer": null,
             "transport": {
                 "congestion": {"kind": "newreno"}, "ecn": false, "segment_bytes": 1380,
-                "initial_window_segments": 10, "window_bytes": 1 << 25, "recovery": "sack"
+                "initial_window_segments": 10, "window_bytes": 1 << 25, "recovery": "sack", "timers": "derived"
             }
         },
         "run": {

@@ -80,7 +80,7 @@ fn spec(rows: &[Row], change: impl FnOnce(&mut Value)) -> Value {
             "routing": "ecmp",
             "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": null},
             "transport": {"congestion": {"kind": "newreno"}, "ecn": false, "segment_bytes": 1380,
-                          "initial_window_segments": 10, "window_bytes": 33_554_432, "recovery": "sack"}
+                          "initial_window_segments": 10, "window_bytes": 33_554_432, "recovery": "sack", "timers": "derived"}
         },
         "traffic": [],
         "run": {"engine": "fluid", "seed": 1, "duration_ps": null, "timeline_iterations": 0}

@@ -77,11 +77,12 @@ _OTHER_NAMES: dict[str, Loc] = {
 }
 _EITHER = {"workers": "hosts", "hosts": "workers"}
 _INSTEAD: dict[str, tuple[str, ...]] = {
-    "replay": ("sizes", "cdf", "arrivals", "load", "burst", "replay_sha256", "flows", "incast"),
-    "sizes": ("cdf", "replay", "replay_sha256", "flows", "incast"),
-    "arrivals": ("load", "replay", "replay_sha256", "flows", "incast"),
-    "load": ("arrivals", "replay", "replay_sha256", "flows", "incast"),
-    "incast": ("sizes", "cdf", "arrivals", "load", "burst", "replay", "replay_sha256", "flows"),
+    "replay": ("sizes", "cdf", "arrivals", "load", "burst", "replay_sha256", "flows", "incast", "bursts"),
+    "sizes": ("cdf", "replay", "replay_sha256", "flows", "incast", "bursts"),
+    "arrivals": ("load", "replay", "replay_sha256", "flows", "incast", "bursts"),
+    "load": ("arrivals", "replay", "replay_sha256", "flows", "incast", "bursts"),
+    "incast": ("sizes", "cdf", "arrivals", "load", "burst", "replay", "replay_sha256", "flows", "bursts"),
+    "bursts": ("sizes", "cdf", "arrivals", "load", "burst", "replay", "replay_sha256", "flows", "incast"),
 }
 """Keys of a neighbour that make way when another is set over the file."""
 

@@ -5,13 +5,19 @@ from typing import Any
 
 from gradtide.errors import Fault
 from gradtide.scenario.keys import PPM, Adaptive, Cluster, Queue, Run, Transport
-from gradtide.scenario.resolve import GROUPED, RED_DEFAULTS, Job, Resolved, transport_of
+from gradtide.scenario.resolve import (
+    GROUPED,
+    RED_DEFAULTS,
+    Job,
+    Resolved,
+    announced_packets,
+    patience_ps,
+    transport_of,
+)
 from gradtide.scenario.servers import graph_spec
 from gradtide.scenario.source import Loc, Source
 from gradtide.traffic import Neighbour
 from gradtide.units import Buffer
-
-QUEUES = ("pfifo_fast", "fifo", "strict", "drr", "ecn", "red")
 
 _ADAPTIVE = ("adaptive priority", '"high", "low", 0 to 7')
 
@@ -33,9 +39,7 @@ def not_built(resolved: Resolved, source: Source) -> list[Fault]:
     if is_pipe and resolved.fabric.kind != "star":
         what = f'kind = "{resolved.fabric.kind}", with engine = "pipe",'
         add(("cluster", "topology", "kind"), what, 'engine = "fluid" or "packet", or kind = "star"')
-    if file.run.engine == "packet":
-        word(("cluster", "queue", "kind"), cluster.queue.kind, QUEUES)
-    else:
+    if file.run.engine != "packet":
         engine = f'with engine = "{file.run.engine}"'
         if cluster.queue != Queue():
             what = f"a queue other than the default, {engine},"
@@ -98,7 +102,7 @@ def spec(resolved: Resolved, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
     cluster, run = resolved.file.cluster, resolved.file.run
     return {
         "jobs": [_job_spec(job) for job in resolved.jobs],
-        "traffic": [_traffic_spec(neighbour) for neighbour in neighbours],
+        "traffic": [_traffic_spec(neighbour, resolved) for neighbour in neighbours],
         "cluster": {
             "topology": resolved.fabric.spec(),
             "link": {
@@ -108,7 +112,7 @@ def spec(resolved: Resolved, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
             },
             "host_latency_ps": cluster.host_latency,
             "routing": cluster.routing,
-            "queue": _queue_spec(cluster),
+            "queue": _queue_spec(resolved),
             "switch_buffer": _buffer_spec(cluster),
             "transport": _transport_spec(resolved),
         },
@@ -122,7 +126,8 @@ def spec(resolved: Resolved, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
     }
 
 
-def _traffic_spec(neighbour: Neighbour) -> dict[str, Any]:
+def _traffic_spec(neighbour: Neighbour, resolved: Resolved) -> dict[str, Any]:
+    announce = resolved.file.traffic[neighbour.name].announce
     return {
         "name": neighbour.name,
         "start_ps": neighbour.start_ps.tolist(),
@@ -130,12 +135,14 @@ def _traffic_spec(neighbour: Neighbour) -> dict[str, Any]:
         "dst": neighbour.dst.tolist(),
         "bytes": neighbour.bytes.tolist(),
         "band": neighbour.band.tolist(),
+        "idle_ps": neighbour.idle_ps,
+        "announced_packets": announced_packets(announce, resolved.file.cluster.queue),
     }
 
 
-def _queue_spec(cluster: Cluster) -> dict[str, Any]:
-    queue = cluster.queue
-    discipline: dict[str, Any] = {"kind": "fifo" if queue.kind in ("ecn", "red") else queue.kind}
+def _queue_spec(resolved: Resolved) -> dict[str, Any]:
+    queue = resolved.file.cluster.queue
+    discipline: dict[str, Any] = {"kind": "fifo" if queue.kind in ("ecn", "red", "pcn") else queue.kind}
     if queue.kind == "strict":
         discipline["bands"] = queue.bands
     if queue.kind == "drr":
@@ -148,7 +155,11 @@ def _queue_spec(cluster: Cluster) -> dict[str, Any]:
         shares = {f"{key}_ppm": value or round(RED_DEFAULTS[key] * PPM) for key, value in given.items()}
         ends = {"min_packets": queue.min, "max_packets": queue.max}
         mark = {"kind": "red", **ends, **shares, "ecn": bool(queue.ecn)}
-    return {"discipline": discipline, "capacity": _capacity(queue.capacity), "mark": mark}
+    pcn = None
+    if queue.kind == "pcn":
+        timeout_ps, expire_ps = patience_ps(resolved.file.cluster, resolved.fabric)
+        pcn = {"expire_ps": expire_ps, "timeout_ps": timeout_ps}
+    return {"discipline": discipline, "capacity": _capacity(queue.capacity), "mark": mark, "pcn": pcn}
 
 
 def _buffer_spec(cluster: Cluster) -> dict[str, Any] | None:
@@ -180,6 +191,7 @@ def _transport_spec(resolved: Resolved) -> dict[str, Any]:
         "initial_window_segments": transport.initial_segments,
         "window_bytes": transport.window_bytes,
         "recovery": transport.recovery,
+        "timers": transport.timers,
     }
 
 
@@ -215,6 +227,7 @@ def _job_spec(job: Job) -> dict[str, Any]:
         "pace": _pace_spec(job),
         "servers": _servers_spec(job),
         "ops": _ops_spec(job),
+        "announced_packets": job.announced_packets,
     }
 
 

@@ -32,6 +32,8 @@ MAX_NAME = 200
 MAX_FILE_NAME = 4000
 MAX_GROUP = 1_000_000
 MAX_DEPTH = 1024
+MAX_ANNOUNCED = 75
+"""Kang et al. (2021), fig. 7: four bits count in steps of five packets."""
 
 
 def _checked(parse: Callable[[object], T], *, positive: str = "") -> PlainValidator:
@@ -57,6 +59,20 @@ def _not_empty(buffer: units.Buffer) -> units.Buffer:
     if buffer.size == 0:
         raise _custom("GT026", "the value is zero", 'write a buffer above 0, as in "1000pkt" or "1MB"')
     return buffer
+
+
+def _packets(value: object) -> int:
+    try:
+        return units.parse_packets(value)
+    except units.UnitError as error:
+        raise _custom(error.code, error.msg, error.hint) from None
+
+
+def _fifth(packets: int) -> int:
+    if packets % 5 or packets > MAX_ANNOUNCED:
+        msg = f"a threshold of {packets:,} packets cannot be announced"
+        raise _custom("GT014", msg, f'a packet has four bits for it: write a multiple of 5 up to "{MAX_ANNOUNCED}pkt"')
+    return packets
 
 
 def _schema(pattern: str, what: str, *examples: str) -> WithJsonSchema:
@@ -134,6 +150,31 @@ Ratio = Annotated[
     _checked(units.parse_ratio),
     PlainSerializer(units.format_ratio, return_type=str),
     WithJsonSchema({"type": ["string", "number"], "title": "ratio", "examples": ["1/4", "1"]}),
+]
+
+
+Fifth = Annotated[
+    int,
+    _checked(units.parse_packets),
+    AfterValidator(_fifth),
+    PlainSerializer(units.format_packets, return_type=str),
+    _schema(r"^\s*\d+\s*pkt\s*$", "multiple of 5 packets up to 75", "10pkt"),
+]
+
+
+def _announce(value: object) -> bool | int:
+    return value if isinstance(value, bool) else _fifth(_packets(value))
+
+
+def _announce_text(value: bool | int) -> bool | str:
+    return value if isinstance(value, bool) else units.format_packets(value)
+
+
+Announce = Annotated[
+    bool | int,
+    PlainValidator(_announce),
+    PlainSerializer(_announce_text),
+    WithJsonSchema({"type": ["boolean", "string"], "title": "true, false or packets", "examples": [True, "15pkt"]}),
 ]
 
 
@@ -597,6 +638,10 @@ class JobTable(Table):
     layers goes high. No effect on the pipe engine."""
     start: Time = key(default="0s", examples=["0s"])
     """Simulated time at which the job starts."""
+    announce: Announce | None = key(default=None, examples=[True, "15pkt"])
+    """Whether each message of the job that follows a pause of its connection is a burst that is announced to the
+    switches first; it begins a round trip later. It needs a queue of kind = "pcn". true: with the queue's `announced`;
+    a number of packets, a multiple of 5 up to 75: with that threshold. Default: false."""
 
 
 # ── cluster ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -680,7 +725,7 @@ class Queue(Table):
     )
     """Discipline. pfifo_fast: Linux's three strict bands; fifo: one band; strict: as many as `bands`; drr: bands that
     share the link by `weights`; ecn: one band with a `threshold` for congestion marks; red: one band with random early
-    detection. Built: pfifo_fast, fifo, strict, drr, ecn, red."""
+    detection; pcn: one band with a `threshold` that announced bursts lower (Kang et al. 2021)."""
     capacity: Buffer = key(default="1000pkt", examples=["1000pkt", "1MB"])
     """Packets or bytes on the wire that wait in a port, all bands together. With `cluster.switch_buffer`, in a host's
     port only."""
@@ -691,7 +736,7 @@ class Queue(Table):
     bands. Needed there."""
     threshold: Packets | None = key(default=None, examples=["40pkt"])
     """Queue length, all bands together, from which packets of ECN-capable senders are marked (all kinds but red);
-    needed with kind = "ecn". Default: nothing is marked."""
+    needed with kind = "ecn" and "pcn". Default: nothing is marked."""
     mark_at: Literal["enqueue", "dequeue"] | None = key(default=None, examples=["enqueue"])
     """When the queue is compared with the threshold. Default: enqueue."""
     min: Packets | None = key(default=None, examples=["5pkt"])
@@ -704,6 +749,15 @@ class Queue(Table):
     """By how much of the difference RED's average moves per packet that arrives. Default: 0.002."""
     ecn: bool | None = key(default=None, examples=[True])
     """Whether RED marks packets of ECN-capable senders in place of dropping them. Default: false."""
+    announced: Fifth | None = key(default=None, examples=["10pkt"])
+    """With kind = "pcn", the threshold of an egress port while a burst is announced to come through it; a multiple of
+    5 packets up to 75, and not above `threshold`. Needed there."""
+    timeout: Duration | None = key(default=None, examples=["1ms"])
+    """With kind = "pcn", how long a sender waits for the answer to its announcement before its burst begins all the
+    same. Default: a round trip over the longest route with every queue full, after which none can come."""
+    expire: Duration | None = key(default=None, examples=["3ms"])
+    """With kind = "pcn", the age at which a switch forgets an announcement whose burst has not come. Default: three
+    times `timeout`."""
 
 
 class SwitchBuffer(Table):
@@ -738,6 +792,10 @@ class Transport(Table):
     recovery: Literal["sack", "ns3.30"] = key(default="sack", examples=["sack"])
     """Fast recovery. sack: RFC 6675, as ns-3.37 does it. "ns3.30": as ns-3.30.1 did, on which Gao (2020) ran: it also
     repeats segments that are under way already."""
+    timers: Literal["derived", "linux"] = key(default="derived", examples=["derived"])
+    """Least retransmission timeout, delay of acknowledgements, and timeout before the first sample. derived: from a
+    high estimate of the worst round trip, as Gao (2020) has them; linux: 200 ms, 40 ms and 1 s, for links so slow or
+    long that the estimate would be seconds."""
 
 
 class Cluster(Table):
@@ -806,6 +864,23 @@ class Incast(Table):
     """Time of the first."""
 
 
+class Bursts(Table):
+    """Hosts that send, pause and send again, as training jobs do."""
+
+    src: list[Name] = key(examples=[["h6", "h7"]])
+    """Hosts that send, each at its own pace."""
+    dst: Name = key(examples=["h0"])
+    """Host that receives."""
+    bytes: PartSize = key(examples=["3MB"])
+    """Payload of each burst."""
+    count: int = key(ge=1, le=1_000_000, examples=[6])
+    """Bursts of each host."""
+    idle: Time = key(examples=["7s"])
+    """Pause from the end of a burst to the start of the next."""
+    start: Time = key(default="0s", examples=["20s"])
+    """Time of the first."""
+
+
 class ListedFlow(Table):
     """One flow of a list."""
 
@@ -826,8 +901,8 @@ class TrafficTable(Table):
 
     sizes: Name | None = key(default=None, examples=["web-search"])
     """Flow-size distribution: a preset (web-search, data-mining, cache-follower) or a CDF file, whose lines are bytes
-    and percent, or bytes and share, or that is a CSV with the header bytes,cdf. This, `replay`, `flows` or `incast` is
-    needed."""
+    and percent, or bytes and share, or that is a CSV with the header bytes,cdf. This, `replay`, `flows`, `incast` or
+    `bursts` is needed."""
     cdf: list[CdfPoint] | None = key(default=None, examples=[[{"bytes": "4kB", "cdf": 0}, {"bytes": "1MB", "cdf": 1}]])
     """In place of `sizes`, the distribution written here; the resolved scenario carries a CDF file so."""
     arrivals: Arrivals | None = key(default=None, examples=[{"rate": "23/s", "per": "host"}])
@@ -852,6 +927,12 @@ class TrafficTable(Table):
     """In place of `replay`, the list written here."""
     incast: Incast | None = key(default=None, examples=[{"senders": 7, "dst": "h0", "bytes": "1MB", "every": "100ms"}])
     """Many hosts that send to one at once."""
+    bursts: Bursts | None = key(
+        default=None, examples=[{"src": ["h6"], "dst": "h0", "bytes": "3MB", "count": 6, "idle": "7s"}]
+    )
+    """Hosts that send bursts with pauses between them."""
+    announce: Announce | None = key(default=None, examples=[True, "15pkt"])
+    """Whether each flow is announced to the switches before its connection is opened, as for a job."""
     priority: Priority = key(default="high", examples=["high"])
     """Band of the flows on the network, as for a job."""
 

@@ -15,9 +15,10 @@ from typing import Any
 from gradtide import traffic, units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.scenario.keys import PPM, CdfPoint, ListedFlow, TrafficTable
+from gradtide.scenario.keys import Bursts as BurstsTable
 from gradtide.scenario.keys import Incast as IncastTable
 from gradtide.scenario.source import Failure, Loc, Source, decoded, read_data, read_text
-from gradtide.traffic import FlowList, Incast, Neighbour, Poisson, Sizes
+from gradtide.traffic import Bursts, FlowList, Incast, Neighbour, Poisson, Sizes
 
 MAX_LIST_BYTES = 300_000_000
 """Size of a list of flows; calibration, that of the largest number of flows."""
@@ -40,7 +41,7 @@ class Origin:
 
     name: str
     key: str
-    flows: "Poisson | FlowList | Incast"
+    flows: "Poisson | FlowList | Incast | Bursts"
     replaced: tuple[str, ...] = ()
     written: dict[str, Any] = field(default_factory=dict)
 
@@ -92,6 +93,9 @@ def read_origin(
     if table.incast is not None:
         incast = _incast(name, table.incast, source, loc, host_count, band, until_ps)
         return _limited(Origin(name, "incast", incast), source, loc)
+    if table.bursts is not None:
+        bursts = _bursts(name, table.bursts, source, loc, host_count, band, until_ps)
+        return _limited(Origin(name, "bursts", bursts), source, loc)
     written: dict[str, Any] = {}
     if table.cdf is not None:
         sizes = _points(table.cdf, source, loc)
@@ -281,3 +285,39 @@ def _incast(
         raise ScenarioError(faults)
     others = tuple(host for host in range(host_count) if host != dst)[:senders]
     return Incast(name, others, dst or 0, table.bytes, table.every, table.start, until_ps, band)
+
+
+def _bursts(
+    name: str, table: BurstsTable, source: Source, loc: Loc, host_count: int, band: int, until_ps: int
+) -> Bursts:
+    at = (*loc, "bursts")
+    faults: list[Fault] = []
+    dst = traffic.host_index(table.dst, host_count)
+    hosts = [traffic.host_index(src, host_count) for src in table.src]
+    known = f"hosts are h0 to h{host_count - 1}"
+    if dst is None:
+        faults.append(source.fault("GT040", (*at, "dst"), f'unknown host "{table.dst[:80]}"', known, table.dst))
+    if not hosts:
+        faults.append(source.fault("GT063", (*at, "src"), "no host sends", "write at least one"))
+    for index, (host, text) in enumerate(zip(hosts, table.src, strict=True)):
+        if len(faults) >= traffic.MAX_FAULTS_OF_A_FILE:
+            break
+        where = (*at, "src", index)
+        if host is None:
+            faults.append(source.fault("GT040", where, f'unknown host "{text[:80]}"', known, text))
+        elif host == dst:
+            msg = f"the bursts go from h{host} to itself"
+            faults.append(source.fault("GT063", where, msg, "name another host", text))
+        elif host in hosts[:index]:
+            msg, hint = f"h{host} is named twice", "a host sends one burst at a time; for more, write another table"
+            faults.append(source.fault("GT063", where, msg, hint, text))
+    if table.bytes > traffic.MAX_FLOW_BYTES:
+        hint = f"at most {units.format_bytes(traffic.MAX_FLOW_BYTES)}"
+        faults.append(source.fault("GT014", (*at, "bytes"), "the burst is too large", hint, table.bytes))
+    if table.start >= until_ps:
+        msg = f"the first burst is at {units.format_time(table.start)}, the run ends at {units.format_time(until_ps)}"
+        faults.append(source.fault("GT065", (*at, "start"), msg, "lengthen run.duration", table.start))
+    if faults:
+        raise ScenarioError(faults)
+    senders = tuple(host or 0 for host in hosts)
+    return Bursts(name, senders, dst or 0, table.bytes, table.count, table.idle, table.start, band)

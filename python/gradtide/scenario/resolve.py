@@ -90,6 +90,9 @@ MAX_BANDS = 8
 QUEUE_KEYS = {
     "bands": ("strict",),
     "weights": ("drr",),
+    "announced": ("pcn",),
+    "timeout": ("pcn",),
+    "expire": ("pcn",),
     "threshold": ("pfifo_fast", "fifo", "strict", "drr", "ecn", "pcn"),
     "mark_at": ("pfifo_fast", "fifo", "strict", "drr", "ecn", "pcn"),
     "min": ("red",),
@@ -115,7 +118,7 @@ TOPOLOGY_KEYS = {
 GROUPED = ("butterfly_layered", "hierarchical")
 """Collectives that have groups of ranks."""
 
-FLOW_KEYS = ("sizes", "cdf", "replay", "flows", "incast")
+FLOW_KEYS = ("sizes", "cdf", "replay", "flows", "incast", "bursts")
 """Keys of a neighbour that say what its flows are; one of them."""
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -167,6 +170,7 @@ class Job:
         straggler: the slow worker, if there is one.
         device: device that the times come from; `None` if the model has times of its own.
         batch: mini-batch of a worker; `None` if the model has times of its own.
+        announced_packets: threshold that its messages announce to switches; `None` if they announce nothing.
     """
 
     name: str
@@ -209,6 +213,7 @@ class Job:
     straggler: Straggler | None
     device: str | None
     batch: int | None
+    announced_packets: int | None
 
     @property
     def workers(self) -> int:
@@ -327,6 +332,31 @@ def marks(queue: Queue) -> bool:
     return queue.threshold is not None or queue.kind == "pcn" or bool(queue.ecn)
 
 
+def announced_packets(announce: bool | int | None, queue: Queue) -> int | None:
+    """Return the threshold that bursts announce to the switches; `None` if they announce nothing."""
+    if isinstance(announce, bool) or announce is None:
+        return queue.announced if announce else None
+    return announce
+
+
+def patience_ps(cluster: Cluster, fabric: Fabric | None) -> tuple[int, int]:
+    """Return how long a sender waits for the answer to an announcement, and the age at which switches forget one.
+
+    The default of the first is a round trip over the longest route with every queue full, both ways: what has not come
+    by then is lost. That of the second is three of these: a first for the answer, a second for the handshake, and what
+    the first segment takes.
+    """
+    queue = cluster.queue
+    hops, (rate_bps, delay_ps) = (2, link_of(cluster)) if fabric is None else (fabric.hops, fabric.worst_link)
+    packet_bytes = cluster.transport.segment + HEADER_BYTES
+    full_bytes = queue.capacity.size if queue.capacity.is_bytes else queue.capacity.size * packet_bytes
+    # Two more packets are in the device and on the wire.
+    hop_ps = delay_ps + -(-(full_bytes + 3 * packet_bytes) * 8 * 10**12 // rate_bps)
+    round_ps = 2 * hops * hop_ps + 4 * cluster.host_latency
+    timeout_ps = min(round_ps, MAX_RUN_PS // 4) if queue.timeout is None else queue.timeout
+    return timeout_ps, 3 * timeout_ps if queue.expire is None else queue.expire
+
+
 @dataclass(frozen=True)
 class Transport:
     """The transport of every flow, resolved.
@@ -339,6 +369,7 @@ class Transport:
         initial_segments: initial window; without effect on the ideal transport.
         window_bytes: send and receive buffer, and the window of the ideal transport.
         recovery: sack or ns3.30.
+        timers: derived or linux.
     """
 
     congestion: str
@@ -348,6 +379,7 @@ class Transport:
     initial_segments: int
     window_bytes: int
     recovery: str
+    timers: str
 
     def written(self) -> dict[str, Any]:
         """Return the keys of `cluster.transport`."""
@@ -359,6 +391,7 @@ class Transport:
             "initial_cwnd": self.initial_segments,
             "window": units.format_bytes(self.window_bytes),
             "recovery": self.recovery,
+            "timers": self.timers,
         }
 
 
@@ -378,6 +411,7 @@ def transport_of(cluster: Cluster, fabric: Fabric | None) -> Transport:
         initial_segments=keys.initial_cwnd,
         window_bytes=window_bytes,
         recovery=keys.recovery,
+        timers=keys.timers,
     )
 
 
@@ -644,6 +678,8 @@ class _Resolver:
             ("strict", "bands"),
             ("drr", "weights"),
             ("ecn", "threshold"),
+            ("pcn", "threshold"),
+            ("pcn", "announced"),
             ("red", "min"),
             ("red", "max"),
         ):
@@ -660,9 +696,31 @@ class _Resolver:
             self.add("GT014", (*loc, "min"), msg, "lower it", queue.min)
         for key in ("threshold", "max"):
             self.within_capacity(queue, key)
+        for announce, at in self.announcements():
+            packets = announced_packets(announce, queue)
+            if queue.kind == "pcn" and packets is not None and packets > (queue.threshold or packets):
+                msg = f"{packets} packets are above the threshold of {queue.threshold:,}, which no burst would lower"
+                self.add("GT014", at, msg, "lower it", packets)
         self.buffer(queue.capacity, (*loc, "capacity"))
         if self.file.cluster.switch_buffer is not None and self.ok("cluster", "switch_buffer"):
             self.buffer(self.file.cluster.switch_buffer.capacity, ("cluster", "switch_buffer", "capacity"))
+
+    def announcements(self) -> list[tuple[bool | int | None, Loc]]:
+        """Return what is announced, and where that is written."""
+        queue = self.file.cluster.queue
+        found: list[tuple[bool | int | None, Loc]] = [(queue.announced, ("cluster", "queue", "announced"))]
+        for kind, tables in (("job", self.file.job), ("traffic", self.file.traffic)):
+            for name, table in tables.items():
+                if self.ok(kind, name, "announce") and not isinstance(table.announce, bool):
+                    found.append((table.announce, (kind, name, "announce")))
+        return found
+
+    def announce(self, announce: bool | int | None, loc: Loc) -> None:
+        """Refuse announcements that no switch would heed."""
+        kind = self.file.cluster.queue.kind
+        if announce is not None and announce is not False and kind != "pcn" and self.ok("cluster", "queue"):
+            hint = 'write cluster.queue = { kind = "pcn", threshold = "40pkt", announced = "10pkt" }, or leave it out'
+            self.no_effect((*loc, "announce"), f'with queue.kind = "{kind}"', hint)
 
     def buffer(self, buffer: units.Buffer, loc: Loc) -> None:
         if not buffer.is_bytes and buffer.size > MAX_PACKETS:
@@ -822,7 +880,7 @@ class _Resolver:
             if not self.misspelt(loc, *FLOW_KEYS):
                 self.add("GT010", (*loc, "sizes"), "`sizes` is missing", 'write sizes = "web-search", or a replay')
         elif given[0] not in ("sizes", "cdf"):
-            why = "a time of its own" if given[0] == "incast" else "the start times of its own list"
+            why = "a time of its own" if given[0] in ("incast", "bursts") else "the start times of its own list"
             for key in ("arrivals", "load", "burst"):
                 if getattr(traffic, key) is not None:
                     self.no_effect((*loc, key), f"with `{given[0]}`", f"it has {why}")
@@ -833,6 +891,7 @@ class _Resolver:
             self.add("GT010", (*loc, "arrivals"), "`arrivals` is missing", hint)
         if traffic.replay_sha256 is not None and traffic.replay is None:
             self.no_effect((*loc, "replay_sha256"), "without `replay`", "leave it out")
+        self.announce(traffic.announce, loc)
         is_whole = all(self.ok(str(loc[0]), str(loc[1]), key) for key in TrafficTable.model_fields if key != "priority")
         return len(self.faults) == before and is_whole
 
@@ -999,6 +1058,7 @@ class _Resolver:
         self.buckets(name, job.schedule, loc, table)
         ranks = self.order(name, job.schedule, loc, table)
         bands = self.bands(job.priority, (*loc, "priority"), table)
+        self.announce(job.announce, loc)
         self.straggler(job, loc, None if hosts is None else len(hosts) - servers)
         if table is None or hosts is None or self.faults:
             return None
@@ -1053,6 +1113,7 @@ class _Resolver:
             straggler=job.compute.straggler,
             device=None if table.is_timed else job.compute.device,
             batch=None if table.is_timed else table.batch or job.compute.batch,
+            announced_packets=announced_packets(job.announce, self.file.cluster.queue),
         )
 
     def servers(self, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> str:
@@ -1376,6 +1437,9 @@ class _Resolver:
             queue.setdefault("mark_at", "enqueue")
         if queue["kind"] == "red":
             queue |= {key: value for key, value in RED_DEFAULTS.items() if key not in queue}
+        if queue["kind"] == "pcn":
+            patience = patience_ps(self.file.cluster, fabric)
+            queue |= {key: units.format_time(ps) for key, ps in zip(("timeout", "expire"), patience, strict=True)}
         data["cluster"]["queue"] = _in_order_of(Queue, queue)
         data["cluster"]["transport"] = transport_of(self.file.cluster, fabric).written()
         data["cluster"]["topology"] = fabric.written()

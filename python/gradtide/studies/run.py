@@ -82,7 +82,9 @@ def _core_input(scenario: Scenario) -> str:
     tables = []
     for table in spec.pop("traffic"):
         name = json.dumps(table.pop("name"))
-        columns = (f'"{column}":[{",".join(_pieces(values))}]' for column, values in table.items())
+        scalars = {key: value for key, value in table.items() if not isinstance(value, list)}
+        columns = [f'"{column}":[{",".join(_pieces(table[column]))}]' for column in table if column not in scalars]
+        columns += [f'"{key}":{json.dumps(value)}' for key, value in scalars.items()]
         tables.append(f'{{"name":{name},{",".join(columns)}}}')
     return f'{json.dumps(spec)[:-1]},"traffic":[{",".join(tables)}]}}'
 

@@ -1,5 +1,6 @@
 //! The connections of all hosts: who gets an arriving packet, what a timer means, when a flow is complete.
 
+use super::pcn;
 use super::tcp::receiver::Receiver;
 use super::tcp::sender::{NEVER, News, Sender};
 use super::tcp::{ReverseBand, TcpConfig};
@@ -8,7 +9,7 @@ use crate::event::EventQueue;
 use crate::topology::PortId;
 use crate::trace::{Counters, Window};
 use crate::units::Time;
-use crate::{Completion, Connection as Carrier, Flow, FlowId, HostId};
+use crate::{Announced, Completion, Connection as Carrier, Flow, FlowId, HostId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Something a connection waits for.
@@ -31,6 +32,8 @@ enum TimerKind {
     Write(u64),
     /// What has been written is looked at.
     Pump,
+    /// The announcement of that number has gone unanswered.
+    Unanswered(u64),
 }
 
 /// A flow on its way: complete when the stream has reached `end`.
@@ -40,6 +43,16 @@ struct Goal {
     flow: FlowId,
     stream: u32,
     began: Time,
+}
+
+/// A burst that has been announced, and that waits for the answer.
+#[derive(Debug)]
+struct Waiting {
+    /// Of the announcement.
+    number: u64,
+    bytes: u64,
+    /// The connection is yet to be opened.
+    opens: bool,
 }
 
 /// Fields in the order of use: see [`super::port::Port`].
@@ -78,6 +91,8 @@ pub(crate) struct Hosts {
     latency_ps: u64,
     pub pool: SackPool,
     syn_stamps: BTreeMap<u32, u32>,
+    /// By connection.
+    waiting: BTreeMap<u32, Waiting>,
     /// Flows that completed since the last look.
     pub done: Vec<Completion>,
     pub counters: Counters,
@@ -89,13 +104,16 @@ impl Hosts {
         Self { latency_ps, ..Self::default() }
     }
 
-    /// Starts a flow; packets go to `out`, and all of them through the returned port.
+    /// Starts a flow; packets go to `out`, and all of them through the returned port. `announced`: it is a burst, which
+    /// its connection announces if it has nothing under way, and the time to wait for an answer.
+    #[expect(clippy::too_many_arguments, reason = "two callers, and a struct of them would be made to be taken apart")]
     pub fn start(
         &mut self,
         config: &TcpConfig,
         now: Time,
         id: FlowId,
         flow: &Flow,
+        announced: Option<(Announced, Time)>,
         ports: (PortId, PortId),
         out: &mut Vec<Wire>,
     ) -> PortId {
@@ -107,7 +125,9 @@ impl Hosts {
             if !own {
                 self.streams.insert(key, index);
             }
-            self.connections[index as usize].sender.connect(config, now.ps(), out);
+            if announced.is_none() {
+                self.connections[index as usize].sender.connect(config, now.ps(), out);
+            }
             index
         });
         let connection = &mut self.connections[index as usize];
@@ -116,6 +136,20 @@ impl Hosts {
         let end = connection.goals.back().map_or(connection.sender.written(), |goal| goal.end) + flow.bytes.0;
         connection.goals.push_back(Goal { end, flow: id, stream: flow.stream, began: now });
         connection.next_goal = connection.goals[0].end;
+        if let Some(waiting) = self.waiting.get_mut(&index) {
+            // It follows what has been announced.
+            waiting.bytes += flow.bytes.0;
+            return connection.src_port;
+        }
+        if let Some((announced, timeout)) = announced.filter(|_| connection.sender.backlog() == 0) {
+            let waiting = Waiting { number: id.0, bytes: flow.bytes.0, opens: known.is_none() };
+            out.push(pcn::start(connection.sender.template, announced, waiting.number));
+            let kind = TimerKind::Unanswered(waiting.number);
+            let timer = Timer { connection: index, generation: connection.generation, kind, planned_ps: 0 };
+            self.timers.push(now + timeout, timer);
+            self.waiting.insert(index, waiting);
+            return self.connections[index as usize].src_port;
+        }
         if flow.hold > Time::ZERO {
             // Closing has to wait for the bytes.
             connection.sender.closing = false;
@@ -173,6 +207,37 @@ impl Hosts {
         index
     }
 
+    /// The announcement of that number has been answered, or nobody waits for that any longer: the burst begins.
+    #[cold]
+    fn release(&mut self, config: &TcpConfig, now: Time, index: u32, number: u64, out: &mut Vec<Wire>) {
+        if self.waiting.get(&index).is_none_or(|waiting| waiting.number != number) {
+            return;
+        }
+        let Some(waiting) = self.waiting.remove(&index) else { return };
+        let sender = &mut self.connections[index as usize].sender;
+        sender.write(waiting.bytes);
+        if waiting.opens {
+            sender.connect(config, now.ps(), out);
+        } else if sender.is_established() {
+            self.pump_later(config, now, index);
+        }
+        self.after_sender(index);
+        self.check_goals(index, now);
+    }
+
+    /// An announcement has reached the burst's receiver, or its answer the sender.
+    #[cold]
+    fn on_announcement(&mut self, config: &TcpConfig, now: Time, packet: &Wire, out: &mut Vec<Wire>) -> Option<PortId> {
+        let connection = &self.connections[packet.connection as usize];
+        if packet.flags & flag::REVERSE == 0 {
+            out.push(pcn::answer(packet, connection.src.0));
+            return Some(connection.dst_port);
+        }
+        let port = connection.src_port;
+        self.release(config, now, packet.connection, pcn::number(packet), out);
+        Some(port)
+    }
+
     fn pump_later(&mut self, config: &TcpConfig, now: Time, index: u32) {
         let generation = self.connections[index as usize].generation;
         let timer = Timer { connection: index, generation, kind: TimerKind::Pump, planned_ps: now.ps() };
@@ -190,8 +255,10 @@ impl Hosts {
         }
         if packet.flags & flag::REVERSE == 0 {
             let receiver = &mut connection.receiver;
-            if packet.flags & flag::SYN == 0 {
+            if packet.flags & (flag::SYN | flag::PCN) == 0 {
                 receiver.on_packet(config, now.ps(), packet, &mut self.pool, out);
+            } else if packet.flags & flag::PCN != 0 {
+                return self.on_announcement(config, now, packet, out);
             } else if receiver.on_syn(config, now.ps(), packet, out) {
                 if connection.own {
                     // ns-3: a listener keeps the latest timestamp of all SYNs, and a fork begins with that.
@@ -217,8 +284,10 @@ impl Hosts {
             return Some(port);
         }
         let port = connection.src_port;
-        let news = if packet.flags & flag::SYN == 0 {
+        let news = if packet.flags & (flag::SYN | flag::PCN) == 0 {
             connection.sender.on_ack(config, now.ps(), packet, &blocks[..block_count], out)
+        } else if packet.flags & flag::PCN != 0 {
+            return self.on_announcement(config, now, packet, out);
         } else {
             connection.sender.on_syn_ack(config, now.ps(), packet, out)
         };
@@ -363,6 +432,7 @@ impl Hosts {
                 }
             }
             TimerKind::Pump => connection.sender.pump(config, now.ps(), out),
+            TimerKind::Unanswered(number) => self.release(config, now, index, number, out),
         }
         self.after_sender(index);
         Some(self.connections[index as usize].src_port)

@@ -14,6 +14,7 @@
 mod buffer;
 mod calendar;
 mod host;
+mod pcn;
 mod port;
 mod qdisc;
 mod switch;
@@ -21,6 +22,7 @@ pub mod tcp;
 mod wire;
 
 pub use buffer::SharedBuffer;
+pub use pcn::PcnConfig;
 pub use qdisc::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
 pub use tcp::TcpConfig;
 
@@ -29,7 +31,7 @@ use crate::route::{Policy, RouteError, Routes};
 use crate::topology::{Graph, NodeId, PortId, Star};
 use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::Time;
-use crate::{Band, Completion, Flow, FlowId, HostId, Network};
+use crate::{Announced, Band, Completion, Flow, FlowId, HostId, Network};
 use buffer::SharedBuffers;
 use calendar::Calendar;
 use host::Hosts;
@@ -48,6 +50,8 @@ pub struct PacketConfig {
     pub switch_queue: QueueConfig,
     /// Buffer that the ports of a switch share, in place of the capacity of `switch_queue`.
     pub switch_buffer: Option<SharedBuffer>,
+    /// Whether switches heed announcements of bursts; their queues then mark by threshold ([`Marking::Threshold`]).
+    pub pcn: Option<PcnConfig>,
     /// Choice among equal routes.
     pub routing: Policy,
     /// Times on the wire are rounded to whole ticks: 1 ns is ns-3's clock, 1 ps is exact at Ethernet rates.
@@ -62,6 +66,7 @@ impl PacketConfig {
             host_queue: QueueConfig::pfifo_fast(),
             switch_queue: QueueConfig::pfifo_fast(),
             switch_buffer: None,
+            pcn: None,
             routing: Policy::Ecmp,
             tick: Time::from_ps(1_000),
         }
@@ -75,7 +80,10 @@ pub struct PacketEngine {
     host_count: u32,
     now: Time,
     ports: Vec<Port>,
+    /// A port sees nothing but its own packets: no `buffers` and no `pcn`.
+    is_plain: bool,
     buffers: Option<Box<SharedBuffers>>,
+    pcn: Option<Box<pcn::Switches>>,
     calendar: Calendar,
     /// Where each link ends.
     ends: Vec<NodeId>,
@@ -142,9 +150,13 @@ impl PacketEngine {
             Port::new(index as u32, directed.link.delay, table, queue)
         });
         let ports: Vec<Port> = ports.collect();
+        let switches = config.pcn.zip(config.switch_queue.marking.threshold());
+        let pcn = switches.map(|(pcn, initial)| Box::new(pcn::Switches::new(graph, pcn, initial)));
         Ok(Self {
             host_count: graph.host_count,
             now: Time::ZERO,
+            is_plain: config.switch_buffer.is_none() && pcn.is_none(),
+            pcn,
             buffers: config.switch_buffer.map(|buffer| Box::new(SharedBuffers::new(graph, buffer))),
             calendar: Calendar::new(&ports),
             ends: graph.links.iter().map(|directed| directed.to).collect(),
@@ -214,6 +226,12 @@ impl PacketEngine {
         self.ports[port.0 as usize].state(self.now.ps(), &mut self.calendar)
     }
 
+    /// Queue length from which `port` marks now; `None` if it does not mark by threshold.
+    pub fn threshold(&self, port: PortId) -> Option<u32> {
+        let initial = self.config.switch_queue.marking.threshold();
+        self.pcn.as_ref().map(|switches| switches.threshold(port, self.now.ps())).or(initial)
+    }
+
     /// Flows under way on connections of their own, in no order that means anything, with their senders' windows.
     pub fn flow_windows(&self) -> impl Iterator<Item = (FlowId, Window)> {
         self.hosts.flow_windows()
@@ -253,12 +271,13 @@ impl PacketEngine {
         id
     }
 
-    fn begin(&mut self, id: FlowId, flow: &Flow) {
+    fn begin(&mut self, id: FlowId, flow: &Flow, announced: Option<Announced>) {
         assert!(flow.src != flow.dst, "a flow from a host to itself crosses no network");
         assert!(flow.rounds == 1 && flow.parts == 1, "the packet engine moves messages, not whole collectives");
         let ports = (self.routes.first(flow.src.0), self.routes.first(flow.dst.0));
         let mut out = std::mem::take(&mut self.out);
-        let port = self.hosts.start(&self.config.tcp, self.now, id, flow, ports, &mut out);
+        let announced = announced.zip(self.config.pcn.filter(|_| self.pcn.is_some()).map(|pcn| pcn.timeout));
+        let port = self.hosts.start(&self.config.tcp, self.now, id, flow, announced, ports, &mut out);
         self.out = out;
         self.flush(port);
         self.refresh_other();
@@ -310,15 +329,27 @@ impl PacketEngine {
 
     #[inline]
     fn send(&mut self, id: PortId, packet: Wire) {
-        let port = &mut self.ports[id.0 as usize];
         let at = Moment { now_ps: self.now.ps(), planned_ps: self.planned_ps, label: self.label };
-        let verdict = match &mut self.buffers {
-            None => port.send(at, packet, &mut self.calendar),
-            Some(buffers) => buffers.send(&mut self.ports, id, at, packet, &mut self.calendar),
+        let verdict = if self.is_plain {
+            self.ports[id.0 as usize].send(at, packet, &mut self.calendar)
+        } else {
+            self.send_among_others(id, at, packet)
         };
         if verdict == Verdict::Dropped {
             self.dropped.add(&packet);
             self.hosts.on_drop(&packet);
+        }
+    }
+
+    /// A packet comes to a port that other ports or announced bursts matter to.
+    #[inline(never)]
+    fn send_among_others(&mut self, id: PortId, at: Moment, packet: Wire) -> Verdict {
+        if let Some(switches) = &mut self.pcn {
+            switches.on_packet(&mut self.ports, id, at, &packet, &mut self.calendar);
+        }
+        match &mut self.buffers {
+            None => self.ports[id.0 as usize].send(at, packet, &mut self.calendar),
+            Some(buffers) => buffers.send(&mut self.ports, id, at, packet, &mut self.calendar),
         }
     }
 
@@ -348,7 +379,7 @@ impl PacketEngine {
     fn other(&mut self) {
         self.planned_ps = 0;
         if let Some((_, (id, flow))) = self.scheduled.pop_until(self.now) {
-            self.begin(id, &flow);
+            self.begin(id, &flow, None);
             return;
         }
         if let Some(timer) = self.hosts.pop(self.now) {
@@ -371,7 +402,13 @@ impl Network for PacketEngine {
 
     fn start(&mut self, flow: Flow) -> FlowId {
         let id = self.next_id();
-        self.begin(id, &flow);
+        self.begin(id, &flow, None);
+        id
+    }
+
+    fn start_announced(&mut self, flow: Flow, announced: Announced) -> FlowId {
+        let id = self.next_id();
+        self.begin(id, &flow, Some(announced));
         id
     }
 

@@ -326,6 +326,11 @@ impl Port {
         self.qdisc.set_capacity(capacity);
     }
 
+    /// Packets that come from now on are marked from this queue length on.
+    pub fn set_threshold(&mut self, packets: u32) {
+        self.qdisc.set_threshold(packets);
+    }
+
     /// What an observer sees at `now_ps`, before whatever else happens at that instant. Nothing that follows can tell
     /// whether somebody looked: every event of the instant or after it begins by working out as much.
     pub fn state(&mut self, now_ps: u64, calendar: &mut Calendar) -> PortState {

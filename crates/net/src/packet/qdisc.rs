@@ -80,6 +80,16 @@ pub enum Marking {
     },
 }
 
+impl Marking {
+    /// Queue length from which packets are marked, if that is what decides.
+    pub fn threshold(&self) -> Option<u32> {
+        match self {
+            Self::Threshold { packets, .. } => Some(*packets),
+            Self::None | Self::Red { .. } => None,
+        }
+    }
+}
+
 /// A qdisc as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
@@ -194,6 +204,13 @@ impl Qdisc {
     /// Sets how many wait at most from now on; what waits already stays.
     pub fn set_capacity(&mut self, capacity: Capacity) {
         (self.capacity_packets, self.capacity_bytes) = capacity.limits();
+    }
+
+    /// Sets the queue length from which packets are marked; what is marked already stays so.
+    pub fn set_threshold(&mut self, threshold: u32) {
+        if let Marking::Threshold { packets, .. } = &mut self.marking {
+            *packets = threshold;
+        }
     }
 
     /// Looks at a packet that finds the port idle or the device free; it never waits here.

@@ -4,6 +4,7 @@
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wire {
     /// Data: stream offset of the first payload byte. Acknowledgement: next byte expected. SYN-ACK: its own timestamp.
+    /// Announcement of a burst and its answer: its number, and in the low eight bits the type-of-service field.
     pub number: u64,
     /// Slot of the connection.
     pub connection: u32,
@@ -60,6 +61,8 @@ pub(crate) mod flag {
     pub const ECE: u8 = 32;
     /// The sender's answer to ECE: window reduced (RFC 3168); on a SYN: will use ECN.
     pub const CWR: u8 = 64;
+    /// An announcement of a burst, or with [`REVERSE`] its answer: see [`super::super::pcn`]. No TCP in it.
+    pub const PCN: u8 = 128;
 }
 
 /// A range of stream offsets, `[start, end)`.

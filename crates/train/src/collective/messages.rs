@@ -2,7 +2,7 @@
 
 use super::plan::{Action, Algorithm, Message, Passage, Plan, PlanError};
 use super::progress::Progress;
-use gradtide_net::{Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Rate, Time};
+use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Rate, Time};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -15,6 +15,7 @@ pub struct Collective {
     depth: Depth,
     adding: Option<Rate>,
     size: MessageSize,
+    announced: Option<Announced>,
 }
 
 /// Chunks into which a buffer is cut.
@@ -74,6 +75,7 @@ pub(super) struct Addressing {
     size: MessageSize,
     band: Band,
     stream: u32,
+    announced: Option<Announced>,
 }
 
 /// A message under way: its passage, what is added when it arrives, and whose it is.
@@ -123,7 +125,12 @@ impl Collective {
         size: MessageSize,
     ) -> Result<Self, PlanError> {
         Plan::new(&algorithm, hosts.len() as u32, largest, ELEMENT_BYTES)?;
-        Ok(Self { algorithm, hosts, depth, adding, size })
+        Ok(Self { algorithm, hosts, depth, adding, size, announced: None })
+    }
+
+    /// The same with every message a burst that is announced.
+    pub fn announced(self, announced: Option<Announced>) -> Self {
+        Self { announced, ..self }
     }
 
     /// What is sent of `bytes`.
@@ -215,7 +222,7 @@ impl Collective {
     }
 
     fn addressing(&self, band: Band, stream: u32) -> Addressing {
-        Addressing { band, stream, ..Addressing::new(&self.hosts, self.size) }
+        Addressing { band, stream, announced: self.announced, ..Addressing::new(&self.hosts, self.size) }
     }
 }
 
@@ -334,14 +341,19 @@ impl MessageSize {
 impl Addressing {
     /// In the first band of the first stream.
     pub fn new(hosts: &[u32], size: MessageSize) -> Self {
-        Self { hosts: hosts.to_vec(), size, band: Band::new(0).expect("there is a first band"), stream: 0 }
+        let band = Band::new(0).expect("there is a first band");
+        Self { hosts: hosts.to_vec(), size, band, stream: 0, announced: None }
     }
 
     fn send(&self, chunk: u32, message: Message, under_way: &mut UnderWay<Sent>, network: &mut dyn Network) {
         let flow = self.flow(message);
         let Flow { bytes, parts, .. } = flow;
         let sent = Sent { chunk, passage: message.passage(), bytes, parts, action: message.action };
-        under_way.insert(network.start(flow), sent);
+        let id = match self.announced {
+            None => network.start(flow),
+            Some(announced) => network.start_announced(flow, announced),
+        };
+        under_way.insert(id, sent);
     }
 
     pub fn flow(&self, message: Message) -> Flow {

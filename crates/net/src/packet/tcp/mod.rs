@@ -112,6 +112,14 @@ impl TcpConfig {
         }
     }
 
+    /// The same with Linux's timers: TCP_RTO_MIN, TCP_DELACK_MIN and TCP_TIMEOUT_INIT of its `net/tcp.h`, the last of
+    /// which RFC 6298 (2.1) recommends.
+    pub fn with_linux_timers(self) -> Self {
+        let ms = |count: u64| Time::from_ps(count * 1_000_000_000);
+        // The timeout before the first sample is that estimate.
+        Self { min_rto: ms(200), delayed_ack_timeout: ms(40), initial_rtt: ms(1000), connect_timeout: ms(1000), ..self }
+    }
+
     /// The window that a connection begins with.
     #[inline]
     pub(crate) fn initial_window_bytes(&self) -> u64 {

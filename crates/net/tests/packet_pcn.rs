@@ -1,0 +1,170 @@
+//! Announced bursts in the engine: when they begin, what their way looks like meanwhile, and what a loss costs.
+#![allow(missing_docs)]
+
+mod study;
+
+use gradtide_net::packet::{Capacity, MarkAt, Marking, PcnConfig, QueueConfig};
+use gradtide_net::{Announced, Completion, Connection, Flow, Network, PacketConfig, PacketEngine, PortId, Time};
+use proptest::prelude::*;
+use study::*;
+
+const HOSTS: u32 = 4;
+/// Ports of a star: those of the hosts first, then those of the switch.
+const TO_LAST: PortId = PortId(2 * HOSTS - 1);
+const TIMEOUT: Time = Time::from_ps(1_000_000 * NS);
+const EXPIRE: Time = Time::from_ps(3_000_000 * NS);
+
+fn engine(capacity: u32, pcn: Option<PcnConfig>) -> PacketEngine {
+    PacketEngine::new(&star(HOSTS).graph(), engine_config(capacity, pcn)).unwrap()
+}
+
+fn engine_config(capacity: u32, pcn: Option<PcnConfig>) -> PacketConfig {
+    let star = star(HOSTS);
+    let mut config = PacketConfig { pcn, ..PacketConfig::basic_sim(&star) };
+    config.tcp.ecn = true;
+    config.switch_queue = QueueConfig {
+        marking: Marking::Threshold { packets: 40, at: MarkAt::Enqueue },
+        ..QueueConfig::fifo(Capacity::Packets(capacity))
+    };
+    config
+}
+
+fn pcn() -> Option<PcnConfig> {
+    Some(PcnConfig { expire: EXPIRE, timeout: TIMEOUT })
+}
+
+fn burst(src: u32, bytes: u64) -> Flow {
+    background(&Arrival { start_ns: 0, src, dst: HOSTS - 1, bytes, tos: 16 })
+}
+
+fn announced(packets: u32) -> Announced {
+    Announced::new(packets).unwrap()
+}
+
+/// When everything is complete.
+fn end(engine: &mut PacketEngine, flow_count: usize) -> Time {
+    let mut done = Vec::new();
+    while done.len() < flow_count {
+        engine.advance(Time::MAX, &mut done);
+    }
+    engine.now()
+}
+
+#[test]
+fn the_burst_begins_when_the_answer_is_here_and_its_first_packet_restores_the_threshold() {
+    // Two hops of 10 us, 64 bytes at 10 Gbit/s (51.2 ns, in whole nanoseconds 51) each way.
+    let round_ns = 4 * (10_000 + 51);
+    let plain = end(
+        &mut {
+            let mut engine = engine(1000, pcn());
+            engine.start(burst(0, 100_000));
+            engine
+        },
+        1,
+    );
+    let mut engine = engine(1000, pcn());
+    engine.start_announced(burst(0, 100_000), announced(10));
+    let mut done = Vec::new();
+    let mut lowered_ns = Vec::new();
+    for now_ns in (0..200_000).step_by(100) {
+        engine.advance(Time::from_ps(now_ns * NS), &mut done);
+        match engine.threshold(TO_LAST) {
+            Some(10) => lowered_ns.push(now_ns),
+            threshold => assert_eq!(threshold, Some(40)),
+        }
+        assert_eq!(engine.threshold(PortId(0)), Some(40), "a host is no switch");
+    }
+    // From the switch's sight of the announcement to that of the first segment: two handshakes' rounds, the answer's
+    // and the SYN's, whose packets take 47 ns a hop, and what the segment of 1434 bytes takes longer, 1.1 us.
+    let (first, last) = (lowered_ns[0], lowered_ns[lowered_ns.len() - 1]);
+    assert!((10_051..10_200).contains(&first), "lowered at {first} ns");
+    assert!((2 * round_ns + 10_000..2 * round_ns + 11_500).contains(&last), "restored after {last} ns");
+    assert!((last - first) / 100 + 1 == lowered_ns.len() as u64, "once and in one piece");
+    let waited_ns = (end(&mut engine, 1).ps() - plain.ps()) / NS;
+    assert_eq!(waited_ns, round_ns);
+}
+
+#[test]
+fn a_stream_announces_what_follows_a_pause_and_nothing_else() {
+    let run = |is_announced: bool, pause_ns: u64| {
+        let mut engine = engine(1000, pcn());
+        let flow = Flow { connection: Connection::Stream, stream: 5, ..burst(0, 100_000) };
+        engine.start(flow);
+        let mut done = Vec::new();
+        while done.is_empty() {
+            engine.advance(Time::MAX, &mut done);
+        }
+        engine.advance(engine.now() + Time::from_ps(pause_ns * NS), &mut done);
+        let start = if is_announced { engine.start_announced(flow, announced(10)) } else { engine.start(flow) };
+        assert_eq!(start.0, 1);
+        (end(&mut engine, 1), engine)
+    };
+    let round = Time::from_ps(4 * (10_000 + 51) * NS);
+    let (plain, _) = run(false, 100_000);
+    let (with, _) = run(true, 100_000);
+    assert_eq!(with - plain, round);
+    // The acknowledgement of the last segment is on its way: the connection is busy.
+    assert_eq!(run(true, 1).0, run(false, 1).0);
+}
+
+#[test]
+fn a_lost_announcement_costs_the_timeout() {
+    let star = star(HOSTS);
+    let mut config = engine_config(1000, pcn());
+    config.host_queue = QueueConfig::fifo(Capacity::Packets(0));
+    let closes = |flow_count: u64, is_announced: bool| {
+        let mut engine = PacketEngine::new(&star.graph(), config.clone()).unwrap();
+        // Of three packets one is on the wire, one in the device, and for the third there is no room.
+        for _ in 0..flow_count {
+            match is_announced {
+                true => engine.start_announced(burst(0, 1_000), announced(5)),
+                false => engine.start(burst(0, 1_000)),
+            };
+        }
+        let mut done = Vec::new();
+        while !done.iter().any(|completion: &Completion| completion.flow.0 + 1 == flow_count) {
+            engine.advance(Time::MAX, &mut done);
+        }
+        engine.now()
+    };
+    assert_eq!(closes(3, true), closes(1, false) + TIMEOUT);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Bursts of several tenants through queues that are full: announcements, answers and data are lost.
+    #[test]
+    fn every_burst_ends_and_every_threshold_is_restored(
+        capacity in 0_u32..30,
+        has_pcn in any::<bool>(),
+        bursts in prop::collection::vec((0..HOSTS - 1, 0_u64..200_000, 0_u32..16, any::<bool>(), 0_u64..300), 1..12),
+    ) {
+        let run = |is_announced: bool| {
+            let mut engine = engine(capacity, pcn().filter(|_| has_pcn));
+            let mut done = Vec::new();
+            for &(src, bytes, fifths, is_stream, pause_us) in &bursts {
+                let connection = if is_stream { Connection::Stream } else { Connection::Own };
+                let flow = Flow { connection, stream: src, ..burst(src, bytes) };
+                match is_announced {
+                    true => engine.start_announced(flow, announced(5 * fifths)),
+                    false => engine.start(flow),
+                };
+                let until = engine.now() + Time::from_ps(pause_us * 1000 * NS);
+                while engine.now() < until {
+                    engine.advance(until, &mut done);
+                }
+            }
+            let missing = bursts.len() - done.len();
+            let ended = end(&mut engine, missing);
+            engine.advance(ended + EXPIRE, &mut done);
+            prop_assert!(engine.conserves_packets());
+            for port in 0..2 * HOSTS {
+                prop_assert_eq!(engine.threshold(PortId(port)), Some(40));
+            }
+            Ok(ended)
+        };
+        let (announced, plain) = (run(true)?, run(false)?);
+        prop_assert!(has_pcn || announced == plain, "switches without PCN heed nothing");
+    }
+}

@@ -1,0 +1,567 @@
+"""Kang et al. (2021), «Proactive Congestion Avoidance for Distributed Deep Learning»: what announced bursts gain.
+
+The paper ran a traffic generator on BMv2, a software switch. It says neither how fast that forwards, nor which TCP the
+hosts run, nor how large a burst is. Here links between switches carry 100 Mbit/s, their delay makes RTT · C / (3 · MTU)
+the paper's 37, and hosts run CUBIC with ECN: Linux's default, and BMv2 runs on Linux. A burst is 200 kB: of the sizes
+in «Hosts» the one whose longest queue with PCN is nearest to the published one. Nothing else is fitted.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gradtide import _core, units
+from gradtide.estimate import Limits
+from gradtide.results import RunResult
+from gradtide.scenario import Scenario
+from gradtide.studies.keep import Kept
+from gradtide.studies.reproduce.part import Progress, Reproduction, check
+from gradtide.studies.run import run_all, total_cost
+
+LINK, WORKER = "a-root", 0
+LINK_BPS = 100e6
+PACKET_BYTES, SEGMENT_BYTES = 1500, 1446
+PACKET_S = PACKET_BYTES * 8 / LINK_BPS
+CAPACITY = 60
+EVERY = "500us"
+BATCH = 12
+REPETITIONS = 8
+APART_S = 0.037
+"""The bursts of a repetition begin so much later than those of the one before: elsewhere on the saw-tooth."""
+
+BURSTS = 6
+SETTLED_S = (10.0, 20.0)
+LATER_S = 1.0
+
+# Sections 4.2 to 4.4 and 5.1.
+START = {False: 35.0, True: 5.0}
+LONGEST = {False: 54.8, True: 44.1}
+COMPLETION_PERCENT, THROUGHPUT_PERCENT, LATENCY_PERCENT, BACKGROUND_PERCENT = -39.0, 72.0, -13.0, -5.7
+# Portion of communication (from their [7]) and gain of training by eq. 3, percent.
+TRAINING = {"ResNet32": (0.478, 20.0), "AlexNet": (0.852, 35.6), "VGG16": (0.928, 38.8), "Inception-v3": (0.645, 27.0)}
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run: the set-up of `paper/pcn` but for this.
+
+    Attributes:
+        announced: packets; `None` announces nothing.
+        transport: TCP of all hosts.
+        burst: size of a burst.
+        round_packets: packets that a round trip without queues holds: RTT · C / MTU.
+        repetition: when the bursts begin.
+        threshold: that of the switches.
+        mark_at: when the queue is compared with it.
+        has_bursts: whether the run lasts until there are any.
+    """
+
+    announced: int | None
+    transport: str = "cubic+ecn"
+    burst: str = "200kB"
+    round_packets: int = 111
+    repetition: int = 0
+    threshold: int = 40
+    mark_at: str = "enqueue"
+    has_bursts: bool = True
+
+
+def _again(case: Case) -> list[Case]:
+    """Return a case with its repetitions."""
+    return [replace(case, repetition=number) for number in range(AGAIN)]
+
+
+def _pair(case: Case) -> tuple[Case, Case]:
+    """Return a case without and with announcements."""
+    return replace(case, announced=None), case
+
+
+ON = Case(10)
+REPEATED = tuple(replace(one, repetition=number) for number in range(REPETITIONS) for one in _pair(ON))
+AGAIN = 2
+"""Repetitions of what the paper does not say."""
+
+SIZES = ("100kB", "150kB", "200kB", "300kB", "1MB", "3MB")
+ROUNDS = {"cubic+ecn": (111, 60, 40, 20), "newreno+ecn": (111, 40), "dctcp": (111, 40)}
+VARIANTS = tuple(
+    dict.fromkeys(
+        [replace(ON, transport=kind, round_packets=packets) for kind, rounds in ROUNDS.items() for packets in rounds]
+        + [replace(ON, burst=size) for size in SIZES]
+        + [replace(ON, mark_at="dequeue")]
+    )
+)
+KS = (5, 10, 15, 20, 25, 30, 35, 40)
+FIXED = tuple(
+    Case(None, transport=kind, round_packets=packets, threshold=threshold, has_bursts=False)
+    for kind, rounds in ROUNDS.items()
+    for packets in rounds
+    for threshold in (40, 10)
+)
+
+# What each figure shows, what the paper says of it, and the runs that it needs.
+FIGURES: dict[str, tuple[str, str, tuple[Case, ...]]] = {
+    "8": (
+        "the queue through one burst",
+        "The announcement lowers the threshold, marks slow the other senders down, the queue makes room; the first "
+        "packet of the burst restores the threshold.",
+        REPEATED,
+    ),
+    "9a": (
+        "queue when a burst begins, and the longest during it",
+        "Start queue 35 on average without PCN (26 to 48) and 5 with it (1 to 8); longest 54.8 (52 to 59) and 44.1 "
+        "(42 to 47), of 60.",
+        REPEATED,
+    ),
+    "9b": ("start queue of the six bursts", "26 to 48 without PCN, 1 to 8 with it.", REPEATED),
+    "9c": ("longest queue of the six bursts", "52 to 59 without PCN, 42 to 47 with it.", REPEATED),
+    "10a": ("burst completion time", "39 % less.", REPEATED),
+    "10b": ("throughput of bursts", "72 % more.", REPEATED),
+    "10c": ("queueing latency per packet during bursts", "13 % less.", REPEATED),
+    "4.4": ("throughput of the long flows", "About 5.7 % less, for a while.", REPEATED),
+    "Eq. 3": (
+        "training time, estimated",
+        "rho (1 - throughput without / throughput with): 20, 35.6, 38.8 and 27 % for four models.",
+        REPEATED,
+    ),
+    "Hosts": (
+        "what the paper does not say: TCP, round trip, size of a burst",
+        "Not in the paper.",
+        tuple(dict.fromkeys([*(one for case in VARIANTS for both in _pair(case) for one in _again(both)), *FIXED])),
+    ),
+    "k": (
+        "the announced threshold",
+        "Not in the paper, which chose k = 1/4: the smaller, the more room; 1 changes nothing.",
+        tuple(
+            dict.fromkeys(
+                one for packets in KS for both in _pair(replace(ON, announced=packets)) for one in _again(both)
+            )
+        ),
+    ),
+}
+
+
+def pcn(
+    jobs: int,
+    progress: Progress,
+    figure: str | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+) -> Reproduction:
+    """Kang et al. (2021): figs 8 to 10, section 4.4 and equation 3, or one of them; a minute or two."""
+    return reproduction(FIGURES if figure is None else {figure: FIGURES[figure]}, jobs, progress, figure, keep, limits)
+
+
+def reproduction(
+    shown: dict[str, tuple[str, str, tuple[Case, ...]]],
+    jobs: int,
+    progress: Progress,
+    figure: str | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+    base: Scenario | None = None,
+) -> Reproduction:
+    """Return what these figures show."""
+    base = Scenario.load("paper/pcn") if base is None else base
+    cases = list(dict.fromkeys(case for _, _, needed in shown.values() for case in needed))
+    seen: dict[Case, Seen] = {}
+    summaries: list[dict[str, Any]] = []
+    # A run's samples are some ten megabytes: what is seen of them is kept, and the rest is not.
+    for first in range(0, len(cases), BATCH):
+        batch = cases[first : first + BATCH]
+        told = None if progress is None else _part_of(progress, first / len(cases), len(batch) / len(cases))
+        results = run_all([scenario(base, case) for case in batch], jobs, told, keep, limits)
+        seen |= {case: Seen(case, result) for case, result in zip(batch, results, strict=True)}
+        summaries += [result.summary for result in results]
+    study = Study(seen)
+    checks = [check(name, *claim) for name in shown if name in _CHECKS for claim in _CHECKS[name](study)]
+    summary = {
+        "schema": "gradtide.reproduce/1",
+        "version": _core.__version__,
+        "engine": base.engine,
+        "paper": "pcn",
+        "part": figure or "",
+        "title": "Kang et al. (2021): what do announced bursts gain?",
+        "headline": _headline(checks, study),
+        "figures": [{"figure": name, "title": title, "says": says} for name, (title, says, _) in shown.items()],
+        "checks": checks,
+        "maps": [],
+        "tables": [{"figure": name, **table} for name in shown if name in _TABLES for table in _TABLES[name](study)],
+        "series": [{"figure": name, **item} for name in shown if name in _SERIES for item in _SERIES[name](study)],
+        "timelines": [],
+        "progress": [],
+        "cost": total_cost(summaries),
+    }
+    return Reproduction(summary, {})
+
+
+def _part_of(progress: Callable[[float], object], done: float, part: float) -> Callable[[float], object]:
+    def told(share: float) -> object:
+        return progress(done + part * share)
+
+    return told
+
+
+def scenario(base: Scenario, case: Case) -> Scenario:
+    """Return the scenario of a case."""
+    topology = dict(base.to_dict()["cluster"]["topology"])
+    # Two host links and one between switches each way: a packet and an acknowledgement, sent three times each.
+    sent_us = sum(size * 8 / rate * 1e6 for size in (PACKET_BYTES, 54) for rate in (1e9, LINK_BPS, 1e9))
+    delay_us = (case.round_packets * PACKET_S * 1e6 - sent_us) / 2 - 600
+    topology["links"] = [
+        {**link, "delay": f"{delay_us:.3f}us"} if {link["a"], link["b"]} <= {"a", "b", "root"} else link
+        for link in topology["links"]
+    ]
+    queue: dict[str, Any] = {"kind": "pcn", "capacity": f"{CAPACITY}pkt", "threshold": f"{case.threshold}pkt"}
+    queue |= {"announced": f"{case.announced or 10}pkt", "mark_at": case.mark_at}
+    start_ps = units.parse_time(base.to_dict()["traffic"]["worker"]["bursts"]["start"])
+    first_us = start_ps // 10**6 + round(case.repetition * APART_S * 1e6)
+    return base.set(
+        {
+            "cluster.topology": topology,
+            "cluster.queue": queue,
+            "cluster.transport.kind": case.transport,
+            "traffic.worker.announce": case.announced is not None,
+            "traffic.worker.bursts.bytes": case.burst,
+            "traffic.worker.bursts.start": f"{first_us}us",
+            "run.duration": base.to_dict()["run"]["duration"] if case.has_bursts else f"{first_us + 1}us",
+            "run.probe": {"every": EVERY, "links": [LINK], "cwnd": ["worker"]},
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Burst:
+    """What became of a burst.
+
+    Attributes:
+        at_s: when it was announced, or begun.
+        waited_s: until its first segment was sent.
+        sent_s: from then to its last byte at the receiver.
+        start: queue before its first segment came.
+        longest: longest queue from then to its end.
+        latency_s: time that its packets, and those of others, waited on average meanwhile.
+        drops: packets that the queue refused meanwhile.
+        later_bps: what the long flows sent in the time that follows `at_s`.
+    """
+
+    at_s: float
+    waited_s: float
+    sent_s: float
+    start: float
+    longest: float
+    latency_s: float
+    drops: float
+    later_bps: float
+
+
+class Seen:
+    """One run, seen on the link that its bottleneck is."""
+
+    def __init__(self, case: Case, result: RunResult) -> None:
+        self.case = case
+        queues = result.queues
+        self.at_s: Floats = np.asarray(queues["time_us"], dtype=np.float64) / 1e6
+        self.queue: Floats = np.asarray(queues["queue_packets"], dtype=np.float64)
+        self.drops: Floats = np.asarray(queues["drops"], dtype=np.float64)
+        self.busy: Floats = np.asarray(queues["utilisation"], dtype=np.float64)
+        flows, windows = result.flows, result.cwnd
+        flying = (np.asarray(windows["src"]) == WORKER) & (np.asarray(windows["flight_bytes"]) > 0)
+        sent_at_s: Floats = np.asarray(windows["time_us"], dtype=np.float64)[flying] / 1e6
+        mine = (np.asarray(flows["traffic"]).astype(str) == "worker") & (np.asarray(flows["src"]) == WORKER)
+        columns = (np.asarray(flows[name], dtype=np.float64)[mine] for name in ("start_us", "received_us", "bytes"))
+        self.bursts = [
+            self._burst(start_us / 1e6, (start_us + received_us) / 1e6, size_bytes, sent_at_s)
+            for start_us, received_us, size_bytes in zip(*columns, strict=True)
+            if not np.isnan(received_us)
+        ]
+        bits = sum(float(size) for size in np.asarray(flows["bytes"])[mine]) * 8 * PACKET_BYTES / SEGMENT_BYTES
+        since = self.at_s >= SETTLED_S[1]
+        span_s = float(since.sum()) * self.step_s
+        self.long_bps = float(self.busy[since].mean()) * LINK_BPS - bits / span_s if since.any() else 0.0
+
+    @property
+    def step_s(self) -> float:
+        """Time between two samples."""
+        return float(self.at_s[1] - self.at_s[0])
+
+    def _burst(self, at_s: float, end_s: float, size_bytes: float, sent_at_s: Floats) -> Burst:
+        # The last sample at which nothing of it was under way.
+        first_s = float(sent_at_s[(sent_at_s > at_s) & (sent_at_s < end_s)].min()) - self.step_s
+        before = int(np.searchsorted(self.at_s, first_s + self.step_s / 2)) - 1
+        during = (self.at_s > first_s) & (self.at_s <= end_s)
+        later = (self.at_s > at_s) & (self.at_s <= at_s + LATER_S)
+        # Of the burst, what was sent by then, as if evenly.
+        share = min(1.0, LATER_S / (end_s - at_s))
+        own_bps = size_bytes * 8 * PACKET_BYTES / SEGMENT_BYTES * share / LATER_S
+        # Little's law: a packet waits for the mean queue over the packets that leave per second.
+        leaving = float(self.busy[during].mean()) / PACKET_S
+        return Burst(
+            at_s=at_s,
+            waited_s=first_s - at_s,
+            sent_s=end_s - first_s,
+            start=float(self.queue[before]),
+            longest=float(self.queue[during].max()),
+            latency_s=float(self.queue[during].mean()) / leaving,
+            drops=float(self.drops[during].sum()),
+            later_bps=float(self.busy[later].mean()) * LINK_BPS - own_bps,
+        )
+
+    @property
+    def settled(self) -> Floats:
+        """Queue of the long flows alone."""
+        queue: Floats = self.queue[(self.at_s >= SETTLED_S[0]) & (self.at_s < SETTLED_S[1])]
+        return queue
+
+
+class Study:
+    """The runs, by case."""
+
+    def __init__(self, seen: dict[Case, Seen]) -> None:
+        self.seen = seen
+
+    def bursts(self, is_announced: bool) -> list[Burst]:
+        """Return every burst of the repetitions, without or with PCN."""
+        return self.of([case for case in REPEATED if (case.announced is not None) == is_announced])
+
+    def of(self, cases: Iterable[Case]) -> list[Burst]:
+        """Return every burst of those cases that were run."""
+        return [burst for case in cases if case in self.seen for burst in self.seen[case].bursts]
+
+    def values(self, is_announced: bool, of: Callable[[Burst], float]) -> Floats:
+        """Return a figure of every burst."""
+        return np.array([of(burst) for burst in self.bursts(is_announced)])
+
+    def change(self, of: Callable[[Burst], float]) -> float:
+        """Return by how many percent PCN changes the mean of a figure."""
+        return percent(float(self.values(False, of).mean()), float(self.values(True, of).mean()))
+
+
+def percent(without: float, with_pcn: float) -> float:
+    """Return the change, in percent."""
+    return 100 * (with_pcn / without - 1)
+
+
+# -- statements -------------------------------------------------------------------------------------------------------
+
+Claim = tuple[str, str, str, bool, str]
+
+_STATE = {False: "without PCN", True: "with PCN"}
+_START_NOTE = {
+    False: "windows cut together to 0.7 of the 111 + 40 packets leave 106, less than a round trip holds: the queue "
+    "empties. A queue that stays at 25 to 50 needs a shorter round trip, under 60 packets; see Hosts",
+    True: "for the same reason: the queue has just been emptied. It is as published with a shorter round trip; see "
+    "Hosts",
+}
+
+
+def near(ours: float, published: float) -> bool:
+    """Whether a figure is within a third of the published one."""
+    return abs(ours - published) <= abs(published) / 3
+
+
+def _spread(values: Floats) -> str:
+    return f"{values.mean():.1f} ({values.min():.0f} to {values.max():.0f})"
+
+
+def _start_claims(study: Study) -> Iterable[Claim]:
+    for state, published in START.items():
+        values = study.values(state, lambda burst: burst.start)
+        agrees = near(float(values.mean()), published)
+        yield f"start queue {_STATE[state]}", f"{published:g}", _spread(values), agrees, _START_NOTE[state]
+
+
+def _longest_claims(study: Study) -> Iterable[Claim]:
+    for state, published in LONGEST.items():
+        values = study.values(state, lambda burst: burst.longest)
+        yield f"longest queue {_STATE[state]}", f"{published:g}", _spread(values), near(values.mean(), published), ""
+    full = {state: float((study.values(state, lambda burst: burst.drops) > 0).mean()) for state in _STATE}
+    text = f"{full[False]:.0%} of the bursts without, {full[True]:.0%} with"
+    note = "the queue comes within a packet of full; bursts of 300 kB overshoot into the room that is made, see Hosts"
+    yield "bursts that lose packets", "some without, none with", text, full[True] == 0 < full[False], note
+
+
+def _change_claim(what: str, published: float, of: Callable[[Burst], float], note: str) -> Any:
+    def claims(study: Study) -> Iterable[Claim]:
+        ours = study.change(of)
+        yield what, f"{published:+.0f} %", f"{ours:+.0f} %", near(ours, published), note
+
+    return claims
+
+
+def _completion_claims(study: Study) -> Iterable[Claim]:
+    ours = study.change(lambda burst: burst.sent_s)
+    whole = study.change(lambda burst: burst.waited_s + burst.sent_s)
+    published = f"{COMPLETION_PERCENT:+.0f} %"
+    yield "from the first segment", published, f"{ours:+.0f} %", near(ours, COMPLETION_PERCENT), ""
+    what = "from the announcement, handshake and answer included"
+    yield what, published, f"{whole:+.0f} %", near(whole, COMPLETION_PERCENT), ""
+
+
+def _rate(burst: Burst) -> float:
+    return 1 / burst.sent_s
+
+
+def _background_claims(study: Study) -> Iterable[Claim]:
+    means = {
+        state: np.mean([study.seen[one].long_bps for one in REPEATED if (one.announced is not None) == state])
+        for state in _STATE
+    }
+    later = study.change(lambda burst: burst.later_bps)
+    note = "the threshold is low for two round trips of every seven seconds; a larger burst costs more, see Hosts"
+    what = f"in the {LATER_S:g} s after each announcement"
+    yield what, f"{BACKGROUND_PERCENT} %", f"{later:+.1f} %", near(later, BACKGROUND_PERCENT), note
+    whole = percent(float(means[False]), float(means[True]))
+    yield (
+        "all the time from 20 s on",
+        f"{BACKGROUND_PERCENT} %",
+        f"{whole:+.1f} %",
+        near(whole, BACKGROUND_PERCENT),
+        note,
+    )
+
+
+def _training_claims(study: Study) -> Iterable[Claim]:
+    ratio = 1 / (1 + study.change(_rate) / 100)
+    for model, (portion, published) in TRAINING.items():
+        ours = 100 * portion * (1 - ratio)
+        yield f"{model}, rho = {portion:.1%}", f"{published:g} %", f"{ours:.1f} %", near(ours, published), ""
+
+
+_CHECKS: dict[str, Callable[[Study], Iterable[Claim]]] = {
+    "9a": lambda study: [*_start_claims(study), *_longest_claims(study)],
+    "10a": _completion_claims,
+    "10b": _change_claim("from the first segment", THROUGHPUT_PERCENT, _rate, ""),
+    "10c": _change_claim("mean wait", LATENCY_PERCENT, lambda burst: burst.latency_s, ""),
+    "4.4": _background_claims,
+    "Eq. 3": _training_claims,
+}
+
+
+def _headline(checks: Sequence[dict[str, str]], study: Study) -> str:
+    if not checks or not study.bursts(True):
+        return "What the paper does not say decides how much announcing gains."
+    agree = sum(one["verdict"] == "agrees" for one in checks)
+    times, rates = study.change(lambda burst: burst.sent_s), study.change(_rate)
+    return (
+        f"Announced bursts take {-times:.0f} % less time and run {rates:.0f} % faster (published: 39 and 72); "
+        f"{agree} of {len(checks)} figures are within a third of the published ones."
+    )
+
+
+# -- tables and series ------------------------------------------------------------------------------------------------
+
+
+def _change_row(off: list[Burst], on: list[Burst]) -> list[Any]:
+    def mean(bursts: list[Burst], of: Callable[[Burst], float]) -> float:
+        return float(np.mean([of(burst) for burst in bursts]))
+
+    def pair(of: Callable[[Burst], float], form: str) -> list[str]:
+        return [format(mean(bursts, of), form) for bursts in (off, on)]
+
+    def change(of: Callable[[Burst], float]) -> str:
+        return f"{percent(mean(off, of), mean(on, of)):+.0f} %"
+
+    return [
+        *pair(lambda burst: burst.start, ".0f"),
+        *pair(lambda burst: burst.longest, ".0f"),
+        *pair(lambda burst: burst.drops, ".1f"),
+        change(lambda burst: burst.sent_s),
+        change(lambda burst: burst.waited_s + burst.sent_s),
+        change(_rate),
+        change(lambda burst: burst.latency_s),
+        change(lambda burst: burst.later_bps),
+    ]
+
+
+_COLUMNS = [
+    "start off", "start on", "longest off", "longest on", "drops off", "drops on", "completion", "with announcement",
+    "throughput", "latency", "long flows",
+]  # fmt: skip
+
+
+def _host_tables(study: Study) -> list[dict[str, Any]]:
+    rows = []
+    for case in VARIANTS:
+        off, on = (study.of(_again(one)) for one in _pair(case))
+        rows.append([case.transport, case.burst, case.round_packets, case.mark_at, *_change_row(off, on)])
+    published = ["paper", "", "", "", "35", "5", "55", "44", "", "0", "-39 %", "", "+72 %", "-13 %", "-6 %"]
+    columns = ["transport", "burst", "round trip, packets", "mark at", *_COLUMNS]
+    note = f"Of {AGAIN * BURSTS} bursts each; long flows in the {LATER_S:g} s after each announcement."
+    changes = {"title": "Without and with PCN", "columns": columns, "rows": [published, *rows], "note": note}
+    settled = []
+    for case in FIXED:
+        queue = study.seen[case].settled
+        low, high = np.percentile(queue, [5, 95])
+        cells = [f"{queue.mean():.1f}", f"{low:.0f} to {high:.0f}"]
+        settled.append([case.transport, case.round_packets, case.threshold, *cells])
+    columns = ["transport", "round trip, packets", "threshold", "mean queue", "nine tenths of the time"]
+    note = "The long flows alone, 10 to 20 s. Published: 35 (26 to 48) at 40, 5 (1 to 8) at 10."
+    return [
+        changes,
+        {"title": "The queue under a threshold that stays", "columns": columns, "rows": settled, "note": note},
+    ]
+
+
+def _k_tables(study: Study) -> list[dict[str, Any]]:
+    off = study.of(_again(_pair(ON)[0]))
+    rows = []
+    for packets in KS:
+        rows.append([packets, f"{packets / ON.threshold:.3g}", *_change_row(off, _k_seen(study, packets))])
+    return [{"title": "By announced threshold", "columns": ["announced", "k", *_COLUMNS], "rows": rows, "note": ""}]
+
+
+def _k_seen(study: Study, packets: int) -> list[Burst]:
+    return study.of(_again(replace(ON, announced=packets)))
+
+
+_TABLES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {"Hosts": _host_tables, "k": _k_tables}
+
+
+def _through_one(study: Study) -> list[dict[str, Any]]:
+    """Return the queue around the third burst of the first repetition."""
+    lines, times = [], np.arange(-0.05, 0.3, 0.001)
+    for case in REPEATED[:2]:
+        seen = study.seen[case]
+        if len(seen.bursts) < BURSTS // 2:
+            return []
+        at = np.searchsorted(seen.at_s, seen.bursts[BURSTS // 2 - 1].at_s + times)
+        values = seen.queue[np.minimum(at, seen.queue.size - 1)]
+        lines.append({"name": _STATE[case.announced is not None], "values": [float(value) for value in values]})
+    x = {"label": "time since the announcement, or the start without (ms)", "values": [float(1e3 * t) for t in times]}
+    return [{"title": "third burst", "x": x, "y": {"label": "packets in the queue"}, "lines": lines}]
+
+
+def _by_iteration(of: Callable[[Burst], float]) -> Callable[[Study], list[dict[str, Any]]]:
+    def series(study: Study) -> list[dict[str, Any]]:
+        lines = []
+        for case in REPEATED[:2]:
+            values = [of(burst) for burst in study.seen[case].bursts]
+            values += [float("nan")] * (BURSTS - len(values))
+            lines.append({"name": _STATE[case.announced is not None], "values": values})
+        x = {"label": "burst", "values": list(range(1, BURSTS + 1))}
+        return [{"title": "first repetition", "x": x, "y": {"label": "packets in the queue"}, "lines": lines}]
+
+    return series
+
+
+def _over_k(study: Study) -> list[dict[str, Any]]:
+    def line(name: str, of: Callable[[Burst], float]) -> dict[str, Any]:
+        values = [float(np.mean([of(burst) for burst in _k_seen(study, packets)])) for packets in KS]
+        return {"name": name, "values": values}
+
+    lines = [line("start queue", lambda burst: burst.start), line("longest queue", lambda burst: burst.longest)]
+    x = {"label": "announced threshold (packets)", "values": list(KS)}
+    return [{"title": "queue", "x": x, "y": {"label": "packets"}, "lines": lines}]
+
+
+_SERIES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {
+    "8": _through_one,
+    "9b": _by_iteration(lambda burst: burst.start),
+    "9c": _by_iteration(lambda burst: burst.longest),
+    "k": _over_k,
+}

@@ -1,0 +1,179 @@
+"""Announced bursts: what a scenario says of them, and `gradtide reproduce pcn` on runs that are short."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradtide import Scenario, report, run
+from gradtide.studies.reproduce import PARTS, Reproduction, find
+from run_folders import tiny_tenants
+
+# The package has a function of the same name.
+paper = importlib.import_module("gradtide.studies.reproduce.pcn")
+
+PCN = {"kind": "pcn", "capacity": "60pkt", "threshold": "40pkt", "announced": "10pkt"}
+BURSTS = {"src": ["h1", "h2"], "dst": "h0", "bytes": "50kB", "count": 3, "idle": "5ms", "start": "2ms"}
+ROUND_US = 4 * (10 + 0.051)
+"""Two hops of 10 us each way, 64 bytes at 10 Gbit/s on each, in whole nanoseconds."""
+
+
+def bursty(**neighbour: Any) -> Scenario:
+    """Return two hosts that send bursts to a third, beside a job of one worker that sends nothing."""
+    data = tiny_tenants()
+    data["job"]["train"]["workers"] = 1
+    data["cluster"] |= {"queue": PCN, "topology": {"kind": "star", "hosts": 4}}
+    data["traffic"] = {"ddl": {"bursts": BURSTS, **neighbour}}
+    data["run"]["duration"] = "60ms"
+    return Scenario.from_dict(data)
+
+
+def test_a_host_pauses_between_its_bursts() -> None:
+    flows = run(bursty()).flows
+    assert list(flows["src"]) == [1, 2] * 3
+    starts, ends = (np.asarray(flows[name]).reshape(3, 2) for name in ("start_us", "fct_us"))
+    assert (starts[0] == 2000).all()
+    assert starts[1:] - (starts + ends)[:-1] == pytest.approx(5000, abs=1e-6)
+
+
+def test_what_the_run_does_not_come_to_is_not_among_its_flows() -> None:
+    flows = run(bursty().replace(duration="12ms")).flows
+    assert list(flows["flow"]) == [0, 1, 2, 3]
+
+
+def test_an_announced_burst_takes_a_round_trip_longer_on_an_empty_network() -> None:
+    bursts = {**BURSTS, "src": ["h1"]}
+    plain, announced = (run(bursty(bursts=bursts, announce=announce)).flows["fct_us"] for announce in (False, True))
+    assert np.asarray(announced) - np.asarray(plain) == pytest.approx(ROUND_US, abs=1e-6)
+    own = run(bursty(bursts=bursts, announce="15pkt")).flows["fct_us"]
+    assert list(own) == list(announced)
+
+
+@pytest.mark.parametrize(
+    ("collective", "rounds"),
+    [({"kind": "point_to_point"}, 1), ({"kind": "ring"}, 1), ({"ps": {"servers": 1}}, 2)],
+    ids=["one message", "ring of two", "push and pull"],
+)
+def test_a_job_announces_each_message_that_follows_a_pause(collective: dict[str, Any], rounds: int) -> None:
+    data = tiny_tenants()
+    del data["traffic"]
+    layers = [{"name": "all", "forward": "1ms", "backward": "1ms", "parameters": "50kB"}]
+    data["job"]["train"] |= {
+        "model": {"name": "one", "layers": layers},
+        "workers": 2,
+        "collective": collective,
+        "schedule": {"barrier": True},
+        "iterations": 4,
+    }
+    data["cluster"]["queue"] = PCN
+    plain = Scenario.from_dict(data)
+    times = [run(one).iterations["time_us"] for one in (plain, plain.set({"job.train.announce": True}))]
+    # The ring's second message follows the first one before that is acknowledged: it is the same burst. A server
+    # answers on a connection of its own.
+    later_us = np.asarray(times[1]) - np.asarray(times[0])
+    assert later_us == pytest.approx(rounds * ROUND_US, abs=2e-3)
+
+
+def test_the_resolved_scenario_says_how_long_is_waited() -> None:
+    scenario = bursty(announce=True)
+    queue = scenario.to_dict()["cluster"]["queue"]
+    # Two hops there and two back, 10 us and 60 + 3 packets of 1434 bytes at 10 Gbit/s each.
+    assert queue["timeout"] == f"{4 * (10_000_000 + 63 * 1434 * 800)}ps"
+    assert queue["expire"] == f"{3 * 4 * (10_000_000 + 63 * 1434 * 800)}ps"
+    assert scenario.to_dict()["traffic"]["ddl"]["announce"] is True
+    assert Scenario.from_toml(scenario.to_toml()) == scenario
+    given = scenario.set({"cluster.queue.timeout": "1ms", "traffic.ddl.announce": "15pkt"})
+    assert given.to_dict()["cluster"]["queue"]["expire"] == "3ms"
+    assert given.spec()["cluster"]["queue"]["pcn"] == {"timeout_ps": 10**9, "expire_ps": 3 * 10**9}
+    assert given.spec()["traffic"][0]["announced_packets"] == 15
+
+
+def test_a_lost_handshake_is_repeated_after_linux_s_second() -> None:
+    # Four handshakes at once through a host's port with room for three, one of them in the queue: the last waits for
+    # its timeout, which is derived from 10 Gbit/s or a second.
+    flows = [{"start": "0s", "src": "h1", "dst": f"h{dst}", "bytes": "1kB"} for dst in (0, 2, 3, 0)]
+    data = bursty().to_dict()
+    data["traffic"]["ddl"] = {"flows": flows}
+    base = Scenario.from_dict(data).set({"cluster.queue": {"kind": "fifo", "capacity": "1pkt"}})
+    linux = base.replace(duration="3s").set({"cluster.transport.timers": "linux"})
+    derived, slow = (np.asarray(run(one).flows["fct_us"]) for one in (base.replace(duration="3s"), linux))
+    assert max(derived) < 1e5
+    # Two come through, a segment of the third is lost, and the fourth's handshake.
+    assert sorted(slow)[:2] == pytest.approx(sorted(derived)[:2])
+    assert 200e3 < sorted(slow)[2] < 201e3
+    assert 1e6 < max(slow) < 1.3e6
+
+
+@pytest.fixture(scope="module")
+def whole() -> Reproduction:
+    """Every figure, of three bursts after half a second, repeated twice."""
+    base = Scenario.load("paper/pcn").set(
+        {
+            "traffic.worker.bursts.count": 3,
+            "traffic.worker.bursts.idle": "300ms",
+            "traffic.worker.bursts.start": "0.5s",
+            "run.duration": "3s",
+        }
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paper, "SETTLED_S", (0.3, 0.5))
+        patch.setattr(paper, "BURSTS", 3)
+        patch.setattr(paper, "AGAIN", 1)
+        patch.setattr(paper, "KS", (10, 40))
+        patch.setattr(paper, "REPEATED", paper.REPEATED[:4])
+        patch.setattr(paper, "VARIANTS", paper.VARIANTS[:2])
+        patch.setattr(paper, "FIXED", paper.FIXED[:2])
+        needed = {
+            "Hosts": (*(one for case in paper.VARIANTS for one in paper._pair(case)), *paper.FIXED),
+            "k": tuple(one for k in paper.KS for one in paper._pair(paper.replace(paper.ON, announced=k))),
+        }
+        shown = {
+            name: (title, says, needed.get(name, paper.REPEATED)) for name, (title, says, _) in paper.FIGURES.items()
+        }
+        return paper.reproduction(shown, 2, None, base=base)
+
+
+def test_every_figure_is_there(whole: Reproduction, tmp_path: Path) -> None:
+    summary = whole.summary
+    names = [item["figure"] for item in summary["figures"]]
+    assert names == list(paper.FIGURES)
+    assert {item["figure"] for key in ("checks", "tables", "series") for item in summary[key]} == set(names)
+    for series in summary["series"]:
+        assert all(len(line["values"]) == len(series["x"]["values"]) for line in series["lines"])
+    folder = whole.save(tmp_path / "pcn")
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "gradtide reproduce pcn<" in page
+    assert report.write_report(folder).read_text(encoding="utf-8") == page
+
+
+def test_one_figure_is_found() -> None:
+    assert find("pcn/9a") == (PARTS["pcn"], "9a")
+    assert find("pcn/eq. 3") == (PARTS["pcn"], "Eq. 3")
+
+
+def test_bursts_go_as_published_where_nothing_is_left_to_chance() -> None:
+    """One repetition of the paper's set-up: six bursts each. Directions, not sizes: those are the validation's."""
+    base = Scenario.load("paper/pcn")
+    seen = [paper.Seen(case, run(paper.scenario(base, case))) for case in paper._pair(paper.ON)]
+    off, on = seen
+    assert len(off.bursts) == len(on.bursts) == paper.BURSTS
+
+    def means(of: Any) -> tuple[float, float]:
+        return tuple(float(np.mean([of(burst) for burst in one.bursts])) for one in seen)  # type: ignore[return-value]
+
+    for of in (
+        lambda burst: burst.start,
+        lambda burst: burst.longest,
+        lambda burst: burst.sent_s,
+        lambda burst: burst.latency_s,
+    ):
+        without, with_pcn = means(of)
+        assert with_pcn < without
+    assert max(burst.longest for burst in on.bursts) < paper.CAPACITY
+    assert all(burst.drops == 0 for burst in on.bursts)
+    # Two round trips of 111 packets, at least: the answer's and the handshake's; the last sample before the first
+    # segment is up to a step early.
+    least_s = 2 * 111 * paper.PACKET_S - 2 * on.step_s
+    assert all(burst.waited_s > least_s for burst in on.bursts)

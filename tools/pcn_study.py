@@ -1,0 +1,234 @@
+"""Measures when announced bursts pay, and writes the tables of docs/validation/pcn.md.
+
+    python tools/pcn_study.py            prints them
+    python tools/pcn_study.py --page     writes them into the page, beside those of `gradtide reproduce pcn`
+
+Long flows share a link with a host that sends bursts, as in `paper/pcn`, but on links of today. Minutes on two cores.
+"""
+
+import argparse
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradtide import RunResult, Scenario
+from gradtide.studies.reproduce import PARTS
+from gradtide.studies.run import run_all
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "validation" / "pcn.md"
+PACKET_BYTES, SEGMENT_BYTES = 1500, 1446
+BURSTS = 8
+JOBS = 2
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A link, its queue, the flows on it.
+
+    Attributes:
+        rate_bps: of every link.
+        round_us: round trip of all without queues, but for the time that packets take on the links.
+        capacity: packets.
+        threshold: packets.
+        announced: packets; `None` announces nothing.
+        transport: TCP of all hosts.
+        burst: size of a burst; empty for none.
+        long_count: long flows.
+        long_round_us: their round trip, if it is another.
+    """
+
+    rate_bps: int
+    round_us: float
+    capacity: int
+    threshold: int
+    announced: int | None = None
+    transport: str = "cubic+ecn"
+    burst: str = ""
+    long_count: int = 3
+    long_round_us: float | None = None
+
+    @property
+    def packet_us(self) -> float:
+        """Time that a packet takes on a link."""
+        return PACKET_BYTES * 8e6 / self.rate_bps
+
+    @property
+    def settle_us(self) -> float:
+        """Time after which the long flows are where they stay: some hundred round trips with their queues."""
+        return 400 * (max(self.round_us, self.long_round_us or 0) + self.threshold * self.packet_us)
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether its timers are derived from the links: Linux's are thousands of round trips then."""
+        return self.rate_bps > 1_000_000_000
+
+    @property
+    def lost_us(self) -> float:
+        """Time that a lost segment may cost."""
+        return 1e5 if self.is_fast else 4e5
+
+    def scenario(self) -> Scenario:
+        """Return it as a scenario: all senders on one switch, the link to the other is what they share."""
+        senders = self.long_count + 1
+        rate, bytes_per_us = f"{self.rate_bps}bps", self.rate_bps / 8e6
+        links: list[dict[str, Any]] = [{"a": "left", "b": "right", "rate": rate, "delay": "0.1us"}]
+        for sender in range(senders):
+            round_us = self.round_us if sender == 0 else self.long_round_us or self.round_us
+            delay = f"{round_us / 4:.4f}us"
+            links.append({"a": f"h{sender}", "b": "left", "rate": f"{4 * self.rate_bps}bps", "delay": delay})
+            links.append({"a": f"h{senders + sender}", "b": "right", "rate": f"{4 * self.rate_bps}bps", "delay": delay})
+        flows = [
+            {"start": f"{self.settle_us * n / 400:.3f}us", "src": f"h{n}", "dst": f"h{senders + n}", "bytes": "999GB"}
+            for n in range(1, senders)
+        ]
+        size = float(re.sub(r"\D", "", self.burst) or 0) * (1e6 if "MB" in self.burst else 1e3)
+        idle_us = 100 * (self.round_us + self.threshold * self.packet_us)
+        duration_us = self.settle_us
+        traffic: dict[str, Any] = {"long": {"flows": flows}}
+        if self.burst:
+            # Of a link that four flows share each burst has a quarter, more or less, and perhaps a timeout or two.
+            duration_us += BURSTS * (idle_us + 12 * size / bytes_per_us + 100 * self.round_us + self.lost_us)
+            bursts = {"src": ["h0"], "dst": f"h{senders}", "bytes": self.burst, "count": BURSTS}
+            bursts |= {"idle": f"{idle_us:.3f}us", "start": f"{self.settle_us:.3f}us"}
+            traffic["ddl"] = {"bursts": bursts, "announce": self.announced is not None}
+        layers = [{"name": "tick", "forward": "1us", "backward": "1us", "parameters": "0B"}]
+        tick = {"model": {"name": "clock", "layers": layers}, "workers": 1, "iterations": 1}
+        queue: dict[str, Any] = {"kind": "ecn", "capacity": f"{self.capacity}pkt", "threshold": f"{self.threshold}pkt"}
+        if self.burst:
+            queue |= {"kind": "pcn", "announced": f"{self.announced or 10}pkt"}
+        cluster = {
+            "topology": {"kind": "custom", "hosts": 2 * senders, "links": links},
+            "queue": queue,
+            "transport": {
+                "kind": self.transport,
+                "segment": f"{SEGMENT_BYTES}B",
+                "timers": "derived" if self.is_fast else "linux",
+            },
+        }
+        run: dict[str, Any] = {"engine": "packet", "duration": f"{duration_us:.3f}us"}
+        if not self.burst:
+            run["probe"] = {"every": f"{self.settle_us / 2000:.3f}us", "links": ["left-right"]}
+        return Scenario.from_dict({"job": {"clock": tick}, "cluster": cluster, "traffic": traffic, "run": run})
+
+
+def measured(settings: Sequence[Setting]) -> list[RunResult]:
+    """Run them."""
+    return run_all([setting.scenario() for setting in settings], JOBS)
+
+
+# Rate, round trip, capacity and threshold of the queue, announced threshold.
+LINKS = {
+    "100 Mbit/s, 13.3 ms, 60": Setting(100_000_000, 13_000, 60, 40, 10),
+    "1 Gbit/s, 1.3 ms, 60": Setting(1_000_000_000, 1_300, 60, 40, 10),
+    "10 Gbit/s, 130 us, 60": Setting(10_000_000_000, 130, 60, 40, 10),
+    "10 Gbit/s, 130 us, 250": Setting(10_000_000_000, 130, 250, 65, 15),
+    "10 Gbit/s, 30 us, 250": Setting(10_000_000_000, 30, 250, 65, 15),
+    "100 Gbit/s, 12 us, 250": Setting(100_000_000_000, 12, 250, 65, 15),
+    "100 Gbit/s, 12 us, 1000": Setting(100_000_000_000, 12, 1000, 200, 50),
+}
+SIZES = ("50kB", "200kB", "1MB", "5MB")
+
+
+def change_text(off: RunResult, on: RunResult) -> str:
+    """Say by how much announcing changes the mean and the slowest burst, from the announcement on."""
+    times = [np.asarray(one.flows["received_us"])[np.asarray(one.flows["traffic"]) == "ddl"] for one in (off, on)]
+    if any(np.isnan(own).any() or own.size < BURSTS for own in times):
+        return "not complete"
+    mean, slowest = (100 * (of(times[1]) / of(times[0]) - 1) for of in (np.mean, np.max))
+    return f"{mean:+.0f} ({slowest:+.0f})"
+
+
+def pays(transport: str) -> list[list[str]]:
+    """Return by how many percent bursts are over sooner, by link and size."""
+    cases = [replace(link, burst=size, transport=transport) for link in LINKS.values() for size in SIZES]
+    settings = [one for case in cases for one in (replace(case, announced=None), case)]
+    results = measured(settings)
+    texts = iter(change_text(*pair) for pair in zip(results[::2], results[1::2], strict=True))
+    return [[name, *(next(texts) for _ in SIZES)] for name in LINKS]
+
+
+def by_long_round() -> list[list[str]]:
+    """Return the same by the round trip of the long flows, that of the burst being 130 us at 10 Gbit/s."""
+    base = LINKS["10 Gbit/s, 130 us, 60"]
+    rounds = (30.0, 130.0, 260.0, 500.0)
+    rows = []
+    for transport in ("cubic+ecn", "dctcp"):
+        cases = [replace(base, burst="200kB", transport=transport, long_round_us=round_us) for round_us in rounds]
+        results = measured([one for case in cases for one in (replace(case, announced=None), case)])
+        texts = [change_text(*pair) for pair in zip(results[::2], results[1::2], strict=True)]
+        rows.append([transport, *texts])
+    return rows
+
+
+def policy() -> list[list[str]]:
+    """Return the use of a link by long flows, by threshold in units of RTT · C / (N · MTU)."""
+    held = 111
+    rate_bps = 1_000_000_000
+    shares = (0.25, 0.5, 1.0, 1.5)
+    round_us = held * PACKET_BYTES * 8e6 / rate_bps
+    rows = []
+    for transport in ("newreno+ecn", "cubic+ecn", "dctcp"):
+        for count in (1, 3, 8):
+            settings = [
+                Setting(rate_bps, round_us, 1000, max(1, round(share * held / count)), None, transport, "", count)
+                for share in shares
+            ]
+            cells = []
+            for result in measured(settings):
+                half = np.asarray(result.queues["time_us"]) > settings[0].settle_us / 2
+                cells.append(f"{100 * float(np.asarray(result.queues['utilisation'])[half].mean()):.1f}")
+            rows.append([transport, str(count), *cells])
+    return rows
+
+
+def reproduced() -> Iterable[tuple[str, list[str], list[list[str]]]]:
+    """Return the checks and tables of `gradtide reproduce pcn`."""
+    summary = PARTS["pcn"].make(JOBS, None, None, None, None).summary
+    keys = ("figure", "quantity", "published", "ours", "verdict")
+    checks = [[one[key] for key in keys] for one in summary["checks"]]
+    yield "published", ["where", "figure", "published", "ours", "verdict"], checks
+    for name, table in zip(("hosts", "settled", "k"), summary["tables"], strict=True):
+        yield name, table["columns"], [[str(cell) for cell in row] for row in table["rows"]]
+
+
+def tables(has_paper: bool) -> Iterable[tuple[str, list[str], list[list[str]]]]:
+    """Return every table: name, columns, rows."""
+    if has_paper:
+        yield from reproduced()
+    columns = ["link, round trip, queue", *SIZES]
+    yield "cubic", columns, pays("cubic+ecn")
+    yield "dctcp", columns, pays("dctcp")
+    yield "rounds", ["transport", "30 us", "130 us", "260 us", "500 us"], by_long_round()
+    yield "policy", ["transport", "N", "1/4", "1/2", "1", "3/2"], policy()
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def main() -> None:
+    """Print the tables, or write them into the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--page", action="store_true", help="write docs/validation/pcn.md")
+    has_page = parser.parse_args().page
+    page = PAGE.read_text(encoding="utf-8") if has_page else ""
+    for name, columns, rows in tables(has_page):
+        text = f"<!-- table: pcn {name} -->\n\n{markdown(columns, rows)}\n"
+        if has_page:
+            old = rf"<!-- table: pcn {name} -->\n\n(?:(?:\|.*\n)+\n)?"
+            page, count = re.subn(old, lambda _, text=text: f"{text}\n", page)
+            assert count == 1, f"{PAGE} has no table `pcn {name}`"
+        else:
+            print(text, flush=True)
+    if has_page:
+        PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
