@@ -269,12 +269,13 @@ def test_newer_devices_are_faster() -> None:
     assert speeds == sorted(speeds)
 
 
-def test_resnet50_meets_the_figure_that_calibrates_each_device() -> None:
+def test_one_model_meets_the_figure_that_calibrates_each_device() -> None:
     # The efficiencies are written with two or three digits: 1 % is their resolution.
     figures = [figure for figure in presets.published_throughputs() if figure.calibrates]
     assert {figure.device for figure in figures} == set(DEVICES) - {"H100", "H100-bf16"}
     for figure in figures:
-        assert figure.model == "resnet50"
+        # The CPU is published with Inception v3 alone.
+        assert figure.model == ("inception_v3" if figure.device == "Xeon-E5-2686v4" else "resnet50")
         ours = images_per_s(figure.model, figure.device, figure.batch)
         assert ours == pytest.approx(figure.images_per_s, rel=0.01), figure
 

@@ -213,6 +213,47 @@ def test_report_and_timeline_show_such_runs(tmp_path, task):
     assert (folder / "timeline.pftrace").stat().st_size > 1000
 
 
+def named(model="tictac_inception_v1", pull="start", **compute):
+    job = {"model": model, "workers": 4, "iterations": 2, "compute": compute}
+    return gt.Scenario.from_dict(
+        {"job": {"a": job | {"collective": {"ps": {"pull": pull}}}}, "run": {"engine": "fluid"}}
+    )
+
+
+def test_a_name_means_its_graph_where_workers_compute_op_by_op():
+    scenario = named(device="K80")
+    (job,) = scenario.jobs
+    dag = gt.preset_graph("tictac_inception_v1", device="K80")
+    # The graph of `gradtide order`, nanoseconds in picoseconds; only the network knows what a transfer takes.
+    assert [op.time for op in job.graph.ops] == [0 if op.kind == "recv" else op.time * 1000 for op in dag.ops]
+    assert [op.bytes for op in job.graph.ops] == [op.bytes for op in dag.ops]
+    assert (job.model, job.device, job.batch) == ("tictac_inception_v1", "K80", 128)
+    assert job.parameter_count == 116
+    assert gt.run(scenario).job["buckets"] == 116
+    # With another batch, the convolutions take in proportion; the preset's name and its batch are written out.
+    assert named(device="K80", batch=256).jobs[0].compute_ps == pytest.approx(2 * job.compute_ps, rel=0.01)
+    written = scenario.to_dict()["job"]["a"]
+    assert (written["model"], written["compute"]["batch"]) == ("tictac_inception_v1", 128)
+    again = gt.Scenario.from_toml(scenario.to_toml())
+    assert (again, again.spec()) == (scenario, scenario.spec())
+    assert named(device="K80", scale_to="500ms").jobs[0].compute_ps == 500 * 10**9
+    inference = scenario.set({"job.a.task": "inference"})
+    assert gt.run(inference).job["compute_ms"] < 0.5 * gt.run(scenario).job["compute_ms"]
+
+
+def test_a_name_means_layers_elsewhere():
+    (layers,) = named(pull="update", device="K80").jobs
+    assert layers.graph is None
+    assert layers.batch == 32
+    (no_graph,) = named("resnet50").jobs
+    assert no_graph.graph is None
+    assert no_graph.is_pulled
+    with pytest.raises(gt.ScenarioError, match="unknown device"):
+        named(device="K8O")
+    with pytest.raises(gt.ScenarioError, match='did you mean "tictac_inception_v'):
+        named("tictac_inception_v")
+
+
 def test_the_model_file_must_say_its_unit(tmp_path):
     (tmp_path / "m.json").write_text(json.dumps({k: v for k, v in wide(1).items() if k != "time_unit"}))
     data = {"job": {"a": {"model": "m.json", "workers": 2, "collective": {"ps": {"pull": "start"}}}}}

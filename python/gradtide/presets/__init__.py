@@ -130,7 +130,7 @@ def model_names() -> list[str]:
 
 
 def device_names() -> list[str]:
-    """Return the names of the built-in devices, oldest first."""
+    """Return the names of the built-in devices: GPUs, oldest first, then CPUs."""
     return list(_devices())
 
 

@@ -16,6 +16,8 @@ from gradtide.report.compare import inside, run_timeline
 from gradtide.report.folder import Row, RunFolderError, entry, read_table
 from gradtide.report.tenants import BANDS, VERDICTS, change
 
+_BAR_TOKENS = ("s1", "s2", "s3", "s4", "s5", "s6")
+
 
 def _objects(path: Path, summary: Row, key: str) -> list[Mapping[str, Any]]:
     """Return a list of objects of the summary; a missing one is empty."""
@@ -86,6 +88,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     kept = tables[: max(caps.charts, 2)]
     drawings = [_progress(run_dir, path, item, caps) for item in _objects(path, summary, "progress")[: caps.timelines]]
     maps = [_map(path, item) for item in _objects(path, summary, "maps")]
+    bars = _bars(path, _objects(path, summary, "bars"), caps)
     figures = [
         {
             "title": f"{'' if name[:1].isalpha() else 'Fig. '}{name}: {word(item, 'title')}",
@@ -93,6 +96,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             "badge": _badge(by_figure.get(name, [])),
             "checks": [row[1:] for row in checks if row[0] == name],
             "maps": [m for m in maps if m["of"] == name],
+            "bars": [b for b in bars if b["of"] == name],
             "charts": [c for c in charts if c["of"] == name],
             "drawings": [d for d in drawings if d and d["of"] == name],
             "tables": [t for t in kept if t["of"] == name],
@@ -171,6 +175,59 @@ def _map(path: Path, item: Mapping[str, Any]) -> dict[str, Any]:
         "columns": [pieces.clip(c) for c in entry(path, item, "columns", list)],
         "rows": rows,
     }
+
+
+def _bars(path: Path, items: Sequence[Mapping[str, Any]], caps: pieces.Caps) -> list[dict[str, Any]]:
+    """Return bars in rows and groups; all of a figure have one scale, and zero on it."""
+    found = []
+    for item in items:
+        rows = [pieces.clip(row, 40) for row in entry(path, item, "rows", list)]
+        groups = entry(path, item, "groups", list)
+        for group in groups:
+            values = entry(path, group, "values", list)
+            if len(values) != len(rows) or not all(isinstance(v, (int, float)) for v in values):
+                raise RunFolderError(f"{path}: key `bars.groups.values`: {len(rows)} numbers were expected")
+        found.append((item, rows[: caps.rows], groups))
+    made = []
+    for item, rows, groups in found:
+        of = pieces.clip(item.get("figure", ""), 20)
+        own = [
+            v
+            for other, _, groups in found
+            if pieces.clip(other.get("figure", ""), 20) == of
+            for g in groups
+            for v in g["values"]
+        ]
+        low, high = min(0.0, *own), max(0.0, *own)
+        scale = 100 / ((high - low) or 1.0)
+        names = [pieces.clip(entry(path, group, "name", str), 40) for group in groups]
+        tokens = [_BAR_TOKENS[i % len(_BAR_TOKENS)] for i in range(len(groups))]
+        made.append(
+            {
+                "of": of,
+                "title": pieces.clip(entry(path, item, "title", str), 80),
+                "unit": pieces.clip(entry(path, item, "unit", str), 40),
+                "legend": [{"name": name, "token": token} for name, token in zip(names, tokens, strict=True)],
+                "rows": [
+                    {
+                        "name": row,
+                        "bars": [
+                            {
+                                "token": token,
+                                "start": (min(v, 0.0) - low) * scale,
+                                "share": abs(v) * scale,
+                                "text": f"{v:.1f}".replace("-", "−"),
+                                "words": f"{row}, {name}: {v:.1f}",
+                            }
+                            for name, token, group in zip(names, tokens, groups, strict=True)
+                            for v in [group["values"][i]]
+                        ],
+                    }
+                    for i, row in enumerate(rows)
+                ],
+            }
+        )
+    return made
 
 
 def _progress(run_dir: Path, path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any] | None:

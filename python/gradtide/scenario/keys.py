@@ -352,7 +352,8 @@ class Compute(Table):
     """Device preset that turns a model's operations into times; only for models without times of their
     own."""
     batch: int = key(default=32, ge=1, le=1_000_000, examples=[32])
-    """Mini-batch of one worker; only for models without times of their own."""
+    """Mini-batch of one worker; only for models without times of their own. Default of a built-in graph: its paper's
+    (gradtide presets graph)."""
     scale_to: Duration | None = key(default=None, examples=["900ms"])
     """Rescale all times of the table so that one iteration computes for exactly this long. Default: as
     the table is."""
@@ -567,7 +568,8 @@ class JobTable(Table):
     model: Model | None = key(
         default=None, examples=["resnet50", "layers.csv", {"kind": "thesis", "layers": 50, "size": "100MB"}]
     )
-    """What is trained: a preset, a layer table (.csv), a model file (.json), or an inline table. Needed."""
+    """What is trained: a preset, a layer table (.csv), a model file (.json), or an inline table. Needed. Of a preset
+    that is an op graph, too, pull = "start" takes the graph."""
     workers: int | None = key(default=None, ge=1, examples=[8])
     """Number of workers, each on a host of its own: the lowest-numbered hosts that no other job names.
     This or `hosts` is needed."""

@@ -1052,7 +1052,7 @@ class _Resolver:
             noise_ppm=job.compute.noise,
             straggler=job.compute.straggler,
             device=None if table.is_timed else job.compute.device,
-            batch=None if table.is_timed else job.compute.batch,
+            batch=None if table.is_timed else table.batch or job.compute.batch,
         )
 
     def servers(self, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> str:
@@ -1149,7 +1149,8 @@ class _Resolver:
             model = job.model
             if _is_remade(model) and compute.scale_to is not None:
                 model = model.model_copy(update={"time": compute.scale_to})
-            table = read_model(model, self.source, at, self.base_dir, compute.device, compute.batch)
+            is_pulled = op_by_op.is_pulled(job.collective)
+            table = read_model(model, self.source, at, self.base_dir, compute, is_pulled=is_pulled)
         except ScenarioError as error:
             self.faults += error.faults
             return None
@@ -1334,6 +1335,8 @@ class _Resolver:
             table["model"] = model.written
             if not isinstance(model.written, str):
                 del table["compute"]["device"], table["compute"]["batch"]
+            else:
+                table["compute"]["batch"] = job.batch
             if job.iterations is not None:
                 table["iterations"] = job.iterations
             if job.compute_order:

@@ -13,14 +13,17 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
-from gradtide.scenario.keys import MAX_NAME, GraphModel, InlineModel, ThesisModel
+from gradtide.scenario.keys import MAX_NAME, Compute, GraphModel, InlineModel, ThesisModel
 from gradtide.scenario.opdag import Op, OpDag, op_dag
 from gradtide.scenario.source import Fail, Failure, Loc, Source, Under, parse_json, pointed, read_text
+
+if TYPE_CHECKING:
+    from gradtide.presets import Device
 
 MAX_LAYERS = 100_000
 MAX_FAULTS_OF_A_FILE = 20
@@ -56,6 +59,7 @@ class LayerTable:
         is_timed: whether the times are the table's own; if not, they come from device and batch.
         graph: the ops, times in picoseconds, where the model is a graph; `layers` are what it receives then.
         place: where the graph stands, for faults.
+        batch: mini-batch of a built-in graph: the one asked for, or its paper's.
     """
 
     label: str
@@ -64,6 +68,7 @@ class LayerTable:
     is_timed: bool
     graph: OpDag | None = None
     place: Source | Under | None = None
+    batch: int | None = None
 
 
 def read_model(
@@ -71,8 +76,9 @@ def read_model(
     source: Source,
     loc: Loc,
     base_dir: Path,
-    device: str,
-    batch: int,
+    compute: Compute,
+    *,
+    is_pulled: bool = False,
 ) -> LayerTable:
     """Return the table that `model` names.
 
@@ -81,12 +87,14 @@ def read_model(
         source: where the scenario came from.
         loc: path of the key.
         base_dir: directory that relative paths start from.
-        device: device preset, for models without times.
-        batch: mini-batch of a worker, for models without times.
+        compute: device and mini-batch, for models without times.
+        is_pulled: whether workers compute op by op: where there is a built-in graph of the name, it is meant, and
+            its mini-batch if `compute` names none.
 
     Raises:
         ScenarioError: with every fault of the table.
     """
+    device, batch = compute.device, compute.batch
     fail = Failure(source, loc, value if isinstance(value, str) else None)
     if isinstance(value, ThesisModel):
         layers = thesis_layers(value.layers, value.size, value.time, value.precision, fail)
@@ -106,6 +114,11 @@ def read_model(
     if suffix in _TRACE_SUFFIXES:
         hint = "available: a preset, a layer table (.csv), a model file (.json), an inline table"
         raise ScenarioError([fail("GT090", f"reading traces ({suffix}) is not built yet", hint)])
+    if is_pulled:
+        from gradtide.presets import graphs
+
+        if value in graphs.graph_names():
+            return _preset_graph(value, source, loc, device, batch if "batch" in compute.model_fields_set else None)
     return _preset(value, source, loc, device, batch)
 
 
@@ -479,12 +492,27 @@ def _preset(name: str, source: Source, loc: Loc, device: str, batch: int) -> Lay
     return LayerTable(name, tuple(layers), name, False)
 
 
+def _preset_graph(name: str, source: Source, loc: Loc, device: str, batch: int | None) -> LayerTable:
+    from gradtide.presets import graphs
+
+    batch = graphs.graph(name).batch if batch is None else batch
+    # Times of transfers are the network's, so their rate is anything.
+    data = graphs.graph_document(name, _device(source, loc, device).name, batch, "train", rate_bps=10**9)
+    table = _graph(data, name, data["time_unit"], Under(source, loc))
+    return replace(table, written=name, is_timed=False, batch=batch)
+
+
 def _roofline(model: Any, source: Source, loc: Loc, device: str, batch: int) -> list[Layer]:
-    from gradtide import presets
     from gradtide.roofline import roofline
 
+    return list(roofline(model, _device(source, loc, device), batch))
+
+
+def _device(source: Source, loc: Loc, device: str) -> "Device":
+    from gradtide import presets
+
     try:
-        found = presets.device(device)
+        return presets.device(device)
     except KeyError:
         names = list(presets.device_names())
         folded = {n.lower(): n for n in names}
@@ -493,7 +521,6 @@ def _roofline(model: Any, source: Source, loc: Loc, device: str, batch: int) -> 
         hint = f'did you mean "{folded[near[0]]}"? devices are {listed}' if near else f"devices are {listed}"
         where = (*loc[:-1], "compute", "device")
         raise ScenarioError([source.fault("GT031", where, f'unknown device "{device}"', hint, device)]) from None
-    return list(roofline(model, found, batch))
 
 
 def _inline(model: InlineModel, source: Source, loc: Loc) -> LayerTable:

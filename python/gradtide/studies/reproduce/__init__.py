@@ -11,6 +11,8 @@ from gradtide.studies.reproduce.gao2020_ch4 import chapter4
 from gradtide.studies.reproduce.gao2020_ch5 import FIGURES as FIGURES_5
 from gradtide.studies.reproduce.gao2020_ch5 import chapter5
 from gradtide.studies.reproduce.part import Part, Reproduction
+from gradtide.studies.reproduce.tictac2019 import FIGURES as FIGURES_TICTAC
+from gradtide.studies.reproduce.tictac2019 import tictac2019
 from gradtide.studies.reproduce.zhang2017 import FIGURES as FIGURES_ZHANG
 from gradtide.studies.reproduce.zhang2017 import zhang2017
 
@@ -18,6 +20,7 @@ PARTS = {
     "caramel": Part("Caramel (Hashemi et al., 2020): figs 2, 4, 8 to 14", caramel2020, FIGURES_CARAMEL),
     "gao2020/ch4": Part("Gao (2020), chapter 4: table 3.1, figs 4.7 to 4.11", chapter4, FIGURES_4),
     "gao2020/ch5": Part("Gao (2020), chapter 5: tables 5.1 to 5.5, figs 5.5 to 5.23", chapter5, FIGURES_5),
+    "tictac": Part("TicTac (Hashemi et al., 2019): table 1, orders, figs 4, 9 to 15", tictac2019, FIGURES_TICTAC),
     "zhang2017": Part("Zhang et al. (2017): table 1, figs 6 to 10, four conclusions", zhang2017, FIGURES_ZHANG),
 }
 
