@@ -106,6 +106,16 @@ def test_buckets_hold_what_is_updated_together(tmp_path):
     assert result.job["buckets"] == 1
 
 
+def test_a_built_in_graph_is_meant_where_there_is_an_order():
+    job = {"model": "tictac_vgg16", "workers": 2, "compute": {"device": "K80"}}
+    layers = gt.Scenario.from_dict({"job": {"train": job}})
+    graph = layers.replace(compute_order="caramel")
+    assert (layers.jobs[0].graph, layers.jobs[0].batch) == (None, 32)
+    assert graph.jobs[0].graph is not None
+    assert gt.Scenario.from_dict(graph.to_dict()).to_dict() == graph.to_dict()
+    assert graph.jobs[0].parameter_bytes == layers.jobs[0].parameter_bytes
+
+
 def test_plan_is_for_layers(tmp_path):
     with pytest.raises(ValueError, match="graph of ops"):
         gt.plan(scenario(tmp_path))

@@ -338,6 +338,7 @@ timeline = 0
                     "straggler": {"worker": 1, "factor_ppm": 1_500_000, "probability_ppm": 1_000_000},
                 },
                 "servers": None,
+                "ops": None,
                 "announced_packets": None,
             }
         ],

@@ -324,8 +324,8 @@ impl<'a> UnderWay<'a> {
 }
 
 /// Iterations that workers can be in at one time. A worker begins iteration k + 2 only when it has done a forward pass
-/// that needed every transfer of iteration k, so the slowest has nothing of iteration k left but layers below all
-/// buckets, and none can be three ahead of another. Without transfers nothing is waited for, and all slots are alike.
+/// that needed every transfer of iteration k, so the slowest has nothing of iteration k left but what comes behind its
+/// last update, and none can be three ahead of another. Without transfers nothing is waited for, and all slots are alike.
 const SLOTS: usize = 3;
 
 /// One job under way.

@@ -610,7 +610,7 @@ class JobTable(Table):
         default=None, examples=["resnet50", "layers.csv", {"kind": "thesis", "layers": 50, "size": "100MB"}]
     )
     """What is trained: a preset, a layer table (.csv), a model file (.json), or an inline table. Needed. Of a preset
-    that is an op graph, too, pull = "start" takes the graph."""
+    that is an op graph, too, pull = "start" and compute.order take the graph."""
     workers: int | None = key(default=None, ge=1, examples=[8])
     """Number of workers, each on a host of its own: the lowest-numbered hosts that no other job names.
     This or `hosts` is needed."""

@@ -1210,8 +1210,8 @@ class _Resolver:
             model = job.model
             if _is_remade(model) and compute.scale_to is not None:
                 model = model.model_copy(update={"time": compute.scale_to})
-            is_pulled = op_by_op.is_pulled(job.collective)
-            table = read_model(model, self.source, at, self.base_dir, compute, is_pulled=is_pulled)
+            by_op = op_by_op.is_pulled(job.collective) or compute.order is not None
+            table = read_model(model, self.source, at, self.base_dir, compute, by_op=by_op)
         except ScenarioError as error:
             self.faults += error.faults
             return None

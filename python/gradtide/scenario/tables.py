@@ -78,7 +78,7 @@ def read_model(
     base_dir: Path,
     compute: Compute,
     *,
-    is_pulled: bool = False,
+    by_op: bool = False,
 ) -> LayerTable:
     """Return the table that `model` names.
 
@@ -88,7 +88,7 @@ def read_model(
         loc: path of the key.
         base_dir: directory that relative paths start from.
         compute: device and mini-batch, for models without times.
-        is_pulled: whether workers compute op by op: where there is a built-in graph of the name, it is meant, and
+        by_op: whether workers compute op by op: where there is a built-in graph of the name, it is meant, and
             its mini-batch if `compute` names none.
 
     Raises:
@@ -114,7 +114,7 @@ def read_model(
     if suffix in _TRACE_SUFFIXES:
         hint = "available: a preset, a layer table (.csv), a model file (.json), an inline table"
         raise ScenarioError([fail("GT090", f"reading traces ({suffix}) is not built yet", hint)])
-    if is_pulled:
+    if by_op:
         from gradtide.presets import graphs
 
         if value in graphs.graph_names():

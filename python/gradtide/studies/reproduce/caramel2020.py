@@ -10,7 +10,6 @@ it, in random orders, another one on each worker (section 3.3.2 A).
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from itertools import product
 from statistics import fmean
 from typing import Any
@@ -166,17 +165,20 @@ def caramel2020(
 def scenario(base: Scenario, case: Case) -> Scenario:
     """Return the scenario of a case."""
     what, link, workers, seed = case
-    changes: dict[str, Any] = {"link_efficiency": LINKS[link], "workers": workers, "device": None, "batch": None}
+    changes: dict[str, Any] = {"link_efficiency": LINKS[link], "workers": workers}
     rate = "2.5GB/s"
     if what[0] in KINDS:
         kind, depth, size = what
         # In step, first in, first out: an iteration is its compute and one transfer.
         layer = {"name": "all", "forward": "1ms", "backward": "1ms", "parameters": f"{SIZES[size]}B"}
         changes |= {"model": {"layers": [layer]}, "collective": {"kind": kind, "reduction_rate": rate}}
-        return base.replace(**changes, **parse_schedule("fifo+barrier+fusion=0B") | {"depth": depth})
+        return base.replace(
+            device=None, batch=None, **changes, **parse_schedule("fifo+barrier+fusion=0B") | {"depth": depth}
+        )
     system, name = what
     order = "caramel" if system == CARAMEL else "random"
-    changes |= {"model": model_graph(*MODELS[name]), "compute_order": order, "seed": seed}
+    model, batch = MODELS[name]
+    changes |= {"model": model, "batch": batch, "compute_order": order, "seed": seed}
     if system in (SERVERS, HALF):
         servers = workers if system == SERVERS else workers // 2
         # Servers are hosts of their own. What is ready is on its way to as many servers as there are at a time.
@@ -187,15 +189,6 @@ def scenario(base: Scenario, case: Case) -> Scenario:
         return base.replace(**changes, collective={"kind": "ring", "reduction_rate": rate}, **parse_schedule("horovod"))
     steps = {ADAPTIVE: "fifo+barrier+fusion=0B+depth=adaptive", BATCHED: "fifo+barrier+fusion=adaptive+depth=adaptive"}
     return base.replace(**changes, **parse_schedule(steps.get(system, "caramel")))
-
-
-@cache
-def model_graph(preset: str, batch: int) -> dict[str, Any]:
-    """Return a built-in op graph on a K80 as a scenario's `model`."""
-    # How long it takes to receive a parameter is the network's to say.
-    graph = graphs.graph_document(preset, "K80", batch, "train", rate_bps=10**9)
-    keys = ("time_unit", "target", "inference_target", "ops")
-    return {"kind": "graph", "name": preset, **{key: graph[key] for key in keys}}
 
 
 class Study:
