@@ -46,15 +46,22 @@ class _State:
     receiving: dict[int, socket.socket] = field(default_factory=dict)
 
 
-def play(flows: Sequence[Flow], hosts: int, service: int, patience: float = 10.0) -> list[float | None]:
-    """Send the flows, each when it is due, and return how long each took; `None` if it had not ended.
+def play(
+    flows: Sequence[Flow], hosts: int, service: int, patience: float = 10.0
+) -> "tuple[list[float | None], list[float]]":
+    """Send the flows, each when it is due.
 
     Args:
         flows: by start, which counts from now.
         hosts: of the network.
         service: type of service of what is sent; acknowledgements carry none, as in the simulation.
         patience: seconds after the last start in which flows may still end.
+
+    Returns:
+        How long each flow took in seconds, `None` if it had not ended; and how late each began, which tells whether
+        the machine kept up.
     """
+    late: list[float] = []
     took: list[float | None] = [None] * len(flows)
     with contextlib.ExitStack() as stack:
         state = _State()
@@ -87,6 +94,7 @@ def play(flows: Sequence[Flow], hosts: int, service: int, patience: float = 10.0
             while due and begin + due[0][0] <= now:
                 flow = heapq.heappop(due)[2]
                 flow.began = time.perf_counter()
+                late.append(flow.began - begin - flows[flow.index].start)
                 flow.one.connect_ex((address(flows[flow.index].dst, routed=True), PORT))
                 state.sending[flow.one.fileno()] = flow
                 state.poll.register(flow.one, select.EPOLLOUT)
@@ -105,7 +113,7 @@ def play(flows: Sequence[Flow], hosts: int, service: int, patience: float = 10.0
                     _send(state, number, took)
         for peer in state.receiving.values():
             peer.close()
-    return took
+    return took, late
 
 
 def connect_time(hosts: int, count: int = 200) -> float:

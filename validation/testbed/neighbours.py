@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from flows import Flow, connect_time, play
-from network import HOST, dropped, network
+from network import HOST, dropped, network, urgent
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent.parent / "docs" / "validation" / "testbed.md"
@@ -162,6 +162,7 @@ def study(arguments: argparse.Namespace) -> dict[str, Any]:
         round_trip = connect_time(arguments.hosts)
         delay = round_trip / 4  # a port that was silent lets packets go at once, so nothing of it is their own length
         with workers(arguments) as tell:
+            urgent(2)
             for cell in arguments.cells:
                 for seed in range(arguments.seeds):
                     # Turns are taken in both orders, so that a slow drift of the machine is neither band's.
@@ -170,6 +171,7 @@ def study(arguments: argparse.Namespace) -> dict[str, Any]:
                         said = runs[-1]
                         note = f"R {cell[0]:g}, load {cell[1]:g}, seed {seed}, {band}: {len(said['flows'])} flows, "
                         note += f"iteration {1e3 * mean_iteration(said, 'measured'):.0f} ms, "
+                        note += f"99 % of flows less than {1e3 * said['late_p99']:.2f} ms late, "
                         print(f"{note}{said['drops']} drops, load average {said['load']:.1f}", file=sys.stderr)
     return {
         "hosts": arguments.hosts,
@@ -209,7 +211,7 @@ def one_run(
         raise SystemExit("the job's connections could not be marked")
     before = dropped(arguments.hosts)
     tell({"do": "go"})
-    took = play(flows, arguments.hosts, HIGH)
+    took, late = play(flows, arguments.hosts, HIGH)
     trained = tell({})
     starts, times = predicted.iterations["start_us"], predicted.iterations["time_us"]
     return {
@@ -223,6 +225,7 @@ def one_run(
         "measured": [[micro(a), micro(b)] for a, b in trained[0]["iterations"]],
         "predicted": [[micro(a / 1e6), micro(b / 1e6)] for a, b in zip(starts.tolist(), times.tolist(), strict=True)],
         "marked": [each["marked"] for each in ready],
+        "late_p99": micro(sorted(late)[len(late) * 99 // 100]),
         "drops": dropped(arguments.hosts) - before,
         "predicted_drops": int(predicted.links["drops"].sum()),
         "load": os.getloadavg()[0],
@@ -291,6 +294,7 @@ def worker(rank: int, hosts: int, store: str) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries may print
     torch.set_num_threads(1)
+    urgent(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=hosts)
     pause = {"s": 0.0}
     model = emulated(pause)
@@ -438,6 +442,7 @@ def student(freedom: int) -> float:
 def tables(answer: dict[str, Any]) -> str:
     """Return one table for each cell, and what was seen beside."""
     loads = [run["load"] for run in answer["runs"]]
+    lates = [1e3 * run["late_p99"] for run in answer["runs"]]
     texts = []
     for ratio, load in answer["cells"]:
         lines = [
@@ -482,7 +487,8 @@ def tables(answer: dict[str, Any]) -> str:
         [
             *texts,
             f"{answer['hosts']} hosts, Linux {answer['kernel']}, {answer['cores']} cores, load average "
-            f"{min(loads):.1f} to {max(loads):.1f}; {1e6 * answer['round_trip_s']:.0f} us to connect on the idle "
+            f"{min(loads):.1f} to {max(loads):.1f}; 99 % of a run's flows began at most {min(lates):.1f} to "
+            f"{max(lates):.1f} ms late; {1e6 * answer['round_trip_s']:.0f} us to connect on the idle "
             f"network, from which the links' delay of {1e6 * answer['delay_s']:.0f} us follows.",
         ]
     )
