@@ -1,6 +1,6 @@
 """Write the table of docs/validation/tictac.md: every statement of the paper beside what comes out here, and why not.
 
-448 runs, half a CPU minute. Usage: python validation/tictac/table.py [JOBS]
+407 runs, half a CPU minute. Usage: python validation/tictac/table.py [JOBS]
 """
 
 import re

@@ -53,7 +53,8 @@ MODELS = (
 
 INFERENCE, TRAIN = TASKS = ("inference", "train")
 TRAIN_OR_NOT = {INFERENCE: "inference", TRAIN: "training"}
-GPU, CPU = {"device": "K80"}, {"device": "Xeon-E5-2686v4", "link_rate": "1Gbps"}
+GPU = {"job.train.compute.device": "K80"}
+CPU = {"job.train.compute.device": "Xeon-E5-2686v4", "cluster.link.rate": "1Gbps"}
 NONE, TIC, TAC, REVERSED = "random", "tic", "tac", "file"
 
 WORKERS = (1, 2, 4, 8, 16)
@@ -241,16 +242,18 @@ def scenario(base: Scenario, case: Case) -> Scenario:
     if case.order == REVERSED:
         recvs = [op["name"] for op in graphs.graph(name).counts["ops"] if op["kind"] == "recv"]
         schedule["ranking"] = recvs[::-1]
-    changes = {
+    job = {
         "model": name,
+        "task": case.task,
         "workers": case.workers,
-        "batch": int(batch * case.factor),
         "iterations": case.iterations,
-        "noise": base.jobs[0].noise_ppm / 1e6 * case.noise,
-        "collective": {"ps": {"servers": case.servers, "pull": "start"}},
+        "compute.batch": int(batch * case.factor),
+        "compute.noise": base.jobs[0].noise_ppm / 1e6 * case.noise,
+        "collective.ps.servers": case.servers,
+        "schedule": schedule,
     }
-    at = base.replace(**changes, **(CPU if case.is_cpu else GPU))
-    return at.set({"job.train.task": case.task, "job.train.schedule": schedule})
+    environment = CPU if case.is_cpu else GPU
+    return base.set({f"job.train.{key}": value for key, value in job.items()} | environment)
 
 
 class Study:
