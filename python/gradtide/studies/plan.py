@@ -24,7 +24,6 @@ from gradtide.studies.search import (
     MODES,
     Choice,
     Layers,
-    Mode,
     Search,
     Space,
     explore,
@@ -49,9 +48,6 @@ TRIALS = 2
 NOISY_ITERATIONS = 10
 BUDGET = 500
 """Runs of local search, in each mode."""
-
-FURTHER = ("edf", "caramel", "tic", "tac", "optimal")
-"""Orders that choose their own buckets; looked at where this version has them in a scenario of layers."""
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom.
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
@@ -503,7 +499,7 @@ def _fill(
     found.search = Search(space)
     explore(found.search, budget, part(0.2, 0.5))
     finalists: dict[Choice, Scenario] = {}
-    for choice in [*_finalists(found.search), *_further(found)]:
+    for choice in _finalists(found.search):
         finalists[choice] = _plan_of(found, choice).on(base)
     try:
         results = run_all(list(finalists.values()), jobs, part(0.5, 0.7), keep, limits)
@@ -559,33 +555,6 @@ def _finalists(search: Search) -> list[Choice]:
             found += [choice for choice in ranked if choice.channel == channel][:1]
         found += [choice for choice in ranked if len(choice.cuts) != len(ranked[0].cuts)][:1]
     return list(dict.fromkeys(found))
-
-
-def _further(found: _Found) -> list[Choice]:
-    """Return choices of the orders that make their own buckets, of those that this version can run."""
-    if found.settings.level != "crossiter":
-        return []
-    base, layers, choices = found.base, found.layers, []
-    overhead_ps = base.jobs[0].overhead_ps + (base.jobs[0].depth or 1) * found.settings.overhead_ps
-    for order in FURTHER:
-        try:
-            own = base.replace(order=order, barrier=False, overhead=units.format_time(overhead_ps))
-            own.check_built()
-            [result] = run_all([own])
-        except ScenarioError:
-            continue
-        rows = result.transfers.to_dicts()
-        firsts = {row["first_layer"]: row for row in rows if row["iteration"] == rows[0]["iteration"]}
-        cuts = tuple(sorted(sum(place < first for place in layers.places) for first in firsts))[1:]
-        choice = Choice(Mode("crossiter", order, False), cuts, base.jobs[0].chunk_bytes, 0)
-        if sorted(row["bytes"] for row in firsts.values()) != sorted(layers.sizes_of(cuts)):
-            continue
-        try:
-            _plan_of(found, choice).on(base).check_built()
-        except ScenarioError:
-            continue
-        choices.append(choice)
-    return choices
 
 
 # Saying
