@@ -14,15 +14,15 @@ from itertools import product
 from statistics import fmean
 from typing import Any
 
-from gradtide import _core, words
+from gradtide import words
 from gradtide.estimate import Limits
 from gradtide.presets import graphs
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.compare import parse_schedule
 from gradtide.studies.keep import Kept
-from gradtide.studies.reproduce.part import Progress, Reproduction, check
-from gradtide.studies.run import run_all, total_cost
+from gradtide.studies.reproduce.part import Progress, Reproduction, check, of_statements
+from gradtide.studies.run import run_all
 
 # Section 6, with the mini-batches of TicTac's table 1; it has no ResNet-152 v2, which gets that of ResNet-101 v2.
 MODELS = {
@@ -142,24 +142,19 @@ def caramel2020(
     study = Study(base, dict(zip(cases, results, strict=True)))
     checks = [check(name, *claim) for name in shown for claim in _CHECKS[name](study)]
     agree = sum(one["verdict"] == "agrees" for one in checks)
-    summary = {
-        "schema": "gradtide.reproduce/1",
-        "version": _core.__version__,
-        "engine": base.engine,
-        "paper": "caramel",
-        "part": figure or "",
-        "title": "Caramel (Hashemi et al., 2020): decentralised training with computation scheduling",
-        "headline": f"{agree} of {len(checks)} statements hold.",
-        "figures": [{"figure": name, "title": title, "says": says} for name, (title, says, _) in shown.items()],
-        "checks": checks,
-        "maps": [],
-        "tables": [{"figure": name, **table} for name in shown if name in _TABLES for table in _TABLES[name](study)],
-        "series": [{"figure": name, **item} for name in shown if name in _SERIES for item in _SERIES[name](study)],
-        "timelines": [],
-        "progress": [],
-        "cost": total_cost(result.summary for result in results),
-    }
-    return Reproduction(summary, {})
+    return of_statements(
+        "caramel",
+        "Caramel (Hashemi et al., 2020): decentralised training with computation scheduling",
+        figure=figure,
+        shown=shown,
+        study=study,
+        checks=checks,
+        headline=f"{agree} of {len(checks)} statements hold.",
+        engine=base.engine,
+        summaries=[result.summary for result in results],
+        tables=_TABLES,
+        series=_SERIES,
+    )
 
 
 def scenario(base: Scenario, case: Case) -> Scenario:

@@ -1,17 +1,18 @@
 """What every reproduction is made of: checks, tables, series, timelines, and the folder that they are written to."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from gradtide import report
+from gradtide import _core, report
 from gradtide.estimate import Limits
 from gradtide.results import RunResult
 from gradtide.studies.folder import whole_folder, write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import write_core, write_summary
+from gradtide.studies.run import total_cost, write_core, write_summary
 
+T = TypeVar("T")
 Progress = Callable[[float], object] | None
 
 
@@ -49,6 +50,63 @@ class Reproduction:
             write_versions(folder)
             report.write_report(folder)
         return path
+
+
+Shown = Mapping[str, tuple[str, str, Any]]
+"""Of every figure that is shown: its title, what the paper says of it, and what it needs."""
+
+Makers = Mapping[str, Callable[[T], Iterable[dict[str, Any]]]]
+"""By figure, what makes its tables, series or bars from a study."""
+
+
+def of_statements(
+    paper: str,
+    title: str,
+    *,
+    figure: str | None,
+    shown: Shown,
+    study: T,
+    checks: list[dict[str, str]],
+    headline: str,
+    engine: str,
+    summaries: Iterable[dict[str, Any]],
+    **drawn: Makers[T],
+) -> Reproduction:
+    """Return a reproduction of what a paper says of its figures, without timelines.
+
+    Args:
+        paper: its name for `gradtide reproduce`.
+        title: authors, year and subject.
+        figure: the one that is shown alone; None for all.
+        shown: the figures.
+        study: what the makers are given.
+        checks: published beside ours.
+        headline: the result in a sentence.
+        engine: of the runs.
+        summaries: of the runs, for what they cost.
+        drawn: `tables`, `series`, `bars`.
+    """
+    kinds: dict[str, Makers[T]] = {"tables": {}, "series": {}, **drawn}
+    summary = {
+        "schema": "gradtide.reproduce/1",
+        "version": _core.__version__,
+        "engine": engine,
+        "paper": paper,
+        "part": figure or "",
+        "title": title,
+        "headline": headline,
+        "figures": [{"figure": name, "title": title, "says": says} for name, (title, says, _) in shown.items()],
+        "checks": checks,
+        "maps": [],
+        **{
+            kind: [{"figure": name, **item} for name in shown if name in makers for item in makers[name](study)]
+            for kind, makers in kinds.items()
+        },
+        "timelines": [],
+        "progress": [],
+        "cost": total_cost(summaries),
+    }
+    return Reproduction(summary, {})
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gradtide import _core, units
+from gradtide import units
 from gradtide.estimate import Limits
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
-from gradtide.studies.reproduce.part import Progress, Reproduction, check
-from gradtide.studies.run import run_all, total_cost
+from gradtide.studies.reproduce.part import Progress, Reproduction, check, of_statements
+from gradtide.studies.run import run_all
 
 LINK, WORKER = "a-root", 0
 LINK_BPS = 100e6
@@ -179,24 +179,19 @@ def reproduction(
         summaries += [result.summary for result in results]
     study = Study(seen)
     checks = [check(name, *claim) for name in shown if name in _CHECKS for claim in _CHECKS[name](study)]
-    summary = {
-        "schema": "gradtide.reproduce/1",
-        "version": _core.__version__,
-        "engine": base.engine,
-        "paper": "pcn",
-        "part": figure or "",
-        "title": "Kang et al. (2021): what do announced bursts gain?",
-        "headline": _headline(checks, study),
-        "figures": [{"figure": name, "title": title, "says": says} for name, (title, says, _) in shown.items()],
-        "checks": checks,
-        "maps": [],
-        "tables": [{"figure": name, **table} for name in shown if name in _TABLES for table in _TABLES[name](study)],
-        "series": [{"figure": name, **item} for name in shown if name in _SERIES for item in _SERIES[name](study)],
-        "timelines": [],
-        "progress": [],
-        "cost": total_cost(summaries),
-    }
-    return Reproduction(summary, {})
+    return of_statements(
+        "pcn",
+        "Kang et al. (2021): what do announced bursts gain?",
+        figure=figure,
+        shown=shown,
+        study=study,
+        checks=checks,
+        headline=_headline(checks, study),
+        engine=base.engine,
+        summaries=summaries,
+        tables=_TABLES,
+        series=_SERIES,
+    )
 
 
 def _part_of(progress: Callable[[float], object], done: float, part: float) -> Callable[[float], object]:

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from gradtide import _core, words
+from gradtide import words
 from gradtide.estimate import Limits
 from gradtide.presets import graphs
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
 from gradtide.studies.order import order
-from gradtide.studies.reproduce.part import Progress, Reproduction, check
-from gradtide.studies.run import run_all, total_cost
+from gradtide.studies.reproduce.part import Progress, Reproduction, check, of_statements
+from gradtide.studies.run import run_all
 
 PAPER = {
     # model: preset, parameters, MiB, ops of inference and of training, mini-batch
@@ -210,29 +210,20 @@ def tictac2019(
     study = Study(dict(zip(cases, results, strict=True)))
     checks = [check(name, *claim) for name in shown for claim in _CHECKS[name](study)]
     agree = sum(one["verdict"] == "agrees" for one in checks)
-
-    def drawn(what: Mapping[str, Callable[[Study], list[dict[str, Any]]]]) -> list[dict[str, Any]]:
-        return [{"figure": name, **item} for name in shown if name in what for item in what[name](study)]
-
-    summary = {
-        "schema": "gradtide.reproduce/1",
-        "version": _core.__version__,
-        "engine": base.engine,
-        "paper": "tictac",
-        "part": figure or "",
-        "title": "TicTac (Hashemi et al., 2019): communication scheduling with parameter servers",
-        "headline": f"{agree} of {len(checks)} statements hold.",
-        "figures": [{"figure": name, "title": title, "says": says} for name, (title, says, _) in shown.items()],
-        "checks": checks,
-        "maps": [],
-        "bars": drawn(_BARS),
-        "tables": drawn(_TABLES),
-        "series": drawn(_SERIES),
-        "timelines": [],
-        "progress": [],
-        "cost": total_cost(result.summary for result in results),
-    }
-    return Reproduction(summary, {})
+    return of_statements(
+        "tictac",
+        "TicTac (Hashemi et al., 2019): communication scheduling with parameter servers",
+        figure=figure,
+        shown=shown,
+        study=study,
+        checks=checks,
+        headline=f"{agree} of {len(checks)} statements hold.",
+        engine=base.engine,
+        summaries=[result.summary for result in results],
+        bars=_BARS,
+        tables=_TABLES,
+        series=_SERIES,
+    )
 
 
 def scenario(base: Scenario, case: Case) -> Scenario:

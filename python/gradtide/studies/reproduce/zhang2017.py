@@ -12,15 +12,15 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from gradtide import _core, words
+from gradtide import words
 from gradtide.estimate import Limits
 from gradtide.fabrics import crossbars_of_table_1
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.exchange import alone, exchange_s, on_cluster, parse_collective
 from gradtide.studies.keep import Kept
-from gradtide.studies.reproduce.part import Progress, Reproduction, check
-from gradtide.studies.run import run_all, total_cost
+from gradtide.studies.reproduce.part import Progress, Reproduction, check, of_statements
+from gradtide.studies.run import run_all
 
 GRADIENT_BYTES = 100_000_000
 RATIOS = (Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
@@ -170,30 +170,19 @@ def reproduction(
     results = run_all([scenario(base, case) for case in cases], jobs, progress, keep, limits)
     study = Study(dict(zip(cases, results, strict=True)))
     checks = [check(name, *claim) for name in shown for claim in _CHECKS[name](study)]
-    summary = {
-        "schema": "gradtide.reproduce/1",
-        "version": _core.__version__,
-        "engine": base.engine,
-        "paper": "zhang2017",
-        "part": figure or "",
-        "title": "Zhang et al. (2017): how much network does a gradient exchange need?",
-        "headline": _headline(checks, figure),
-        "figures": [{"figure": name, "title": title, "says": says} for name, (title, says, _) in shown.items()],
-        "checks": checks,
-        "maps": [],
-        "tables": [{"figure": name, **table} for name in shown for table in _made(_TABLES, name, study)],
-        "series": [{"figure": name, **item} for name in shown for item in _made(_SERIES, name, study)],
-        "timelines": [],
-        "progress": [],
-        "cost": total_cost(result.summary for result in results),
-    }
-    return Reproduction(summary, {})
-
-
-def _made(
-    makers: "dict[str, Callable[[Study], list[dict[str, Any]]]]", name: str, study: "Study"
-) -> list[dict[str, Any]]:
-    return makers[name](study) if name in makers else []
+    return of_statements(
+        "zhang2017",
+        "Zhang et al. (2017): how much network does a gradient exchange need?",
+        figure=figure,
+        shown=shown,
+        study=study,
+        checks=checks,
+        headline=_headline(checks, figure),
+        engine=base.engine,
+        summaries=[result.summary for result in results],
+        tables=_TABLES,
+        series=_SERIES,
+    )
 
 
 def scenario(base: Scenario, case: Case) -> Scenario:
