@@ -219,14 +219,6 @@ def test_the_packet_engine_is_searched_as_fluid() -> None:
     assert result.plan.predicted["engine"] == "fluid"
 
 
-def test_orders_that_make_their_own_buckets_are_looked_at_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "FURTHER", ("priority", "tictac"))
-    base = Scenario.from_dict(job([(8, 16, 4)] * 6, schedule={"fusion": "8MiB"}))
-    result = gt.plan(base, noise=0, smallest="4MiB")
-    own = [row for row in result.candidates if row["iteration_us"] is not None and row["buckets"] == 3]
-    assert own, result.candidates
-
-
 # ── bounds, channels, buckets ─────────────────────────────────────────────────────────────────────────────
 
 
