@@ -1,11 +1,11 @@
 """What a profile gives back, and the model file that holds it."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gradtide.files import write_whole
 from gradtide.layers import Layer
 from gradtide.presets import SCHEMA, LayerPreset
 
@@ -132,10 +132,4 @@ def write_json(document: dict[str, Any], path: str | Path) -> Path:
             rows = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in value)
             text = "[\n  " + ",\n  ".join(rows) + "\n ]"
         parts.append(f" {json.dumps(key)}: {text}")
-    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        draft.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    return path
+    return write_whole(path, ("{\n" + ",\n".join(parts) + "\n}\n").encode())

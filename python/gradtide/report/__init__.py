@@ -3,10 +3,9 @@
 Nothing of a simulation lives here: a folder written by another version, or by hand, reports as well.
 """
 
-import os
-import tempfile
 from pathlib import Path
 
+from gradtide.files import write_whole
 from gradtide.report.folder import RunFolderError
 from gradtide.report.html import render
 from gradtide.report.perfetto import encode_timeline
@@ -26,7 +25,7 @@ def write_report(run_dir: Path | str) -> Path:
     Raises:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
     """
-    return _replace(Path(run_dir) / "report.html", render(Path(run_dir)).encode("utf-8"))
+    return write_whole(Path(run_dir) / "report.html", render(Path(run_dir)).encode("utf-8"))
 
 
 def write_timeline(run_dir: Path | str) -> Path:
@@ -41,18 +40,4 @@ def write_timeline(run_dir: Path | str) -> Path:
     Raises:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
     """
-    return _replace(Path(run_dir) / "timeline.pftrace", encode_timeline(Path(run_dir)))
-
-
-def _replace(path: Path, data: bytes) -> Path:
-    """Write a file so that it is seen whole or not at all."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-    return path
+    return write_whole(Path(run_dir) / "timeline.pftrace", encode_timeline(Path(run_dir)))

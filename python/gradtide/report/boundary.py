@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide.report import pieces
-from gradtide.report.folder import Row, RunFolderError, entry
+from gradtide.report.folder import Row, RunFolderError, entry, row_of
 from gradtide.report.run import resolved_scenario
 from gradtide.report.tenants import change, saved
 
@@ -139,8 +139,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _cell(path: Path, row: object, index: int, run_dir: Path) -> _Cell:
-    if not isinstance(row, dict):
-        raise RunFolderError(f"{path}: key `cells`: item {index} is not an object")
+    row = row_of(path, "cells", row, index)
     name = entry(path, row, "cell", str)
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,99}", name) is None:
         raise RunFolderError(f"{path}: key `cells`: `{pieces.clip(name)}` is not a folder below it")

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from gradtide import words
 from gradtide.report import pieces, scatter
-from gradtide.report.folder import Row, RunFolderError, entry, read_table
+from gradtide.report.folder import Row, RunFolderError, entry, read_table, row_of
 from gradtide.report.reproduce import series_chart
 from gradtide.report.run import resolved_scenario
 
@@ -107,12 +107,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _offer(path: Path, row: object, index: int, run_dir: Path) -> _Offer:
-    if not isinstance(row, dict):
-        raise RunFolderError(f"{path}: key `rows`: item {index} is not an object")
-    for key in _WORDS:
-        entry(path, row, key, str)
-    for key in _COUNTS:
-        entry(path, row, key, int)
+    row = row_of(path, "rows", row, index, words=_WORDS, counts=_COUNTS)
     for key in _FIGURES:
         if not math.isfinite(entry(path, row, key, (int, float))) or row[key] < 0:
             raise RunFolderError(f"{path}: key `{key}`: not a number of 0 or more")

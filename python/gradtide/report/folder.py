@@ -8,7 +8,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +186,18 @@ def entry(path: Path, value: Mapping[str, Any], key: str, kind: type | tuple[typ
     if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
         raise RunFolderError(f"{path}: key `{key}`: `{str(found)[:60]}` is of the wrong type")
     return found
+
+
+def row_of(path: Path, key: str, row: object, index: int, words: Iterable[str] = (), counts: Iterable[str] = ()) -> Row:
+    """Return item `index` of the list `key`, which is an object with these texts and whole numbers.
+
+    Raises:
+        RunFolderError: if it is not; the message names what.
+    """
+    if not isinstance(row, dict):
+        raise RunFolderError(f"{path}: key `{key}`: item {index} is not an object")
+    for name in words:
+        entry(path, row, name, str)
+    for name in counts:
+        entry(path, row, name, int)
+    return row

@@ -8,7 +8,7 @@ from typing import Any
 from gradtide import words
 from gradtide.report import pieces, scatter
 from gradtide.report.compare import run_timeline
-from gradtide.report.folder import Row, RunFolderError, entry, read_table
+from gradtide.report.folder import Row, RunFolderError, entry, read_table, row_of
 from gradtide.report.run import resolved_scenario
 
 _WORDS = ("name", "level", "order", "barrier", "collective", "chosen")
@@ -53,12 +53,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _checked(path: Path, row: object, index: int) -> Row:
-    if not isinstance(row, dict):
-        raise RunFolderError(f"{path}: key `rows`: item {index} is not an object")
-    for key in _WORDS:
-        entry(path, row, key, str)
-    for key in _COUNTS:
-        entry(path, row, key, int)
+    row = row_of(path, "rows", row, index, words=_WORDS, counts=_COUNTS)
     _positive(path, row, "iteration_ms")
     if not math.isfinite(entry(path, row, "saves_percent", (int, float))):
         raise RunFolderError(f"{path}: key `saves_percent`: not a finite number")

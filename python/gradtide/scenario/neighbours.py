@@ -6,7 +6,7 @@ The flows themselves are drawn or held by `gradtide.traffic`; files are opened h
 import difflib
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -275,16 +275,24 @@ def _incast(
     if senders > host_count - 1:
         msg, hint = f"{senders:,} senders beside the receiver", f"the cluster has {host_count - 1} other hosts"
         faults.append(source.fault("GT042", (*at, "senders"), msg, hint, senders))
-    if table.bytes > traffic.MAX_FLOW_BYTES:
-        hint = f"at most {units.format_bytes(traffic.MAX_FLOW_BYTES)}"
-        faults.append(source.fault("GT014", (*at, "bytes"), "the flow is too large", hint, table.bytes))
-    if table.start >= until_ps:
-        msg = f"the first incast is at {units.format_time(table.start)}, the run ends at {units.format_time(until_ps)}"
-        faults.append(source.fault("GT065", (*at, "start"), msg, "lengthen run.duration", table.start))
+    faults += _repeated_faults("flow", "incast", table, source, at, until_ps)
     if faults:
         raise ScenarioError(faults)
     others = tuple(host for host in range(host_count) if host != dst)[:senders]
     return Incast(name, others, dst or 0, table.bytes, table.every, table.start, until_ps, band)
+
+
+def _repeated_faults(
+    flow: str, event: str, table: IncastTable | BurstsTable, source: Source, at: Loc, until_ps: int
+) -> Iterator[Fault]:
+    """Say what is wrong with the size and the start of what comes again and again."""
+    if table.bytes > traffic.MAX_FLOW_BYTES:
+        hint = f"at most {units.format_bytes(traffic.MAX_FLOW_BYTES)}"
+        yield source.fault("GT014", (*at, "bytes"), f"the {flow} is too large", hint, table.bytes)
+    if table.start >= until_ps:
+        starts, ends = units.format_time(table.start), units.format_time(until_ps)
+        msg = f"the first {event} is at {starts}, the run ends at {ends}"
+        yield source.fault("GT065", (*at, "start"), msg, "lengthen run.duration", table.start)
 
 
 def _bursts(
@@ -311,12 +319,7 @@ def _bursts(
         elif host in hosts[:index]:
             msg, hint = f"h{host} is named twice", "a host sends one burst at a time; for more, write another table"
             faults.append(source.fault("GT063", where, msg, hint, text))
-    if table.bytes > traffic.MAX_FLOW_BYTES:
-        hint = f"at most {units.format_bytes(traffic.MAX_FLOW_BYTES)}"
-        faults.append(source.fault("GT014", (*at, "bytes"), "the burst is too large", hint, table.bytes))
-    if table.start >= until_ps:
-        msg = f"the first burst is at {units.format_time(table.start)}, the run ends at {units.format_time(until_ps)}"
-        faults.append(source.fault("GT065", (*at, "start"), msg, "lengthen run.duration", table.start))
+    faults += _repeated_faults("burst", "burst", table, source, at, until_ps)
     if faults:
         raise ScenarioError(faults)
     senders = tuple(host or 0 for host in hosts)

@@ -6,7 +6,6 @@
 import difflib
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError
+from gradtide.files import write_whole
 from gradtide.layers import Layer
 from gradtide.scenario.source import Loc, Source, parse_json, read_text
 
@@ -102,17 +102,8 @@ class Plan:
         Raises:
             OSError: if it cannot be written.
         """
-        path = Path(os.path.abspath(path))
-        handle, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
-            os.chmod(part, 0o644)
-            os.replace(part, path)
-        except BaseException:
-            os.unlink(part)
-            raise
-        return path
+        text = json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+        return write_whole(Path(os.path.abspath(path)), text.encode())
 
     def on(self, scenario: "Scenario") -> "Scenario":
         """Return a scenario of one job with its gradients sent as planned; its network may be another.

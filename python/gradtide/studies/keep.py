@@ -18,6 +18,7 @@ from pathlib import Path
 
 from gradtide import _core
 from gradtide.errors import Interrupted
+from gradtide.files import write_whole
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import FolderError, refuse_foreign, write_json
@@ -68,14 +69,7 @@ class Kept:
         head = json.dumps({"schema": SCHEMA, "core": _core_digest(), "cost": costs})
         try:
             self._runs.mkdir(parents=True, exist_ok=True)
-            handle, part = tempfile.mkstemp(dir=self._runs, suffix=".partial")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(gzip.compress(f"{head}\n{result.output.to_json()}".encode(), 1, mtime=0))
-                os.replace(part, path)
-            except BaseException:
-                os.unlink(part)
-                raise
+            write_whole(path, gzip.compress(f"{head}\n{result.output.to_json()}".encode(), 1, mtime=0))
         except OSError as error:
             self._clear()
             raise FolderError(f"cannot keep a finished run in {self._runs}: {error.strerror or error}") from error

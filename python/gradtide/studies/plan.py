@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from gradtide.studies.channels import Channel, fit, own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all, total_cost, write_core, write_summary
+from gradtide.studies.run import part_of, run_all, total_cost, write_core, write_summary
 from gradtide.studies.search import (
     DDP_CAP,
     DDP_FIRST_CAP,
@@ -342,9 +343,7 @@ def plan(
     if baseline not in (None, "ddp", "scenario"):
         raise ValueError(f"there is no baseline {baseline!r}; there are ddp and scenario")
 
-    def part(low: float, high: float) -> Callable[[float], object] | None:
-        return None if progress is None else lambda share: progress(low + (high - low) * share)
-
+    part = partial(part_of, progress)
     layers = Layers(base.jobs[0])
     plans = {"ddp": _ddp(base, layers)}
     if baseline == "scenario" or not _is_default(base):

@@ -94,6 +94,11 @@ def _pieces(values: Sequence[int], length: int = 100_000) -> Iterator[str]:
         yield json.dumps(values[start : start + length])[1:-1]
 
 
+def part_of(progress: Callable[[float], object] | None, low: float, high: float) -> Callable[[float], object] | None:
+    """Return what tells `progress` of a part of the work, which goes from the share `low` to `high`."""
+    return None if progress is None else lambda share: progress(low + (high - low) * share)
+
+
 def run_all(
     scenarios: Sequence[Scenario],
     jobs: int = 1,

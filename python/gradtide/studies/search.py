@@ -156,16 +156,6 @@ class Layers:
                 room = cap
         return tuple(reversed(cuts))
 
-    def fused(self, cap: int) -> tuple[int, ...]:
-        """Return cuts as `schedule.fusion` makes them: the layer that would pass the cap begins the next bucket."""
-        cuts, held = [], 0
-        for layer in range(self.count - 1, -1, -1):
-            if held and held + self.sizes[layer] > cap:
-                cuts.append(layer + 1)
-                held = 0
-            held += self.sizes[layer]
-        return tuple(reversed(cuts))
-
     def even(self, count: int) -> tuple[int, ...]:
         """Return cuts into about equal sizes."""
 

@@ -21,7 +21,7 @@ from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.compare import parse_schedule
 from gradtide.studies.keep import Kept
-from gradtide.studies.reproduce.part import Progress, Reproduction, check, of_statements
+from gradtide.studies.reproduce.part import Claim, Progress, Reproduction, cases_of, of_statements
 from gradtide.studies.run import run_all
 
 # Section 6, with the mini-batches of TicTac's table 1; it has no ResNet-152 v2, which gets that of ResNet-101 v2.
@@ -137,19 +137,16 @@ def caramel2020(
     """Caramel: figs 2, 4 and 8 to 14, or one of them; all runs together take about a minute."""
     shown = FIGURES if figure is None else {figure: FIGURES[figure]}
     base = Scenario.load("paper/caramel2020")
-    cases = list(dict.fromkeys(case for _, _, needed in shown.values() for case in needed))
+    cases = cases_of(shown)
     results = run_all([scenario(base, case) for case in cases], jobs, progress, keep, limits)
     study = Study(base, dict(zip(cases, results, strict=True)))
-    checks = [check(name, *claim) for name in shown for claim in _CHECKS[name](study)]
-    agree = sum(one["verdict"] == "agrees" for one in checks)
     return of_statements(
         "caramel",
         "Caramel (Hashemi et al., 2020): decentralised training with computation scheduling",
         figure=figure,
         shown=shown,
         study=study,
-        checks=checks,
-        headline=f"{agree} of {len(checks)} statements hold.",
+        claims=_CHECKS,
         engine=base.engine,
         summaries=[result.summary for result in results],
         tables=_TABLES,
@@ -225,7 +222,6 @@ class Study:
 
 # -- statements -------------------------------------------------------------------------------------------------------
 
-Claim = tuple[str, str, str, bool, str]
 
 _WHY_WIRE = (
     "at 10 Gbit/s a K80 computes longer than the network sends, and whatever sends while it computes hides nearly "

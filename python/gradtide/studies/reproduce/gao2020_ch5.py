@@ -18,7 +18,7 @@ from gradtide.estimate import Limits
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
-from gradtide.studies.reproduce.part import Progress, Reproduction, check
+from gradtide.studies.reproduce.part import Claim, Progress, Reproduction, check
 from gradtide.studies.run import run_all, total_cost
 from gradtide.studies.tenants import BANDS, colour, variant
 
@@ -349,9 +349,6 @@ def _checks(study: Study, figure: str) -> list[dict[str, str]]:
     return [check(figure, *claim) for claim in claims(study)] if claims else []
 
 
-Claim = tuple[str, str, str, bool, str]
-
-
 def _near(study: Study, figure: str) -> list[dict[str, str]]:
     """How many of the figure's eight averages lie within 10 % of the published ones."""
     made = []
@@ -428,10 +425,6 @@ def _start_claims(study: Study) -> Iterable[Claim]:
         busy.append(active.mean())
     text = f"{100 * np.mean(within):.0f} % of the 20 that gain most, {100 * np.mean(busy):.0f} % of all"
     yield "start within an all-reduce", "those that gain", text, bool(np.mean(within) > 2 * np.mean(busy)), ""
-
-
-def _own_use_percent(study: Study, cell: Cell, band: str) -> float:
-    return study.link_use_percent(cell, band) - _use(study.base, cell)[1]
 
 
 def _rate_claims(study: Study) -> Iterable[Claim]:

@@ -1,6 +1,6 @@
 """What every reproduction is made of: checks, tables, series, timelines, and the folder that they are written to."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +13,8 @@ from gradtide.studies.keep import Kept
 from gradtide.studies.run import total_cost, write_core, write_summary
 
 T = TypeVar("T")
+M = TypeVar("M")
+C = TypeVar("C", bound=Hashable)
 Progress = Callable[[float], object] | None
 
 
@@ -52,11 +54,24 @@ class Reproduction:
         return path
 
 
-Shown = Mapping[str, tuple[str, str, Any]]
-"""Of every figure that is shown: its title, what the paper says of it, and what it needs."""
+Shown = Mapping[str, tuple[str, str, Iterable[C]]]
+"""Of every figure that is shown: its title, what the paper says of it, and the cases that it needs."""
 
-Makers = Mapping[str, Callable[[T], Iterable[dict[str, Any]]]]
-"""By figure, what makes its tables, series or bars from a study."""
+Claim = tuple[str, str, str, bool, str]
+"""Quantity, published, ours, whether they agree, and why not."""
+
+Makers = Mapping[str, Callable[[T], Iterable[M]]]
+"""By figure, what makes its claims, tables, series or bars from a study."""
+
+
+def cases_of(shown: Shown[C]) -> list[C]:
+    """Return the cases that figures need, each once."""
+    return list(dict.fromkeys(case for _, _, needed in shown.values() for case in needed))
+
+
+def statements_hold(checks: Sequence[dict[str, str]]) -> str:
+    """Return the result of checks in a sentence."""
+    return f"{sum(one['verdict'] == 'agrees' for one in checks)} of {len(checks)} statements hold."
 
 
 def of_statements(
@@ -64,13 +79,13 @@ def of_statements(
     title: str,
     *,
     figure: str | None,
-    shown: Shown,
+    shown: Shown[Any],
     study: T,
-    checks: list[dict[str, str]],
-    headline: str,
+    claims: Makers[T, Claim],
+    headline: Callable[[Sequence[dict[str, str]]], str] = statements_hold,
     engine: str,
     summaries: Iterable[dict[str, Any]],
-    **drawn: Makers[T],
+    **drawn: Makers[T, dict[str, Any]],
 ) -> Reproduction:
     """Return a reproduction of what a paper says of its figures, without timelines.
 
@@ -80,13 +95,14 @@ def of_statements(
         figure: the one that is shown alone; None for all.
         shown: the figures.
         study: what the makers are given.
-        checks: published beside ours.
-        headline: the result in a sentence.
+        claims: published beside ours.
+        headline: the result in a sentence, of the checks that claims become.
         engine: of the runs.
         summaries: of the runs, for what they cost.
         drawn: `tables`, `series`, `bars`.
     """
-    kinds: dict[str, Makers[T]] = {"tables": {}, "series": {}, **drawn}
+    checks = [check(name, *claim) for name in shown if name in claims for claim in claims[name](study)]
+    kinds: dict[str, Makers[T, dict[str, Any]]] = {"tables": {}, "series": {}, **drawn}
     summary = {
         "schema": "gradtide.reproduce/1",
         "version": _core.__version__,
@@ -94,7 +110,7 @@ def of_statements(
         "paper": paper,
         "part": figure or "",
         "title": title,
-        "headline": headline,
+        "headline": headline(checks),
         "figures": [{"figure": name, "title": title, "says": says} for name, (title, says, _) in shown.items()],
         "checks": checks,
         "maps": [],

@@ -18,8 +18,8 @@ from gradtide.estimate import Limits
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
-from gradtide.studies.reproduce.part import Progress, Reproduction, check, of_statements
-from gradtide.studies.run import run_all
+from gradtide.studies.reproduce.part import Claim, Progress, Reproduction, cases_of, of_statements
+from gradtide.studies.run import part_of, run_all
 
 LINK, WORKER = "a-root", 0
 LINK_BPS = 100e6
@@ -167,38 +167,30 @@ def reproduction(
 ) -> Reproduction:
     """Return what these figures show."""
     base = Scenario.load("paper/pcn") if base is None else base
-    cases = list(dict.fromkeys(case for _, _, needed in shown.values() for case in needed))
+    cases = cases_of(shown)
     seen: dict[Case, Seen] = {}
     summaries: list[dict[str, Any]] = []
     # A run's samples are some ten megabytes: what is seen of them is kept, and the rest is not.
     for first in range(0, len(cases), BATCH):
         batch = cases[first : first + BATCH]
-        told = None if progress is None else _part_of(progress, first / len(cases), len(batch) / len(cases))
+        told = part_of(progress, first / len(cases), (first + len(batch)) / len(cases))
         results = run_all([scenario(base, case) for case in batch], jobs, told, keep, limits)
         seen |= {case: Seen(case, result) for case, result in zip(batch, results, strict=True)}
         summaries += [result.summary for result in results]
     study = Study(seen)
-    checks = [check(name, *claim) for name in shown if name in _CHECKS for claim in _CHECKS[name](study)]
     return of_statements(
         "pcn",
         "Kang et al. (2021): what do announced bursts gain?",
         figure=figure,
         shown=shown,
         study=study,
-        checks=checks,
-        headline=_headline(checks, study),
+        claims=_CHECKS,
+        headline=lambda checks: _headline(checks, study),
         engine=base.engine,
         summaries=summaries,
         tables=_TABLES,
         series=_SERIES,
     )
-
-
-def _part_of(progress: Callable[[float], object], done: float, part: float) -> Callable[[float], object]:
-    def told(share: float) -> object:
-        return progress(done + part * share)
-
-    return told
 
 
 def scenario(base: Scenario, case: Case) -> Scenario:
@@ -343,7 +335,6 @@ def percent(without: float, with_pcn: float) -> float:
 
 # -- statements -------------------------------------------------------------------------------------------------------
 
-Claim = tuple[str, str, str, bool, str]
 
 _STATE = {False: "without PCN", True: "with PCN"}
 _START_NOTE = {

@@ -20,7 +20,7 @@ from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
 from gradtide.studies.order import order
-from gradtide.studies.reproduce.part import Progress, Reproduction, check, of_statements
+from gradtide.studies.reproduce.part import Claim, Progress, Reproduction, cases_of, of_statements
 from gradtide.studies.run import run_all
 
 PAPER = {
@@ -205,19 +205,16 @@ def tictac2019(
     """TicTac: table 1, orders, figs 4 and 9 to 15, or one of them; all runs together take less than a minute."""
     shown = FIGURES if figure is None else {figure: FIGURES[figure]}
     base = Scenario.load("paper/tictac2019")
-    cases = list(dict.fromkeys(case for _, _, needed in shown.values() for case in needed))
+    cases = cases_of(shown)
     results = run_all([scenario(base, case) for case in cases], jobs, progress, keep, limits)
     study = Study(dict(zip(cases, results, strict=True)))
-    checks = [check(name, *claim) for name in shown for claim in _CHECKS[name](study)]
-    agree = sum(one["verdict"] == "agrees" for one in checks)
     return of_statements(
         "tictac",
         "TicTac (Hashemi et al., 2019): communication scheduling with parameter servers",
         figure=figure,
         shown=shown,
         study=study,
-        checks=checks,
-        headline=f"{agree} of {len(checks)} statements hold.",
+        claims=_CHECKS,
         engine=base.engine,
         summaries=[result.summary for result in results],
         bars=_BARS,
@@ -319,7 +316,6 @@ def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
 
 # -- statements -------------------------------------------------------------------------------------------------------
 
-Claim = tuple[str, str, str, bool, str]
 
 NEAR = 0.1
 """A number agrees if it is within a tenth of the published one."""

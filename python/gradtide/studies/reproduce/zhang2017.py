@@ -19,7 +19,7 @@ from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.exchange import alone, exchange_s, on_cluster, parse_collective
 from gradtide.studies.keep import Kept
-from gradtide.studies.reproduce.part import Progress, Reproduction, check, of_statements
+from gradtide.studies.reproduce.part import Claim, Progress, Reproduction, cases_of, of_statements
 from gradtide.studies.run import run_all
 
 GRADIENT_BYTES = 100_000_000
@@ -166,18 +166,17 @@ def reproduction(
 ) -> Reproduction:
     """Return what these figures show."""
     base = Scenario.load("paper/zhang2017")
-    cases = list(dict.fromkeys(case for _, _, needed in shown.values() for case in needed))
+    cases = cases_of(shown)
     results = run_all([scenario(base, case) for case in cases], jobs, progress, keep, limits)
     study = Study(dict(zip(cases, results, strict=True)))
-    checks = [check(name, *claim) for name in shown for claim in _CHECKS[name](study)]
     return of_statements(
         "zhang2017",
         "Zhang et al. (2017): how much network does a gradient exchange need?",
         figure=figure,
         shown=shown,
         study=study,
-        checks=checks,
-        headline=_headline(checks, figure),
+        claims=_CHECKS,
+        headline=lambda checks: _headline(checks, figure),
         engine=base.engine,
         summaries=[result.summary for result in results],
         tables=_TABLES,
@@ -221,8 +220,6 @@ class Study:
 
 
 # -- statements -------------------------------------------------------------------------------------------------------
-
-Claim = tuple[str, str, str, bool, str]
 
 
 def _ms(seconds: float) -> str:
