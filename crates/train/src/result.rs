@@ -348,8 +348,8 @@ impl RunResult {
         let used = usage.links.unwrap_or_else(|| lock_step_links(&parts, spec.cluster.link.rate_bps));
         let utilisation = |link: &LinkUsage| link.busy.ps() as f64 / end.ps() as f64;
         Self {
-            iterations: iterations(&parts).and(served::iterations(&served)),
-            workers: workers(&parts).and(served::workers(&served)),
+            iterations: iteration_table(&iterations(&parts).chain(served::iterations(&served)).collect::<Vec<_>>()),
+            workers: worker_table(&workers(&parts).chain(served::workers(&served)).collect::<Vec<_>>()),
             transfers: transfers(&parts).and(served::transfers(&served)),
             operations: operations(&parts).and(served::operations(&served)),
             flows: flows(spec, neighbours),
@@ -513,56 +513,37 @@ fn spread(mut values: Vec<i64>) -> Option<[f64; 3]> {
     Some([first as f64, middle, last as f64])
 }
 
-fn iterations(parts: &[Part<'_>]) -> Table {
-    let rows = || {
-        parts.iter().flat_map(|part| {
-            let comm = part.blocks().map(Part::comm);
-            part.iterations.iter().zip(comm).enumerate().map(move |(index, (record, comm))| (part, index, record, comm))
-        })
-    };
-    let times = |of: fn(&Part<'_>, &IterationRecord, Time) -> Time| {
-        Column::Time(rows().map(|(part, _, record, comm)| signed(of(part, record, comm))).collect())
-    };
+/// Job, iteration, what it was for the slowest worker, and N.
+type IterationRow = (Arc<str>, u64, IterationRecord, Time);
+
+/// Job; iteration, worker and host; what the iteration was for the worker.
+type WorkerRow = (Arc<str>, [u64; 3], IterationRecord);
+
+fn iteration_table(rows: &[IterationRow]) -> Table {
+    let times = |of: fn(&IterationRow) -> Time| Column::Time(rows.iter().map(|row| signed(of(row))).collect());
+    let share = |record: &IterationRecord| record.compute.ps() as f64 / record.time.ps() as f64;
+    let alpha = |(.., record, comm): &IterationRow| overlap(record.compute, *comm, record.time);
     Table::new(vec![
-        ("job", Column::Text(rows().map(|(part, ..)| part.name.clone()).collect())),
-        ("iteration", Column::Count(rows().map(|(_, index, ..)| index as u64).collect())),
-        ("start_us", times(|_, record, _| record.start)),
-        ("time_us", times(|_, record, _| record.time)),
-        ("compute_us", times(|_, record, _| record.compute)),
-        ("comm_us", times(|_, _, comm| comm)),
-        ("exposed_us", times(|_, record, _| record.exposed)),
-        ("barrier_us", times(|_, record, _| record.barrier)),
-        ("slowdown_us", times(|_, record, _| record.slowdown)),
-        (
-            "alpha",
-            Column::Ratio(rows().map(|(_, _, record, comm)| overlap(record.compute, comm, record.time)).collect()),
-        ),
-        (
-            "utilisation",
-            Column::Ratio(
-                rows().map(|(_, _, record, _)| Some(record.compute.ps() as f64 / record.time.ps() as f64)).collect(),
-            ),
-        ),
+        ("job", Column::Text(rows.iter().map(|(job, ..)| job.clone()).collect())),
+        ("iteration", Column::Count(rows.iter().map(|&(_, index, ..)| index).collect())),
+        ("start_us", times(|(.., record, _)| record.start)),
+        ("time_us", times(|(.., record, _)| record.time)),
+        ("compute_us", times(|(.., record, _)| record.compute)),
+        ("comm_us", times(|&(.., comm)| comm)),
+        ("exposed_us", times(|(.., record, _)| record.exposed)),
+        ("barrier_us", times(|(.., record, _)| record.barrier)),
+        ("slowdown_us", times(|(.., record, _)| record.slowdown)),
+        ("alpha", Column::Ratio(rows.iter().map(alpha).collect())),
+        ("utilisation", Column::Ratio(rows.iter().map(|(.., record, _)| Some(share(record))).collect())),
     ])
 }
 
-fn workers(parts: &[Part<'_>]) -> Table {
-    let rows = || {
-        parts.iter().filter(|part| part.differs()).flat_map(|part| {
-            (0..part.iterations.len()).flat_map(move |iteration| {
-                part.trace.workers.iter().zip(part.job.collective.worker_hosts()).enumerate().map(
-                    move |(worker, (records, host))| {
-                        (part, [iteration as u64, worker as u64, host.into()], &records[iteration])
-                    },
-                )
-            })
-        })
-    };
-    let counts = |index: usize| Column::Count(rows().map(|(_, numbers, _)| numbers[index]).collect());
+fn worker_table(rows: &[WorkerRow]) -> Table {
+    let counts = |index: usize| Column::Count(rows.iter().map(|(_, numbers, _)| numbers[index]).collect());
     let times =
-        |of: fn(&IterationRecord) -> Time| Column::Time(rows().map(|(.., record)| signed(of(record))).collect());
+        |of: fn(&IterationRecord) -> Time| Column::Time(rows.iter().map(|(.., record)| signed(of(record))).collect());
     Table::new(vec![
-        ("job", Column::Text(rows().map(|(part, ..)| part.name.clone()).collect())),
+        ("job", Column::Text(rows.iter().map(|(job, ..)| job.clone()).collect())),
         ("iteration", counts(0)),
         ("worker", counts(1)),
         ("host", counts(2)),
@@ -574,6 +555,27 @@ fn workers(parts: &[Part<'_>]) -> Table {
         ("slowdown_us", times(|record| record.slowdown)),
         ("straggler_us", times(|record| record.straggler)),
     ])
+}
+
+fn iterations<'a>(parts: &'a [Part<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
+    parts.iter().flat_map(|part| {
+        let comm = part.blocks().map(Part::comm);
+        let rows = part.iterations.iter().zip(comm).enumerate();
+        rows.map(|(index, (&record, comm))| (part.name.clone(), index as u64, record, comm))
+    })
+}
+
+fn workers<'a>(parts: &'a [Part<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
+    parts.iter().filter(|part| part.differs()).flat_map(|part| {
+        (0..part.iterations.len()).flat_map(move |iteration| {
+            part.trace.workers.iter().zip(part.job.collective.worker_hosts()).enumerate().map(
+                move |(worker, (records, host))| {
+                    let numbers = [iteration as u64, worker as u64, host.into()];
+                    (part.name.clone(), numbers, records[iteration])
+                },
+            )
+        })
+    })
 }
 
 /// Overlap coefficient (N + C - T) / min(N, C) of TicTac section 3.2; nothing overlaps if one of them is zero.

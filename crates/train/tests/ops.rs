@@ -2,6 +2,8 @@
 //! where all workers compute in one order, and what must hold in any order.
 #![allow(missing_docs)]
 
+mod star;
+
 use gradtide_net::{Seed, Time};
 use gradtide_train::caramel::timeline;
 use gradtide_train::engine::{self, Idle};
@@ -11,6 +13,7 @@ use gradtide_train::result::{Column, RunResult, Table};
 use gradtide_train::spec::{FusionSpec, Spec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use star::star;
 
 const US: u64 = 1_000_000;
 const ORDERS: [&str; 3] = ["listed", "random", "caramel"];
@@ -99,16 +102,7 @@ fn spec(layers: &[Value], ops: &Value, workers: u32, engine: &str, schedule: &Va
             "overlap_slowdown_ppm": 1_000_000, "pace": {"noise_ppm": 0, "straggler": null}
         }],
         "traffic": [],
-        "cluster": {
-            "topology": {"kind": "star", "hosts": workers}, "routing": "ecmp", "host_latency_ps": 0,
-            "link": {"rate_bps": 10_000_000_000_u64, "delay_ps": 10 * US, "efficiency_ppm": 1_000_000},
-            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": null},
-            "switch_buffer": null,
-            "transport": {
-                "congestion": {"kind": "newreno"}, "ecn": false, "segment_bytes": 1380,
-                "initial_window_segments": 10, "window_bytes": 1 << 25, "recovery": "sack", "timers": "derived"
-            }
-        },
+        "cluster": star(workers, 10_000_000_000, 10 * US),
         "run": {"engine": engine, "seed": 1, "duration_ps": null, "timeline_iterations": 0, "probe": null}
     }))
     .unwrap()

@@ -1,6 +1,8 @@
 //! Schedules in a run: the engines against the simulation of one channel, and what no schedule may do.
 #![allow(missing_docs)]
 
+mod star;
+
 use gradtide_net::{Bytes, Seed, Time};
 use gradtide_train::caramel::timeline;
 use gradtide_train::engine::{self, Idle};
@@ -13,6 +15,7 @@ use gradtide_train::result::{Column, RunResult, Table};
 use gradtide_train::spec::Spec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use star::star;
 
 /// Forward, backward and update in microseconds, and bytes.
 type Row = (u64, u64, u64, u64);
@@ -35,16 +38,7 @@ fn scenario(rows: &[Row], workers: u32, is_pipe: bool, schedule: &Value, collect
             "overlap_slowdown_ppm": 1_000_000, "pace": {"noise_ppm": 0, "straggler": null}
         }],
         "traffic": [],
-        "cluster": {
-            "topology": {"kind": "star", "hosts": workers}, "routing": "ecmp", "host_latency_ps": 0,
-            "link": {"rate_bps": 10_000_000_000_u64, "delay_ps": 10 * US, "efficiency_ppm": 1_000_000},
-            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": null},
-            "switch_buffer": null,
-            "transport": {
-                "congestion": {"kind": "newreno"}, "ecn": false, "segment_bytes": 1380,
-                "initial_window_segments": 10, "window_bytes": 1 << 25, "recovery": "sack", "timers": "derived"
-            }
-        },
+        "cluster": star(workers, 10_000_000_000, 10 * US),
         "run": {
             "engine": if is_pipe { "pipe" } else { "fluid" }, "seed": 1, "duration_ps": null,
             "timeline_iterations": 0, "probe": null

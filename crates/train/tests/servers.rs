@@ -1,6 +1,8 @@
 //! Parameter servers op by op against recurrences and a simulation by hand.
 #![allow(missing_docs)]
 
+mod star;
+
 use gradtide_train::opdag::{Kind, Op, OpDag};
 use gradtide_train::order::makespan::Scorer;
 use gradtide_train::order::needs::Needs;
@@ -8,6 +10,7 @@ use gradtide_train::result::{Column, RunResult, Table};
 use gradtide_train::run;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use star::star;
 
 /// At 8 Gbit/s a byte takes a nanosecond, so that every instant of a test is a whole picosecond.
 const RATE_BPS: u64 = 8_000_000_000;
@@ -74,14 +77,7 @@ fn spec(rows: &[Row], change: impl FnOnce(&mut Value)) -> Value {
                         "task": if is_trained { "train" } else { "inference" },
                         "graph": {"ops": ops, "target": rows.len().saturating_sub(1), "inference_target": null}}
         }],
-        "cluster": {
-            "topology": {"kind": "star", "hosts": 2},
-            "link": {"rate_bps": RATE_BPS, "delay_ps": 0, "efficiency_ppm": 1_000_000}, "host_latency_ps": 0,
-            "routing": "ecmp",
-            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": null},
-            "transport": {"congestion": {"kind": "newreno"}, "ecn": false, "segment_bytes": 1380,
-                          "initial_window_segments": 10, "window_bytes": 33_554_432, "recovery": "sack", "timers": "derived"}
-        },
+        "cluster": star(2, RATE_BPS, 0),
         "traffic": [],
         "run": {"engine": "fluid", "seed": 1, "duration_ps": null, "timeline_iterations": 0}
     });

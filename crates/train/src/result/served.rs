@@ -1,6 +1,7 @@
 //! Tables and figures of jobs with parameter servers, in the columns of all others. A bucket is a parameter here.
 
-use super::{Column, JobSummary, Table, overlap, signed, spread};
+use super::{Column, IterationRow, JobSummary, Table, WorkerRow, signed, spread};
+use crate::iteration::IterationRecord;
 use crate::servers::{OperationRecord, Plan, Trace, TransferRecord, What, WorkerRecord};
 use crate::spec::JobSpec;
 use gradtide_net::Time;
@@ -77,53 +78,37 @@ fn margin(transfer: &TransferRecord) -> i64 {
     signed(transfer.needed) - signed(transfer.end)
 }
 
+/// What an iteration was for a worker.
+fn record(record: &WorkerRecord) -> IterationRecord {
+    IterationRecord {
+        start: record.start,
+        time: record.time,
+        compute: record.compute,
+        straggler: waits(record),
+        exposed: exposed(record),
+        barrier: barrier(record),
+        slowdown: Time::ZERO,
+    }
+}
+
 /// One row per iteration, as the slowest worker sees it.
-pub fn iterations(jobs: &[Served<'_>]) -> Table {
-    let rows =
-        || jobs.iter().flat_map(|job| job.iterations().iter().enumerate().map(move |(index, row)| (job, index, row)));
-    let times = |of: fn(&WorkerRecord) -> Time| Column::Time(rows().map(|(.., record)| signed(of(record))).collect());
-    let ratio = |of: fn(&WorkerRecord) -> Option<f64>| Column::Ratio(rows().map(|(.., record)| of(record)).collect());
-    Table::new(vec![
-        ("job", Column::Text(rows().map(|(job, ..)| job.name.clone()).collect())),
-        ("iteration", Column::Count(rows().map(|(_, index, _)| index as u64).collect())),
-        ("start_us", times(|record| record.start)),
-        ("time_us", times(|record| record.time)),
-        ("compute_us", times(|record| record.compute)),
-        ("comm_us", times(|record| record.comm)),
-        ("exposed_us", times(exposed)),
-        ("barrier_us", times(barrier)),
-        ("slowdown_us", times(|_| Time::ZERO)),
-        ("alpha", ratio(|record| overlap(record.compute, record.comm, record.time))),
-        ("utilisation", ratio(|record| Some(record.compute.ps() as f64 / record.time.ps() as f64))),
-    ])
+pub fn iterations<'a>(jobs: &'a [Served<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
+    jobs.iter().flat_map(|job| {
+        let rows = job.iterations().iter().enumerate();
+        rows.map(|(index, row)| (job.name.clone(), index as u64, record(row), row.comm))
+    })
 }
 
 /// One row per iteration and worker.
-pub fn workers(jobs: &[Served<'_>]) -> Table {
-    let rows = || {
-        jobs.iter().flat_map(|job| {
-            (0..job.iterations().len()).flat_map(move |iteration| {
-                job.trace.workers.iter().zip(&job.plan.workers).enumerate().map(move |(worker, (records, &host))| {
-                    (job, [iteration as u64, worker as u64, host.into()], &records[iteration])
-                })
+pub fn workers<'a>(jobs: &'a [Served<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
+    jobs.iter().flat_map(|job| {
+        (0..job.iterations().len()).flat_map(move |iteration| {
+            job.trace.workers.iter().zip(&job.plan.workers).enumerate().map(move |(worker, (records, &host))| {
+                let numbers = [iteration as u64, worker as u64, host.into()];
+                (job.name.clone(), numbers, record(&records[iteration]))
             })
         })
-    };
-    let counts = |index: usize| Column::Count(rows().map(|(_, numbers, _)| numbers[index]).collect());
-    let times = |of: fn(&WorkerRecord) -> Time| Column::Time(rows().map(|(.., record)| signed(of(record))).collect());
-    Table::new(vec![
-        ("job", Column::Text(rows().map(|(job, ..)| job.name.clone()).collect())),
-        ("iteration", counts(0)),
-        ("worker", counts(1)),
-        ("host", counts(2)),
-        ("start_us", times(|record| record.start)),
-        ("time_us", times(|record| record.time)),
-        ("compute_us", times(|record| record.compute)),
-        ("exposed_us", times(exposed)),
-        ("barrier_us", times(barrier)),
-        ("slowdown_us", times(|_| Time::ZERO)),
-        ("straggler_us", times(waits)),
-    ])
+    })
 }
 
 /// One row per pull and push.
