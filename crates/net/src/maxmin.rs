@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! level(l) = (capacity(l) - what flows stopped below the level use) / flows of l not stopped below the level
-//! rate(f)  = the least level of the links of f, or the cap of f if that is less
+//! rate(f)  = the least level of the links of f
 //! ```
 //!
 //! Numbers are whole [parts](PARTS) of a unit of capacity, and a level is rounded down to one. Sums of whole numbers do
@@ -13,7 +13,7 @@
 //! of the flows alone, to the last bit: neither the order of links nor the history of changes is seen in them, and no
 //! link is ever above its capacity.
 //!
-//! Three things make it fast. Flows with the same links and cap are one *class* with a count. Any number of changes
+//! Three things make it fast. Flows with the same links are one *class* with a count. Any number of changes
 //! is one solve, at the next read. And a solve moves levels, lowest first, from the links that gained or lost a flow to
 //! those that see a rate change, and no further; it [tells](MaxMin::take_changed) which rates those are. What does not
 //! live here: time, bytes, routes.
@@ -34,7 +34,7 @@ pub const CAPACITY_LIMIT: u64 = u64::MAX / PARTS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
-/// Flows with the same links and cap that name the same link first, or one flow added [apart](MaxMin::add_apart); they have
+/// Flows with the same links that name the same link first, or one flow added [apart](MaxMin::add_apart); they have
 /// one rate. The number of a class whose last flow was removed is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(pub u32);
@@ -42,7 +42,7 @@ pub struct ClassId(pub u32);
 /// No rate yet, and no level: faster than any link.
 const UNBOUNDED: u64 = u64::MAX;
 /// A link that there is not.
-const NO_LINK: u32 = u32::MAX;
+const NO_LINK: LinkId = LinkId(u32::MAX);
 
 /// The solver: capacities, classes of flows on them, and their rates.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +55,7 @@ pub struct MaxMin {
     members: Vec<Vec<u32>>,
     classes: Vec<Class>,
     /// `stride` links for each class, of which it uses the first few; sorted but for the first where others may join.
-    hops: Vec<u32>,
+    hops: Vec<LinkId>,
     stride: usize,
     free: Vec<u32>,
     /// Classes that have had their last flow removed, and that links may still have among their members.
@@ -90,6 +90,18 @@ struct LinkState {
 }
 
 impl LinkState {
+    /// A flow of this rate comes.
+    fn enter(&mut self, rate: u128) {
+        self.used += rate;
+        self.flows += 1;
+    }
+
+    /// A flow of this rate goes.
+    fn leave(&mut self, rate: u128) {
+        self.used -= rate;
+        self.flows -= 1;
+    }
+
     /// Rounding leaves less than a part for each flow of a full link.
     fn surely_not_full(&self) -> bool {
         self.used + u128::from(self.flows) <= u128::from(self.capacity)
@@ -119,16 +131,13 @@ struct Share {
     count: u64,
 }
 
-/// What is known of a class but its links, in half a cache line.
+/// What is known of a class but its links, in a quarter of a cache line.
 #[derive(Clone, Copy, Debug)]
 struct Class {
-    /// The least of its links' levels and its cap.
+    /// The least of its links' levels.
     rate: u64,
     /// Flows.
-    count: u64,
-    cap: u64,
-    /// Under which it stands in `known`.
-    hash: u32,
+    count: u32,
     hop_count: u16,
     /// Whether it stands among the changed ones.
     changed: bool,
@@ -139,7 +148,7 @@ struct Class {
 /// Kept between solves for their memory alone.
 #[derive(Clone, Debug, Default)]
 struct Scratch {
-    path: Vec<u32>,
+    path: Vec<LinkId>,
     /// Links that are to move, by the lower of their two levels, or less if they have not been looked at.
     moves: BinaryHeap<Reverse<(u64, u32)>>,
     /// Those that move now.
@@ -179,32 +188,30 @@ impl MaxMin {
     /// links is the same, too.
     ///
     /// # Panics
-    /// If there is no link, one that stands there twice, or one that does not exist; or there are 2^16 links.
+    /// If there is no link, one that stands there twice, or one that does not exist; or there are 2^16 links, or 2^32 flows of
+    /// one class.
     pub fn add(&mut self, links: &[LinkId]) -> ClassId {
-        self.add_with_cap(links, UNBOUNDED)
-    }
-
-    /// Adds a flow that is never faster than `cap`, in [`PARTS`], as if it also crossed a link of its own.
-    ///
-    /// # Panics
-    /// As [`add`](Self::add).
-    pub fn add_with_cap(&mut self, links: &[LinkId], cap: u64) -> ClassId {
         let mut path = std::mem::take(&mut self.scratch.path);
         path.clear();
-        path.extend(links.iter().map(|link| link.0));
+        path.extend_from_slice(links);
         let (first, rest) = path.split_first_mut().expect("a flow crosses a link");
         rest.sort_unstable();
         let is_once = rest.windows(2).all(|two| two[0] < two[1]) && !rest.contains(first);
         assert!(is_once, "a flow crosses a link once");
-        let hash = index::hash(path.iter().copied().chain([cap as u32, (cap >> 32) as u32]));
-        let is_it = |class: u32| self.classes[class as usize].cap == cap && *self.hops_of(class) == path[..];
-        let class = self.known[path[0] as usize].find(hash, is_it).unwrap_or_else(|| {
-            let class = self.open(&path, cap, hash, true);
-            self.known[path[0] as usize].insert(hash, class);
-            class
-        });
+        let hash = hash_of(&path);
+        let is_it = |class: u32| *self.hops_of(class) == path[..];
+        let class = match self.known[path[0].0 as usize].find(hash, is_it) {
+            Some(class) => {
+                self.count(class, true);
+                class
+            }
+            None => {
+                let class = self.open(&path, true);
+                self.known[path[0].0 as usize].insert(hash, class);
+                class
+            }
+        };
         self.scratch.path = path;
-        self.count(class, true);
         ClassId(class)
     }
 
@@ -218,13 +225,7 @@ impl MaxMin {
             (1..links.len()).all(|place| !links[..place].contains(&links[place])),
             "a flow crosses a link once"
         );
-        let mut path = std::mem::take(&mut self.scratch.path);
-        path.clear();
-        path.extend(links.iter().map(|link| link.0));
-        let class = self.open(&path, UNBOUNDED, 0, false);
-        self.scratch.path = path;
-        self.count(class, true);
-        ClassId(class)
+        ClassId(self.open(links, false))
     }
 
     /// Removes a flow of a class; tells whether others are left.
@@ -233,13 +234,14 @@ impl MaxMin {
     /// If there is none.
     pub fn remove(&mut self, class: ClassId) -> bool {
         let class = class.0;
-        assert!(self.classes[class as usize].count > 0, "class {class} has a flow");
-        self.count(class, false);
-        let left = self.classes[class as usize].count > 0;
-        if !left {
+        let count = self.classes[class as usize].count;
+        assert!(count > 0, "class {class} has a flow");
+        if count > 1 {
+            self.count(class, false);
+        } else {
             self.close(class);
         }
-        left
+        count > 1
     }
 
     /// Rate of each flow of a class in [`PARTS`]. Solves first if flows were added or removed.
@@ -276,7 +278,7 @@ impl MaxMin {
         let state = &mut self.links[link.0 as usize];
         if state.capacity != parts {
             state.capacity = parts;
-            mark(state, link.0, self.levels[link.0 as usize], &mut self.stale, &mut self.touched);
+            mark(state, link, &self.levels, &mut self.stale, &mut self.touched);
         }
     }
 
@@ -311,7 +313,7 @@ impl MaxMin {
 
     /// The links of a class.
     pub fn links(&self, class: ClassId) -> impl Iterator<Item = LinkId> {
-        self.hops_of(class.0).iter().map(|&link| LinkId(link))
+        self.hops_of(class.0).iter().copied()
     }
 
     /// The classes that cross a link, in no order.
@@ -320,12 +322,12 @@ impl MaxMin {
         members.filter(|&&class| self.classes[class as usize].count > 0).map(|&class| ClassId(class))
     }
 
-    fn hops_of(&self, class: u32) -> &[u32] {
+    fn hops_of(&self, class: u32) -> &[LinkId] {
         let begin = class as usize * self.stride;
         &self.hops[begin..begin + self.classes[class as usize].hop_count as usize]
     }
 
-    /// One flow of a class more, or less.
+    /// One flow of a class more, or less, that keeps some.
     fn count(&mut self, class: u32, more: bool) {
         self.change(class);
         let state = &mut self.classes[class as usize];
@@ -333,49 +335,53 @@ impl MaxMin {
         let rate = u128::from(state.rate);
         let begin = class as usize * self.stride;
         for &link in &self.hops[begin..begin + state.hop_count as usize] {
-            let state = &mut self.links[link as usize];
+            let state = &mut self.links[link.0 as usize];
             if more {
-                state.used += rate;
-                state.flows += 1;
+                state.enter(rate);
             } else {
-                state.used -= rate;
-                state.flows -= 1;
+                state.leave(rate);
             }
-            mark(state, link, self.levels[link as usize], &mut self.stale, &mut self.touched);
+            mark(state, link, &self.levels, &mut self.stale, &mut self.touched);
         }
     }
 
-    fn open(&mut self, path: &[u32], cap: u64, hash: u32, shared: bool) -> u32 {
+    /// A new class with one flow.
+    fn open(&mut self, path: &[LinkId], shared: bool) -> u32 {
         if path.len() > self.stride {
             self.widen(path.len());
         }
         if self.free.is_empty() && 2 * self.gone.len() > self.classes.len() {
             (0..self.links.len() as u32).for_each(|link| self.sweep(link));
-            self.free.append(&mut self.gone);
+            // The ones that ended first are used first, so that numbers are in the order of coming again.
+            self.free.extend(self.gone.drain(..).rev());
         }
         let index = self.free.pop().unwrap_or(self.classes.len() as u32);
-        let rate = path.iter().map(|&link| self.levels[link as usize]).fold(cap, u64::min);
         let hop_count = u16::try_from(path.len()).expect("a flow crosses fewer than 2^16 links");
-        let class = Class { rate, count: 0, cap, hash, hop_count, changed: false, shared };
+        let rate = path.iter().map(|link| self.levels[link.0 as usize]).fold(UNBOUNDED, u64::min);
+        for &link in path {
+            self.members[link.0 as usize].push(index);
+            let state = &mut self.links[link.0 as usize];
+            state.enter(u128::from(rate));
+            mark(state, link, &self.levels, &mut self.stale, &mut self.touched);
+        }
+        let class = Class { rate, count: 1, hop_count, changed: false, shared };
         let begin = index as usize * self.stride;
         if index as usize == self.classes.len() {
             self.classes.push(class);
             self.hops.extend_from_slice(path);
-            self.hops.resize(begin + self.stride, 0);
+            self.hops.resize(begin + self.stride, NO_LINK);
         } else {
             let changed = self.classes[index as usize].changed;
             self.classes[index as usize] = Class { changed, ..class };
             self.hops[begin..begin + path.len()].copy_from_slice(path);
         }
-        for &link in path {
-            self.members[link as usize].push(index);
-        }
+        self.change(index);
         index
     }
 
     /// Lays the classes out anew, for paths of more links.
     fn widen(&mut self, stride: usize) {
-        let mut hops = vec![0; self.classes.len() * stride];
+        let mut hops = vec![NO_LINK; self.classes.len() * stride];
         if self.stride > 0 {
             for (wide, narrow) in hops.chunks_mut(stride).zip(self.hops.chunks(self.stride)) {
                 wide[..narrow.len()].copy_from_slice(narrow);
@@ -384,19 +390,24 @@ impl MaxMin {
         (self.hops, self.stride) = (hops, stride);
     }
 
+    /// Removes the last flow of a class.
     fn close(&mut self, index: u32) {
         let begin = index as usize * self.stride;
-        let Class { hop_count, hash, shared, .. } = self.classes[index as usize];
+        let Class { rate, hop_count, shared, .. } = self.classes[index as usize];
+        self.classes[index as usize].count = 0;
         if shared {
-            self.known[self.hops[begin] as usize].remove(hash, index);
+            let hash = hash_of(self.hops_of(index));
+            self.known[self.hops[begin].0 as usize].remove(hash, index);
         }
         for &link in &self.hops[begin..begin + hop_count as usize] {
-            let state = &mut self.links[link as usize];
+            let state = &mut self.links[link.0 as usize];
+            state.leave(u128::from(rate));
             state.gone += 1;
             if state.flows == 0 {
                 state.gone = 0;
-                self.members[link as usize].clear();
+                self.members[link.0 as usize].clear();
             }
+            mark(state, link, &self.levels, &mut self.stale, &mut self.touched);
         }
         self.gone.push(index);
     }
@@ -414,11 +425,10 @@ impl MaxMin {
         }
     }
 
-    /// Rate of a class, were it not for the link `but`: the least level of the others, and its cap.
+    /// Rate of a class, were it not for the link `but`: the least level of the others.
     fn rate_but(&self, class: u32, but: u32) -> u64 {
-        let others = self.hops_of(class).iter().filter(|&&link| link != but);
-        let cap = self.classes[class as usize].cap;
-        others.map(|&link| self.levels[link as usize]).fold(cap, u64::min)
+        let others = self.hops_of(class).iter().filter(|link| link.0 != but);
+        others.map(|link| self.levels[link.0 as usize]).fold(UNBOUNDED, u64::min)
     }
 
     /// Level that a link should have, given the levels of all others.
@@ -464,16 +474,16 @@ impl MaxMin {
     /// Level at which flows that rise together from `level`, each up to its rate elsewhere, fill a link. Those that stop on
     /// the way are taken out.
     fn fill(&self, link: u32, mut level: u64, elsewhere: impl Fn(u32, &Class) -> u64, rising: &mut Vec<Share>) -> u64 {
-        let (mut left, mut count) = (self.links[link as usize].capacity, 0);
+        let (mut left, mut count) = (self.links[link as usize].capacity, 0_u64);
         rising.clear();
         for &id in &self.members[link as usize] {
             let class = &self.classes[id as usize];
-            let rate = elsewhere(id, class);
-            if rate < level {
-                left -= rate * class.count;
+            let share = Share { rate: elsewhere(id, class), count: class.count.into() };
+            if share.rate < level {
+                left -= share.rate * share.count;
             } else {
-                count += class.count;
-                rising.push(Share { rate, count: class.count });
+                count += share.count;
+                rising.push(share);
             }
         }
         loop {
@@ -548,7 +558,7 @@ impl MaxMin {
         // others count, which may have moved without moving a rate here.
         let rises = level > before;
         if rises {
-            mark(&mut self.links[link as usize], link, level, &mut self.stale, &mut self.touched);
+            mark(&mut self.links[link as usize], LinkId(link), &self.levels, &mut self.stale, &mut self.touched);
         } else if let Some(touched) = &mut self.touched {
             touched.push(LinkId(link));
         }
@@ -558,7 +568,7 @@ impl MaxMin {
             let now = if level < before {
                 rate.min(level)
             } else if rate == before {
-                self.rate_but(class, NO_LINK)
+                self.rate_but(class, NO_LINK.0)
             } else {
                 rate
             };
@@ -569,10 +579,10 @@ impl MaxMin {
                 let more = after.wrapping_sub(before);
                 let begin = class as usize * self.stride;
                 for &other in &self.hops[begin..begin + hop_count as usize] {
-                    let state = &mut self.links[other as usize];
+                    let state = &mut self.links[other.0 as usize];
                     state.used = state.used.wrapping_add(more);
-                    if other != link || rises {
-                        mark(state, other, self.levels[other as usize], &mut self.stale, &mut self.touched);
+                    if other.0 != link || rises {
+                        mark(state, other, &self.levels, &mut self.stale, &mut self.touched);
                     }
                 }
             }
@@ -580,14 +590,22 @@ impl MaxMin {
     }
 }
 
+/// Under which a class stands in `known`.
+fn hash_of(path: &[LinkId]) -> u32 {
+    index::hash(path.iter().map(|link| link.0))
+}
+
 /// Has a link looked at, unless that could change nothing.
-fn mark(state: &mut LinkState, link: u32, level: u64, stale: &mut Vec<u32>, touched: &mut Option<Vec<LinkId>>) {
+fn mark(state: &mut LinkState, link: LinkId, levels: &[u64], stale: &mut Vec<u32>, touched: &mut Option<Vec<LinkId>>) {
     if let Some(touched) = touched {
-        touched.push(LinkId(link));
+        touched.push(link);
     }
-    if state.stale || level == UNBOUNDED && state.moves_at == UNBOUNDED && state.surely_not_full() {
+    if state.stale {
+        return;
+    }
+    if levels[link.0 as usize] == UNBOUNDED && state.moves_at == UNBOUNDED && state.surely_not_full() {
         return;
     }
     state.stale = true;
-    stale.push(link);
+    stale.push(link.0);
 }

@@ -2,6 +2,7 @@
 
 use crate::topology::{Graph, NodeId, PortId};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// How a switch chooses among ports of equal distance.
 ///
@@ -140,14 +141,16 @@ impl Routes {
             distance: vec![UNREACHABLE; node_count],
         };
         let has_direct = routes.first.iter().any(|port| graph.far(*port).0 < graph.host_count);
-        for host in 0..graph.host_count {
-            let near = |host: u32| into[host as usize].iter().map(|&port| graph.near(port));
+        let near = |host: u32| into[host as usize].iter().map(|&port| graph.near(port));
+        let mut host = 0;
+        while host < graph.host_count {
+            routes.fill_towards(host, graph, &out, &into)?;
             // Hosts that hang on the same switches differ in nothing but the last hop.
-            if host > 0 && !has_direct && near(host).eq(near(host - 1)) {
-                routes.fill_beside(host, graph, &into[host as usize]);
-            } else {
-                routes.fill_towards(host, graph, &out, &into)?;
-            }
+            let is_beside = |&other: &u32| !has_direct && near(other).eq(near(host));
+            let beside =
+                host + 1..(host + 1..graph.host_count).find(|other| !is_beside(other)).unwrap_or(graph.host_count);
+            host = beside.end;
+            routes.fill_beside(beside, graph, &into);
         }
         routes.distance = Vec::new();
         routes.known = BTreeMap::new();
@@ -196,16 +199,18 @@ impl Routes {
         Ok(())
     }
 
-    /// As [`Routes::fill_towards`] for a host on the same switches as the one before it, whose distances still stand.
-    fn fill_beside(&mut self, host: u32, graph: &Graph, into: &[PortId]) {
-        for switch in 0..graph.switch_count {
-            let node = graph.host_count + switch;
-            if self.distance[node as usize] > 1 {
-                let row = (switch * self.host_count) as usize;
-                self.next[row + host as usize] = self.next[row + host as usize - 1];
-            } else {
-                let ports = into.iter().copied().filter(|&port| graph.near(port).0 == node).collect();
-                self.set(switch, host, ports);
+    /// As [`Routes::fill_towards`] for hosts on the same switches as the one before them.
+    fn fill_beside(&mut self, hosts: Range<u32>, graph: &Graph, into: &[Vec<PortId>]) {
+        let (first, end) = (hosts.start as usize, hosts.end as usize);
+        for row in self.next.chunks_exact_mut(self.host_count as usize) {
+            let before = row[first - 1];
+            row[first..end].fill(before);
+        }
+        for host in hosts {
+            let ports = &into[host as usize];
+            for near in ports.iter().map(|&port| graph.near(port)) {
+                let of_switch = ports.iter().copied().filter(|&port| graph.near(port) == near).collect();
+                self.set(near.0 - graph.host_count, host, of_switch);
             }
         }
     }

@@ -69,26 +69,15 @@ fn a_parking_lot_gives_the_long_flow_its_share_of_the_fullest_link() {
 }
 
 #[test]
-fn a_cap_leaves_the_rest_to_others() {
-    let mut solver = MaxMin::new(&[10]);
-    let slow = solver.add_with_cap(&links(&[0]), 2 * PARTS);
-    let fast = solver.add(&links(&[0]));
-    assert_eq!((solver.rate(slow), solver.rate(fast)), (2 * PARTS, 8 * PARTS));
-    solver.remove(fast);
-    assert_eq!(solver.rate(slow), 2 * PARTS);
-}
-
-#[test]
 #[should_panic(expected = "a flow crosses a link once")]
 fn a_link_twice_is_refused() {
     MaxMin::new(&[10, 10]).add(&links(&[1, 0, 1]));
 }
 
-/// A step of a history: a flow comes (links, a cap or none, and whether it has a class to itself if it has no cap), or the
-/// n-th of those present goes.
+/// A step of a history: a flow comes (links, and whether it has a class to itself), or the n-th of those present goes.
 #[derive(Clone, Debug)]
 enum Step {
-    Add(Vec<u32>, Option<u64>, bool),
+    Add(Vec<u32>, bool),
     Remove(prop::sample::Index),
     Read,
 }
@@ -97,9 +86,8 @@ const LINKS: u32 = 12;
 
 fn step() -> impl Strategy<Value = Step> {
     let path = prop::sample::subsequence((0..LINKS).collect::<Vec<_>>(), 1..5);
-    let cap = prop::option::weighted(0.2, 1..40 * PARTS);
     prop_oneof![
-        4 => (path, cap, any::<bool>()).prop_map(|(path, cap, apart)| Step::Add(path, cap, apart)),
+        4 => (path, any::<bool>()).prop_map(|(path, apart)| Step::Add(path, apart)),
         2 => any::<prop::sample::Index>().prop_map(Step::Remove),
         2 => Just(Step::Read),
     ]
@@ -110,26 +98,19 @@ fn capacities() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(prop_oneof![Just(20), Just(40), 1..100_u64], LINKS as usize)
 }
 
-type Present = Vec<(ClassId, Vec<LinkId>, Option<u64>)>;
-
-fn add(solver: &mut MaxMin, path: &[LinkId], cap: Option<u64>) -> ClassId {
-    match cap {
-        Some(cap) => solver.add_with_cap(path, cap),
-        None => solver.add(path),
-    }
-}
+type Present = Vec<(ClassId, Vec<LinkId>)>;
 
 fn play(solver: &mut MaxMin, steps: &[Step], mut look: impl FnMut(&mut MaxMin, &Present)) {
     let mut present = Present::new();
     for step in steps {
         match step {
-            Step::Add(path, cap, apart) => {
+            Step::Add(path, apart) => {
                 let path = links(path);
-                let class = if *apart && cap.is_none() { solver.add_apart(&path) } else { add(solver, &path, *cap) };
-                present.push((class, path, *cap));
+                let class = if *apart { solver.add_apart(&path) } else { solver.add(&path) };
+                present.push((class, path));
             }
             Step::Remove(index) if !present.is_empty() => {
-                let (key, ..) = present.swap_remove(index.index(present.len()));
+                let (key, _) = present.swap_remove(index.index(present.len()));
                 solver.remove(key);
             }
             Step::Remove(_) => {}
@@ -151,8 +132,8 @@ proptest! {
             let mut used = vec![0; capacities.len()];
             let mut fastest = vec![0; capacities.len()];
             let mut count = vec![0; capacities.len()];
-            let rates: Vec<u64> = present.iter().map(|(key, ..)| solver.rate(*key)).collect();
-            for ((_, path, _), &rate) in present.iter().zip(&rates) {
+            let rates: Vec<u64> = present.iter().map(|(key, _)| solver.rate(*key)).collect();
+            for ((_, path), &rate) in present.iter().zip(&rates) {
                 for link in path {
                     let link = link.0 as usize;
                     used[link] += rate;
@@ -163,14 +144,13 @@ proptest! {
             for (link, capacity) in capacities.iter().enumerate() {
                 assert!(used[link] <= capacity * PARTS, "link {link} is above its capacity");
             }
-            for ((_, path, cap), &rate) in present.iter().zip(&rates) {
+            for ((_, path), &rate) in present.iter().zip(&rates) {
                 // A level is rounded down: less than one part for each flow of the link is left.
                 let full = |link: &LinkId| {
                     let link = link.0 as usize;
                     rate == fastest[link] && capacities[link] * PARTS - used[link] < count[link]
                 };
-                assert!(*cap == Some(rate) || path.iter().any(full), "a flow of {rate} has no bottleneck");
-                assert!(cap.is_none_or(|cap| rate <= cap));
+                assert!(path.iter().any(full), "a flow of {rate} has no bottleneck");
             }
         });
     }
@@ -182,8 +162,8 @@ proptest! {
         play(&mut MaxMin::new(&capacities), &steps, |solver, present| {
             let mut fresh = MaxMin::new(&capacities);
             let keys: Vec<ClassId> =
-                present.iter().rev().map(|(_, path, cap)| add(&mut fresh, path, *cap)).collect();
-            for ((key, ..), fresh_key) in present.iter().zip(keys.into_iter().rev()) {
+                present.iter().rev().map(|(_, path)| fresh.add(path)).collect();
+            for ((key, _), fresh_key) in present.iter().zip(keys.into_iter().rev()) {
                 assert_eq!(solver.rate(*key), fresh.rate(fresh_key));
             }
         });
@@ -198,12 +178,12 @@ proptest! {
             let turned: Vec<u64> = capacities.iter().rev().copied().collect();
             let mut backwards = MaxMin::new(&turned);
             let mut classes = Vec::new();
-            for (_, path, cap) in present {
+            for (_, path) in present {
                 let path: Vec<LinkId> = path.iter().map(|link| LinkId(LINKS - 1 - link.0)).collect();
-                classes.push(add(&mut backwards, &path, *cap));
+                classes.push(backwards.add(&path));
             }
             let rates: Vec<u64> = classes.iter().map(|&class| backwards.rate(class)).collect();
-            let ours: Vec<u64> = present.iter().map(|(key, ..)| solver.rate(*key)).collect();
+            let ours: Vec<u64> = present.iter().map(|(key, _)| solver.rate(*key)).collect();
             assert_eq!(rates, ours);
         });
     }

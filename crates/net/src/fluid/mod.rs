@@ -43,6 +43,8 @@ pub struct Fluid {
     flows: Vec<FlowState>,
     free_flows: Vec<u32>,
     connections: Vec<ConnectionState>,
+    /// How often the number of a connection has been used before; none for those at the end that are the first of theirs.
+    generations: Vec<u16>,
     /// Links that connections cross: see [`ConnectionState::path`].
     paths: Vec<LinkId>,
     free_connections: Vec<u32>,
@@ -166,19 +168,17 @@ enum Stage {
     Moving(ClassId),
 }
 
-/// Flows between two hosts that follow one another.
+/// Flows between two hosts that follow one another. Kept small, as there may be one for every two hosts.
 #[derive(Debug)]
 struct ConnectionState {
-    src: u32,
     dst: u32,
     stream: u32,
     /// The flow that has the first place, and the last in the row; [`NONE`] without flows.
     first: u32,
     last: u32,
     /// Where in `paths` its links begin, and how many there are.
-    path: (u32, u32),
-    delay_ps: u64,
-    generation: u16,
+    path: u32,
+    hop_count: u16,
     own: bool,
 }
 
@@ -217,6 +217,7 @@ impl Fluid {
             flows: Vec::new(),
             free_flows: Vec::new(),
             connections: Vec::new(),
+            generations: Vec::new(),
             paths: Vec::new(),
             free_connections: Vec::new(),
             streams: vec![Index::default(); graph.host_count as usize],
@@ -310,31 +311,31 @@ impl Fluid {
 
     fn connection(&mut self, flow: &Flow) -> u32 {
         let own = flow.connection == Connection::Own;
-        let key = (flow.src.0, flow.dst.0, flow.stream);
-        let hash = hash_of(key);
+        let (src, dst, stream) = (flow.src.0, flow.dst.0, flow.stream);
+        let hash = index::hash([dst, stream]);
         let connections = &self.connections;
-        let is_it = |index: u32| connections[index as usize].key() == key;
+        let is_it = |index: u32| {
+            let known = &connections[index as usize];
+            (known.dst, known.stream) == (dst, stream)
+        };
         if let Some(known) = (!own).then(|| self.streams[flow.src.0 as usize].find(hash, is_it)).flatten() {
             return known;
         }
         let index = self.free_connections.pop().unwrap_or(self.connections.len() as u32);
-        let (generation, space) = self.connections.get(index as usize).map_or((0, (0, 0)), |o| (o.generation, o.path));
-        let (src, dst, stream) = key;
+        let generation = self.generations.get(index as usize).copied().unwrap_or(0);
         let begin = self.paths.len();
-        let mut delay_ps = 0;
         self.routes.each_hop(src, dst, route::hash(index, generation, false), |port| {
             self.paths.push(LinkId(port.0));
-            delay_ps += self.links[port.0 as usize].delay_ps;
         });
-        let length = (self.paths.len() - begin) as u32;
-        let mut path = (begin as u32, length);
-        if length <= space.1 {
+        let hop_count = u16::try_from(self.paths.len() - begin).expect("a path has fewer than 2^16 links");
+        let mut path = begin as u32;
+        if let Some(last) = self.connections.get(index as usize).filter(|last| hop_count <= last.hop_count) {
             // What the last connection of this number had is large enough.
-            self.paths.copy_within(begin.., space.0 as usize);
+            self.paths.copy_within(begin.., last.path as usize);
             self.paths.truncate(begin);
-            path.0 = space.0;
+            path = last.path;
         }
-        let new = ConnectionState { src, dst, stream, first: NONE, last: NONE, path, delay_ps, generation, own };
+        let new = ConnectionState { dst, stream, first: NONE, last: NONE, path, hop_count, own };
         if index as usize == self.connections.len() {
             self.connections.push(new);
         } else {
@@ -346,19 +347,32 @@ impl Fluid {
         index
     }
 
+    /// How long what is sent on a connection is on the way, but for the sending.
+    fn delay_fs(&self, connection: u32) -> u128 {
+        let ConnectionState { path, hop_count, .. } = self.connections[connection as usize];
+        let path = &self.paths[path as usize..][..usize::from(hop_count)];
+        u128::from(path.iter().map(|link| self.links[link.0 as usize].delay_ps).sum::<u64>()) * FS_PER_PS
+    }
+
+    /// The number of a connection is free for another, which goes another way.
+    fn free_connection(&mut self, connection: u32) {
+        let index = connection as usize;
+        self.generations.resize(self.generations.len().max(index + 1), 0);
+        self.generations[index] = self.generations[index].wrapping_add(1);
+        self.free_connections.push(connection);
+    }
+
     /// Lets the flows of a connection pass, the first of which has just got its place, until one takes time.
     fn serve(&mut self, connection: u32) {
         loop {
             let ConnectionState { first, own, .. } = self.connections[connection as usize];
-            let delay_fs = self.connections[connection as usize].delay_fs();
             if first == NONE {
                 if own {
-                    let closed = &mut self.connections[connection as usize];
-                    closed.generation = closed.generation.wrapping_add(1);
-                    self.free_connections.push(connection);
+                    self.free_connection(connection);
                 }
                 return;
             }
+            let delay_fs = self.delay_fs(connection);
             let flow = &mut self.flows[first as usize];
             let mut began_fs = joined(flow.began, flow.began_fs);
             if began_fs + delay_fs < self.now_fs {
@@ -382,7 +396,7 @@ impl Fluid {
         self.event_count += 1;
         let flow = &self.flows[slot as usize];
         let work = flow.work;
-        if work == 0 || self.connections[flow.connection as usize].path.1 == 0 {
+        if work == 0 || self.connections[flow.connection as usize].hop_count == 0 {
             return self.receive(slot);
         }
         self.join(slot, work);
@@ -393,13 +407,14 @@ impl Fluid {
     fn receive(&mut self, slot: u32) -> bool {
         self.event_count += 1;
         let flow = &mut self.flows[slot as usize];
-        let connection = &mut self.connections[flow.connection as usize];
         if flow.rounds_left > 1 {
             flow.rounds_left -= 1;
             flow.stage = Stage::Beginning;
-            self.timers.entry(self.now_fs + connection.delay_fs()).or_default().push(slot);
+            let enters_fs = self.now_fs + self.delay_fs(self.flows[slot as usize].connection);
+            self.timers.entry(enters_fs).or_default().push(slot);
             return false;
         }
+        let connection = &mut self.connections[flow.connection as usize];
         connection.first = flow.next;
         if flow.next == NONE {
             connection.last = NONE;
@@ -417,14 +432,14 @@ impl Fluid {
     /// Puts a flow with so much work left on the links of its path.
     fn join(&mut self, slot: u32, work: u128) {
         let flow = &mut self.flows[slot as usize];
-        let ConnectionState { path: (begin, length), own, .. } = self.connections[flow.connection as usize];
+        let ConnectionState { path: begin, hop_count, own, .. } = self.connections[flow.connection as usize];
         let mut is_new = false;
         let shares = self.bands[usize::from(flow.band.index())].get_or_insert_with(|| {
             let capacities: Vec<u64> = self.links.iter().map(|link| link.rate.bps()).collect();
             is_new = true;
             Box::new(Shares::new(MaxMin::new(&capacities)))
         });
-        let path = &self.paths[begin as usize..(begin + length) as usize];
+        let path = &self.paths[begin as usize..][..usize::from(hop_count)];
         // A stream has one flow at a time on a connection, and seldom as much as another stream between the same hosts.
         let id = if own { shares.solver.add(path) } else { shares.solver.add_apart(path) };
         flow.stage = Stage::Moving(id);
@@ -447,9 +462,18 @@ impl Fluid {
             let (above, below) = self.bands.split_at_mut(band);
             let Some((Some(shares), below)) = below.split_first_mut() else { continue };
             let Shares { solver, classes, due, .. } = &mut **shares;
+            // Many have the same left at the same rate: a division of 128 bits for each would be felt.
+            let mut known = (0, 1, 0);
             solver.take_changed(|id, rate| {
                 self.event_count += 1;
-                match classes[id.0 as usize].turn(rate, self.now_fs) {
+                let left = classes[id.0 as usize].turn(rate, self.now_fs);
+                if rate == 0 {
+                    return due.remove(id.0);
+                }
+                if (known.0, known.1) != (left, rate) {
+                    known = (left, rate, left.div_ceil(u128::from(rate)));
+                }
+                match NEVER.min(self.now_fs + known.2) {
                     NEVER => due.remove(id.0),
                     at => due.set(id.0, at),
                 }
@@ -585,26 +609,15 @@ impl ClassState {
         (self.target, self.slot)
     }
 
-    /// Gives it its rate from now on; tells when its next message is received, at most [`NEVER`].
+    /// Gives it its rate from now on; tells the work that is left of its next message.
     fn turn(&mut self, rate: u64, now_fs: u128) -> u128 {
         let work = self.work_at(now_fs);
         (self.rate, self.ahead) = (rate, work.wrapping_sub(u128::from(rate).wrapping_mul(now_fs)));
-        let left = self.target - work;
-        if rate == 0 { NEVER } else { NEVER.min(now_fs + left.div_ceil(u128::from(rate))) }
+        self.target - work
     }
 
     fn work_at(&self, now_fs: u128) -> u128 {
         u128::from(self.rate).wrapping_mul(now_fs).wrapping_add(self.ahead)
-    }
-}
-
-impl ConnectionState {
-    fn delay_fs(&self) -> u128 {
-        u128::from(self.delay_ps) * FS_PER_PS
-    }
-
-    fn key(&self) -> (u32, u32, u32) {
-        (self.src, self.dst, self.stream)
     }
 }
 
@@ -627,11 +640,6 @@ fn split(instant_fs: u128) -> (Time, u16) {
 
 fn joined(shown: Time, after_fs: u16) -> u128 {
     u128::from(shown.ps()) * FS_PER_PS + u128::from(after_fs)
-}
-
-/// In the table of its source.
-fn hash_of((_, dst, stream): (u32, u32, u32)) -> u32 {
-    index::hash([dst, stream])
 }
 
 impl Network for Fluid {
