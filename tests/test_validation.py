@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gradtide.studies.reproduce import PARTS
+
 ROOT = Path(__file__).resolve().parent.parent
 SPEC = importlib.util.spec_from_file_location("compare_ns3", ROOT / "validation" / "ns3" / "compare.py")
 compare_ns3 = importlib.util.module_from_spec(SPEC)
@@ -51,3 +53,17 @@ def test_the_page_of_the_testbed_shows_what_was_measured(monkeypatch):
     spec.loader.exec_module(neighbours)
     answer = json.loads(neighbours.DATA.read_text(encoding="utf-8"))
     assert neighbours.tables(answer) in neighbours.PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("paper", "figure"),
+    [("zhang2017", "6"), ("zhang2017", "10"), ("tictac", "Table 1"), ("tictac", "4"), ("tictac", "15")],
+)
+def test_a_papers_page_has_the_rows_that_come_out(paper: str, figure: str) -> None:
+    spec = importlib.util.spec_from_file_location("statements", ROOT / "validation" / "statements.py")
+    statements = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(statements)
+    text = (statements.PAGES / f"{paper}.md").read_text(encoding="utf-8")
+    made = PARTS[paper].make(1, None, figure, None, None)
+    for row in statements.rows(made.summary["checks"]):
+        assert f"{row}\n" in text
