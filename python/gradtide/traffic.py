@@ -26,6 +26,9 @@ MAX_FLOWS = 1_000_000_000
 
 MAX_FLOW_BYTES = 10**15
 MAX_POINTS = 100_000
+MAX_SHARE_DIGITS = 18
+"""Digits of a share behind its point."""
+
 MAX_FAULTS_OF_A_FILE = 20
 BYTES_PER_FLOW = 400
 """Memory that a flow takes on its way into the core and out of it; measured, rounded up."""
@@ -38,11 +41,12 @@ _PS_PER_NS = 1000
 _U64_MAX = 2**64 - 1
 _HEADER = "start_ns,src,dst,bytes[,band]"
 _COLUMNS = ("start_ns", "src", "dst", "bytes", "band")
+
 Point = tuple[int, Fraction]
 """A size in bytes, and the share of flows of at most that size."""
 
 FlowRow = tuple[int, int, int, int, int, "int | None"]
-"""A flow of a list: number of its line, start in nanoseconds, source, destination, bytes, and its band if it has one."""
+"""A flow of a list: number of its line, start in nanoseconds, source, destination, bytes, its band if it has one."""
 
 _HOST = re.compile(r"h?(0|[1-9]\d{0,8})", re.ASCII)
 _SHARE = re.compile(r"\d{1,18}(\.\d{0,18})?|\.\d{1,18}", re.ASCII)
