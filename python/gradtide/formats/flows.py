@@ -339,7 +339,7 @@ def _start_in_order(line: bytes) -> tuple[int, bytes]:
 
 def _append(body: BinaryIO, file: BinaryIO) -> None:
     body.seek(0)
-    shutil.copyfileobj(body, file, 1 << 20)
+    shutil.copyfileobj(body, file)
 
 
 def _too_large(wrong: Complaints, number: int, size: int, most: int, tool: str) -> None:
