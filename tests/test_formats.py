@@ -211,7 +211,7 @@ def test_a_distribution_comes_back_exactly_from_each_dialect(folder, drawn):
 
 
 def test_the_web_search_distribution_of_hpcc_has_the_mean_of_the_thesis():
-    # 1711250 bytes is also `mean_flow_size` of the ns-2 scripts that draw from it; shares are floats: 12 of 2^-53 each.
+    # Shares are floats: each of the 12 terms is off by at most 2^-53 of the sum.
     assert convert(DATA / "web_search.txt").figures["mean_bytes"] == pytest.approx(1_711_250, rel=2e-15)
 
 

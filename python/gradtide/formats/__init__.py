@@ -56,7 +56,7 @@ FORMATS = (
         "lines `bytes,percent` up to 100; a blank, tab, colon or semicolon does too",
         "two columns up to 100",
         "",
-        "as Gao (2020) and basic-sim list them",
+        "plain pairs, as papers print them",
     ),
     Format(
         "cdf-ns2",
