@@ -422,6 +422,52 @@ def test_a_converted_topology_and_flow_file_run_as_those_written_by_hand(tmp_pat
     assert tables[0] == tables[1]
 
 
+def test_a_scenario_takes_a_topology_of_hpcc_and_a_matrix_of_htsim_as_they_are(tmp_path):
+    (tmp_path / "f.cm").write_text("Nodes 4\nConnections 2\n0->2 id 1 start 2000000500000 size 9000\n"
+                                   "3->0 id 2 start 2000001000001 size 100\n")  # fmt: skip
+    (tmp_path / "topology.txt").write_bytes((DATA / "topology.txt").read_bytes())
+    (tmp_path / "links.csv").write_bytes((DATA / "links.csv").read_bytes())
+    listed = """flows = [{ start = "2000000500000ps", src = "h0", dst = "h2", bytes = "9000B" },
+                         { start = "2000001000001ps", src = "h3", dst = "h0", bytes = "100B" }]"""
+    tables = []
+    for links, flows_said in (("links.csv", listed), ("topology.txt", 'replay = "f.cm"')):
+        text = SCENARIO.format(links=f'"{links}"', flows=flows_said)
+        scenario = gt.Scenario.from_toml(text, base_dir=tmp_path)
+        tables.append(gt.run(scenario).flows.to_dicts())
+    assert len(tables[0]) == 2
+    assert tables[0] == tables[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "said"),
+    [
+        ("f.txt", "1\n0 1 3 100 9 2\n", "GT062", "hosts are the file's node numbers"),
+        ("f.cm", "Connections 1\n0->1 id 1 start 0 size 9 prio 2\n", "GT062", "the priority of 1 flow is left out"),
+        ("f.cm", "Connections 1\n0->9 id 1 start 0 size 9\n", "GT063", "unknown host 9"),
+        ("f.cm", "Connections 1\n0->1 id 1 trigger 2 size 9\n", "GT063", "starts when trigger 2 fires"),
+    ],
+)
+def test_a_scenario_refuses_a_list_of_which_something_would_be_left_out(tmp_path, name, content, code, said):
+    (tmp_path / name).write_text(content)
+    (tmp_path / "links.csv").write_bytes((DATA / "links.csv").read_bytes())
+    with pytest.raises(gt.ScenarioError) as caught:
+        gt.Scenario.from_toml(SCENARIO.format(links='"links.csv"', flows=f'replay = "{name}"'), base_dir=tmp_path)
+    [fault] = caught.value.errors
+    assert (fault["code"], fault["file"]) == (code, name)
+    assert said in fault["msg"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [("0 1 25Gbps", "0 9 25Gbps", 3, "no node"), ("0 5 100Gbps", "1 5 100Gbps", 7, "second cable")],
+)
+def test_a_scenario_names_the_line_of_a_wrong_topology(tmp_path, old, new, line, said):
+    (tmp_path / "t.txt").write_text(TOPOLOGY.replace(old, new, 1))
+    with pytest.raises(gt.ScenarioError) as caught:
+        gt.Scenario.from_toml(SCENARIO.format(links='"t.txt"', flows="load = 0.1"), base_dir=tmp_path)
+    assert [(f["code"], f["line"]) for f in caught.value.errors if said in f["msg"]] == [("GT046", line)]
+
+
 # The command
 
 

@@ -577,9 +577,7 @@ def _flow_header(line: str, file: str, number: int) -> list[str]:
         faults.append(_at("GT062", field, msg, hint, field or None, file, number, line, index))
 
     if not set(columns) & set(_COLUMNS):
-        fault(
-            -1, "the first line is not the header", f"write {_HEADER}; gradtide convert reads htsim's and HPCC's lists"
-        )
+        fault(-1, "the first line is not the header")
     else:
         for index, column in enumerate(columns):
             if column not in _COLUMNS:

@@ -164,15 +164,21 @@ def recognised(path: Path) -> Format | None:
         with path.open("rb") as file:
             return known("model") if b"gradtide.model/" in file.read(4096) else None
     try:
-        lines = [line for line in islice(lines_of(path), _HEAD_LINES) if line.strip() and not line.startswith("#")]
+        lines = list(islice(lines_of(path), _HEAD_LINES))
     except ScenarioError as error:
         if error.errors[0]["code"] == "GT002":
             raise
         lines = []
-    name = next((name for name, pattern in _HEADERS if lines and pattern.match(lines[0])), None) or _by_shape(lines)
+    name = form_of(lines)
     if name is None:
         raise ValueError(f"{path} is of no format that is known by its content; name it with --from")
     return known(name)
+
+
+def form_of(lines: Sequence[str]) -> str | None:
+    """Return the name of the format of a text by its first lines; `None` if they are of none."""
+    lines = [line for line in lines[:_HEAD_LINES] if line.strip() and not line.startswith("#")]
+    return next((name for name, pattern in _HEADERS if lines and pattern.match(lines[0])), None) or _by_shape(lines)
 
 
 def _by_shape(lines: Sequence[str]) -> str | None:

@@ -2,13 +2,16 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from gradtide import traffic
+from gradtide.errors import Fault, ScenarioError
 from gradtide.files import whole
 from gradtide.formats.text import Complaints, Options, cannot_write, count, decimal, lines_of
+from gradtide.traffic import Neighbour
 from gradtide.units import U64_MAX, round_half_up
 
 PS_PER_NS = 1000
@@ -31,7 +34,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
         ScenarioError: with every fault of the file; what was at `target` before stays.
     """
     tally = _Tally()
-    rows = tally.of(_READERS[form](source, options))
+    rows = tally.of(_READERS[form](lines_of(source), str(source), options))
     if target is None:
         for _ in rows:
             pass
@@ -42,6 +45,38 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
     except OSError as error:
         raise cannot_write(target, error) from error
     return tally.figures()
+
+
+def read_flows(text: str, file: str, form: str, name: str, host_count: int, band: int) -> Neighbour:
+    """Return the flows of another tool's list for a scenario, if nothing of it has to be left out.
+
+    Args:
+        text: the whole file.
+        file: the file as the user named it.
+        form: htsim-cm or hpcc-flow.
+        name: key of the neighbour in the scenario.
+        host_count: hosts of the cluster.
+        band: band of the flows.
+
+    Raises:
+        ScenarioError: with every fault of the file, or if `convert` would have something to tell (GT062).
+    """
+    options = Options()
+    starts_ps, sources, sinks, sizes = (array(kind) for kind in "QIIQ")
+    wrong = Complaints(file, "GT063")
+    for number, start_ps, src, dst, size_bytes, _ in _READERS[form](text.split("\n"), file, options):
+        if max(src, dst) >= host_count:
+            msg, hint = f"unknown host {max(src, dst)}", f"hosts are 0 to {host_count - 1}"
+            wrong.add(number, None, "src" if src >= host_count else "dst", msg, hint)
+        starts_ps.append(start_ps)
+        sources.append(src)
+        sinks.append(dst)
+        sizes.append(size_bytes)
+    if options.notes:
+        hint = f"gradtide convert {file} flows.csv, and replay that"
+        raise ScenarioError([Fault("GT062", "", "; ".join(options.notes), None, hint, file)])
+    wrong.end()
+    return traffic.neighbour(name, starts_ps, sources, sinks, sizes, band)
 
 
 class _Tally:
@@ -77,19 +112,19 @@ class _Tally:
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _read_csv(path: Path, _: Options) -> Iterator[Row]:
-    for number, start_ns, src, dst, size, band in traffic.flow_rows(lines_of(path), str(path), MAX_NODE + 1, 256):
+def _read_csv(lines: Iterable[str], file: str, _: Options) -> Iterator[Row]:
+    for number, start_ns, src, dst, size, band in traffic.flow_rows(lines, file, MAX_NODE + 1, 256):
         yield number, start_ns * PS_PER_NS, src, dst, size, band
 
 
-def _read_hpcc(path: Path, options: Options) -> Iterator[Row]:
+def _read_hpcc(lines: Iterable[str], file: str, options: Options) -> Iterator[Row]:
     """Yield the flows of an HPCC flow file: how many, then `src dst pg dport bytes start_s` each.
 
     Source: ReadFlowInput in simulation/scratch/third.cc of alibaba-edu/High-Precision-Congestion-Control, which leaves
     alone what stands after the flows that the first line counts.
     """
-    wrong = Complaints(str(path), "GT063")
-    numbered = ((number, line) for number, line in enumerate(lines_of(path), 1) if line and not line.isspace())
+    wrong = Complaints(file, "GT063")
+    numbered = ((number, line) for number, line in enumerate(lines, 1) if line and not line.isspace())
     number, line = next(numbered, (1, ""))
     expected = count(line.strip())
     if expected is None or expected == 0:
@@ -131,15 +166,15 @@ def _read_hpcc(path: Path, options: Options) -> Iterator[Row]:
         options.notes.append("hosts are the file's node numbers; if switches stand among them, give --topology FILE")
 
 
-def _read_htsim(path: Path, options: Options) -> Iterator[Row]:
+def _read_htsim(lines: Iterable[str], file: str, options: Options) -> Iterator[Row]:
     """Yield the flows of a connection matrix: Nodes, Connections, and `src->dst id N start PS size B` each.
 
     Source: ConnectionMatrix::load in sim/datacenter/connection_matrix.cpp of Broadcom/csg-htsim.
     """
-    wrong = Complaints(str(path), "GT063")
+    wrong = Complaints(file, "GT063")
     said: dict[str, int] = {}
     read, left_out = 0, 0
-    for number, line in enumerate(lines_of(path), 1):
+    for number, line in enumerate(lines, 1):
         cells = line.split()
         if not cells or cells[0].startswith("#"):
             continue
@@ -169,7 +204,7 @@ def _read_htsim(path: Path, options: Options) -> Iterator[Row]:
         hint = "the file is cut off, or the count is wrong"
         wrong.add(None, None, "Connections", f"`Connections` says {found}, and {read:,} follow", hint)
     if not read and not wrong.any:
-        wrong.add(None, None, "", f"{path} has no flows", "write at least one")
+        wrong.add(None, None, "", f"{file} has no flows", "write at least one")
     wrong.end()
     options.note(left_out, "the priority of 1 flow is left out", "flows have priorities, which are left out")
 
@@ -268,7 +303,7 @@ def _time_ps(
     return time_ps
 
 
-_READERS: dict[str, Callable[[Path, Options], Iterator[Row]]] = {
+_READERS: dict[str, Callable[[Iterable[str], str, Options], Iterator[Row]]] = {
     "flows": _read_csv,
     "htsim-cm": _read_htsim,
     "hpcc-flow": _read_hpcc,

@@ -1,7 +1,7 @@
 """Networks cable by cable: ours as CSV, and HPCC's topology files."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,11 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
     Raises:
         ScenarioError: with every fault of the file, or if no scenario can have such a network.
     """
-    wiring = _read_hpcc(source) if form == "hpcc-topology" else _read_csv(source)
+    if form == "hpcc-topology":
+        cables, rows, hosts, switches = read_hpcc(lines_of(source), str(source))
+        wiring = _checked(source, cables, rows, hosts, switches)
+    else:
+        wiring = _read_csv(source)
     if target is not None:
         text = _hpcc(wiring, options) if into == "hpcc-topology" else _csv(wiring)
         try:
@@ -43,7 +47,7 @@ def hosts_of(path: Path) -> dict[int, int]:
         ScenarioError: as `convert`.
     """
     wrong = Complaints(str(path), "GT046")
-    hosts, _, _ = _hpcc_nodes(path, wrong)
+    hosts, _, _ = _hpcc_nodes(lines_of(path), wrong)
     wrong.end()
     return hosts
 
@@ -59,9 +63,11 @@ def _read_csv(path: Path) -> Wiring:
     return _checked(path, cables, lines, None)
 
 
-def _hpcc_nodes(path: Path, wrong: Complaints) -> tuple[dict[int, int], dict[int, int], list[tuple[int, str]]]:
+def _hpcc_nodes(
+    lines: Iterable[str], wrong: Complaints
+) -> tuple[dict[int, int], dict[int, int], list[tuple[int, str]]]:
     """Return numbers of hosts and of switches by those of nodes, and number and text of each link's line."""
-    numbered = ((number, line) for number, line in enumerate(lines_of(path), 1) if line and not line.isspace())
+    numbered = ((number, line) for number, line in enumerate(lines, 1) if line and not line.isspace())
     number, line = next(numbered, (1, ""))
     counts = [count(cell, MAX_NODES) for cell in line.split()]
     if len(counts) != 3 or None in counts:
@@ -95,14 +101,24 @@ def _hpcc_nodes(path: Path, wrong: Complaints) -> tuple[dict[int, int], dict[int
     return host_of, switch_of, rows
 
 
-def _read_hpcc(path: Path) -> Wiring:
-    """Read `nodes switches links`, the switches' numbers, and `src dst rate delay error_rate` each link.
+def read_hpcc(lines: Iterable[str], file: str) -> tuple[list[Cable], list[tuple[int, str]], int, list[str]]:
+    """Return the cables of an HPCC topology file, number and text of each one's line, the hosts and the switches.
+
+    The file is `nodes switches links`, the switches' numbers, and `src dst rate delay error_rate` each link. What is no
+    switch is a host, h0, h1, … in the order of the numbers; switches are s0, s1, ….
+
+    Args:
+        lines: of the file, without their ends.
+        file: the file as the user named it.
+
+    Raises:
+        ScenarioError: with every fault, each at its line and field.
 
     Source: main in simulation/scratch/third.cc of alibaba-edu/High-Precision-Congestion-Control, which leaves alone
     what stands after the links that the first line counts.
     """
-    wrong = Complaints(str(path), "GT046")
-    host_of, switch_of, rows = _hpcc_nodes(path, wrong)
+    wrong = Complaints(file, "GT046")
+    host_of, switch_of, rows = _hpcc_nodes(lines, wrong)
     names = {node: f"h{index}" for node, index in host_of.items()}
     names |= {node: f"s{index}" for node, index in switch_of.items()}
     cables = []
@@ -134,7 +150,7 @@ def _read_hpcc(path: Path) -> Wiring:
         if len(quantities) == 2 and ends[0] is not None and ends[1] is not None:
             cables.append(Cable(ends[0], ends[1], *quantities))
     wrong.end()
-    return _checked(path, cables, rows, len(host_of), [f"s{index}" for index in range(len(switch_of))])
+    return cables, rows, len(host_of), [f"s{index}" for index in range(len(switch_of))]
 
 
 def _checked(

@@ -421,8 +421,7 @@ def read_cables(text: str, name: str, link: tuple[int, int]) -> tuple[list[Cable
     if columns[:2] != ["a", "b"] or len(set(columns)) < len(columns) or not set(columns) <= set(known):
         msg = "the first line is not the header of a list of cables"
         number, line = lines[0]
-        hint = f"write {_HEADER}; gradtide convert reads HPCC's topologies"
-        raise ScenarioError([Fault("GT047", "", msg, line[:80], hint, name, number, line, 0, len(line))])
+        raise ScenarioError([Fault("GT047", "", msg, line[:80], f"write {_HEADER}", name, number, line, 0, len(line))])
     cables: list[Cable] = []
     faults: list[Fault] = []
     for number, line in lines[1:]:
