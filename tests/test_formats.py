@@ -434,8 +434,9 @@ def test_a_scenario_takes_a_topology_of_hpcc_and_a_matrix_of_htsim_as_they_are(t
         text = SCENARIO.format(links=f'"{links}"', flows=flows_said)
         scenario = gt.Scenario.from_toml(text, base_dir=tmp_path)
         tables.append(gt.run(scenario).flows.to_dicts())
+    tables.append(gt.run(gt.Scenario.from_toml(scenario.to_toml())).flows.to_dicts())
     assert len(tables[0]) == 2
-    assert tables[0] == tables[1]
+    assert tables[0] == tables[1] == tables[2]
 
 
 @pytest.mark.parametrize(
