@@ -456,7 +456,8 @@ CODES: dict[str, Code] = {
     "GT046": Code(
         "a cable is wrong",
         "A cable joins two nodes, and no two cables the same ones. Hosts are h0, h1, … without gaps, one cable each; "
-        "any other name is that of a switch. Where `hosts` or `switches` are given, no cable leads anywhere else.",
+        "any other name is that of a switch. Where `hosts` or `switches` are given, no cable leads anywhere else. "
+        "In a topology of HPCC the first line counts nodes, switches and links, and no link loses packets.",
         'links = [{ a = "h0", b = "s0" }, { a = "h2", b = "s0" }]',
         'links = [{ a = "h0", b = "s0" }, { a = "h1", b = "s0" }]',
     ),
@@ -514,21 +515,24 @@ CODES: dict[str, Code] = {
         "a flow-size distribution is wrong",
         "A CDF has one point a line: a size in whole bytes and the share of the flows that are at most so large, in "
         "percent up to 100 or as a share up to 1. Neither column falls, and the last share is 100 or 1. The "
-        "header bytes,cdf may stand above, and lines that start with # are comments.",
+        "header bytes,cdf may stand above, and lines that start with # are comments. Other tools take less: HPCC "
+        "only what starts at 0 and rises with every point.",
         "4000 0\n10000 15\n1000000 90",
         "4000 0\n10000 15\n1000000 90\n30000000 100",
     ),
     "GT062": Code(
         "a list of flows has the wrong shape",
         "A list of flows starts with the header start_ns,src,dst,bytes[,band], the columns in any order, and has at "
-        "least one line after it.",
+        "least one line after it. A list of another tool, of which something would be left out, is converted first: "
+        "gradtide convert says what.",
         "time,from,to,size",
         "start_ns,src,dst,bytes",
     ),
     "GT063": Code(
         "a flow of a list is wrong",
         "The message names file, line and field. start_ns is in whole nanoseconds, bytes from 1; src and dst are two "
-        "different hosts, written h0 or 0; band is one that the queue has.",
+        "different hosts, written h0 or 0; band is one that the queue has. Lists of htsim and HPCC have fields of "
+        "their own, and what only they can say, such as a flow that waits for others, is refused.",
         "1000,h0,h0,4096",
         "1000,h0,h1,4096",
     ),

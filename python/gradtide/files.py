@@ -2,7 +2,10 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_whole(path: Path, data: bytes) -> Path:
@@ -11,13 +14,24 @@ def write_whole(path: Path, data: bytes) -> Path:
     Raises:
         OSError: if it cannot be written; what was there before stays.
     """
+    with whole(path) as file:
+        file.write(data)
+    return path
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to write or replace; it is there when the block ends, and as before if that fails.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
     handle, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            yield file
         os.chmod(part, 0o644)
         os.replace(part, path)
     except BaseException:
         os.unlink(part)
         raise
-    return path

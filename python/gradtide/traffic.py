@@ -15,7 +15,7 @@ import random
 import re
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -26,6 +26,9 @@ MAX_FLOWS = 1_000_000_000
 
 MAX_FLOW_BYTES = 10**15
 MAX_POINTS = 100_000
+MAX_SHARE_DIGITS = 18
+"""Digits of a share behind its point."""
+
 MAX_FAULTS_OF_A_FILE = 20
 BYTES_PER_FLOW = 400
 """Memory that a flow takes on its way into the core and out of it; measured, rounded up."""
@@ -38,6 +41,13 @@ _PS_PER_NS = 1000
 _U64_MAX = 2**64 - 1
 _HEADER = "start_ns,src,dst,bytes[,band]"
 _COLUMNS = ("start_ns", "src", "dst", "bytes", "band")
+
+Point = tuple[int, Fraction]
+"""A size in bytes, and the share of flows of at most that size."""
+
+FlowRow = tuple[int, int, int, int, int, "int | None"]
+"""A flow of a list: number of its line, start in nanoseconds, source, destination, bytes, its band if it has one."""
+
 _HOST = re.compile(r"h?(0|[1-9]\d{0,8})", re.ASCII)
 _SHARE = re.compile(r"\d{1,18}(\.\d{0,18})?|\.\d{1,18}", re.ASCII)
 
@@ -137,7 +147,13 @@ class Sizes:
 
 
 def read_sizes(text: str, name: str) -> Sizes:
-    """Return the distribution that a file says.
+    """Return the distribution that a file says: `read_points`, with shares as the generators of flows take them."""
+    points = read_points(text, name)
+    return Sizes(tuple(size for size, _ in points), tuple(float(share) for _, share in points))
+
+
+def read_points(text: str, name: str) -> list[Point]:
+    """Return the points of a distribution that a file says, exactly.
 
     Three dialects: lines `bytes percent` up to 100, lines `bytes share` up to 1 (blanks, a tab, a colon or a comma
     between them), and CSV with the header `bytes,cdf`. The last value, 100 or 1, tells percent from share. A line
@@ -166,18 +182,29 @@ def read_sizes(text: str, name: str) -> Sizes:
     if len(rows) > MAX_POINTS:
         msg = f"{name} has {len(rows):,} points"
         raise ScenarioError([Fault("GT050", "", msg, None, f"at most {MAX_POINTS:,}; is it the right file?", name)])
-    return _sizes(rows, name)
+    return checked_points(rows, name)
 
 
-def _sizes(rows: list[tuple[int, str, list[str]]], name: str) -> Sizes:
+def checked_points(rows: Sequence[tuple[int, str, Sequence[str]]], name: str) -> list[Point]:
+    """Return the points that lines say: size in bytes, and share of flows of at most that size.
+
+    Args:
+        rows: number and text of each line, and its two cells.
+        name: the file as the user named it.
+
+    Raises:
+        ScenarioError: with every fault, each at its line and field.
+    """
     faults: list[Fault] = []
     points: list[tuple[int, Fraction, int, str]] = []
     for number, line, cells in rows:
         if len(faults) >= MAX_FAULTS_OF_A_FILE:
             break
         if len(cells) != 2:
-            msg = f"the line has {len(cells)} fields"
-            faults.append(_at("GT061", "", msg, "write bytes and percent, as in 4000 15", None, name, number, line))
+            msg, hint = f"the line has {len(cells)} fields", "write bytes and percent, as in 4000 15"
+            if len(cells) == 3:
+                hint += "; three columns are ns-2's: gradtide convert reads them"
+            faults.append(_at("GT061", "", msg, hint, None, name, number, line))
             continue
         size, share = cells
         good = True
@@ -208,7 +235,7 @@ def _sizes(rows: list[tuple[int, str, list[str]]], name: str) -> Sizes:
     if points[-1][0] == 0:
         hint = "the largest size is at least 1"
         raise ScenarioError([_at("GT061", "bytes", "all flows have no bytes", hint, 0, name, number, line)])
-    return Sizes(tuple(p[0] for p in points), tuple(float(p[1] / top) for p in points))
+    return [(size, share / top) for size, share, _, _ in points]
 
 
 # ── arrivals ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -459,20 +486,45 @@ def read_flows(text: str, file: str, name: str, host_count: int, band_count: int
     lines = text.split("\n")
     if len(lines) > MAX_FLOWS + 1000:
         raise ScenarioError([too_many(len(lines), lambda code, msg, hint: Fault(code, "", msg, None, hint, file))])
-    first = next((i for i, line in enumerate(lines) if _is_content(line)), None)
+    starts_ps, sources, sinks, sizes, bands = (array(kind) for kind in "QIIQB")
+    for _, start_ns, src, dst, size_bytes, own_band in flow_rows(lines, file, host_count, band_count):
+        starts_ps.append(start_ns * _PS_PER_NS)
+        sources.append(src)
+        sinks.append(dst)
+        sizes.append(size_bytes)
+        if own_band is not None:
+            bands.append(own_band)
+    has_bands = bool(bands)
+    return neighbour(name, starts_ps, sources, sinks, sizes, bands if has_bands else band), has_bands
+
+
+def flow_rows(lines: Iterable[str], file: str, host_count: int, band_count: int) -> Iterator[FlowRow]:
+    """Yield the flows of a list with the header `start_ns,src,dst,bytes[,band]`, one at a time.
+
+    Args:
+        lines: of the file, without their ends.
+        file: the file as the user named it.
+        host_count: hosts that there are.
+        band_count: bands that there are.
+
+    Raises:
+        ScenarioError: after the last flow, with every fault, each at its line and field.
+    """
+    numbered = enumerate(lines, 1)
+    first = next(((number, line) for number, line in numbered if _is_content(line)), None)
     if first is None:
         raise ScenarioError([Fault("GT062", "", f"{file} is empty", None, f"its first line is {_HEADER}", file)])
-    columns = _flow_header(lines[first], file, first + 1)
+    columns = _flow_header(first[1], file, first[0])
     column_of = {column: index for index, column in enumerate(columns)}
-    has_bands = "band" in column_of
     parse = _field_parser(host_count, band_count)
-    data: dict[str, array[int]] = {column: array("Q") for column in columns}
     # Cells of hosts and bands recur; a cell that was read once is read again without a second look.
     seen: dict[str, dict[str, int]] = {"src": {}, "dst": {}, "band": {}}
     faults: list[Fault] = []
-    for number, line in enumerate(lines[first + 1 :], first + 2):
+    is_empty = True
+    for number, line in numbered:
         if not _is_content(line):
             continue
+        is_empty = False
         cells = line.split(",")
         if len(cells) != len(columns):
             msg = f"the line has {len(cells)} fields, the header {len(columns)}"
@@ -490,22 +542,20 @@ def read_flows(text: str, file: str, name: str, host_count: int, band_count: int
                     if column in seen:
                         seen[column][cell] = value
                 row[column] = value
-                data[column].append(value)
-            if len(row) == len(columns) and row["src"] == row["dst"]:
-                at = column_of["dst"]
-                msg, hint = f"the flow goes from h{row['src']} to itself", "name another host"
-                faults.append(_at("GT063", "dst", msg, hint, cells[at].strip(), file, number, line, at))
+            if len(row) == len(columns):
+                if row["src"] == row["dst"]:
+                    at = column_of["dst"]
+                    msg, hint = f"the flow goes from h{row['src']} to itself", "name another host"
+                    faults.append(_at("GT063", "dst", msg, hint, cells[at].strip(), file, number, line, at))
+                yield number, row["start_ns"], row["src"], row["dst"], row["bytes"], row.get("band")
         if len(faults) >= MAX_FAULTS_OF_A_FILE:
             break
-    if not faults and not data["start_ns"]:
+    if is_empty:
         faults.append(
             Fault("GT062", "", f"{file} has no flows", None, "write at least one line after the header", file)
         )
     if faults:
         raise ScenarioError(faults)
-    starts_ps = array("Q", [start * _PS_PER_NS for start in data["start_ns"]])
-    bands = data["band"] if has_bands else band
-    return neighbour(name, starts_ps, data["src"], data["dst"], data["bytes"], bands), has_bands
 
 
 def too_many(count: int, fail: Callable[[str, str, str], Fault]) -> Fault:

@@ -181,7 +181,7 @@ def format_frequency(per_second: Fraction) -> str:
     """Return events per second as an exact decimal per second, minute or hour."""
     for unit in ("/s", "/min", "/h"):
         value = per_second / _FREQUENCY_UNITS[unit]
-        text = _decimal(value)
+        text = format_decimal(value)
         if text is not None:
             return text + unit
     raise ValueError(f"{per_second} events per second is not a decimal number per second, minute or hour")
@@ -200,6 +200,22 @@ def format_buffer(buffer: Buffer) -> str:
 def format_ratio(ratio: Fraction) -> str:
     """Return a ratio as a reduced fraction."""
     return str(ratio)
+
+
+def format_decimal(value: Fraction) -> "str | None":
+    """Return `value`, at least 0, as a decimal number; `None` if its expansion does not end."""
+    digits = 0
+    denominator = value.denominator
+    for prime in (2, 5):
+        count = 0
+        while denominator % prime == 0:
+            denominator //= prime
+            count += 1
+        digits = max(digits, count)
+    if denominator != 1:
+        return None
+    scaled = str(value.numerator * 10**digits // value.denominator).rjust(digits + 1, "0")
+    return scaled if digits == 0 else f"{scaled[:-digits]}.{scaled[-digits:]}"
 
 
 def parse_decimal_us(text: str) -> int:
@@ -307,22 +323,6 @@ def _largest_whole(value: int, out: tuple[str, ...], units: dict[str, int]) -> s
     if value == 0:
         return "0" + ("s" if out is _TIME_OUT else "bps")
     return next(f"{value // units[u]}{u}" for u in out if value % units[u] == 0)
-
-
-def _decimal(value: Fraction) -> "str | None":
-    """Return `value` as a decimal number if its expansion ends."""
-    digits = 0
-    denominator = value.denominator
-    for prime in (2, 5):
-        count = 0
-        while denominator % prime == 0:
-            denominator //= prime
-            count += 1
-        digits = max(digits, count)
-    if denominator != 1:
-        return None
-    scaled = str(value.numerator * 10**digits // value.denominator).rjust(digits + 1, "0")
-    return scaled if digits == 0 else f"{scaled[:-digits]}.{scaled[-digits:]}"
 
 
 def _shown(value: object) -> str:

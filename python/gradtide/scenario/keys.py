@@ -713,8 +713,8 @@ class Topology(Table):
     switches: list[Name] | None = key(default=None, examples=[["s0", "s1"]])
     """Names of the switches (custom). Default: every end of a cable that is no host."""
     links: Cables | None = key(default=None, examples=[[{"a": "h0", "b": "s0"}], "fabric.csv"])
-    """Cables (custom): a list, or a CSV file with the header a,b[,rate][,delay], rates and delays with their units.
-    The resolved scenario carries a file as a list."""
+    """Cables (custom): a list, a CSV file with the header a,b[,rate][,delay], rates and delays with their units, or a
+    topology file of HPCC. The resolved scenario carries a file as a list."""
 
 
 class Queue(Table):
@@ -915,10 +915,10 @@ class TrafficTable(Table):
     """Flows arrive in bursts only, the first at time 0; the rate or load stays that of the whole time. Default: they
     arrive all the time."""
     replay: FileName | None = key(default=None, examples=["flows.csv"])
-    """List of flows, a file with the header start_ns,src,dst,bytes[,band]; hosts are h0, h1, … or 0, 1, …, lines may
-    be in any order, and what starts at or after `run.duration` is left out. Given by --set it takes the place of the
-    sizes and arrivals that the scenario has. The resolved scenario carries up to 100 flows as `flows`, a longer list as
-    its path and `replay_sha256`."""
+    """List of flows, a file with the header start_ns,src,dst,bytes[,band] or a connection matrix of htsim; hosts are
+    h0, h1, … or 0, 1, …, lines may be in any order, and what starts at or after `run.duration` is left out. Given by
+    --set it takes the place of the sizes and arrivals that the scenario has. The resolved scenario carries up to 100
+    flows as `flows`, a longer list as its path and `replay_sha256`."""
     replay_sha256: Name | None = key(default=None, examples=["875275afa1f8d463" * 4])
     """SHA-256 of the file that `replay` names; a file with another one is refused."""
     flows: list[ListedFlow] | None = key(

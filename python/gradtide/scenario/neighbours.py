@@ -23,6 +23,9 @@ from gradtide.traffic import Bursts, FlowList, Incast, Neighbour, Poisson, Sizes
 MAX_LIST_BYTES = 300_000_000
 """Size of a list of flows; calibration, that of the largest number of flows."""
 
+MAX_HEAD = 10_000
+"""Characters of a list of flows by which it is known."""
+
 MAX_WRITTEN_FLOWS = 100
 """Flows of a list that a resolved scenario writes out; of a longer one it holds the path and the digest."""
 
@@ -181,6 +184,8 @@ def _points(points: Sequence[CdfPoint], source: Source, loc: Loc) -> Sizes:
 
 
 def _replay(name: str, table: TrafficTable, fail: Failure, base_dir: Path, bounds: tuple[int, int, int, int]) -> Origin:
+    from gradtide import formats
+
     host_count, band_count, band, until_ps = bounds
     value = str(table.replay)
     path = base_dir / value
@@ -191,7 +196,12 @@ def _replay(name: str, table: TrafficTable, fail: Failure, base_dir: Path, bound
         hint = "restore the file, or delete `replay_sha256` to take it as it is"
         msg = f"{value} is not the file of that digest"
         raise ScenarioError([fail.source.fault("GT064", where, msg, hint, table.replay_sha256)])
-    flows, has_bands = traffic.read_flows(decoded(data, value, fail), value, name, host_count, band_count, band)
+    text = decoded(data, value, fail)
+    form = formats.form_of(text[:MAX_HEAD].split("\n"))
+    if form in ("htsim-cm", "hpcc-flow"):
+        flows, has_bands = formats.flows.read_flows(text, value, form, name, host_count, band), False
+    else:
+        flows, has_bands = traffic.read_flows(text, value, name, host_count, band_count, band)
     listed = FlowList(flows, has_bands, until_ps)
     written: dict[str, Any]
     if len(flows) > MAX_WRITTEN_FLOWS:

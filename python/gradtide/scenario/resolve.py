@@ -588,13 +588,20 @@ class _Resolver:
 
     def wiring(self, topology: Topology, loc: Loc, link: tuple[int, int]) -> Fabric | None:
         """Return a network cable by cable, from the file or from the list."""
+        from gradtide import formats
+
         given = topology.links or []
         lines: list[tuple[int, str]] = []
+        hosts, switches = topology.hosts, topology.switches
         name = given if isinstance(given, str) else ""
         if isinstance(given, str):
             try:
                 text = read_text(self.base_dir / given, given, Failure(self.source, (*loc, "links"), given))
-                cables, lines = read_cables(text, given, link)
+                if formats.form_of(text.split("\n")) == "hpcc-topology":
+                    cables, lines, host_count, names = formats.network.read_hpcc(text.split("\n"), given)
+                    hosts, switches = hosts or host_count, switches or names
+                else:
+                    cables, lines = read_cables(text, given, link)
             except ScenarioError as error:
                 self.faults += error.faults
                 return None
@@ -617,7 +624,7 @@ class _Resolver:
                     )
                 elif switch in topology.switches[:index]:
                     self.add("GT046", at, f'the switch "{switch[:80]}" is named twice', "delete one", switch)
-        fabric, complaints = wired(cables, topology.hosts, topology.switches, MAX_WORKERS)
+        fabric, complaints = wired(cables, hosts, switches, MAX_WORKERS)
         for code, cable_index, key, msg, hint in complaints:
             if cable_index is None or not lines:
                 at = (*loc, "links") if cable_index is None else (*loc, "links", cable_index, key)

@@ -110,7 +110,7 @@ def read_model(
         text = read_text(path, value, fail)
         if suffix == ".csv":
             return _written_out(path.stem, read_layers_csv(text, value), is_timed=True)
-        return _model_file(text, value, source, loc, device, batch)
+        return read_model_file(text, value, source, loc, device, batch)
     if suffix in _TRACE_SUFFIXES:
         hint = "available: a preset, a layer table (.csv), a model file (.json), an inline table"
         raise ScenarioError([fail("GT090", f"reading traces ({suffix}) is not built yet", hint)])
@@ -328,7 +328,20 @@ def _csv_fault(
     return Fault(code, field, msg, value, hint, name, line, text, start, max(1, stop - start))
 
 
-def _model_file(text: str, name: str, source: Source, loc: Loc, device: str, batch: int) -> LayerTable:
+def read_model_file(text: str, name: str, source: Source, loc: Loc, device: str, batch: int) -> LayerTable:
+    """Return the table of a model file, `"schema": "gradtide.model/1"`, or of an op DAG with its unit of time.
+
+    Args:
+        text: the whole file.
+        name: the file as the user named it.
+        source: where the scenario came from.
+        loc: path of the key that names the file.
+        device: what computes, for a file with counts instead of times.
+        batch: mini-batch, likewise.
+
+    Raises:
+        ScenarioError: with every fault of the file.
+    """
     data = parse_json(text, name, Decimal)
     file = Source(name, text)
     if isinstance(data, dict) and "ops" in data:

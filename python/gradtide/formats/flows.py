@@ -1,0 +1,399 @@
+"""Lists of flows, one flow at a time: ours, htsim's connection matrices and HPCC's flow files."""
+
+import shutil
+import tempfile
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gradtide import traffic
+from gradtide.errors import Fault, ScenarioError
+from gradtide.files import whole
+from gradtide.formats.text import Complaints, Options, cannot_write, count, decimal, lines_of
+from gradtide.traffic import Neighbour
+from gradtide.units import U64_MAX, round_half_up
+
+PS_PER_NS = 1000
+PS_PER_S = 10**12
+NS_PER_S = 10**9
+MAX_NODE = 10**9 - 1
+MAX_HTSIM_BYTES = 2**31 - 1
+"""Its reader takes a size by `stoi`."""
+MAX_HPCC_BYTES = 2**32 - 1
+"""Its reader keeps a size in 32 bits."""
+
+Row = tuple[int, int, int, int, int, "int | None"]
+"""A flow: number of its line, start in picoseconds, source, destination, bytes, and its band if it has one."""
+
+
+def convert(source: Path, form: str, target: Path | None, into: str, options: Options) -> dict[str, Any]:
+    """Read flows and write them, line by line, and return their figures.
+
+    Raises:
+        ScenarioError: with every fault of the file; what was at `target` before stays.
+    """
+    tally = _Tally()
+    rows = tally.of(_READERS[form](lines_of(source), str(source), options))
+    if target is None:
+        for _ in rows:
+            pass
+        return tally.figures()
+    try:
+        with whole(target) as file:
+            _WRITERS[into](rows, str(source), file, tally, options)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    return tally.figures()
+
+
+def read_flows(text: str, file: str, form: str, name: str, host_count: int, band: int) -> Neighbour:
+    """Return the flows of another tool's list for a scenario, if nothing of it has to be left out.
+
+    Args:
+        text: the whole file.
+        file: the file as the user named it.
+        form: htsim-cm or hpcc-flow.
+        name: key of the neighbour in the scenario.
+        host_count: hosts of the cluster.
+        band: band of the flows.
+
+    Raises:
+        ScenarioError: with every fault of the file, or if `convert` would have something to tell (GT062).
+    """
+    options = Options()
+    starts_ps, sources, sinks, sizes = (array(kind) for kind in "QIIQ")
+    wrong = Complaints(file, "GT063")
+    for number, start_ps, src, dst, size_bytes, _ in _READERS[form](text.split("\n"), file, options):
+        if max(src, dst) >= host_count:
+            msg, hint = f"unknown host {max(src, dst)}", f"hosts are 0 to {host_count - 1}"
+            wrong.add(number, None, "src" if src >= host_count else "dst", msg, hint)
+        starts_ps.append(start_ps)
+        sources.append(src)
+        sinks.append(dst)
+        sizes.append(size_bytes)
+    if options.notes:
+        hint = f"gradtide convert {file} flows.csv, and replay that"
+        raise ScenarioError([Fault("GT062", "", "; ".join(options.notes), None, hint, file)])
+    wrong.end()
+    return traffic.neighbour(name, starts_ps, sources, sinks, sizes, band)
+
+
+class _Tally:
+    """What is counted of flows as they pass."""
+
+    def __init__(self) -> None:
+        self.flows = 0
+        self.hosts = 0
+        self.bytes = 0
+        self.first_ps = U64_MAX
+        self.last_ps = 0
+
+    def of(self, rows: Iterator[Row]) -> Iterator[Row]:
+        for row in rows:
+            _, start_ps, src, dst, size_bytes, _ = row
+            self.flows += 1
+            self.hosts = max(self.hosts, src + 1, dst + 1)
+            self.bytes += size_bytes
+            self.first_ps = min(self.first_ps, start_ps)
+            self.last_ps = max(self.last_ps, start_ps)
+            yield row
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "flows": self.flows,
+            "hosts": self.hosts,
+            "bytes": self.bytes,
+            "first_start_s": self.first_ps / PS_PER_S,
+            "last_start_s": self.last_ps / PS_PER_S,
+        }
+
+
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _read_csv(lines: Iterable[str], file: str, _: Options) -> Iterator[Row]:
+    for number, start_ns, src, dst, size, band in traffic.flow_rows(lines, file, MAX_NODE + 1, 256):
+        yield number, start_ns * PS_PER_NS, src, dst, size, band
+
+
+def _read_hpcc(lines: Iterable[str], file: str, options: Options) -> Iterator[Row]:
+    """Yield the flows of an HPCC flow file: how many, then `src dst pg dport bytes start_s` each.
+
+    Source: ReadFlowInput in simulation/scratch/third.cc of alibaba-edu/High-Precision-Congestion-Control, which leaves
+    alone what stands after the flows that the first line counts.
+    """
+    wrong = Complaints(file, "GT063")
+    numbered = ((number, line) for number, line in enumerate(lines, 1) if line and not line.isspace())
+    number, line = next(numbered, (1, ""))
+    expected = count(line.strip())
+    if expected is None or expected == 0:
+        wrong.add(number, line, "", "the first line is not the number of flows", "write how many flows follow", 0)
+        wrong.end()
+    groups: set[str] = set()
+    read, left = 0, 0
+    for number, line in numbered:
+        if read == expected:
+            left += 1
+            continue
+        read += 1
+        cells = line.split()
+        if len(cells) != 6:
+            hint = "write src dst pg dport bytes start: 2 1 3 100 200000 2.0"
+            wrong.add(number, line, "", f"the line has {len(cells)} fields", hint)
+            continue
+        src, dst = (_node(wrong, number, line, cells, at, options) for at in (0, 1))
+        for at, field in ((2, "pg"), (3, "dport")):
+            if count(cells[at], 65535) is None:
+                _not_whole(wrong, number, line, cells, at, field, 0, 65535)
+        size = count(cells[4], traffic.MAX_FLOW_BYTES)
+        if not size:
+            _not_whole(wrong, number, line, cells, 4, "size", 1, traffic.MAX_FLOW_BYTES)
+        start_ps = _time_ps(wrong, number, line, cells, 5, "start", PS_PER_S, "seconds")
+        if src == dst and src is not None:
+            _to_itself(wrong, number, line, 1)
+        groups.add(cells[2])
+        if not wrong.any and src is not None and dst is not None and size and start_ps is not None:
+            yield number, start_ps, src, dst, size, None
+    if read < (expected or 0):
+        hint = "the file is cut off, or its first line is wrong"
+        wrong.add(None, None, "", f"line 1 counts {expected:,} flows and {read:,} follow", hint)
+    wrong.end()
+    if len(groups) > 1:
+        options.notes.append(f"{len(groups)} priority groups are left out: a group of HPCC's is no band of a queue")
+    options.note(left, "1 line after the flows is left out", "lines after the flows are left out, as HPCC leaves them")
+    if options.hosts is None:
+        options.notes.append("hosts are the file's node numbers; if switches stand among them, give --topology FILE")
+
+
+def _read_htsim(lines: Iterable[str], file: str, options: Options) -> Iterator[Row]:
+    """Yield the flows of a connection matrix: Nodes, Connections, and `src->dst id N start PS size B` each.
+
+    Source: ConnectionMatrix::load in sim/datacenter/connection_matrix.cpp of Broadcom/csg-htsim.
+    """
+    wrong = Complaints(file, "GT063")
+    said: dict[str, int] = {}
+    read, left_out = 0, 0
+    for number, line in enumerate(lines, 1):
+        cells = line.split()
+        if not cells or cells[0].startswith("#"):
+            continue
+        word = cells[0]
+        if word in ("Nodes", "Connections", "Triggers", "Failures"):
+            value = count(cells[1], MAX_NODE) if len(cells) == 2 else None
+            if value is None:
+                wrong.add(number, line, word, f"`{word}` has no number", f"write {word} 4", 1)
+            elif word in said:
+                wrong.add(number, line, word, f"`{word}` occurs twice", "delete one", 0)
+            said[word] = value or 0
+        elif "->" in word:
+            read += 1
+            row = _htsim_flow(wrong, number, line, cells, said.get("Nodes", MAX_NODE + 1))
+            left_out += "prio" in cells
+            if row is not None and not wrong.any:
+                yield row
+        elif word == "failure":
+            wrong.add(
+                number, line, "failure", "a link fails", "a list of flows says nothing of links; delete the line", 0
+            )
+        elif word != "trigger":
+            hint = "lines are Nodes N, Connections N, or SRC->DST id N start PS size BYTES"
+            wrong.add(number, line, "", f'"{word[:40]}" begins no line of a connection matrix', hint, 0)
+    if said.get("Connections") != read and not wrong.any:
+        found = "not at all" if "Connections" not in said else f"{said['Connections']:,} flows"
+        hint = "the file is cut off, or the count is wrong"
+        wrong.add(None, None, "Connections", f"`Connections` says {found}, and {read:,} follow", hint)
+    if not read and not wrong.any:
+        wrong.add(None, None, "", f"{file} has no flows", "write at least one")
+    wrong.end()
+    options.note(left_out, "the priority of 1 flow is left out", "flows have priorities, which are left out")
+
+
+def _htsim_flow(wrong: Complaints, number: int, line: str, cells: list[str], nodes: int) -> Row | None:
+    ends = [count(cell, MAX_NODE) for cell in cells[0].split("->")]
+    if len(ends) != 2 or ends[0] is None or ends[1] is None:
+        wrong.add(number, line, "", f'"{cells[0][:40]}" is not a pair of nodes', "write 0->1", 0)
+        return None
+    src, dst = ends[0], ends[1]
+    if max(src, dst) >= nodes:
+        wrong.add(number, line, "", f"there is no node {max(src, dst)}", f"`Nodes` is {nodes}: 0 to {nodes - 1}", 0)
+    if src == dst:
+        _to_itself(wrong, number, line, 0)
+    size: int | None = None
+    start_ps: int | None = None
+    says_when = False
+    at = 1
+    while at < len(cells):
+        key = cells[at]
+        if key == "addon":
+            at += 1
+            continue
+        if key not in ("id", "start", "size", "prio", "trigger", "send_done_trigger", "recv_done_trigger"):
+            hint = "a flow has id, start, size, prio, trigger, send_done_trigger, recv_done_trigger"
+            wrong.add(number, line, "", f'unknown word "{key[:40]}"', hint, at)
+            return None
+        if at + 1 == len(cells):
+            wrong.add(number, line, key, f"`{key}` has no value", "the line is cut off", at)
+            return None
+        if key == "start":
+            says_when = True
+            start_ps = _time_ps(wrong, number, line, cells, at + 1, "start", 1, "picoseconds")
+        elif key == "size":
+            size = count(cells[at + 1], traffic.MAX_FLOW_BYTES)
+            if not size:
+                _not_whole(wrong, number, line, cells, at + 1, "size", 1, traffic.MAX_FLOW_BYTES)
+                size = 1
+        elif count(cells[at + 1]) is None:
+            _not_whole(wrong, number, line, cells, at + 1, key, 0, U64_MAX)
+        if key == "trigger":
+            says_when = True
+            hint = "a list of flows knows only times; what waits for other flows is a collective: write it as a job"
+            msg = f"the flow starts when trigger {cells[at + 1][:20]} fires"
+            wrong.add(number, line, "trigger", msg, hint, at)
+        at += 2
+    if size is None:
+        wrong.add(number, line, "size", "the flow has no size: it never ends", "write size and its bytes", 0)
+    if not says_when:
+        wrong.add(number, line, "start", "the flow has no start", "write start and its picoseconds", 0)
+    return None if start_ps is None or size is None else (number, start_ps, src, dst, size, None)
+
+
+def _node(wrong: Complaints, number: int, line: str, cells: list[str], at: int, options: Options) -> int | None:
+    field = ("src", "dst")[at]
+    node = count(cells[at], MAX_NODE)
+    if node is None:
+        _not_whole(wrong, number, line, cells, at, field, 0, MAX_NODE)
+        return None
+    if options.hosts is None:
+        return node
+    host = options.hosts.get(node)
+    if host is None:
+        wrong.add(number, line, field, f"node {node} is no host of the topology", "hosts are what is no switch", at)
+    return host
+
+
+def _not_whole(
+    wrong: Complaints, number: int, line: str, cells: list[str], at: int, field: str, low: int, high: int
+) -> None:
+    hint = f"write a whole number from {low} to {high:,}"
+    wrong.add(number, line, field, f'"{cells[at][:40]}" is not such a number', hint, at)
+
+
+def _to_itself(wrong: Complaints, number: int, line: str, at: int) -> None:
+    wrong.add(number, line, "dst", "the flow goes from a node to itself", "name another node", at)
+
+
+def _time_ps(
+    wrong: Complaints, number: int, line: str, cells: list[str], at: int, field: str, unit_ps: int, unit: str
+) -> int | None:
+    """Return a time in picoseconds, rounded half up."""
+    word = cells[at]
+    whole, _, part = word.partition(".")
+    digits = whole + part
+    time_ps: int | None = None
+    if whole and digits.isascii() and digits.isdigit() and len(digits) <= 40:  # nearly all; no fractions needed
+        scale = 10 ** len(part)
+        time_ps = (2 * int(digits) * unit_ps + scale) // (2 * scale)
+    elif (value := decimal(word)) is not None:
+        time_ps = round_half_up(value * unit_ps)
+    if time_ps is None or time_ps > U64_MAX:
+        hint = f"write {unit} from 0; the clock ends after 213 days"
+        wrong.add(number, line, field, f'"{word[:40]}" is not a time', hint, at)
+        return None
+    return time_ps
+
+
+_READERS: dict[str, Callable[[Iterable[str], str, Options], Iterator[Row]]] = {
+    "flows": _read_csv,
+    "htsim-cm": _read_htsim,
+    "hpcc-flow": _read_hpcc,
+}
+
+# ── writing ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _write_csv(rows: Iterator[Row], source: str, file: BinaryIO, tally: _Tally, options: Options) -> None:
+    rounded, has_bands = 0, False
+    for index, (_, start_ps, src, dst, size, band) in enumerate(rows):
+        if index == 0:
+            has_bands = band is not None
+            file.write(b"start_ns,src,dst,bytes,band\n" if has_bands else b"start_ns,src,dst,bytes\n")
+        start_ns, rest = divmod(start_ps + PS_PER_NS // 2, PS_PER_NS)
+        rounded += rest != PS_PER_NS // 2
+        end = f",{band}\n" if has_bands else "\n"
+        file.write(f"{start_ns},{src},{dst},{size}{end}".encode())
+    _note_rounded(rounded, options)
+
+
+def _write_htsim(rows: Iterator[Row], source: str, file: BinaryIO, tally: _Tally, options: Options) -> None:
+    wrong = Complaints(source, "GT063")
+    has_bands = False
+    with tempfile.TemporaryFile() as body:
+        for index, (number, start_ps, src, dst, size, band) in enumerate(rows, 1):
+            if size > MAX_HTSIM_BYTES:
+                _too_large(wrong, number, size, MAX_HTSIM_BYTES, "htsim")
+            has_bands = has_bands or bool(band)
+            body.write(f"{src}->{dst} id {index} start {start_ps} size {size}\n".encode())
+        wrong.end()
+        file.write(f"Nodes {tally.hosts}\nConnections {tally.flows}\n".encode())
+        _append(body, file)
+    _note_bands(has_bands, options)
+
+
+def _write_hpcc(rows: Iterator[Row], source: str, file: BinaryIO, tally: _Tally, options: Options) -> None:
+    wrong = Complaints(source, "GT063")
+    rounded, has_bands, is_sorted, last_ns = 0, False, True, 0
+    with tempfile.TemporaryFile() as body:
+        for number, start_ps, src, dst, size, band in rows:
+            if size > MAX_HPCC_BYTES:
+                _too_large(wrong, number, size, MAX_HPCC_BYTES, "HPCC")
+            has_bands = has_bands or bool(band)
+            start_ns, rest = divmod(start_ps + PS_PER_NS // 2, PS_PER_NS)
+            rounded += rest != PS_PER_NS // 2
+            is_sorted = is_sorted and start_ns >= last_ns
+            last_ns = start_ns
+            second, part = divmod(start_ns, NS_PER_S)
+            body.write(f"{src} {dst} 3 100 {size} {second}.{part:09}\n".encode())
+        wrong.end()
+        file.write(f"{tally.flows}\n".encode())
+        if is_sorted:
+            _append(body, file)
+        else:
+            # It starts flows in the order of their lines. Starts have nine decimals each, so the longer is later.
+            body.seek(0)
+            for line in sorted(body, key=_start_in_order):
+                file.write(line)
+    _note_rounded(rounded, options)
+    _note_bands(has_bands, options)
+
+
+def _start_in_order(line: bytes) -> tuple[int, bytes]:
+    start = line.rsplit(b" ", 1)[1]
+    return len(start), start
+
+
+def _append(body: BinaryIO, file: BinaryIO) -> None:
+    body.seek(0)
+    shutil.copyfileobj(body, file)
+
+
+def _too_large(wrong: Complaints, number: int, size: int, most: int, tool: str) -> None:
+    hint = f"{tool} reads at most {most:,}; split the flow"
+    wrong.add(number, None, "bytes", f"a flow has {size:,} bytes", hint)
+
+
+def _note_rounded(rounded: int, options: Options) -> None:
+    many = "starts are rounded to whole nanoseconds"
+    options.note(rounded, "1 start is rounded to whole nanoseconds", many)
+
+
+def _note_bands(has_bands: bool, options: Options) -> None:
+    if has_bands:
+        options.notes.append("bands are left out: the format has none")
+
+
+_WRITERS: dict[str, Callable[[Iterator[Row], str, BinaryIO, _Tally, Options], None]] = {
+    "flows": _write_csv,
+    "htsim-cm": _write_htsim,
+    "hpcc-flow": _write_hpcc,
+}

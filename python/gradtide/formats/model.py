@@ -1,0 +1,101 @@
+"""Models as tables of layers: CSV, and the JSON that `gradtide profile` writes."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from gradtide.errors import Fault, ScenarioError
+from gradtide.files import write_whole
+from gradtide.formats.text import Options, cannot_write, whole_text
+from gradtide.layers import Layer
+from gradtide.scenario.keys import Compute
+from gradtide.scenario.source import Source
+from gradtide.scenario.tables import read_layers_csv, read_model_file
+from gradtide.units import format_decimal
+
+MAX_FILE_BYTES = 10_000_000
+MODEL_SCHEMA = "gradtide.model/1"
+PS_PER_US = 10**6
+
+
+def convert(source: Path, form: str, target: Path | None, into: str, options: Options) -> dict[str, Any]:
+    """Read a model, write it, and return its figures.
+
+    Raises:
+        ScenarioError: with every fault of the file, or if it has no times of its own.
+    """
+    text = whole_text(source, MAX_FILE_BYTES)
+    label, layers = (
+        _model(text, str(source), options) if form == "model" else (source.stem, read_layers_csv(text, str(source)))
+    )
+    if target is not None:
+        text = _model_json(label, layers) if into == "model" else _csv(layers, str(source))
+        try:
+            write_whole(target, text.encode())
+        except OSError as error:
+            raise cannot_write(target, error) from error
+    return {
+        "layers": len(layers),
+        "parameter_bytes": sum(layer.parameter_bytes for layer in layers),
+        "forward_ms": sum(layer.forward_ps for layer in layers) / 10**9,
+        "backward_ms": sum(layer.backward_ps for layer in layers) / 10**9,
+    }
+
+
+def _model(text: str, name: str, options: Options) -> tuple[str, Sequence[Layer]]:
+    compute = Compute()
+    table = read_model_file(text, name, Source(name), (), compute.device, compute.batch)
+    said = ""
+    if table.graph is not None:
+        said = "it is a graph of ops: a layer table has no order between ops"
+    elif not table.is_timed:
+        said = "its layers have operations and no times: they depend on a device"
+    if said:
+        hint = "gradtide profile writes times; a scenario takes this file as it is"
+        raise ScenarioError([Fault("GT032", "", said, None, hint, name)])
+    document = json.loads(text)
+    layer_keys = {key for row in document["layers"] for key in row} - {f"{key}_us" for key in _TIMES}
+    left = sorted({*document, *layer_keys} - {"schema", "name", "layers", "parameter_bytes"})
+    if left:
+        options.notes.append(f"left out, because a layer table has no such columns: {', '.join(left)}")
+    return table.label, table.layers
+
+
+_TIMES = ("forward", "backward", "update")
+
+
+def _times(layer: Layer) -> dict[str, str]:
+    times = {"forward_us": layer.forward_ps, "backward_us": layer.backward_ps, "update_us": layer.update_ps}
+    return {key: str(format_decimal(Fraction(time_ps, PS_PER_US))) for key, time_ps in times.items()}
+
+
+def _model_json(label: str, layers: Sequence[Layer]) -> str:
+    rows = []
+    for layer in layers:
+        times = _times(layer)
+        if not layer.update_ps:
+            del times["update_us"]
+        name = json.dumps(layer.name, ensure_ascii=False)
+        cells = "".join(f', "{key}": {time}' for key, time in times.items())
+        rows.append(f'  {{"name": {name}, "parameter_bytes": {layer.parameter_bytes}{cells}}}')
+    head = f' "schema": "{MODEL_SCHEMA}",\n "name": {json.dumps(label, ensure_ascii=False)},\n "layers": [\n'
+    return "{\n" + head + ",\n".join(rows) + "\n ]\n}\n"
+
+
+def _csv(layers: Sequence[Layer], source: str) -> str:
+    blank = next((layer.name for layer in layers if layer.name != layer.name.strip()), None)
+    if blank is not None:
+        msg = f'the name "{blank[:40]}" begins or ends with a blank, which a layer table would lose'
+        raise ScenarioError([Fault("GT018", "name", msg, blank, "rename the layer", source)])
+    updates = any(layer.update_ps for layer in layers)
+    file = io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(["layer", "forward_us", "backward_us", "parameter_bytes", *(["update_us"] * updates)])
+    for layer in layers:
+        forward, backward, update = _times(layer).values()
+        table.writerow([layer.name, forward, backward, layer.parameter_bytes, *([update] * updates)])
+    return file.getvalue()

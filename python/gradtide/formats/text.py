@@ -1,0 +1,129 @@
+"""Lines of text files of any size, and what is wrong in them."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+from gradtide.errors import Fault, ScenarioError, TraceError
+from gradtide.units import U64_MAX
+
+MAX_FAULTS_OF_A_FILE = 20
+MAX_LINE = 1 << 20
+_WORD = re.compile(r"\S+")
+_DECIMAL = re.compile(r"(\d{1,20})(?:\.(\d{0,40}))?(?:[eE]([+-]?\d{1,2}))?", re.ASCII)
+
+
+@dataclass
+class Options:
+    """What a file does not say of itself.
+
+    Attributes:
+        packet_bytes: bytes that a value of an ns-2 distribution stands for.
+        hosts: numbers of hosts by numbers of nodes; `None` where they are the same.
+        notes: what was left out or rounded, for the user to know; readers and writers add to it.
+    """
+
+    packet_bytes: int | None = None
+    hosts: Mapping[int, int] | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, count: int, one: str, many: str) -> None:
+        """Add a note of how often something happened, if it did."""
+        if count:
+            self.notes.append(one if count == 1 else f"{count:,} {many}")
+
+
+class Complaints:
+    """What is wrong with a file, each at its line and word."""
+
+    def __init__(self, file: str, code: str) -> None:
+        self._file = file
+        self._code = code
+        self._faults: list[Fault] = []
+
+    def add(self, number: int | None, line: str | None, where: str, msg: str, hint: str, word: int = -1) -> None:
+        """Add what is wrong with a line, or with its blank-separated `word`; end the reading if it is too much."""
+        start, stop = 0, len(line or "")
+        if line is not None and word >= 0:
+            found = list(_WORD.finditer(line))
+            start, stop = found[min(word, len(found) - 1)].span() if found else (0, 1)
+        value = None if line is None else line[start:stop][:80]
+        width = max(1, stop - start)
+        self._faults.append(Fault(self._code, where, msg, value, hint, self._file, number, line, start, width))
+        if len(self._faults) >= MAX_FAULTS_OF_A_FILE:
+            self.end()
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is wrong."""
+        return bool(self._faults)
+
+    def end(self) -> None:
+        """Raise if anything is wrong.
+
+        Raises:
+            ScenarioError: with every fault.
+        """
+        if self._faults:
+            raise ScenarioError(self._faults)
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Yield the lines of a file without their ends, one at a time.
+
+    Raises:
+        ScenarioError: if the file cannot be read (GT002), is no UTF-8 text (GT003) or has a line of more than 1 MiB
+            (GT004).
+    """
+    number = 1
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            while line := file.readline(MAX_LINE):
+                if len(line) == MAX_LINE:
+                    msg = f"line {number} has more than {MAX_LINE:,} characters"
+                    raise ScenarioError([Fault("GT004", "", msg, None, "is it the right file?", str(path), number)])
+                yield line.rstrip("\n")
+                number += 1
+    except UnicodeDecodeError:
+        msg = f"{path} is not UTF-8 text (near line {number})"
+        raise ScenarioError([Fault("GT003", "", msg, None, "save the file as UTF-8", str(path))]) from None
+    except OSError as error:
+        msg = f"{path} cannot be read: {error.strerror}"
+        raise ScenarioError([Fault("GT002", "", msg, None, "check the path", str(path))]) from None
+
+
+def whole_text(path: Path, max_bytes: int) -> str:
+    """Return the text of a file of at most `max_bytes`.
+
+    Raises:
+        ScenarioError: as `lines_of`, and if it is larger (GT004).
+    """
+    if path.is_file() and path.stat().st_size > max_bytes:
+        msg = f"{path} has more than {max_bytes:,} bytes"
+        raise ScenarioError([Fault("GT004", "", msg, None, "is it the right file?", str(path))])
+    return "\n".join(lines_of(path))
+
+
+def cannot_write(path: Path, error: OSError) -> TraceError:
+    """Return the error of a file that cannot be written."""
+    return TraceError(f"{path} cannot be written: {error.strerror}")
+
+
+def count(word: str, high: int = U64_MAX) -> int | None:
+    """Return the whole number that a word is; `None` if it is none from 0 to `high`."""
+    if not (word.isascii() and word.isdigit()) or len(word) > 20:
+        return None
+    value = int(word)
+    return value if value <= high else None
+
+
+def decimal(word: str) -> Fraction | None:
+    """Return the number that a word is, exactly; `None` if it is none from 0 on: no NaN, no sign, no infinity."""
+    match = _DECIMAL.fullmatch(word)
+    if match is None:
+        return None
+    whole, part, exponent = match.groups()
+    value = Fraction(int(whole + (part or "")), 10 ** len(part or ""))
+    return value * Fraction(10) ** int(exponent) if exponent else value

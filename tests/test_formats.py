@@ -1,0 +1,562 @@
+"""Files of other tools: what each says comes through exactly, both ways, and what cannot is refused by name."""
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+import tracemalloc
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import gradtide as gt
+from gradtide import formats, traffic, units
+
+DATA = Path(__file__).parent / "data" / "formats"
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def convert(source, target=None, into=None, form=None, **options):
+    form = formats.recognised(Path(source)) if form is None else formats.known(form)
+    return formats.convert(Path(source), None if target is None else Path(target), form=form, into=into, **options)
+
+
+def command(*arguments):
+    line = [sys.executable, "-m", "gradtide", "convert", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+class Folder:
+    """Files of one example: conversions by what is in them."""
+
+    def __init__(self, path):
+        self.path = path
+        self.numbers = itertools.count()
+
+    def through(self, text, form, into, **options):
+        number = next(self.numbers)
+        source, target = self.path / f"{number}.in", self.path / f"{number}.out"
+        source.write_text(text, encoding="utf-8")
+        done = convert(source, target, into, form, **options)
+        return target.read_text(encoding="utf-8"), done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return Folder(tmp_path_factory.mktemp("formats"))
+
+
+many = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+# Flows
+
+hosts = st.integers(0, 40)
+flows = st.lists(
+    st.tuples(st.integers(0, 10**12), hosts, st.integers(1, 40), st.integers(1, 2**31 - 1)), min_size=1, max_size=20
+)
+
+
+def flow_csv(rows):
+    return "start_ns,src,dst,bytes\n" + "".join(f"{t},{a},{(a + d) % 41},{n}\n" for t, a, d, n in rows)
+
+
+@many
+@given(rows=flows)
+def test_flows_come_back_from_htsim_and_in_order_of_start_from_hpcc(folder, rows):
+    rows = [row for row in rows if row[2] % 41] or [(0, 0, 1, 1)]
+    text = flow_csv(rows)
+    there, done = folder.through(text, "flows", "htsim-cm")
+    assert there.startswith(f"Nodes {done.figures['hosts']}\nConnections {len(rows)}\n")
+    assert folder.through(there, "htsim-cm", "flows")[0] == text
+    there, done = folder.through(text, "flows", "hpcc-flow")
+    back, _ = folder.through(there, "hpcc-flow", "flows")
+    assert back == flow_csv(sorted(rows, key=lambda row: row[0]))
+    assert done.figures["bytes"] == sum(row[3] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("start", "expected", "rounded"),
+    [
+        ("2", 2 * 10**9, False),
+        ("2.000000001", 2 * 10**9 + 1, False),
+        ("1e-3", 10**6, False),
+        ("0.0", 0, False),
+        # Half a nanosecond is rounded up; a picosecond less is rounded down.
+        ("0.0000000005", 1, True),
+        ("0.000000000499", 0, True),
+        ("4.9994e-9", 5, True),
+    ],
+)
+def test_seconds_become_nanoseconds_and_what_is_rounded_is_said(folder, start, expected, rounded):
+    text, done = folder.through(f"1\n0 1 3 100 7 {start}\n", "hpcc-flow", "flows")
+    assert text == f"start_ns,src,dst,bytes\n{expected},0,1,7\n"
+    assert ("1 start is rounded to whole nanoseconds" in done.notes) == rounded
+
+
+def test_hosts_of_a_topology_are_what_is_no_switch(tmp_path):
+    done = convert(DATA / "flow.txt", tmp_path / "flows.csv", topology=DATA / "topology.txt")
+    assert (tmp_path / "flows.csv").read_bytes() == (DATA / "flows.csv").read_bytes()
+    assert done.notes == ["2 lines after the flows are left out, as HPCC leaves them"]
+    assert any("--topology" in note for note in convert(DATA / "flow.txt").notes)
+    switch = tmp_path / "flow.txt"
+    switch.write_text("1\n5 1 3 100 7 0\n")
+    with pytest.raises(gt.ScenarioError, match="node 5 is no host of the topology"):
+        convert(switch, tmp_path / "no.csv", topology=DATA / "topology.txt")
+
+
+def test_bands_are_kept_where_there_are_any_and_else_said_to_be_left_out(folder):
+    text = "start_ns,src,dst,bytes,band\n0,0,1,5,1\n"
+    assert folder.through(text, "flows", "flows")[0] == text
+    for into in ("htsim-cm", "hpcc-flow"):
+        assert folder.through(text, "flows", into)[1].notes == ["bands are left out: the format has none"]
+
+
+FLOW_FAULTS = [
+    ("htsim-cm", "Connections 1\n0->1 id 1 trigger 3 size 9\n", 2, "trigger", "starts when trigger 3 fires"),
+    ("htsim-cm", "Connections 1\n0->1 id 1 start 0\n", 2, "size", "has no size"),
+    ("htsim-cm", "Connections 1\n0->1 id 1 start 0 size 0\n", 2, "size", '"0" is not such a number'),
+    ("htsim-cm", "Connections 1\n0->1 id 1 size 9\n", 2, "start", "has no start"),
+    ("htsim-cm", "Connections 1\n0->1 id 1 start\n", 2, "start", "`start` has no value"),
+    ("htsim-cm", "Connections 1\n0->1 id 1 start nan size 9\n", 2, "start", '"nan" is not a time'),
+    ("htsim-cm", "Connections 1\n0->1 id 1 start -5 size 9\n", 2, "start", '"-5" is not a time'),
+    ("htsim-cm", "Connections 1\n0->0 id 1 start 0 size 9\n", 2, "dst", "to itself"),
+    ("htsim-cm", "Nodes 1\nConnections 1\n0->1 id 1 start 0 size 9\n", 3, "", "there is no node 1"),
+    ("htsim-cm", "Connections 1\n0->1 id 1 start 0 size 9 speed 3\n", 2, "", 'unknown word "speed"'),
+    ("htsim-cm", "Connections 1\n0->1 id 1 start 0 size 9\nfailure switch_type TOR\n", 3, "failure", "a link fails"),
+    ("htsim-cm", "Connections 2\n0->1 id 1 start 0 size 9\n", None, "Connections", "says 2 flows, and 1 follow"),
+    ("htsim-cm", "Connections 0\n", None, "", "has no flows"),
+    ("htsim-cm", "what\n", 1, "", "begins no line"),
+    ("hpcc-flow", "", 1, "", "not the number of flows"),
+    ("hpcc-flow", "2\n0 1 3 100 9 0\n", None, "", "line 1 counts 2 flows and 1 follow"),
+    ("hpcc-flow", "1\n0 1 3 100 9\n", 2, "", "has 5 fields"),
+    ("hpcc-flow", "1\n0 1 3 100 0 0\n", 2, "size", '"0" is not such a number'),
+    ("hpcc-flow", "1\n0 1 3 100 1.5 0\n", 2, "size", '"1.5" is not such a number'),
+    ("hpcc-flow", "1\n0 1 3 100 9999999999999999 0\n", 2, "size", "is not such a number"),
+    ("hpcc-flow", "1\n0 1 3 100 9 nan\n", 2, "start", '"nan" is not a time'),
+    ("hpcc-flow", "1\n0 1 3 100 9 inf\n", 2, "start", '"inf" is not a time'),
+    ("hpcc-flow", "1\n0 1 3 100 9 1e99\n", 2, "start", '"1e99" is not a time'),
+    ("hpcc-flow", "1\n0 1 3 100 9 -1\n", 2, "start", '"-1" is not a time'),
+    ("hpcc-flow", "1\n-1 1 3 100 9 0\n", 2, "src", '"-1" is not such a number'),
+    ("hpcc-flow", "1\n1 1 3 100 9 0\n", 2, "dst", "to itself"),
+    ("flows", "start_ns,src,dst,bytes\n0,0,1,x\n", 2, "bytes", '"x" is not a whole number'),
+    ("flows", "start_ns,src,dst,bytes\n", None, "", "has no flows"),
+    ("flows", "", None, "", "is empty"),
+]
+
+
+@pytest.mark.parametrize(("form", "text", "line", "field", "said"), FLOW_FAULTS)
+def test_a_wrong_flow_is_refused_by_line_and_field_and_nothing_is_written(tmp_path, form, text, line, field, said):
+    source, target = tmp_path / "in.txt", tmp_path / "out.csv"
+    source.write_text(text)
+    target.write_text("as it was")
+    with pytest.raises(gt.ScenarioError) as caught:
+        convert(source, target, "flows", form)
+    [fault] = caught.value.errors
+    assert (fault["line"], fault["loc"]) == (line, field)
+    assert said in fault["msg"]
+    assert fault["hint"]
+    assert fault["file"] == str(source)
+    assert target.read_text() == "as it was"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.csv"]
+
+
+def test_a_trigger_that_nothing_waits_for_changes_nothing(folder):
+    text = "Nodes 2\nConnections 1\nTriggers 1\n0->1 id 1 start 5000 size 9 send_done_trigger 1\ntrigger id 1 oneshot\n"
+    assert folder.through(text, "htsim-cm", "flows")[0] == "start_ns,src,dst,bytes\n5,0,1,9\n"
+
+
+@pytest.mark.parametrize(("into", "most"), [("htsim-cm", 2**31 - 1), ("hpcc-flow", 2**32 - 1)])
+def test_a_flow_that_the_other_tool_cannot_read_is_not_written(folder, into, most):
+    folder.through(f"start_ns,src,dst,bytes\n0,0,1,{most}\n", "flows", into)
+    with pytest.raises(gt.ScenarioError, match=f"reads at most {most:,}"):
+        folder.through(f"start_ns,src,dst,bytes\n0,0,1,{most + 1}\n", "flows", into)
+
+
+def test_all_faults_of_a_file_are_told_at_once_up_to_a_limit(tmp_path):
+    source = tmp_path / "flow.txt"
+    source.write_text("1000\n" + "0 0 3 100 9 0\n" * 1000)
+    with pytest.raises(gt.ScenarioError) as caught:
+        convert(source)
+    assert [fault["line"] for fault in caught.value.errors] == list(range(2, 22))
+
+
+# Sizes
+
+points = st.tuples(
+    st.lists(st.integers(1, 10**6), min_size=1, max_size=12), st.lists(st.integers(1, 10**9), min_size=13, max_size=13)
+)
+
+
+def cdf_of(rises, shares):
+    """Sizes and shares that rise with every point, from a share of 0 to 1; shares have 9 decimals."""
+    sizes = list(itertools.accumulate([0, *rises]))
+    cuts = sorted({0, 10**9, *shares[: len(sizes) - 2]})
+    pairs = list(zip(sizes, [*cuts[: len(sizes) - 1], 10**9], strict=False))
+    return [(size, Fraction(cut, 10**9)) for size, cut in pairs if cut != 10**9] + [(sizes[-1], Fraction(1))]
+
+
+@many
+@given(drawn=points)
+def test_a_distribution_comes_back_exactly_from_each_dialect(folder, drawn):
+    expected = cdf_of(*drawn)
+    text = "bytes,cdf\n" + "".join(f"{size},{units.format_decimal(share)}\n" for size, share in expected)
+    assert traffic.read_points(text, "x") == expected
+    for into, options in (("cdf-percent", {}), ("cdf-hpcc", {}), ("cdf-ns2", {"packet_bytes": 1})):
+        there, _ = folder.through(text, "cdf", into, **options)
+        assert folder.through(there, into, "cdf", **options)[0] == text
+
+
+def test_the_web_search_distribution_of_hpcc_has_the_mean_of_the_thesis():
+    # Shares are floats: each of the 12 terms is off by at most 2^-53 of the sum.
+    assert convert(DATA / "web_search.txt").figures["mean_bytes"] == pytest.approx(1_711_250, rel=2e-15)
+
+
+def test_values_of_ns2_are_packets_if_it_is_said_so(tmp_path):
+    with pytest.raises(ValueError, match="--packet 1460B"):
+        convert(DATA / "CDF_search.tcl")
+    convert(DATA / "CDF_search.tcl", tmp_path / "cdf.csv", packet_bytes=1460)
+    lines = (tmp_path / "cdf.csv").read_text().splitlines()
+    assert lines[:3] == ["bytes,cdf", "8760,0", "8760,0.15"]
+    convert(tmp_path / "cdf.csv", tmp_path / "again.tcl", packet_bytes=1460)
+    assert (tmp_path / "again.tcl").read_bytes() == (DATA / "CDF_search.tcl").read_bytes()
+    done = convert(DATA / "web_search.txt", tmp_path / "web.tcl", packet_bytes=1460)
+    assert done.notes == ["11 sizes are rounded to whole packets"]
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "line", "said"),
+    [
+        ("cdf", "", None, "has no points"),
+        ("cdf", "bytes,cdf\n", None, "has no points"),
+        ("cdf", "bytes,cdf\n5,nan\n", 2, '"nan" is not a share'),
+        ("cdf", "bytes,cdf\n5,inf\n", 2, '"inf" is not a share'),
+        ("cdf", "bytes,cdf\n-5,1\n", 2, '"-5" is not a number of bytes'),
+        ("cdf", "bytes,cdf\n9999999999999999,1\n", 2, "is not a number of bytes"),
+        ("cdf-percent", "0 0\n5 60\n4 100\n", 3, "4 bytes follow 5"),
+        ("cdf-percent", "0 0\n5 60\n6 50\n", 3, "the shares fall"),
+        ("cdf-percent", "0 0\n5 60\n", 2, "the last share is 60"),
+        ("cdf-percent", "0 0 0\n", 1, "the line has 3 fields"),
+        ("cdf-ns2", "", None, "has no points"),
+        ("cdf-ns2", "1 1\n", 1, "the line has 2 fields"),
+        ("cdf-ns2", "nan 1 1\n", 1, '"nan" is not a size'),
+        ("cdf-ns2", "1e40 1 1\n", 1, '"1e40" is not a size'),
+        ("cdf-ns2", "1 x 1\n", 1, '"x" is not a number'),
+        ("cdf-ns2", "1 1 nan\n", 1, '"nan" is not a share'),
+        ("cdf-ns2", "1 1 0.5\n", 1, "the last share is 0.5"),
+        ("cdf-ns2", "5 1 0.5\n4 1 1\n", 2, "bytes follow"),
+    ],
+)
+def test_a_wrong_distribution_is_refused_by_line(tmp_path, form, text, line, said):
+    source = tmp_path / "in.txt"
+    source.write_text(text)
+    options = {"packet_bytes": 1} if form == "cdf-ns2" else {}
+    with pytest.raises(gt.ScenarioError) as caught:
+        convert(source, tmp_path / "out.csv", "cdf", form, **options)
+    [fault] = caught.value.errors
+    assert (fault["code"], fault["line"]) == ("GT061", line)
+    assert said in fault["msg"]
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("text", ["5 10\n6 100\n", "0 0\n5 50\n5 100\n", "0 0\n5 50\n6 50\n7 100\n", "5 100\n"])
+def test_what_hpcc_does_not_draw_from_is_not_written_for_it(folder, text):
+    with pytest.raises(gt.ScenarioError, match="HPCC cannot say"):
+        folder.through(text, "cdf-percent", "cdf-hpcc")
+    folder.through(text, "cdf-percent", "cdf-ns2", packet_bytes=1)
+
+
+# Networks
+
+rates = st.integers(1, 4 * 10**11)
+delays = st.integers(0, 10**9)
+
+
+@many
+@given(
+    leaves=st.lists(st.lists(st.tuples(rates, delays), min_size=1, max_size=4), min_size=1, max_size=4),
+    trunk=st.tuples(rates, delays),
+)
+def test_a_network_comes_back_from_hpcc(folder, leaves, trunk):
+    rows, host = ["a,b,rate,delay"], 0
+    for leaf, cables in enumerate(leaves):
+        for rate, delay in cables:
+            rows.append(f"h{host},s{leaf},{units.format_rate(rate)},{units.format_time(delay)}")
+            host += 1
+        if len(leaves) > 1:
+            rows.append(f"s{leaf},s{len(leaves)},{units.format_rate(trunk[0])},{units.format_time(trunk[1])}")
+    text = "\n".join(rows) + "\n"
+    there, done = folder.through(text, "links", "hpcc-topology")
+    assert there.startswith(f"{host + done.figures['switches']} {done.figures['switches']} {len(rows) - 1}\n")
+    assert folder.through(there, "hpcc-topology", "links")[0] == text
+
+
+def test_a_topology_of_hpcc_has_hosts_and_switches_by_number(tmp_path):
+    convert(DATA / "topology.txt", tmp_path / "links.csv")
+    assert (tmp_path / "links.csv").read_bytes() == (DATA / "links.csv").read_bytes()
+
+
+TOPOLOGY = (DATA / "topology.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "field", "said"),
+    [
+        (TOPOLOGY, "", 1, "", "not three counts"),
+        ("6 2 5", "6 2", 1, "", "not three counts"),
+        ("6 2 5", "6 2 -5", 1, "", "not three counts"),
+        ("6 2 5", "6 2 50", None, "", "line 1 counts 50 links and 8 follow"),
+        ("0 5\n", "0 9\n", 2, "", '"9" is not the number of a node'),
+        ("0 5\n", "0 0\n", 2, "", "not as many as line 1 counts"),
+        ("0 1 25Gbps", "0 9 25Gbps", 3, "dst", 'there is no node "9"'),
+        ("0 1 25Gbps", "0 1 25G", 3, "rate", '"G" is not a unit of rate'),
+        ("0 1 25Gbps", "0 1 0Gbps", 3, "rate", "the rate is zero"),
+        ("0 1 25Gbps 1000ns", "0 1 25Gbps -1ns", 3, "delay", "cannot be negative"),
+        ("0 1 25Gbps 1000ns 0.000000", "0 1 25Gbps 1000ns 0.01", 3, "error_rate", "loses 0.01 of its packets"),
+        ("0 1 25Gbps 1000ns 0.000000", "0 1 25Gbps 1000ns nan", 3, "error_rate", "is not a share"),
+        ("0 1 25Gbps 1000ns 0.000000", "0 1 25Gbps 1000ns", 3, "", "has 4 fields"),
+        ("0 2 25Gbps", "0 1 25Gbps", 4, "a", "there is a cable between"),
+        ("5 4 25Gbps", "5 3 25Gbps", 6, "a", "there is a cable between"),
+        ("0 5 100Gbps", "1 5 100Gbps", 7, "a", "h0 has a second cable"),
+    ],
+)
+def test_a_wrong_topology_is_refused_by_line_and_field(tmp_path, old, new, line, field, said):
+    source = tmp_path / "topology.txt"
+    assert old in TOPOLOGY
+    source.write_text(TOPOLOGY.replace(old, new, 1))
+    with pytest.raises(gt.ScenarioError) as caught:
+        convert(source, tmp_path / "links.csv", None, "hpcc-topology")
+    fault = caught.value.errors[0]
+    assert said in fault["msg"]
+    assert (fault["line"], fault["loc"]) == (line, field)
+    assert not (tmp_path / "links.csv").exists()
+
+
+def test_cables_without_rate_and_delay_are_no_topology_of_hpcc(folder):
+    with pytest.raises(gt.ScenarioError, match="the cable has no rate"):
+        folder.through("a,b,delay\nh0,s0,1us\nh1,s0,1us\n", "links", "hpcc-topology")
+
+
+# Models
+
+layer_names = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=12)
+times_us = st.integers(0, 10**12).map(lambda ps: units.format_decimal(Fraction(ps, 10**6)))
+
+
+@many
+@given(
+    layers=st.lists(
+        st.tuples(layer_names, times_us, times_us, st.integers(0, 2**63), times_us),
+        min_size=1,
+        max_size=8,
+        unique_by=lambda layer: layer[0],
+    )
+)
+def test_a_model_comes_back_exactly(folder, layers):
+    layers = [(name, forward if index else "1", *rest) for index, (name, forward, *rest) in enumerate(layers)]
+    document = {
+        "schema": "gradtide.model/1",
+        "name": "m",
+        "layers": [dict(zip(("name", "forward_us", "backward_us", "parameter_bytes", "update_us"), layer, strict=True))
+                   for layer in layers],
+    }  # fmt: skip
+    text = re.sub(r'("\w+_us": )"([\d.]+)"', r"\1\2", json.dumps(document))
+    table, _ = folder.through(text, "model", "layers")
+    back, done = folder.through(table, "layers", "model")
+    assert done.notes == []
+    assert folder.through(back, "model", "layers")[0] == table
+    assert done.figures["parameter_bytes"] == sum(layer[3] for layer in layers)
+
+
+def test_what_a_layer_table_has_no_column_for_is_said(tmp_path):
+    source = tmp_path / "m.json"
+    source.write_text(
+        '{"schema": "gradtide.model/1", "name": "m", "title": "M", "layers": '
+        '[{"name": "a, b", "forward_us": 1.5, "backward_us": 3, "parameter_bytes": 4, "forward_flops": 7}]}'
+    )
+    done = convert(source, tmp_path / "m.csv")
+    assert done.notes == ["left out, because a layer table has no such columns: forward_flops, title"]
+    assert (tmp_path / "m.csv").read_text() == 'layer,forward_us,backward_us,parameter_bytes\n"a, b",1.5,3,4\n'
+    source.write_text(
+        '{"schema": "gradtide.model/1", "name": "m", "layers": '
+        '[{"name": "a", "forward_flops": 1, "activation_bytes": 3, "parameter_bytes": 4}]}'
+    )
+    with pytest.raises(gt.ScenarioError, match="operations and no times"):
+        convert(source)
+
+
+# The same run
+
+SCENARIO = """
+[job.train]
+model = {{ layers = [{{ name = "fc", forward = "10us", backward = "20us", parameters = "100kB" }}] }}
+workers = 4
+iterations = 2
+[cluster]
+topology = {{ kind = "custom", links = {links} }}
+[traffic.web]
+{flows}
+[run]
+engine = "packet"
+duration = "2.1s"
+"""
+
+
+def test_a_converted_topology_and_flow_file_run_as_those_written_by_hand(tmp_path):
+    convert(DATA / "topology.txt", tmp_path / "links.csv")
+    convert(DATA / "flow.txt", tmp_path / "flows.csv", topology=DATA / "topology.txt")
+    cable = '{{ a = "{}", b = "{}", rate = "{}", delay = "1us" }}'
+    ends = [("s0", "h0"), ("s0", "h1"), ("s1", "h2"), ("s1", "h3"), ("s0", "s1")]
+    by_hand = ", ".join(cable.format(a, b, "25Gbps" if b[0] == "h" else "100Gbps") for a, b in ends)
+    rows = [("2s", 0, 2, "200kB"), ("2000001us", 1, 2, "30MB"), ("2000150.5us", 3, 0, "1500B"), ("2001ms", 2, 3, "1MB")]
+    flow = '{{ start = "{}", src = "h{}", dst = "h{}", bytes = "{}" }}'
+    listed = "flows = [" + ", ".join(flow.format(*row) for row in rows) + "]"
+    tables = []
+    for links, flows_said in ((f"[{by_hand}]", listed), ('"links.csv"', 'replay = "flows.csv"')):
+        scenario = gt.Scenario.from_toml(SCENARIO.format(links=links, flows=flows_said), base_dir=tmp_path)
+        tables.append(gt.run(scenario).flows.to_dicts())
+    assert len(tables[0]) == 4
+    assert tables[0] == tables[1]
+
+
+def test_a_scenario_takes_a_topology_of_hpcc_and_a_matrix_of_htsim_as_they_are(tmp_path):
+    (tmp_path / "f.cm").write_text("Nodes 4\nConnections 2\n0->2 id 1 start 2000000500000 size 9000\n"
+                                   "3->0 id 2 start 2000001000001 size 100\n")  # fmt: skip
+    (tmp_path / "topology.txt").write_bytes((DATA / "topology.txt").read_bytes())
+    (tmp_path / "links.csv").write_bytes((DATA / "links.csv").read_bytes())
+    listed = """flows = [{ start = "2000000500000ps", src = "h0", dst = "h2", bytes = "9000B" },
+                         { start = "2000001000001ps", src = "h3", dst = "h0", bytes = "100B" }]"""
+    tables = []
+    for links, flows_said in (("links.csv", listed), ("topology.txt", 'replay = "f.cm"')):
+        text = SCENARIO.format(links=f'"{links}"', flows=flows_said)
+        scenario = gt.Scenario.from_toml(text, base_dir=tmp_path)
+        tables.append(gt.run(scenario).flows.to_dicts())
+    tables.append(gt.run(gt.Scenario.from_toml(scenario.to_toml())).flows.to_dicts())
+    assert len(tables[0]) == 2
+    assert tables[0] == tables[1] == tables[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "said"),
+    [
+        ("f.txt", "1\n0 1 3 100 9 2\n", "GT062", "hosts are the file's node numbers"),
+        ("f.cm", "Connections 1\n0->1 id 1 start 0 size 9 prio 2\n", "GT062", "the priority of 1 flow is left out"),
+        ("f.cm", "Connections 1\n0->9 id 1 start 0 size 9\n", "GT063", "unknown host 9"),
+        ("f.cm", "Connections 1\n0->1 id 1 trigger 2 size 9\n", "GT063", "starts when trigger 2 fires"),
+    ],
+)
+def test_a_scenario_refuses_a_list_of_which_something_would_be_left_out(tmp_path, name, content, code, said):
+    (tmp_path / name).write_text(content)
+    (tmp_path / "links.csv").write_bytes((DATA / "links.csv").read_bytes())
+    with pytest.raises(gt.ScenarioError) as caught:
+        gt.Scenario.from_toml(SCENARIO.format(links='"links.csv"', flows=f'replay = "{name}"'), base_dir=tmp_path)
+    [fault] = caught.value.errors
+    assert (fault["code"], fault["file"]) == (code, name)
+    assert said in fault["msg"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [("0 1 25Gbps", "0 9 25Gbps", 3, "no node"), ("0 5 100Gbps", "1 5 100Gbps", 7, "second cable")],
+)
+def test_a_scenario_names_the_line_of_a_wrong_topology(tmp_path, old, new, line, said):
+    (tmp_path / "t.txt").write_text(TOPOLOGY.replace(old, new, 1))
+    with pytest.raises(gt.ScenarioError) as caught:
+        gt.Scenario.from_toml(SCENARIO.format(links='"t.txt"', flows="load = 0.1"), base_dir=tmp_path)
+    assert [(f["code"], f["line"]) for f in caught.value.errors if said in f["msg"]] == [("GT046", line)]
+
+
+# The command
+
+
+def test_every_format_is_recognised_by_its_content(tmp_path):
+    expected = {
+        "topology.txt": "hpcc-topology",
+        "flow.txt": "hpcc-flow",
+        "flows.csv": "flows",
+        "links.csv": "links",
+        "incast.cm": "htsim-cm",
+        "CDF_search.tcl": "cdf-ns2",
+        "web_search.txt": "cdf-percent",
+    }
+    assert {path.name: formats.recognised(path).name for path in DATA.iterdir()} == expected
+    for text, name in (
+        ("layer,forward_us,backward_us,parameter_bytes\n", "layers"),
+        ("# sizes\nbytes,cdf\n", "cdf"),
+        ("0 0\n5 1\n", "cdf"),
+        ("0:0\n5:1.0\n", "cdf"),
+        ("2 0 1\n\n0 1 1Gbps 1us 0\n", "hpcc-topology"),
+        ("Connections 1\n", "htsim-cm"),
+    ):
+        (tmp_path / "a.dat").write_text(text)
+        assert formats.recognised(tmp_path / "a.dat").name == name
+    for content in (b"", b"hello\n", b"\xff\xfe\x00", b"1 2 3 4\n"):
+        (tmp_path / "a.dat").write_bytes(content)
+        with pytest.raises(ValueError, match="name it with --from"):
+            formats.recognised(tmp_path / "a.dat")
+
+
+def test_the_page_has_the_table_of_the_code(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import make_formats
+
+    text = make_formats.PAGE.read_text(encoding="utf-8")
+    assert make_formats.page(text) == text, "run: python tools/make_formats.py"
+
+
+def test_formats_convert_only_into_those_that_hold_the_same(tmp_path):
+    with pytest.raises(ValueError, match="hpcc-flow holds flows, cdf sizes"):
+        convert(DATA / "flow.txt", tmp_path / "a.csv", "cdf")
+    with pytest.raises(ValueError, match="name one with --to"):
+        convert(DATA / "flow.txt", tmp_path / "a.dat")
+    with pytest.raises(ValueError, match="no format is called 'x'"):
+        formats.known("x")
+    with pytest.raises(ValueError, match="--packet is for cdf-ns2"):
+        convert(DATA / "flow.txt", packet_bytes=1)
+    with pytest.raises(ValueError, match="--topology is for"):
+        convert(DATA / "incast.cm", topology=DATA / "topology.txt")
+    with pytest.raises(gt.TraceError, match="cannot be written"):
+        convert(DATA / "flow.txt", tmp_path / "no" / "a.csv")
+
+
+def test_the_command_converts_lists_and_refuses(tmp_path):
+    done = command(DATA / "incast.cm", tmp_path / "a.csv", "--json")
+    assert done.returncode == 0
+    summary = json.loads(done.stdout)
+    assert summary["written"] == {"file": str(tmp_path / "a.csv"), "format": "flows"}
+    assert (summary["format"], summary["flows"], summary["bytes"]) == ("htsim-cm", 4, 6_004_096)
+    assert "note: 1 start is rounded to whole nanoseconds" in done.stderr
+    listed = command("--formats").stdout
+    assert all(form.name in listed for form in formats.FORMATS)
+    for arguments in (
+        [DATA / "flow.txt", tmp_path / "b.csv", "--from", "htsim-cm"],
+        [DATA / "flow.txt", "--rank", "0"],
+        [DATA / "CDF_search.tcl"],
+        [DATA / "CDF_search.tcl", "--packet", "0B"],
+        [DATA / "CDF_search.tcl", "--packet", "1460"],
+        [tmp_path / "no.cm"],
+        ["--from", "kineto", DATA / "flow.txt"],
+    ):
+        refused = command(*arguments)
+        assert (refused.returncode, refused.stdout) == (2, ""), arguments
+        assert "Traceback" not in refused.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("into", ["htsim-cm", "hpcc-flow"])
+def test_a_long_list_of_flows_takes_no_more_memory_than_a_short_one(tmp_path, into):
+    peaks = []
+    for count in (10_000, 60_000):
+        source, target = tmp_path / f"{count}.csv", tmp_path / f"{count}.out"
+        rows = (f"{i},{i % 1000},{i % 1000 + 1},{i + 1}\n" for i in range(count))
+        source.write_text("start_ns,src,dst,bytes\n" + "".join(rows))
+        tracemalloc.start()
+        convert(source, target, into)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    # A flow takes at least its 20 bytes of text where it is kept; a tenth of that is less than any way to keep it.
+    assert peaks[1] - peaks[0] < 2 * 50_000
