@@ -160,6 +160,7 @@ class Job:
         credit: parts on the network at one time.
         queues: classes of priority order; `None` gives each layer its own.
         ranks: with order "file", rank of every layer; smaller is sent earlier.
+        in_turn: whether nothing is sent before all of smaller rank.
         barrier: whether the next forward pass waits for all transfers.
         bands: bands of the job's flows, shared out evenly over the layers from the input side; `None` if adaptive.
         start_ps: simulated time at which the job starts.
@@ -203,6 +204,7 @@ class Job:
     credit: int
     queues: int | None
     ranks: tuple[int, ...] | None
+    in_turn: bool
     barrier: bool
     bands: tuple[int, ...] | None
     start_ps: int
@@ -1103,6 +1105,7 @@ class _Resolver:
             credit=job.schedule.credit,
             queues=job.schedule.queues,
             ranks=ranks,
+            in_turn=job.schedule.in_turn,
             barrier=barrier,
             bands=bands,
             start_ps=job.start,
@@ -1259,8 +1262,8 @@ class _Resolver:
             self.no_effect((*at, "queues"), f'with order = "{schedule.order}"', 'write order = "priority"')
         order = op_by_op.order_of(self.file.job[name])
         if order != "file":
-            for key in ("file", "ranking"):
-                if getattr(schedule, key) is not None:
+            for key in ("file", "ranking", "in_turn"):
+                if getattr(schedule, key) not in (None, False):
                     self.no_effect((*at, key), f'with order = "{order}"', 'write order = "file"')
             return None
         if schedule.file is not None and schedule.ranking is not None:
