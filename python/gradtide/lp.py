@@ -92,10 +92,12 @@ class StartAndBand:
 
         `slack` is needed - ready (thesis, section 3.1), `margin` needed - end, `needed` with what was late before.
         """
-        late, needed = 0, {}
-        for index in sorted(range(len(self.buckets)), key=lambda index: (self.buckets[index].needed, index)):
-            needed[index] = self.buckets[index].needed + late
-            late = max(late, self.ends[index] - self.buckets[index].needed)
+        late: int | float = 0
+        needed: dict[int, int | float] = {}
+        for at in sorted({bucket.needed for bucket in self.buckets}):
+            asked = [index for index, bucket in enumerate(self.buckets) if bucket.needed == at]
+            needed.update(dict.fromkeys(asked, at + late))
+            late = max(late, *(self.ends[index] - at for index in asked))
         return [
             {
                 "bucket": self.buckets[index].name,
@@ -195,8 +197,8 @@ def shares(buckets: Sequence[TimedBucket], bands: Sequence[int]) -> tuple[float,
     """Return the share of the bytes in each band, the highest first."""
     whole, found = sum(bucket.bytes for bucket in buckets), [0.0] * len(buckets[0].times)
     for bucket, band in zip(buckets, bands, strict=True):
-        found[band] += bucket.bytes / whole
-    return tuple(found)
+        found[band] += bucket.bytes
+    return tuple(size / whole for size in found)
 
 
 # The problem
@@ -241,6 +243,9 @@ class _Problem:
     compute: int | float
     give: float
     fastest: list[int | float] = field(init=False)
+    bound: int | float = field(init=False)
+    """Iteration time that no order and no bands beat."""
+    cuts: list[tuple[int | float, list[int]]] = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.buckets:
@@ -267,6 +272,9 @@ class _Problem:
                     f"{who} is needed at {bucket.needed}, behind the iteration's end: compute is {self.compute}"
                 )
         self.fastest = [min(bucket.times) for bucket in self.buckets]
+        self.cuts = self._cuts()
+        of_cuts = (fixed + sum(self.fastest[index] for index in members) for fixed, members in self.cuts)
+        self.bound = max([self.compute, *of_cuts])
 
     @property
     def band_count(self) -> int:
@@ -284,12 +292,12 @@ class _Problem:
         """Return what the iteration may take."""
         return least * (1 + self.give)
 
-    def cuts(self) -> list[tuple[int | float, list[int]]]:
+    def _cuts(self) -> list[tuple[int | float, list[int]]]:
         """Return sets of buckets that take up the channel between the first's readiness and the last's need.
 
-        What is ready at r or later and has q or more to be computed behind it: r + its times + q is a lower bound of the
-        iteration, even if buckets could be interrupted, and the largest of these is what can then be reached (Horn,
-        1974). Each set comes with its r + q.
+        What is ready at r or later and has q or more to be computed behind it: r + its times + q is a lower bound of
+        the iteration, even if buckets could be interrupted, and the largest of these is what can then be reached
+        (Horn, 1974). Each set comes with its r + q.
         """
         found: dict[tuple[int, ...], int | float] = {}
         indices = range(len(self.buckets))
@@ -302,11 +310,6 @@ class _Problem:
                 found[members] = ready[first] + tail[last]
         ranked = sorted(found, key=lambda members: -found[members] - sum(self.fastest[index] for index in members))
         return [(found[members], list(members)) for members in ranked[:MOST_CUTS]]
-
-    @property
-    def bound(self) -> int | float:
-        """Iteration time that no order and no bands beat."""
-        return max([self.compute, *(fixed + sum(self.fastest[i] for i in members) for fixed, members in self.cuts())])
 
 
 def _ends(
@@ -360,7 +363,7 @@ class _Model:
         self.band_of = [[self.variable(0, 1, whole=True) for _ in bucket.times] for bucket in buckets]
         for choices in self.band_of:
             self.row(1, 1, dict.fromkeys(choices, 1.0))
-        for fixed, members in problem.cuts():
+        for fixed, members in problem.cuts:
             self.row(fixed * self.scale, math.inf, {self.time: 1.0, **self.takes(members, -1)})
         self.starts: list[int] = []
         self.before: dict[tuple[int, int], int] = {}
@@ -476,18 +479,19 @@ def problem_bound(problem: _Problem, order: Sequence[int] | None) -> int | float
 
 def _decided(problem: _Problem) -> StartAndBand:
     """Choose order and bands: by lists that a bound proves, else pair by pair, else the best list with its distance."""
-    indices = range(len(problem.buckets))
+    buckets, indices = problem.buckets, range(len(problem.buckets))
     tails = [-problem.tail(index) for index in indices]
-    highest = [bucket.times.index(min(bucket.times)) for bucket in problem.buckets]
-    lists = [by_rank(problem.buckets, highest, ranks) for ranks in (tails, [0] * len(indices))]
+    lists = [by_rank(buckets, [band] * len(buckets), tails) for band in range(problem.band_count)]
+    lists += [by_rank(buckets, [0] * len(buckets), [0] * len(buckets))]
+    lists += [_improved(problem, order, problem.fastest, problem.bound) for order in lists]
     least = min(map(problem.least_of, lists))
     limit = problem.limit(least)
     parted = _Model(problem, limit).solve()
-    lists += [by_rank(problem.buckets, parted.bands, tails)]
-    lists += [tuple(sorted(indices, key=lambda index: (problem.buckets[index].ready, tails[index])))]
+    wanted = [bucket.times[band] for bucket, band in zip(buckets, parted.bands, strict=True)]
+    start = by_rank(buckets, parted.bands, tails)
+    lists = [start, _improved(problem, start, wanted, limit), *lists]
     fits = [order for order in dict.fromkeys(lists) if problem.least_of(order) <= limit]
-    answers = [_Model(problem, limit, order).solve() for order in fits]
-    best = min(answers, key=lambda answer: (answer.levels, answer.order))
+    best = min((_Model(problem, limit, order).solve() for order in fits), key=lambda answer: answer.levels)
     is_least = least <= problem.bound * (1 + SAME)
     is_fewest = all(level <= bound + SAME for level, bound in zip(best.levels, parted.bounds, strict=True))
     if not (is_least and is_fewest) and len(indices) <= MOST_DECIDED:
@@ -496,6 +500,35 @@ def _decided(problem: _Problem) -> StartAndBand:
             return _result(problem, free)
     is_proven = is_least and is_fewest and parted.is_proven
     return _result(problem, _Answer(best.order, best.bands, problem.bound, best.levels, parted.bounds, is_proven))
+
+
+def _improved(problem: _Problem, order: Sequence[int], times: Sequence[int | float], goal: float) -> tuple[int, ...]:
+    """Return an order that is better by single moves, until it reaches the goal or none helps.
+
+    What ends last, counted with what is computed behind it, has to end earlier: it moves forward, or something that is
+    sent before it moves behind it.
+    """
+
+    def value(order: Sequence[int]) -> tuple[int | float, int]:
+        ends = _ends(problem.buckets, order, times)[1]
+        worst = max(order, key=lambda index: ends[index] + problem.tail(index))
+        return max(problem.compute, ends[worst] + problem.tail(worst)), worst
+
+    best = list(order)
+    time, worst = value(best)
+    while time > goal:
+        at = best.index(worst)
+        moves = [(at, to) for to in range(at)] + [(place, at) for place in range(at)]
+        for place, to in moves:
+            moved = best[:place] + best[place + 1 :]
+            moved.insert(to, best[place])
+            found = value(moved)
+            if found[0] < time:
+                best, (time, worst) = moved, found
+                break
+        else:
+            break
+    return tuple(best)
 
 
 def _result(problem: _Problem, answer: _Answer) -> StartAndBand:
@@ -518,6 +551,11 @@ def _result(problem: _Problem, answer: _Answer) -> StartAndBand:
 
 
 # HiGHS
+
+
+def require_solver() -> None:
+    """Raise SolverMissingError if HiGHS is not installed, before work is done in vain."""
+    _highspy()
 
 
 def _highspy() -> Any:
