@@ -15,8 +15,8 @@ from gradtide import cli, lp
 from gradtide.errors import ScenarioError
 from gradtide.studies import lp as study
 
-# A toy: five layers of Gao (2020), chapter 4, with F = 100 and B = 200 (docs/models/pipe.md): forward 40, 30, 20, 10, 10,
-# backward 20, 20, 40, 60, 80, sizes 1, 1, 1, 4, 12. Chapter 6 has five layers and three levels, too, and prints no
+# A toy: five layers of Gao (2020), chapter 4, with F = 100 and B = 200 (docs/models/pipe.md): forward 40, 30, 20, 10,
+# 10, backward 20, 20, 40, 60, 80, sizes 1, 1, 1, 4, 12. Chapter 6 has five layers and three levels, too, and prints no
 # numbers; these levels take 8, 12 and 20 a unit of size. Ready when backward has come down to the layer, needed when
 # forward comes up to it, behind 220 of backward.
 TOY = [
@@ -303,7 +303,7 @@ def test_what_is_predicted_is_what_happens_where_nothing_else_is(engine, overhea
     buckets = study.buckets_of(job, {0: [gt.run(base)]})
     found = gt.start_and_band(buckets, job.compute_ps)
     order = [[4 - index] for index in found.order]  # bucket 0 is the output side
-    result = gt.run(study.in_bands(base, order, [0] * 5))
+    result = gt.run(study.in_bands(base, order, [0] * 5, in_turn=True))
     # Five buckets, each rounded to the picosecond here, in the fit, and in the engine.
     assert result.job["iteration_time_ms"]["all"] == pytest.approx([found.iteration_time / 1e9] * 10, abs=15e-9)
     rows = {row["bucket"]: row for row in result.transfers.to_dicts() if row["iteration"] == 1}
@@ -363,6 +363,13 @@ def test_a_run_has_the_bands_and_the_order_that_were_chosen():
     for summary in (result.summary, again.summary):
         del summary["cost"]
     assert again.summary == result.summary
+
+
+def test_where_the_plan_never_rests_the_queue_does_not_either():
+    # One layer of all: the order is one bucket, and no list has to wait.
+    result = study.plan_bands(beside_a_neighbour(fusion="100MB"))
+    assert len(result.summary["buckets"]) == 1
+    assert not result.policies["lp"].scenario.jobs[0].in_turn
 
 
 @pytest.mark.parametrize(

@@ -1105,7 +1105,7 @@ class _Resolver:
             credit=job.schedule.credit,
             queues=job.schedule.queues,
             ranks=ranks,
-            in_turn=job.schedule.in_turn,
+            in_turn=bool(job.schedule.in_turn),
             barrier=barrier,
             bands=bands,
             start_ps=job.start,
@@ -1263,7 +1263,7 @@ class _Resolver:
         order = op_by_op.order_of(self.file.job[name])
         if order != "file":
             for key in ("file", "ranking", "in_turn"):
-                if getattr(schedule, key) not in (None, False):
+                if getattr(schedule, key) is not None:
                     self.no_effect((*at, key), f'with order = "{order}"', 'write order = "file"')
             return None
         if schedule.file is not None and schedule.ranking is not None:

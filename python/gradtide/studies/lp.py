@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gradtide import _core, lp, words
+from gradtide import _core, lp, report, words
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
@@ -102,6 +102,7 @@ class LpResult(StudyRows):
         (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
         write_summary(self.summary, folder)
         write_versions(folder)
+        report.write_report(folder)
 
     def _row(self, policy: Policy, seed: int) -> dict[str, Any]:
         result = self.results[f"seed{seed}-{policy.name}"]
@@ -261,21 +262,23 @@ def _first_iteration(result: RunResult) -> list[dict[str, Any]]:
     return sorted((row for row in rows if row["iteration"] == rows[0]["iteration"]), key=lambda row: row["bucket"])
 
 
-def in_bands(scenario: Scenario, order: Sequence[Sequence[int]], bands: Sequence[int]) -> Scenario:
-    """Return a scenario that sends buckets in turn, each in its band.
+def in_bands(scenario: Scenario, order: Sequence[Sequence[int]], bands: Sequence[int], in_turn: bool) -> Scenario:
+    """Return a scenario that sends buckets by a list, each in its band.
 
     Args:
         scenario: has one job.
         order: layers of each bucket, first sent first.
         bands: of each of them.
+        in_turn: whether the network rests where the first of the list is not ready.
     """
     job = scenario.jobs[0]
     of_layer = {layer: band for layers, band in zip(order, bands, strict=True) for layer in layers}
     ranking = [job.layers[layer].name for layers in order for layer in layers if job.layers[layer].parameter_bytes]
     lowest = max(bands)
     priority = [of_layer.get(layer, lowest) for layer in range(len(job.layers))]
+    turn = in_turn or None
     return scenario.replace(
-        order="file", order_file=None, ranking=ranking, in_turn=True, queues=None, priority=priority
+        order="file", order_file=None, ranking=ranking, in_turn=turn, queues=None, priority=priority
     )
 
 
@@ -317,11 +320,16 @@ def _policies(base: Scenario, found: lp.StartAndBand, bands: Sequence[int], run:
             return tuple(sorted(range(len(ranks)), key=lambda index: ranks[index]))
         return lp.by_rank(buckets, bands, ranks)
 
-    applied = in_bands(base, [layers[index] for index in found.order], found_bands)
+    # Held to its turns only where that is what makes the plan: times are not what was estimated, and a queue that never
+    # rests makes the best of it.
+    busy = lp.by_rank(buckets, found.bands, [found.order.index(index) for index in range(len(buckets))])
+    rests = lp.evaluate(buckets, found.compute, busy, found.bands) > found.iteration_time * (1 + lp.SAME)
+    sent = found.order if rests else busy
+    applied = in_bands(base, [layers[index] for index in found.order], found_bands, rests)
     policies = [
         Policy("same", listed(high, own), high, base.replace(priority=bands[0])),
         Policy("low", listed(low, own), low, base.replace(priority=bands[-1])),
-        Policy("lp", found.order, found.bands, applied),
+        Policy("lp", sent, found.bands, applied),
     ]
     if job.order != "priority" or job.queues is not None:
         changes = {"order": "priority", "queues": None, "order_file": None, "ranking": None, "in_turn": None}
