@@ -504,7 +504,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
     ),
     (
         "a turn of pulls",
-        pulled("schedule = { order = 'file', file = 'o.csv', in_turn = true }"),
+        pulled("schedule = { in_turn = true }"),
         "GT015",
         "job.train.schedule.in_turn",
         5,

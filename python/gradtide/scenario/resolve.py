@@ -1262,7 +1262,9 @@ class _Resolver:
             self.no_effect((*at, "queues"), f'with order = "{schedule.order}"', 'write order = "priority"')
         order = op_by_op.order_of(self.file.job[name])
         if order != "file":
-            for key in ("file", "ranking", "in_turn"):
+            # Of pulls, `op_by_op` says it.
+            of_buckets = () if op_by_op.is_pulled(self.file.job[name].collective) else ("in_turn",)
+            for key in ("file", "ranking", *of_buckets):
                 if getattr(schedule, key) is not None:
                     self.no_effect((*at, key), f'with order = "{order}"', 'write order = "file"')
             return None
