@@ -261,7 +261,9 @@ NAN = float("nan")
         ([7], 9, {}, "bucket 0: expected a table, found 7"),
         ([GOOD], float("inf"), {}, "compute is inf"),
         ([{**GOOD, "ready": 0, "needed": 0}], 0, {}, "compute is 0"),
+        ([{**GOOD, "bytes": 10**400}], 9, {}, "write a number from 0 to 1e+100"),
         ([GOOD], 9, {"give": -0.1}, "give is -0.1"),
+        ([GOOD], 9, {"give": 1.1}, "give is 1.1"),
         ([GOOD, GOOD], 9, {"order": [0, 0]}, "order is [0, 0]; name each of the 2 buckets once"),
     ],
 )

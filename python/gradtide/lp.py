@@ -27,6 +27,9 @@ MOST_CUTS = 1_000
 SAME = 1e-7
 """Times and shares that differ by less of the iteration, or of all bytes, are one: solvers count in floats."""
 
+_MOST = 1e100
+"""Largest number that is taken: sums of more would leave what a float can be."""
+
 _SCALE = 1_000.0
 """Length of the iteration for the solver, whose tolerances are absolute."""
 
@@ -201,6 +204,16 @@ def shares(buckets: Sequence[TimedBucket], bands: Sequence[int]) -> tuple[float,
     return tuple(size / whole for size in found)
 
 
+def check_give(give: float) -> None:
+    """Refuse a share of the iteration time that is none.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if not 0 <= give <= 1:
+        raise ValueError(f"give is {give}; write a share from 0 to 1, as in 0.01")
+
+
 # The problem
 
 
@@ -226,15 +239,20 @@ def _bucket(given: Mapping[str, Any] | TimedBucket, index: int) -> TimedBucket:
     times = given["times"]
     if isinstance(times, (str, Mapping)) or not isinstance(times, Iterable):
         raise ValueError(f"bucket {index}: times is {times!r}; write one time for each band, the highest first")
-    name = str(given.get("name", index))
-    return TimedBucket(name, given["bytes"], given["ready"], given["needed"], tuple(times))
+    bytes_, ready, needed = (_plain(given[key]) for key in ("bytes", "ready", "needed"))
+    return TimedBucket(str(given.get("name", index)), bytes_, ready, needed, tuple(map(_plain, times)))
+
+
+def _plain(value: Any) -> Any:
+    """Return a scalar of numpy as a number of Python."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def _number(what: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{what} is {value!r}; write a number")
-    if not math.isfinite(value) or value < 0:
-        raise ValueError(f"{what} is {value}; write a number from 0")
+    if not 0 <= value <= _MOST:
+        raise ValueError(f"{what} is {value}; write a number from 0 to {_MOST:g}")
 
 
 @dataclass
@@ -251,7 +269,7 @@ class _Problem:
         if not self.buckets:
             raise ValueError("there are no buckets, so nothing is to be sent")
         _number("compute", self.compute)
-        _number("give", self.give)
+        check_give(self.give)
         if self.compute == 0:
             raise ValueError("compute is 0; an iteration computes for some time")
         bands = len(self.buckets[0].times)
@@ -569,11 +587,14 @@ def _highspy() -> Any:
 
 
 def _highs() -> Any:
-    """Return a solver that says nothing, counts its effort in nodes and uses one thread."""
+    """Return a solver that says nothing, counts its effort in nodes and uses one thread.
+
+    Not by the option `threads`, which is one of the whole process and may be the user's.
+    """
     highs = _highspy().Highs()
     for option, value in (
         ("output_flag", False),
-        ("threads", 1),
+        ("parallel", "off"),
         ("random_seed", 0),
         ("mip_max_nodes", MOST_NODES),
         ("mip_rel_gap", 0.0),

@@ -181,8 +181,7 @@ def plan_bands(
     _check(job)
     if quantile is not None and not 0 <= quantile <= 1:
         raise ValueError(f"quantile is {quantile}; write a share from 0 to 1, as in 0.9")
-    if not 0 <= give <= 1:
-        raise ValueError(f"give is {give}; write a share from 0 to 1, as in 0.01")
+    lp.check_give(give)
     lp.require_solver()
     same, low = (int((base.replace(priority=band).jobs[0].bands or (0,))[0]) for band in (_same(base), "low"))
     bands = [same, low] if bands is None else list(bands)
