@@ -94,6 +94,7 @@ def simulate(spec, ranks_of_iteration, iterations):
     layers, schedule = job["layers"], job["schedule"]
     workers = len(job["hosts"])
     barrier = schedule["barrier"]
+    in_turn = schedule["order"].get("in_turn", False)
     slowdown = Fraction(job["overlap_slowdown_ppm"], 10**6)
     rate = cluster["link"]["rate_bps"] * cluster["link"]["efficiency_ppm"] // 10**6
     delay = cluster["link"]["delay_ps"] + cluster["host_latency_ps"]
@@ -145,6 +146,14 @@ def simulate(spec, ranks_of_iteration, iterations):
             if stream.iteration > 0:
                 transfers[stream.iteration - 1, bucket]["needed"] = now
 
+    def may_go(iteration, bucket):
+        """Whether a complete bucket may be sent: in turn, not before all of smaller rank are complete."""
+        if not in_turn:
+            return True
+        ranks = ranks_of_iteration(iteration, buckets)
+        smaller = [other for other in range(len(buckets)) if ranks[other] < ranks[bucket]]
+        return all(computed.get((iteration, other), 0) == len(streams) for other in smaller)
+
     def go_on(stream):
         """Let a worker do all it can do now."""
         while True:
@@ -187,14 +196,15 @@ def simulate(spec, ranks_of_iteration, iterations):
             measured = [[transfers[i, b] for b in range(len(buckets))] for i in range(1, iterations + 1)]
             return [stream.starts for stream in streams], measured
         # What the network can do now.
-        if on_network is None and waiting and now >= free_at:
-            chosen = min(waiting, key=lambda bucket: waiting[bucket][0])
+        sendable = [key for key in waiting if may_go(*key)]
+        if on_network is None and sendable and now >= free_at:
+            chosen = min(sendable, key=lambda bucket: waiting[bucket][0])
             size = waiting[chosen][1].pop(0)
             transfers[chosen].setdefault("start", now)
             on_network = [chosen, occupancy(size)]
         # To the next instant.
         speed = 1 / slowdown if on_network else Fraction(1)
-        steps = [on_network[1]] if on_network else [free_at - now] if waiting else []
+        steps = [on_network[1]] if on_network else [free_at - now] if sendable and free_at > now else []
         steps += [stream.running[1] / speed for stream in streams if stream.running]
         step = min(steps)
         now += step

@@ -9,6 +9,7 @@ from typing import Any
 
 from gradtide import Scenario, buy, compare, compare_collectives, run
 from gradtide.studies.boundary import boundary
+from gradtide.studies.lp import plan_bands
 from gradtide.studies.reproduce import PARTS
 from gradtide.studies.run import summary as described
 from gradtide.studies.run import write_core, write_run, write_summary
@@ -129,6 +130,11 @@ def make_collectives(folder: Path) -> Path:
     """Write a comparison of three collectives over three sizes for the same job."""
     names = ["ring", "halving_doubling", "ps+servers=2"]
     return compare_collectives(_sender(), collectives=names, sizes=["1kB", "1MB", "100MB"]).save(folder)
+
+
+def make_lp(folder: Path) -> Path:
+    """Write start and band of four buckets beside neighbours."""
+    return plan_bands(Scenario.from_dict(tiny_tenants("bands"))).save(folder)
 
 
 def _sender() -> dict[str, Any]:

@@ -210,7 +210,10 @@ def test_a_progress_callback_that_raises_ends_the_run_and_passes_through():
         (lambda drawn: drawn["jobs"][0].update(overlap_slowdown_ppm=999_999), "slow"),
         (lambda drawn: drawn["jobs"][0]["schedule"].update(chunk_bytes=0), "chunk"),
         (lambda drawn: drawn["jobs"][0]["schedule"].update(order={"kind": "priority", "queues": 0}), "queue"),
-        (lambda drawn: drawn["jobs"][0]["schedule"].update(order={"kind": "file", "ranks": [1]}), "ranks 1 layers"),
+        (
+            lambda drawn: drawn["jobs"][0]["schedule"].update(order={"kind": "file", "ranks": [1], "in_turn": False}),
+            "ranks 1 layers",
+        ),
         (
             lambda drawn: drawn["jobs"][0]["schedule"].update(fusion={"kind": "buckets", "layer_counts": [1]}),
             "hold 1 layers of 2",

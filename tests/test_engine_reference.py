@@ -29,7 +29,7 @@ def random_spec(rng):
             {"kind": "priority", "queues": None},
             {"kind": "priority", "queues": rng.randrange(1, 6)},
             {"kind": "random"},
-            {"kind": "file", "ranks": rng.sample(range(count), count)},
+            {"kind": "file", "ranks": rng.sample(range(count), count), "in_turn": rng.random() < 0.5},
         ]
     )
     return spec(

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CRATES = ("net", "train", "py")
-OUTSIDE = ("numpy", "pydantic", "typer", "rich", "jinja2", "torch", "ray")
+OUTSIDE = ("numpy", "pydantic", "typer", "rich", "jinja2", "torch", "highspy", "ray")
 
 
 # The tables

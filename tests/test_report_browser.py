@@ -15,6 +15,7 @@ from run_folders import (
     make_boundary,
     make_buy,
     make_collectives,
+    make_lp,
     make_reproduce,
     make_run,
     make_study,
@@ -66,6 +67,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     make_boundary(root / "boundary")
     make_buy(root / "buy")
     make_collectives(root / "collectives")
+    make_lp(root / "lp")
     for name, options in nasty_tenants().items():
         make_tenants(root / name, **options)
     shutil.copytree(root / "tenants" / "runs" / "seed0-same", root / "packets")
@@ -98,6 +100,7 @@ KINDS = [
     "evil-names",
     "evil-tenants",
     "fifo",
+    "lp",
     "none-completed",
     "one-layer",
     "one-seed",
@@ -126,7 +129,7 @@ def test_opens_clean_in_both_themes_and_on_narrow_screens(
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
     charts = visit.page.locator("script[data-chart]").count()
     assert visit.page.locator(".plot canvas").count() == charts
-    assert (charts == 0) == (name in ("boundary", "one-worker"))
+    assert (charts == 0) == (name in ("boundary", "lp", "one-worker"))
     dark = visit.page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
     assert dark == (scheme == "dark")
     assert visit.faults == []

@@ -562,7 +562,7 @@ def test_an_order_file_gives_every_layer_its_rank(tmp_path: Path) -> None:
     (tmp_path / "o.csv").write_text("layer2\nlayer0\n\nlayer3\nlayer1\n")
     text = f'[job.a]\n{MODEL}\nworkers = 2\nschedule = {{ order = "file", file = "o.csv" }}\n'
     scenario = Scenario.from_toml(text, base_dir=tmp_path)
-    assert scenario.spec()["jobs"][0]["schedule"]["order"] == {"kind": "file", "ranks": [1, 3, 0, 2]}
+    assert scenario.spec()["jobs"][0]["schedule"]["order"] == {"kind": "file", "ranks": [1, 3, 0, 2], "in_turn": False}
     again = Scenario.from_toml(scenario.to_toml(), base_dir="/nowhere")
     assert again.spec() == scenario.spec()
 

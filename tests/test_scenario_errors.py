@@ -494,6 +494,22 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         4,
         "parameter servers",
     ),
+    (
+        "a turn without a list",
+        job("schedule = { order = 'priority', in_turn = true }"),
+        "GT015",
+        "job.train.schedule.in_turn",
+        4,
+        'write order = "file"',
+    ),
+    (
+        "a turn of pulls",
+        pulled("schedule = { in_turn = true }"),
+        "GT015",
+        "job.train.schedule.in_turn",
+        5,
+        "one transfer after the other",
+    ),
     ("first pull in", pulled("schedule = { order = 'fifo' }"), "GT015", "job.train.schedule.order", 5, '"tac_folded"'),
     (
         "Caramel of pulls",

@@ -16,6 +16,7 @@ from gradtide._core import __version__
 
 if TYPE_CHECKING:
     from gradtide.errors import GradtideError, ProfileError, ScenarioError, SimulationError, TraceError
+    from gradtide.lp import StartAndBand, start_and_band
     from gradtide.profiling import ModelProfile, op_dag, profile
     from gradtide.results import RunResult, Series, Table
     from gradtide.scenario import Scenario
@@ -49,6 +50,7 @@ _HOMES = {
     "ScenarioError": "errors",
     "Series": "results",
     "SimulationError": "errors",
+    "StartAndBand": "lp",
     "Table": "results",
     "Trace": "traces",
     "TraceError": "errors",
@@ -67,6 +69,7 @@ _HOMES = {
     "profile": "profiling",
     "read_plan": "scenario.plan",
     "run": "studies.run",
+    "start_and_band": "lp",
 }
 
 __all__ = [
@@ -86,6 +89,7 @@ __all__ = [
     "ScenarioError",
     "Series",
     "SimulationError",
+    "StartAndBand",
     "Table",
     "Trace",
     "TraceError",
@@ -105,6 +109,7 @@ __all__ = [
     "profile",
     "read_plan",
     "run",
+    "start_and_band",
 ]
 
 

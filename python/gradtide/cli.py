@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gradtide.studies.collectives import CollectivesResult
     from gradtide.studies.compare import CompareResult
     from gradtide.studies.keep import Kept
+    from gradtide.studies.lp import LpResult
     from gradtide.studies.order import OrderResult
     from gradtide.studies.plan import PlanResult
     from gradtide.studies.tenants import TenantsResult
@@ -276,6 +277,13 @@ def tenants(
     map_: Annotated[bool, typer.Option("--map", help="Map it over job load and background load.")] = False,
     job_loads: Annotated[str | None, typer.Option(metavar="LIST", help="With --map, as in 0.125,0.25.")] = None,
     traffic_loads: Annotated[str | None, typer.Option(metavar="LIST", help="With --map, as in 0.03,0.1.")] = None,
+    lp: Annotated[bool, typer.Option("--lp", help="Give each bucket start and band by a linear programme.")] = False,
+    give: Annotated[
+        str | None, typer.Option(metavar="SHARE", help="With --lp: iteration time to give up for it, as in 1%.")
+    ] = None,
+    quantile: Annotated[
+        float | None, typer.Option(min=0, max=1, help="With --lp: plan with this quantile of times; the mean.")
+    ] = None,
     output: OutOption = None,
     as_json: JsonOption = False,
     seed: SeedOption = None,
@@ -296,7 +304,14 @@ def tenants(
     seed_range = range(loaded.seed, loaded.seed + seeds)
     if map_:
         loads = _loads(job_loads), _loads(traffic_loads)
+        if lp:
+            _fail_usage("--map and --lp are two studies; leave one of them out")
         _map(loaded, seed_range, *loads, output, as_json, jobs, quiet, verbose, checks, limits)
+        return
+    if not lp and (give is not None or quantile is not None):
+        _fail_usage("--give and --quantile are for --lp")
+    if lp:
+        _lp(loaded, seed_range, give, quantile, output, as_json, jobs, quiet, verbose, checks, limits)
         return
     from gradtide.studies import tenants as study
 
@@ -316,6 +331,56 @@ def tenants(
     if verbose:
         _talk_of_cost(result.summary["cost"])
     _apply_checks(checks, {"tenants": study.figures(result.summary)})
+
+
+def _lp(
+    scenario: "Scenario",
+    seeds: range,
+    give: str | None,
+    quantile: float | None,
+    output: Path | None,
+    as_json: bool,
+    jobs: int,
+    quiet: bool,
+    verbose: bool,
+    checks: Sequence["Check"],
+    limits: "Limits",
+) -> None:
+    from gradtide.lp import SolverMissingError
+    from gradtide.studies import lp as study
+    from gradtide.studies.plan import parse_percent
+
+    _refuse_unknown(checks, lambda: study.figures(_sample_of_lp().summary))
+    with (
+        _as_usage_error(ValueError, SolverMissingError),
+        _study("runs in each band, and the answer", output, quiet, lambda part: None) as (progress, keep),
+    ):
+        share = 0.0 if give is None else parse_percent(give) / 100
+        result = study.plan_bands(
+            scenario,
+            seeds=seeds,
+            quantile=quantile,
+            give=share,
+            jobs=jobs,
+            progress=progress,
+            keep=keep,
+            limits=limits,
+        )
+        _save(result, output, keep)
+    if as_json:
+        _print_json(result.summary)
+    else:
+        _print_lp(result.summary)
+    _talk_of_files(output, quiet or as_json)
+    if verbose:
+        _talk_of_cost(result.summary["cost"])
+    _apply_checks(checks, {"lp": study.figures(result.summary)})
+
+
+def _sample_of_lp() -> "LpResult":
+    from gradtide.studies import lp, run
+
+    return lp.plan_bands(run.sample())
 
 
 def _sample_of_tenants() -> "TenantsResult":
@@ -1339,6 +1404,31 @@ def _print_tenants(summary: dict[str, Any]) -> None:
     count = "1 seed" if len(seeds) == 1 else f"mean of {len(seeds)} seeds"
     print(f"{summary['model']} in its neighbours' band and in a lower one; {count}")
     _print_table(["", "same band", "low band", "saves"], rows)
+    print(f"\n{summary['headline']}")
+
+
+def _print_lp(summary: dict[str, Any]) -> None:
+    times = ("ready", "start", "end", "needed", "slack", "margin")
+    print("Buckets in the order in which they are sent; times in ms from the start of the backward pass")
+    rows = [
+        [bucket["layers"], *(f"{bucket[f'{key}_ms']:.2f}" for key in times), bucket["band"]]
+        for bucket in summary["buckets"]
+    ]
+    _print_table(["layers", *times, "band"], rows)
+    print("\nIteration time and neighbours' completion times in ms")
+    policies = [
+        [
+            row["policy"],
+            f"{row['high_percent']:.1f} %",
+            f"{row['predicted_ms']:.1f}",
+            f"{row['simulated_ms']:.1f}",
+            _signed_percent(row["error_percent"]),
+            *(_cell(row[key]) for key in ("small_mean_fct_ms", "small_p99_fct_ms", "large_mean_fct_ms")),
+        ]
+        for row in summary["policies"]
+    ]
+    columns = ("bands", "bytes high", "predicted", "simulated", "off by", "small, mean", "small, p99", "large, mean")
+    _print_table(list(columns), policies)
     print(f"\n{summary['headline']}")
 
 

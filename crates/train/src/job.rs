@@ -477,7 +477,7 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
     match &spec.schedule.order {
         OrderSpec::Priority { queues: Some(0) } => return Err(JobError::NoQueues),
         OrderSpec::TacFolded => return Err(JobError::OrderOfServers),
-        OrderSpec::File { ranks } if ranks.len() != spec.layers.len() => {
+        OrderSpec::File { ranks, .. } if ranks.len() != spec.layers.len() => {
             return Err(JobError::Ranks { ranks: ranks.len(), layers: spec.layers.len() });
         }
         _ => {}

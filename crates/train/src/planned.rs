@@ -74,17 +74,32 @@ impl Planned {
             // A layer's forward pass waits for its own parameters and those below, so TicTac's orders of a chain are it:
             // `tests/planned.rs` asks them.
             OrderSpec::Tic | OrderSpec::Tac | OrderSpec::TacFolded => Box::new(LayerPriority { queue_count: None }),
-            OrderSpec::File { ranks } => {
+            OrderSpec::File { ranks, in_turn } => {
                 let sends = iteration.sends();
                 let rank = |sent: &Sent| sent.bucket.layers.iter().map(|&layer| ranks[layer as usize]).min();
-                let bucket_ranks = sends.iter().map(|sent| rank(sent).unwrap_or(u32::MAX)).collect();
-                return iteration.in_order(sends, Box::new(Given { bucket_ranks }));
+                let bucket_ranks: Vec<u32> = sends.iter().map(|sent| rank(sent).unwrap_or(u32::MAX)).collect();
+                let given = Box::new(Given { bucket_ranks: bucket_ranks.clone() });
+                let planned = iteration.in_order(sends, given);
+                return if *in_turn { planned.in_turn(&bucket_ranks) } else { planned };
             }
             OrderSpec::Caramel => return iteration.packed(),
             OrderSpec::Edf => return iteration.by_deadline(),
             OrderSpec::Optimal => return iteration.best(),
         };
         iteration.in_order(iteration.sends(), scheduler)
+    }
+
+    /// The same, each bucket held back until all of smaller rank are complete: the queue, which takes the smallest rank that
+    /// it may send, then sends none before them.
+    fn in_turn(mut self, ranks: &[u32]) -> Self {
+        let mut order: Vec<usize> = (0..ranks.len()).collect();
+        order.sort_by_key(|&bucket| ranks[bucket]);
+        let mut latest = Time::ZERO;
+        for bucket in order {
+            latest = latest.max(self.boundaries.windows[bucket].update);
+            self.gates[bucket] = latest;
+        }
+        self
     }
 }
 

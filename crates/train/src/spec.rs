@@ -361,6 +361,8 @@ pub enum OrderSpec {
     File {
         /// One rank per layer, in layer order; with servers and a graph, one per parameter in the order of the graph.
         ranks: Vec<u32>,
+        /// Whether nothing is sent before all of smaller rank; of buckets alone.
+        in_turn: bool,
     },
 }
 

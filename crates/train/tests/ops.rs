@@ -117,7 +117,8 @@ fn of_graph(rows: &[Row], order: &str, workers: u32, engine: &str, schedule: &Va
 fn schedules(parameters: usize) -> Vec<Value> {
     let ranks: Vec<usize> = (0..parameters).map(|parameter| (parameter * 7 + 3) % parameters).collect();
     let plain = ["fifo", "tic", "tac", "caramel", "edf", "optimal", "random"].map(|kind| json!({"kind": kind}));
-    let others = [json!({"kind": "priority", "queues": null}), json!({"kind": "file", "ranks": ranks})];
+    let others =
+        [json!({"kind": "priority", "queues": null}), json!({"kind": "file", "ranks": ranks, "in_turn": false})];
     let fusions = [
         json!({"kind": "cap", "bytes": 0}),
         json!({"kind": "cap", "bytes": 500_000}),

@@ -63,7 +63,7 @@ fn orders(layers: usize) -> Vec<Value> {
     let mut orders = plain.to_vec();
     orders.push(json!({"kind": "priority", "queues": null}));
     orders.push(json!({"kind": "priority", "queues": 2}));
-    orders.push(json!({"kind": "file", "ranks": ranks}));
+    orders.extend([false, true].map(|in_turn| json!({"kind": "file", "ranks": ranks, "in_turn": in_turn})));
     orders
 }
 

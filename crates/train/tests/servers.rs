@@ -115,7 +115,7 @@ fn counts<'a>(table: &'a Table, name: &str) -> Vec<i64> {
 fn ranked(spec: &mut Value, order: &[usize]) {
     let mut ranks = vec![0; order.len()];
     order.iter().enumerate().for_each(|(rank, &parameter)| ranks[parameter] = rank);
-    spec["jobs"][0]["schedule"]["order"] = json!({"kind": "file", "ranks": ranks});
+    spec["jobs"][0]["schedule"]["order"] = json!({"kind": "file", "ranks": ranks, "in_turn": false});
 }
 
 /// One worker and its channels by hand: pulls back to back in `order`, each there `delay_ps` after its last byte has
@@ -412,7 +412,7 @@ fn specs_that_mean_nothing_are_refused() {
         (Box::new(servers("count", json!(2))), "2 servers of 2 hosts"),
         (Box::new(servers("disorder_ppm", json!(1_000_001))), "a share is at most one"),
         (Box::new(schedule("order", json!({"kind": "fifo"}))), "no first in"),
-        (Box::new(schedule("order", json!({"kind": "file", "ranks": []}))), "0 of 1 parameters"),
+        (Box::new(schedule("order", json!({"kind": "file", "ranks": [], "in_turn": false}))), "0 of 1 parameters"),
         (Box::new(schedule("chunk_bytes", json!(4))), "sent whole"),
         (Box::new(schedule("credit", json!(2))), "one transfer after the other"),
         (Box::new(schedule("order", json!({"kind": "caramel"}))), "all-reduce"),

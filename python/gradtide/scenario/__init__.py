@@ -53,6 +53,7 @@ _JOB_NAMES: dict[str, Loc] = {
     "sync": ("schedule", "sync"),
     "order_file": ("schedule", "file"),
     "ranking": ("schedule", "ranking"),
+    "in_turn": ("schedule", "in_turn"),
     "scale_to": ("compute", "scale_to"),
     "device": ("compute", "device"),
     "batch": ("compute", "batch"),
@@ -182,10 +183,10 @@ class Scenario:
 
         Args:
             changes: model, workers, hosts, placement, iterations, task, collective, servers, priority, order,
-                order_file, ranking, fusion, first_fusion, cycle, buckets, chunk, credit, queues, barrier, depth,
-                overhead, sync, scale_to, device, batch, compute_order, overlap_slowdown, noise, straggler, link_rate,
-                link_delay, link_efficiency, host_latency, topology, routing, engine, seed, duration, warmup, cooldown,
-                timeline.
+                order_file, ranking, in_turn, fusion, first_fusion, cycle, buckets, chunk, credit, queues, barrier,
+                depth, overhead, sync, scale_to, device, batch, compute_order, overlap_slowdown, noise, straggler,
+                link_rate, link_delay, link_efficiency, host_latency, topology, routing, engine, seed, duration, warmup,
+                cooldown, timeline.
 
         Raises:
             TypeError: if a name is not one of these.

@@ -201,6 +201,7 @@ def _job_spec(job: Job) -> dict[str, Any]:
         order["queues"] = job.queues
     if job.order == "file":
         order["ranks"] = list(job.ranks or ())
+        order["in_turn"] = job.in_turn
     return {
         "name": job.name,
         "layers": [layer._asdict() for layer in job.layers],

@@ -536,6 +536,9 @@ class Schedule(Table):
     parameters exactly once."""
     ranking: list[Name] | None = key(default=None, examples=[["fc", "conv1"]])
     """With order = "file": the content of `file` written here; the resolved scenario carries it so."""
+    in_turn: bool | None = key(default=None, examples=[True])
+    """With order = "file": whether a bucket waits for all before it in the list, though the network rests meanwhile.
+    Default: false; of what is ready, the first in the list is sent."""
     disorder: Part | None = key(default=None, examples=[0.005])
     """Share of the pulls that change places with one that waits behind them on the same channel (pull = "start"):
     TicTac, section 5.1, saw 0.005. Default: 0."""

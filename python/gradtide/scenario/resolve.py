@@ -160,6 +160,7 @@ class Job:
         credit: parts on the network at one time.
         queues: classes of priority order; `None` gives each layer its own.
         ranks: with order "file", rank of every layer; smaller is sent earlier.
+        in_turn: whether nothing is sent before all of smaller rank.
         barrier: whether the next forward pass waits for all transfers.
         bands: bands of the job's flows, shared out evenly over the layers from the input side; `None` if adaptive.
         start_ps: simulated time at which the job starts.
@@ -203,6 +204,7 @@ class Job:
     credit: int
     queues: int | None
     ranks: tuple[int, ...] | None
+    in_turn: bool
     barrier: bool
     bands: tuple[int, ...] | None
     start_ps: int
@@ -1110,6 +1112,7 @@ class _Resolver:
             credit=job.schedule.credit,
             queues=job.schedule.queues,
             ranks=ranks,
+            in_turn=bool(job.schedule.in_turn),
             barrier=barrier,
             bands=bands,
             start_ps=job.start,
@@ -1266,7 +1269,9 @@ class _Resolver:
             self.no_effect((*at, "queues"), f'with order = "{schedule.order}"', 'write order = "priority"')
         order = op_by_op.order_of(self.file.job[name])
         if order != "file":
-            for key in ("file", "ranking"):
+            # Of pulls, `op_by_op` says it.
+            of_buckets = () if op_by_op.is_pulled(self.file.job[name].collective) else ("in_turn",)
+            for key in ("file", "ranking", *of_buckets):
                 if getattr(schedule, key) is not None:
                     self.no_effect((*at, key), f'with order = "{order}"', 'write order = "file"')
             return None

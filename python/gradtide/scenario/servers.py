@@ -85,6 +85,7 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
         ("cycle", schedule.cycle is not None, whole),
         ("buckets", schedule.buckets is not None, whole),
         ("chunk", schedule.chunk is not None, whole),
+        ("in_turn", schedule.in_turn is not None, "every connection carries one transfer after the other"),
         ("credit", schedule.credit != 1, "every connection carries one transfer after the other"),
         ("depth", schedule.depth != 1, whole),
         ("barrier", not schedule.barrier, "an iteration begins when the one before has ended on all workers"),

@@ -103,7 +103,7 @@ def fit(
         takes = times[number * len(sizes) : (number + 1) * len(sizes)]
         if any(all(a <= b * (1 + SAME_CHANNEL) for a, b in zip(other, takes, strict=True)) for other in known):
             continue
-        fixed, slope = _line(sizes, takes)
+        fixed, slope = line(sizes, takes, [1 / time**2 for time in takes])
         channels.append(Channel(table, depth, fixed, slope, takes[-1]))
         known.append(takes)
     return channels
@@ -126,14 +126,19 @@ def _alternatives(base: Scenario) -> list[dict[str, Any]]:
     return [*found, {"kind": "hierarchical"}] if 1 < group < job.workers else found
 
 
-def _line(sizes: Sequence[int], times_ps: Sequence[float]) -> tuple[float, float]:
-    """Return a and b of a + b·d with the least squares of relative errors, neither below 0."""
-    weights = [1 / time**2 for time in times_ps]
+def line(sizes: Sequence[int], times_ps: Sequence[float], weights: Sequence[float]) -> tuple[float, float]:
+    """Return a and b of a + b·d with the least weighted squares, neither below 0; of one size, a is 0.
+
+    Args:
+        sizes: bytes, at least one.
+        times_ps: of each.
+        weights: of each one's squared error, above 0.
+    """
     mean_size = sum(w * d for w, d in zip(weights, sizes, strict=True)) / sum(weights)
     mean_time = sum(w * t for w, t in zip(weights, times_ps, strict=True)) / sum(weights)
     square = sum(w * (d - mean_size) ** 2 for w, d in zip(weights, sizes, strict=True))
     both = sum(w * (d - mean_size) * (t - mean_time) for w, d, t in zip(weights, sizes, times_ps, strict=True))
-    slope = max(0.0, both / square) if square else times_ps[0] / sizes[0]
+    slope = max(0.0, both / square) if len(set(sizes)) > 1 else mean_time / mean_size
     fixed = mean_time - slope * mean_size
     if fixed >= 0:
         return fixed, slope

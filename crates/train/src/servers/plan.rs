@@ -268,7 +268,7 @@ fn ranked(
             return Err(ServersError::NoMeaning("every parameter has a queue of its own"));
         }
         OrderSpec::Priority { queues: None } => return Ok(Some((0..graph.parameters.len() as u32).collect())),
-        OrderSpec::File { ranks } => {
+        OrderSpec::File { ranks, in_turn: _ } => {
             // One per layer, or one per parameter where there are no layers.
             let most = graph.parameters.iter().map(|parameter| parameter.layer as usize + 1).max().unwrap_or(0);
             if ranks.len() < most {

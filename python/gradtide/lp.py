@@ -1,0 +1,607 @@
+"""When each bucket of an iteration starts and in which band it travels: a linear programme, solved by HiGHS.
+
+    iteration time  >=  C,   end of a bucket + C - when it is needed          one channel, one bucket at a time
+    first the least iteration time, then the fewest bytes in the highest band, then in the next
+
+Gao (2020), chapter 6, names the idea and prints no formula; docs/models/lp.md has ours. Times are numbers of any one
+unit, offsets from the start of the backward pass. What estimates rest on, and what a run makes of them, is not here.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+from typing import Any
+
+from gradtide.errors import GradtideError, InternalError
+
+MOST_DECIDED = 16
+"""Buckets up to which an order that no bound proves is searched pair by pair."""
+
+MOST_NODES = 2_000
+"""Of a branch and bound; counted, not timed, so that equal input gives equal output on any machine."""
+
+MOST_CUTS = 1_000
+"""Rows that say what no order can beat; in a chain of layers there is one per bucket."""
+
+SAME = 1e-7
+"""Times and shares that differ by less of the iteration, or of all bytes, are one: solvers count in floats."""
+
+_MOST = 1e100
+"""Largest number that is taken: sums of more would leave what a float can be."""
+
+_SCALE = 1_000.0
+"""Length of the iteration for the solver, whose tolerances are absolute."""
+
+
+class SolverMissingError(GradtideError, ImportError):
+    """HiGHS is not installed."""
+
+
+@dataclass(frozen=True)
+class TimedBucket:
+    """A bucket, and how long it takes in each band.
+
+    Attributes:
+        name: for people.
+        bytes: what it moves; above 0.
+        ready: when its last gradient has been computed.
+        needed: when the next forward pass asks for it, if nothing was late before; not before `ready`.
+        times: on the network, alone: one for each band, the highest first; each 0 or more.
+    """
+
+    name: str
+    bytes: int | float
+    ready: int | float
+    needed: int | float
+    times: tuple[int | float, ...]
+
+
+@dataclass(frozen=True)
+class StartAndBand:
+    """When each bucket starts, in which band, and what is known of how good that is. Times are in the input's unit.
+
+    Attributes:
+        buckets: as they were given.
+        order: indices into `buckets`, first sent first.
+        bands: of each bucket, 0 the highest.
+        starts: of each bucket.
+        ends: of each bucket.
+        iteration_time: from the start of one backward pass to the start of the next.
+        compute: of an iteration.
+        lower_bound: no order and no bands are faster; of a given order, no bands.
+        least_share: no schedule of that iteration time has a smaller share of the bytes in the highest band.
+        optimal: whether it is proven that nothing is better; of a given order, nothing in that order.
+    """
+
+    buckets: tuple[TimedBucket, ...]
+    order: tuple[int, ...]
+    bands: tuple[int, ...]
+    starts: tuple[int | float, ...]
+    ends: tuple[int | float, ...]
+    iteration_time: int | float
+    compute: int | float
+    lower_bound: int | float
+    least_share: float
+    optimal: bool
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Share of the bytes in each band, the highest first."""
+        return shares(self.buckets, self.bands)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return one dict per bucket, in the order in which they are sent.
+
+        `slack` is needed - ready (thesis, section 3.1), `margin` needed - end, `needed` with what was late before.
+        """
+        late: int | float = 0
+        needed: dict[int, int | float] = {}
+        for at in sorted({bucket.needed for bucket in self.buckets}):
+            asked = [index for index, bucket in enumerate(self.buckets) if bucket.needed == at]
+            needed.update(dict.fromkeys(asked, at + late))
+            late = max(late, *(self.ends[index] - at for index in asked))
+        return [
+            {
+                "bucket": self.buckets[index].name,
+                "bytes": self.buckets[index].bytes,
+                "ready": self.buckets[index].ready,
+                "start": self.starts[index],
+                "end": self.ends[index],
+                "needed": needed[index],
+                "slack": needed[index] - self.buckets[index].ready,
+                "margin": needed[index] - self.ends[index],
+                "band": self.bands[index],
+            }
+            for index in self.order
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "schema": "gradtide.start_and_band/1",
+            "iteration_time": self.iteration_time,
+            "compute": self.compute,
+            "lower_bound": self.lower_bound,
+            "shares": list(self.shares),
+            "least_share": self.least_share,
+            "optimal": self.optimal,
+            "buckets": self.to_dicts(),
+        }
+
+
+def start_and_band(
+    buckets: Iterable[Mapping[str, Any] | TimedBucket],
+    compute: int | float,
+    *,
+    order: Sequence[int] | None = None,
+    give: float = 0.0,
+) -> StartAndBand:
+    """Choose when each bucket of an iteration starts and in which band it travels.
+
+    Args:
+        buckets: at least one, each with `ready`, `needed`, `bytes`, and `times` for each band, the highest first;
+            `name` may be left out. With a barrier all are needed at the end of the backward pass.
+        compute: of a whole iteration, both passes; no bucket is needed later.
+        order: indices of the buckets, first sent first; left out, the order is chosen, too.
+        give: share of the least iteration time that may be given up to have fewer bytes in high bands.
+
+    Returns:
+        Starts and bands with the least iteration time, of these the fewest bytes in the highest band, then in the next.
+        No bucket starts before the one before it in `order` has ended.
+
+    Raises:
+        ValueError: if a number is no number, negative or missing, or a bucket is needed before it is ready.
+        SolverMissingError: if HiGHS is not installed.
+
+    Source:
+        Gao (2020), chapter 6, in words; docs/models/lp.md.
+
+    Example:
+        >>> early = {"bytes": 8, "ready": 1, "needed": 8, "times": [4, 6]}
+        >>> late = {"bytes": 2, "ready": 6, "needed": 6, "times": [1, 3]}
+        >>> found = start_and_band([early, late], 9)
+        >>> found.order, found.bands, found.starts, found.iteration_time
+        ((0, 1), (0, 0), (1, 6), 10)
+    """
+    problem = _Problem(tuple(map(_bucket, buckets, _count())), compute, give)
+    if order is not None:
+        given = tuple(order)
+        if sorted(given) != list(range(len(problem.buckets))):
+            raise ValueError(f"order is {list(given)}; name each of the {len(problem.buckets)} buckets once")
+        return _result(problem, _Model(problem, problem.limit(problem.least_of(given)), given).solve())
+    return _decided(problem)
+
+
+def evaluate(
+    buckets: Sequence[TimedBucket], compute: int | float, order: Sequence[int], bands: Sequence[int]
+) -> int | float:
+    """Return the iteration time of buckets that are sent one after the other in an order and in bands."""
+    ends = _ends(buckets, order, [bucket.times[band] for bucket, band in zip(buckets, bands, strict=True)])[1]
+    return _time(buckets, compute, ends)
+
+
+def by_rank(buckets: Sequence[TimedBucket], bands: Sequence[int], ranks: Sequence[Any]) -> tuple[int, ...]:
+    """Return the order of a queue that never rests: of the buckets that are ready, the one of the smallest rank."""
+    times = [bucket.times[band] for bucket, band in zip(buckets, bands, strict=True)]
+    order: list[int] = []
+    left, now = set(range(len(buckets))), min(bucket.ready for bucket in buckets)
+    while left:
+        now = max(now, min(buckets[index].ready for index in left))
+        ready = (index for index in left if buckets[index].ready <= now)
+        first = min(ready, key=lambda index: (ranks[index], buckets[index].ready, index))
+        order.append(first)
+        left.remove(first)
+        now += times[first]
+    return tuple(order)
+
+
+def shares(buckets: Sequence[TimedBucket], bands: Sequence[int]) -> tuple[float, ...]:
+    """Return the share of the bytes in each band, the highest first."""
+    whole, found = sum(bucket.bytes for bucket in buckets), [0.0] * len(buckets[0].times)
+    for bucket, band in zip(buckets, bands, strict=True):
+        found[band] += bucket.bytes
+    return tuple(size / whole for size in found)
+
+
+def check_give(give: float) -> None:
+    """Refuse a share of the iteration time that is none.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if not 0 <= give <= 1:
+        raise ValueError(f"give is {give}; write a share from 0 to 1, as in 0.01")
+
+
+# The problem
+
+
+def _count() -> Iterable[int]:
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
+def _bucket(given: Mapping[str, Any] | TimedBucket, index: int) -> TimedBucket:
+    if isinstance(given, TimedBucket):
+        return given
+    if not isinstance(given, Mapping):
+        raise ValueError(f"bucket {index}: expected a table, found {given!r}")
+    known = ("name", "bytes", "ready", "needed", "times")
+    unknown = next((key for key in given if key not in known), None)
+    if unknown is not None:
+        raise ValueError(f"bucket {index} has no {unknown!r}; it has {', '.join(known)}")
+    missing = next((key for key in known[1:] if key not in given), None)
+    if missing is not None:
+        raise ValueError(f"bucket {index}: {missing!r} is missing")
+    times = given["times"]
+    if isinstance(times, (str, Mapping)) or not isinstance(times, Iterable):
+        raise ValueError(f"bucket {index}: times is {times!r}; write one time for each band, the highest first")
+    bytes_, ready, needed = (_plain(given[key]) for key in ("bytes", "ready", "needed"))
+    return TimedBucket(str(given.get("name", index)), bytes_, ready, needed, tuple(map(_plain, times)))
+
+
+def _plain(value: Any) -> Any:
+    """Return a scalar of numpy as a number of Python."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _number(what: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{what} is {value!r}; write a number")
+    if not 0 <= value <= _MOST:
+        raise ValueError(f"{what} is {value}; write a number from 0 to {_MOST:g}")
+
+
+@dataclass
+class _Problem:
+    buckets: tuple[TimedBucket, ...]
+    compute: int | float
+    give: float
+    fastest: list[int | float] = field(init=False)
+    bound: int | float = field(init=False)
+    """Iteration time that no order and no bands beat."""
+    cuts: list[tuple[int | float, list[int]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not self.buckets:
+            raise ValueError("there are no buckets, so nothing is to be sent")
+        _number("compute", self.compute)
+        check_give(self.give)
+        if self.compute == 0:
+            raise ValueError("compute is 0; an iteration computes for some time")
+        bands = len(self.buckets[0].times)
+        for bucket in self.buckets:
+            who = f"bucket {bucket.name}"
+            for key in ("bytes", "ready", "needed"):
+                _number(f"{who}: {key}", getattr(bucket, key))
+            for time in bucket.times:
+                _number(f"{who}: a time", time)
+            if bucket.bytes == 0:
+                raise ValueError(f"{who}: bytes is 0; leave out what sends nothing")
+            if not bucket.times or len(bucket.times) != bands:
+                raise ValueError(f"{who} has {len(bucket.times)} times, the first bucket {bands}: one for each band")
+            if bucket.needed < bucket.ready:
+                raise ValueError(f"{who} is needed at {bucket.needed}, before it is ready at {bucket.ready}")
+            if bucket.needed > self.compute:
+                raise ValueError(
+                    f"{who} is needed at {bucket.needed}, behind the iteration's end: compute is {self.compute}"
+                )
+        self.fastest = [min(bucket.times) for bucket in self.buckets]
+        self.cuts = self._cuts()
+        of_cuts = (fixed + sum(self.fastest[index] for index in members) for fixed, members in self.cuts)
+        self.bound = max([self.compute, *of_cuts])
+
+    @property
+    def band_count(self) -> int:
+        return len(self.buckets[0].times)
+
+    def tail(self, index: int) -> int | float:
+        """What is still to be computed when a bucket is there."""
+        return self.compute - self.buckets[index].needed
+
+    def least_of(self, order: Sequence[int]) -> int | float:
+        """The iteration time of an order with every bucket as fast as it can be."""
+        return _time(self.buckets, self.compute, _ends(self.buckets, order, self.fastest)[1])
+
+    def limit(self, least: int | float) -> float:
+        """Return what the iteration may take."""
+        return least * (1 + self.give)
+
+    def _cuts(self) -> list[tuple[int | float, list[int]]]:
+        """Return sets of buckets that take up the channel between the first's readiness and the last's need.
+
+        What is ready at r or later and has q or more to be computed behind it: r + its times + q is a lower bound of
+        the iteration, even if buckets could be interrupted, and the largest of these is what can then be reached
+        (Horn, 1974). Each set comes with its r + q.
+        """
+        found: dict[tuple[int, ...], int | float] = {}
+        indices = range(len(self.buckets))
+        ready, tail = [bucket.ready for bucket in self.buckets], [self.tail(index) for index in indices]
+        for first in indices:
+            for last in indices:
+                if ready[last] < ready[first] or tail[first] < tail[last]:
+                    continue
+                members = tuple(i for i in indices if ready[i] >= ready[first] and tail[i] >= tail[last])
+                found[members] = ready[first] + tail[last]
+        ranked = sorted(found, key=lambda members: -found[members] - sum(self.fastest[index] for index in members))
+        return [(found[members], list(members)) for members in ranked[:MOST_CUTS]]
+
+
+def _ends(
+    buckets: Sequence[TimedBucket], order: Sequence[int], times: Sequence[int | float]
+) -> tuple[list[int | float], list[int | float]]:
+    """Return start and end of every bucket, as early as its place in the order allows."""
+    starts: list[int | float] = [0] * len(buckets)
+    ends: list[int | float] = [0] * len(buckets)
+    free: int | float = 0
+    for index in order:
+        starts[index] = max(free, buckets[index].ready)
+        free = ends[index] = starts[index] + times[index]
+    return starts, ends
+
+
+def _time(buckets: Sequence[TimedBucket], compute: int | float, ends: Sequence[int | float]) -> int | float:
+    return max([compute, *(end + compute - bucket.needed for end, bucket in zip(ends, buckets, strict=True))])
+
+
+# The programme
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a programme came to: an order and bands, and bounds of what it looked for, one after the other."""
+
+    order: tuple[int, ...]
+    bands: tuple[int, ...]
+    lower_bound: int | float
+    levels: tuple[float, ...]
+    bounds: tuple[float, ...]
+    is_proven: bool
+
+
+class _Model:
+    """Variables and rows for HiGHS.
+
+    T, and x[i, b]: bucket i travels in band b. With an order also starts, one behind the other; with `decides` starts
+    and y[i, j]: bucket i is sent before bucket j. With neither, buckets may be interrupted: what no schedule beats.
+    """
+
+    def __init__(
+        self, problem: _Problem, limit: float, order: Sequence[int] | None = None, *, decides: bool = False
+    ) -> None:
+        self.problem, self.order, self.decides = problem, order, decides
+        self.scale = _SCALE / limit
+        self.highs = _highs()
+        self.count = 0
+        buckets = problem.buckets
+        self.time = self.variable(problem.compute * self.scale, limit * self.scale)
+        self.band_of = [[self.variable(0, 1, whole=True) for _ in bucket.times] for bucket in buckets]
+        for choices in self.band_of:
+            self.row(1, 1, dict.fromkeys(choices, 1.0))
+        for fixed, members in problem.cuts:
+            self.row(fixed * self.scale, math.inf, {self.time: 1.0, **self.takes(members, -1)})
+        self.starts: list[int] = []
+        self.before: dict[tuple[int, int], int] = {}
+        if order is not None or decides:
+            self.starts = [self.variable(bucket.ready * self.scale, math.inf) for bucket in buckets]
+            for index in range(len(buckets)):
+                tail = problem.tail(index) * self.scale
+                self.row(tail, math.inf, {self.time: 1.0, self.starts[index]: -1.0, **self.takes([index], -1)})
+        for first, then in pairwise(order or ()):
+            self.row(0, math.inf, {self.starts[then]: 1.0, self.starts[first]: -1.0, **self.takes([first], -1)})
+        if decides:
+            for pair in combinations(range(len(buckets)), 2):
+                self.pair(*pair, limit)
+
+    def pair(self, one: int, other: int, limit: float) -> None:
+        """Either of two buckets ends before the other starts."""
+        chosen = self.variable(0, 1, whole=True)
+        self.before[one, other] = chosen
+        for first, then, sign in ((one, other, 1), (other, one, -1)):
+            # How far `first` can end behind the start of `then`, within the limit.
+            most = max(0.0, (limit - self.problem.tail(first) - self.problem.buckets[then].ready) * self.scale)
+            ends = {self.starts[then]: 1.0, self.starts[first]: -1.0, **self.takes([first], -1)}
+            self.row(-most if sign > 0 else 0.0, math.inf, {**ends, chosen: -sign * most})
+
+    def takes(self, members: Iterable[int], sign: int) -> dict[int, float]:
+        """Return the time of some buckets, in whichever band they are."""
+        return {
+            variable: sign * time * self.scale
+            for index in members
+            for variable, time in zip(self.band_of[index], self.problem.buckets[index].times, strict=True)
+        }
+
+    def variable(self, low: float, high: float, *, whole: bool = False) -> int:
+        """Add a variable and return its number."""
+        self.highs.addVar(low, high)
+        if whole:
+            self.highs.changeColIntegrality(self.count, _highspy().HighsVarType.kInteger)
+        self.count += 1
+        return self.count - 1
+
+    def row(self, low: float, high: float, terms: Mapping[int, float]) -> None:
+        """Add a row: low <= sum of terms <= high."""
+        self.highs.addRow(low, high, len(terms), list(terms), list(terms.values()))
+
+    def minimise(self, costs: Mapping[int, float]) -> tuple[list[float], float, bool] | None:
+        """Return the values of the variables, what no solution beats, and whether this one is proven."""
+        for variable in range(self.count):
+            self.highs.changeColCost(variable, costs.get(variable, 0.0))
+        self.highs.run()
+        info = self.highs.getInfo()
+        if info.primal_solution_status != 2:  # kSolutionStatusFeasible
+            return None
+        is_proven = self.highs.getModelStatus() == _highspy().HighsModelStatus.kOptimal
+        return list(self.highs.getSolution().col_value), info.mip_dual_bound, is_proven
+
+    def solve(self) -> _Answer:
+        """Find the least iteration time, then the fewest bytes in the highest band, then in the next.
+
+        Raises:
+            InternalError: if there is no solution; the limit is one that an order reaches.
+        """
+        found = self.try_solve()
+        if found is None:
+            raise InternalError("the linear programme has no solution, though an order reaches its limit")
+        return found
+
+    def try_solve(self) -> _Answer | None:
+        """As `solve`, with nothing if the nodes did not suffice."""
+        problem, is_proven, bound = self.problem, True, problem_bound(self.problem, self.order)
+        if self.decides:
+            found = self.minimise({self.time: 1.0})
+            if found is None:
+                return None
+            values, dual, is_proven = found
+            bound = max(bound, dual / self.scale * (1 - SAME / 10))
+            least = problem.least_of(self.order_in(values))
+            self.highs.changeColBounds(self.time, 0.0, problem.limit(least) * self.scale * (1 + SAME / 100))
+        whole = sum(bucket.bytes for bucket in problem.buckets)
+        levels: list[float] = []
+        bounds: list[float] = []
+        for band in range(max(1, problem.band_count - 1)):
+            costs = {
+                choices[band]: bucket.bytes / whole
+                for choices, bucket in zip(self.band_of, problem.buckets, strict=True)
+            }
+            found = self.minimise(costs)
+            if found is None:
+                return None
+            values, dual, is_best = found
+            is_proven &= is_best
+            levels.append(sum(cost for variable, cost in costs.items() if values[variable] > 0.5))
+            bounds.append(max(0.0, dual))
+            self.row(-math.inf, levels[-1] + SAME / 100, costs)
+        bands = tuple(max(range(problem.band_count), key=lambda b: values[row[b]]) for row in self.band_of)
+        return _Answer(self.order_in(values), bands, bound, tuple(levels), tuple(bounds), is_proven)
+
+    def order_in(self, values: Sequence[float]) -> tuple[int, ...]:
+        """Return the order that the variables say."""
+        if self.order is not None:
+            return tuple(self.order)
+        if not self.decides:
+            return tuple(range(len(self.problem.buckets)))
+        sent_after = [0] * len(self.problem.buckets)
+        for (one, other), variable in self.before.items():
+            sent_after[other if values[variable] > 0.5 else one] += 1
+        return tuple(sorted(range(len(sent_after)), key=lambda index: (sent_after[index], values[self.starts[index]])))
+
+
+def problem_bound(problem: _Problem, order: Sequence[int] | None) -> int | float:
+    """Return what no bands beat: in an order, or in any."""
+    return problem.bound if order is None else problem.least_of(order)
+
+
+def _decided(problem: _Problem) -> StartAndBand:
+    """Choose order and bands: by lists that a bound proves, else pair by pair, else the best list with its distance."""
+    buckets, indices = problem.buckets, range(len(problem.buckets))
+    tails = [-problem.tail(index) for index in indices]
+    lists = [by_rank(buckets, [band] * len(buckets), tails) for band in range(problem.band_count)]
+    lists += [by_rank(buckets, [0] * len(buckets), [0] * len(buckets))]
+    lists += [_improved(problem, order, problem.fastest, problem.bound) for order in lists]
+    least = min(map(problem.least_of, lists))
+    limit = problem.limit(least)
+    parted = _Model(problem, limit).solve()
+    wanted = [bucket.times[band] for bucket, band in zip(buckets, parted.bands, strict=True)]
+    start = by_rank(buckets, parted.bands, tails)
+    lists = [start, _improved(problem, start, wanted, limit), *lists]
+    fits = [order for order in dict.fromkeys(lists) if problem.least_of(order) <= limit]
+    best = min((_Model(problem, limit, order).solve() for order in fits), key=lambda answer: answer.levels)
+    is_least = least <= problem.bound * (1 + SAME)
+    is_fewest = all(level <= bound + SAME for level, bound in zip(best.levels, parted.bounds, strict=True))
+    if not (is_least and is_fewest) and len(indices) <= MOST_DECIDED:
+        free = _Model(problem, limit, decides=True).try_solve()
+        if free is not None and (problem.least_of(free.order), *free.levels) <= (least, *best.levels):
+            return _result(problem, free)
+    is_proven = is_least and is_fewest and parted.is_proven
+    return _result(problem, _Answer(best.order, best.bands, problem.bound, best.levels, parted.bounds, is_proven))
+
+
+def _improved(problem: _Problem, order: Sequence[int], times: Sequence[int | float], goal: float) -> tuple[int, ...]:
+    """Return an order that is better by single moves, until it reaches the goal or none helps.
+
+    What ends last, counted with what is computed behind it, has to end earlier: it moves forward, or something that is
+    sent before it moves behind it.
+    """
+
+    def value(order: Sequence[int]) -> tuple[int | float, int]:
+        ends = _ends(problem.buckets, order, times)[1]
+        worst = max(order, key=lambda index: ends[index] + problem.tail(index))
+        return max(problem.compute, ends[worst] + problem.tail(worst)), worst
+
+    best = list(order)
+    time, worst = value(best)
+    while time > goal:
+        at = best.index(worst)
+        moves = [(at, to) for to in range(at)] + [(place, at) for place in range(at)]
+        for place, to in moves:
+            moved = best[:place] + best[place + 1 :]
+            moved.insert(to, best[place])
+            found = value(moved)
+            if found[0] < time:
+                best, (time, worst) = moved, found
+                break
+        else:
+            break
+    return tuple(best)
+
+
+def _result(problem: _Problem, answer: _Answer) -> StartAndBand:
+    """Return an answer with starts, ends and iteration time counted anew in the input's own numbers."""
+    buckets = problem.buckets
+    times = [bucket.times[band] for bucket, band in zip(buckets, answer.bands, strict=True)]
+    starts, ends = _ends(buckets, answer.order, times)
+    return StartAndBand(
+        buckets=buckets,
+        order=answer.order,
+        bands=answer.bands,
+        starts=tuple(starts),
+        ends=tuple(ends),
+        iteration_time=_time(buckets, problem.compute, ends),
+        compute=problem.compute,
+        lower_bound=answer.lower_bound,
+        least_share=answer.bounds[0],
+        optimal=answer.is_proven,
+    )
+
+
+# HiGHS
+
+
+def require_solver() -> None:
+    """Raise SolverMissingError if HiGHS is not installed, before work is done in vain."""
+    _highspy()
+
+
+def _highspy() -> Any:
+    try:
+        import highspy
+    except ImportError as error:
+        raise SolverMissingError(
+            f"a linear programme needs HiGHS, which cannot be imported ({error}): pip install 'gradtide[lp]'"
+        ) from error
+    return highspy
+
+
+def _highs() -> Any:
+    """Return a solver that says nothing, counts its effort in nodes and uses one thread.
+
+    Not by the option `threads`, which is one of the whole process and may be the user's.
+    """
+    highs = _highspy().Highs()
+    for option, value in (
+        ("output_flag", False),
+        ("parallel", "off"),
+        ("random_seed", 0),
+        ("mip_max_nodes", MOST_NODES),
+        ("mip_rel_gap", 0.0),
+        ("mip_abs_gap", SAME / 10),
+        ("mip_feasibility_tolerance", 1e-9),
+        ("primal_feasibility_tolerance", 1e-9),
+        ("dual_feasibility_tolerance", 1e-9),
+    ):
+        highs.setOptionValue(option, value)
+    return highs

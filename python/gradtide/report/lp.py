@@ -1,0 +1,156 @@
+"""The report of start and band: each bucket in its window, and what the policies cost the job and its neighbours."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from gradtide.report import pieces, scatter
+from gradtide.report.folder import Row, RunFolderError, entry
+
+_WIDTH, _LEFT, _RIGHT, _ROW = 1080.0, 96.0, 16.0, 16.0
+_NUMBER = (int, float)
+_TIMES = ("ready", "start", "end", "needed", "slack", "margin")
+_FIGURES = ("small_mean_fct_ms", "small_p99_fct_ms", "large_mean_fct_ms", "large_p99_fct_ms")
+
+
+def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
+    """Return the template of start and band and what it shows."""
+    path = run_dir / "summary.json"
+    buckets = _rows(path, summary, "buckets", ("layers",), ("bytes", "band", *(f"{key}_ms" for key in _TIMES)))
+    numbers = ("high_percent", "predicted_ms", "simulated_ms", "error_percent")
+    policies = _rows(path, summary, "policies", ("policy",), numbers)
+    bands = sorted({bucket["band"] for bucket in buckets})
+    plotted = [row for row in policies if isinstance(row.get(_FIGURES[0]), _NUMBER) and row[_FIGURES[0]] > 0]
+    return "lp.html.j2", {
+        "title": "gradtide tenants: start and band",
+        "what": f"{pieces.clip(entry(path, summary, 'model', str))}, bucket by bucket",
+        "reproduce": "",
+        "drawn": _drawn(buckets[: caps.rows], bands),
+        "bands": [{"token": _token(place), "name": f"band {band}"} for place, band in enumerate(bands)],
+        "buckets": pieces.table(
+            "Buckets in the order in which they are sent",
+            ("layers", "#MB", *(f"#{key}, ms" for key in _TIMES), "#band"),
+            [
+                [b["layers"], f"{b['bytes'] / 1e6:.2f}", *(pieces.ms(b[f"{key}_ms"]) for key in _TIMES), str(b["band"])]
+                for b in buckets
+            ],
+            cap=caps.rows,
+            where="summary.json",
+        ),
+        "plot": _plot(plotted) if plotted else None,
+        "policies": pieces.table(
+            "Policies",
+            ("bands", "#bytes high, %", "#predicted, ms", "#simulated, ms", "#off by, %", *_columns()),
+            [[*_policy(row), *(_figure(row.get(key)) for key in _FIGURES)] for row in policies],
+            cap=caps.rows,
+        ),
+        "times": pieces.clip(entry(path, summary, "transfer_times", str)),
+        "seeds": len(entry(path, summary, "seeds", list)),
+        "proof": _proof(path, summary),
+    }
+
+
+def _proof(path: Path, summary: Row) -> str:
+    if entry(path, summary, "optimal", bool):
+        return "proven: nothing is better by these times"
+    least_ms = pieces.ms(entry(path, summary, "lower_bound_ms", _NUMBER))
+    share = entry(path, summary, "least_high_percent", _NUMBER)
+    return f"not proven; none takes less than {least_ms} ms, and none of this time sends less than {share:.1f} % high"
+
+
+def _rows(path: Path, summary: Row, key: str, texts: Sequence[str], numbers: Sequence[str]) -> list[Row]:
+    found: list[Row] = entry(path, summary, key, list)
+    if not found:
+        raise RunFolderError(f"{path}: key `{key}`: at least one item was expected")
+    for index, row in enumerate(found):
+        if not isinstance(row, dict):
+            raise RunFolderError(f"{path}: key `{key}`: item {index} is not an object")
+        for name in texts:
+            entry(path, row, name, str)
+        for name in numbers:
+            entry(path, row, name, _NUMBER)
+    return found
+
+
+def _columns() -> list[str]:
+    return [f"#{key.split('_')[0]} flows, {key.split('_')[1]}, ms" for key in _FIGURES]
+
+
+def _policy(row: Row) -> list[str]:
+    percent = f"{row['error_percent']:+.1f}".replace("-", "−")
+    return [
+        row["policy"],
+        f"{row['high_percent']:.1f}",
+        pieces.ms(row["predicted_ms"]),
+        pieces.ms(row["simulated_ms"]),
+        percent,
+    ]
+
+
+def _figure(value: object) -> str:
+    return pieces.ms(value) if isinstance(value, _NUMBER) else "–"
+
+
+def _token(place: int) -> str:
+    return scatter.TOKENS[place % len(scatter.TOKENS)]
+
+
+def _plot(rows: Sequence[Row]) -> Markup:
+    points = [
+        scatter.Point(
+            x=row[_FIGURES[0]],
+            y=row["simulated_ms"],
+            colour=place,
+            shape=place,
+            words=f"{row['policy']}: iterations of {pieces.ms(row['simulated_ms'])} ms, small flows "
+            f"{pieces.ms(row[_FIGURES[0]])} ms, {row['high_percent']:.0f} % of the bytes high",
+            label=row["policy"],
+        )
+        for place, row in enumerate(rows)
+    ]
+    return scatter.draw(
+        points,
+        [],
+        label="Iteration time against mean completion time of small flows",
+        xlabel="mean completion time of neighbours' small flows, ms",
+        ylabel="iteration time, ms",
+    )
+
+
+def _drawn(buckets: Sequence[Row], bands: Sequence[int]) -> Markup:
+    """Draw a row for each bucket: its window from ready to needed, and when it is sent, in the colour of its band."""
+    last = max(max(bucket["end_ms"], bucket["needed_ms"]) for bucket in buckets) or 1.0
+    height = _ROW * len(buckets) + 28
+    label = "Buckets: windows from ready to needed, and transfers"
+    out = [f'<svg class="timeline" viewBox="0 0 {_WIDTH:g} {height:g}" role="img" aria-label="{label}">']
+
+    def at(time_ms: float) -> float:
+        return _LEFT + time_ms / last * (_WIDTH - _LEFT - _RIGHT)
+
+    for place, bucket in enumerate(buckets):
+        ready, start, end, needed = (bucket[f"{key}_ms"] for key in ("ready", "start", "end", "needed"))
+        top = _ROW * place + 2
+        words = (
+            f"layers {bucket['layers']}: ready {ready:.2f}, sent {start:.2f} to {end:.2f}, needed {needed:.2f} ms, "
+            f"band {bucket['band']}"
+        )
+        bar = f'x="{at(start):.1f}" width="{max(at(end) - at(start), 1):.1f}" y="{top:g}" height="{_ROW - 5:g}"'
+        name = escape(pieces.clip(bucket["layers"], 12))
+        colour = f"fill:var(--{_token(bands.index(bucket['band']))})"
+        window = f'x="{at(ready):.1f}" width="{max(at(needed) - at(ready), 0):.1f}" y="{top:g}" height="{_ROW - 5:g}"'
+        out.append(
+            f'<g class="row" data-readout="{escape(words)}"><title>{escape(words)}</title>'
+            f'<text x="{_LEFT - 8:g}" y="{top + 10:g}" text-anchor="end">{name}</text>'
+            f'<rect class="slack" {window}/><rect style="{colour}" {bar}/>'
+            f'<path class="needed" d="M{at(needed):.1f} {top - 1:g}v{_ROW - 3:g}"/></g>'
+        )
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        anchor = "end" if share == 1 else "middle"
+        text = f"{pieces.ms(share * last)} ms"
+        out.append(
+            f'<text class="tick" x="{at(share * last):.1f}" y="{height - 8:g}" text-anchor="{anchor}">{text}</text>'
+        )
+    out.append("</svg>")
+    return Markup("".join(out))
