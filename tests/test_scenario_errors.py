@@ -1884,6 +1884,14 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "a few segments",
     ),
     (
+        "hystart without cubic",
+        packet("[cluster]", "transport = { kind = 'newreno', hystart = true }"),
+        "GT015",
+        "cluster.transport.hystart",
+        5,
+        'for kind = "cubic"',
+    ),
+    (
         "dctcp without marks",
         packet("[cluster]", "transport.kind = 'dctcp'"),
         "GT015",

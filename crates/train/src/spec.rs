@@ -535,7 +535,10 @@ pub enum CongestionSpec {
     /// RFC 5681, 6582.
     Newreno,
     /// RFC 9438.
-    Cubic,
+    Cubic {
+        /// Whether slow start ends by HyStart.
+        hystart: bool,
+    },
     /// RFC 8257.
     Dctcp {
         /// Weight g of a new observation of marks, in millionths.

@@ -782,6 +782,9 @@ class Transport(Table):
     with kind = "dctcp", else false."""
     gain: Share | None = key(default=None, examples=[0.0625])
     """Weight g of a window's share of marks in their average (dctcp). Default: 1/16."""
+    hystart: bool | None = key(default=None, examples=[True])
+    """Whether slow start ends as soon as acknowledgements last half a round trip or round trips grow (Ha & Rhee 2011, as
+    in Linux) and not only by a mark or a loss (cubic); round trips are then measured in microseconds. Default: false."""
     segment: PartSize = key(default="1380B", examples=["1380B"])
     """Payload of a full segment; with 52 bytes of headers it fits into an IPv4 packet of 65535."""
     initial_cwnd: int = key(default=10, ge=1, le=10_000, examples=[10])

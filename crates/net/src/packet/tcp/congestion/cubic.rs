@@ -4,10 +4,11 @@
 //! W_cubic(t) = C (t - K)^3 + W_max        K = cbrt((W_max - cwnd_epoch) / C)
 //! ```
 //!
-//! Slow start is that of [`super::newreno`]. Left out: HyStart++ (RFC 9406; RFC 9438, 4.10, only recommends it), and
-//! the undoing of reductions that prove spurious (4.9).
+//! Slow start is that of [`super::newreno`], and ends by [`HyStart`] where that is wanted (RFC 9438, 4.10, recommends
+//! another, HyStart++). Left out: the undoing of reductions that prove spurious (4.9).
 
 use super::Ack;
+use super::hystart::HyStart;
 
 /// RFC 9438, 5: segments per second cubed.
 const C: f64 = 0.4;
@@ -34,6 +35,7 @@ pub(crate) struct Cubic {
     climbs: bool,
     /// The window was full when the last acknowledgement had been answered.
     full: bool,
+    pub hystart: Option<Box<HyStart>>,
 }
 
 impl Default for Cubic {
@@ -48,11 +50,16 @@ impl Default for Cubic {
             last_ps: 0,
             climbs: false,
             full: true,
+            hystart: None,
         }
     }
 }
 
 impl Cubic {
+    pub fn new(hystart: bool) -> Self {
+        Self { hystart: hystart.then(Box::default), ..Self::default() }
+    }
+
     #[inline(never)]
     pub fn grow(&mut self, cwnd: u64, ssthresh: u64, segment_bytes: u64, ack: Ack) -> u64 {
         let since_ps = ack.now_ps - self.last_ps;
@@ -126,6 +133,10 @@ impl Cubic {
     /// 4.8: ssthresh after a timeout.
     pub fn on_timeout(&mut self, cwnd: u64, pipe_bytes: u64, segment_bytes: u64) -> u64 {
         self.climbs = false;
+        // What it has seen of round trips is of another time.
+        if let Some(hystart) = &mut self.hystart {
+            **hystart = HyStart::default();
+        }
         self.shrink(cwnd as f64 / segment_bytes as f64, pipe_bytes, segment_bytes)
     }
 
