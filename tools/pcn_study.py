@@ -185,6 +185,51 @@ def policy() -> list[list[str]]:
     return rows
 
 
+def job_scenario(job: str, transport: str, fabric: str, announced: bool, seed: int) -> Scenario:
+    """Return a job of eight workers, or seven and a parameter server, beside web-search traffic at 10 Gbit/s."""
+    layers = {"kind": "thesis", "layers": 10, "size": "5MB", "time": "10ms", "precision": "float32"}
+    star = {"kind": "star", "hosts": 16}
+    leaf_spine = {"kind": "leaf_spine", "leaves": 4, "hosts_per_leaf": 4, "spines": 2}
+    hystart = {"hystart": True} if "cubic" in transport else {}
+    collectives: dict[str, Any] = {"ring": {"kind": "ring"}, "parameter server": {"ps": {"servers": 1}}}
+    train: dict[str, Any] = {"model": layers, "workers": 8, "collective": collectives[job]}
+    return Scenario.from_dict(
+        {
+            "job": {"train": train | {"announce": announced}},
+            "cluster": {
+                "topology": star if fabric == "star" else leaf_spine,
+                "link": {"rate": "10Gbps", "delay": "2us"},
+                "queue": {"kind": "pcn", "capacity": "250pkt", "threshold": "65pkt", "announced": "15pkt"},
+                "transport": {"kind": transport, "segment": f"{SEGMENT_BYTES}B", **hystart},
+            },
+            "traffic": {"web": {"sizes": "web-search", "arrivals": {"rate": "200/s", "per": "host"}}},
+            "run": {"engine": "packet", "duration": "600ms", "warmup": "50ms", "cooldown": "100ms", "seed": seed},
+        }
+    )
+
+
+def jobs_beside_tenants() -> list[list[str]]:
+    """Return what announcing does to a job's iterations and to the flows beside it, of two seeds."""
+    kinds = ("ring", "parameter server")
+    cases = [(job, kind, net) for job in kinds for kind in ("cubic+ecn", "dctcp") for net in ("star", "leaf-spine")]
+    runs = [(*case, announced, seed) for case in cases for announced in (False, True) for seed in range(2)]
+    results = dict(zip(runs, run_all([job_scenario(*one) for one in runs], JOBS), strict=True))
+    rows = []
+    for case in cases:
+        figures = []
+        for announced in (False, True):
+            own = [results[(*case, announced, seed)] for seed in range(2)]
+            times = np.concatenate([np.asarray(one.flows["fct_us"], dtype=np.float64) for one in own])
+            fct_us = times[~np.isnan(times)]
+            iteration_ms = float(np.mean([1e3 * one.iteration_time for one in own]))
+            figures.append([iteration_ms, float(fct_us.mean()) / 1e3, float(np.percentile(fct_us, 99)) / 1e3])
+        cells = []
+        for off, on in zip(*figures, strict=True):
+            cells.append(f"{off:.2f}, {on:.2f} ({100 * (on / off - 1):+.1f} %)")
+        rows.append([*case, *cells])
+    return rows
+
+
 def reproduced() -> Iterable[tuple[str, list[str], list[list[str]]]]:
     """Return the checks and tables of `gradtide reproduce pcn`."""
     summary = PARTS["pcn"].make(JOBS, None, None, None, None).summary
@@ -203,6 +248,8 @@ def tables(has_paper: bool) -> Iterable[tuple[str, list[str], list[list[str]]]]:
     yield "cubic", columns, pays("cubic+ecn")
     yield "dctcp", columns, pays("dctcp")
     yield "rounds", ["transport", "30 us", "130 us", "260 us", "500 us"], by_long_round()
+    columns = ["job", "transport", "network", "iteration, ms", "mean FCT, ms", "99 % of FCT, ms"]
+    yield "jobs", columns, jobs_beside_tenants()
     yield "policy", ["transport", "N", "1/4", "1/2", "1", "3/2"], policy()
 
 

@@ -19,7 +19,7 @@ const GIGABIT: u64 = 1_000_000_000;
 /// Of a packet at 1 Gbit/s.
 const S_NS: u64 = 11_472;
 const DCTCP: Algorithm = Algorithm::Dctcp { gain_ppm: 62_500 };
-const CUBIC: Algorithm = Algorithm::Cubic { hystart: false };
+const CUBIC: Algorithm = Algorithm::Cubic { hystart: false, byte_counting: false };
 
 /// A stream that never closes, so that nothing but its data and their acknowledgements is on the links.
 fn stream(src: u32, dst: u32, bytes: u64, stream: u32) -> Flow {
@@ -138,7 +138,8 @@ fn hystart_ends_slow_start_with_the_link_full_and_half_a_round_trip_of_queue() {
     // microseconds, and for the last acknowledgement's own; what is added later is an unhurt stage of CUBIC.
     for round in [48_u64, 100, 330, 1_000] {
         let run = |hystart| {
-            let mut configuration = config(Algorithm::Cubic { hystart }, false, fifo(round as u32 * 4));
+            let mut configuration =
+                config(Algorithm::Cubic { hystart, byte_counting: false }, false, fifo(round as u32 * 4));
             configuration.tcp.stamp_tick = Time::from_ps(1_000_000);
             let mut engine = endless(&dumbbell(1, GIGABIT, round * S_NS), configuration);
             let mut done = Vec::new();

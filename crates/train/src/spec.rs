@@ -538,6 +538,8 @@ pub enum CongestionSpec {
     Cubic {
         /// Whether slow start ends by HyStart.
         hystart: bool,
+        /// Whether slow start grows by what is acknowledged.
+        byte_counting: bool,
     },
     /// RFC 8257.
     Dctcp {

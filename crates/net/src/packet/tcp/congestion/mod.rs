@@ -21,6 +21,9 @@ pub enum Algorithm {
         /// Whether slow start ends where acknowledgements say so (HyStart). It needs round trips as fine as they are:
         /// [`TcpConfig::stamp_tick`].
         hystart: bool,
+        /// Whether slow start grows by all segments that an acknowledgement covers (RFC 3465 without its limit L, as in
+        /// Linux) and not by one.
+        byte_counting: bool,
     },
     /// RFC 8257. It needs [`TcpConfig::ecn`], and queues that mark.
     Dctcp {
@@ -53,7 +56,7 @@ impl Congestion {
     pub fn new(config: &TcpConfig) -> Self {
         match config.algorithm {
             Algorithm::NewReno => Self::NewReno,
-            Algorithm::Cubic { hystart } => Self::Cubic(Cubic::new(hystart)),
+            Algorithm::Cubic { hystart, byte_counting } => Self::Cubic(Cubic::new(hystart, byte_counting)),
             Algorithm::Dctcp { gain_ppm } => Self::Dctcp(Dctcp::new(gain_ppm)),
             Algorithm::Ideal => Self::Ideal { window_bytes: config.window.0 },
         }
