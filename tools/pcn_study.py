@@ -2,13 +2,14 @@
 
     python tools/pcn_study.py            prints them
     python tools/pcn_study.py --page     writes them into the page, beside those of `gradtide reproduce pcn`
+    python tools/pcn_study.py --page --only jobs policy
 
 Long flows share a link with a host that sends bursts, as in `paper/pcn`, but on links of today. Minutes on two cores.
 """
 
 import argparse
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -240,17 +241,22 @@ def reproduced() -> Iterable[tuple[str, list[str], list[list[str]]]]:
         yield name, table["columns"], [[str(cell) for cell in row] for row in table["rows"]]
 
 
-def tables(has_paper: bool) -> Iterable[tuple[str, list[str], list[list[str]]]]:
-    """Return every table: name, columns, rows."""
+OWN: dict[str, tuple[list[str], Callable[[], list[list[str]]]]] = {
+    "cubic": (["link, round trip, queue", *SIZES], lambda: pays("cubic+ecn")),
+    "dctcp": (["link, round trip, queue", *SIZES], lambda: pays("dctcp")),
+    "rounds": (["transport", "30 us", "130 us", "260 us", "500 us"], by_long_round),
+    "jobs": (["job", "transport", "network", "iteration, ms", "mean FCT, ms", "99 % of FCT, ms"], jobs_beside_tenants),
+    "policy": (["transport", "N", "1/4", "1/2", "1", "3/2"], policy),
+}
+
+
+def tables(has_paper: bool, names: Sequence[str]) -> Iterable[tuple[str, list[str], list[list[str]]]]:
+    """Return those of `names`, and the paper's: name, columns, rows."""
     if has_paper:
         yield from reproduced()
-    columns = ["link, round trip, queue", *SIZES]
-    yield "cubic", columns, pays("cubic+ecn")
-    yield "dctcp", columns, pays("dctcp")
-    yield "rounds", ["transport", "30 us", "130 us", "260 us", "500 us"], by_long_round()
-    columns = ["job", "transport", "network", "iteration, ms", "mean FCT, ms", "99 % of FCT, ms"]
-    yield "jobs", columns, jobs_beside_tenants()
-    yield "policy", ["transport", "N", "1/4", "1/2", "1", "3/2"], policy()
+    for name in names:
+        columns, rows = OWN[name]
+        yield name, columns, rows()
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -263,9 +269,11 @@ def main() -> None:
     """Print the tables, or write them into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--page", action="store_true", help="write docs/validation/pcn.md")
-    has_page = parser.parse_args().page
+    parser.add_argument("--only", nargs="+", choices=OWN, help="these tables, and not those of the paper")
+    given = parser.parse_args()
+    has_page, only = given.page, given.only
     page = PAGE.read_text(encoding="utf-8") if has_page else ""
-    for name, columns, rows in tables(has_page):
+    for name, columns, rows in tables(has_page and not only, only or list(OWN)):
         text = f"<!-- table: pcn {name} -->\n\n{markdown(columns, rows)}\n"
         if has_page:
             old = rf"<!-- table: pcn {name} -->\n\n(?:(?:\|.*\n)+\n)?"

@@ -783,8 +783,9 @@ class Transport(Table):
     gain: Share | None = key(default=None, examples=[0.0625])
     """Weight g of a window's share of marks in their average (dctcp). Default: 1/16."""
     hystart: bool | None = key(default=None, examples=[True])
-    """Whether slow start ends as soon as acknowledgements last half a round trip or round trips grow (Ha & Rhee 2011, as
-    in Linux) and not only by a mark or a loss (cubic); round trips are then measured in microseconds. Default: false."""
+    """Whether slow start ends as soon as acknowledgements last half a round trip or round trips grow, and not only by
+    a mark or a loss (cubic): HyStart of Ha & Rhee (2011), as in Linux; round trips are then measured in microseconds.
+    Default: false."""
     byte_counting: bool | None = key(default=None, examples=[True])
     """Whether slow start grows by all segments that an acknowledgement covers, as in Linux (RFC 3465), and not by one
     (RFC 5681): with delayed acknowledgements it doubles in a round trip, and else it grows by a half (cubic). Default:

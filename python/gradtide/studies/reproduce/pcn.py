@@ -62,7 +62,7 @@ class Case:
         burst: size of a burst.
         round_packets: packets that a round trip without queues holds: RTT · C / MTU.
         host_bps: of the hosts' links.
-        across: whether flows end behind the other leaf, so that those of both leaves meet each other's acknowledgements.
+        across: whether flows end behind the other leaf, where they meet acknowledgements of the others.
         repetition: when the bursts begin.
         threshold: that of the switches.
         mark_at: when the queue is compared with it.
@@ -452,7 +452,7 @@ _CHECKS: dict[str, Callable[[Study], Iterable[Claim]]] = {
         "mean wait",
         LATENCY_PERCENT,
         lambda burst: burst.latency_s,
-        "most of a burst of 2 MB meets the queue that all senders keep at 40 again; of one of 200 kB much less, see Hosts",
+        "most of 2 MB meets the queue that all senders keep at 40 again; of 200 kB much less does, see Hosts",
     ),
     "4.4": _background_claims,
     "Eq. 3": _training_claims,
