@@ -114,7 +114,7 @@ def whole() -> Reproduction:
             "traffic.worker.bursts.count": 3,
             "traffic.worker.bursts.idle": "300ms",
             "traffic.worker.bursts.start": "0.5s",
-            "run.duration": "3s",
+            "run.duration": "6s",
         }
     )
     with pytest.MonkeyPatch.context() as patch:
@@ -173,7 +173,27 @@ def test_bursts_go_as_published_where_nothing_is_left_to_chance() -> None:
         assert with_pcn < without
     assert max(burst.longest for burst in on.bursts) < paper.CAPACITY
     assert all(burst.drops == 0 for burst in on.bursts)
-    # Two round trips of 111 packets, at least: the answer's and the handshake's; the last sample before the first
+    # Two round trips without queues, at least: the answer's and the handshake's; the last sample before the first
     # segment is up to a step early.
-    least_s = 2 * 111 * paper.PACKET_S - 2 * on.step_s
+    least_s = 2 * paper.ON.round_packets * paper.PACKET_S - 2 * on.step_s
     assert all(burst.waited_s > least_s for burst in on.bursts)
+
+
+@pytest.mark.parametrize(("transport", "held"), [("cubic+ecn", 111), ("dctcp", 111), ("dctcp", 33)])
+def test_the_threshold_of_a_link_is_measured(transport: str, held: int) -> None:
+    """Three long flows over a link that holds `held` packets: RTT · C / (3 · MTU), as the paper's 37 for 111."""
+    case = paper.Case(None, transport=transport, round_packets=held, has_bursts=False)
+    probe = {"every": "5ms", "links": ["a-root", "h1"]}
+    result = run(paper.scenario(Scenario.load("paper/pcn"), case).set({"run.probe": probe}))
+    (row,) = result.thresholds()
+    assert (row["link"], row["long_flows"]) == ("a-root", 3)
+    # Each flow has up to two segments more under way than are in the network: one whose acknowledgement is delayed, and
+    # one whose acknowledgement is just answered; another is in the device of the port.
+    assert held <= row["round_trip_packets"] <= held + 3 * 2 + 1
+    assert row["policy_packets"] == row["round_trip_packets"] / 3
+    assert row["threshold_packets"] == 5 * (row["policy_packets"] // 5) + 5
+    assert row["announced_packets"] == max(5, 5 * round(row["threshold_packets"] / 20))
+    with pytest.raises(ValueError, match="k is 0"):
+        result.thresholds(k=0)
+    with pytest.raises(ValueError, match=r"run\.probe"):
+        run(bursty()).thresholds()

@@ -446,6 +446,7 @@ def test_a_queue_is_a_discipline_and_perhaps_marks(queue: object, discipline: ob
     assert Scenario.from_toml(scenario.to_toml()).spec()["cluster"] == spec
 
 
+CUBIC = {"kind": "cubic", "hystart": False, "byte_counting": False}
 ECN_QUEUE = {"kind": "ecn", "threshold": "65pkt"}
 
 
@@ -455,8 +456,9 @@ ECN_QUEUE = {"kind": "ecn", "threshold": "65pkt"}
         ({"kind": "newreno"}, {"kind": "newreno"}, False),
         ({"kind": "newreno", "ecn": True}, {"kind": "newreno"}, True),
         ({"kind": "newreno+ecn"}, {"kind": "newreno"}, True),
-        ({"kind": "cubic"}, {"kind": "cubic"}, False),
-        ({"kind": "cubic+ecn", "ecn": True}, {"kind": "cubic"}, True),
+        ({"kind": "cubic"}, CUBIC, False),
+        ({"kind": "cubic", "hystart": True}, CUBIC | {"hystart": True}, False),
+        ({"kind": "cubic+ecn", "ecn": True}, CUBIC, True),
         ({"kind": "dctcp"}, {"kind": "dctcp", "gain_ppm": 62_500}, True),
         ({"kind": "dctcp", "gain": 0.25}, {"kind": "dctcp", "gain_ppm": 250_000}, True),
         ({"kind": "ideal"}, {"kind": "ideal"}, False),

@@ -1900,6 +1900,22 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "a few segments",
     ),
     (
+        "hystart without cubic",
+        packet("[cluster]", "transport = { kind = 'newreno', hystart = true }"),
+        "GT015",
+        "cluster.transport.hystart",
+        5,
+        'for kind = "cubic"',
+    ),
+    (
+        "byte counting without cubic",
+        packet("[cluster]", "transport = { kind = 'ideal', byte_counting = true }"),
+        "GT015",
+        "cluster.transport.byte_counting",
+        5,
+        'for kind = "cubic"',
+    ),
+    (
         "dctcp without marks",
         packet("[cluster]", "transport.kind = 'dctcp'"),
         "GT015",

@@ -2,13 +2,14 @@
 
     python tools/pcn_study.py            prints them
     python tools/pcn_study.py --page     writes them into the page, beside those of `gradtide reproduce pcn`
+    python tools/pcn_study.py --page --only jobs policy
 
 Long flows share a link with a host that sends bursts, as in `paper/pcn`, but on links of today. Minutes on two cores.
 """
 
 import argparse
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,51 @@ def policy() -> list[list[str]]:
     return rows
 
 
+def job_scenario(job: str, transport: str, fabric: str, announced: bool, seed: int) -> Scenario:
+    """Return a job of eight workers, or seven and a parameter server, beside web-search traffic at 10 Gbit/s."""
+    layers = {"kind": "thesis", "layers": 10, "size": "5MB", "time": "10ms", "precision": "float32"}
+    star = {"kind": "star", "hosts": 16}
+    leaf_spine = {"kind": "leaf_spine", "leaves": 4, "hosts_per_leaf": 4, "spines": 2}
+    hystart = {"hystart": True} if "cubic" in transport else {}
+    collectives: dict[str, Any] = {"ring": {"kind": "ring"}, "parameter server": {"ps": {"servers": 1}}}
+    train: dict[str, Any] = {"model": layers, "workers": 8, "collective": collectives[job]}
+    return Scenario.from_dict(
+        {
+            "job": {"train": train | {"announce": announced}},
+            "cluster": {
+                "topology": star if fabric == "star" else leaf_spine,
+                "link": {"rate": "10Gbps", "delay": "2us"},
+                "queue": {"kind": "pcn", "capacity": "250pkt", "threshold": "65pkt", "announced": "15pkt"},
+                "transport": {"kind": transport, "segment": f"{SEGMENT_BYTES}B", **hystart},
+            },
+            "traffic": {"web": {"sizes": "web-search", "arrivals": {"rate": "200/s", "per": "host"}}},
+            "run": {"engine": "packet", "duration": "600ms", "warmup": "50ms", "cooldown": "100ms", "seed": seed},
+        }
+    )
+
+
+def jobs_beside_tenants() -> list[list[str]]:
+    """Return what announcing does to a job's iterations and to the flows beside it, of two seeds."""
+    kinds = ("ring", "parameter server")
+    cases = [(job, kind, net) for job in kinds for kind in ("cubic+ecn", "dctcp") for net in ("star", "leaf-spine")]
+    runs = [(*case, announced, seed) for case in cases for announced in (False, True) for seed in range(2)]
+    results = dict(zip(runs, run_all([job_scenario(*one) for one in runs], JOBS), strict=True))
+    rows = []
+    for case in cases:
+        figures = []
+        for announced in (False, True):
+            own = [results[(*case, announced, seed)] for seed in range(2)]
+            times = np.concatenate([np.asarray(one.flows["fct_us"], dtype=np.float64) for one in own])
+            fct_us = times[~np.isnan(times)]
+            iteration_ms = float(np.mean([1e3 * one.iteration_time for one in own]))
+            figures.append([iteration_ms, float(fct_us.mean()) / 1e3, float(np.percentile(fct_us, 99)) / 1e3])
+        cells = []
+        for off, on in zip(*figures, strict=True):
+            cells.append(f"{off:.2f}, {on:.2f} ({100 * (on / off - 1):+.1f} %)")
+        rows.append([*case, *cells])
+    return rows
+
+
 def reproduced() -> Iterable[tuple[str, list[str], list[list[str]]]]:
     """Return the checks and tables of `gradtide reproduce pcn`."""
     summary = PARTS["pcn"].make(JOBS, None, None, None, None).summary
@@ -195,15 +241,22 @@ def reproduced() -> Iterable[tuple[str, list[str], list[list[str]]]]:
         yield name, table["columns"], [[str(cell) for cell in row] for row in table["rows"]]
 
 
-def tables(has_paper: bool) -> Iterable[tuple[str, list[str], list[list[str]]]]:
-    """Return every table: name, columns, rows."""
+OWN: dict[str, tuple[list[str], Callable[[], list[list[str]]]]] = {
+    "cubic": (["link, round trip, queue", *SIZES], lambda: pays("cubic+ecn")),
+    "dctcp": (["link, round trip, queue", *SIZES], lambda: pays("dctcp")),
+    "rounds": (["transport", "30 us", "130 us", "260 us", "500 us"], by_long_round),
+    "jobs": (["job", "transport", "network", "iteration, ms", "mean FCT, ms", "99 % of FCT, ms"], jobs_beside_tenants),
+    "policy": (["transport", "N", "1/4", "1/2", "1", "3/2"], policy),
+}
+
+
+def tables(has_paper: bool, names: Sequence[str]) -> Iterable[tuple[str, list[str], list[list[str]]]]:
+    """Return those of `names`, and the paper's: name, columns, rows."""
     if has_paper:
         yield from reproduced()
-    columns = ["link, round trip, queue", *SIZES]
-    yield "cubic", columns, pays("cubic+ecn")
-    yield "dctcp", columns, pays("dctcp")
-    yield "rounds", ["transport", "30 us", "130 us", "260 us", "500 us"], by_long_round()
-    yield "policy", ["transport", "N", "1/4", "1/2", "1", "3/2"], policy()
+    for name in names:
+        columns, rows = OWN[name]
+        yield name, columns, rows()
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -216,9 +269,11 @@ def main() -> None:
     """Print the tables, or write them into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--page", action="store_true", help="write docs/validation/pcn.md")
-    has_page = parser.parse_args().page
+    parser.add_argument("--only", nargs="+", choices=OWN, help="these tables, and not those of the paper")
+    given = parser.parse_args()
+    has_page, only = given.page, given.only
     page = PAGE.read_text(encoding="utf-8") if has_page else ""
-    for name, columns, rows in tables(has_page):
+    for name, columns, rows in tables(has_page and not only, only or list(OWN)):
         text = f"<!-- table: pcn {name} -->\n\n{markdown(columns, rows)}\n"
         if has_page:
             old = rf"<!-- table: pcn {name} -->\n\n(?:(?:\|.*\n)+\n)?"

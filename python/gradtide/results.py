@@ -224,6 +224,57 @@ class RunResult:
 
         return save(self, Path(path))
 
+    def thresholds(self, k: float = 0.25) -> list[dict[str, Any]]:
+        """Return which marking threshold each link asks for: RTT · C / (N · MTU), measured.
+
+        While packets wait a link is full: what its N long flows have under way, less what waits, is what a round trip
+        without queues holds, RTT · C. A long flow has as much to send as it has under way; all that waits is held to be
+        of such flows, and to wait on one link of their way. Medians of the instants when a queue is at least half as
+        long as on average; links where long flows hardly ever wait (at under a tenth of the instants) are left out.
+
+        Args:
+            k: part of the threshold that a burst announces, above 0 and at most 1.
+
+        Returns:
+            One dict per link: `link`, `long_flows` (N), `round_trip_packets` (RTT · C / MTU, without queues),
+            `queue_packets`, `policy_packets` (RTT · C / (N · MTU)), `threshold_packets` (the next multiple of 5 above
+            it) and `announced_packets` (k of that: a multiple of 5, from 5 to 75).
+
+        Raises:
+            ValueError: if no queue was sampled, for want of `run.probe` or of queues, or k is out of range.
+
+        Source:
+            Kang et al. (2021), equations 1 and 2, after Wu et al. (2012), *Tuning ECN for Data Center Networks*.
+        """
+        if not 0 < k <= 1:
+            raise ValueError(f"k is {k}: above 0 and at most 1")
+        if not len(self.queues):
+            raise ValueError('no queue was sampled: write run.engine = "packet" and run.probe = { every = "100us" }')
+        columns = self.queues.to_numpy()
+        segment_bytes = self.scenario.spec()["cluster"]["transport"]["segment_bytes"]
+        rows = []
+        for link in dict.fromkeys(columns["link"].tolist()):
+            crossed = (columns["link"] == link) & (columns["long_flows"] > 0)
+            waits = crossed & (columns["queue_packets"] > 1)
+            if waits.sum() <= crossed.sum() / 10:
+                continue
+            full = waits & (columns["queue_packets"] >= columns["queue_packets"][waits].mean() / 2)
+            flows, queue = float(np.median(columns["long_flows"][full])), columns["queue_packets"][full]
+            held = max(0.0, float(np.median(columns["long_flight_bytes"][full] / segment_bytes - queue)))
+            threshold = 5 * (int(held / flows // 5) + 1)
+            rows.append(
+                {
+                    "link": link,
+                    "long_flows": flows,
+                    "round_trip_packets": held,
+                    "queue_packets": float(np.median(queue)),
+                    "policy_packets": held / flows,
+                    "threshold_packets": threshold,
+                    "announced_packets": min(75, max(5, 5 * round(k * threshold / 5))),
+                }
+            )
+        return rows
+
     def report(self, path: str | Path) -> Path:
         """Write the report, one HTML file that needs no network."""
         from gradtide.studies.run import write_part

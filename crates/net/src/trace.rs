@@ -53,6 +53,11 @@ pub struct PortState {
     pub drops: u64,
     /// Packets marked CE.
     pub marks: u64,
+    /// Long flows that cross the link: those whose sender has as much to send as it has under way, so that a mark can
+    /// still slow them.
+    pub long_flows: u32,
+    /// What those flows have under way, wherever it is.
+    pub long_flight: Bytes,
 }
 
 /// What can be seen of a connection's sender.

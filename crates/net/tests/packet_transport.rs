@@ -19,6 +19,7 @@ const GIGABIT: u64 = 1_000_000_000;
 /// Of a packet at 1 Gbit/s.
 const S_NS: u64 = 11_472;
 const DCTCP: Algorithm = Algorithm::Dctcp { gain_ppm: 62_500 };
+const CUBIC: Algorithm = Algorithm::Cubic { hystart: false, byte_counting: false };
 
 /// A stream that never closes, so that nothing but its data and their acknowledgements is on the links.
 fn stream(src: u32, dst: u32, bytes: u64, stream: u32) -> Flow {
@@ -129,6 +130,41 @@ fn endless(graph: &Graph, config: PacketConfig) -> PacketEngine {
     engine
 }
 
+#[test]
+fn hystart_ends_slow_start_with_the_link_full_and_half_a_round_trip_of_queue() {
+    // Segments acknowledged one by one come back s apart, D of them in a round trip. A round that began with w is a
+    // train of w s. With w <= D/2 it never lasts beyond D/2 s, and the window doubles; with D/2 < w <= D it does, and
+    // slow start ends with w + D/2 segments: D to 1.5 D. A segment or two for whole windows, for round trips in whole
+    // microseconds, and for the last acknowledgement's own; what is added later is an unhurt stage of CUBIC.
+    for round in [48_u64, 100, 330, 1_000] {
+        let run = |hystart| {
+            let mut configuration =
+                config(Algorithm::Cubic { hystart, byte_counting: false }, false, fifo(round as u32 * 4));
+            configuration.tcp.stamp_tick = Time::from_ps(1_000_000);
+            let mut engine = endless(&dumbbell(1, GIGABIT, round * S_NS), configuration);
+            let mut done = Vec::new();
+            let mut at_exit = None;
+            for step in 1..=40 * 64 {
+                engine.advance(Time::from_ps(step * round * S_NS * NS / 64), &mut done);
+                let window = engine.stream_windows(0).next().expect("a stream").2;
+                at_exit = at_exit.or(window.ssthresh.map(|ssthresh| ssthresh.0 as f64 / SEGMENT as f64));
+            }
+            let busy = engine.port_counters(PortId(0)).busy;
+            engine.advance(Time::from_ps(50 * round * S_NS * NS), &mut done);
+            let share = (engine.port_counters(PortId(0)).busy.ps() - busy.ps()) as f64;
+            let full = share / (10 * round * S_NS * NS) as f64;
+            (at_exit.expect("slow start ends"), engine.counters().drops, full)
+        };
+        let held = held(round * S_NS);
+        let (window, drops, busy) = run(true);
+        assert!((held - 2.0..=1.5 * held + 3.0).contains(&window), "{held} held, slow start ends at {window}");
+        assert_eq!((drops, busy > 0.999), (0, true), "{busy}");
+        // Without, it ends when the queue of four round trips is full: the window is five by then.
+        let (_, drops, _) = run(false);
+        assert!(drops > round, "{drops}");
+    }
+}
+
 /// A gigabit, and `round` packets of round trip, watched every 3 us from `from_ms` to `to_ms`.
 fn saw(
     algorithm: Algorithm,
@@ -225,7 +261,7 @@ fn reno_without_a_buffer_uses_three_quarters() {
 fn marks_in_place_of_losses_keep_the_link_busy_and_drop_nothing() {
     // K marked as B dropped: the window is halved when the mark is heard of, a round trip later, by when each of n
     // windows has grown by one more. n <= 8 windows halve to more than D while K > D.
-    for (algorithm, floor) in [(Algorithm::NewReno, 0.5), (Algorithm::Cubic, 0.7)] {
+    for (algorithm, floor) in [(Algorithm::NewReno, 0.5), (CUBIC, 0.7)] {
         for count in [1, 2, 8] {
             let saw = saw(algorithm, true, marking(60), count, 40, (1_000, 2_000));
             assert_eq!((saw.drops, saw.retransmits), (0, 0));
@@ -306,7 +342,7 @@ fn cubic_saws_at_renos_pace_on_short_round_trips() {
     // RFC 9438, 4.3: K = cbrt(0.3 W / 0.4) is seconds, the saw's period milliseconds: the window is W_est throughout.
     // It climbs from 0.7 W to W by 9/17 a round trip; with a queue a round trip is W s, so it takes (1 - 0.49) W^2 / (2
     // * 9/17) s. Before it, up to two windows until the mark is heard of and ECE ends.
-    let saw = saw(Algorithm::Cubic, true, marking(60), 1, 40, (1_000, 3_000));
+    let saw = saw(CUBIC, true, marking(60), 1, 40, (1_000, 3_000));
     let pace = |top: f64| 0.51 * top * top * 17.0 / 18.0;
     let top = saw.held + 61.0;
     let low = 0.7 * top - saw.held - 1.0;
@@ -323,7 +359,7 @@ fn cubic_climbs_back_along_its_curve_on_long_round_trips() {
     let bps = 100_000_000;
     let (round_ns, s_ns) = (100_000_000, 114_720);
     let held = (round_ns + 1_488 * 81) as f64 / s_ns as f64;
-    let mut configuration = config(Algorithm::Cubic, true, marking(600));
+    let mut configuration = config(CUBIC, true, marking(600));
     configuration.tcp.stamp_tick = Time::from_ps(MS / 1_000);
     let mut engine = endless(&dumbbell(1, bps, round_ns), configuration);
     let step_ns = 20_000_000;
@@ -520,7 +556,7 @@ fn equal_flows_share_equally_in_the_long_run() {
     // converge to equal shares; a cut leaves one up to half of its window apart, so over many periods the means agree
     // to a few per cent.
     for (algorithm, ecn, queue) in
-        [(Algorithm::NewReno, true, marking(60)), (Algorithm::Cubic, true, marking(60)), (DCTCP, true, marking(20))]
+        [(Algorithm::NewReno, true, marking(60)), (CUBIC, true, marking(60)), (DCTCP, true, marking(20))]
     {
         let round_ns = 40 * S_NS;
         let mut engine = endless(&dumbbell(2, GIGABIT, round_ns), config(algorithm, ecn, queue));
@@ -539,7 +575,7 @@ fn equal_flows_share_equally_in_the_long_run() {
 #[test]
 fn a_mark_on_a_flows_last_acknowledgement_is_survived() {
     // A threshold of nothing marks every segment; the acknowledgement of a FIN lies one beyond the last byte.
-    for algorithm in [Algorithm::NewReno, Algorithm::Cubic, DCTCP] {
+    for algorithm in [Algorithm::NewReno, CUBIC, DCTCP] {
         for segments in [1, 2, 3, 40] {
             let mut engine =
                 PacketEngine::new(&dumbbell(1, GIGABIT, 40 * S_NS), config(algorithm, true, marking(0))).unwrap();
@@ -558,7 +594,7 @@ proptest! {
         flows in prop::collection::vec((0_u64..2_000_000, 0_u32..5, 1_u32..5, 0_u64..400_000), 1..25),
         packets in 1_u32..60,
         threshold in 0_u32..40,
-        algorithm in prop::sample::select(vec![Algorithm::NewReno, Algorithm::Cubic, DCTCP, Algorithm::Ideal]),
+        algorithm in prop::sample::select(vec![Algorithm::NewReno, CUBIC, DCTCP, Algorithm::Ideal]),
         ecn in prop::bool::ANY,
     ) {
         let list: Vec<Arrival> = flows

@@ -344,7 +344,7 @@ fn packet_config(cluster: &ClusterSpec, fabric: &Fabric) -> Result<PacketConfig,
         window: Bytes(transport.window_bytes),
         algorithm: match transport.congestion {
             CongestionSpec::Newreno => Algorithm::NewReno,
-            CongestionSpec::Cubic => Algorithm::Cubic,
+            CongestionSpec::Cubic { hystart, byte_counting } => Algorithm::Cubic { hystart, byte_counting },
             CongestionSpec::Dctcp { gain_ppm } => Algorithm::Dctcp { gain_ppm },
             CongestionSpec::Ideal => Algorithm::Ideal,
         },
@@ -352,6 +352,11 @@ fn packet_config(cluster: &ClusterSpec, fabric: &Fabric) -> Result<PacketConfig,
         recovery: match transport.recovery {
             RecoverySpec::Sack => Recovery::Pipe,
             RecoverySpec::Ns330 => Recovery::Ns330,
+        },
+        stamp_tick: match transport.congestion {
+            // It compares round trips, which Linux measures in microseconds whatever the tick of timestamps.
+            CongestionSpec::Cubic { hystart: true, .. } => Time::from_ps(1_000_000),
+            _ => base.stamp_tick,
         },
         ..base
     };

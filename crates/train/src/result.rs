@@ -786,6 +786,8 @@ fn queues(samples: &Samples) -> Table {
         ("utilisation", Column::Ratio(busy.collect())),
         ("drops", counts(|before, state| state.drops - before.drops)),
         ("ce_marks", counts(|before, state| state.marks - before.marks)),
+        ("long_flows", counts(|_, state| state.long_flows.into())),
+        ("long_flight_bytes", counts(|_, state| state.long_flight.0)),
     ])
 }
 

@@ -537,7 +537,12 @@ pub enum CongestionSpec {
     /// RFC 5681, 6582.
     Newreno,
     /// RFC 9438.
-    Cubic,
+    Cubic {
+        /// Whether slow start ends by HyStart.
+        hystart: bool,
+        /// Whether slow start grows by what is acknowledged.
+        byte_counting: bool,
+    },
     /// RFC 8257.
     Dctcp {
         /// Weight g of a new observation of marks, in millionths.

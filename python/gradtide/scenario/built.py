@@ -184,6 +184,8 @@ def _transport_spec(resolved: Resolved) -> dict[str, Any]:
     congestion: dict[str, Any] = {"kind": transport.congestion}
     if transport.gain_ppm is not None:
         congestion["gain_ppm"] = transport.gain_ppm
+    if transport.congestion == "cubic":
+        congestion |= {"hystart": transport.hystart, "byte_counting": transport.byte_counting}
     return {
         "congestion": congestion,
         "ecn": transport.ecn,

@@ -785,6 +785,14 @@ class Transport(Table):
     with kind = "dctcp", else false."""
     gain: Share | None = key(default=None, examples=[0.0625])
     """Weight g of a window's share of marks in their average (dctcp). Default: 1/16."""
+    hystart: bool | None = key(default=None, examples=[True])
+    """Whether slow start ends as soon as acknowledgements last half a round trip or round trips grow, and not only by
+    a mark or a loss (cubic): HyStart of Ha & Rhee (2011), as in Linux; round trips are then measured in microseconds.
+    Default: false."""
+    byte_counting: bool | None = key(default=None, examples=[True])
+    """Whether slow start grows by all segments that an acknowledgement covers, as in Linux (RFC 3465), and not by one
+    (RFC 5681): with delayed acknowledgements it doubles in a round trip, and else it grows by a half (cubic). Default:
+    false."""
     segment: PartSize = key(default="1380B", examples=["1380B"])
     """Payload of a full segment; with 52 bytes of headers it fits into an IPv4 packet of 65535."""
     initial_cwnd: int = key(default=10, ge=1, le=10_000, examples=[10])

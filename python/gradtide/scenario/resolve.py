@@ -367,6 +367,8 @@ class Transport:
         congestion: newreno, cubic, dctcp or ideal.
         ecn: whether connections negotiate ECN.
         gain_ppm: DCTCP's g in millionths; `None` for the others.
+        hystart: whether CUBIC's slow start ends by HyStart; `None` for the others.
+        byte_counting: whether it grows by what is acknowledged; `None` for the others.
         segment_bytes: payload of a full segment.
         initial_segments: initial window; without effect on the ideal transport.
         window_bytes: send and receive buffer, and the window of the ideal transport.
@@ -377,6 +379,8 @@ class Transport:
     congestion: str
     ecn: bool
     gain_ppm: int | None
+    hystart: bool | None
+    byte_counting: bool | None
     segment_bytes: int
     initial_segments: int
     window_bytes: int
@@ -388,6 +392,8 @@ class Transport:
         table: dict[str, Any] = {"kind": self.congestion, "ecn": self.ecn}
         if self.gain_ppm is not None:
             table["gain"] = self.gain_ppm / PPM
+        slow_start = {"hystart": self.hystart, "byte_counting": self.byte_counting}
+        table |= {key: value for key, value in slow_start.items() if value is not None}
         return table | {
             "segment": units.format_bytes(self.segment_bytes),
             "initial_cwnd": self.initial_segments,
@@ -409,6 +415,8 @@ def transport_of(cluster: Cluster, fabric: Fabric | None) -> Transport:
         congestion=congestion,
         ecn=bool(plus) or (congestion == "dctcp" if keys.ecn is None else keys.ecn),
         gain_ppm=(keys.gain or DCTCP_GAIN_PPM) if congestion == "dctcp" else None,
+        hystart=bool(keys.hystart) if congestion == "cubic" else None,
+        byte_counting=bool(keys.byte_counting) if congestion == "cubic" else None,
         segment_bytes=keys.segment,
         initial_segments=keys.initial_cwnd,
         window_bytes=window_bytes,
@@ -658,6 +666,9 @@ class _Resolver:
             self.add("GT014", (*loc, "window"), msg, "write a few segments at least", keys.window)
         if keys.gain is not None and kind != "dctcp":
             self.no_effect((*loc, "gain"), f'with kind = "{keys.kind}"', 'it is for kind = "dctcp"')
+        for key in ("hystart", "byte_counting"):
+            if getattr(keys, key) is not None and kind != "cubic":
+                self.no_effect((*loc, key), f'with kind = "{keys.kind}"', 'it is for kind = "cubic"')
         if keys.ecn and kind == "ideal":
             self.no_effect((*loc, "ecn"), 'with kind = "ideal"', "leave it out: the window does not answer marks")
         elif keys.ecn is False and (plus or kind == "dctcp"):

@@ -486,6 +486,14 @@ impl Hosts {
         own.filter_map(|connection| Some((connection.goals.front()?.flow, connection.sender.window())))
     }
 
+    /// Of each flow that has as much to send as it has under way: its first port, a packet of it, and what is under way.
+    pub fn long_flows(&self) -> impl Iterator<Item = (PortId, &Wire, u64)> {
+        let flights = self.connections.iter().map(|connection| (connection, connection.sender.window().flight.0));
+        flights
+            .filter(|(connection, flight)| *flight > 0 && connection.sender.backlog() >= 2 * flight)
+            .map(|(connection, flight)| (connection.src_port, &connection.sender.template, flight))
+    }
+
     /// Connections of `stream`, by sending and receiving host.
     pub fn stream_windows(&self, stream: u32) -> impl Iterator<Item = (HostId, HostId, Window)> {
         let own = self.streams.iter().filter(move |(key, _)| key.2 == stream);

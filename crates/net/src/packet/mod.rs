@@ -30,7 +30,7 @@ use crate::event::EventQueue;
 use crate::route::{Policy, RouteError, Routes};
 use crate::topology::{Graph, NodeId, PortId, Star};
 use crate::trace::{Counters, PortCounters, PortState, Window};
-use crate::units::Time;
+use crate::units::{Bytes, Time};
 use crate::{Announced, Band, Completion, Flow, FlowId, HostId, Network};
 use buffer::SharedBuffers;
 use calendar::Calendar;
@@ -223,7 +223,23 @@ impl PacketEngine {
 
     /// What can be seen of `port` now, as of before this instant's events. Looking changes nothing that follows.
     pub fn port_state(&mut self, port: PortId) -> PortState {
-        self.ports[port.0 as usize].state(self.now.ps(), &mut self.calendar)
+        let state = self.ports[port.0 as usize].state(self.now.ps(), &mut self.calendar);
+        let crossing = self.hosts.long_flows().filter(|&(first, packet, _)| self.crosses(port, first, packet));
+        let (long_flows, flight) = crossing.fold((0, 0), |(count, sum), (.., flight)| (count + 1, sum + flight));
+        PortState { long_flows, long_flight: Bytes(flight), ..state }
+    }
+
+    /// Whether a packet that leaves its host by `first` comes through `port`.
+    fn crosses(&self, port: PortId, first: PortId, packet: &Wire) -> bool {
+        let mut at = first;
+        while at != port {
+            let node = self.ends[at.0 as usize];
+            if node.0 < self.host_count {
+                return false;
+            }
+            at = switch::port_of(&self.routes, self.host_count, &self.hosts, node, packet);
+        }
+        true
     }
 
     /// Queue length from which `port` marks now; `None` if it does not mark by threshold.

@@ -342,6 +342,7 @@ impl Port {
             busy: Time::from_ps(self.busy_ps - unsent_ps),
             drops: self.drops,
             marks: self.qdisc.marks,
+            ..PortState::default()
         }
     }
 

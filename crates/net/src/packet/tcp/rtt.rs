@@ -5,18 +5,20 @@
 pub(crate) struct Rtt {
     srtt_ns: i64,
     rttvar_ns: i64,
+    latest_ns: i64,
     sampled: bool,
 }
 
 impl Rtt {
     /// Before the first sample, the estimate is `initial_ns` and its variation 0.
     pub fn new(initial_ns: u64) -> Self {
-        Self { srtt_ns: initial_ns as i64, rttvar_ns: 0, sampled: false }
+        Self { srtt_ns: initial_ns as i64, rttvar_ns: 0, latest_ns: initial_ns as i64, sampled: false }
     }
 
     /// RFC 6298 (2.2) and (2.3), alpha = 1/8, beta = 1/4.
     pub fn sample(&mut self, rtt_ns: u64) {
         let rtt_ns = rtt_ns as i64;
+        self.latest_ns = rtt_ns;
         if !self.sampled {
             self.sampled = true;
             self.srtt_ns = rtt_ns;
@@ -31,6 +33,11 @@ impl Rtt {
     /// Whether there has been a sample.
     pub fn is_sampled(&self) -> bool {
         self.sampled
+    }
+
+    /// The last sample.
+    pub fn latest_ns(&self) -> u64 {
+        self.latest_ns as u64
     }
 
     /// SRTT.

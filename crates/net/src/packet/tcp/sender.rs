@@ -6,6 +6,7 @@
 //! Differs from the RFCs where ns-3.37 does: see [`super::sack::Scoreboard`], [`Recovery`], and the
 //! comments that begin with «ns-3».
 
+use super::congestion::hystart::Heard;
 use super::congestion::{Ack, Congestion};
 use super::rtt::Rtt;
 use super::sack::Scoreboard;
@@ -334,6 +335,12 @@ impl Sender {
         if self.echoed {
             // RFC 3168, 6.1.2: an acknowledgement with ECE does not grow the window.
             return;
+        }
+        if self.cwnd < self.ssthresh && segments > 0 {
+            let (rtt_ns, window) = (self.rtt.latest_ns(), self.cwnd / segment);
+            if self.congestion.ends_slow_start(Heard { now_ps, rtt_ns, una: self.una, high: self.high, window }) {
+                self.ssthresh = self.cwnd;
+            }
         }
         let ack = Ack { now_ps, srtt_ns: self.rtt.srtt_ns(), segments };
         self.cwnd = self.congestion.grow(self.cwnd, self.ssthresh, segment, ack);

@@ -4,10 +4,11 @@
 //! W_cubic(t) = C (t - K)^3 + W_max        K = cbrt((W_max - cwnd_epoch) / C)
 //! ```
 //!
-//! Slow start is that of [`super::newreno`]. Left out: HyStart++ (RFC 9406; RFC 9438, 4.10, only recommends it), and
-//! the undoing of reductions that prove spurious (4.9).
+//! Slow start is that of [`super::newreno`]; where that is wanted it counts bytes (RFC 3465), and ends by [`HyStart`]
+//! (RFC 9438, 4.10, recommends another, HyStart++). Left out: the undoing of reductions that prove spurious (4.9).
 
 use super::Ack;
+use super::hystart::HyStart;
 
 /// RFC 9438, 5: segments per second cubed.
 const C: f64 = 0.4;
@@ -34,6 +35,9 @@ pub(crate) struct Cubic {
     climbs: bool,
     /// The window was full when the last acknowledgement had been answered.
     full: bool,
+    pub hystart: Option<Box<HyStart>>,
+    /// Most segments by which one acknowledgement grows slow start.
+    slow_start_limit: u64,
 }
 
 impl Default for Cubic {
@@ -48,11 +52,18 @@ impl Default for Cubic {
             last_ps: 0,
             climbs: false,
             full: true,
+            hystart: None,
+            slow_start_limit: 1,
         }
     }
 }
 
 impl Cubic {
+    pub fn new(hystart: bool, byte_counting: bool) -> Self {
+        let slow_start_limit = if byte_counting { u64::MAX } else { 1 };
+        Self { hystart: hystart.then(Box::default), slow_start_limit, ..Self::default() }
+    }
+
     #[inline(never)]
     pub fn grow(&mut self, cwnd: u64, ssthresh: u64, segment_bytes: u64, ack: Ack) -> u64 {
         let since_ps = ack.now_ps - self.last_ps;
@@ -64,7 +75,7 @@ impl Cubic {
         }
         if cwnd < ssthresh {
             self.stage_ps = None;
-            return cwnd + segment_bytes;
+            return cwnd + segment_bytes * ack.segments.min(self.slow_start_limit);
         }
         let window = (cwnd as f64 + self.odd_bytes) / segment_bytes as f64;
         let stage_ps = match self.stage_ps {
@@ -126,6 +137,10 @@ impl Cubic {
     /// 4.8: ssthresh after a timeout.
     pub fn on_timeout(&mut self, cwnd: u64, pipe_bytes: u64, segment_bytes: u64) -> u64 {
         self.climbs = false;
+        // What it has seen of round trips is of another time.
+        if let Some(hystart) = &mut self.hystart {
+            **hystart = HyStart::default();
+        }
         self.shrink(cwnd as f64 / segment_bytes as f64, pipe_bytes, segment_bytes)
     }
 
@@ -244,6 +259,14 @@ mod tests {
         assert_eq!(cubic.grow(1000, 350_000, SEGMENT, Ack { now_ps: 1, srtt_ns: 1, segments: 1 }), 2000);
         cubic.grow(350_000, 350_000, SEGMENT, Ack { now_ps: 2, srtt_ns: 1, segments: 1 });
         assert_eq!((cubic.k_s, cubic.w_max), (0.0, 350.0));
+    }
+
+    #[test]
+    fn slow_start_grows_by_one_segment_or_by_all_that_are_acknowledged() {
+        for (byte_counting, grown) in [(false, 11_000), (true, 13_000)] {
+            let ack = Ack { now_ps: 1, srtt_ns: 1, segments: 3 };
+            assert_eq!(Cubic::new(false, byte_counting).grow(10_000, u64::MAX, SEGMENT, ack), grown);
+        }
     }
 
     #[test]

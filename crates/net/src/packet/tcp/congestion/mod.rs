@@ -2,11 +2,13 @@
 
 pub(crate) mod cubic;
 pub(crate) mod dctcp;
+pub(crate) mod hystart;
 pub(crate) mod newreno;
 
 use super::TcpConfig;
 use cubic::Cubic;
 use dctcp::Dctcp;
+use hystart::Heard;
 
 /// Which algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,7 +17,14 @@ pub enum Algorithm {
     #[default]
     NewReno,
     /// RFC 9438.
-    Cubic,
+    Cubic {
+        /// Whether slow start ends where acknowledgements say so (HyStart). It needs round trips as fine as they are:
+        /// [`TcpConfig::stamp_tick`].
+        hystart: bool,
+        /// Whether slow start grows by all segments that an acknowledgement covers (RFC 3465 without its limit L, as in
+        /// Linux) and not by one.
+        byte_counting: bool,
+    },
     /// RFC 8257. It needs [`TcpConfig::ecn`], and queues that mark.
     Dctcp {
         /// Weight g of a new observation, in parts per million (RFC 8257, 4.2: 1/16).
@@ -47,7 +56,7 @@ impl Congestion {
     pub fn new(config: &TcpConfig) -> Self {
         match config.algorithm {
             Algorithm::NewReno => Self::NewReno,
-            Algorithm::Cubic => Self::Cubic(Cubic::default()),
+            Algorithm::Cubic { hystart, byte_counting } => Self::Cubic(Cubic::new(hystart, byte_counting)),
             Algorithm::Dctcp { gain_ppm } => Self::Dctcp(Dctcp::new(gain_ppm)),
             Algorithm::Ideal => Self::Ideal { window_bytes: config.window.0 },
         }
@@ -58,6 +67,15 @@ impl Congestion {
         match self {
             Self::NewReno | Self::Cubic(_) | Self::Dctcp(_) => bytes,
             Self::Ideal { window_bytes } => *window_bytes,
+        }
+    }
+
+    /// Whether an acknowledgement ends slow start, though nothing is lost or marked.
+    #[inline]
+    pub fn ends_slow_start(&mut self, ack: Heard) -> bool {
+        match self {
+            Self::Cubic(cubic) => cubic.hystart.as_mut().is_some_and(|hystart| hystart.is_over(ack)),
+            Self::NewReno | Self::Dctcp(_) | Self::Ideal { .. } => false,
         }
     }
 
