@@ -816,7 +816,7 @@ def _print_profile(result: "ModelProfile") -> None:
 def report(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="RUN_DIR|TRACE…", help="Folder of a finished run or study; or a trace, a file per rank."),
+        typer.Argument(metavar="RUN_DIR|TRACE…", help="Folder of a finished run or study; or traces, one a rank."),
     ],
     output: OutOption = None,
     step: Annotated[int | None, typer.Option("--step", min=0, help="Of a trace: this step; the typical one.")] = None,
@@ -869,7 +869,7 @@ def _print_waterfall(result: "WaterfallResult") -> None:
                 row["bytes"],
                 *(ms(row[key]) for key in ("start_us", "duration_us", "moving_us", "exposed_us")),
                 "" if row["bus_rate_bps"] is None else words.rate(row["bus_rate_bps"]),
-                row["bound"] if row["late_rank"] is None else f"{row['bound']} {row['late_rank']:.0f}",
+                row["bound"] + (f" {row['late_rank']:.0f}" if row["bound"] == "late rank" else ""),
             ]
             for row in shown
         ]

@@ -1,7 +1,8 @@
 """The report: a run or study folder as one HTML file that opens anywhere, with nothing to fetch.
 
 What is shown is in the file of each study: `run.py`, `compare.py`, `collectives.py`, `reproduce.py`, `tenants.py`,
-`boundary.py`, `buy.py`, `plan.py` and `waterfall.py`; how it looks in `assets/`, `timeline.py`, `progress.py` and `scatter.py`.
+`boundary.py`, `buy.py`, `plan.py` and `waterfall.py`; how it looks in `assets/`, `timeline.py`, `progress.py` and
+`scatter.py`.
 The page holds no time stamp and nothing of the machine, so the same folder gives the same bytes.
 """
 

@@ -22,14 +22,7 @@ PARTS = (
 )
 """Where a step goes: key, name, short name, colour."""
 
-BOUNDS = {
-    "hidden": "nothing: computing goes on beside it",
-    "late rank": "a late rank: the others wait for it",
-    "queued": "the transfers before it",
-    "small message": "its fixed cost: send it with others",
-    "last": "no overlap: nothing is left to compute",
-    "bandwidth": "bandwidth",
-}
+_RANK = ("rank", "span_ms", "compute_ms", "overlapped_ms", "exposed_ms", "idle_ms")
 
 _WIDTH, _LEFT, _RIGHT = 1080.0, 152.0, 84.0
 _PLOT = _WIDTH - _LEFT - _RIGHT
@@ -48,8 +41,11 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     parts = {key: number(f"waterfall_ms.{key}") for key, *_ in PARTS}
     waits = parts["exposed"] + parts["late"]
     advice: Mapping[str, Any] = entry(path, summary, "advice", dict)
-    recorded = entry(path, summary, "ranks", list)
-    drawn = _draw(run_dir, picture, rows)
+    recorded = [
+        {key: entry(path, one, key, (int, float)) for key in _RANK}
+        for one in (_object(path, "ranks", one) for one in entry(path, summary, "ranks", list))
+    ]
+    drawn = _draw(rows, _stretches(run_dir / "picture.json", picture), entry(path, summary, "rank", int))
     by_exposed = sorted(rows, key=lambda row: (-row["exposed_us"], row["transfer"]))
     is_shared = len(recorded) > 1
     return "waterfall.html.j2", {
@@ -103,11 +99,35 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             where="summary.json",
         ),
         "alone": "" if is_shared else "From one rank alone, waiting for a late rank cannot be told from moving.",
-        "advice": _advice(advice, caps),
-        "fit": _fit(advice, ranks),
+        "advice": _advice(path, advice, caps),
+        "fit": _fit(path, advice, ranks),
         "has_scenario": (run_dir / "scenario.toml").exists(),
         "warnings": [pieces.clip(text, 200) for text in entry(path, summary, "warnings", list)],
     }
+
+
+def _object(path: Path, key: str, found: object) -> Mapping[str, Any]:
+    if not isinstance(found, Mapping):
+        raise RunFolderError(f"{path}: key `{key}`: objects were expected")
+    return found
+
+
+def _stretches(path: Path, picture: Row) -> list[dict[str, Any]]:
+    """Return the ranks of a picture, checked: stretches of computing and waiting in nanoseconds."""
+    found = []
+    for one in (_object(path, "ranks", one) for one in entry(path, picture, "ranks", list)):
+        rank = {key: entry(path, one, key, int) for key in ("rank", "span_ns")}
+        for key, length in (("computing", 3), ("waiting", 2)):
+            rows = entry(path, one, key, list)
+            if not all(isinstance(row, list) and len(row) == length for row in rows) or not all(
+                type(time) is int for row in rows for time in row[:2]
+            ):
+                raise RunFolderError(f"{path}: key `ranks.{key}`: lists of two whole numbers were expected")
+            rank[key] = rows
+        found.append(rank)
+    if not found:
+        raise RunFolderError(f"{path}: key `ranks`: at least one was expected")
+    return found
 
 
 def _what(path: Path, summary: Row) -> str:
@@ -133,7 +153,13 @@ def _bar(parts: Mapping[str, float], step_ms: float) -> dict[str, Any]:
         text = next(text for text in fits if len(text) < share / 100 * 120 or not text)
         shown.append({"kind": kind, "share": share, "text": text})
     legend = [
-        {"kind": kind, "name": name, "value": pieces.ms(parts[key]), "key": f"waterfall_ms.{key}", "zero": not parts[key]}
+        {
+            "kind": kind,
+            "name": name,
+            "value": pieces.ms(parts[key]),
+            "key": f"waterfall_ms.{key}",
+            "zero": not parts[key],
+        }
         for key, name, _, kind in PARTS
     ]
     label = "; ".join(f"{name} {pieces.ms(parts[key])} ms" for key, name, *_ in PARTS)
@@ -150,7 +176,7 @@ def _why(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 spent.setdefault(cause, []).append(exposed)
     ordered = sorted(spent.items(), key=lambda item: -sum(item[1]))
     return [
-        {"cause": BOUNDS.get(cause, pieces.clip(cause)), "ms": milliseconds(sum(times)), "count": len(times)}
+        {"cause": words.bound(pieces.clip(cause)), "ms": milliseconds(sum(times)), "count": len(times)}
         for cause, times in ordered
     ]
 
@@ -160,12 +186,11 @@ def _table(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
         "transfer",
         "#bytes",
         "#ranks",
-        "#ready, ms",
-        "#starts, ms",
-        "#takes, ms",
-        "#moving, ms",
-        "#earliest rank waits, ms",
-        "#exposed, ms",
+        "#from, ms",
+        "#takes",
+        "#moving",
+        "#late by",
+        "#exposed",
         "#bus rate",
         "bounded by",
     )
@@ -177,10 +202,10 @@ def _table(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
                 f"{row['transfer'] + 1}  {_name(row)}",
                 size(row["bytes"]),
                 row["ranks"],
-                *(milliseconds(row[key]) for key in ("ready_us", "start_us", "duration_us", "moving_us", "waited_us")),
+                *(milliseconds(row[key]) for key in ("start_us", "duration_us", "moving_us", "waited_us")),
                 pieces.cell(milliseconds(row["exposed_us"]), "" if row["bound"] == "hidden" else "differs"),
                 "–" if row["bus_rate_bps"] is None else words.rate(row["bus_rate_bps"]),
-                row["bound"] if row["late_rank"] is None else f"{row['bound']}: {row['late_rank']:.0f}",
+                row["bound"] + (f" {row['late_rank']:.0f}" if row["bound"] == "late rank" else ""),
             ]
             for row in rows
         ],
@@ -193,9 +218,17 @@ def _name(row: Row) -> str:
     return pieces.clip(str(row["collective"]).replace("_", "-"), 24)
 
 
-def _advice(advice: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
-    found = advice.get("rows", [])
+def _advice(path: Path, advice: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
+    found = [
+        {"what": entry(path, row, "what", str)}
+        | {key: entry(path, row, key, (int, float)) for key in ("iteration_time_ms", "saves_percent")}
+        for row in (_object(path, "advice.rows", row) for row in entry(path, advice, "rows", list))
+    ]
     best = max((row["saves_percent"] for row in found), default=0)
+
+    def saves(percent: float) -> dict[str, str]:
+        return pieces.cell(f"{percent:.1f}".replace("-", "−"), "best" if percent == best >= 1 else "")
+
     return pieces.table(
         "What would help",
         ("the same step, sent", "#ms", "#saves, %"),
@@ -203,9 +236,7 @@ def _advice(advice: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
             [
                 row["what"],
                 pieces.ms(row["iteration_time_ms"]),
-                pieces.cell(
-                    pieces.figure(round(row["saves_percent"], 1)), "best" if best >= 1 and row["saves_percent"] == best else ""
-                ),
+                saves(row["saves_percent"]),
             ]
             for row in found
         ],
@@ -213,41 +244,41 @@ def _advice(advice: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
     )
 
 
-def _fit(advice: Mapping[str, Any], ranks: int) -> str:
+def _fit(path: Path, advice: Mapping[str, Any], ranks: int) -> str:
     """Say what the predictions are made with, or why there are none."""
+    why_not = pieces.clip(advice.get("why_not") or "", 300)
     if "link_rate_bps" not in advice:
-        return f"No prediction: {pieces.clip(advice.get('why_not') or '', 300)}."
+        return f"No prediction: {why_not}."
+    advice = {
+        key: entry(path, advice, key, (int, float))
+        for key in ("link_rate_bps", "overhead_us", "predicted_ms", "off_percent")
+    }
     network = f"one switch, {ranks} ranks, {words.rate(advice['link_rate_bps'])}"
     if advice["overhead_us"] >= 1:
         network += f" and {milliseconds(advice['overhead_us'])} ms a transfer"
-    if advice["why_not"]:
-        return f"No prediction: on a network fitted to the recorded all-reduces ({network}), {advice['why_not']}."
+    if why_not:
+        return f"No prediction: on a network fitted to the recorded all-reduces ({network}), {why_not}."
     return (
         f"Predicted on a network fitted to the recorded all-reduces: {network}. The schedule as recorded comes to "
         f"{pieces.ms(advice['predicted_ms'])} ms there, {abs(advice['off_percent']):.1f} % "
-        f"{'above' if advice['off_percent'] > 0 else 'below'} what was recorded. Which layer needs which gradient is not "
-        "in a trace: the forward pass is shared out over the buckets, and they are needed in the reverse of their order."
+        f"{'above' if advice['off_percent'] > 0 else 'below'} what was recorded. Which layer needs which gradient is "
+        "not in a trace: the forward pass is shared out over the buckets, needed in the reverse of their order."
     )
 
 
-def _draw(run_dir: Path, picture: Row, rows: Sequence[Row]) -> dict[str, Any]:
+def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> dict[str, Any]:
     """Draw ranks and transfers on one axis of time."""
-    path = run_dir / "picture.json"
-    ranks: list[Any] = entry(path, picture, "ranks", list)
-    shown = entry(path, picture, "shown", int)
     ordered = sorted(ranks, key=lambda one: (one["rank"] != shown, one["rank"]))[:MAX_RANKS]
-    if not ordered:
-        raise RunFolderError(f"{path}: key `ranks`: at least one was expected")
     kept = sorted(rows, key=lambda row: (-row["exposed_us"], -row["duration_us"], row["transfer"]))[:MAX_ROWS]
     kept.sort(key=lambda row: (row["start_us"], row["transfer"]))
-    span = max(max(one["span_ns"] for one in ordered) / 1e3, 1e-3)
+    span: float = max(max(one["span_ns"] for one in ordered) / 1e3, 1e-3)
     lane, pitch = 26.0, 21.0 if len(kept) <= 16 else 16.0
     top, top_rows = 46.0, 46.0 + 26.0 * len(ordered) + 26
     height = top_rows + pitch * len(kept) + 8
     out: list[str] = []
 
     def x(us: float) -> float:
-        return _LEFT + min(max(us / span, 0), 1) * _PLOT
+        return _LEFT + min(max(us / span, 0.0), 1.0) * _PLOT
 
     def rect(kind: str, a: float, b: float, y: float, h: float, fill: str = "") -> None:
         paint = f' fill="{fill}"' if fill else ""
@@ -276,7 +307,7 @@ def _draw(run_dir: Path, picture: Row, rows: Sequence[Row]) -> dict[str, Any]:
     waiting = [(start / 1e3, end / 1e3) for start, end in ordered[0]["waiting"]]
     if kept:
         text("muted", _LEFT - 10, top_rows - 7, "sends", "end")
-        text("muted", _LEFT + _PLOT + 10, top_rows - 7, "exposed, ms")
+        text("muted", _LEFT + _PLOT + 72, top_rows - 7, "exposed, ms", "end")
     for i, row in enumerate(kept):
         y, h = top_rows + i * pitch, pitch - 5
         start, end = row["start_us"], row["start_us"] + row["duration_us"]
@@ -312,7 +343,7 @@ def _draw(run_dir: Path, picture: Row, rows: Sequence[Row]) -> dict[str, Any]:
         said.append(f"Of {len(rows)} transfers the {len(kept)} that are most exposed have a row.")
     said.append(f"Transfers are as rank {shown} saw them; each rank starts at its own clock's start of the step.")
     return {
-        "svg": Markup(svg),  # noqa: S704 - every text in it is escaped
+        "svg": Markup(svg),
         "label": label,
         "caption": " ".join(said),
         "has_late": any(row["exposed_late_us"] > 0 for row in kept),
@@ -331,5 +362,5 @@ def describe(row: Row) -> str:
         said.append(f"{milliseconds(row['moving_us'])} ms moving at {words.rate(row['bus_rate_bps'])} on each link")
     if row["late_rank"] is not None:
         said.append(f"the earliest rank waits {milliseconds(row['waited_us'])} ms for rank {row['late_rank']:.0f}")
-    said.append(f"exposed {milliseconds(row['exposed_us'])} ms: {BOUNDS.get(row['bound'], pieces.clip(row['bound']))}")
+    said.append(f"exposed {milliseconds(row['exposed_us'])} ms: {words.bound(pieces.clip(row['bound']))}")
     return " · ".join(said)

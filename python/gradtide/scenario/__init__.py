@@ -177,7 +177,8 @@ class Scenario:
         """Return a scenario with some keys changed, by short names.
 
         `None` puts a key back to its default. What belongs to a job changes in every job. `workers` takes
-        the place of `hosts` and the reverse; a profile, a trace's model, a list of layers or an `OpDag` may be given as `model`;
+        the place of `hosts` and the reverse; a profile, a trace's model, a list of layers or an `OpDag` may be given as
+        `model`;
         `collective` is the name of its kind or a table; `servers` is a number of parameter servers.
 
         Args:

@@ -126,7 +126,7 @@ def _alternatives(base: Scenario) -> list[dict[str, Any]]:
     return [*found, {"kind": "hierarchical"}] if 1 < group < job.workers else found
 
 
-def line(sizes: Sequence[int], times_ps: Sequence[float]) -> tuple[float, float]:
+def line(sizes: Sequence[float], times_ps: Sequence[float]) -> tuple[float, float]:
     """Return a and b of a + b·d with the least squares of relative errors, neither below 0."""
     weights = [1 / time**2 for time in times_ps]
     mean_size = sum(w * d for w, d in zip(weights, sizes, strict=True)) / sum(weights)

@@ -37,18 +37,11 @@ LEFT = 0.1
 REPRODUCED = 0.1
 """Share of the step by which the prediction of the recorded schedule may be off for others to be believed."""
 
+UNEVEN = 0.1
+"""Share of a step by which ranks may differ in computing before it is said."""
+
 PART = "4MiB"
 """Largest part sent at once where the order is by priority: larger ones let urgent gradients wait."""
-
-VERDICTS = {
-    "hidden": "computing goes on beside it",
-    "late rank": "a rank comes late to it",
-    "queued": "it waits for transfers before it",
-    "small message": "its fixed cost, not its size: send it together with others",
-    "last": "nothing is left to compute beside it",
-    "bandwidth": "the bandwidth that it gets",
-}
-"""What bounds a transfer, and in words."""
 
 _NS_PER_MS = 1e6
 
@@ -67,7 +60,7 @@ class WaterfallResult(StudyRows):
         step = trace.step(number)
         shown = max(step["ranks"], key=lambda row: (row["span_ns"], -row["rank"]))
         self.rows = _rows(step, shown)
-        self.picture = _picture(step, shown)
+        self.picture = _picture(step)
         self.scenario: Scenario | None = None
         self.summary: dict[str, Any] = {
             "schema": "gradtide.waterfall/1",
@@ -106,8 +99,8 @@ class WaterfallResult(StudyRows):
         tried = {
             "as recorded": base,
             "by priority": base.replace(order="priority", chunk=PART),
-            "by priority, no barrier": base.replace(order="priority", chunk=PART, barrier=False),
-            "twice the bandwidth": base.replace(link_rate=units.format_rate(2 * base.link_rate_bps)),
+            "by priority, without barrier": base.replace(order="priority", chunk=PART, barrier=False),
+            "as recorded, at twice the bandwidth": base.replace(link_rate=units.format_rate(2 * base.link_rate_bps)),
         }
         # What neither computes nor moves is no schedule's.
         still_ms = shown["idle_ns"] / _NS_PER_MS
@@ -121,8 +114,9 @@ class WaterfallResult(StudyRows):
             "off_percent": 100 * off,
         }
         if abs(off) > REPRODUCED:
-            said = f"the model of this step takes {words.milliseconds(times_ms[0])} where {words.milliseconds(span_ms)}"
-            return {**fit, "why_not": f"{said} were recorded, so what it says of other schedules is not shown", "rows": []}
+            took, recorded = words.milliseconds(times_ms[0]), words.milliseconds(span_ms)
+            said = f"the model of this step takes {took} where {recorded} were recorded"
+            return {**fit, "why_not": f"{said}, so what it says of other schedules is not shown", "rows": []}
         rows = [
             {"what": name, "iteration_time_ms": time_ms, "saves_percent": 100 * (1 - time_ms / times_ms[0])}
             for name, time_ms in zip(tried, times_ms, strict=True)
@@ -196,7 +190,7 @@ _COLUMNS = (
 
 def _rows(step: dict[str, Any], shown: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a row per transfer that the shown rank saw, with what bounds it."""
-    found = []
+    found: list[tuple[dict[str, Any], int]] = []
     for transfer in step["transfers"]:
         mine = next((seen for seen in transfer["seen"] if seen["rank"] == shown["rank"]), None)
         if mine is None:
@@ -260,7 +254,7 @@ def bus_bytes(collective: str, size: int, ranks: int) -> float:
 
 
 def _bound(row: dict[str, Any], left_us: float, best: tuple[float, int]) -> str:
-    """Return what bounds a transfer, by the first that holds."""
+    """Return what bounds a transfer, by the first that holds; `words.bound` says what each means."""
     if row["exposed_us"] < HIDDEN * max(row["duration_us"], 1e-3):
         return "hidden"
     if row["late_rank"] is not None:
@@ -305,9 +299,9 @@ def _time(step: dict[str, Any], shown: dict[str, Any], rows: Sequence[dict[str, 
     }
 
 
-def _picture(step: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
+def _picture(step: dict[str, Any]) -> dict[str, Any]:
     keys = ("rank", "span_ns", "computing", "waiting")
-    return {"shown": shown["rank"], "ranks": [{key: row[key] for key in keys} for row in step["ranks"]]}
+    return {"ranks": [{key: row[key] for key in keys} for row in step["ranks"]]}
 
 
 def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scenario:
@@ -350,18 +344,21 @@ def _headline(summary: dict[str, Any]) -> str:
     parts = summary["waterfall_ms"]
     waits_ms = parts["exposed"] + parts["late"]
     if summary["network_ms"]:
-        hidden = f"{summary['hidden_percent']:.0f} % of it hidden"
-        network = f"The network works {ms(summary['network_ms'])}, {hidden}"
+        network = f"The network works {ms(summary['network_ms'])}, {summary['hidden_percent']:.0f} % of it hidden"
         if waits_ms < words.SAME * summary["step_ms"]:
-            said.append(f"{network}: it is not waited for.")
+            said.append(f"{network}; the step does not wait for it.")
         else:
             late = ""
             if parts["late"] >= 0.1 * waits_ms and summary["late_rank"] is not None:
                 late = f", {ms(parts['late'])} of that for rank {summary['late_rank']}, which comes late"
-            said.append(f"{network}: {ms(waits_ms)} are waited for it{late}.")
+            said.append(f"{network}; {ms(waits_ms)} of the step wait for it{late}.")
+    computing = {row["rank"]: row["compute_ms"] + row["overlapped_ms"] for row in summary["ranks"]}
+    most, least = max(computing, key=lambda r: computing[r]), min(computing, key=lambda r: computing[r])
+    if computing[most] - computing[least] >= UNEVEN * summary["step_ms"]:
+        said.append(f"Rank {most} computes {ms(computing[most] - computing[least])} longer than rank {least}.")
     size = summary["world_size"]
     if size > 1:
-        said.append(f"{size} ranks do the work of {summary['effective_ranks']:.2f}.")
+        said.append(f"{size} ranks do the work of {summary['effective_ranks']:.2f} that never wait.")
     rows = summary["advice"]["rows"]
     best = min(rows[1:3], key=lambda row: row["iteration_time_ms"], default=None)
     if best is not None and best["saves_percent"] >= 1:
@@ -369,4 +366,4 @@ def _headline(summary: dict[str, Any]) -> str:
     return " ".join(said)
 
 
-__all__ = ["VERDICTS", "WaterfallResult", "bus_bytes", "waterfall"]
+__all__ = ["WaterfallResult", "bus_bytes", "waterfall"]
