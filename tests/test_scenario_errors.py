@@ -1973,6 +1973,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         3,
         "gradtide convert",
     ),
+    ("perfetto", "[job.a]\nworkers = 2\nmodel = 'run.pftrace'", "GT090", "job.a.model", 3, "Kineto"),
     ("no Chakra traces", "[job.a]\nworkers = 2\nmodel = 'et/*.et'", "GT038", "job.a.model", 3, "gradtide convert"),
 ]
 

@@ -326,3 +326,31 @@ fn steps_without_marks_are_what_repeats_with_a_forward_pass() {
     let one = step::steps(&steps_of(1, "ProfilerStep"));
     assert_eq!((one.found_by, one.steps.len()), (FoundBy::Whole, 1));
 }
+
+#[test]
+fn kernels_are_of_the_pass_that_launches_them_and_of_the_device_s_step() {
+    let event = |category: &str, name: &str, thread: u64, start: u64, duration: u64, args: &str| {
+        format!(
+            r#"{{"ph":"X","cat":"{category}","name":"{name}","pid":{},"tid":{thread},"ts":{start},"dur":{duration},"args":{{{args}}}}}"#,
+            u8::from(thread < 5)
+        )
+    };
+    // The host is done with a step before the device begins it.
+    let events = [
+        event("user_annotation", "ProfilerStep#4", 1, 0, 30, ""),
+        event("cpu_op", "aten::mm", 1, 1, 5, r#""External id":1"#),
+        event("cpu_op", "autograd::engine::evaluate_function: A", 2, 8, 5, r#""External id":2"#),
+        event("user_annotation", "Optimizer.step#Adam.step", 1, 20, 8, ""),
+        event("cpu_op", "aten::add_", 1, 21, 5, r#""External id":3"#),
+        event("gpu_user_annotation", "ProfilerStep#4", 7, 50, 60, ""),
+        event("kernel", "gemm", 7, 50, 20, r#""External id":1,"correlation":1"#),
+        event("kernel", "gemm", 7, 70, 20, r#""External id":2,"correlation":2"#),
+        event("kernel", "add", 7, 95, 15, r#""External id":3,"correlation":3"#),
+    ];
+    let ranks = [(0, Arc::new(read_kineto(&format!(r#"{{"traceEvents": [{}]}}"#, events.join(",")), 77).unwrap()))];
+    let found = step::steps(&ranks);
+    assert_eq!((found.steps[0].number, found.steps[0].windows_ns[0]), (4, (50_000, 110_000)));
+    let one = &step::cut(&ranks, &found.steps[0], 100).ranks[0];
+    let passes = Passes { forward_ns: 20_000, backward_ns: 20_000, update_ns: 15_000, unsaid_ns: 0 };
+    assert_eq!((one.passes, one.idle_ns), (passes, 5_000));
+}

@@ -112,6 +112,9 @@ def read_model(
     path = base_dir / value
     if _is_trace(value, path):
         return _trace(value, path, fail)
+    if suffix == ".pftrace":
+        hint = "available: traces of Kineto (.json, .json.gz) and Chakra (.et), and every other kind of model"
+        raise ScenarioError([fail("GT090", "reading traces of Perfetto is not built yet", hint)])
     if suffix in (".csv", ".json"):
         text = read_text(path, value, fail)
         if suffix == ".csv":

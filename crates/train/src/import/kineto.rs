@@ -452,8 +452,11 @@ impl Seen {
 
     /// The last op of a lane that had ended at `by_ns`.
     fn before(&self, lane: u32, by_ns: u64, spans: &[Span]) -> Option<usize> {
+        let lane = self.lanes.get(&lane)?;
+        // What is queued is launched long before it starts: much of its thread may have been seen since.
+        let begun = lane.partition_point(|&one| spans[one].start_ns <= by_ns);
         // Ops of a lane do not overlap but where a backend's span lies among operators, so few are looked at.
-        self.lanes.get(&lane)?.iter().rev().take(64).copied().find(|&one| spans[one].end_ns() <= by_ns)
+        lane[..begun].iter().rev().take(64).copied().find(|&one| spans[one].end_ns() <= by_ns)
     }
 
     /// The last kernel that was launched before launch `number` and had ended at `by_ns`.

@@ -96,7 +96,8 @@ fn repeated(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
     let mut border = borders.last().copied().unwrap_or_default();
     let has_device = has_device(trace);
     let starts = |pass: Pass| {
-        let of_pass = trace.ops.iter().filter(|op| is_computing(op, has_device) && op.pass == pass);
+        let is_call = |op: &Op| op.name.starts_with("c10d::");
+        let of_pass = trace.ops.iter().filter(|op| is_computing(op, has_device) && op.pass == pass && !is_call(op));
         let mut starts: Vec<u64> = of_pass.map(|op| op.start_ns).collect();
         starts.sort_unstable();
         starts
