@@ -104,10 +104,15 @@ class Trace:
         return int(sorted(lengths)[(len(lengths) - 1) // 2][1])
 
     def step(self, number: int | None = None) -> dict[str, Any]:
-        """Return what every rank did in a step, times in nanoseconds from its start; `import/step.rs` says what.
+        """Return what every rank did in a step, times in nanoseconds from its start on the rank's own clock.
 
         Args:
             number: which; None for the typical one.
+
+        Returns:
+            `number`; `ranks`, each with `span_ns` and the parts that sum to it, computing by `passes` (forward,
+            backward, update, or unsaid), and the stretches of `computing` and `waiting`, joined where they are nearer
+            than a pixel; and `transfers`, each with what every rank saw of it: ready, start, duration, exposed.
 
         Raises:
             TraceError: if there is no such step.
