@@ -193,7 +193,7 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[tuple[dict[str, Any], int]] = []
     for transfer in step["transfers"]:
         mine = next((seen for seen in transfer["seen"] if seen["rank"] == shown["rank"]), None)
-        if mine is None:
+        if mine is None or not -mine["duration_ns"] < mine["start_ns"] < shown["span_ns"]:
             continue
         last = min(transfer["seen"], key=lambda seen: (seen["duration_ns"], seen["rank"]))
         longest_ns = max(seen["duration_ns"] for seen in transfer["seen"])

@@ -135,8 +135,9 @@ def _gradients(document: dict[str, Any], chosen: dict[str, Any]) -> list[dict[st
         if seen is None:
             continue
         kinds[transfer["collective"]] = kinds.get(transfer["collective"], 0) + 1
-        # Before the backward pass there is no gradient to send.
-        if transfer["collective"] == "all_reduce" and (backward_ns is None or seen["ready_ns"] >= backward_ns):
+        # Before the backward pass there is no gradient to send, and what was ready before is of the step before.
+        is_of = (backward_ns or 0) <= seen["ready_ns"] < chosen["span_ns"]
+        if transfer["collective"] == "all_reduce" and is_of:
             found.setdefault(transfer["group"], []).append({**transfer, "seen": seen})
     if not found:
         others = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "no transfer at all"

@@ -286,6 +286,7 @@ impl Events {
         }
         let launches = self.launches(&outer);
         self.updates.sort_unstable();
+        let mut launched = LaunchedSteps::of(&self.marks);
         let mut seen = Seen::default();
         let mut ops = Vec::with_capacity(kept.len());
         for &index in &kept {
@@ -301,6 +302,9 @@ impl Events {
             });
             if let Some(call) = call.map(|call| &self.spans[call]) {
                 deps.extend(seen.before(call.lane, call.start_ns.min(span.start_ns), &self.spans));
+            }
+            if let Some(call) = call.filter(|_| !span.is_host) {
+                launched.add(self.spans[call].start_ns, span);
             }
             let pass =
                 call.filter(|_| !span.is_host).map_or_else(|| self.pass(span), |call| self.pass(&self.spans[call]));
@@ -337,6 +341,7 @@ impl Events {
                 self.unsaid.sizes += 1;
             }
         }
+        self.marks.extend(launched.marks());
         for mark in &mut self.marks {
             mark.start_ns = mark.start_ns.saturating_add(self.base_ns);
             mark.end_ns = mark.end_ns.saturating_add(self.base_ns);
@@ -428,6 +433,38 @@ impl Events {
             comm.ranks = Some(group.ranks.as_slice().into()).filter(|ranks: &Arc<[u32]>| !ranks.is_empty());
         }
         Some(Box::new(comm))
+    }
+}
+
+/// What a device did because of the host's steps, for files that have no marks of the device.
+struct LaunchedSteps {
+    /// Host's steps by their start: start, end, number.
+    steps: Vec<(u64, u64, u64)>,
+    found: BTreeMap<u64, (u64, u64)>,
+}
+
+impl LaunchedSteps {
+    fn of(marks: &[Mark]) -> Self {
+        let is_needed = marks.iter().all(|mark| mark.is_host);
+        let of_host = marks.iter().filter(|_| is_needed).map(|mark| (mark.start_ns, mark.end_ns, mark.number));
+        let mut steps: Vec<_> = of_host.collect();
+        steps.sort_unstable();
+        Self { steps, found: BTreeMap::new() }
+    }
+
+    fn add(&mut self, launch_ns: u64, span: &Span) {
+        let after = self.steps.partition_point(|step| step.0 <= launch_ns);
+        if let Some(&(_, end_ns, number)) = after.checked_sub(1).map(|place| &self.steps[place])
+            && launch_ns < end_ns
+        {
+            let window = self.found.entry(number).or_insert((span.start_ns, span.end_ns()));
+            *window = (window.0.min(span.start_ns), window.1.max(span.end_ns()));
+        }
+    }
+
+    fn marks(self) -> impl Iterator<Item = Mark> {
+        let found = self.found.into_iter();
+        found.map(|(number, (start_ns, end_ns))| Mark { number, is_host: false, start_ns, end_ns })
     }
 }
 

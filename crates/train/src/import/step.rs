@@ -214,17 +214,21 @@ pub struct Seen {
 /// `pixels`: how finely it will be drawn.
 pub fn cut(ranks: &Ranks, step: &Step, pixels: u64) -> StepTrace {
     let mut found = StepTrace::default();
-    // The n-th transfer of a kind and group is the same one on all ranks.
-    let mut places: BTreeMap<(Arc<str>, Kind, Option<Collective>, u64), usize> = BTreeMap::new();
-    for ((rank, trace), &window) in ranks.iter().zip(&step.windows_ns) {
-        let (one, seen) = cut_rank(*rank, trace, window, pixels);
+    // The n-th transfer of a kind and group is the same one on all ranks: of the trace, where all have as many, since
+    // ranks need not agree on which step one is of; else of the step.
+    let moves: Vec<Vec<Move>> = ranks.iter().map(|(_, trace)| moves(trace)).collect();
+    let counts: Vec<BTreeMap<What, u64>> = moves.iter().map(|moves| counts(moves)).collect();
+    let is_even = |what: &What| counts.iter().all(|one| one.get(what) == counts[0].get(what));
+    let mut places: BTreeMap<(What, u64), usize> = BTreeMap::new();
+    for (((rank, trace), &window), moves) in ranks.iter().zip(&step.windows_ns).zip(moves) {
+        let (one, seen) = cut_rank(*rank, trace, moves, window, pixels);
         found.ranks.push(one);
-        let mut counts: BTreeMap<_, u64> = BTreeMap::new();
-        for (op, comm, seen) in seen {
-            let count = counts.entry((comm.group.clone(), op.kind, comm.collective)).or_default();
-            let key = (comm.group.clone(), op.kind, comm.collective, *count);
-            *count += 1;
-            let place = *places.entry(key).or_insert_with(|| {
+        let mut firsts: BTreeMap<What, u64> = BTreeMap::new();
+        for (Move { op, comm, nth, .. }, seen) in seen {
+            let what = what(op, comm);
+            let first = *firsts.entry(what.clone()).or_insert(nth);
+            let nth = if is_even(&what) { nth } else { nth - first };
+            let place = *places.entry((what, nth)).or_insert_with(|| {
                 found.transfers.push(Transfer {
                     collective: comm.collective.map_or(op.kind.word(), Collective::word),
                     bytes: 0,
@@ -241,15 +245,67 @@ pub fn cut(ranks: &Ranks, step: &Step, pixels: u64) -> StepTrace {
     found
 }
 
+/// What transfers of different ranks have in common.
+type What = (Arc<str>, Kind, Option<Collective>);
+
+fn what(op: &Op, comm: &Comm) -> What {
+    (comm.group.clone(), op.kind, comm.collective)
+}
+
+/// A transfer in a rank's trace.
+struct Move<'a> {
+    op: &'a Op,
+    comm: &'a Comm,
+    /// How many of its kind and group began before it.
+    nth: u64,
+    /// When it could have started.
+    ready_ns: u64,
+}
+
+fn counts(moves: &[Move]) -> BTreeMap<What, u64> {
+    let mut counts = BTreeMap::new();
+    for one in moves {
+        *counts.entry(what(one.op, one.comm)).or_default() += 1;
+    }
+    counts
+}
+
+/// All that a rank sends, in the order in which it began.
+fn moves(trace: &RankTrace) -> Vec<Move<'_>> {
+    let sent = || trace.ops.iter().filter_map(|op| Some((op, op.comm.as_deref()?)));
+    // A device, or a format that says only that, tells by what a transfer waited for when it was ready.
+    let ends: BTreeMap<u64, u64> = if sent().all(|(_, comm)| comm.ready_ns.is_some()) {
+        BTreeMap::new()
+    } else {
+        trace.ops.iter().filter(|op| op.comm.is_none()).map(|op| (op.id, op.end_ns())).collect()
+    };
+    let mut moves: Vec<Move> = sent()
+        .map(|(op, comm)| {
+            let computed_ns = op.data_deps.iter().chain(&op.ctrl_deps).filter_map(|dep| ends.get(dep)).copied().max();
+            let ready_ns = comm.ready_ns.or(computed_ns).unwrap_or(op.start_ns).min(op.start_ns);
+            Move { op, comm, nth: 0, ready_ns }
+        })
+        .collect();
+    moves.sort_by_key(|one| one.op.start_ns);
+    let mut counts: BTreeMap<What, u64> = BTreeMap::new();
+    for one in &mut moves {
+        let count = counts.entry(what(one.op, one.comm)).or_default();
+        one.nth = *count;
+        *count += 1;
+    }
+    moves
+}
+
 /// A stretch of time and what it is of.
 type Stretch<T> = (u64, u64, T);
 
 fn cut_rank<'a>(
     rank: u32,
     trace: &'a RankTrace,
+    mut moves: Vec<Move<'a>>,
     (start_ns, end_ns): (u64, u64),
     pixels: u64,
-) -> (RankStep, Vec<(&'a Op, &'a Comm, Seen)>) {
+) -> (RankStep, Vec<(Move<'a>, Seen)>) {
     let has_device = has_device(trace);
     let is_inside = |op: &&Op| op.duration_ns > 0 && op.start_ns < end_ns && op.end_ns() > start_ns;
     let busy: Vec<&Op> = trace.ops.iter().filter(is_inside).filter(|op| is_computing(op, has_device)).collect();
@@ -266,12 +322,13 @@ fn cut_rank<'a>(
     let clip = |op: &Op| (op.start_ns.max(start_ns) - start_ns, op.end_ns().min(end_ns) - start_ns);
     let computing = stretches(busy.iter().map(|op| (clip(op).0, clip(op).1, pass(op))).collect());
 
-    let mut moves: Vec<(&Op, &Comm)> = trace.ops.iter().filter_map(|op| Some((op, op.comm.as_deref()?))).collect();
-    moves.retain(|(op, _)| (start_ns..end_ns).contains(&op.start_ns) || is_inside(op));
-    moves.sort_by_key(|(op, _)| op.start_ns);
-    let moving = stretches((0..).zip(&moves).map(|(i, (op, _))| (clip(op).0, clip(op).1, i)).collect());
+    // What is ready in a step is of it, even if it goes on, or begins, in the next.
+    let is_of = |ns: u64| (start_ns..end_ns).contains(&ns);
+    moves.retain(|one| is_of(one.ready_ns) || is_of(one.op.start_ns) || is_inside(&one.op));
+    let spans = (0..).zip(&moves).map(|(i, one)| (clip(one.op).0, clip(one.op).1, i));
+    let moving = stretches(spans.collect());
 
-    let mut one = RankStep { rank, span_ns: end_ns - start_ns, ..RankStep::default() };
+    let mut rank_step = RankStep { rank, span_ns: end_ns - start_ns, ..RankStep::default() };
     let mut exposed_ns = vec![0; moves.len()];
     let mut waiting: Vec<Stretch<()>> = Vec::new();
     let mut next = 0;
@@ -286,7 +343,7 @@ fn cut_rank<'a>(
                 exposed_ns[index] += free_to - at;
                 waiting.push((at, free_to, ()));
             }
-            one.overlapped_ns += busy_to.saturating_sub(free_to.max(at));
+            rank_step.overlapped_ns += busy_to.saturating_sub(free_to.max(at));
             at = busy_to.max(free_to);
         }
     }
@@ -307,39 +364,31 @@ fn cut_rank<'a>(
         }
         Passes { forward_ns: sums[0], backward_ns: sums[1], update_ns: sums[2], unsaid_ns: sums[3] }
     };
-    one.passes = sums(u64::MAX);
+    rank_step.passes = sums(u64::MAX);
     let total_ns: u64 = computing.iter().map(|&(from, to, _)| to - from).sum();
-    one.compute_ns = total_ns - one.overlapped_ns;
-    one.exposed_ns = exposed_ns.iter().sum();
-    one.idle_ns = one.span_ns - total_ns - one.exposed_ns;
-    one.backward_ns = first_ns.map(|ns| ns - start_ns);
-    let pixel_ns = one.span_ns / pixels.max(1);
+    rank_step.compute_ns = total_ns - rank_step.overlapped_ns;
+    rank_step.exposed_ns = exposed_ns.iter().sum();
+    rank_step.idle_ns = rank_step.span_ns - total_ns - rank_step.exposed_ns;
+    rank_step.backward_ns = first_ns.map(|ns| ns - start_ns);
+    let pixel_ns = rank_step.span_ns / pixels.max(1);
     let words = ["forward", "backward", "update", "unsaid"];
-    one.computing = joined(&computing, pixel_ns).into_iter().map(|(from, to, pass)| (from, to, words[pass])).collect();
-    one.waiting = joined(&waiting, pixel_ns).into_iter().map(|(from, to, ())| (from, to)).collect();
+    rank_step.computing =
+        joined(&computing, pixel_ns).into_iter().map(|(from, to, pass)| (from, to, words[pass])).collect();
+    rank_step.waiting = joined(&waiting, pixel_ns).into_iter().map(|(from, to, ())| (from, to)).collect();
 
-    let ends: BTreeMap<u64, (u64, bool)> = if moves.iter().all(|(_, comm)| comm.ready_ns.is_some()) {
-        BTreeMap::new()
-    } else {
-        trace.ops.iter().map(|op| (op.id, (op.end_ns(), op.comm.is_some()))).collect()
-    };
     let after = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX) - i64::try_from(start_ns).unwrap_or(i64::MAX);
-    let seen = moves.iter().zip(exposed_ns).map(|(&(op, comm), exposed_ns)| {
-        // What it waited for: a device, or a format that says only that, tells by dependencies when it was ready.
-        let deps = op.data_deps.iter().chain(&op.ctrl_deps).filter_map(|dep| ends.get(dep));
-        let computed_ns = deps.filter(|dep| !dep.1).map(|dep| dep.0).max().unwrap_or(op.start_ns);
-        let ready_ns = comm.ready_ns.unwrap_or(computed_ns).min(op.start_ns);
+    let seen = moves.into_iter().zip(exposed_ns).map(|(one, exposed_ns)| {
         let seen = Seen {
             rank,
-            ready_ns: after(ready_ns),
-            start_ns: after(op.start_ns),
-            duration_ns: op.duration_ns,
+            ready_ns: after(one.ready_ns),
+            start_ns: after(one.op.start_ns),
+            duration_ns: one.op.duration_ns,
             exposed_ns,
-            computed: sums(ready_ns.saturating_sub(start_ns)),
+            computed: sums(one.ready_ns.saturating_sub(start_ns)),
         };
-        (op, comm, seen)
+        (one, seen)
     });
-    (one, seen.collect())
+    (rank_step, seen.collect())
 }
 
 /// The stretches that spans cover, each of the span that began first among those there.
