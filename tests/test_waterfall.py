@@ -213,6 +213,21 @@ def test_the_predicted_step_is_the_recorded_one_and_the_same_as_a_run_says(simul
     assert by_name["by priority, without barrier"] < by_name["as recorded"]
 
 
+def test_a_recorded_job_on_a_real_network_is_predicted_and_its_network_found():
+    # Two ranks of DDP on ports of 400 Mbit/s, scenarios/traces; docs/traces.md says how it was recorded.
+    trace = gt.from_kineto(Path(__file__).parent.parent / "scenarios" / "traces")
+    assert trace.steps == [3, 4, 5, 6, 7]
+    assert trace.to_model().parameter_bytes == 6 * 4 * 1024 * 1024
+    step = trace.waterfall()
+    assert [row["bytes"] for row in step.rows] == [4 * 1024 * 1024] * 6
+    advice = step.summary["advice"]
+    assert advice["why_not"] is None
+    # Of a frame of 1514 B, 1448 B are gradients: no more of the port's rate can be seen, and one busy with two
+    # transfers at a time shows nearly all of it.
+    assert 0.9 * 400e6 < advice["link_rate_bps"] <= 400e6 * 1448 / 1514
+    assert abs(advice["off_percent"]) < 10
+
+
 def test_what_cannot_be_predicted_is_not():
     # Beside DDP's step the recorded one has transfers of its own, which no model of training has.
     found = gt.from_kineto(RECORDED).waterfall()

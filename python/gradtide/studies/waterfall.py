@@ -316,9 +316,12 @@ def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scena
         raise TraceError("no all-reduce between ranks with a size was recorded, so the network's rate is not known")
     sizes = [bus_bytes("all_reduce", row["bytes"], row["ranks"]) for row in sent]
     times = [row["moving_us"] for row in sent]
-    fixed_us, us_per_byte = line(sizes, times) if len(set(sizes)) > 1 else (0.0, 0.0)
+    together_us = _covered([(row["start_us"] + row["duration_us"], row["moving_us"]) for row in sent])
+    # Transfers that share the network, as gloo's threads let them, say together what it moves, and not one by one.
+    is_alone = together_us >= 0.95 * sum(times) and len(set(sizes)) > 1
+    fixed_us, us_per_byte = line(sizes, times) if is_alone else (0.0, 0.0)
     if us_per_byte <= 0:
-        fixed_us, us_per_byte = 0.0, sum(times) / sum(sizes)
+        fixed_us, us_per_byte = 0.0, together_us / sum(sizes)
     table = layers_table(model.name, model.layers, bucketed=True, source=model.source)
     overhead = {"overhead": f"{round(1000 * fixed_us)}ns"}
     rate = units.format_rate(max(1, round(8e6 / us_per_byte)))
@@ -332,6 +335,15 @@ def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scena
             "run": {"engine": "pipe"},
         }
     )
+
+
+def _covered(spans: Sequence[tuple[float, float]]) -> float:
+    """Return the time in which any of some spans is under way, each (end, length)."""
+    total = reached = 0.0
+    for start, end in sorted((end - length, end) for end, length in spans):
+        total += max(0.0, end - max(start, reached if total else start))
+        reached = max(reached, end) if total else end
+    return total
 
 
 # Words

@@ -185,6 +185,7 @@ def _read_once(names: tuple[Path, ...], stamps: tuple[tuple[int, int], ...], nam
 
 
 def _name(path: Path) -> str:
-    """Return what results call the model of a trace: its file's name without endings and wildcards."""
-    plain = re.sub(r"(\.pt)?(\.trace)?(\.json)?(\.gz|\.et)?$", "", path.name)
-    return re.sub(r"[*?\[\]]+", "", plain).strip("._- ") or "trace"
+    """Return what results call the model of a trace: the file's name without endings, of several their folder's."""
+    if re.search(r"[*?\[]", path.name):
+        path = path.parent
+    return re.sub(r"(\.pt)?(\.trace)?(\.json)?(\.gz|\.et)?$", "", path.name).strip("._- ") or "trace"

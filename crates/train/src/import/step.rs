@@ -274,14 +274,14 @@ fn counts(moves: &[Move]) -> BTreeMap<What, u64> {
 fn moves(trace: &RankTrace) -> Vec<Move<'_>> {
     let sent = || trace.ops.iter().filter_map(|op| Some((op, op.comm.as_deref()?)));
     // A device, or a format that says only that, tells by what a transfer waited for when it was ready.
-    let ends: BTreeMap<u64, u64> = if sent().all(|(_, comm)| comm.ready_ns.is_some()) {
-        BTreeMap::new()
-    } else {
-        trace.ops.iter().filter(|op| op.comm.is_none()).map(|op| (op.id, op.end_ns())).collect()
-    };
+    let is_needed = sent().any(|(_, comm)| comm.ready_ns.is_none());
+    let others = trace.ops.iter().filter(|op| is_needed && op.comm.is_none());
+    let mut ends: Vec<(u64, u64)> = others.map(|op| (op.id, op.end_ns())).collect();
+    ends.sort_unstable();
+    let end_ns = |dep: &u64| Some(ends[ends.binary_search_by_key(dep, |one| one.0).ok()?].1);
     let mut moves: Vec<Move> = sent()
         .map(|(op, comm)| {
-            let computed_ns = op.data_deps.iter().chain(&op.ctrl_deps).filter_map(|dep| ends.get(dep)).copied().max();
+            let computed_ns = op.data_deps.iter().chain(&op.ctrl_deps).filter_map(end_ns).max();
             let ready_ns = comm.ready_ns.or(computed_ns).unwrap_or(op.start_ns).min(op.start_ns);
             Move { op, comm, nth: 0, ready_ns }
         })
