@@ -1,6 +1,8 @@
 //! One step of a job in the traces of its ranks: where it begins and ends, where its time goes, what was sent in it.
 //!
-//!     marks of the profiler, or else what repeats, or else all of it -> windows -> each rank's computing and moving
+//! ```text
+//! marks of the profiler, or else what repeats, or else all of it -> windows -> each rank's computing and moving
+//! ```
 //!
 //! Computing and moving are two lists of stretches that do not overlap; what a rank waits for is what is in the second
 //! and not in the first, and every instant of it is of the transfer that has been under way for longest.
