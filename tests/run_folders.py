@@ -5,15 +5,17 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from gradtide import Scenario, buy, compare, compare_collectives, run
+from gradtide import Scenario, buy, compare, compare_collectives, from_kineto, run
 from gradtide.studies.boundary import boundary
 from gradtide.studies.lp import plan_bands
 from gradtide.studies.reproduce import PARTS
 from gradtide.studies.run import summary as described
 from gradtide.studies.run import write_core, write_run, write_summary
 from gradtide.studies.tenants import tenants
+from kineto_of_run import kineto_of_run
 
 EVIL = "<script>alert('x')</script> & \"größe\" ${7*7} {{7*7}} 層"
 
@@ -135,6 +137,29 @@ def make_collectives(folder: Path) -> Path:
 def make_lp(folder: Path) -> Path:
     """Write start and band of four buckets beside neighbours."""
     return plan_bands(Scenario.from_dict(tiny_tenants("bands"))).save(folder)
+
+
+def make_waterfall(folder: Path, *, late_us: float = 0.0) -> Path:
+    """Write the waterfall of a step that a simulated run took, as two ranks recorded it."""
+    job = {"model": "resnet50", "workers": 2, "iterations": 3, "schedule": {"first_fusion": "1MiB"}}
+    cluster = {"link": {"rate": "10Gbps", "delay": "10us"}}
+    result = run({"job": {"train": job}, "cluster": cluster, "run": {"timeline": 3}})
+    with TemporaryDirectory() as traces:
+        return from_kineto(kineto_of_run(result, Path(traces), late_us=late_us)).waterfall().save(folder)
+
+
+def make_evil_waterfall(folder: Path) -> Path:
+    """Write the waterfall of a trace whose names are markup."""
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": EVIL, "pid": 1, "tid": 1, "ts": 0, "dur": 9},
+        {"ph": "X", "cat": "user_annotation", "name": "gloo:all_reduce", "pid": 1, "tid": 2, "ts": 4, "dur": 9,
+         "args": {"Process Group Name": EVIL, "Input Dims": [[9]], "Input type": ["float"]}},
+    ]  # fmt: skip
+    document = {"distributedInfo": {"pg_config": [{"pg_name": EVIL, "ranks": [0, 1]}]}, "traceEvents": events}
+    with TemporaryDirectory() as traces:
+        path = Path(traces) / "rank0.json"
+        path.write_text(json.dumps(document), encoding="utf-8")
+        return from_kineto(path).waterfall().save(folder)
 
 
 def _sender() -> dict[str, Any]:

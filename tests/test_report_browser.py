@@ -15,11 +15,13 @@ from run_folders import (
     make_boundary,
     make_buy,
     make_collectives,
+    make_evil_waterfall,
     make_lp,
     make_reproduce,
     make_run,
     make_study,
     make_tenants,
+    make_waterfall,
     nasty,
     nasty_tenants,
 )
@@ -68,6 +70,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     make_buy(root / "buy")
     make_collectives(root / "collectives")
     make_lp(root / "lp")
+    make_waterfall(root / "waterfall")
+    make_waterfall(root / "late-rank", late_us=40_000.0)
+    make_evil_waterfall(root / "evil-waterfall")
     for name, options in nasty_tenants().items():
         make_tenants(root / name, **options)
     shutil.copytree(root / "tenants" / "runs" / "seed0-same", root / "packets")
@@ -99,7 +104,9 @@ KINDS = [
     "compare",
     "evil-names",
     "evil-tenants",
+    "evil-waterfall",
     "fifo",
+    "late-rank",
     "lp",
     "none-completed",
     "one-layer",
@@ -112,6 +119,7 @@ KINDS = [
     "thousand-buckets",
     "two-jobs",
     "two-neighbours",
+    "waterfall",
 ]
 
 
@@ -129,7 +137,7 @@ def test_opens_clean_in_both_themes_and_on_narrow_screens(
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
     charts = visit.page.locator("script[data-chart]").count()
     assert visit.page.locator(".plot canvas").count() == charts
-    assert (charts == 0) == (name in ("boundary", "lp", "one-worker"))
+    assert (charts == 0) == (name in ("boundary", "lp", "one-worker", "waterfall", "late-rank", "evil-waterfall"))
     dark = visit.page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
     assert dark == (scheme == "dark")
     assert visit.faults == []
@@ -186,6 +194,42 @@ def test_blocks_lie_where_their_times_are(browser: "Browser", pages: dict[str, P
         assert x == pytest.approx(left + start * scale, abs=0.3)
         assert x + width == pytest.approx(left + end * scale, abs=0.3)
         assert block["needed"] == pytest.approx(left + needed * scale, abs=0.3)
+    context.close()
+
+
+def test_transfers_of_a_trace_lie_where_their_times_are(browser: "Browser", pages: dict[str, Path]) -> None:
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    page = Visit(context, pages["waterfall"]).page
+    facts = json.loads((pages["waterfall"].parent / "summary.json").read_text(encoding="utf-8"))
+    assert page.locator("h1").inner_text() == facts["headline"]
+    widths = page.evaluate("[...document.querySelectorAll('.bars span')].map(x => x.getBoundingClientRect().width)")
+    parts = [v for v in facts["waterfall_ms"].values() if v > 0]
+    for width, part in zip(widths, parts, strict=True):
+        assert width / sum(widths) == pytest.approx(part / sum(parts), abs=0.005)
+    rows = page.evaluate(
+        """[...document.querySelectorAll('.timeline .row')].map(row => ({
+            words: row.dataset.readout,
+            sent: (r => [r.x.baseVal.value, r.width.baseVal.value])(row.querySelector('rect.transfer')),
+        }))"""
+    )
+    ticks = page.evaluate(
+        """[...document.querySelectorAll('.timeline .tick')].filter(t => t.textContent !== 'ms')
+            .map(t => [Number(t.textContent), Number(t.getAttribute('x'))])"""
+    )
+    (first, left), (last, right) = ticks[0], ticks[-1]
+    scale = (right - left) / (last - first)
+    assert len(rows) == len((pages["waterfall"].parent / "waterfall.csv").read_text().splitlines()) - 1
+    for row in rows:
+        found = re.search(r"ready \S+, (\S+) to (\S+) ms", row["words"])
+        assert found is not None
+        start, end = (float(x) for x in found.groups())
+        x, width = row["sent"]
+        # Times in words are rounded to 0.1 ms, ticks and blocks to 0.1 px.
+        assert x == pytest.approx(left + start * scale, abs=0.05 * scale + 0.2)
+        assert x + width == pytest.approx(left + end * scale, abs=0.05 * scale + 0.2)
+    page.locator(".timeline-box").focus()
+    page.keyboard.press("ArrowDown")
+    assert page.locator("figure output").inner_text() == rows[0]["words"]
     context.close()
 
 

@@ -2000,11 +2000,13 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
     (
         "kineto",
         "[job.a]\nworkers = 2\nmodel = 'rank0.pt.trace.json.gz'",
-        "GT090",
+        "GT038",
         "job.a.model",
         3,
-        "model file",
+        "gradtide convert",
     ),
+    ("perfetto", "[job.a]\nworkers = 2\nmodel = 'run.pftrace'", "GT090", "job.a.model", 3, "Kineto"),
+    ("no Chakra traces", "[job.a]\nworkers = 2\nmodel = 'et/*.et'", "GT038", "job.a.model", 3, "gradtide convert"),
 ]
 
 
@@ -2055,7 +2057,12 @@ FILE_CASES: list[tuple[str, str, bytes, str, int | None, str, str]] = [
     ("no schema", "m.json", b'{"layers": []}', "GT032", None, "", "gradtide.model/1"),
     ("other schema", "m.json", b'{\n"schema": "gradtide.model/9"}', "GT032", 2, "schema", "gradtide.model/1"),
     ("a list", "m.json", b"[]", "GT032", None, "", "gradtide.model/1"),
-    ("a Kineto trace", "m.json", b'{"traceEvents": []}', "GT090", None, "", "layer table"),
+    ("a trace of nothing", "m.json", b'{"traceEvents": []}', "GT038", 3, "job.a.model", "data-parallel"),
+    ("a trace cut off", "m.json", b'{"schemaVersion": 1, "traceEvents": [{"ph"', "GT038", 3, "job.a.model", "convert"),
+    ("a trace of one process", "m.json", b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, '
+     b'"dur": 2}]}', "GT038", 3, "job.a.model", "data-parallel"),
+    ("an empty Chakra trace", "m.et", b"", "GT038", 3, "job.a.model", "data-parallel"),
+    ("no gzip", "m.json.gz", b"\x1f\x8bnot", "GT038", 3, "job.a.model", "data-parallel"),
     ("no layers", "m.json", b'{"schema": "gradtide.model/1", "name": "m", "layers": []}', "GT035", 1, "layers", "one"),
     ("layers is text", "m.json", b'{"schema": "gradtide.model/1", "name": "m", "layers": "x"}', "GT032", 1, "layers",
      "add"),

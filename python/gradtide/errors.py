@@ -414,6 +414,14 @@ CODES: dict[str, Code] = {
         "conv1\nconv1",
         "conv1\nfc",
     ),
+    "GT038": Code(
+        "a trace gives no model",
+        "A model is made of one step of a trace: its all-reduces of gradients, with their sizes, and what was computed "
+        "between them. The file must be whole, recorded with record_shapes=True where the backend is gloo, and of a "
+        "data-parallel job.",
+        'model = "trace.json.gz"  # of one process alone',
+        'model = "traces/rank*.json.gz"  # of a job that reduces its gradients',
+    ),
     "GT040": Code(
         "unknown host",
         "Hosts are named h0, h1, … up to the number of hosts of the topology less one.",

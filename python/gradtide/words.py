@@ -217,6 +217,21 @@ def amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else number(value)
 
 
+_BOUNDS = {
+    "hidden": "computing goes on beside it",
+    "late rank": "a rank comes late, and the others wait for it",
+    "queued": "it waits for transfers before it",
+    "small message": "too small to use the network; better sent together with others",
+    "last": "nothing is left to compute beside it",
+    "bandwidth": "as long as the bandwidth makes it",
+}
+
+
+def bound(name: str) -> str:
+    """Say what bounds a transfer of a trace."""
+    return _BOUNDS.get(name, name)
+
+
 def size(count: float, digits: int = 4) -> str:
     """Write bytes with so many significant digits, as in `100 MB`."""
     rounded = float(f"{count:.{digits}g}")

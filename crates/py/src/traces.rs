@@ -3,7 +3,7 @@
 use crate::convert::Table;
 use crate::errors;
 use gradtide_train::import::kineto::Unsaid;
-use gradtide_train::import::{self, ImportError, RankTrace, dag, tables};
+use gradtide_train::import::{self, ImportError, RankTrace, dag, step, tables};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator};
@@ -89,6 +89,21 @@ impl Trace {
 
     fn collectives(&self, py: Python<'_>) -> Table {
         py.detach(|| Table::new(tables::collectives(&self.ranks)))
+    }
+
+    /// The steps of the job, in JSON.
+    fn steps(&self, py: Python<'_>) -> PyResult<String> {
+        py.detach(|| serde_json::to_string(&step::steps(&self.ranks))).map_err(|error| errors::from_json(&error))
+    }
+
+    /// One of the steps, in JSON: where its time went, as finely as `pixels` of a picture need it.
+    fn step(&self, py: Python<'_>, place: usize, pixels: u64) -> PyResult<String> {
+        let cut = || {
+            let step = step::steps(&self.ranks).steps.into_iter().nth(place)?;
+            Some(serde_json::to_string(&step::cut(&self.ranks, &step, pixels)))
+        };
+        let text = py.detach(cut).ok_or_else(|| PyKeyError::new_err(place))?;
+        text.map_err(|error| errors::from_json(&error))
     }
 
     /// A rank's trace as a Chakra file.

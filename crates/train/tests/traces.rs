@@ -1,7 +1,8 @@
 //! Traces of other tools: what is read is what was written, in whatever pieces it comes.
 
+use gradtide_train::import::step::{self, FoundBy, Passes, Step, Steps};
 use gradtide_train::import::tables::{clock_offsets_ns, waterfall};
-use gradtide_train::import::{About, Collective, Comm, ImportError, Kind, Op, RankTrace, chakra, dag, kineto};
+use gradtide_train::import::{About, Collective, Comm, ImportError, Kind, Op, Pass, RankTrace, chakra, dag, kineto};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -28,11 +29,12 @@ fn op(id: u64, kind: Kind, start_ns: u64, duration_ns: u64) -> Op {
         Box::new(Comm { collective, bytes: 8, group: "0".into(), ..Comm::default() })
     });
     let name = "op".into();
-    Op { id, name, kind, is_host: false, start_ns, duration_ns, data_deps: [].into(), ctrl_deps: [].into(), comm }
+    let (data_deps, ctrl_deps) = ([].into(), [].into());
+    Op { id, name, kind, is_host: false, pass: Pass::Unsaid, start_ns, duration_ns, data_deps, ctrl_deps, comm }
 }
 
 fn trace_of(ops: Vec<Op>) -> RankTrace {
-    RankTrace { ops, about: About { version: "0.0.4".into(), ..About::default() }, dangling_deps: 0 }
+    RankTrace { ops, about: About { version: "0.0.4".into(), ..About::default() }, ..RankTrace::default() }
 }
 
 prop_compose! {
@@ -47,12 +49,14 @@ prop_compose! {
             let earlier = |bits: u16| (0..index).filter(|at| bits >> (at % 16) & 1 == 1).map(id).collect();
             let collective = (kind == Kind::Coll).then_some(Collective::ALL[collective]);
             let ends = (kind != Kind::Coll).then_some((other.into(), 7));
-            let comm = Comm { collective, bytes: bytes.into(), group: format!("g{}", other % 3).into(), ranks: None, ends };
+            let group = format!("g{}", other % 3).into();
+            let comm = Comm { collective, bytes: bytes.into(), group, ends, ..Comm::default() };
             Op {
                 id: id(index),
                 name: format!("op {index} é").into(),
                 kind,
                 is_host: other % 2 == 0,
+                pass: Pass::Unsaid,
                 start_ns: start * 1000,
                 duration_ns: duration * 1000,
                 data_deps: earlier(deps),
@@ -108,9 +112,38 @@ proptest! {
     }
 
     #[test]
+    fn a_step_that_is_the_whole_trace_has_its_waterfall(trace in any_trace(), pixels in 1_u64..100) {
+        let parts = waterfall(&trace);
+        let ranks = [(4, Arc::new(trace))];
+        let found = Steps { found_by: FoundBy::Whole, steps: vec![whole(&ranks)] };
+        let cut = step::cut(&ranks, &found.steps[0], pixels);
+        let one = &cut.ranks[0];
+        prop_assert_eq!(
+            (one.span_ns, one.compute_ns, one.overlapped_ns, one.exposed_ns, one.idle_ns),
+            (parts.span_ns, parts.compute_ns, parts.overlapped_ns, parts.exposed_ns, parts.idle_ns)
+        );
+        let Passes { forward_ns, backward_ns, update_ns, unsaid_ns } = one.passes;
+        prop_assert_eq!(forward_ns + backward_ns + update_ns + unsaid_ns, parts.compute_ns + parts.overlapped_ns);
+        let seen = || cut.transfers.iter().flat_map(|transfer| &transfer.seen);
+        prop_assert_eq!(seen().map(|seen| seen.exposed_ns).sum::<u64>(), parts.exposed_ns);
+        prop_assert!(seen().all(|seen| seen.ready_ns <= seen.start_ns && seen.exposed_ns <= seen.duration_ns));
+        // Neighbours that are kept apart are more than a pixel apart: at most one more than there are pixels.
+        let most = 2 * pixels as usize + 2;
+        prop_assert!(one.waiting.len() <= most && one.computing.len() <= 4 * most);
+    }
+
+    #[test]
     fn pieces_of_any_size_give_the_same_kineto_trace(size in 1_usize..400) {
         prop_assert_eq!(read_kineto(NCCL, size), read_kineto(NCCL, NCCL.len()));
     }
+}
+
+fn whole(ranks: &[(u32, Arc<RankTrace>)]) -> Step {
+    let ends = |trace: &RankTrace| {
+        let start = trace.ops.iter().map(|op| op.start_ns).min().unwrap();
+        (start, trace.ops.iter().map(Op::end_ns).max().unwrap())
+    };
+    Step { number: 0, windows_ns: ranks.iter().map(|(_, trace)| ends(trace)).collect() }
 }
 
 /// Two streams of a GPU: the all-reduce is launched after the first kernel, and overlaps with the second.
@@ -233,4 +266,95 @@ fn a_clock_is_ahead_by_what_most_shared_ends_say() {
     let ranks =
         [(0, ends(7_000_000, [0, 0, 0])), (1, ends(9_000_000, [40, 0, 0])), (2, ends(0, [0, 0, 90])), (3, alone)];
     assert_eq!(clock_offsets_ns(&ranks), [Some(0), Some(2_000_000), Some(-7_000_000), None]);
+}
+
+/// A step of 100 us from `start_us`: forward to 20, backward to 60 with two alike buckets, the second exposed, update.
+fn step_events(number: u64, start_us: u64) -> Vec<String> {
+    let event = |category: &str, name: &str, thread: &str, start: u64, duration: u64| {
+        format!(
+            r#"{{"ph":"X","cat":"{category}","name":"{name}","pid":1,"tid":"{thread}","ts":{},"dur":{duration},
+            "args":{{"Input Dims":[[100]],"Input type":["float"]}}}}"#,
+            start_us + start
+        )
+    };
+    vec![
+        event("user_annotation", &format!("ProfilerStep#{number}"), "main", 0, 100),
+        event("cpu_op", "aten::mm", "main", 0, 20),
+        event("cpu_op", "autograd::engine::evaluate_function: A", "main", 20, 20),
+        event("user_annotation", "gloo:all_reduce", "comm", 40, 10),
+        event("cpu_op", "autograd::engine::evaluate_function: B", "main", 40, 20),
+        event("user_annotation", "gloo:all_reduce", "comm", 60, 25),
+        event("user_annotation", "Optimizer.step#SGD.step", "main", 84, 10),
+        event("cpu_op", "aten::add_", "main", 85, 8),
+    ]
+}
+
+fn steps_of(count: u64, without: &str) -> [(u32, Arc<RankTrace>); 1] {
+    let events: Vec<String> = (0..count).flat_map(|i| step_events(i + 7, i * 100)).collect();
+    let kept: Vec<String> = events.into_iter().filter(|event| without.is_empty() || !event.contains(without)).collect();
+    let text = format!(r#"{{"traceEvents": [{}], "baseTimeNanoseconds": 5}}"#, kept.join(","));
+    [(0, Arc::new(read_kineto(&text, 100).unwrap()))]
+}
+
+#[test]
+fn steps_are_where_the_profiler_was_told_of_them() {
+    let ranks = steps_of(3, "");
+    let found = step::steps(&ranks);
+    assert_eq!(found.found_by, FoundBy::Marks);
+    let windows: Vec<_> = found.steps.iter().map(|step| (step.number, step.windows_ns[0])).collect();
+    assert_eq!(windows, [(7, (5, 100_005)), (8, (100_005, 200_005)), (9, (200_005, 300_005))]);
+    let cut = step::cut(&ranks, &found.steps[1], 1000);
+    let one = &cut.ranks[0];
+    let passes = Passes { forward_ns: 20_000, backward_ns: 40_000, update_ns: 8_000, unsaid_ns: 0 };
+    assert_eq!((one.passes, one.backward_ns), (passes, Some(20_000)));
+    assert_eq!((one.compute_ns, one.overlapped_ns, one.exposed_ns, one.idle_ns), (58_000, 10_000, 25_000, 7_000));
+    assert_eq!(one.waiting, [(60_000, 85_000)]);
+    let seen: Vec<_> =
+        cut.transfers.iter().map(|one| (one.bytes, one.seen[0].start_ns, one.seen[0].exposed_ns)).collect();
+    assert_eq!(seen, [(400, 40_000, 0), (400, 60_000, 25_000)]);
+    assert_eq!(cut.transfers[1].seen[0].computed.backward_ns, 40_000);
+}
+
+#[test]
+fn steps_without_marks_are_what_repeats_with_a_forward_pass() {
+    let found = step::steps(&steps_of(3, "ProfilerStep"));
+    assert_eq!(found.found_by, FoundBy::Transfers);
+    // From the end of the last transfer to that of the next one.
+    let windows: Vec<_> = found.steps.iter().map(|step| step.windows_ns[0]).collect();
+    assert_eq!(windows, [(5, 85_005), (85_005, 185_005), (185_005, 285_005)]);
+    // Two alike buckets are not two steps.
+    let one = step::steps(&steps_of(1, "ProfilerStep"));
+    assert_eq!((one.found_by, one.steps.len()), (FoundBy::Whole, 1));
+}
+
+#[test]
+fn kernels_are_of_the_pass_that_launches_them_and_of_the_device_s_step() {
+    let event = |category: &str, name: &str, thread: u64, start: u64, duration: u64, args: &str| {
+        format!(
+            r#"{{"ph":"X","cat":"{category}","name":"{name}","pid":{},"tid":{thread},"ts":{start},"dur":{duration},"args":{{{args}}}}}"#,
+            u8::from(thread < 5)
+        )
+    };
+    // The host is done with a step before the device begins it.
+    let events = [
+        event("user_annotation", "ProfilerStep#4", 1, 0, 30, ""),
+        event("cpu_op", "aten::mm", 1, 1, 5, r#""External id":1"#),
+        event("cpu_op", "autograd::engine::evaluate_function: A", 2, 8, 5, r#""External id":2"#),
+        event("user_annotation", "Optimizer.step#Adam.step", 1, 20, 8, ""),
+        event("cpu_op", "aten::add_", 1, 21, 5, r#""External id":3"#),
+        event("gpu_user_annotation", "ProfilerStep#4", 7, 50, 60, ""),
+        event("kernel", "gemm", 7, 50, 20, r#""External id":1,"correlation":1"#),
+        event("kernel", "gemm", 7, 70, 20, r#""External id":2,"correlation":2"#),
+        event("kernel", "add", 7, 95, 15, r#""External id":3,"correlation":3"#),
+    ];
+    let ranks = [(0, Arc::new(read_kineto(&format!(r#"{{"traceEvents": [{}]}}"#, events.join(",")), 77).unwrap()))];
+    let found = step::steps(&ranks);
+    assert_eq!((found.steps[0].number, found.steps[0].windows_ns[0]), (4, (50_000, 110_000)));
+    let one = &step::cut(&ranks, &found.steps[0], 100).ranks[0];
+    let passes = Passes { forward_ns: 20_000, backward_ns: 20_000, update_ns: 15_000, unsaid_ns: 0 };
+    assert_eq!((one.passes, one.idle_ns), (passes, 5_000));
+    // Without the device's mark its step is what the host's launched.
+    let events: Vec<_> = events.into_iter().filter(|event| !event.contains("gpu_user_annotation")).collect();
+    let ranks = [(0, Arc::new(read_kineto(&format!(r#"{{"traceEvents": [{}]}}"#, events.join(",")), 77).unwrap()))];
+    assert_eq!(step::steps(&ranks), found);
 }

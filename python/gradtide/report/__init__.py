@@ -4,13 +4,14 @@ Nothing of a simulation lives here: a folder written by another version, or by h
 """
 
 from pathlib import Path
+from typing import Any
 
 from gradtide.files import write_whole
-from gradtide.report.folder import RunFolderError
+from gradtide.report.folder import RunFolderError, read_json
 from gradtide.report.html import render
 from gradtide.report.perfetto import encode_timeline
 
-__all__ = ["RunFolderError", "encode_timeline", "render", "write_report", "write_timeline"]
+__all__ = ["RunFolderError", "encode_timeline", "read_summary", "render", "write_report", "write_timeline"]
 
 
 def write_report(run_dir: Path | str) -> Path:
@@ -41,3 +42,12 @@ def write_timeline(run_dir: Path | str) -> Path:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
     """
     return write_whole(Path(run_dir) / "timeline.pftrace", encode_timeline(Path(run_dir)))
+
+
+def read_summary(run_dir: Path | str) -> dict[str, Any]:
+    """Return the figures of a finished run or study: its `summary.json`.
+
+    Raises:
+        RunFolderError: if the file is missing, truncated or garbled.
+    """
+    return read_json(Path(run_dir) / "summary.json")

@@ -1,7 +1,8 @@
 """The report: a run or study folder as one HTML file that opens anywhere, with nothing to fetch.
 
 What is shown is in the file of each study: `run.py`, `compare.py`, `collectives.py`, `reproduce.py`, `tenants.py`,
-`boundary.py`, `buy.py` and `plan.py`; how it looks in `assets/`, `timeline.py`, `progress.py` and `scatter.py`.
+`boundary.py`, `buy.py`, `plan.py` and `waterfall.py`; how it looks in `assets/`, `timeline.py`, `progress.py` and
+`scatter.py`.
 The page holds no time stamp and nothing of the machine, so the same folder gives the same bytes.
 """
 
@@ -12,7 +13,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from gradtide.report import boundary, buy, collectives, compare, lp, pieces, plan, reproduce, run, tenants
+from gradtide.report import boundary, buy, collectives, compare, lp, pieces, plan, reproduce, run, tenants, waterfall
 from gradtide.report.folder import Row, RunFolderError, entry, read_json
 
 MAX_BYTES = 400_000
@@ -86,7 +87,8 @@ def render(run_dir: Path) -> str:
     Args:
         run_dir: folder whose `summary.json` has the schema `gradtide.run/1`, `gradtide.compare/1`,
             `gradtide.reproduce/1`, `gradtide.tenants/1`, `gradtide.boundary/1`,
-            `gradtide.buy/1`, `gradtide.planning/1`, `gradtide.collectives/1` or `gradtide.lp/1`.
+            `gradtide.buy/1`, `gradtide.planning/1`, `gradtide.collectives/1`, `gradtide.lp/1` or
+            `gradtide.waterfall/1`.
 
     Returns:
         A whole HTML document below 400 kB. Where the folder holds more, the page says what is left out.
@@ -107,6 +109,7 @@ def render(run_dir: Path) -> str:
         "gradtide.planning/1": plan.view,
         "gradtide.collectives/1": collectives.view,
         "gradtide.lp/1": lp.view,
+        "gradtide.waterfall/1": waterfall.view,
     }
     if schema not in views:
         raise RunFolderError(f"{path}: key `schema`: `{pieces.clip(schema)}` is none of {', '.join(views)}")

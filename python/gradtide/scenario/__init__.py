@@ -178,7 +178,8 @@ class Scenario:
         """Return a scenario with some keys changed, by short names.
 
         `None` puts a key back to its default. What belongs to a job changes in every job. `workers` takes
-        the place of `hosts` and the reverse; a profile, a list of layers or an `OpDag` may be given as `model`;
+        the place of `hosts` and the reverse; a profile, a trace's model, a list of layers or an `OpDag` may be given as
+        `model`;
         `collective` is the name of its kind or a table; `servers` is a number of parameter servers.
 
         Args:
@@ -466,7 +467,8 @@ def _written_value(name: str, value: Any) -> Any:
             return graph_table(value, value.name or "graph", value.time_unit)
         layers = getattr(value, "layers", value)
         if isinstance(layers, Sequence) and all(isinstance(row, Layer) for row in layers):
-            return layers_table(getattr(value, "name", "inline"), layers)
+            bucketed, source = getattr(value, "bucketed", False), getattr(value, "source", None)
+            return layers_table(getattr(value, "name", "inline"), layers, bucketed=bucketed, source=source)
     return value
 
 

@@ -304,6 +304,10 @@ class InlineModel(Table):
         examples=[[{"name": "fc", "forward": "1ms", "backward": "2ms", "parameters": "4MB"}]]
     )
     """Layers from the input side to the output side."""
+    bucketed: bool = key(default=False, examples=[True])
+    """Whether layers are buckets already, as those of a trace: `schedule.fusion` is "0B" then, if nothing is said."""
+    source: FileName | None = key(default=None, examples=["step 7 of rank 0"])
+    """Where the figures come from; it changes nothing."""
 
 
 class ThesisModel(Table):
@@ -612,8 +616,9 @@ class JobTable(Table):
     model: Model | None = key(
         default=None, examples=["resnet50", "layers.csv", {"kind": "thesis", "layers": 50, "size": "100MB"}]
     )
-    """What is trained: a preset, a layer table (.csv), a model file (.json), or an inline table. Needed. Of a preset
-    that is an op graph, too, pull = "start" and compute.order take the graph."""
+    """What is trained: a preset, a layer table (.csv), a model file (.json), a trace of a step or more (Kineto's .json
+    and .json.gz, Chakra's .et; a file, a folder or a pattern), or an inline table. Needed. Of a preset that is an op
+    graph, too, pull = "start" and compute.order take the graph."""
     workers: int | None = key(default=None, ge=1, examples=[8])
     """Number of workers, each on a host of its own: the lowest-numbered hosts that no other job names.
     This or `hosts` is needed."""

@@ -312,13 +312,22 @@ PLANNED = ("caramel", "edf", "optimal")
 """Orders that plan: what is sent together and where the barrier is, is theirs to say."""
 
 
-def schedule_of(schedule: Schedule, engine: str) -> tuple[int | Literal["adaptive"], bool, int | Literal["adaptive"]]:
+def schedule_of(
+    schedule: Schedule, engine: str, *, bucketed: bool = False
+) -> tuple[int | Literal["adaptive"], bool, int | Literal["adaptive"]]:
     """Return fusion, barrier and depth of a schedule with the defaults that its order has.
 
     What reaches a cap, or is ready at the end of a cycle, needs a cap whatever the order.
+
+    Args:
+        schedule: the keys.
+        engine: network engine.
+        bucketed: whether layers are buckets already.
     """
     given = schedule.model_fields_set
     fusion, barrier, depth = schedule.fusion, schedule.barrier, schedule.depth
+    if bucketed and "fusion" not in given and schedule.first_fusion is None and schedule.cycle is None:
+        fusion = 0
     if schedule.order in PLANNED:
         if "fusion" not in given and schedule.first_fusion is None and schedule.cycle is None:
             fusion = "adaptive"
@@ -1074,7 +1083,8 @@ class _Resolver:
         group, servers = self.collective(name, collective, (*loc, "collective"), hosts, fabric)
         kind = kind_of(collective)
         task = self.servers(name, job, loc, table)
-        fusion, barrier, depth = (0, True, 1) if task else schedule_of(job.schedule, self.file.run.engine)
+        bucketed = table is not None and table.bucketed
+        fusion, barrier, depth = (0, True, 1) if task else self.schedule(job, bucketed=bucketed)
         self.buckets(name, job.schedule, loc, table)
         ranks = self.order(name, job.schedule, loc, table)
         bands = self.bands(job.priority, (*loc, "priority"), table)
@@ -1136,6 +1146,9 @@ class _Resolver:
             batch=None if table.is_timed else table.batch or job.compute.batch,
             announced_packets=announced_packets(job.announce, self.file.cluster.queue),
         )
+
+    def schedule(self, job: JobTable, *, bucketed: bool) -> tuple[int | Literal["adaptive"], bool, Any]:
+        return schedule_of(job.schedule, self.file.run.engine, bucketed=bucketed)
 
     def servers(self, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> str:
         """Check what is said of parameter servers op by op; return the task, or nothing where there are none."""
@@ -1441,12 +1454,14 @@ class _Resolver:
                 table["schedule"] |= {"order": job.order, "disorder": job.disorder_ppm / PPM}
             table["collective"] = _in_order_of(Collective, collective)
             if not job.is_pulled:
-                fusion, barrier, depth = schedule_of(self.file.job[job.name].schedule, self.file.run.engine)
+                fusion, barrier, depth = self.schedule(self.file.job[job.name], bucketed=model.bucketed)
                 table["schedule"] |= {"barrier": barrier, "depth": depth}
                 if job.buckets is not None:
                     del table["schedule"]["fusion"]
                 elif fusion == "adaptive":
                     table["schedule"]["fusion"] = fusion
+                else:
+                    table["schedule"]["fusion"] = units.format_bytes(fusion)
             if job.name in self.rankings:
                 table["schedule"].pop("file", None)
                 table["schedule"]["ranking"] = self.rankings[job.name]

@@ -1,4 +1,4 @@
-"""From what `model` names to a table of layers: presets, CSV, JSON, inline and synthetic tables.
+"""From what `model` names to a table of layers: presets, CSV, JSON, traces, inline and synthetic tables.
 
 No cluster and no schedule here.
 """
@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gradtide import units
-from gradtide.errors import Fault, ScenarioError
+from gradtide.errors import Fault, ScenarioError, TraceError
 from gradtide.layers import Layer
 from gradtide.scenario.keys import MAX_NAME, Compute, GraphModel, InlineModel, ThesisModel
 from gradtide.scenario.opdag import Op, OpDag, op_dag
@@ -41,7 +41,9 @@ _LAYER_KEYS = (
     "winograd",
 )
 _TICKS_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9, "s": 10**12}
-_TRACE_SUFFIXES = (".gz", ".et", ".pftrace")
+_TRACE_SUFFIXES = (".json.gz", ".et")
+_KINETO = re.compile(rb'"(schemaVersion|traceEvents|distributedInfo|deviceProperties)"\s*:|"gradtide\.trace/1"')
+"""What the first bytes of a trace in JSON have, and those of a model file have not."""
 
 At = Callable[[int, str, str, str, str, Any], Fault]
 """Makes a fault of a layer's field: index, field, code, message, hint, value."""
@@ -60,6 +62,7 @@ class LayerTable:
         graph: the ops, times in picoseconds, where the model is a graph; `layers` are what it receives then.
         place: where the graph stands, for faults.
         batch: mini-batch of a built-in graph: the one asked for, or its paper's.
+        bucketed: whether layers are buckets already.
     """
 
     label: str
@@ -69,6 +72,7 @@ class LayerTable:
     graph: OpDag | None = None
     place: Source | Under | None = None
     batch: int | None = None
+    bucketed: bool = False
 
 
 def read_model(
@@ -105,21 +109,50 @@ def read_model(
         data = {"ops": value.ops, "target": value.target, "inference_target": value.inference_target}
         return _graph(data, value.name, value.time_unit, Under(source, loc))
     suffix = Path(value).suffix.lower()
+    path = base_dir / value
+    if _is_trace(value, path):
+        return _trace(value, path, fail)
+    if suffix == ".pftrace":
+        hint = "available: traces of Kineto (.json, .json.gz) and Chakra (.et), and every other kind of model"
+        raise ScenarioError([fail("GT090", "reading traces of Perfetto is not built yet", hint)])
     if suffix in (".csv", ".json"):
-        path = base_dir / value
         text = read_text(path, value, fail)
         if suffix == ".csv":
             return _written_out(path.stem, read_layers_csv(text, value), is_timed=True)
         return read_model_file(text, value, source, loc, device, batch)
-    if suffix in _TRACE_SUFFIXES:
-        hint = "available: a preset, a layer table (.csv), a model file (.json), an inline table"
-        raise ScenarioError([fail("GT090", f"reading traces ({suffix}) is not built yet", hint)])
     if by_op:
         from gradtide.presets import graphs
 
         if value in graphs.graph_names():
             return _preset_graph(value, source, loc, device, batch if "batch" in compute.model_fields_set else None)
     return _preset(value, source, loc, device, batch)
+
+
+def _is_trace(value: str, path: Path) -> bool:
+    """Return whether a model's name is that of traces: by its ending, or by how the file begins."""
+    if value.lower().endswith(_TRACE_SUFFIXES):
+        return True
+    if not value.lower().endswith(".json"):
+        return ("/" in value or value.startswith(".")) and path.is_dir()
+    if any(mark in value for mark in "*?["):
+        return not path.is_file()
+    try:
+        with path.open("rb") as file:
+            return path.is_file() and _KINETO.search(file.read(4096)) is not None
+    except (OSError, ValueError):
+        return False
+
+
+def _trace(value: str, path: Path, fail: Fail) -> LayerTable:
+    from gradtide.traces.model import read_model as read_trace
+
+    try:
+        model = read_trace(path)
+    except TraceError as error:
+        hint = "name a trace of a data-parallel step; `gradtide convert FILE` says what is in one"
+        raise ScenarioError([fail("GT038", str(error), hint)]) from None
+    rows = layers_table(model.name, model.layers, bucketed=True, source=f"{value}: {model.source}")
+    return LayerTable(model.name, model.layers, rows, True, bucketed=True)
 
 
 def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fail: Fail) -> tuple[Layer, ...]:
@@ -181,12 +214,16 @@ def scaled(layers: Sequence[Layer], total_ps: int) -> tuple[Layer, ...]:
     )
 
 
-def layers_table(label: str, layers: Sequence[Layer]) -> dict[str, Any]:
+def layers_table(
+    label: str, layers: Sequence[Layer], *, bucketed: bool = False, source: str | None = None
+) -> dict[str, Any]:
     """Return the inline table of a scenario that says what `layers` are.
 
     Args:
         label: name of the model in results.
         layers: input side first.
+        bucketed: whether they are buckets already.
+        source: where the figures come from.
     """
     rows = []
     for layer in layers:
@@ -199,7 +236,8 @@ def layers_table(label: str, layers: Sequence[Layer]) -> dict[str, Any]:
         if layer.update_ps:
             row["update"] = units.format_time(layer.update_ps)
         rows.append(row)
-    return {"name": label, "layers": rows}
+    table: dict[str, Any] = {"name": label, "layers": rows}
+    return table | ({"bucketed": True} if bucketed else {}) | ({} if source is None else {"source": source})
 
 
 def read_layers_csv(text: str, name: str) -> tuple[Layer, ...]:
@@ -347,14 +385,10 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, device: str,
     if isinstance(data, dict) and "ops" in data:
         return _graph_file(text, name, file)
     if not isinstance(data, dict) or data.get("schema") != "gradtide.model/1":
-        if isinstance(data, dict) and "traceEvents" in data:
-            fault = Fault("GT090", "", "reading Kineto traces is not built yet", None, _KINDS_HINT, name)
-        else:
-            found = data.get("schema") if isinstance(data, dict) else data
-            where: Loc = ("schema",) if isinstance(data, dict) and "schema" in data else ()
-            msg = f"{name} is not a model file"
-            fault = file.fault("GT032", where, msg, 'it starts { "schema": "gradtide.model/1", …', found)
-        raise ScenarioError([fault])
+        found = data.get("schema") if isinstance(data, dict) else data
+        where: Loc = ("schema",) if isinstance(data, dict) and "schema" in data else ()
+        msg = f"{name} is not a model file"
+        raise ScenarioError([file.fault("GT032", where, msg, 'it starts { "schema": "gradtide.model/1", …', found)])
     faults: list[Fault] = []
     label: Any = data.get("name")
     try:
@@ -555,7 +589,8 @@ def _inline(model: InlineModel, source: Source, loc: Loc) -> LayerTable:
     faults = _table_faults(layers, at, fail)
     if faults:
         raise ScenarioError(faults)
-    return _written_out(model.name, layers, is_timed=True)
+    rows = layers_table(model.name, layers, bucketed=model.bucketed, source=model.source)
+    return LayerTable(model.name, tuple(layers), rows, True, bucketed=model.bucketed)
 
 
 def _written_out(label: str, layers: Sequence[Layer], *, is_timed: bool) -> LayerTable:
@@ -624,9 +659,6 @@ def _too_many(fail: Fail, count: int) -> Fault:
 
 def _with(fault: Fault, code: str, msg: str, hint: str) -> Fault:
     return Fault(code, fault.loc, msg, None, hint, fault.file)
-
-
-_KINDS_HINT = "available: a layer table (.csv), a model file (.json), a preset, an inline table"
 
 
 def read_ranking(text: str, name: str) -> list[tuple[str, Callable[[str, str], Fault]]]:

@@ -103,7 +103,7 @@ def fit(
         takes = times[number * len(sizes) : (number + 1) * len(sizes)]
         if any(all(a <= b * (1 + SAME_CHANNEL) for a, b in zip(other, takes, strict=True)) for other in known):
             continue
-        fixed, slope = line(sizes, takes, [1 / time**2 for time in takes])
+        fixed, slope = line(sizes, takes)
         channels.append(Channel(table, depth, fixed, slope, takes[-1]))
         known.append(takes)
     return channels
@@ -126,14 +126,17 @@ def _alternatives(base: Scenario) -> list[dict[str, Any]]:
     return [*found, {"kind": "hierarchical"}] if 1 < group < job.workers else found
 
 
-def line(sizes: Sequence[int], times_ps: Sequence[float], weights: Sequence[float]) -> tuple[float, float]:
+def line(
+    sizes: Sequence[float], times_ps: Sequence[float], weights: Sequence[float] | None = None
+) -> tuple[float, float]:
     """Return a and b of a + b·d with the least weighted squares, neither below 0; of one size, a is 0.
 
     Args:
         sizes: bytes, at least one.
         times_ps: of each.
-        weights: of each one's squared error, above 0.
+        weights: of each one's squared error, above 0; such that errors are relative if left out.
     """
+    weights = [1 / time**2 for time in times_ps] if weights is None else weights
     mean_size = sum(w * d for w, d in zip(weights, sizes, strict=True)) / sum(weights)
     mean_time = sum(w * t for w, t in zip(weights, times_ps, strict=True)) / sum(weights)
     square = sum(w * (d - mean_size) ** 2 for w, d in zip(weights, sizes, strict=True))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import presets
-from gradtide.errors import Fault, ScenarioError
+from gradtide.errors import Fault, ScenarioError, TraceError
 from gradtide.scenario import Scenario
 from gradtide.scenario.opdag import OpDag, op_dag
 from gradtide.scenario.source import parse_json, parse_toml
@@ -68,9 +68,20 @@ def _model(given: Any) -> Any:
     if isinstance(given, Mapping) and "ops" in given:
         return op_dag(given)
     if hasattr(given, "to_dag"):
-        return given.to_dag()
+        return _of_trace(given)
     is_scenario = isinstance(given, (Scenario, Path, dict, str)) and given not in presets.model_names()
     return None if is_scenario else given
+
+
+def _of_trace(trace: Any) -> Any:
+    """Return the model of a trace: of one that reduces gradients its buckets, of one that receives first its ops."""
+    try:
+        return trace.to_model()
+    except TraceError as error:
+        try:
+            return trace.to_dag()
+        except ScenarioError:
+            raise error from None
 
 
 def _whole(model: str | Path) -> str:

@@ -5,13 +5,20 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradtide import _core
 from gradtide.errors import TraceError
 from gradtide.results import Table
 from gradtide.scenario.opdag import OpDag, op_dag
 from gradtide.traces import files
+from gradtide.traces.model import TraceModel, of_step
+
+if TYPE_CHECKING:
+    from gradtide.studies.waterfall import WaterfallResult
+
+PIXELS = 2000
+"""How finely the picture of a step is cut: two for each that a page has for it."""
 
 CHAKRA_VERSIONS = ("0.0.4", "1.0.0")
 
@@ -73,6 +80,79 @@ class Trace:
         summary["warnings"] = _warnings(summary)
         summary["headline"] = _headline(summary)
         return summary
+
+    @cached_property
+    def _steps(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self._core.steps())
+        return document
+
+    @property
+    def steps(self) -> list[int]:
+        """Numbers of the steps that all ranks have: the profiler's, or counted from 0 where transfers repeat."""
+        return [step["number"] for step in self._steps["steps"]]
+
+    @property
+    def steps_found_by(self) -> str:
+        """How steps were told apart: "marks" of the profiler, "transfers" that repeat, or "whole": not at all."""
+        return str(self._steps["found_by"])
+
+    @cached_property
+    def typical_step(self) -> int:
+        """Number of the step of median length on its slowest rank; the first does not count where there are more."""
+        rows = self._steps["steps"][1:] or self._steps["steps"]
+        lengths = [(max(end - start for start, end in row["windows_ns"]), row["number"]) for row in rows]
+        return int(sorted(lengths)[(len(lengths) - 1) // 2][1])
+
+    def step(self, number: int | None = None) -> dict[str, Any]:
+        """Return what every rank did in a step, times in nanoseconds from its start on the rank's own clock.
+
+        Args:
+            number: which; None for the typical one.
+
+        Returns:
+            `number`; `ranks`, each with `span_ns` and the parts that sum to it, computing by `passes` (forward,
+            backward, update, or unsaid), and the stretches of `computing` and `waiting`, joined where they are nearer
+            than a pixel; and `transfers`, each with what every rank saw of it: ready, start, duration, exposed.
+
+        Raises:
+            TraceError: if there is no such step.
+        """
+        number = self.typical_step if number is None else number
+        if number not in self.steps:
+            shown = _some(self.steps).partition(" ")[2]
+            raise TraceError(f"there is no step {number} that all ranks have; there are {shown}")
+        document: dict[str, Any] = json.loads(self._core.step(self.steps.index(number), PIXELS))
+        return {"number": number, **document}
+
+    def to_model(self, rank: int | None = None, *, step: int | None = None, name: str = "trace") -> TraceModel:
+        """Return a step as a model, for scenarios and studies: each all-reduce of a gradient is a layer.
+
+        Args:
+            rank: whose computing; the one that computes longest if not given, since the others wait for it.
+            step: which; the typical one if not given.
+            name: what results call it.
+
+        Raises:
+            TraceError: if there is no such rank or step, or it has no all-reduce of a gradient.
+        """
+        if rank is not None:
+            self._known(rank)
+        document = self.step(step)
+        world_size = self.summary()["world_size"] or len(self.rank_numbers)
+        return of_step(document, document["number"], rank, name, world_size)
+
+    def waterfall(self, step: int | None = None) -> "WaterfallResult":
+        """Return where the time of a step goes, what bounds each transfer, and what would help.
+
+        Args:
+            step: which; the typical one if not given.
+
+        Raises:
+            TraceError: if there is no such step.
+        """
+        from gradtide.studies.waterfall import waterfall
+
+        return waterfall(self, step)
 
     def to_dag(self, rank: int | None = None, *, cut: bool = False) -> OpDag:
         """Return a rank's trace as an op DAG, for `gradtide.order`; times in nanoseconds.
@@ -182,7 +262,7 @@ def from_chakra(path: str | Path | Sequence[str | Path]) -> Trace:
     return _read(files.named(path, (".et",)), "chakra", re.compile(r"(\d+)(?=\D*$)"))
 
 
-def read(path: str | Path) -> Trace:
+def read(path: str | Path | Sequence[str | Path]) -> Trace:
     """Read a trace of whatever format its files are: Kineto, Chakra, or an op DAG that `Trace.save` wrote.
 
     Raises:

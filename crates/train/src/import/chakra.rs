@@ -3,7 +3,7 @@
 //! Written by hand after `et_def.proto` of schema 0.0.4, which 1.0.0 keeps number for number (docs/models/traces.md).
 //! Fields that nothing here needs (tensors, shapes) are skipped by protobuf's own rule for unknown fields.
 
-use super::{About, Collective, Comm, ImportError, Kind, MAX_PIECE_BYTES, Names, Op, RankTrace, check_ids};
+use super::{About, Collective, Comm, ImportError, Kind, MAX_PIECE_BYTES, Names, Op, Pass, RankTrace, check_ids};
 use prost::Message;
 
 const FORMAT: &str = "Chakra trace";
@@ -191,6 +191,7 @@ fn op(message: &[u8], names: &mut Names) -> Result<Op, String> {
         id: node.id,
         name: names.get(&node.name),
         kind,
+        pass: Pass::of_name(&node.name),
         is_host: node.attr.iter().any(|attr| attr.name == "is_cpu_op" && is_true(attr.value.as_ref())),
         start_ns: nanoseconds(node.start_time_micros)?,
         duration_ns: nanoseconds(node.duration_micros)?,
@@ -229,6 +230,7 @@ fn comm(kind: Kind, attributes: &[Attribute], names: &mut Names) -> Result<Comm,
         },
         ranks: None,
         ends: rank("comm_src").zip(rank("comm_dst")),
+        ready_ns: None,
     })
 }
 

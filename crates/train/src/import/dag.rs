@@ -1,6 +1,6 @@
 //! A rank's trace as an op DAG: the JSON that `gradtide.order` reads, with enough beside it to be the trace again.
 
-use super::{About, Collective, Comm, ImportError, Kind, Names, Op, RankTrace, check_ids};
+use super::{About, Collective, Comm, ImportError, Kind, Names, Op, Pass, RankTrace, check_ids};
 use serde::{Deserialize, Serialize};
 
 /// The document. Times are nanoseconds.
@@ -129,6 +129,7 @@ pub fn read(document: &Document) -> Result<RankTrace, ImportError> {
                 group: names.get(&comm.group),
                 ranks: comm.ranks.as_deref().map(Into::into),
                 ends: comm.ends,
+                ready_ns: None,
             }))
         });
         ops.push(Op {
@@ -137,6 +138,7 @@ pub fn read(document: &Document) -> Result<RankTrace, ImportError> {
             name: names.get(&row.name),
             kind,
             is_host: row.is_host,
+            pass: Pass::of_name(&row.name),
             start_ns: row.start,
             duration_ns: row.time,
             data_deps: row.inputs[..data_count].into(),
@@ -148,5 +150,5 @@ pub fn read(document: &Document) -> Result<RankTrace, ImportError> {
     }
     let dangling_deps = check_ids(&mut ops)?;
     let about = About { rank: document.rank, world_size: document.world_size, version: String::new() };
-    Ok(RankTrace { ops, about, dangling_deps })
+    Ok(RankTrace { ops, marks: Vec::new(), about, dangling_deps })
 }

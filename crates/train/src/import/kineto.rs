@@ -6,7 +6,7 @@
 //! waits for it starts. What waits *for* a collective is not in these files, so no op does (docs/models/traces.md).
 
 use super::json::{Piece, Splitter};
-use super::{About, Collective, Comm, ImportError, Kind, Names, Op, RankTrace};
+use super::{About, Collective, Comm, ImportError, Kind, Mark, Names, Op, Pass, RankTrace};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -128,6 +128,9 @@ pub struct Reader {
 #[derive(Default)]
 struct Events {
     spans: Vec<Span>,
+    marks: Vec<Mark>,
+    /// Calls of the optimizer's step: thread, start, end.
+    updates: Vec<(u32, u64, u64)>,
     lanes: BTreeMap<String, u32>,
     names: Names,
     distributed: Distributed,
@@ -180,8 +183,12 @@ impl Events {
     fn event(&mut self, text: &[u8]) -> Result<(), String> {
         let event: Event = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         let is_device = matches!(&*event.cat, "kernel" | "gpu_memcpy" | "gpu_memset");
+        let is_note = matches!(&*event.cat, "user_annotation" | "gpu_user_annotation");
         let is_backend = &*event.cat == "user_annotation" && event.name.starts_with("gloo:");
-        if &*event.ph != "X" || !(is_device || is_backend || &*event.cat == "cpu_op") {
+        let step = event.name.strip_prefix("ProfilerStep#").filter(|_| is_note).and_then(|text| text.parse().ok());
+        let is_update = &*event.cat == "user_annotation" && event.name.starts_with("Optimizer.step#");
+        let is_kept = is_device || is_backend || is_update || step.is_some() || &*event.cat == "cpu_op";
+        if &*event.ph != "X" || !is_kept {
             return Ok(());
         }
         let time = |raw: Option<&RawValue>, key: &str| {
@@ -189,6 +196,19 @@ impl Events {
             nanoseconds(raw).ok_or_else(|| format!("`{key}` of {:?} is {raw}", event.name))
         };
         let (start_ns, duration_ns) = (time(event.ts, "ts")?, time(event.dur, "dur")?);
+        if let Some(number) = step {
+            let is_host = &*event.cat == "user_annotation";
+            self.marks.push(Mark { number, is_host, start_ns, end_ns: start_ns.saturating_add(duration_ns) });
+            return Ok(());
+        }
+        let raw = |raw: Option<&RawValue>| raw.map_or("", RawValue::get).to_owned();
+        let lane = raw(event.pid) + " " + &raw(event.tid);
+        let lanes = u32::try_from(self.lanes.len()).map_err(|error| error.to_string())?;
+        let lane = *self.lanes.entry(lane).or_insert(lanes);
+        if is_update {
+            self.updates.push((lane, start_ns, start_ns.saturating_add(duration_ns)));
+            return Ok(());
+        }
         let args: Args = match event.args {
             Some(raw) => serde_json::from_str(raw.get()).map_err(|error| format!("`args`: {error}"))?,
             None => Args::default(),
@@ -201,12 +221,9 @@ impl Events {
             Level::Call
         };
         let comm = self.comm(level, &event.name, &args).map(|(kind, comm)| Box::new((level, kind, comm)));
-        let raw = |raw: Option<&RawValue>| raw.map_or("", RawValue::get).to_owned();
-        let lane = raw(event.pid) + " " + &raw(event.tid);
-        let lanes = u32::try_from(self.lanes.len()).map_err(|error| error.to_string())?;
         self.spans.push(Span {
             name: self.names.get(&event.name),
-            lane: *self.lanes.entry(lane).or_insert(lanes),
+            lane,
             start_ns,
             duration_ns,
             is_host: !is_device,
@@ -245,7 +262,7 @@ impl Events {
         let is_barrier = collective == Some(Collective::Barrier);
         let (bytes, assumed) = if is_barrier { (0, 0) } else { size.unwrap_or((UNKNOWN, 0)) };
         let group = args.group.as_deref().unwrap_or("");
-        Some((kind, Comm { collective, bytes, group: self.names.get(group), ranks: None, ends }))
+        Some((kind, Comm { collective, bytes, group: self.names.get(group), ranks: None, ends, ready_ns: None }))
             .inspect(|_| self.unsaid.types += u64::from(assumed > 0 && level > Level::Call))
     }
 
@@ -268,6 +285,8 @@ impl Events {
             });
         }
         let launches = self.launches(&outer);
+        self.updates.sort_unstable();
+        let mut launched = LaunchedSteps::of(&self.marks);
         let mut seen = Seen::default();
         let mut ops = Vec::with_capacity(kept.len());
         for &index in &kept {
@@ -281,10 +300,15 @@ impl Events {
                 let place = launches.binary_search_by_key(&external, |launch| launch.0).ok()?;
                 Some(launches[place].1)
             });
-            if let Some(call) = call {
-                let call = &self.spans[call];
+            if let Some(call) = call.map(|call| &self.spans[call]) {
                 deps.extend(seen.before(call.lane, call.start_ns.min(span.start_ns), &self.spans));
             }
+            if let Some(call) = call.filter(|_| !span.is_host) {
+                launched.add(self.spans[call].start_ns, span);
+            }
+            let pass =
+                call.filter(|_| !span.is_host).map_or_else(|| self.pass(span), |call| self.pass(&self.spans[call]));
+            let ready_ns = call.filter(|_| span.is_host).map(|call| self.spans[call].start_ns.min(span.start_ns));
             // ProcessGroupNCCL makes its stream wait for what the stream of the caller holds at that time.
             if moving.contains_key(&index)
                 && let Some(number) = span.correlation.filter(|_| !span.is_host)
@@ -297,11 +321,16 @@ impl Events {
                 name: span.name.clone(),
                 kind: moving.get(&index).map_or(Kind::Comp, |_| span.comm.as_ref().map_or(Kind::Comp, |comm| comm.1)),
                 is_host: span.is_host,
+                pass,
                 start_ns: self.base_ns.saturating_add(span.start_ns),
                 duration_ns: span.duration_ns,
                 data_deps: Box::default(),
                 ctrl_deps: deps.into_iter().filter_map(|dep| ids[dep]).collect(),
-                comm: moving.get(&index).and_then(|&call| self.described(index, call)),
+                comm: moving.get(&index).and_then(|&call| {
+                    let mut comm = self.described(index, call)?;
+                    comm.ready_ns = ready_ns.map(|ns| self.base_ns.saturating_add(ns));
+                    Some(comm)
+                }),
             });
         }
         for op in &mut ops {
@@ -312,9 +341,23 @@ impl Events {
                 self.unsaid.sizes += 1;
             }
         }
+        self.marks.extend(launched.marks());
+        for mark in &mut self.marks {
+            mark.start_ns = mark.start_ns.saturating_add(self.base_ns);
+            mark.end_ns = mark.end_ns.saturating_add(self.base_ns);
+        }
         let Distributed { rank, world_size, .. } = self.distributed;
         let about = About { rank, world_size, version: self.version };
-        Ok((RankTrace { ops, about, dangling_deps: 0 }, self.unsaid))
+        Ok((RankTrace { ops, marks: self.marks, about, dangling_deps: 0 }, self.unsaid))
+    }
+
+    /// The part of a step that an operator is of: the optimizer's if it is within a call of its step.
+    fn pass(&self, span: &Span) -> Pass {
+        let place = self.updates.partition_point(|&(lane, start_ns, _)| (lane, start_ns) <= (span.lane, span.start_ns));
+        match place.checked_sub(1).map(|before| self.updates[before]) {
+            Some((lane, _, end_ns)) if lane == span.lane && span.start_ns < end_ns => Pass::Update,
+            _ => Pass::of_name(&span.name),
+        }
     }
 
     /// For each span the operator around it that is in no other; `None` of a backend's span, and of what is done in it.
@@ -393,6 +436,38 @@ impl Events {
     }
 }
 
+/// What a device did because of the host's steps, for files that have no marks of the device.
+struct LaunchedSteps {
+    /// Host's steps by their start: start, end, number.
+    steps: Vec<(u64, u64, u64)>,
+    found: BTreeMap<u64, (u64, u64)>,
+}
+
+impl LaunchedSteps {
+    fn of(marks: &[Mark]) -> Self {
+        let is_needed = marks.iter().all(|mark| mark.is_host);
+        let of_host = marks.iter().filter(|_| is_needed).map(|mark| (mark.start_ns, mark.end_ns, mark.number));
+        let mut steps: Vec<_> = of_host.collect();
+        steps.sort_unstable();
+        Self { steps, found: BTreeMap::new() }
+    }
+
+    fn add(&mut self, launch_ns: u64, span: &Span) {
+        let after = self.steps.partition_point(|step| step.0 <= launch_ns);
+        if let Some(&(_, end_ns, number)) = after.checked_sub(1).map(|place| &self.steps[place])
+            && launch_ns < end_ns
+        {
+            let window = self.found.entry(number).or_insert((span.start_ns, span.end_ns()));
+            *window = (window.0.min(span.start_ns), window.1.max(span.end_ns()));
+        }
+    }
+
+    fn marks(self) -> impl Iterator<Item = Mark> {
+        let found = self.found.into_iter();
+        found.map(|(number, (start_ns, end_ns))| Mark { number, is_host: false, start_ns, end_ns })
+    }
+}
+
 /// Bytes of a transfer whose size is not in the file.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -414,8 +489,11 @@ impl Seen {
 
     /// The last op of a lane that had ended at `by_ns`.
     fn before(&self, lane: u32, by_ns: u64, spans: &[Span]) -> Option<usize> {
+        let lane = self.lanes.get(&lane)?;
+        // What is queued is launched long before it starts: much of its thread may have been seen since.
+        let begun = lane.partition_point(|&one| spans[one].start_ns <= by_ns);
         // Ops of a lane do not overlap but where a backend's span lies among operators, so few are looked at.
-        self.lanes.get(&lane)?.iter().rev().take(64).copied().find(|&one| spans[one].end_ns() <= by_ns)
+        lane[..begun].iter().rev().take(64).copied().find(|&one| spans[one].end_ns() <= by_ns)
     }
 
     /// The last kernel that was launched before launch `number` and had ended at `by_ns`.

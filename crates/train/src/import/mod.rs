@@ -8,6 +8,7 @@ pub mod chakra;
 pub mod dag;
 mod json;
 pub mod kineto;
+pub mod step;
 pub mod tables;
 
 use std::collections::BTreeMap;
@@ -22,10 +23,25 @@ pub const MAX_PIECE_BYTES: usize = 64 << 20;
 pub struct RankTrace {
     /// In the order of the file (Chakra), or of their start (Kineto).
     pub ops: Vec<Op>,
+    /// Steps that the profiler was told of, in the order of the file; device's and host's.
+    pub marks: Vec<Mark>,
     /// What the file says of itself.
     pub about: About,
     /// Dependencies on ops that are not in the file; they are left out of `ops`.
     pub dangling_deps: u64,
+}
+
+/// A step that the profiler was told of: `ProfilerStep#7`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Its number.
+    pub number: u64,
+    /// Whether it spans calls of the host, or what a stream of a device did because of them.
+    pub is_host: bool,
+    /// When it started, on the rank's own clock.
+    pub start_ns: u64,
+    /// When it ended.
+    pub end_ns: u64,
 }
 
 /// What a file says of itself.
@@ -50,6 +66,8 @@ pub struct Op {
     pub kind: Kind,
     /// Whether a processor does it that also launches work on a device.
     pub is_host: bool,
+    /// Which part of a step it is of, where that is known.
+    pub pass: Pass,
     /// When it started, on the rank's own clock.
     pub start_ns: u64,
     /// How long it took.
@@ -69,6 +87,25 @@ impl Op {
     }
 }
 
+/// The part of a step that an op says it is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pass {
+    /// Nothing is said.
+    #[default]
+    Unsaid,
+    /// Autograd's engine calls it.
+    Backward,
+    /// The optimizer does.
+    Update,
+}
+
+impl Pass {
+    /// What the name of an op of the host says.
+    pub fn of_name(name: &str) -> Self {
+        if name.starts_with("autograd::engine::evaluate_function") { Self::Backward } else { Self::Unsaid }
+    }
+}
+
 /// What moves between ranks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Comm {
@@ -82,6 +119,8 @@ pub struct Comm {
     pub ranks: Option<Arc<[u32]>>,
     /// Who sends and who receives, of a message between two ranks.
     pub ends: Option<(u32, u32)>,
+    /// When it could have started, where the file says it: when it was called, or what it sends was computed.
+    pub ready_ns: Option<u64>,
 }
 
 macro_rules! numbered {

@@ -24,17 +24,23 @@ pub struct Waterfall {
     pub idle_ns: u64,
 }
 
+/// Whether a rank has a device that computes.
+pub(super) fn has_device(trace: &RankTrace) -> bool {
+    trace.ops.iter().any(|op| op.kind.is_busy() && !op.is_host && op.duration_ns > 0)
+}
+
+/// Whether an op counts as computing: of a rank that has a device, only the device's do.
+pub(super) fn is_computing(op: &Op, has_device: bool) -> bool {
+    op.kind.is_busy() && op.is_host != has_device
+}
+
 /// Where the time of a rank goes. If it has ops of a device, only the device computes: the host just feeds it.
 pub fn waterfall(trace: &RankTrace) -> Waterfall {
-    let has_device = trace.ops.iter().any(|op| op.kind.is_busy() && !op.is_host && op.duration_ns > 0);
+    let has_device = has_device(trace);
     // +1 and -1 where something starts and ends, of computing and of moving.
     let mut edges: Vec<(u64, i8, i8)> = Vec::with_capacity(2 * trace.ops.len());
     for op in trace.ops.iter().filter(|op| op.duration_ns > 0) {
-        let (compute, comm) = match op.kind {
-            kind if kind.is_comm() => (0, 1),
-            kind if kind.is_busy() && op.is_host != has_device => (1, 0),
-            _ => continue,
-        };
+        let (compute, comm) = (i8::from(is_computing(op, has_device)), i8::from(op.kind.is_comm()));
         edges.push((op.start_ns, compute, comm));
         edges.push((op.end_ns(), -compute, -comm));
     }
@@ -205,7 +211,7 @@ impl Rows {
 }
 
 /// When a rank's first op starts, and its last one ends.
-fn ends(trace: &RankTrace) -> (u64, u64) {
+pub(super) fn ends(trace: &RankTrace) -> (u64, u64) {
     let start = trace.ops.iter().map(|op| op.start_ns).min().unwrap_or_default();
     (start, trace.ops.iter().map(Op::end_ns).max().unwrap_or_default())
 }

@@ -1,0 +1,366 @@
+"""The report of a recorded step: where its time went, what bounds each transfer, what would help."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from gradtide import words
+from gradtide.report import pieces
+from gradtide.report.folder import Row, RunFolderError, entry, read_json, read_table
+from gradtide.report.timeline import milliseconds, size, ticks
+
+MAX_ROWS, MAX_RANKS = 30, 8
+"""Transfers and ranks that the picture has a row for."""
+
+PARTS = (
+    ("compute", "computing", "compute", "compute"),
+    ("exposed", "waiting for the network", "network", "exposed"),
+    ("late", "waiting for a late rank", "late rank", "barrier"),
+    ("idle", "neither", "neither", "idle"),
+)
+"""Where a step goes: key, name, short name, colour."""
+
+_RANK = ("rank", "span_ms", "compute_ms", "overlapped_ms", "exposed_ms", "idle_ms")
+
+_WIDTH, _LEFT, _RIGHT = 1080.0, 152.0, 84.0
+_PLOT = _WIDTH - _LEFT - _RIGHT
+
+
+def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
+    """Return the template of a step and what it shows."""
+    path = run_dir / "summary.json"
+    rows = read_table(run_dir, "waterfall.csv")
+    picture = read_json(run_dir / "picture.json")
+
+    def number(key: str) -> float:
+        return float(entry(path, summary, key, (int, float)))
+
+    step_ms, rank, ranks = number("step_ms"), int(number("rank")), int(number("world_size"))
+    parts = {key: number(f"waterfall_ms.{key}") for key, *_ in PARTS}
+    waits = parts["exposed"] + parts["late"]
+    advice: Mapping[str, Any] = entry(path, summary, "advice", dict)
+    recorded = [
+        {key: entry(path, one, key, (int, float)) for key in _RANK}
+        for one in (_object(path, "ranks", one) for one in entry(path, summary, "ranks", list))
+    ]
+    drawn = _draw(rows, _stretches(run_dir / "picture.json", picture), entry(path, summary, "rank", int))
+    by_exposed = sorted(rows, key=lambda row: (-row["exposed_us"], row["transfer"]))
+    is_shared = len(recorded) > 1
+    return "waterfall.html.j2", {
+        "title": "gradtide report: one step of a trace",
+        "what": _what(path, summary),
+        "reproduce": "",
+        "figures": [
+            _figure("Step", pieces.ms(step_ms), "ms", "", f"of rank {rank}, the slowest", "step_ms"),
+            _figure(
+                "Computing",
+                pieces.percent(parts["compute"] / step_ms if step_ms else 0),
+                "%",
+                "compute",
+                f"{pieces.ms(parts['compute'])} ms",
+            ),
+            _figure(
+                "Exposed communication",
+                pieces.ms(waits),
+                "ms",
+                "exposed",
+                f"of the {pieces.ms(number('network_ms'))} ms that the network works",
+            ),
+            _figure(
+                "The work of",
+                f"{number('effective_ranks'):.2f}",
+                f"of {ranks}",
+                "transfer",
+                "ranks that never wait",
+                "effective_ranks",
+            ),
+        ],
+        "waterfall": _bar(parts, step_ms),
+        "picture": drawn,
+        "transfers": _table(by_exposed, caps),
+        "why": _why(rows),
+        "ranks": pieces.table(
+            "Ranks",
+            ("#rank", "#step, ms", "#computing, ms", "#of it beside transfers, ms", "#exposed, ms", "#neither, ms"),
+            [
+                [
+                    one["rank"],
+                    pieces.ms(one["span_ms"]),
+                    pieces.ms(one["compute_ms"] + one["overlapped_ms"]),
+                    *(pieces.ms(one[f"{part}_ms"]) for part in ("overlapped", "exposed", "idle")),
+                ]
+                for one in recorded
+            ]
+            if is_shared
+            else [],
+            cap=caps.rows,
+            where="summary.json",
+        ),
+        "alone": "" if is_shared else "From one rank alone, waiting for a late rank cannot be told from moving.",
+        "advice": _advice(path, advice, caps),
+        "fit": _fit(path, advice, ranks),
+        "has_scenario": (run_dir / "scenario.toml").exists(),
+        "warnings": [pieces.clip(text, 200) for text in entry(path, summary, "warnings", list)],
+    }
+
+
+def _object(path: Path, key: str, found: object) -> Mapping[str, Any]:
+    if not isinstance(found, Mapping):
+        raise RunFolderError(f"{path}: key `{key}`: objects were expected")
+    return found
+
+
+def _stretches(path: Path, picture: Row) -> list[dict[str, Any]]:
+    """Return the ranks of a picture, checked: stretches of computing and waiting in nanoseconds."""
+    found = []
+    for one in (_object(path, "ranks", one) for one in entry(path, picture, "ranks", list)):
+        rank = {key: entry(path, one, key, int) for key in ("rank", "span_ns")}
+        for key, length in (("computing", 3), ("waiting", 2)):
+            rows = entry(path, one, key, list)
+            if not all(isinstance(row, list) and len(row) == length for row in rows) or not all(
+                type(time) is int for row in rows for time in row[:2]
+            ):
+                raise RunFolderError(f"{path}: key `ranks.{key}`: lists of two whole numbers were expected")
+            rank[key] = rows
+        found.append(rank)
+    if not found:
+        raise RunFolderError(f"{path}: key `ranks`: at least one was expected")
+    return found
+
+
+def _what(path: Path, summary: Row) -> str:
+    found = entry(path, summary, "steps_found_by", str)
+    count = entry(path, summary, "steps", int)
+    how = {"marks": "marked by the profiler", "transfers": "told apart by what repeats"}.get(found, "")
+    ranks = entry(path, summary, "ranks", list)
+    of = f"{len(ranks)} of {entry(path, summary, 'world_size', int)} ranks"
+    if not how:
+        return f"a whole {entry(path, summary, 'format', str)} trace, {of}"
+    return f"step {entry(path, summary, 'step', int)} of {count}, {how}, {of}"
+
+
+def _figure(name: str, value: str, unit: str, kind: str, note: str, key: str = "") -> dict[str, str]:
+    return {"name": name, "value": value, "unit": unit, "kind": kind, "note": note, "key": key}
+
+
+def _bar(parts: Mapping[str, float], step_ms: float) -> dict[str, Any]:
+    shown = []
+    for key, name, short, kind in PARTS:
+        share = 100 * parts[key] / step_ms if step_ms else 0
+        fits = (f"{name} {pieces.ms(parts[key])} ms", f"{short} {pieces.ms(parts[key])}", pieces.ms(parts[key]), "")
+        text = next(text for text in fits if len(text) < share / 100 * 120 or not text)
+        shown.append({"kind": kind, "share": share, "text": text})
+    legend = [
+        {
+            "kind": kind,
+            "name": name,
+            "value": pieces.ms(parts[key]),
+            "key": f"waterfall_ms.{key}",
+            "zero": not parts[key],
+        }
+        for key, name, _, kind in PARTS
+    ]
+    label = "; ".join(f"{name} {pieces.ms(parts[key])} ms" for key, name, *_ in PARTS)
+    return {"rows": [{"parts": shown, "label": label}], "legend": legend}
+
+
+def _why(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return what the exposed time is owed to, the largest first: cause, ms, number of transfers."""
+    spent: dict[str, list[float]] = {}
+    for row in rows:
+        late = row["exposed_late_us"]
+        for cause, exposed in (("late rank", late), (row["bound"], row["exposed_us"] - late)):
+            if exposed > 0:
+                spent.setdefault(cause, []).append(exposed)
+    ordered = sorted(spent.items(), key=lambda item: -sum(item[1]))
+    return [
+        {"cause": words.bound(pieces.clip(cause)), "ms": milliseconds(sum(times)), "count": len(times)}
+        for cause, times in ordered
+    ]
+
+
+def _table(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
+    columns = (
+        "transfer",
+        "#bytes",
+        "#ranks",
+        "#from, ms",
+        "#takes",
+        "#moving",
+        "#late by",
+        "#exposed",
+        "#bus rate",
+        "bounded by",
+    )
+    return pieces.table(
+        "Transfers, the most exposed first",
+        columns,
+        [
+            [
+                f"{row['transfer'] + 1}  {_name(row)}",
+                size(row["bytes"]),
+                row["ranks"],
+                *(milliseconds(row[key]) for key in ("start_us", "duration_us", "moving_us", "waited_us")),
+                pieces.cell(milliseconds(row["exposed_us"]), "" if row["bound"] == "hidden" else "differs"),
+                "–" if row["bus_rate_bps"] is None else words.rate(row["bus_rate_bps"]),
+                row["bound"] + (f" {row['late_rank']:.0f}" if row["bound"] == "late rank" else ""),
+            ]
+            for row in rows
+        ],
+        cap=caps.rows,
+        where="waterfall.csv",
+    )
+
+
+def _name(row: Row) -> str:
+    return pieces.clip(str(row["collective"]).replace("_", "-"), 24)
+
+
+def _advice(path: Path, advice: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
+    found = [
+        {"what": entry(path, row, "what", str)}
+        | {key: entry(path, row, key, (int, float)) for key in ("iteration_time_ms", "saves_percent")}
+        for row in (_object(path, "advice.rows", row) for row in entry(path, advice, "rows", list))
+    ]
+    best = max((row["saves_percent"] for row in found), default=0)
+
+    def saves(percent: float) -> dict[str, str]:
+        return pieces.cell(f"{percent:.1f}".replace("-", "−"), "best" if percent == best >= 1 else "")
+
+    return pieces.table(
+        "What would help",
+        ("the same step, sent", "#ms", "#saves, %"),
+        [
+            [
+                row["what"],
+                pieces.ms(row["iteration_time_ms"]),
+                saves(row["saves_percent"]),
+            ]
+            for row in found
+        ],
+        cap=caps.rows,
+    )
+
+
+def _fit(path: Path, advice: Mapping[str, Any], ranks: int) -> str:
+    """Say what the predictions are made with, or why there are none."""
+    why_not = pieces.clip(advice.get("why_not") or "", 300)
+    if "link_rate_bps" not in advice:
+        return f"No prediction: {why_not}."
+    advice = {
+        key: entry(path, advice, key, (int, float))
+        for key in ("link_rate_bps", "overhead_us", "predicted_ms", "off_percent")
+    }
+    network = f"one switch, {ranks} ranks, {words.rate(advice['link_rate_bps'])}"
+    if advice["overhead_us"] >= 1:
+        network += f" and {milliseconds(advice['overhead_us'])} ms a transfer"
+    if why_not:
+        return f"No prediction: on a network fitted to the recorded all-reduces ({network}), {why_not}."
+    return (
+        f"Predicted on a network fitted to the recorded all-reduces: {network}. The schedule as recorded comes to "
+        f"{pieces.ms(advice['predicted_ms'])} ms there, {abs(advice['off_percent']):.1f} % "
+        f"{'above' if advice['off_percent'] > 0 else 'below'} what was recorded. Which layer needs which gradient is "
+        "not in a trace: the forward pass is shared out over the buckets, needed in the reverse of their order."
+    )
+
+
+def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> dict[str, Any]:
+    """Draw ranks and transfers on one axis of time."""
+    ordered = sorted(ranks, key=lambda one: (one["rank"] != shown, one["rank"]))[:MAX_RANKS]
+    kept = sorted(rows, key=lambda row: (-row["exposed_us"], -row["duration_us"], row["transfer"]))[:MAX_ROWS]
+    kept.sort(key=lambda row: (row["start_us"], row["transfer"]))
+    span: float = max(max(one["span_ns"] for one in ordered) / 1e3, 1e-3)
+    lane, pitch = 26.0, 21.0 if len(kept) <= 16 else 16.0
+    top, top_rows = 46.0, 46.0 + 26.0 * len(ordered) + 26
+    height = top_rows + pitch * len(kept) + 8
+    out: list[str] = []
+
+    def x(us: float) -> float:
+        return _LEFT + min(max(us / span, 0.0), 1.0) * _PLOT
+
+    def rect(kind: str, a: float, b: float, y: float, h: float, fill: str = "") -> None:
+        paint = f' fill="{fill}"' if fill else ""
+        wide = max(x(b) - x(a), 0.6)
+        out.append(f'<rect class="{kind}"{paint} x="{x(a):.2f}" y="{y:.1f}" width="{wide:.2f}" height="{h:.1f}"/>')
+
+    def text(kind: str, at: float, y: float, said: str, anchor: str = "start") -> None:
+        out.append(f'<text class="{kind}" x="{at:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(said)}</text>')
+
+    for tick in ticks(0, span / 1e3, 8):
+        at = x(tick * 1e3)
+        out.append(f'<path class="grid" d="M{at:.1f} {top - 8:.1f}V{height - 4:.1f}"/>')
+        text("tick", at, top - 12, f"{tick:g}", "middle")
+    text("tick", _LEFT - 10, top - 12, "ms", "end")
+    out.append(f'<path class="bracket" d="M{x(0):.1f} 19v-5H{x(span):.1f}v5"/>')
+    text("strong", _LEFT + _PLOT / 2, 10, f"step {milliseconds(span)} ms", "middle")
+    for i, one in enumerate(ordered):
+        y = top + i * lane
+        text("label", _LEFT - 10, y + 16, f"rank {one['rank']} computes", "end")
+        out.append(f'<rect class="lane" x="{_LEFT}" y="{y + 1:.1f}" width="{_PLOT}" height="{lane - 2:.1f}"/>')
+        for start, end in one["waiting"]:
+            rect("idle exposed", start / 1e3, end / 1e3, y + 1, lane - 2, "url(#w-exposed)")
+        for start, end, part in one["computing"]:
+            kind = {"backward": "backward", "update": "update"}.get(part, "forward")
+            rect(kind, start / 1e3, end / 1e3, y + 1, lane - 2)
+    waiting = [(start / 1e3, end / 1e3) for start, end in ordered[0]["waiting"]]
+    if kept:
+        text("muted", _LEFT - 10, top_rows - 7, "sends", "end")
+        text("muted", _LEFT + _PLOT + 72, top_rows - 7, "exposed, ms", "end")
+    for i, row in enumerate(kept):
+        y, h = top_rows + i * pitch, pitch - 5
+        start, end = row["start_us"], row["start_us"] + row["duration_us"]
+        out.append(f'<g class="row" data-readout="{escape(describe(row))}">')
+        out.append(f'<rect class="hit" x="0" y="{y - 2:.1f}" width="{_WIDTH}" height="{pitch:.1f}"/>')
+        text("label", _LEFT - 10, y + h / 2 + 4, f"{_name(row)} {size(row['bytes'])}", "end")
+        if row["ready_us"] < start:
+            rect("slack", row["ready_us"], start, y, h)
+        rect("transfer", start, end, y + 1.5, h - 3)
+        if row["bound"] != "hidden":
+            for a, b in waiting:
+                if a < end and b > start:
+                    rect("transfer late", max(a, start), min(b, end), y + 1.5, h - 3)
+        if row["exposed_late_us"] > 0:
+            rect("idle barrier", start, end - row["moving_us"], y + 1.5, h - 3, "url(#w-barrier)")
+        mark = "label" if row["bound"] == "hidden" else "late"
+        text(mark, _LEFT + _PLOT + 72, y + h / 2 + 4, milliseconds(row["exposed_us"]), "end")
+        out.append("</g>")
+    patterns = "".join(
+        f'<pattern id="w-{cause}" class="{cause}" width="7" height="7" patternUnits="userSpaceOnUse" '
+        f'patternTransform="rotate({angle})"><rect width="7" height="7"/><path d="M0 0V7"/></pattern>'
+        for cause, angle in (("exposed", 45), ("barrier", -45))
+    )
+    label = "Ranks computing and transfers under way, on one axis of time"
+    svg = (
+        f'<svg class="timeline" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="{label}">'
+        f"<defs>{patterns}</defs>{''.join(out)}</svg>"
+    )
+    said = []
+    if len(ordered) < len(ranks):
+        said.append(f"{len(ordered)} of {len(ranks)} ranks are drawn.")
+    if len(kept) < len(rows):
+        said.append(f"Of {len(rows)} transfers the {len(kept)} that are most exposed have a row.")
+    said.append(f"Transfers are as rank {shown} saw them; each rank starts at its own clock's start of the step.")
+    return {
+        "svg": Markup(svg),
+        "label": label,
+        "caption": " ".join(said),
+        "has_late": any(row["exposed_late_us"] > 0 for row in kept),
+        "has_update": any(part == "update" for one in ordered for *_, part in one["computing"]),
+        "has_rows": bool(kept),
+    }
+
+
+def describe(row: Row) -> str:
+    """Put one transfer in words; times from the start of the step."""
+    ready, start, end = (
+        milliseconds(us) for us in (row["ready_us"], row["start_us"], row["start_us"] + row["duration_us"])
+    )
+    said = [f"{_name(row)} of {size(row['bytes'])} among {row['ranks']}", f"ready {ready}, {start} to {end} ms"]
+    if row["bus_rate_bps"] is not None:
+        said.append(f"{milliseconds(row['moving_us'])} ms moving at {words.rate(row['bus_rate_bps'])} on each link")
+    if row["late_rank"] is not None:
+        said.append(f"the earliest rank waits {milliseconds(row['waited_us'])} ms for rank {row['late_rank']:.0f}")
+    said.append(f"exposed {milliseconds(row['exposed_us'])} ms: {words.bound(pieces.clip(row['bound']))}")
+    return " · ".join(said)

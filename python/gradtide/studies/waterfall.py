@@ -1,0 +1,381 @@
+"""`gradtide report TRACE`: where the time of a recorded step goes, what bounds each transfer, what would help.
+
+    trace -> step -> transfers with what each rank saw -> verdicts -> the step's model on a network like the recorded
+    one -> the same step sent otherwise
+
+No rank leaves a collective before the last has come to it, so of what ranks saw the shortest is the moving and the rest
+is waiting for the last one; clocks need not agree for that.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradtide import _core, report, units, words
+from gradtide.errors import ScenarioError, TraceError
+from gradtide.results import StudyRows
+from gradtide.scenario import Scenario
+from gradtide.scenario.tables import layers_table
+from gradtide.studies.channels import line
+from gradtide.studies.folder import whole_folder, write_json, write_versions
+from gradtide.studies.run import run_all
+
+if TYPE_CHECKING:
+    from gradtide.traces import Trace
+    from gradtide.traces.model import TraceModel
+
+HIDDEN = 0.05
+"""A transfer of which less than this share is exposed costs nothing worth a name."""
+
+MOSTLY = 0.5
+"""What takes this share of something decides it."""
+
+LEFT = 0.1
+"""Computing left beside a transfer, as a share of its moving, below which there is none."""
+
+REPRODUCED = 0.1
+"""Share of the step by which the prediction of the recorded schedule may be off for others to be believed."""
+
+UNEVEN = 0.1
+"""Share of a step by which ranks may differ in computing before it is said."""
+
+PART = "4MiB"
+"""Largest part sent at once where the order is by priority: larger ones let urgent gradients wait."""
+
+_NS_PER_MS = 1e6
+
+
+class WaterfallResult(StudyRows):
+    """Where the time of a recorded step goes.
+
+    Attributes:
+        rows: one dict per transfer, in the order in which they began; the columns of `waterfall.csv`.
+        summary: what `--json` prints, without the rows.
+        picture: what the page draws: stretches of computing and waiting of each rank, nanoseconds.
+        scenario: the step on a network like the recorded one; None where the trace is no model.
+    """
+
+    def __init__(self, trace: "Trace", number: int | None) -> None:
+        step = trace.step(number)
+        shown = max(step["ranks"], key=lambda row: (row["span_ns"], -row["rank"]))
+        self.rows = _rows(step, shown)
+        self.picture = _picture(step)
+        self.scenario: Scenario | None = None
+        self.summary: dict[str, Any] = {
+            "schema": "gradtide.waterfall/1",
+            "version": _core.__version__,
+            "headline": "",
+            "format": trace.format,
+            "step": step["number"],
+            "steps": len(trace.steps),
+            "steps_found_by": trace.steps_found_by,
+            "rank": shown["rank"],
+            **_time(step, shown, self.rows),
+            "ranks": [_rank(row) for row in step["ranks"]],
+        }
+        about = trace.summary()
+        size = about["world_size"] or len(step["ranks"])
+        computing = [row["compute_ns"] + row["overlapped_ns"] for row in step["ranks"]]
+        mean_ns = sum(computing) / len(computing)
+        self.summary |= {
+            "world_size": size,
+            "missing_ranks": about["missing_ranks"],
+            # Ranks that nobody recorded are taken to be like the others.
+            "effective_ranks": size * mean_ns / shown["span_ns"] if shown["span_ns"] else 0.0,
+        }
+        self.summary["advice"] = self._advice(trace, step, shown)
+        self.summary["warnings"] = about["warnings"]
+        self.summary["headline"] = _headline(self.summary)
+
+    def _advice(self, trace: "Trace", step: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
+        """Predict the step as it was sent, and if that is true enough, sent otherwise."""
+        try:
+            model = trace.to_model(shown["rank"], step=step["number"], name="trace")
+            base = _like_recorded(model, self.rows)
+        except (TraceError, ScenarioError) as error:
+            return {"why_not": str(error).partition("\n")[0], "rows": []}
+        self.scenario = base
+        tried = {
+            "as recorded": base,
+            "by priority": base.replace(order="priority", chunk=PART),
+            "by priority, without barrier": base.replace(order="priority", chunk=PART, barrier=False),
+            "as recorded, at twice the bandwidth": base.replace(link_rate=units.format_rate(2 * base.link_rate_bps)),
+        }
+        # What neither computes nor moves is no schedule's.
+        still_ms = shown["idle_ns"] / _NS_PER_MS
+        times_ms = [1e3 * result.iteration_time + still_ms for result in run_all(list(tried.values()))]
+        span_ms = shown["span_ns"] / _NS_PER_MS
+        off = times_ms[0] / span_ms - 1
+        fit = {
+            "link_rate_bps": base.link_rate_bps,
+            "overhead_us": base.jobs[0].overhead_ps / 1e6,
+            "predicted_ms": times_ms[0],
+            "off_percent": 100 * off,
+        }
+        if abs(off) > REPRODUCED:
+            took, recorded = words.milliseconds(times_ms[0]), words.milliseconds(span_ms)
+            said = f"the model of this step takes {took} where {recorded} were recorded"
+            return {**fit, "why_not": f"{said}, so what it says of other schedules is not shown", "rows": []}
+        rows = [
+            {"what": name, "iteration_time_ms": time_ms, "saves_percent": 100 * (1 - time_ms / times_ms[0])}
+            for name, time_ms in zip(tried, times_ms, strict=True)
+        ]
+        return {**fit, "why_not": None, "rows": rows}
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the summary and the rows, as a dict that JSON can hold."""
+        return {**self.summary, "transfers": self.rows}
+
+    def write(self, folder: Path) -> None:
+        """Write everything into the existing `folder`."""
+        text = self.table.to_csv() if self.rows else ",".join(_COLUMNS) + "\n"
+        (folder / "waterfall.csv").write_text(text, encoding="utf-8")
+        if self.scenario is not None:
+            (folder / "scenario.toml").write_text(self.scenario.to_toml(), encoding="utf-8")
+        write_json(folder / "picture.json", self.picture)
+        write_json(folder / "summary.json", self.summary)
+        write_versions(folder)
+        report.write_report(folder)
+
+    def report(self, path: str | Path) -> Path:
+        """Write the page, one HTML file that needs no network."""
+        from shutil import copyfile
+        from tempfile import TemporaryDirectory
+
+        with TemporaryDirectory(prefix="gradtide-") as parent:
+            with whole_folder(Path(parent) / "step") as folder:
+                self.write(folder)
+            copyfile(Path(parent) / "step" / "report.html", path)
+        return Path(path)
+
+    def __repr__(self) -> str:
+        return f"<gradtide.WaterfallResult {self.summary['headline']}>"
+
+
+def waterfall(trace: "Trace", step: int | None = None) -> WaterfallResult:
+    """Say where the time of a recorded step goes.
+
+    Args:
+        trace: of any number of the job's ranks.
+        step: which; None for the one of median length.
+
+    Raises:
+        TraceError: if there is no such step.
+    """
+    return WaterfallResult(trace, step)
+
+
+# Transfers
+
+
+_COLUMNS = (
+    "transfer",
+    "collective",
+    "group",
+    "ranks",
+    "bytes",
+    "ready_us",
+    "start_us",
+    "duration_us",
+    "moving_us",
+    "waited_us",
+    "late_rank",
+    "exposed_us",
+    "exposed_late_us",
+    "bus_rate_bps",
+    "bound",
+)
+
+
+def _rows(step: dict[str, Any], shown: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a row per transfer that the shown rank saw, with what bounds it."""
+    found: list[tuple[dict[str, Any], int]] = []
+    for transfer in step["transfers"]:
+        mine = next((seen for seen in transfer["seen"] if seen["rank"] == shown["rank"]), None)
+        if mine is None or not -mine["duration_ns"] < mine["start_ns"] < shown["span_ns"]:
+            continue
+        last = min(transfer["seen"], key=lambda seen: (seen["duration_ns"], seen["rank"]))
+        longest_ns = max(seen["duration_ns"] for seen in transfer["seen"])
+        # A message between two ranks is over for each when its own part is.
+        is_shared = transfer["collective"] not in ("send", "recv") and len(transfer["seen"]) > 1
+        moving_ns = last["duration_ns"] if is_shared else mine["duration_ns"]
+        ranks = len(transfer["group_ranks"] or ()) or len(step["ranks"])
+        moved = bus_bytes(transfer["collective"], transfer["bytes"], ranks)
+        waited_ns = longest_ns - moving_ns if is_shared else 0
+        row = {
+            "transfer": len(found),
+            "collective": transfer["collective"],
+            "group": transfer["group"],
+            "ranks": ranks,
+            "bytes": transfer["bytes"],
+            "ready_us": mine["ready_ns"] / 1e3,
+            "start_us": mine["start_ns"] / 1e3,
+            "duration_us": mine["duration_ns"] / 1e3,
+            "moving_us": moving_ns / 1e3,
+            "waited_us": waited_ns / 1e3,
+            "late_rank": float(last["rank"]) if waited_ns >= MOSTLY * max(longest_ns, 1) else None,
+            "exposed_us": mine["exposed_ns"] / 1e3,
+            # The last rank is waited for first, and what moves after that is the network's.
+            "exposed_late_us": max(0, mine["exposed_ns"] - moving_ns) / 1e3,
+            "bus_rate_bps": 8e9 * moved / moving_ns if moved and moving_ns else None,
+            "bound": "",
+        }
+        done = mine["computed"]
+        left_ns = sum(shown["passes"][part] - done[part] for part in ("forward_ns", "backward_ns", "unsaid_ns"))
+        found.append((row, left_ns))
+    rates = [(row["bus_rate_bps"], row["bytes"]) for row, _ in found if row["bus_rate_bps"]]
+    best = max(rates, default=(math.inf, 0))
+    for row, left_ns in found:
+        row["bound"] = _bound(row, left_ns / 1e3, best)
+    return [row for row, _ in found]
+
+
+def bus_bytes(collective: str, size: int, ranks: int) -> float:
+    """Return the bytes that each rank has to send at least, for a buffer of `size` bytes; 0 where that is not known.
+
+    Source:
+        NCCL tests, PERFORMANCE.md: bus bandwidth.
+    """
+    others = ranks - 1
+    shares = {
+        "all_reduce": 2 * others / max(ranks, 1),
+        "reduce_scatter": others / max(ranks, 1),
+        "reduce_scatter_block": others / max(ranks, 1),
+        "all_to_all": others / max(ranks, 1),
+        # A rank's input is its own part of what all get.
+        "all_gather": float(others),
+        "broadcast": 1.0,
+        "reduce": 1.0,
+        "send": 1.0,
+        "recv": 1.0,
+    }
+    return shares.get(collective, 0.0) * size
+
+
+def _bound(row: dict[str, Any], left_us: float, best: tuple[float, int]) -> str:
+    """Return what bounds a transfer, by the first that holds; `words.bound` says what each means."""
+    if row["exposed_us"] < HIDDEN * max(row["duration_us"], 1e-3):
+        return "hidden"
+    if row["late_rank"] is not None:
+        return "late rank"
+    total_us = row["start_us"] + row["duration_us"] - row["ready_us"]
+    if row["start_us"] - row["ready_us"] >= MOSTLY * total_us:
+        return "queued"
+    rate, size = best
+    if row["bus_rate_bps"] is not None and row["bus_rate_bps"] < MOSTLY * rate and row["bytes"] < size:
+        return "small message"
+    return "last" if left_us < LEFT * row["moving_us"] else "bandwidth"
+
+
+# The step
+
+
+def _rank(row: dict[str, Any]) -> dict[str, Any]:
+    parts = ("span", "compute", "overlapped", "exposed", "idle")
+    return {"rank": row["rank"]} | {f"{part}_ms": row[f"{part}_ns"] / _NS_PER_MS for part in parts}
+
+
+def _time(step: dict[str, Any], shown: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    exposed_ms = shown["exposed_ns"] / _NS_PER_MS
+    late_ms = sum(row["exposed_late_us"] for row in rows) / 1e3
+    network_ms = exposed_ms + shown["overlapped_ns"] / _NS_PER_MS
+    late: dict[int, float] = {}
+    for row in rows:
+        if row["late_rank"] is not None:
+            late[int(row["late_rank"])] = late.get(int(row["late_rank"]), 0.0) + row["waited_us"]
+    return {
+        "step_ms": shown["span_ns"] / _NS_PER_MS,
+        "compute_ms": (shown["compute_ns"] + shown["overlapped_ns"]) / _NS_PER_MS,
+        "network_ms": network_ms,
+        "hidden_percent": 100 * (1 - exposed_ms / network_ms) if network_ms else None,
+        "waterfall_ms": {
+            "compute": (shown["compute_ns"] + shown["overlapped_ns"]) / _NS_PER_MS,
+            "exposed": exposed_ms - late_ms,
+            "late": late_ms,
+            "idle": shown["idle_ns"] / _NS_PER_MS,
+        },
+        "late_rank": max(sorted(late), key=lambda rank: late[rank]) if late else None,
+    }
+
+
+def _picture(step: dict[str, Any]) -> dict[str, Any]:
+    keys = ("rank", "span_ns", "computing", "waiting")
+    return {"ranks": [{key: row[key] for key in keys} for row in step["ranks"]]}
+
+
+def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scenario:
+    """Return the step on one switch whose links move as the recorded all-reduces did: a + b·d for d bytes.
+
+    Raises:
+        TraceError: if no all-reduce with a size took any time.
+        ScenarioError: if that is no scenario.
+    """
+    sent = [row for row in rows if row["collective"] == "all_reduce" and row["bus_rate_bps"]]
+    if not sent or model.world_size < 2:
+        raise TraceError("no all-reduce between ranks with a size was recorded, so the network's rate is not known")
+    sizes = [bus_bytes("all_reduce", row["bytes"], row["ranks"]) for row in sent]
+    times = [row["moving_us"] for row in sent]
+    together_us = _covered([(row["start_us"] + row["duration_us"], row["moving_us"]) for row in sent])
+    # Transfers that share the network, as gloo's threads let them, say together what it moves, and not one by one.
+    is_alone = together_us >= 0.95 * sum(times) and len(set(sizes)) > 1
+    fixed_us, us_per_byte = line(sizes, times) if is_alone else (0.0, 0.0)
+    if us_per_byte <= 0:
+        fixed_us, us_per_byte = 0.0, together_us / sum(sizes)
+    table = layers_table(model.name, model.layers, bucketed=True, source=model.source)
+    overhead = {"overhead": f"{round(1000 * fixed_us)}ns"}
+    rate = units.format_rate(max(1, round(8e6 / us_per_byte)))
+    return Scenario.from_dict(
+        {
+            "job": {"train": {"model": table, "workers": model.world_size, "iterations": 3, "schedule": overhead}},
+            "cluster": {
+                "topology": {"kind": "star", "hosts": model.world_size},
+                "link": {"rate": rate, "delay": "0s"},
+            },
+            "run": {"engine": "pipe"},
+        }
+    )
+
+
+def _covered(spans: Sequence[tuple[float, float]]) -> float:
+    """Return the time in which any of some spans is under way, each (end, length)."""
+    total = reached = 0.0
+    for start, end in sorted((end - length, end) for end, length in spans):
+        total += max(0.0, end - max(start, reached if total else start))
+        reached = max(reached, end) if total else end
+    return total
+
+
+# Words
+
+
+def _headline(summary: dict[str, Any]) -> str:
+    step = "The trace" if summary["steps_found_by"] == "whole" else f"Step {summary['step']}"
+    ms = words.milliseconds
+    said = [f"{step}: {ms(summary['step_ms'])}, {ms(summary['compute_ms'])} of it computing."]
+    parts = summary["waterfall_ms"]
+    waits_ms = parts["exposed"] + parts["late"]
+    if summary["network_ms"]:
+        network = f"The network works {ms(summary['network_ms'])}, {summary['hidden_percent']:.0f} % of it hidden"
+        if waits_ms < words.SAME * summary["step_ms"]:
+            said.append(f"{network}; the step does not wait for it.")
+        else:
+            late = ""
+            if parts["late"] >= 0.1 * waits_ms and summary["late_rank"] is not None:
+                late = f", {ms(parts['late'])} of that for rank {summary['late_rank']}, which comes late"
+            said.append(f"{network}; {ms(waits_ms)} of the step wait for it{late}.")
+    computing = {row["rank"]: row["compute_ms"] + row["overlapped_ms"] for row in summary["ranks"]}
+    most, least = max(computing, key=lambda r: computing[r]), min(computing, key=lambda r: computing[r])
+    if computing[most] - computing[least] >= UNEVEN * summary["step_ms"]:
+        said.append(f"Rank {most} computes {ms(computing[most] - computing[least])} longer than rank {least}.")
+    size = summary["world_size"]
+    if size > 1:
+        said.append(f"{size} ranks do the work of {summary['effective_ranks']:.2f} that never wait.")
+    rows = summary["advice"]["rows"]
+    best = min(rows[1:3], key=lambda row: row["iteration_time_ms"], default=None)
+    if best is not None and best["saves_percent"] >= 1:
+        said.append(f"Sent {best['what']}, it would take {ms(best['iteration_time_ms'])}.")
+    return " ".join(said)
+
+
+__all__ = ["WaterfallResult", "bus_bytes", "waterfall"]

@@ -1,0 +1,191 @@
+"""From one step of a trace to a table of layers: each all-reduce of a gradient is one.
+
+A trace says when what was computed could be sent, and not which layers need it. So a layer here is what was sent at
+once: its backward time is what was computed from one all-reduce's start to the next one's, and what is sent last is
+nearest to the input, because backward passes run from the output to the input. Where nothing is recorded, shares are
+given out (docs/models/traces.md) and the model's `source` says so.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradtide.errors import TraceError
+from gradtide.layers import Layer
+from gradtide.traces import files
+
+if TYPE_CHECKING:
+    from gradtide.traces import Trace
+
+PS_PER_NS = 1000
+UNSAID_FORWARD = 3
+"""A third of the computing of a step is forward where nothing tells the passes apart: backward takes twice as long, as
+in the synthetic model of Gao (2020), section 4.2."""
+
+
+@dataclass(frozen=True)
+class TraceModel:
+    """A step of a trace as a model, for `Scenario.replace(model=…)` and the studies.
+
+    Attributes:
+        name: what results call it.
+        layers: one for each all-reduce of a gradient, input side first, and `rest` for what was computed after the
+            last one. Times are those of the rank that computed longest.
+        source: which step of which rank it is, and what was not recorded.
+        rank: that rank.
+        step: number of the step.
+        world_size: ranks of the group that exchanges gradients.
+    """
+
+    name: str
+    layers: tuple[Layer, ...]
+    source: str
+    rank: int
+    step: int
+    world_size: int
+
+    bucketed = True
+    """Its layers are buckets already."""
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of all gradients: what one exchange moves."""
+        return sum(layer.parameter_bytes for layer in self.layers)
+
+    @property
+    def compute_time(self) -> float:
+        """Seconds that a step computes."""
+        return sum(layer.forward_ps + layer.backward_ps + layer.update_ps for layer in self.layers) / 1e12
+
+
+def of_step(document: dict[str, Any], number: int, rank: int | None, name: str, members: int) -> TraceModel:
+    """Return the model that a step of a trace is.
+
+    Args:
+        document: what the core says of the step.
+        number: of the step.
+        rank: whose; None for the one that computes longest, for which the others wait.
+        name: what results call it.
+        members: ranks of the job, for groups whose ranks are not listed.
+
+    Raises:
+        TraceError: if the step has no all-reduce of a gradient, or computes nothing.
+    """
+    rows = [row for row in document["ranks"] if rank in (None, row["rank"])]
+    chosen = max(rows, key=lambda row: (row["compute_ns"] + row["overlapped_ns"], -row["rank"]))
+    passes = chosen["passes"]
+    is_split = chosen["backward_ns"] is not None
+    sent = _gradients(document, chosen)
+    compute_ns = sum(passes.values())
+    if compute_ns == 0:
+        raise TraceError(f"step {number} of rank {chosen['rank']} computes nothing; record operators and kernels")
+    first = sent[0]
+    if is_split:
+        forward_ns, backward_ns, update_ns = (passes[f"{part}_ns"] for part in ("forward", "backward", "update"))
+        ready = [one["seen"]["computed"]["backward_ns"] for one in sent]
+    else:
+        forward_ns = min(compute_ns // UNSAID_FORWARD, first["seen"]["computed"]["unsaid_ns"])
+        backward_ns, update_ns = compute_ns - forward_ns, 0
+        ready = [one["seen"]["computed"]["unsaid_ns"] - forward_ns for one in sent]
+    own = [end - start for start, end in zip([0, *ready], [*ready, backward_ns], strict=False)]
+    sizes = [one["bytes"] for one in sent]
+    # From the output side, as a backward pass computes them; what is computed after the last is of no bucket.
+    names = [f"bucket {place}" for place in range(1, len(sent) + 1)]
+    forward = _shared(forward_ns, own if any(own) else [1] * len(own))
+    update = _shared(update_ns, sizes if any(sizes) else [1] * len(sizes))
+    layers = [
+        Layer(*row)
+        for row in zip(
+            [*names, "rest"],
+            (PS_PER_NS * time for time in forward),
+            (PS_PER_NS * time for time in own),
+            [*sizes, 0],
+            (PS_PER_NS * time for time in [*update, 0]),
+            strict=True,
+        )
+    ]
+    if not layers[-1].forward_ps + layers[-1].backward_ps:
+        layers.pop()
+    left_out = len([t for t in document["transfers"] if _of(t, chosen["rank"]) is not None]) - len(sent)
+    said = [f"step {number} of rank {chosen['rank']}"]
+    said.append("forward times are shares by backward times" + (", update times by bytes" if update_ns else ""))
+    if not is_split:
+        said.append("no op says that it is of the backward pass: a third of the computing is taken for forward")
+    if left_out:
+        said.append(f"transfers that are no gradients, left out: {left_out}")
+    listed = [one["group_ranks"] for one in sent if one["group_ranks"]]
+    size = len(listed[0]) if listed else members
+    return TraceModel(name, tuple(reversed(layers)), "; ".join(said), chosen["rank"], number, size)
+
+
+def _of(transfer: dict[str, Any], rank: int) -> dict[str, Any] | None:
+    return next((seen for seen in transfer["seen"] if seen["rank"] == rank), None)
+
+
+def _gradients(document: dict[str, Any], chosen: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the all-reduces of gradients that a rank saw, in the order in which they were ready."""
+    rank, backward_ns = chosen["rank"], chosen["backward_ns"]
+    found: dict[str, list[dict[str, Any]]] = {}
+    kinds: dict[str, int] = {}
+    for transfer in document["transfers"]:
+        seen = _of(transfer, rank)
+        if seen is None:
+            continue
+        kinds[transfer["collective"]] = kinds.get(transfer["collective"], 0) + 1
+        # Before the backward pass there is no gradient to send, and what was ready before is of the step before.
+        is_of = (backward_ns or 0) <= seen["ready_ns"] < chosen["span_ns"]
+        if transfer["collective"] == "all_reduce" and is_of:
+            found.setdefault(transfer["group"], []).append({**transfer, "seen": seen})
+    if not found:
+        others = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "no transfer at all"
+        raise TraceError(
+            f"the step has no all-reduce of a gradient ({others}), so what a worker sends is not known; "
+            "use the trace of a data-parallel job, or `gradtide profile` for the model alone"
+        )
+    # Of several groups, as with tensor parallelism, gradients are where most is moved.
+    sent = max(found.values(), key=lambda rows: sum(row["bytes"] for row in rows))
+    if not any(row["bytes"] for row in sent):
+        raise TraceError("its all-reduces have no size; record with record_shapes=True")
+    return sorted(sent, key=lambda row: (row["seen"]["ready_ns"], row["seen"]["start_ns"]))
+
+
+def _shared(total: int, weights: Sequence[int]) -> list[int]:
+    """Return whole shares of `total` by weight that sum to it, the largest remainders rounded up."""
+    whole = sum(weights)
+    shares = [total * weight // whole for weight in weights]
+    by_rest = sorted(range(len(weights)), key=lambda i: (-(total * weights[i] % whole), i))
+    for i in by_rest[: total - sum(shares)]:
+        shares[i] += 1
+    return shares
+
+
+def read_model(path: str | Path) -> TraceModel:
+    """Read a trace of any format as a model; files that have not changed are read once.
+
+    Raises:
+        TraceError: if there is no such file, it is no trace, or its step is no model.
+    """
+    names = files.named(path, (".et", ".json", ".json.gz"))
+    try:
+        stats = [name.stat() for name in names]
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror}") from error
+    return _read_once(tuple(names), tuple((one.st_mtime_ns, one.st_size) for one in stats), _name(Path(path)))
+
+
+@lru_cache(maxsize=8)
+def _read_once(names: tuple[Path, ...], stamps: tuple[tuple[int, int], ...], name: str) -> TraceModel:
+    from gradtide.traces import read
+
+    trace: Trace = read(names[0] if len(names) == 1 else list(names))
+    return trace.to_model(name=name)
+
+
+def _name(path: Path) -> str:
+    """Return what results call the model of a trace: the file's name without endings, of several their folder's."""
+    if re.search(r"[*?\[]", path.name):
+        path = path.parent
+    return re.sub(r"(\.pt)?(\.trace)?(\.json)?(\.gz|\.et)?$", "", path.name).strip("._- ") or "trace"
