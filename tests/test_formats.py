@@ -50,7 +50,7 @@ def folder(tmp_path_factory):
     return Folder(tmp_path_factory.mktemp("formats"))
 
 
-many = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 # Flows
 
