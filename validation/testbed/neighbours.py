@@ -140,7 +140,8 @@ def scenario(arguments: argparse.Namespace, cell: Sequence[float], seed: int, ba
             "topology": {"kind": "star", "hosts": arguments.hosts},
             "link": {"rate": f"{RATE_BPS * MODELLED_FRAME / FRAME:.0f}bps", "delay": f"{1e9 * delay_s:.0f}ns"},
             "queue": {"kind": "pfifo_fast", "capacity": f"{QUEUE_PACKETS}pkt"},
-            "transport": {"kind": "cubic", "segment": f"{SEGMENT}B"},
+            # As Linux comes.
+            "transport": {"kind": "cubic", "segment": f"{SEGMENT}B", "hystart": True, "byte_counting": True},
         },
         "traffic": {"web": {"cdf": sizes, "load": load, "priority": "high"}},
         "run": {"engine": "packet", "duration": f"{1e3 * arguments.duration:.0f}ms", "seed": seed},
