@@ -635,7 +635,8 @@ class JobTable(Table):
     """Band of the job's flows on the network: "high" is band 0, sent first, "low" the last band that the queue has
     (2 of pfifo_fast, n - 1 of n strict bands), and a number is that band. A list is shared out evenly over the layers
     from the input side, and a chunk travels in the band of the layer in which it begins: here the lowest quarter of the
-    layers goes high. No effect on the pipe engine."""
+    layers goes high. With one entry for each layer, alike in all layers of a bucket, every bucket has a band of its own.
+    No effect on the pipe engine."""
     start: Time = key(default="0s", examples=["0s"])
     """Simulated time at which the job starts."""
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
