@@ -702,10 +702,11 @@ impl Network for Fluid {
         }
     }
 
-    fn set_band(&mut self, stream: u32, band: Band) {
+    fn set_band(&mut self, stream: u32, src: Option<HostId>, band: Band) {
         for connection in 0..self.connections.len() {
-            let mut slot = self.connections[connection].first;
-            if self.connections[connection].stream != stream {
+            let row = &self.connections[connection];
+            let mut slot = row.first;
+            if row.stream != stream || src.is_some_and(|src| src.0 != row.src) {
                 continue;
             }
             while slot != NONE {
