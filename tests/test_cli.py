@@ -245,6 +245,26 @@ def test_a_check_holds_for_tenants_and_every_cell_of_a_map(gradtide, tiny, more,
     assert err.count("check failed") == code * (4 if more else 1)
 
 
+POLICIES = ("--policy", "deadline", "--policy", "all-low")
+
+
+@pytest.mark.parametrize("more", [(), MAP], ids=["one", "map"])
+def test_policies_are_one_document_a_table_and_checks(gradtide, tiny, tmp_path, more):
+    code, out, err = gradtide("tenants", tiny, *POLICIES, *more, "--json", "-o", tmp_path / "out")
+    assert (code, err) == (0, "")
+    printed = json.loads(out)
+    assert printed["schema"] == "gradtide.policies/1"
+    assert [row["policy"] for row in printed["policies"]] == ["deadline", "all-low"] * (4 if more else 1)
+    kept = {"policies.csv", "summary.json", "versions.json", "report.html"}
+    assert set(os.listdir(tmp_path / "out")) == (kept if more else {"runs", *kept})
+    code, out, err = gradtide("tenants", tiny, *POLICIES, *more, "--fail-if", "iteration_change_percent>-1000")
+    assert code == 1
+    assert printed["headline"] in out
+    assert err.count("check failed") == len(printed["policies"])
+    code, _, err = gradtide("tenants", tiny, "--policy", "oracle")
+    assert (code, "no policy" in err) == (2, True)
+
+
 def test_tenants_without_neighbours_and_maps_without_loads_say_what_is_missing(gradtide, tiny, tmp_path):
     for more in ((), MAP):
         code, _, err = gradtide("tenants", "paper/gao2020-ch4", *more)

@@ -340,6 +340,7 @@ timeline = 0
                 "servers": None,
                 "ops": None,
                 "announced_packets": None,
+                "adaptive": None,
             }
         ],
         "cluster": {
@@ -645,7 +646,7 @@ SCENARIOS = st.fixed_dictionaries(
                 },
                 optional={
                     "iterations": st.integers(1, 1000),
-                    "priority": st.sampled_from(["high", "low", 0, 7, {"adaptive": {"x": [1]}}]),
+                    "priority": st.sampled_from(["high", "low", 0, 7, {"adaptive": {"policy": "deadline"}}]),
                     "compute": st.fixed_dictionaries(
                         {},
                         optional={

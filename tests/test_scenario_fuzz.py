@@ -49,7 +49,7 @@ topology = { kind = "clos2", ports = 4, bisection = "1/2" }
 queue = { kind = "ecn", threshold = "40pkt", mark_at = "dequeue" }
 [traffic."web"]
 flows = [{ start = "1ms", src = "h0", dst = "h3", bytes = "4kB" }, { start = "0s", src = "h1", dst = "h0", bytes = "1B" }]
-priority = { adaptive = { deadline = "slack" } }
+priority = { adaptive = { policy = "deadline", margin = 0.1 } }
 [traffic.in]
 incast = { dst = "h2", senders = 3, bytes = "1MB", every = "100ms" }
 [traffic.own]

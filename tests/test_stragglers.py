@@ -273,3 +273,20 @@ def test_tenants_compares_the_neighbours_band_with_the_jobs_own_list_of_bands():
     study = tenants(scenario.replace(iterations=None))
     bands = {name: result.scenario.jobs[0].bands for name, result in study.results.items()}
     assert bands == {"seed0-same": (0,), "seed0-low": (0, 2, 2, 2)}
+
+
+def test_one_entry_for_each_layer_gives_every_bucket_a_band_of_its_own():
+    base = gt.Scenario.from_dict(SCENARIO).replace(
+        engine="packet", noise=None, straggler=None, fusion="2.5MB", timeline=3
+    )
+    of_bucket = {row["bucket"]: row for row in gt.run(base.replace(priority="high")).transfers.to_dicts()}
+    # Neighbouring buckets differ, so that no shorter list, shared out evenly over the layers, says the same.
+    wanted = {bucket: (0, 2, 1, 2)[bucket] for bucket in of_bucket}
+    bands = [
+        next(wanted[b] for b, row in of_bucket.items() if row["first_layer"] <= layer <= row["last_layer"])
+        for layer in range(10)
+    ]
+    assert len(of_bucket) == 4
+    result = gt.run(base.replace(priority=bands))
+    sent = [(row["index"], row["band"]) for row in result.operations.to_dicts() if row["kind"] == "transfer"]
+    assert set(sent) == set(wanted.items())

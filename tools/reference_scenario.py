@@ -38,6 +38,7 @@ _PATHS = {
     "Ps": "job.NAME.collective.ps",
     "Schedule": "job.NAME.schedule",
     "Adaptive": "job.NAME.priority",
+    "AdaptiveTable": "job.NAME.priority.adaptive",
     "Cluster": "cluster",
     "Topology": "cluster.topology",
     "FabricLink": "cluster.topology.fabric_link",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gradtide.studies.lp import LpResult
     from gradtide.studies.order import OrderResult
     from gradtide.studies.plan import PlanResult
+    from gradtide.studies.policies import PoliciesResult
     from gradtide.studies.tenants import TenantsResult
     from gradtide.studies.waterfall import WaterfallResult
 
@@ -275,6 +276,10 @@ def _term(row: dict[str, Any], term: str) -> str:
 def tenants(
     scenario: ScenarioArgument,
     seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds, from --seed on.")] = 1,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Compare policies: all-low, lower-layers-high, deadline. Repeat it."),
+    ] = None,
     map_: Annotated[bool, typer.Option("--map", help="Map it over job load and background load.")] = False,
     job_loads: Annotated[str | None, typer.Option(metavar="LIST", help="With --map, as in 0.125,0.25.")] = None,
     traffic_loads: Annotated[str | None, typer.Option(metavar="LIST", help="With --map, as in 0.03,0.1.")] = None,
@@ -303,14 +308,19 @@ def tenants(
     loaded = _load(scenario, set_, seed, engine)
     _check_target(output)
     seed_range = range(loaded.seed, loaded.seed + seeds)
-    if map_:
-        loads = _loads(job_loads), _loads(traffic_loads)
-        if lp:
-            _fail_usage("--map and --lp are two studies; leave one of them out")
-        _map(loaded, seed_range, *loads, output, as_json, jobs, quiet, verbose, checks, limits)
-        return
+    loads = _loads(job_loads), _loads(traffic_loads)
+    if lp and (map_ or policy):
+        _fail_usage("--lp is a study of its own; leave out --map and --policy")
     if not lp and (give is not None or quantile is not None):
         _fail_usage("--give and --quantile are for --lp")
+    if policy:
+        _policies(
+            loaded, policy, seed_range, loads if map_ else None, output, as_json, jobs, quiet, verbose, checks, limits
+        )
+        return
+    if map_:
+        _map(loaded, seed_range, *loads, output, as_json, jobs, quiet, verbose, checks, limits)
+        return
     if lp:
         _lp(loaded, seed_range, give, quantile, output, as_json, jobs, quiet, verbose, checks, limits)
         return
@@ -382,6 +392,62 @@ def _sample_of_lp() -> "LpResult":
     from gradtide.studies import lp, run
 
     return lp.plan_bands(run.sample())
+
+
+def _policies(
+    scenario: "Scenario",
+    names: list[str],
+    seeds: range,
+    loads: tuple[list[float] | None, list[float] | None] | None,
+    output: Path | None,
+    as_json: bool,
+    jobs: int,
+    quiet: bool,
+    verbose: bool,
+    checks: Sequence["Check"],
+    limits: "Limits",
+) -> None:
+    from gradtide.studies import boundary
+    from gradtide.studies import policies as study
+
+    def sample() -> dict[str, float | None]:
+        tenants = _sample_of_tenants()
+        return study.figures(study.PoliciesResult({(None, "all-low"): tenants}, tenants.results).rows[0])
+
+    _refuse_unknown(checks, sample)
+    cells = None if loads is None else (loads[0] or boundary.JOB_LOADS, loads[1] or boundary.TRAFFIC_LOADS)
+
+    def show(result: "PoliciesResult") -> None:
+        if as_json:
+            _print_json(result.summary)
+            return
+        rows = [
+            [
+                *([row["cell"]] if cells else []),
+                row["policy"],
+                row["colour"],
+                _cell(row["iteration_ms"]),
+                *(_signed_percent(row[key]) for key in ("iteration_change_percent", *shown)),
+            ]
+            for row in result.rows
+        ]
+        columns = ["policy", "colour", "iteration, ms", "change", "small, mean", "small, p99", "large, mean"]
+        print("What each policy costs the job, and by how much flows finish sooner, against the neighbours' band")
+        _print_table([*(["cell"] if cells else []), *columns], rows)
+        print(f"\n{result.summary['headline']}")
+
+    shown = [f"{figure}_saves_percent" for figure in ("small_mean", "small_p99", "large_mean")]
+    count = (1 + len(set(names))) * len(seeds) * (1 if cells is None else len(cells[0]) * len(cells[1]))
+    with _as_usage_error(ValueError), _study(f"{count} runs", output, quiet, show) as (progress, keep):
+        result = study.policies(
+            scenario, names, loads=cells, seeds=seeds, jobs=jobs, progress=progress, keep=keep, limits=limits
+        )
+        _save(result, output, keep)
+    show(result)
+    _talk_of_files(output, quiet or as_json)
+    if verbose:
+        _talk_of_cost(result.summary["cost"])
+    _apply_checks(checks, {f"{row['cell']}-{row['policy']}".strip("-"): study.figures(row) for row in result.rows})
 
 
 def _sample_of_tenants() -> "TenantsResult":

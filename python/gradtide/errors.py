@@ -618,8 +618,8 @@ CODES: dict[str, Code] = {
         "not built yet",
         "The scenario is understood, but this version has no engine for what it asks. The message "
         "names the value and what is available now. Nothing is run with something else in its place.",
-        'job.train.priority = { adaptive = { deadline = "slack" } }',
-        'job.train.priority = "high"',
+        'traffic.web.priority = { adaptive = { policy = "deadline" } }',
+        'traffic.web.priority = "high"',
     ),
 }
 

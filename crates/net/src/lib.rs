@@ -151,7 +151,7 @@ pub trait Network {
     /// [`PacketEngine::pause_every`].
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>);
 
-    /// Sends what is still to be sent of `stream` in `band` from now on. Engines that fix the band at the start of a
-    /// flow ignore it.
-    fn set_band(&mut self, _stream: u32, _band: Band) {}
+    /// What is still to be sent of `stream`, by `src` or with `None` by every host, goes in `band` from now on. Packets
+    /// that are on their way stay where they are. Engines that fix the band at the start of a flow ignore it.
+    fn set_band(&mut self, _stream: u32, _src: Option<HostId>, _band: Band) {}
 }

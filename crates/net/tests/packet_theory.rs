@@ -237,22 +237,25 @@ fn a_stream_carries_flows_one_after_the_other() {
 #[test]
 fn a_stream_changes_its_band_on_the_way() {
     // Beside a saturating flow of the middle band, a stream in the low one hardly moves; raised, it is through at once.
-    let run = |raise: bool| {
+    let run = |raised: Option<Option<HostId>>| {
         let mut engine = engine(3);
         engine.start(background(&Arrival { tos: 0, ..arrival(0, 2, 50_000_000, 0) }));
         let low = Flow { band: Band::new(2).unwrap(), ..stream(1, 2, 1_000_000, 3) };
         let id = engine.start(low);
         let mut done = Vec::new();
         engine.advance(Time::from_ps(5 * MS), &mut done);
-        if raise {
-            engine.set_band(3, Band::new(0).unwrap());
+        if let Some(src) = raised {
+            engine.set_band(3, src, Band::new(0).unwrap());
         }
         while !done.iter().any(|completion| completion.flow == id) {
             engine.advance(Time::MAX, &mut done);
         }
         engine.now()
     };
-    assert!(run(true) < run(false));
+    assert!(run(Some(None)) < run(None));
+    // It is host 1 that sends.
+    assert_eq!(run(Some(Some(HostId(1)))), run(Some(None)));
+    assert_eq!(run(Some(Some(HostId(0)))), run(None));
 }
 
 #[test]

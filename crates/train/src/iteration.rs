@@ -18,13 +18,14 @@
 //! because it needs the transfers. From backward to backward, every iteration starts with an idle network and all
 //! parameters present: all are measured.
 
-use crate::collective::Aggregation;
+use crate::collective::{self, Aggregation};
 use crate::dag::{Edge, Edges, Op, OpId, OpKind, Program};
-use crate::job::{AnyJob, Job, Pass};
+use crate::job::{AnyJob, Job, Messages, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
+use crate::priority::{Milestone, Outlook, Workers};
 use crate::servers::{self, TooShort};
 use crate::traffic::Neighbour;
-use gradtide_net::{Completion, Network, Time};
+use gradtide_net::{Band, Bytes, Completion, HostId, Network, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use thiserror::Error;
@@ -100,6 +101,10 @@ pub struct TransferRecord {
     pub rank: u32,
     /// Chunks that have arrived.
     pub arrived_count: u32,
+    /// Messages, and those of them in the high band, where workers change their bands.
+    pub messages: u32,
+    /// See `messages`.
+    pub high: u32,
 }
 
 /// One op or chunk, for timelines.
@@ -369,9 +374,19 @@ struct Runner<'a> {
     /// When the syncer lets the next chunk go.
     free_at: Time,
     ranks: Vec<u32>,
+    /// Where workers change their bands.
+    adaptive: Option<Box<Adaptive>>,
     /// Connections that are not open yet; `None` before the start of the job.
     opening_count: Option<usize>,
     trace: Trace,
+}
+
+/// Workers that change their bands.
+struct Adaptive {
+    workers: Workers,
+    milestones: Vec<Milestone>,
+    /// In which band the network has been told that each rank sends.
+    told: Vec<Option<Band>>,
 }
 
 /// One compute stream.
@@ -397,6 +412,17 @@ struct Worker {
     is_last_pass: bool,
     /// Whether compute ops are kept: from the first measured forward pass to the one after the last wanted.
     is_timeline_open: bool,
+}
+
+impl Adaptive {
+    /// Tells the network in which band a rank sends, if it has changed.
+    fn tell(&mut self, rank: usize, messages: &mut collective::messages::Messages, network: &mut dyn Network) {
+        let band = self.workers.band(rank);
+        if self.told[rank] != Some(band) {
+            self.told[rank] = Some(band);
+            messages.set_band(rank as u32, band, network);
+        }
+    }
 }
 
 impl Worker {
@@ -530,6 +556,11 @@ impl<'a> Runner<'a> {
             free_at: Time::ZERO,
             ranks,
             opening_count: None,
+            adaptive: job.rule.filter(|_| matches!(job.manner.messages, Messages::EachHost { .. })).map(|rule| {
+                let count = job.collective.hosts().len();
+                let milestones = Milestone::all(&job.boundaries);
+                Box::new(Adaptive { workers: Workers::new(rule, count), milestones, told: vec![None; count] })
+            }),
             trace: Trace {
                 warmup_count: u32::from(job.manner.measured_from == Pass::Forward),
                 transfers: vec![TransferRecord::default(); job.dag.transfers.len()],
@@ -627,12 +658,52 @@ impl<'a> Runner<'a> {
             let Sending { ready: Ready { bucket, chunk, .. }, begins_at, .. } = self.sending[index];
             if self.sending[index].aggregation.is_none() && begins_at <= now {
                 self.count_busy(now);
-                let aggregation = self.job.aggregate(bucket, chunk, self.stream, network);
+                let bands = self.begin_adaptive(index, now, network);
+                let aggregation = self.job.aggregate(bucket, chunk, bands, self.stream, network);
                 self.sending[index].aggregation = Some(aggregation);
             }
         }
         self.change_speed(now);
         Ok(())
+    }
+
+    /// Workers whose bands change look at what is left; in which band each begins.
+    fn begin_adaptive(&mut self, index: usize, now: Time, network: &mut dyn Network) -> Option<Vec<Band>> {
+        let mut adaptive = self.adaptive.take()?;
+        let Ready { iteration, bucket, chunk, .. } = self.sending[index].ready;
+        let block = self.block(iteration);
+        let left_of = |other: u32| {
+            let gone =
+                u64::from(self.trace.transfers[block + other as usize].arrived_count) + u64::from(other == bucket);
+            let chunks = gone..self.job.chunk_count(other);
+            chunks.map(|chunk| self.job.chunk_bytes(other, chunk)).sum()
+        };
+        let left: Vec<Bytes> = (0..self.job.buckets.len() as u32).map(left_of).collect();
+        let bytes = self.job.chunk_bytes(bucket, chunk);
+        let positions: Vec<Time> = self.workers.iter().map(|worker| self.position(worker, iteration, now)).collect();
+        let rounds = self.job.collective.rounds();
+        adaptive.workers.begin(now, (iteration, bytes, rounds), &mut |rank| {
+            let position = positions[if positions.len() > 1 { rank } else { 0 }];
+            let (boundaries, milestones, left) = (&self.job.boundaries, &adaptive.milestones[..], &left[..]);
+            Outlook { boundaries, milestones, ranks: &self.ranks, now, position, left, bucket, chunk: bytes }
+        });
+        let hosts = self.job.collective.hosts();
+        let bands: Vec<Band> = (0..hosts.len()).map(|rank| adaptive.workers.band(rank)).collect();
+        for ((&band, told), &host) in bands.iter().zip(&mut adaptive.told).zip(hosts) {
+            if told.replace(band) != Some(band) {
+                network.set_band(self.stream, Some(HostId(host)), band);
+            }
+        }
+        self.adaptive = Some(adaptive);
+        Some(bands)
+    }
+
+    /// How far a worker has computed, in compute time from the start of an iteration.
+    fn position(&self, worker: &Worker, iteration: u32, now: Time) -> Time {
+        let begins = self.offsets[worker.next_op as usize];
+        let gone = worker.running.as_ref().map_or(Time::ZERO, |running| now - running.started);
+        let iterations = u64::from(worker.iteration.saturating_sub(iteration));
+        begins + gone + Time::from_ps(iterations * self.job.boundaries.compute.ps())
     }
 
     /// Whether another chunk may be put on the network.
@@ -875,7 +946,19 @@ impl<'a> Runner<'a> {
         let has = |sending: &Sending| sending.aggregation.as_ref().is_some_and(|it| it.has(completion.flow));
         let index = if self.sending.len() == 1 { Some(0) } else { self.sending.iter().position(has) };
         let index = index.expect("the job has a chunk under way");
-        let aggregation = self.sending[index].aggregation.as_mut().expect("its flows have started");
+        let Sending { aggregation, ready, .. } = &mut self.sending[index];
+        let aggregation = aggregation.as_mut().expect("its flows have started");
+        if let (Some(adaptive), Some(messages)) = (&mut self.adaptive, aggregation.messages()) {
+            let passage = messages.passage(completion.flow);
+            let (from, to) = (passage.from as usize, passage.to as usize);
+            adaptive.workers.on_delivered(from);
+            let block = ready.iteration as usize * self.job.buckets.len();
+            let record = &mut self.trace.transfers[block + ready.bucket as usize];
+            record.messages += 1;
+            record.high += u32::from(adaptive.workers.is_high(from));
+            adaptive.workers.on_received(to, now);
+            adaptive.tell(to, messages, network);
+        }
         if aggregation.on_completion(completion, network) {
             self.on_aggregated(index, now);
         }

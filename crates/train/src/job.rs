@@ -3,17 +3,18 @@
 use crate::bucket::Bucket;
 use crate::caramel::cost::{CostError, Costs, LEAST_CHUNK};
 use crate::caramel::{Boundaries, transfers};
-use crate::collective::messages::{Collective, Depth, MessageSize};
+use crate::collective::messages::{Bands, Collective, Depth, MessageSize};
 use crate::collective::plan::{self, Algorithm, Inside, PlanError};
 use crate::collective::{Aggregation, ring};
 use crate::dag::Dag;
 use crate::model::{Steps, iteration_dag};
 use crate::pace::{self, Pace};
 use crate::planned::{Planned, asks_costs};
+use crate::priority::Rule;
 use crate::program::{self, ProgramError};
 use crate::schedule::Scheduler;
 use crate::servers::{self, ServersError};
-use crate::spec::{AlgorithmSpec, FusionSpec, InsideSpec, JobSpec, OrderSpec, ServerSpec};
+use crate::spec::{AdaptiveSpec, AlgorithmSpec, FusionSpec, InsideSpec, JobSpec, OrderSpec, ServerSpec};
 use gradtide_net::{Announced, Band, Bytes, Flow, Network, Rate, Seed, Time};
 use thiserror::Error;
 
@@ -59,6 +60,8 @@ pub struct Job {
     /// Band in which connections are opened: that of the lowest layer.
     opening_band: Band,
     has_several_bands: bool,
+    /// How workers change their bands; `None` if they keep to the job's.
+    pub rule: Option<Rule>,
     hold: Time,
 }
 
@@ -246,6 +249,7 @@ impl Job {
             buckets,
             opening_band: bands[0],
             has_several_bands: bands.iter().any(|&band| band != bands[0]),
+            rule: spec.adaptive.map(rule).transpose()?,
             gates: planned.gates,
             boundaries: planned.boundaries,
             without_barrier: planned.without_barrier,
@@ -310,8 +314,16 @@ impl Job {
         self.has_several_bands
     }
 
-    /// Starts the aggregation of chunk `index` of a bucket, for the job whose index is `stream`.
-    pub fn aggregate(&self, bucket: u32, index: u64, stream: u32, network: &mut dyn Network) -> Aggregation {
+    /// Starts the aggregation of chunk `index` of a bucket, for the job whose index is `stream`; `bands` has those of
+    /// workers that have their own.
+    pub fn aggregate(
+        &self,
+        bucket: u32,
+        index: u64,
+        bands: Option<Vec<Band>>,
+        stream: u32,
+        network: &mut dyn Network,
+    ) -> Aggregation {
         let band = self.band(bucket, index);
         match self.manner.messages {
             Messages::LockStep => Aggregation::whole(self.lock_step_flow(bucket, index, stream), network),
@@ -322,9 +334,10 @@ impl Job {
             Messages::EachHost { .. } => {
                 if self.has_several_bands {
                     // All before it has been received, so the connections carry nothing new of another chunk.
-                    network.set_band(stream, band);
+                    network.set_band(stream, None, band);
                 }
-                let messages = self.collective.begin(self.chunk_bytes(bucket, index), band, stream, network);
+                let bands = bands.map_or(Bands::Alike(band), Bands::OfRank);
+                let messages = self.collective.begin(self.chunk_bytes(bucket, index), bands, stream, network);
                 Aggregation::Messages(messages)
             }
         }
@@ -353,10 +366,22 @@ impl Job {
         if self.buckets.is_empty() { 0.0 } else { self.collective.sent_by_busiest(bytes) }
     }
 
-    fn chunk_bytes(&self, bucket: u32, index: u64) -> Bytes {
+    /// Bytes of a chunk.
+    pub fn chunk_bytes(&self, bucket: u32, index: u64) -> Bytes {
         let bytes = self.buckets[bucket as usize].chunk_bytes(self.chunk, index);
         if self.drops_remainder { divisible(bytes, self.collective.hosts().len()) } else { bytes }
     }
+}
+
+fn rule(spec: AdaptiveSpec) -> Result<Rule, JobError> {
+    let band = |index| Band::new(index).ok_or(JobError::Band(index));
+    Ok(Rule {
+        high: band(spec.high)?,
+        low: band(spec.low)?,
+        tolerance_ppm: spec.tolerance_ppm,
+        margin_ppm: spec.margin_ppm,
+        exchange: spec.exchange,
+    })
 }
 
 /// The most of `bytes` that `parts` ranks can have equal parts of.

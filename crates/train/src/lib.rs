@@ -16,6 +16,7 @@ pub mod opdag;
 pub mod order;
 pub mod pace;
 pub mod planned;
+pub mod priority;
 pub mod probe;
 pub mod program;
 pub mod recall;

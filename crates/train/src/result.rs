@@ -596,7 +596,7 @@ fn transfers(parts: &[Part<'_>]) -> Table {
         Column::Count(rows().map(|(part, iteration, bucket, record)| of(part, iteration, bucket, record)).collect())
     };
     let times = |of: fn(&TransferRecord) -> i64| Column::Time(rows().map(|(.., record)| of(record)).collect());
-    Table::new(vec![
+    let mut table = Table::new(vec![
         ("job", Column::Text(rows().map(|(part, ..)| part.name.clone()).collect())),
         ("iteration", counts(|_, iteration, _, _| iteration as u64)),
         ("bucket", counts(|_, _, bucket, _| bucket as u64)),
@@ -612,7 +612,15 @@ fn transfers(parts: &[Part<'_>]) -> Table {
         ("needed_us", times(|record| signed(record.needed))),
         ("slack_us", times(slack)),
         ("margin_us", times(margin)),
-    ])
+    ]);
+    if parts.iter().any(|part| part.job.rule.is_some()) {
+        let share = |record: &TransferRecord| {
+            (record.messages > 0).then(|| 100.0 * f64::from(record.high) / f64::from(record.messages))
+        };
+        let shares = rows().map(|(.., record)| share(record)).collect();
+        table.columns.push(("high_percent".into(), Column::Ratio(shares)));
+    }
+    table
 }
 
 fn operations(parts: &[Part<'_>]) -> Table {

@@ -59,6 +59,24 @@ pub struct JobSpec {
     /// Queue length from which switches are to mark while a message of the job is on its way, announced before it; a
     /// multiple of 5 below 80. `None` announces nothing.
     pub announced_packets: Option<u32>,
+    /// How workers change their bands as they send; `None`: they keep to `bands`.
+    pub adaptive: Option<AdaptiveSpec>,
+}
+
+/// Priority that follows the remaining slack: see [`Rule`](crate::priority::Rule).
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdaptiveSpec {
+    /// Band of what is late.
+    pub high: u8,
+    /// Band of what has time.
+    pub low: u8,
+    /// How much longer than in the high band an iteration may take, in millionths.
+    pub tolerance_ppm: u64,
+    /// How much longer than measured a worker takes what is left to be, in millionths.
+    pub margin_ppm: u64,
+    /// Whether the least slack of all workers decides in which band a chunk begins.
+    pub exchange: bool,
 }
 
 /// Computation of an op graph, one op after the other.

@@ -57,7 +57,7 @@ _COLUMNS: dict[str, str] = {
     "exposed_us:float barrier_us:float slowdown_us:float alpha:float? utilisation:float",
     "transfers.csv": "job:str iteration:int bucket:int first_layer:int last_layer:int layer:str bytes:int "
     "chunks:int rank:int ready_us:float start_us:float end_us:float needed_us:float slack_us:float "
-    "margin_us:float ~direction:str ~worker:int?",
+    "margin_us:float ~high_percent:float? ~direction:str ~worker:int?",
     "operations.csv": "job:str iteration:int resource:str kind:str index:int chunk:int? name:str "
     "start_us:float end_us:float ~worker:int? ~band:int?",
     "links.csv": "link:str rate_bps:int bytes:int busy_us:float utilisation:float ~drops:int? ~ce_marks:int? "

@@ -1,8 +1,8 @@
 """The report: a run or study folder as one HTML file that opens anywhere, with nothing to fetch.
 
 What is shown is in the file of each study: `run.py`, `compare.py`, `collectives.py`, `reproduce.py`, `tenants.py`,
-`boundary.py`, `buy.py`, `plan.py` and `waterfall.py`; how it looks in `assets/`, `timeline.py`, `progress.py` and
-`scatter.py`.
+`boundary.py`, `policies.py`, `lp.py`, `buy.py`, `plan.py` and `waterfall.py`; how it looks in `assets/`,
+`timeline.py`, `progress.py` and `scatter.py`.
 The page holds no time stamp and nothing of the machine, so the same folder gives the same bytes.
 """
 
@@ -13,7 +13,20 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from gradtide.report import boundary, buy, collectives, compare, lp, pieces, plan, reproduce, run, tenants, waterfall
+from gradtide.report import (
+    boundary,
+    buy,
+    collectives,
+    compare,
+    lp,
+    pieces,
+    plan,
+    policies,
+    reproduce,
+    run,
+    tenants,
+    waterfall,
+)
 from gradtide.report.folder import Row, RunFolderError, entry, read_json
 
 MAX_BYTES = 400_000
@@ -86,7 +99,7 @@ def render(run_dir: Path) -> str:
 
     Args:
         run_dir: folder whose `summary.json` has the schema `gradtide.run/1`, `gradtide.compare/1`,
-            `gradtide.reproduce/1`, `gradtide.tenants/1`, `gradtide.boundary/1`,
+            `gradtide.reproduce/1`, `gradtide.tenants/1`, `gradtide.boundary/1`, `gradtide.policies/1`,
             `gradtide.buy/1`, `gradtide.planning/1`, `gradtide.collectives/1`, `gradtide.lp/1` or
             `gradtide.waterfall/1`.
 
@@ -105,6 +118,7 @@ def render(run_dir: Path) -> str:
         "gradtide.reproduce/1": reproduce.view,
         "gradtide.tenants/1": tenants.view,
         "gradtide.boundary/1": boundary.view,
+        "gradtide.policies/1": policies.view,
         "gradtide.buy/1": buy.view,
         "gradtide.planning/1": plan.view,
         "gradtide.collectives/1": collectives.view,

@@ -23,8 +23,8 @@ class Point:
     """One point.
 
     Attributes:
-        x: cost, above 0.
-        y: time, above 0.
+        x: cost, or what else stands to the right.
+        y: time, or what else stands upwards.
         colour: index into `TOKENS`, round and round.
         shape: index into `SHAPES`, round and round.
         words: what it is, in a sentence.
@@ -145,7 +145,7 @@ class _Axis:
             room = (high / low) ** 0.06
             return cls(low / room, high * room, start, end, True)
         room = (high - low) * 0.08 or high * 0.1 or 1.0
-        return cls(max(0.0, low - room), high + room, start, end, False)
+        return cls(low - room if low < 0 else max(0.0, low - room), high + room, start, end, False)
 
     def place(self, value: float) -> float:
         if self.log:
@@ -163,7 +163,7 @@ class _Axis:
         span = (self.high - self.low) / 6
         power = 10.0 ** math.floor(math.log10(span))
         step = next(m * power for m in (1, 2, 5, 10) if m * power >= span)
-        count = math.ceil(self.low / step)
+        count = math.ceil(self.low / step - 1e-9)
         return [n * step for n in range(count, math.floor(self.high / step) + 1)]
 
 

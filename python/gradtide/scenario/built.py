@@ -1,6 +1,7 @@
 """From a resolved scenario to the core: what this version has an engine for, and the core's input."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from gradtide.errors import Fault
@@ -19,7 +20,7 @@ from gradtide.scenario.source import Loc, Source
 from gradtide.traffic import Neighbour
 from gradtide.units import Buffer
 
-_ADAPTIVE = ("adaptive priority", '"high", "low", 0 to 7')
+_ADAPTIVE = ("adaptive priority of neighbours", '"high", "low", 0 to 7')
 
 
 def not_built(resolved: Resolved, source: Source) -> list[Fault]:
@@ -76,16 +77,19 @@ def not_built(resolved: Resolved, source: Source) -> list[Fault]:
             if job.overlap_slowdown_ppm != PPM:
                 what = 'compute that overlap slows down, with pull = "start",'
                 add((*loc, "compute", "overlap_slowdown"), what, 'pull = "update", or 1')
-            if len(job.bands or ()) > 1:
+            if len(job.bands) > 1:
                 add((*loc, "priority"), 'a list of bands, with pull = "start",', "one band")
             if job.overhead_ps and file.run.engine == "packet":
                 what = 'an overhead, with pull = "start" and engine = "packet",'
                 add((*loc, "schedule", "overhead"), what, 'engine = "fluid", or "0us"')
-        if job.credit > 1 and len(set(job.bands or ())) > 1:
+        if job.credit > 1 and len(set(job.bands)) > 1:
             what = f"credit = {job.credit}, with several bands of priority,"
             add((*loc, "schedule", "credit"), what, "credit = 1, or one priority")
-        if job.bands is None:
-            add((*loc, "priority"), *_ADAPTIVE)
+        if job.adaptive is not None:
+            plain = job.collective == "ring" and job.depth == 1 and job.credit == 1
+            if not plain or job.is_pulled or job.graph is not None:
+                what = 'policy = "deadline" for more than a chain of layers and one ring at a time'
+                add((*loc, "priority"), what, 'kind = "ring", depth = 1 and credit = 1, or another policy')
     for name, table in file.traffic.items():
         if isinstance(table.priority, Adaptive):
             add(("traffic", name, "priority"), *_ADAPTIVE)
@@ -222,7 +226,7 @@ def _job_spec(job: Job) -> dict[str, Any]:
             "credit": job.credit,
             "barrier": job.barrier,
         },
-        "bands": list(job.bands or ()),
+        "bands": list(job.bands),
         "start_ps": job.start_ps,
         "transfer_overhead_ps": job.overhead_ps,
         "sync_ps": job.sync_ps,
@@ -231,7 +235,14 @@ def _job_spec(job: Job) -> dict[str, Any]:
         "servers": _servers_spec(job),
         "ops": _ops_spec(job),
         "announced_packets": job.announced_packets,
+        "adaptive": _adaptive_spec(job),
     }
+
+
+def _adaptive_spec(job: Job) -> dict[str, Any] | None:
+    if job.adaptive is None:
+        return None
+    return {"high": 0, "low": job.bands[0], **asdict(job.adaptive)}
 
 
 def _ops_spec(job: Job) -> dict[str, Any] | None:

@@ -235,8 +235,10 @@ _alpha_validator, _alpha_out, _alpha_schema = _number(0, 1024, 1.0)
 _share_validator, _share_out, _share_schema = _number(0, 1, 0.95)
 _factor_validator, _factor_out, _factor_schema = _number(1, 100, 1.1)
 _variation_validator, _variation_out, _variation_schema = _number(0, 0.5, 0.05, has_zero=True)
+_tolerance_validator, _tolerance_out, _tolerance_schema = _number(0, 1000, 0.02, has_zero=True)
 _part_validator, _part_out, _part_schema = _number(0, 1, 0.005, has_zero=True)
 Part = Annotated[int, _part_validator, _part_out, _part_schema]
+Tolerance = Annotated[int, _tolerance_validator, _tolerance_out, _tolerance_schema]
 Share = Annotated[int, _share_validator, _share_out, _share_schema]
 Alpha = Annotated[int, _alpha_validator, _alpha_out, _alpha_schema]
 Factor = Annotated[int, _factor_validator, _factor_out, _factor_schema]
@@ -553,29 +555,29 @@ class Schedule(Table):
     learn that all have finished and to let them go on."""
 
 
-def _settings(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        msg = f"expected a table, found {units.describe(value)}"
-        raise _custom("GT011", msg, 'write it as in { deadline = "slack" }')
-    rest: list[object] = list(value.values())
-    while rest:
-        part = rest.pop()
-        if isinstance(part, (dict, list)):
-            rest += part.values() if isinstance(part, dict) else part
-        elif not isinstance(part, (bool, int, float, str)):
-            msg = f"expected a text, number, boolean, list or table, found {units.describe(part)}"
-            raise _custom("GT011", msg, "write it as one of these")
-    return value
+class AdaptiveTable(Table):
+    """In which band each worker sends what it sends next. docs/models/adaptive.md."""
 
-
-Settings = Annotated[dict[str, Any], PlainValidator(_settings), WithJsonSchema({"type": "object"})]
+    policy: Literal["deadline", "all-low", "lower-layers-high", "all-high"] = key(
+        default="deadline", examples=["deadline"]
+    )
+    """deadline: low as long as the predicted end is not behind the end of the slack. all-low and all-high are the
+    priorities "low" and 0; lower-layers-high sends the lower half of the layers high (thesis, section 5.5)."""
+    tolerance: Tolerance | None = key(default=None, examples=[0.02])
+    """How much longer than its workers expect in the high band an iteration may take, as a share. Default: 0.02."""
+    margin: Tolerance | None = key(default=None, examples=[0.1])
+    """How much longer than measured, as a share, a worker takes all transfers behind the present one to be: the more,
+    the more goes high. Default: 0."""
+    exchange: bool | None = key(default=None, examples=[False])
+    """Whether the syncer, which starts each transfer, starts it high everywhere if one worker wants it high.
+    Default: true."""
 
 
 class Adaptive(Table):
-    """A band that changes while the transfer is under way. Not built."""
+    """A band that changes as the job sends."""
 
-    adaptive: Settings = key(examples=[{"deadline": "slack"}])
-    """Settings of the adaptive priority."""
+    adaptive: AdaptiveTable = key(examples=[{"policy": "deadline"}])
+    """How the band is chosen."""
 
 
 def _priority_tag(value: object) -> str | None:
@@ -643,7 +645,8 @@ class JobTable(Table):
     """Band of the job's flows on the network: "high" is band 0, sent first, "low" the last band that the queue has
     (2 of pfifo_fast, n - 1 of n strict bands), and a number is that band. A list is shared out evenly over the layers
     from the input side, and a chunk travels in the band of the layer in which it begins: here the lowest quarter of the
-    layers goes high. No effect on the pipe engine."""
+    layers goes high. With one entry for each layer, alike in all layers of a bucket, every bucket has a band of its
+    own. { adaptive = { policy = "deadline" } } changes the band as the job sends. No effect on the pipe engine."""
     start: Time = key(default="0s", examples=["0s"])
     """Simulated time at which the job starts."""
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
@@ -950,7 +953,7 @@ class TrafficTable(Table):
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
     """Whether each flow is announced to the switches before its connection is opened, as for a job."""
     priority: Priority = key(default="high", examples=["high"])
-    """Band of the flows on the network, as for a job."""
+    """Band of the flows on the network, as for a job; it does not change."""
 
 
 class Probe(Table):

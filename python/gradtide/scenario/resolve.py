@@ -39,6 +39,7 @@ from gradtide.scenario.fabric import (
 from gradtide.scenario.keys import (
     PPM,
     Adaptive,
+    AdaptiveTable,
     Cluster,
     Collective,
     Compute,
@@ -124,6 +125,17 @@ FLOW_KEYS = ("sizes", "cdf", "replay", "flows", "incast", "bursts")
 _JOB_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
+DEFAULT_TOLERANCE_PPM = 20_000
+
+POLICY_BANDS: dict[str, JobPriority] = {
+    "deadline": "low",
+    "all-low": "low",
+    "lower-layers-high": ["high", "low"],
+    "all-high": "high",
+}
+"""What a policy sends in; of the one that changes bands, what it begins with."""
+
+
 @dataclass(frozen=True)
 class Job:
     """A training job, resolved.
@@ -162,7 +174,8 @@ class Job:
         ranks: with order "file", rank of every layer; smaller is sent earlier.
         in_turn: whether nothing is sent before all of smaller rank.
         barrier: whether the next forward pass waits for all transfers.
-        bands: bands of the job's flows, shared out evenly over the layers from the input side; `None` if adaptive.
+        bands: bands of the job's flows, shared out evenly over the layers from the input side; if adaptive, low.
+        adaptive: how its workers change their bands; `None` if they do not.
         start_ps: simulated time at which the job starts.
         overhead_ps: time for which a transfer holds the queue before its first byte.
         sync_ps: time from the end of a transfer on all workers to the earliest start of the next.
@@ -206,7 +219,8 @@ class Job:
     ranks: tuple[int, ...] | None
     in_turn: bool
     barrier: bool
-    bands: tuple[int, ...] | None
+    bands: tuple[int, ...]
+    adaptive: "Follows | None"
     start_ps: int
     overhead_ps: int
     sync_ps: int
@@ -310,6 +324,26 @@ def kind_of(collective: Collective) -> str:
 
 PLANNED = ("caramel", "edf", "optimal")
 """Orders that plan: what is sent together and where the barrier is, is theirs to say."""
+
+
+@dataclass(frozen=True)
+class Follows:
+    """How the workers of a job change their bands; shares in millionths."""
+
+    tolerance_ppm: int
+    margin_ppm: int
+    exchange: bool
+
+    def written(self) -> dict[str, Any]:
+        """Return the keys."""
+        shares = {"tolerance": self.tolerance_ppm / PPM, "margin": self.margin_ppm / PPM}
+        return {"adaptive": {"policy": "deadline", **shares, "exchange": self.exchange}}
+
+
+def follows_of(given: AdaptiveTable) -> Follows:
+    """Return the rule of a table with its defaults."""
+    tolerance = DEFAULT_TOLERANCE_PPM if given.tolerance is None else given.tolerance
+    return Follows(tolerance, given.margin or 0, given.exchange is not False)
 
 
 def schedule_of(
@@ -842,11 +876,12 @@ class _Resolver:
                 return None
         return int(band)
 
-    def bands(self, priority: JobPriority, loc: Loc, table: LayerTable | None) -> tuple[int, ...] | None:
-        """Return the bands that a job's priority means; `None` if it is adaptive or at fault."""
+    def bands(self, priority: JobPriority, loc: Loc, table: LayerTable | None) -> tuple[int, ...]:
+        """Return the bands that a job's priority means; of one that changes, those that it begins with."""
+        if isinstance(priority, Adaptive):
+            return self.bands(POLICY_BANDS[priority.adaptive.policy], loc, table)
         if not isinstance(priority, list):
-            band = self.band(priority, loc)
-            return None if band is None else (band,)
+            return (self.band(priority, loc) or 0,)
         if not priority:
             self.add("GT014", loc, "the list of bands is empty", 'write priority = ["high", "low"]', priority)
         elif table is not None and len(priority) > len(table.layers):
@@ -854,6 +889,19 @@ class _Resolver:
             self.add("GT014", loc, msg, "a list has at most one band for each layer")
         found = [self.band(entry, (*loc, index)) for index, entry in enumerate(priority)]
         return tuple(band or 0 for band in found)
+
+    def follows(self, priority: JobPriority, loc: Loc) -> Follows | None:
+        """Return how a priority follows the slack; `None` if it does not."""
+        if not isinstance(priority, Adaptive):
+            return None
+        given = priority.adaptive
+        if given.policy == "deadline":
+            return follows_of(given)
+        for key in ("tolerance", "margin", "exchange"):
+            if getattr(given, key) is not None:
+                why, hint = f'with policy = "{given.policy}"', 'write policy = "deadline"'
+                self.no_effect((*loc, "adaptive", key), why, hint)
+        return None
 
     # neighbours
 
@@ -1088,6 +1136,7 @@ class _Resolver:
         self.buckets(name, job.schedule, loc, table)
         ranks = self.order(name, job.schedule, loc, table)
         bands = self.bands(job.priority, (*loc, "priority"), table)
+        follows = self.follows(job.priority, (*loc, "priority"))
         self.announce(job.announce, loc)
         self.straggler(job, loc, None if hosts is None else len(hosts) - servers)
         if table is None or hosts is None or self.faults:
@@ -1136,6 +1185,7 @@ class _Resolver:
             in_turn=bool(job.schedule.in_turn),
             barrier=barrier,
             bands=bands,
+            adaptive=follows,
             start_ps=job.start,
             overhead_ps=job.schedule.overhead,
             sync_ps=job.schedule.sync,
@@ -1436,6 +1486,8 @@ class _Resolver:
                 table["compute"]["batch"] = job.batch
             if job.iterations is not None:
                 table["iterations"] = job.iterations
+            if job.adaptive is not None:
+                table["priority"] = job.adaptive.written()
             if job.compute_order:
                 table["compute"] = _in_order_of(Compute, table["compute"] | {"order": job.compute_order})
             collective = table["collective"] | {"kind": job.collective}

@@ -91,13 +91,7 @@ def boundary(
         ValueError: if a load is not above 0 and below 1 or is given twice, no load or seed is given, or the scenario
             does not have one job that sends and neighbours whose flows are drawn from sizes.
     """
-    base = as_scenario(scenario)
-    check(base, seeds)
-    _check_scalable(base)
-    _check_loads(job_loads)
-    _check_loads(traffic_loads)
-    _check_duration(base, min(job_loads))
-    points = {cell: _at(base, *cell) for cell in product(job_loads, traffic_loads)}
+    points = points_of(as_scenario(scenario), job_loads, traffic_loads, seeds)
     cases = {
         f"{cell_name(cell)}/seed{seed}-{band}": variant(point, seed, band)
         for cell, point in points.items()
@@ -112,6 +106,22 @@ def boundary(
             stop.tell(BoundaryResult(known))
         raise
     return BoundaryResult(_cells(points, seeds, cases, results))
+
+
+def points_of(
+    base: Scenario, job_loads: Sequence[float], traffic_loads: Sequence[float], seeds: Sequence[int]
+) -> dict[Cell, Scenario]:
+    """Return the scenario of every cell of a map.
+
+    Raises:
+        ValueError: as `boundary`.
+    """
+    check(base, seeds)
+    _check_scalable(base)
+    _check_loads(job_loads)
+    _check_loads(traffic_loads)
+    _check_duration(base, min(job_loads))
+    return {cell: _at(base, *cell) for cell in product(job_loads, traffic_loads)}
 
 
 def _cells(

@@ -193,7 +193,7 @@ def variant(base: Scenario, seed: int, band: str) -> Scenario:
     """
     if band == "same":
         return base.replace(seed=seed, priority=int(base.traffic[0].band[0]))
-    bands = base.jobs[0].bands or ()
+    bands = base.jobs[0].bands
     return base.replace(seed=seed, priority=list(bands) if len(bands) > 1 else "low")
 
 

@@ -710,10 +710,14 @@ impl Network for Fluid {
         }
     }
 
-    fn set_band(&mut self, stream: u32, band: Band) {
+    fn set_band(&mut self, stream: u32, src: Option<HostId>, band: Band) {
+        // What a host sends begins with its own link; what it sends to itself crosses none, and no band is felt there.
+        let begin = src.map(|src| LinkId(self.routes.first(src.0).0));
         for connection in 0..self.connections.len() {
-            let mut slot = self.connections[connection].first;
-            if self.connections[connection].stream != stream {
+            let row = &self.connections[connection];
+            let mut slot = row.first;
+            let is_from = |link| row.hop_count > 0 && self.paths[row.path as usize] == link;
+            if row.stream != stream || !begin.is_none_or(is_from) {
                 continue;
             }
             while slot != NONE {

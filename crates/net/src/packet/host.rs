@@ -467,9 +467,10 @@ impl Hosts {
         }
     }
 
-    /// Packets of `stream` travel in `band` from now on.
-    pub fn set_band(&mut self, config: &TcpConfig, stream: u32, band: u8) {
-        for (key, &index) in &self.streams {
+    /// Packets of `stream`, of `src` or of every host, travel in `band` from now on.
+    pub fn set_band(&mut self, config: &TcpConfig, stream: u32, src: Option<HostId>, band: u8) {
+        let (from, to) = src.map_or((0, u32::MAX), |HostId(src)| (src, src));
+        for (key, &index) in self.streams.range((from, 0, 0)..=(to, u32::MAX, u32::MAX)) {
             if key.2 == stream {
                 let connection = &mut self.connections[index as usize];
                 connection.sender.template.band = band;

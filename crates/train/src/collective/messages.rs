@@ -73,9 +73,24 @@ pub struct Messages {
 pub(super) struct Addressing {
     hosts: Vec<u32>,
     size: MessageSize,
-    band: Band,
+    bands: Bands,
     stream: u32,
     announced: Option<Announced>,
+}
+
+/// In which band ranks send.
+#[derive(Clone, Debug)]
+pub enum Bands {
+    /// All in one.
+    Alike(Band),
+    /// Each in its own.
+    OfRank(Vec<Band>),
+}
+
+impl From<Band> for Bands {
+    fn from(band: Band) -> Self {
+        Self::Alike(band)
+    }
 }
 
 /// A message under way: its passage, what is added when it arrives, and whose it is.
@@ -160,6 +175,11 @@ impl Collective {
         self.depth
     }
 
+    /// Messages that a rank of a ring receives, one after the other.
+    pub fn rounds(&self) -> u32 {
+        2 * (self.hosts.len() as u32).saturating_sub(1)
+    }
+
     /// Host of each rank.
     pub fn hosts(&self) -> &[u32] {
         &self.hosts
@@ -186,7 +206,7 @@ impl Collective {
 
     /// Opens a connection for every pair of ranks that send to each other, by a message without bytes; how many.
     pub fn open(&self, band: Band, stream: u32, network: &mut dyn Network) -> usize {
-        let (addressing, plan) = (self.addressing(band, stream), self.plan(Bytes(0)));
+        let (addressing, plan) = (self.addressing(Bands::Alike(band), stream), self.plan(Bytes(0)));
         let mut first: BTreeMap<(u32, u32), Message> = BTreeMap::new();
         for step in 0..plan.step_count() {
             for rank in 0..plan.ranks() {
@@ -202,8 +222,8 @@ impl Collective {
     }
 
     /// Starts every message of `bytes` that waits for nothing.
-    pub fn begin(&self, bytes: Bytes, band: Band, stream: u32, network: &mut dyn Network) -> Messages {
-        let addressing = self.addressing(band, stream);
+    pub fn begin(&self, bytes: Bytes, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> Messages {
+        let addressing = self.addressing(bands.into(), stream);
         let mut under_way = UnderWay::default();
         let begin = |(chunk, plan)| {
             Progress::begin(plan, &mut |message: Message| {
@@ -221,8 +241,8 @@ impl Collective {
         Messages { addressing, chunks, under_way, adding, left_count }
     }
 
-    fn addressing(&self, band: Band, stream: u32) -> Addressing {
-        Addressing { band, stream, announced: self.announced, ..Addressing::new(&self.hosts, self.size) }
+    fn addressing(&self, bands: Bands, stream: u32) -> Addressing {
+        Addressing { bands, stream, announced: self.announced, ..Addressing::new(&self.hosts, self.size) }
     }
 }
 
@@ -243,6 +263,20 @@ impl Messages {
     /// Whether a flow is one of its messages under way.
     pub fn has(&self, flow: FlowId) -> bool {
         self.under_way.has(flow)
+    }
+
+    /// From which rank to which a message under way goes.
+    pub fn passage(&self, flow: FlowId) -> Passage {
+        self.under_way.get(flow).passage
+    }
+
+    /// What `rank` still has to send goes in `band` from now on.
+    pub fn set_band(&mut self, rank: u32, band: Band, network: &mut dyn Network) {
+        let Addressing { hosts, bands, stream, .. } = &mut self.addressing;
+        if let Bands::OfRank(bands) = bands {
+            bands[rank as usize] = band;
+        }
+        network.set_band(*stream, Some(HostId(hosts[rank as usize])), band);
     }
 
     /// When the next message has been added.
@@ -299,6 +333,11 @@ impl<T> UnderWay<T> {
         }
     }
 
+    /// What there is of a flow, which is there.
+    fn get(&self, flow: FlowId) -> &T {
+        self.rows[self.index(flow)].1.as_ref().expect("a message arrives once")
+    }
+
     /// Removes a flow, which is there.
     pub fn remove(&mut self, flow: FlowId) -> T {
         let index = self.index(flow);
@@ -341,8 +380,8 @@ impl MessageSize {
 impl Addressing {
     /// In the first band of the first stream.
     pub fn new(hosts: &[u32], size: MessageSize) -> Self {
-        let band = Band::new(0).expect("there is a first band");
-        Self { hosts: hosts.to_vec(), size, band, stream: 0, announced: None }
+        let bands = Bands::Alike(Band::new(0).expect("there is a first band"));
+        Self { hosts: hosts.to_vec(), size, bands, stream: 0, announced: None }
     }
 
     fn send(&self, chunk: u32, message: Message, under_way: &mut UnderWay<Sent>, network: &mut dyn Network) {
@@ -365,7 +404,10 @@ impl Addressing {
             rounds: 1,
             parts,
             hold: Time::ZERO,
-            band: self.band,
+            band: match &self.bands {
+                Bands::Alike(band) => *band,
+                Bands::OfRank(bands) => bands[message.from as usize],
+            },
             stream: self.stream,
             connection: Connection::Stream,
         }

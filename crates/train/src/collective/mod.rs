@@ -32,6 +32,14 @@ impl Aggregation {
         }
     }
 
+    /// Its messages, if there are several.
+    pub fn messages(&mut self) -> Option<&mut messages::Messages> {
+        match self {
+            Self::Whole(_) => None,
+            Self::Messages(messages) => Some(messages),
+        }
+    }
+
     /// Takes in that a flow is complete, and starts what it makes possible; `true` if this was the last.
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         match self {

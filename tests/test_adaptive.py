@@ -1,0 +1,129 @@
+"""Priority that follows the slack: its limits, what it says in results, and policies beside one another."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gradtide as gt
+from gradtide import Scenario
+from gradtide.studies.policies import POLICIES, policies, under
+from run_folders import TINY_LOADS, tiny_tenants
+
+
+def scenario(priority: object, *, layers: list[dict[str, Any]] | None = None, neighbours: bool = True) -> Scenario:
+    keys = tiny_tenants()
+    keys["job"]["train"]["priority"] = priority
+    if layers is not None:
+        keys["job"]["train"]["model"]["layers"] = layers
+    if not neighbours:
+        del keys["traffic"]
+    return Scenario.from_dict(keys)
+
+
+def deadline(**settings: object) -> dict[str, Any]:
+    return {"adaptive": {"policy": "deadline", **settings}}
+
+
+def layer(name: str, forward: str, backward: str, parameters: str) -> dict[str, Any]:
+    return {"name": name, "forward": forward, "backward": backward, "parameters": parameters}
+
+
+def tables(result: gt.RunResult) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    transfers = [
+        {key: value for key, value in row.items() if key != "high_percent"} for row in result.transfers.to_dicts()
+    ]
+    return result.iterations.to_dicts(), transfers, result.flows.to_dicts()
+
+
+def test_with_slack_for_everything_the_run_is_that_of_the_low_band() -> None:
+    # What is sent is ready early in the backward pass and needed late in the forward pass.
+    # The lowest layer, for which the forward pass waits first, has no parameters.
+    layers = [layer("first", "20ms", "20ms", "0B"), layer("last", "10ms", "10ms", "1MB")]
+    own = gt.run(scenario(deadline(), layers=layers))
+    assert own.transfers["high_percent"].tolist() == [0.0] * len(own.transfers)
+    assert tables(own) == tables(gt.run(scenario("low", layers=layers)))
+
+
+def test_an_endless_margin_sends_all_high_but_the_first_transfer() -> None:
+    own = gt.run(scenario(deadline(margin=1000, exchange=True)))
+    high = own.transfers["high_percent"].tolist()
+    assert len(high) > 10
+    assert high[1:] == [100.0] * (len(high) - 1)
+
+
+@pytest.mark.parametrize("engine", ["packet", "fluid"])
+def test_without_neighbours_a_band_changes_nothing(engine: str) -> None:
+    runs = [
+        gt.run(scenario(priority, neighbours=False).replace(engine=engine, duration=None, iterations=4))
+        for priority in ("high", "low", deadline(), deadline(exchange=False, tolerance=0))
+    ]
+    iterations, transfers, _ = zip(*(tables(run) for run in runs), strict=True)
+    assert all(other == iterations[0] for other in iterations)
+    assert all(other == transfers[0] for other in transfers)
+
+
+def test_a_late_job_goes_high_and_a_run_repeats_itself() -> None:
+    # Half of the links for the job, a quarter for flows: there is little slack.
+    first, second = (gt.run(scenario(deadline()).replace(scale_to="5ms")) for _ in range(2))
+    assert tables(first) == tables(second)
+    high = first.transfers["high_percent"].tolist()
+    assert 0 < sum(high) / len(high) <= 100
+
+
+def test_the_resolved_scenario_has_every_setting_and_runs_the_same(tmp_path: Path) -> None:
+    result = gt.run(scenario({"adaptive": {}}))
+    text = (result.save(tmp_path / "run") / "scenario.resolved.toml").read_text()
+    settings = 'policy = "deadline", tolerance = 0.02, margin = 0.0, exchange = true'
+    assert f"priority = {{ adaptive = {{ {settings} }} }}" in text
+    again = gt.run(Scenario.load(tmp_path / "run" / "scenario.resolved.toml"))
+    assert again.summary["jobs"] == result.summary["jobs"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "plain"), [("all-low", "low"), ("all-high", "high"), ("lower-layers-high", ["high", "low"])]
+)
+def test_a_fixed_policy_is_the_priority_that_it_stands_for(policy: str, plain: object) -> None:
+    assert scenario({"adaptive": {"policy": policy}}).spec() == scenario(plain).spec()
+
+
+@pytest.mark.parametrize("change", [{"credit": 2}, {"depth": 2}, {"collective": {"kind": "tree"}}])
+def test_what_the_policy_does_not_know_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(gt.ScenarioError) as caught:
+        scenario(deadline()).replace(**change).check_built()
+    assert {fault["code"] for fault in caught.value.errors} == {"GT090"}
+
+
+def test_policies_are_compared_on_the_same_flows(tmp_path: Path) -> None:
+    study = policies(tiny_tenants(), seeds=(0, 1), jobs=2)
+    assert [row["policy"] for row in study.rows] == list(POLICIES)
+    flows = {
+        name: [(row["start_us"], row["src"], row["dst"], row["bytes"]) for row in result.flows.to_dicts()]
+        for name, result in study.runs.items()
+    }
+    assert len(flows) == 2 * (1 + len(POLICIES))
+    for seed in (0, 1):
+        assert all(flows[f"seed{seed}-{policy}"] == flows[f"seed{seed}-same"] for policy in POLICIES)
+    folder = study.save(tmp_path / "study")
+    page = (folder / "report.html").read_text()
+    assert all(policy in page for policy in POLICIES)
+    assert page.count('class="row point"') == len(POLICIES)
+
+
+def test_a_map_of_policies_has_a_row_for_every_cell_and_policy() -> None:
+    loads = (TINY_LOADS["job_loads"], TINY_LOADS["traffic_loads"])
+    study = policies(tiny_tenants(), ["all-low", "deadline"], loads=loads, jobs=2)
+    assert len(study.rows) == 4 * 2
+    assert len({row["cell"] for row in study.rows}) == 4
+    assert {row["colour"] for row in study.rows} <= {"green", "yellow", "red", "unknown"}
+
+
+def test_a_scenario_with_its_own_settings_keeps_them() -> None:
+    own = under(scenario(deadline(margin=0.3)), 5, "deadline")
+    assert own.jobs[0].adaptive is not None
+    assert (own.seed, own.jobs[0].adaptive.margin_ppm) == (5, 300_000)
+
+
+def test_an_unknown_policy_is_refused() -> None:
+    with pytest.raises(ValueError, match="there are all-low"):
+        policies(tiny_tenants(), ["oracle"])

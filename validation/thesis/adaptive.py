@@ -1,0 +1,173 @@
+"""Policies of priority in the 16 configurations of Gao (2020), chapter 5, three runs each: what each costs and saves.
+
+Usage: python validation/thesis/adaptive.py [JOBS [STUDY ...]]. Finished runs are kept in adaptive.jsonl beside this
+file, one line each, and not made again; then the tables of docs/validation/adaptive.md are printed, of what there is.
+
+Studies: `thesis` (all configurations, the thesis's recovery), and in its yellow ones `dctcp` (DCTCP, pfifo_fast that
+marks from 65 packets on) and `leaf-spine` (8 hosts below 4 leaves, 2 spines).
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from gradtide.results import RunResult
+from gradtide.scenario import Scenario
+from gradtide.studies.reproduce import gao2020_ch5 as ch5
+from gradtide.studies.run import run_all
+from gradtide.studies.tenants import colour, variant
+
+KEPT = Path(__file__).with_name("adaptive.jsonl")
+POLICIES = ("same", "all-low", "deadline", "lower-layers-high")
+TOLERANCES = {"deadline, 5 %": 0.05, "deadline, 10 %": 0.1}
+"""The policy with more than its tolerance of 2 %."""
+HINDSIGHT = {"lowest-25": 0.25, "lowest-75": 0.75}
+"""Shares of the layers, from the input side, that go high: beside the policies, what can be chosen after the fact."""
+ALL = (*POLICIES, *TOLERANCES, *HINDSIGHT)
+YELLOW = ((16, 184), (8, 92), (4, 92), (2, 46), (2, 92))
+"""Where the lower band costs the job 1 to 30 % in the thesis or here."""
+STUDIES: dict[str, tuple[tuple[ch5.Cell, ...], dict[str, Any]]] = {
+    "thesis": (ch5.ALL, {"cluster.transport.recovery": ch5.THESIS_RECOVERY}),
+    "dctcp": (YELLOW, {"cluster.transport.kind": "dctcp", "cluster.queue.threshold": "65pkt"}),
+    "leaf-spine": (YELLOW, {"cluster.topology": {"kind": "leaf_spine", "hosts": 8, "leaves": 4, "spines": 2}}),
+}
+NEAR_PERCENT, KEPT_PERCENT, WORSE_PERCENT = 3.0, 70.0, 2.0
+Key = tuple[str, int, int, str, int]
+
+
+def cases() -> Iterator[Key]:
+    """Yield every run: study, ratio, rate, policy, seed; what the bars need first."""
+    for study, (cells, _) in STUDIES.items():
+        beside = (*TOLERANCES, *HINDSIGHT) if study == "thesis" else ()
+        for policy, cell, seed in product((*POLICIES, *beside), YELLOW, ch5.SEEDS):
+            yield (study, *cell, policy, seed)
+        others = sorted((cell for cell in cells if cell not in YELLOW), key=lambda cell: -cell[1])
+        for cell, policy, seed in product(others, POLICIES[:3], ch5.SEEDS):
+            yield (study, *cell, policy, seed)
+
+
+def scenario(key: Key) -> Scenario:
+    """Return the scenario of a run."""
+    study, ratio, rate, policy, seed = key
+    base = ch5.cell_scenario(Scenario.load("paper/gao2020-ch5").set(STUDIES[study][1]), (ratio, rate))
+    if policy == "same":
+        return variant(base, seed, "same")
+    if policy in HINDSIGHT:
+        layers = len(base.jobs[0].layers)
+        high = round(HINDSIGHT[policy] * layers)
+        return base.replace(seed=seed, priority=["high"] * high + ["low"] * (layers - high))
+    if policy in TOLERANCES:
+        return base.replace(seed=seed, priority={"adaptive": {"tolerance": TOLERANCES[policy]}})
+    return base.replace(seed=seed, priority={"adaptive": {"policy": policy}})
+
+
+def figures(result: RunResult) -> dict[str, float]:
+    """Return what is kept of a run."""
+    web = next(iter(result.summary["traffic"].values()))
+    return {
+        "small_ms": web["small"]["mean_fct_ms"],
+        "small_p99_ms": web["small"]["p99_fct_ms"],
+        "large_ms": web["large"]["mean_fct_ms"],
+        "large_p99_ms": web["large"]["p99_fct_ms"],
+        "iteration_s": result.iteration_time,
+    }
+
+
+def known() -> dict[Key, dict[str, float]]:
+    """Return the runs that are kept."""
+    lines = KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []
+    rows = [json.loads(line) for line in lines]
+    return {(r["study"], r["ratio"], r["rate"], r["policy"], r["seed"]): r["figures"] for r in rows}
+
+
+def run(jobs: int, studies: list[str]) -> None:
+    """Make the runs that are missing."""
+    done = known()
+    missing = [key for key in cases() if key not in done and key[0] in studies]
+    for first in range(0, len(missing), jobs):
+        part = missing[first : first + jobs]
+        results = run_all([scenario(key) for key in part], jobs, None)
+        with KEPT.open("a", encoding="utf-8") as file:
+            for key, result in zip(part, results, strict=True):
+                names = dict(zip(("study", "ratio", "rate", "policy", "seed"), key, strict=True))
+                rounded = {name: round(value, 6) for name, value in figures(result).items()}
+                file.write(json.dumps({**names, "figures": rounded}) + "\n")
+
+
+def means(study: str, cell: ch5.Cell, policy: str, done: dict[Key, dict[str, float]]) -> dict[str, float] | None:
+    """Return the averages over the seeds; None unless all have run."""
+    runs = [done.get((study, *cell, policy, seed)) for seed in ch5.SEEDS]
+    if any(found is None for found in runs):
+        return None
+    return {name: sum(found[name] for found in runs if found) / len(runs) for name in runs[0] or ()}
+
+
+def table(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
+    """Yield one row of Markdown per configuration and policy."""
+    columns = ("iteration, s", "longer, %", "small, ms", "sooner, %", "kept, %", "small p99, ms", "large, ms")
+    yield f"| R | flows/s | policy | {' | '.join(columns)} |"
+    yield "|---:|---:|---|" + "---:|" * len(columns)
+    for cell in STUDIES[study][0]:
+        same, low = (means(study, cell, policy, done) for policy in ("same", "all-low"))
+        if same is None or low is None:
+            continue
+        for policy in ALL:
+            own = means(study, cell, policy, done)
+            if own is None:
+                continue
+            longer = 100 * (own["iteration_s"] / same["iteration_s"] - 1)
+            sooner = 100 * (1 - own["small_ms"] / same["small_ms"])
+            gain = same["small_ms"] - low["small_ms"]
+            kept = f"{100 * (same['small_ms'] - own['small_ms']) / gain:.0f}" if gain > 0 else "–"
+            name = f"{policy} ({colour(longer)})" if policy == "all-low" else policy
+            parts = [str(cell[0]), str(cell[1]), name, f"{own['iteration_s']:.4f}", f"{longer:+.1f}"]
+            parts += [f"{own['small_ms']:.3f}", f"{sooner:+.1f}", kept]
+            parts += [f"{own['small_p99_ms']:.1f}", f"{own['large_ms']:.1f}"]
+            yield f"| {' | '.join(parts)} |"
+
+
+def bars(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
+    """Yield how often each policy meets what is asked of it, and the choice after the fact."""
+    counts: dict[str, list[int]] = {}
+    total = [0, 0, 0]
+    for cell in STUDIES[study][0]:
+        found = {policy: means(study, cell, policy, done) for policy in ALL}
+        same, low = found["same"], found["all-low"]
+        if same is None or low is None:
+            continue
+        cost = colour(100 * (low["iteration_s"] / same["iteration_s"] - 1))
+        asked = [cost in ("yellow", "red"), cost == "yellow", True]
+        total = [count + is_asked for count, is_asked in zip(total, asked, strict=True)]
+        meets = {}
+        for policy, own in found.items():
+            if own is None:
+                continue
+            near = own["iteration_s"] <= (1 + NEAR_PERCENT / 100) * same["iteration_s"]
+            keeps = same["small_ms"] - own["small_ms"] >= KEPT_PERCENT / 100 * (same["small_ms"] - low["small_ms"])
+            worse = any(own[name] > (1 + WORSE_PERCENT / 100) * same[name] for name in ("small_ms", "large_ms"))
+            meets[policy] = [near, near and keeps, not worse]
+        if cell in YELLOW:
+            meets["any of them, after the fact"] = [any(each) for each in zip(*meets.values(), strict=True)]
+        for policy, met in meets.items():
+            old = counts.setdefault(policy, [0, 0, 0])
+            counts[policy] = [n + (is_asked and ok) for n, is_asked, ok in zip(old, asked, met, strict=True)]
+    near, kept, worse = total
+    heads = (
+        f"within {NEAR_PERCENT:g} %, of {near}",
+        f"and keeps {KEPT_PERCENT:g} %, of {kept}",
+        f"none worse, of {worse}",
+    )
+    yield f"| policy | {' | '.join(heads)} |"
+    yield "|---|---:|---:|---:|"
+    for policy, row in counts.items():
+        yield f"| {policy} | {' | '.join(map(str, row))} |"
+
+
+if __name__ == "__main__":
+    asked = sys.argv[2:] or list(STUDIES)
+    run(int(sys.argv[1]) if len(sys.argv) > 1 else 2, asked)
+    for name in asked:
+        print(f"\n## {name}\n", *bars(name, known()), "", *table(name, known()), sep="\n")
