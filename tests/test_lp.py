@@ -413,7 +413,9 @@ def test_the_command_prints_buckets_policies_and_a_sentence(tmp_path, monkeypatc
     assert summary["schema"] == "gradtide.lp/1"
     assert gradtide("tenants", tmp_path / "s.toml", "--lp", "--fail-if", "lp_simulated_ms>0")[0] == 1
     for wrong, said in (
-        (("--lp", "--map"), "two studies"),
+        (("--lp", "--map"), "a study of its own"),
+        (("--lp", "--policy", "deadline"), "a study of its own"),
+        (("--policy", "deadline", "--give", "1%"), "are for --lp"),
         (("--give", "1%"), "are for --lp"),
         (("--lp", "--give", "much"), "no percentage"),
         (("--lp", "--fail-if", "lp_time>1"), "no figure"),
