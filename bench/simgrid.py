@@ -28,6 +28,8 @@ PATIENCE_S = 5
 CASES = {
     "f2000_128": flows("f2000_128"),
     "f10000_1024": flows("f10000_1024"),
+    "ps_packed_1024_full": Case("clos3", "ps-packed", delay_ns=200),
+    "ps_distributed_1024_full": Case("clos3", "ps-distributed", delay_ns=200),
     "ps_packed_1024": Case("clos3", "ps-packed", divisor=2, delay_ns=200),
     "ps_distributed_1024": Case("clos3", "ps-distributed", divisor=2, delay_ns=200),
     "ring_star_512": star("ring", 512),
