@@ -10,7 +10,7 @@ import itertools
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 SWITCH, HOST = "gradtide-switch", "gradtide-host"
@@ -18,6 +18,28 @@ MTU = 1500
 LATENCY = "20ms"  # tbf asks for it; the queue is that of pfifo_fast
 LOCK = "/run/gradtide-testbed.lock"
 CLONE_NEWNET = 0x40000000
+
+
+def on_each_host(hosts: int, command: Sequence[str]) -> None:
+    """Run a command with `--rank N` on every host, for training over gloo; wait for all, and end them on a fault.
+
+    Raises:
+        SystemExit: if one of them ended with a fault.
+    """
+    workers = [
+        subprocess.Popen(
+            ["ip", "netns", "exec", f"{HOST}{rank}", *command, "--rank", str(rank)],
+            env={**os.environ, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(hosts)
+    ]
+    try:
+        codes = [process.wait() for process in workers]
+    finally:
+        for process in workers:
+            process.kill()
+    if any(codes):
+        raise SystemExit(f"workers ended with {codes}")
 
 
 def address(host: int, *, routed: bool) -> str:

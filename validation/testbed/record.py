@@ -9,13 +9,12 @@ Needs root, iproute2 and torch.
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 from datetime import timedelta
 from pathlib import Path
 
-from network import HOST, network
+from network import network, on_each_host
 
 WIDTH, BATCH = 1024, 256
 
@@ -39,20 +38,7 @@ def main() -> None:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     with network(arguments.workers, arguments.rate), tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, *sys.argv[1:], "--store", str(Path(folder) / "store")]
-        workers = [
-            subprocess.Popen(
-                ["ip", "netns", "exec", f"{HOST}{rank}", *command, "--rank", str(rank)],
-                env={**os.environ, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"},
-            )
-            for rank in range(arguments.workers)
-        ]
-        try:
-            codes = [process.wait() for process in workers]
-        finally:
-            for process in workers:
-                process.kill()
-        if any(codes):
-            sys.exit(f"workers ended with {codes}")
+        on_each_host(arguments.workers, command)
 
 
 def worker(arguments: argparse.Namespace) -> None:

@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +22,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from network import HOST, network
+from network import network, on_each_host
 
 MODES = ("ddp", "none", "buckets", "priority", "crossiter-fifo", "crossiter")
 DEFAULT_MODES = ("ddp", "buckets", "priority", "crossiter-fifo", "crossiter")
@@ -46,20 +45,7 @@ def main() -> None:
         answer = Path(folder) / "answer.json"
         command = [sys.executable, __file__, *sys.argv[1:], "--store", str(store), "--answer", str(answer)]
         command += ["--predicted", json.dumps(predictions)]
-        workers = [
-            subprocess.Popen(
-                ["ip", "netns", "exec", f"{HOST}{rank}", *command, "--rank", str(rank)],
-                env={**os.environ, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"},
-            )
-            for rank in range(arguments.workers)
-        ]
-        try:
-            codes = [process.wait() for process in workers]
-        finally:
-            for process in workers:
-                process.kill()
-        if any(codes):
-            sys.exit(f"workers ended with {codes}")
+        on_each_host(arguments.workers, command)
         rows = json.loads(answer.read_text())
     print(table(rows, arguments, predictions))
     if arguments.json:

@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from gradtide.report import pieces, scatter
-from gradtide.report.folder import Row, RunFolderError, entry
+from gradtide.report.folder import Row, RunFolderError, entry, row_of
 
 _WIDTH, _LEFT, _RIGHT, _ROW = 1080.0, 96.0, 16.0, 16.0
 _NUMBER = (int, float)
@@ -65,10 +65,7 @@ def _rows(path: Path, summary: Row, key: str, texts: Sequence[str], numbers: Seq
     if not found:
         raise RunFolderError(f"{path}: key `{key}`: at least one item was expected")
     for index, row in enumerate(found):
-        if not isinstance(row, dict):
-            raise RunFolderError(f"{path}: key `{key}`: item {index} is not an object")
-        for name in texts:
-            entry(path, row, name, str)
+        row_of(path, key, row, index, words=texts)
         for name in numbers:
             entry(path, row, name, _NUMBER)
     return found

@@ -16,7 +16,7 @@ from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.order import OrderScheduler
 from gradtide.studies.own import ordered
-from gradtide.studies.run import run_all, total_cost, write_core, write_summary
+from gradtide.studies.run import run_all, total_cost, write_runs, write_summary
 from gradtide.studies.trained import Cluster, trained
 
 DEFAULT_SCHEDULES = ("fifo+barrier", "random", "fifo", "priority", "tic", "tac", "caramel", "optimal")
@@ -101,9 +101,7 @@ class CompareResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
-        for name, result in self.results.items():
-            (folder / "runs" / name).mkdir(parents=True)
-            write_core(result, folder / "runs" / name)
+        write_runs(self.results, folder)
         (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
         write_summary(self.summary, folder)
         write_versions(folder)

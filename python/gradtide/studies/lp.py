@@ -23,7 +23,7 @@ from gradtide.studies import tenants
 from gradtide.studies.channels import line
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import as_scenario, part_of, run_all, total_cost, write_core, write_summary
+from gradtide.studies.run import as_scenario, part_of, run_all, total_cost, write_runs, write_summary
 
 ORDERS = ("fifo", "priority", "tic", "tac", "file")
 """Orders of the queue that are the same in every iteration."""
@@ -96,9 +96,7 @@ class LpResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write everything into `folder`, which is made if it is missing."""
-        for name, result in self.results.items():
-            (folder / "runs" / name).mkdir(parents=True)
-            write_core(result, folder / "runs" / name)
+        write_runs(self.results, folder)
         (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
         write_summary(self.summary, folder)
         write_versions(folder)

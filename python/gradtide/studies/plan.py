@@ -17,7 +17,7 @@ from gradtide.studies.channels import Channel, fit, own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import part_of, run_all, total_cost, write_core, write_summary
+from gradtide.studies.run import part_of, run_all, total_cost, write_runs, write_summary
 from gradtide.studies.search import (
     DDP_CAP,
     DDP_FIRST_CAP,
@@ -216,9 +216,7 @@ class PlanResult(StudyRows):
         """Write everything into the existing `folder`."""
         self.plan.save(folder / "plan.json")
         runs = {"baseline": self.baseline, **({} if self.run is None else {"plan": self.run})}
-        for name, run in runs.items():
-            (folder / "runs" / name).mkdir(parents=True)
-            write_core(run, folder / "runs" / name)
+        write_runs(runs, folder)
         (folder / "levels.csv").write_text(self.table.to_csv(), encoding="utf-8")
         if self.candidates:
             columns = {name: [row[name] for row in self.candidates] for name in self.candidates[0]}

@@ -14,7 +14,7 @@ from gradtide.scenario import Scenario
 from gradtide.studies.boundary import Cell, cell_name, points_of
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
+from gradtide.studies.run import as_scenario, run_all, total_cost, write_runs, write_summary
 from gradtide.studies.tenants import FIGURES, TenantsResult, check, variant
 
 POLICIES = ("all-low", "lower-layers-high", "deadline")
@@ -51,9 +51,7 @@ class PoliciesResult(StudyRows):
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`; the runs of a map are not kept one by one."""
         if all(cell is None for cell, _ in self.studies):
-            for name, result in self.runs.items():
-                (folder / "runs" / name).mkdir(parents=True)
-                write_core(result, folder / "runs" / name)
+            write_runs(self.runs, folder)
         (folder / "policies.csv").write_text(self.table.to_csv(), encoding="utf-8")
         write_summary(self.summary, folder)
         write_versions(folder)

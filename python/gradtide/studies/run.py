@@ -5,7 +5,7 @@ import resource
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import product
 from pathlib import Path
@@ -224,6 +224,13 @@ def write_core(result: RunResult, folder: Path) -> None:
             (folder / f"{name}.csv").write_text(table.to_csv(), encoding="utf-8")
     write_summary(result.summary, folder)
     write_versions(folder)
+
+
+def write_runs(results: Mapping[str, RunResult], folder: Path) -> None:
+    """Write what each run of a study gave into `folder`/runs, under its name."""
+    for name, result in results.items():
+        (folder / "runs" / name).mkdir(parents=True)
+        write_core(result, folder / "runs" / name)
 
 
 def write_summary(summary: dict[str, Any], folder: Path) -> None:

@@ -16,7 +16,7 @@ from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
+from gradtide.studies.run import as_scenario, run_all, total_cost, write_runs, write_summary
 
 FIGURES = ("mean_fct_ms", "p50_fct_ms", "p90_fct_ms", "p99_fct_ms")
 BANDS = ("same", "low")
@@ -46,9 +46,7 @@ class TenantsResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write everything into `folder`, which is made if it is missing."""
-        for name, result in self.results.items():
-            (folder / "runs" / name).mkdir(parents=True)
-            write_core(result, folder / "runs" / name)
+        write_runs(self.results, folder)
         (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
         write_summary(self.summary, folder)
         write_versions(folder)
