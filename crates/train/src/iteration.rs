@@ -18,14 +18,15 @@
 //! because it needs the transfers. From backward to backward, every iteration starts with an idle network and all
 //! parameters present: all are measured.
 
-use crate::collective::{self, Aggregation};
+use crate::collective::Aggregation;
+use crate::collective::plan::Passage;
 use crate::dag::{Edge, Edges, Op, OpId, OpKind, Program};
 use crate::job::{AnyJob, Job, Messages, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
-use crate::priority::{Milestone, Outlook, Workers};
+use crate::priority::{Chunk, Milestone, Outlook, Workers};
 use crate::servers::{self, TooShort};
 use crate::traffic::Neighbour;
-use gradtide_net::{Band, Bytes, Completion, HostId, Network, Time};
+use gradtide_net::{Bytes, Completion, FlowId, Network, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use thiserror::Error;
@@ -385,8 +386,8 @@ struct Runner<'a> {
 struct Adaptive {
     workers: Workers,
     milestones: Vec<Milestone>,
-    /// In which band the network has been told that each rank sends.
-    told: Vec<Option<Band>>,
+    /// The next chunk waits for the end of one that goes high.
+    is_waiting: bool,
 }
 
 /// One compute stream.
@@ -412,17 +413,6 @@ struct Worker {
     is_last_pass: bool,
     /// Whether compute ops are kept: from the first measured forward pass to the one after the last wanted.
     is_timeline_open: bool,
-}
-
-impl Adaptive {
-    /// Tells the network in which band a rank sends, if it has changed.
-    fn tell(&mut self, rank: usize, messages: &mut collective::messages::Messages, network: &mut dyn Network) {
-        let band = self.workers.band(rank);
-        if self.told[rank] != Some(band) {
-            self.told[rank] = Some(band);
-            messages.set_band(rank as u32, band, network);
-        }
-    }
 }
 
 impl Worker {
@@ -497,6 +487,8 @@ struct Sending {
     begins_at: Time,
     /// Its flows, once they have started.
     aggregation: Option<Aggregation>,
+    /// Where workers change their bands.
+    followed: Option<Chunk>,
 }
 
 impl<'a> Runner<'a> {
@@ -559,7 +551,7 @@ impl<'a> Runner<'a> {
             adaptive: job.rule.filter(|_| matches!(job.manner.messages, Messages::EachHost { .. })).map(|rule| {
                 let count = job.collective.hosts().len();
                 let milestones = Milestone::all(&job.boundaries);
-                Box::new(Adaptive { workers: Workers::new(rule, count), milestones, told: vec![None; count] })
+                Box::new(Adaptive { workers: Workers::new(rule, count), milestones, is_waiting: false })
             }),
             trace: Trace {
                 warmup_count: u32::from(job.manner.measured_from == Pass::Forward),
@@ -646,19 +638,24 @@ impl<'a> Runner<'a> {
         }
         while self.can_pick()
             && self.free_at <= now
-            && let Some(Reverse(ready)) = self.queue.pop()
+            && let Some(&Reverse(ready)) = self.queue.peek()
         {
+            let Some(followed) = self.follow(ready, now) else { break };
+            self.queue.pop();
             let begins_at = now + self.job.delay_before_flows();
             if ready.chunk + 1 < self.job.chunk_count(ready.bucket) {
                 self.queue.push(Reverse(Ready { chunk: ready.chunk + 1, ..ready }));
             }
-            self.sending.push(Sending { ready, begins_at, aggregation: None });
+            self.sending.push(Sending { ready, begins_at, aggregation: None, followed });
         }
         for index in 0..self.sending.len() {
-            let Sending { ready: Ready { bucket, chunk, .. }, begins_at, .. } = self.sending[index];
+            let Sending { ready: Ready { bucket, chunk, .. }, begins_at, ref followed, .. } = self.sending[index];
             if self.sending[index].aggregation.is_none() && begins_at <= now {
+                let bands = followed.as_ref().zip(self.adaptive.as_deref()).zip(self.job.rule);
+                let bands = bands.map(|((chunk, adaptive), rule)| {
+                    self.job.bands_of(rule, |rank| adaptive.workers.band(chunk.is_high(rank)))
+                });
                 self.count_busy(now);
-                let bands = self.begin_adaptive(index, now, network);
                 let aggregation = self.job.aggregate(bucket, chunk, bands, self.stream, network);
                 self.sending[index].aggregation = Some(aggregation);
             }
@@ -667,35 +664,44 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Workers whose bands change look at what is left; in which band each begins.
-    fn begin_adaptive(&mut self, index: usize, now: Time, network: &mut dyn Network) -> Option<Vec<Band>> {
-        let mut adaptive = self.adaptive.take()?;
-        let Ready { iteration, bucket, chunk, .. } = self.sending[index].ready;
+    /// Workers whose bands change look at what is left: what they make of the next chunk, `Some(None)` where they do not
+    /// change them, and `None` if it has to wait.
+    fn follow(&mut self, ready: Ready, now: Time) -> Option<Option<Chunk>> {
+        let Some(mut adaptive) = self.adaptive.take() else { return Some(None) };
+        let Ready { iteration, bucket, chunk, .. } = ready;
         let block = self.block(iteration);
+        let ahead = || self.sending.iter().filter(|sending| sending.ready.iteration == iteration);
+        let under_way: Vec<u32> = ahead().map(|sending| sending.ready.bucket).chain([bucket]).collect();
         let left_of = |other: u32| {
-            let gone =
-                u64::from(self.trace.transfers[block + other as usize].arrived_count) + u64::from(other == bucket);
-            let chunks = gone..self.job.chunk_count(other);
-            chunks.map(|chunk| self.job.chunk_bytes(other, chunk)).sum()
+            let begun = under_way.iter().filter(|&&begun| begun == other).count() as u64;
+            let gone = u64::from(self.trace.transfers[block + other as usize].arrived_count) + begun;
+            (gone..self.job.chunk_count(other)).map(|chunk| self.job.chunk_bytes(other, chunk)).sum()
         };
         let left: Vec<Bytes> = (0..self.job.buckets.len() as u32).map(left_of).collect();
         let bytes = self.job.chunk_bytes(bucket, chunk);
         let positions: Vec<Time> = self.workers.iter().map(|worker| self.position(worker, iteration, now)).collect();
         let rounds = self.job.collective.rounds();
-        adaptive.workers.begin(now, (iteration, bytes, rounds), &mut |rank| {
+        let high_count =
+            self.sending.iter().filter_map(|sending| sending.followed.as_ref()).filter(|it| it.is_high_somewhere()).count();
+        let may_be_high = high_count < self.job.credit;
+        let followed = adaptive.workers.begin(now, (iteration, bytes, rounds), may_be_high, &mut |rank| {
             let position = positions[if positions.len() > 1 { rank } else { 0 }];
             let (boundaries, milestones, left) = (&self.job.boundaries, &adaptive.milestones[..], &left[..]);
-            Outlook { boundaries, milestones, ranks: &self.ranks, now, position, left, bucket, chunk: bytes }
+            let ahead = ahead().filter_map(|sending| sending.followed.as_ref()).map(|chunk| chunk.left(rank)).sum();
+            Outlook { boundaries, milestones, ranks: &self.ranks, now, position, left, under_way: &under_way, ahead }
         });
-        let hosts = self.job.collective.hosts();
-        let bands: Vec<Band> = (0..hosts.len()).map(|rank| adaptive.workers.band(rank)).collect();
-        for ((&band, told), &host) in bands.iter().zip(&mut adaptive.told).zip(hosts) {
-            if told.replace(band) != Some(band) {
-                network.set_band(self.stream, Some(HostId(host)), band);
+        adaptive.is_waiting = followed.is_none();
+        if followed.as_ref().is_some_and(Chunk::is_high_somewhere) {
+            let high = adaptive.workers.band(true);
+            for Sending { followed, aggregation, .. } in &mut self.sending {
+                followed.iter_mut().for_each(Chunk::turn_high);
+                if let Some(messages) = aggregation.as_mut().and_then(Aggregation::messages) {
+                    (0..positions.len().max(self.job.collective.hosts().len()) as u32).for_each(|rank| messages.set_band(rank, high));
+                }
             }
         }
         self.adaptive = Some(adaptive);
-        Some(bands)
+        followed.map(Some)
     }
 
     /// How far a worker has computed, in compute time from the start of an iteration.
@@ -708,7 +714,8 @@ impl<'a> Runner<'a> {
 
     /// Whether another chunk may be put on the network.
     fn can_pick(&self) -> bool {
-        self.sending.len() < self.job.credit
+        let low = self.adaptive.as_ref().map(|adaptive| if adaptive.is_waiting { 0 } else { adaptive.workers.credit() });
+        self.sending.len() < low.unwrap_or(self.job.credit)
     }
 
     /// When the last worker comes to the next gate, if nothing stands in the way of any until then: of a worker that waits
@@ -946,25 +953,40 @@ impl<'a> Runner<'a> {
         let has = |sending: &Sending| sending.aggregation.as_ref().is_some_and(|it| it.has(completion.flow));
         let index = if self.sending.len() == 1 { Some(0) } else { self.sending.iter().position(has) };
         let index = index.expect("the job has a chunk under way");
-        let Sending { aggregation, ready, .. } = &mut self.sending[index];
-        let aggregation = aggregation.as_mut().expect("its flows have started");
-        if let (Some(adaptive), Some(messages)) = (&mut self.adaptive, aggregation.messages()) {
-            let passage = messages.passage(completion.flow);
-            let (from, to) = (passage.from as usize, passage.to as usize);
-            adaptive.workers.on_delivered(from);
-            let block = ready.iteration as usize * self.job.buckets.len();
-            let record = &mut self.trace.transfers[block + ready.bucket as usize];
-            record.messages += 1;
-            record.high += u32::from(adaptive.workers.is_high(from));
-            adaptive.workers.on_received(to, now);
-            adaptive.tell(to, messages, network);
+        if self.adaptive.is_some() {
+            self.on_message(index, completion.flow, now);
         }
+        let aggregation = self.sending[index].aggregation.as_mut().expect("its flows have started");
         if aggregation.on_completion(completion, network) {
             self.on_aggregated(index, now);
         }
     }
 
+    /// A worker that changes its band has received a message, and sends the next.
+    fn on_message(&mut self, index: usize, flow: FlowId, now: Time) {
+        let Some(adaptive) = &mut self.adaptive else { return };
+        let messages = self.sending[index].aggregation.as_mut().and_then(Aggregation::messages);
+        let Some(Passage { from, to, .. }) = messages.map(|messages| messages.passage(flow)) else { return };
+        let is_high = |sending: &Sending| sending.followed.as_ref().map(|chunk| chunk.is_high(to as usize));
+        let own = is_high(&self.sending[index]);
+        let beside = self.sending.iter().filter(|sending| is_high(sending) == own).count() as u32;
+        let under_way = || self.sending.iter().filter_map(|sending| sending.followed.as_ref());
+        let all = |is_high: bool| under_way().all(|chunk| chunk.is_everywhere(is_high));
+        let are_high = [true, false].into_iter().find(|&is_high| all(is_high));
+        let Sending { aggregation, ready, followed, .. } = &mut self.sending[index];
+        let (Some(chunk), Some(Aggregation::Messages(messages))) = (followed, aggregation) else { return };
+        let block = ready.iteration as usize * self.job.buckets.len();
+        let record = &mut self.trace.transfers[block + ready.bucket as usize];
+        record.messages += 1;
+        record.high += u32::from(chunk.is_high(from as usize));
+        adaptive.workers.on_received(chunk, to as usize, now, (beside, are_high));
+        messages.set_band(to, adaptive.workers.band(chunk.is_high(to as usize)));
+    }
+
     fn on_aggregated(&mut self, index: usize, now: Time) {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.is_waiting = false;
+        }
         self.count_busy(now);
         let Sending { ready, begins_at, .. } = self.sending.remove(index);
         self.free_at = now + self.job.sync;

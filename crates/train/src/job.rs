@@ -152,6 +152,9 @@ pub enum JobError {
     /// Nothing may be sent.
     #[error("at least one chunk is on the network at a time")]
     NoCredit,
+    /// Workers that change their bands know what their links carry.
+    #[error("a link carries nothing")]
+    Link,
     /// Connections that carry several chunks have one band.
     #[error("with several chunks on the network at a time, all layers have one band")]
     CreditOfBands,
@@ -320,7 +323,7 @@ impl Job {
         &self,
         bucket: u32,
         index: u64,
-        bands: Option<Vec<Band>>,
+        bands: Option<Bands>,
         stream: u32,
         network: &mut dyn Network,
     ) -> Aggregation {
@@ -334,9 +337,9 @@ impl Job {
             Messages::EachHost { .. } => {
                 if self.has_several_bands {
                     // All before it has been received, so the connections carry nothing new of another chunk.
-                    network.set_band(stream, None, band);
+                    network.set_band(stream, band);
                 }
-                let bands = bands.map_or(Bands::Alike(band), Bands::OfRank);
+                let bands = bands.unwrap_or(Bands::Alike(band));
                 let messages = self.collective.begin(self.chunk_bytes(bucket, index), bands, stream, network);
                 Aggregation::Messages(messages)
             }
@@ -347,10 +350,18 @@ impl Job {
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         match self.manner.messages {
             Messages::EachHost { opens: true } if !self.buckets.is_empty() => {
-                self.collective.open(self.opening_band, stream, network)
+                let each = |rule: Rule| [rule.high, rule.low].map(|band| self.bands_of(rule, |_| band)).to_vec();
+                let bands = self.rule.map_or_else(|| vec![Bands::Alike(self.opening_band)], each);
+                bands.into_iter().map(|bands| self.collective.open(bands, stream, network)).sum()
             }
             _ => 0,
         }
+    }
+
+    /// Bands of ranks that change them.
+    pub fn bands_of(&self, rule: Rule, band: impl Fn(usize) -> Band) -> Bands {
+        let bands = (0..self.collective.hosts().len()).map(band).collect();
+        Bands::OfRank { bands, low: rule.low, window: rule.window }
     }
 
     /// How long the queue waits between picking a chunk and starting its first flow; a lock-step flow holds it itself.
@@ -378,6 +389,10 @@ fn rule(spec: AdaptiveSpec) -> Result<Rule, JobError> {
     Ok(Rule {
         high: band(spec.high)?,
         low: band(spec.low)?,
+        has_deadlines: spec.has_deadlines,
+        credit: spec.credit as usize,
+        window: Bytes(spec.window_bytes),
+        link: Rate::from_bps(spec.link_bps).ok_or(JobError::Link)?,
         tolerance_ppm: spec.tolerance_ppm,
         margin_ppm: spec.margin_ppm,
         exchange: spec.exchange,

@@ -126,9 +126,15 @@ _JOB_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 DEFAULT_TOLERANCE_PPM = 20_000
+DEFAULT_LOW_CREDIT = 4
+LEAST_LOW_WINDOW = 16_000
+"""Bytes: an initial window (RFC 6928), so that slow start is not what limits a message."""
+LOW_WINDOW_PS = 100_000_000
+"""Time for which a window in the low band keeps a link busy: some tens of full packets at any rate of today."""
 
 POLICY_BANDS: dict[str, JobPriority] = {
     "deadline": "low",
+    "background": "low",
     "all-low": "low",
     "lower-layers-high": ["high", "low"],
     "all-high": "high",
@@ -330,20 +336,41 @@ PLANNED = ("caramel", "edf", "optimal")
 class Follows:
     """How the workers of a job change their bands; shares in millionths."""
 
+    has_deadlines: bool
+    credit: int
+    window_bytes: int
+    link_bps: int
     tolerance_ppm: int
     margin_ppm: int
     exchange: bool
 
     def written(self) -> dict[str, Any]:
         """Return the keys."""
+        always = {"credit": self.credit, "window": units.format_bytes(self.window_bytes)}
+        if not self.has_deadlines:
+            return {"adaptive": {"policy": "background", **always}}
         shares = {"tolerance": self.tolerance_ppm / PPM, "margin": self.margin_ppm / PPM}
-        return {"adaptive": {"policy": "deadline", **shares, "exchange": self.exchange}}
+        return {"adaptive": {"policy": "deadline", **always, **shares, "exchange": self.exchange}}
 
 
-def follows_of(given: AdaptiveTable) -> Follows:
-    """Return the rule of a table with its defaults."""
+def low_window(fabric: Fabric) -> int:
+    """Return the bytes that a connection has under way in the low band: see `LOW_WINDOW_PS`."""
+    rate_bps, delay_ps = fabric.worst_link
+    return max(LEAST_LOW_WINDOW, rate_bps * max(LOW_WINDOW_PS, 4 * fabric.hops * delay_ps) // (8 * units.PS_PER_SECOND))
+
+
+def follows_of(given: AdaptiveTable, fabric: Fabric) -> Follows:
+    """Return the rule of a table with its defaults on a network."""
     tolerance = DEFAULT_TOLERANCE_PPM if given.tolerance is None else given.tolerance
-    return Follows(tolerance, given.margin or 0, given.exchange is not False)
+    return Follows(
+        has_deadlines=given.policy == "deadline",
+        credit=given.credit or DEFAULT_LOW_CREDIT,
+        window_bytes=given.window or low_window(fabric),
+        link_bps=fabric.worst_link[0],
+        tolerance_ppm=tolerance,
+        margin_ppm=given.margin or 0,
+        exchange=given.exchange is not False,
+    )
 
 
 def schedule_of(
@@ -890,18 +917,17 @@ class _Resolver:
         found = [self.band(entry, (*loc, index)) for index, entry in enumerate(priority)]
         return tuple(band or 0 for band in found)
 
-    def follows(self, priority: JobPriority, loc: Loc) -> Follows | None:
-        """Return how a priority follows the slack; `None` if it does not."""
+    def follows(self, priority: JobPriority, loc: Loc, fabric: Fabric | None) -> Follows | None:
+        """Return how a priority follows the slack; `None` if it does not, or without a network."""
         if not isinstance(priority, Adaptive):
             return None
         given = priority.adaptive
-        if given.policy == "deadline":
-            return follows_of(given)
-        for key in ("tolerance", "margin", "exchange"):
+        keys = {"deadline": (), "background": ("tolerance", "margin", "exchange")}
+        for key in keys.get(given.policy, ("credit", "window", "tolerance", "margin", "exchange")):
             if getattr(given, key) is not None:
                 why, hint = f'with policy = "{given.policy}"', 'write policy = "deadline"'
                 self.no_effect((*loc, "adaptive", key), why, hint)
-        return None
+        return follows_of(given, fabric) if given.policy in keys and fabric is not None else None
 
     # neighbours
 
@@ -1136,7 +1162,7 @@ class _Resolver:
         self.buckets(name, job.schedule, loc, table)
         ranks = self.order(name, job.schedule, loc, table)
         bands = self.bands(job.priority, (*loc, "priority"), table)
-        follows = self.follows(job.priority, (*loc, "priority"))
+        follows = self.follows(job.priority, (*loc, "priority"), fabric)
         self.announce(job.announce, loc)
         self.straggler(job, loc, None if hosts is None else len(hosts) - servers)
         if table is None or hosts is None or self.faults:
