@@ -1474,6 +1474,14 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "lengthen",
     ),
     (
+        "bursts that never come to their first byte",
+        traffic("bursts = { src = ['h1'], dst = 'h0', bytes = '1MB', count = 2, idle = '1ms', setup = '5s' }"),
+        "GT065",
+        "traffic.web.bursts.setup",
+        5,
+        "lengthen",
+    ),
+    (
         "arrivals of bursts",
         traffic("bursts = { src = ['h1'], dst = 'h0', bytes = '1MB', count = 2, idle = '1ms' }", "load = 0.1"),
         "GT015",

@@ -403,6 +403,10 @@ pub struct TrafficSpec {
     /// Time from a flow's completion to the start of the next one of its sending host, which does not start before; `None`
     /// starts every flow at its time.
     pub idle_ps: Option<u64>,
+    /// Whether that is the completion of the last flow under way, for all of them: the hosts wait for one another.
+    pub together: bool,
+    /// Time from when a flow may open its connection to its first byte.
+    pub setup_ps: u64,
     /// As of [`JobSpec`].
     pub announced_packets: Option<u32>,
 }

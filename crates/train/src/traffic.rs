@@ -26,6 +26,10 @@ enum Turns {
         idle: Time,
         /// By flow, the next one of its host; the number of flows if there is none.
         next: Vec<usize>,
+        /// Whether hosts wait for one another.
+        together: bool,
+        /// Flows whose hosts are done with the one before, and wait.
+        ready: Vec<usize>,
     },
 }
 
@@ -54,7 +58,7 @@ impl<'a> Neighbour<'a> {
                         None => _ = due.insert((Time::from_ps(spec.start_ps[index]), index)),
                     }
                 }
-                Turns::ByHost { due, idle: Time::from_ps(idle_ps), next }
+                Turns::ByHost { due, idle: Time::from_ps(idle_ps), next, together: spec.together, ready: Vec::new() }
             }
         };
         Self { spec, stream, turns, under_way: BTreeMap::new(), outcomes: vec![Outcome::default(); count] }
@@ -89,7 +93,7 @@ impl<'a> Neighbour<'a> {
                 bytes: Bytes(self.spec.bytes[index]),
                 rounds: 1,
                 parts: 1,
-                hold: Time::ZERO,
+                hold: Time::from_ps(self.spec.setup_ps),
                 band: Band::new(self.spec.band[index]).expect("bands are checked when the run is planned"),
                 stream: self.stream,
                 connection: Connection::Own,
@@ -109,10 +113,13 @@ impl<'a> Neighbour<'a> {
         let outcome = &mut self.outcomes[index];
         let start = outcome.start.expect("it is under way");
         (outcome.fct, outcome.received) = (Some(now - start), Some(completion.received - start));
-        if let Turns::ByHost { due, idle, next } = &mut self.turns
-            && let Some(&ps) = self.spec.start_ps.get(next[index])
-        {
-            due.insert((Time::from_ps(ps).max(now + *idle), next[index]));
+        if let Turns::ByHost { due, idle, next, together, ready } = &mut self.turns {
+            ready.push(next[index]);
+            if !*together || self.under_way.is_empty() {
+                let starts = &self.spec.start_ps;
+                let known = ready.drain(..).filter_map(|next| Some((Time::from_ps(*starts.get(next)?), next)));
+                due.extend(known.map(|(start, next)| (start.max(now + *idle), next)));
+            }
         }
     }
 

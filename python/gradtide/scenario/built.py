@@ -140,6 +140,8 @@ def _traffic_spec(neighbour: Neighbour, resolved: Resolved) -> dict[str, Any]:
         "bytes": neighbour.bytes.tolist(),
         "band": neighbour.band.tolist(),
         "idle_ps": neighbour.idle_ps,
+        "together": neighbour.together,
+        "setup_ps": neighbour.setup_ps,
         "announced_packets": announced_packets(announce, resolved.file.cluster.queue),
     }
 
@@ -161,7 +163,7 @@ def _queue_spec(resolved: Resolved) -> dict[str, Any]:
         mark = {"kind": "red", **ends, **shares, "ecn": bool(queue.ecn)}
     pcn = None
     if queue.kind == "pcn":
-        timeout_ps, expire_ps = patience_ps(resolved.file.cluster, resolved.fabric)
+        timeout_ps, expire_ps = patience_ps(resolved.file, resolved.fabric)
         pcn = {"expire_ps": expire_ps, "timeout_ps": timeout_ps}
     return {"discipline": discipline, "capacity": _capacity(queue.capacity), "mark": mark, "pcn": pcn}
 

@@ -768,7 +768,7 @@ class Queue(Table):
     same. Default: a round trip over the longest route with every queue full, after which none can come."""
     expire: Duration | None = key(default=None, examples=["3ms"])
     """With kind = "pcn", the age at which a switch forgets an announcement whose burst has not come. Default: three
-    times `timeout`."""
+    times `timeout`, and the longest `setup` of announced bursts."""
 
 
 class SwitchBuffer(Table):
@@ -896,6 +896,12 @@ class Bursts(Table):
     """Bursts of each host."""
     idle: Time = key(examples=["7s"])
     """Pause from the end of a burst to the start of the next."""
+    together: bool = key(default=False, examples=[True])
+    """Whether the hosts wait for one another, as the workers of a job do: the pause runs from the end of the last of
+    their bursts, and the next begin at once."""
+    setup: Time = key(default="0s", examples=["20ms"])
+    """Time that the application takes before a burst's first byte, after the answer to its announcement if there is
+    one; the handshake runs meanwhile."""
     start: Time = key(default="0s", examples=["20s"])
     """Time of the first."""
 

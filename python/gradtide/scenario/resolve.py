@@ -384,13 +384,14 @@ def announced_packets(announce: bool | int | None, queue: Queue) -> int | None:
     return announce
 
 
-def patience_ps(cluster: Cluster, fabric: Fabric | None) -> tuple[int, int]:
+def patience_ps(file: ScenarioFile, fabric: Fabric | None) -> tuple[int, int]:
     """Return how long a sender waits for the answer to an announcement, and the age at which switches forget one.
 
     The default of the first is a round trip over the longest route with every queue full, both ways: what has not come
     by then is lost. That of the second is three of these: a first for the answer, a second for the handshake, and what
-    the first segment takes.
+    the first segment takes; and the longest time that a neighbour's application needs before it sends.
     """
+    cluster = file.cluster
     queue = cluster.queue
     hops, (rate_bps, delay_ps) = (2, link_of(cluster)) if fabric is None else (fabric.hops, fabric.worst_link)
     packet_bytes = cluster.transport.segment + HEADER_BYTES
@@ -399,7 +400,10 @@ def patience_ps(cluster: Cluster, fabric: Fabric | None) -> tuple[int, int]:
     hop_ps = delay_ps + -(-(full_bytes + 3 * packet_bytes) * 8 * 10**12 // rate_bps)
     round_ps = 2 * hops * hop_ps + 4 * cluster.host_latency
     timeout_ps = min(round_ps, MAX_RUN_PS // 4) if queue.timeout is None else queue.timeout
-    return timeout_ps, 3 * timeout_ps if queue.expire is None else queue.expire
+    if queue.expire is not None:
+        return timeout_ps, queue.expire
+    setup_ps = max((one.bursts.setup for one in file.traffic.values() if one.bursts and one.announce), default=0)
+    return timeout_ps, min(3 * timeout_ps + setup_ps, MAX_RUN_PS)
 
 
 @dataclass(frozen=True)
@@ -1528,7 +1532,7 @@ class _Resolver:
         if queue["kind"] == "red":
             queue |= {key: value for key, value in RED_DEFAULTS.items() if key not in queue}
         if queue["kind"] == "pcn":
-            patience = patience_ps(self.file.cluster, fabric)
+            patience = patience_ps(self.file, fabric)
             queue |= {key: units.format_time(ps) for key, ps in zip(("timeout", "expire"), patience, strict=True)}
         data["cluster"]["queue"] = _in_order_of(Queue, queue)
         data["cluster"]["transport"] = transport_of(self.file.cluster, fabric).written()
