@@ -136,7 +136,12 @@ impl Workers {
 
     /// In which band a worker sends now.
     pub fn band(&self, rank: usize) -> Band {
-        if self.own[rank].is_high { self.rule.high } else { self.rule.low }
+        self.band_of(self.own[rank].is_high)
+    }
+
+    /// The high band, or the low one.
+    pub fn band_of(&self, is_high: bool) -> Band {
+        if is_high { self.rule.high } else { self.rule.low }
     }
 
     /// Whether it is the high one.
@@ -181,6 +186,15 @@ impl Workers {
         }
     }
 
+    /// A chunk begins in bands that are chosen for the workers, and that none of them changes.
+    pub fn begin_in(&mut self, now: Time, chunk: Bytes, rounds: u32, is_high: &[bool]) {
+        (self.chunk, self.rounds) = (chunk, rounds.max(1));
+        for (own, &is_high) in self.own.iter_mut().zip(is_high) {
+            (own.is_high, own.deadline) = (is_high, Time::MAX);
+            (own.received, own.since, own.is_delivered) = (0, now, false);
+        }
+    }
+
     /// A worker's own last message has been acknowledged. Acknowledgements are said to take no time: they take half a round
     /// trip, of a message some hundred.
     pub fn on_delivered(&mut self, rank: usize) {
@@ -218,6 +232,52 @@ impl Workers {
         let own = &self.own[rank];
         let left = Bytes(self.round_bytes().0 * u64::from(self.rounds - own.received));
         after(now, takes(left, own.low_pace())) > own.deadline
+    }
+}
+
+/// One who knows what will be, and weighs what an iteration loses against what flows gain. No worker can: a bound for
+/// what they can do.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    price_ppm: u64,
+    /// Largest flow whose time counts.
+    pub small: Bytes,
+    /// Pace of whole chunks that all workers send high.
+    high: Average,
+}
+
+/// What comes of a chunk, sent in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foreseen {
+    /// When it is through on all workers.
+    pub ends: Time,
+    /// How long flows are in the network until the last end of all ways, all together.
+    pub flow_time_ps: u128,
+}
+
+impl Oracle {
+    /// One to whom a second of a flow's time is worth so many millionths of a second of an iteration.
+    pub fn new(price_ppm: u64, small: Bytes) -> Self {
+        Self { price_ppm, small, high: Average::default() }
+    }
+
+    /// Which of several ways to send a chunk loses least: the time at which the last worker's compute passes its last need,
+    /// and beside it the time of flows at its price. Of equal ways it is the first. What follows the chunk is taken
+    /// to be sent at the pace of chunks whose workers all send high, which is the last of the ways.
+    ///
+    /// # Panics
+    /// If there is no way.
+    pub fn choose(&mut self, workers: &[Outlook<'_>], ways: &[Foreseen]) -> usize {
+        let of_chunk = workers.first().map(|outlook| (outlook.now, outlook.chunk));
+        if let (Some((now, chunk)), Some(high)) = (of_chunk, ways.last()) {
+            self.high.add(pace_of(high.ends.saturating_since(now), chunk));
+        }
+        let loss = |&way: &usize| {
+            let passes = workers.iter().map(|outlook| outlook.passes_at(ways[way].ends, self.high.mean));
+            let passes = u128::from(passes.max().unwrap_or(Time::ZERO).ps());
+            (passes * 1_000_000).saturating_add(ways[way].flow_time_ps.saturating_mul(self.price_ppm.into()))
+        };
+        (0..ways.len()).min_by_key(loss).expect("there is a way")
     }
 }
 
