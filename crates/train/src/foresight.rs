@@ -4,8 +4,8 @@
 //! network, neighbours ─► fork ─► chunk begins in some bands ─► when it is through ─► horizon ─► time of flows till then
 //! ```
 //!
-//! A job that has one chunk on the network at a time touches it only for that chunk, and its neighbours' flows come as they
-//! will. So what a copy does until the chunk is through is what the network itself does with the same bands, to the
+//! A job that has one chunk on the network at a time touches it only for that chunk, and its neighbours' flows come as
+//! they will. So what a copy does until the chunk is through is what the network itself does with the same bands, to the
 //! picosecond. Behind that the copy's job is idle: what comes next has not been decided. What follows from what is seen
 //! here is for [`Oracle`](crate::priority::Oracle) to say.
 
@@ -54,8 +54,8 @@ impl<'a> World<'a> {
         flows.sum()
     }
 
-    /// Goes on to the next instant at which something is complete or begins, or to `limit`, as the loop that joins compute
-    /// with a network does; `false` if nothing will happen any more.
+    /// Goes on to the next instant at which something is complete or begins, or to `limit`, as the loop that joins
+    /// compute with a network does; `false` if nothing will happen any more.
     fn step(&mut self, limit: Time) -> bool {
         let now = self.network.now();
         if let Some(chunk) = &mut self.chunk

@@ -390,8 +390,9 @@ struct Runner<'a> {
 /// Workers that change their bands.
 struct Adaptive {
     workers: Workers,
-    /// Who chooses in their place.
+    /// Who chooses in their place, and when the present chunk is to be through.
     oracle: Option<Oracle>,
+    foreseen: Option<Time>,
     milestones: Vec<Milestone>,
     /// In which band the network has been told that each rank sends.
     told: Vec<Option<Band>>,
@@ -568,7 +569,8 @@ impl<'a> Runner<'a> {
                 let count = job.collective.hosts().len();
                 let milestones = Milestone::all(&job.boundaries);
                 let oracle = job.oracle.take();
-                Box::new(Adaptive { workers: Workers::new(rule, count), oracle, milestones, told: vec![None; count] })
+                let (workers, told) = (Workers::new(rule, count), vec![None; count]);
+                Box::new(Adaptive { workers, oracle, foreseen: None, milestones, told })
             }),
             trace: Trace {
                 warmup_count: u32::from(job.manner.measured_from == Pass::Forward),
@@ -731,6 +733,7 @@ impl<'a> Runner<'a> {
                     .collect();
                 let chosen = oracle.choose(&outlooks, &foreseen);
                 adaptive.workers.begin_in(now, bytes, rounds, &ways[chosen]);
+                adaptive.foreseen = Some(ends[chosen]);
             }
         }
         let bands: Vec<Band> = (0..hosts.len()).map(|rank| adaptive.workers.band(rank)).collect();
@@ -1011,6 +1014,8 @@ impl<'a> Runner<'a> {
 
     fn on_aggregated(&mut self, index: usize, now: Time) {
         self.count_busy(now);
+        let foreseen = self.adaptive.as_mut().and_then(|adaptive| adaptive.foreseen.take());
+        assert!(foreseen.is_none_or(|at| at == now), "what was foreseen comes: {foreseen:?}, not {now:?}");
         let Sending { ready, begins_at, .. } = self.sending.remove(index);
         self.free_at = now + self.job.sync;
         self.on_chunk_arrived(now, ready, begins_at);

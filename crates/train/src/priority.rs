@@ -450,6 +450,24 @@ mod tests {
         assert!(ms(50) >= deadline && deadline >= ms(50) - Time::from_ps(1_000_000), "{deadline:?}");
     }
 
+    #[test]
+    fn an_oracle_weighs_an_iteration_against_flows() {
+        // The chunk is needed at 40 ms and begins at 10; it ends 5 ms late if low, and flows are 20 ms less in the network.
+        let boundaries = boundaries(30, &[(1024, 10, 10)]);
+        let milestones = Milestone::all(&boundaries);
+        let outlook = outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 10);
+        let way = |end, flows| Foreseen { ends: ms(end), flow_time_ps: u128::from(flows * MS) };
+        let choice = |price_ppm, ways: &[Foreseen]| Oracle::new(price_ppm, Bytes(100)).choose(&[outlook], ways);
+        let ways = [way(45, 30), way(12, 50)];
+        assert_eq!(choice(249_999, &ways), 1);
+        assert_eq!(choice(250_000, &ways), 0, "of two that are alike it is the first");
+        // Within the slack it costs nothing.
+        assert_eq!(choice(0, &[way(40, 30), way(12, 50)]), 0);
+        // Flows may be worse off.
+        assert_eq!(choice(1, &[way(40, 51), way(12, 50)]), 1);
+        assert_eq!(choice(u64::MAX, &[way(40, 51), Foreseen { ends: Time::MAX, flow_time_ps: u128::MAX }]), 0);
+    }
+
     /// What is left of a random iteration at a random moment; ranks are a permutation.
     fn remainders() -> impl Strategy<Value = (Boundaries, Vec<Bytes>, Vec<u32>, u64)> {
         let window = (1_u64..5_000, 1_u64..40, 0_u64..40);
