@@ -10,11 +10,34 @@
 //! here is for [`Oracle`](crate::priority::Oracle) to say.
 
 use crate::collective::Aggregation;
+use crate::priority::Foreseen;
 use crate::traffic::Neighbour;
-use gradtide_net::{Bytes, Completion, Network, Time};
+use gradtide_net::{Band, Bytes, Completion, Network, Time};
+
+/// What comes of a chunk in each of several bands, where `begin` starts it in one. Neighbours' flows of at most `largest`
+/// bytes count.
+///
+/// # Panics
+/// If the network cannot be copied.
+pub fn foresee(
+    network: &dyn Network,
+    neighbours: &[Neighbour<'_>],
+    largest: Bytes,
+    ways: &[Band],
+    begin: &dyn Fn(Band, &mut dyn Network) -> Aggregation,
+) -> Vec<Foreseen> {
+    let fork = |&band: &Band| World::fork(network, neighbours, &|network| begin(band, network));
+    let mut worlds: Vec<World<'_>> =
+        ways.iter().map(fork).collect::<Option<_>>().expect("engines that carry messages can be copied");
+    let ends: Vec<Time> = worlds.iter_mut().map(World::end).collect();
+    let horizon = ends.iter().copied().fold(network.now(), Time::max);
+    let seen =
+        |(world, ends): (&mut World<'_>, Time)| Foreseen { ends, flow_time_ps: world.flow_time_ps(horizon, largest) };
+    worlds.iter_mut().zip(ends).map(seen).collect()
+}
 
 /// A copy of the network and of its neighbours, in which a chunk has begun.
-pub struct World<'a> {
+struct World<'a> {
     network: Box<dyn Network>,
     neighbours: Vec<Neighbour<'a>>,
     /// `None` once it is through.
@@ -25,10 +48,10 @@ pub struct World<'a> {
 
 impl<'a> World<'a> {
     /// The world as it is, in which `begin` then starts a chunk; `None` if the network cannot be copied.
-    pub fn fork(
+    fn fork(
         network: &dyn Network,
         neighbours: &[Neighbour<'a>],
-        begin: &mut dyn FnMut(&mut dyn Network) -> Aggregation,
+        begin: &dyn Fn(&mut dyn Network) -> Aggregation,
     ) -> Option<Self> {
         let mut network = network.fork()?;
         let chunk = begin(network.as_mut());
@@ -37,7 +60,7 @@ impl<'a> World<'a> {
     }
 
     /// When the chunk is through on all workers; [`Time::MAX`] if it never is.
-    pub fn end(&mut self) -> Time {
+    fn end(&mut self) -> Time {
         while self.chunk.is_some() {
             if !self.step(Time::MAX) {
                 return Time::MAX;
@@ -48,7 +71,7 @@ impl<'a> World<'a> {
 
     /// How long, in picoseconds, neighbours' flows of at most `largest` bytes are in the network until `horizon`, all
     /// together and from when the chunk begins. The job sends nothing once its chunk is through.
-    pub fn flow_time_ps(&mut self, horizon: Time, largest: Bytes) -> u128 {
+    fn flow_time_ps(&mut self, horizon: Time, largest: Bytes) -> u128 {
         while self.network.now() < horizon && self.step(horizon) {}
         let flows = self.neighbours.iter().map(|neighbour| neighbour.flow_time_ps(self.began, horizon, largest));
         flows.sum()

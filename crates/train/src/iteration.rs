@@ -20,10 +20,10 @@
 
 use crate::collective::{self, Aggregation};
 use crate::dag::{Edge, Edges, Op, OpId, OpKind, Program};
-use crate::foresight::World;
+use crate::foresight::foresee;
 use crate::job::{AnyJob, Job, Messages, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
-use crate::priority::{Foreseen, Milestone, Oracle, Outlook, Workers};
+use crate::priority::{Milestone, Oracle, Outlook, Workers};
 use crate::servers::{self, TooShort};
 use crate::traffic::Neighbour;
 use gradtide_net::{Band, Bytes, Completion, HostId, Network, Time};
@@ -715,25 +715,14 @@ impl<'a> Runner<'a> {
             }),
             Some(oracle) => {
                 let outlooks: Vec<Outlook<'_>> = positions.iter().map(|&position| outlook(position)).collect();
-                let ways = [false, true].map(|is_high| vec![is_high; hosts.len()]);
-                let mut worlds = ways.each_ref().map(|way| {
-                    let bands: Vec<Band> = way.iter().map(|&is_high| adaptive.workers.band_of(is_high)).collect();
-                    let begin = |network: &mut dyn Network| {
-                        for (&host, &band) in hosts.iter().zip(&bands) {
-                            network.set_band(self.stream, Some(HostId(host)), band);
-                        }
-                        self.job.aggregate(bucket, chunk, Some(bands.clone()), self.stream, network)
-                    };
-                    World::fork(network, neighbours, &mut &begin).expect("engines of messages can be copied")
+                let ways = [adaptive.workers.band_of(false), adaptive.workers.band_of(true)];
+                let foreseen = foresee(network, neighbours, oracle.small, &ways, &|band, network| {
+                    network.set_band(self.stream, None, band);
+                    self.job.aggregate(bucket, chunk, Some(vec![band; hosts.len()]), self.stream, network)
                 });
-                let ends = worlds.each_mut().map(World::end);
-                let horizon = ends.into_iter().fold(now, Time::max);
-                let foreseen: Vec<Foreseen> = (ends.into_iter().zip(&mut worlds))
-                    .map(|(ends, world)| Foreseen { ends, flow_time_ps: world.flow_time_ps(horizon, oracle.small) })
-                    .collect();
                 let chosen = oracle.choose(&outlooks, &foreseen);
-                adaptive.workers.begin_in(now, bytes, rounds, &ways[chosen]);
-                adaptive.foreseen = Some(ends[chosen]);
+                adaptive.workers.begin_in(now, bytes, rounds, chosen > 0);
+                adaptive.foreseen = Some(foreseen[chosen].ends);
             }
         }
         let bands: Vec<Band> = (0..hosts.len()).map(|rank| adaptive.workers.band(rank)).collect();

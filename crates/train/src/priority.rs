@@ -186,10 +186,10 @@ impl Workers {
         }
     }
 
-    /// A chunk begins in bands that are chosen for the workers, and that none of them changes.
-    pub fn begin_in(&mut self, now: Time, chunk: Bytes, rounds: u32, is_high: &[bool]) {
+    /// A chunk begins in a band that is chosen for the workers, and that none of them changes.
+    pub fn begin_in(&mut self, now: Time, chunk: Bytes, rounds: u32, is_high: bool) {
         (self.chunk, self.rounds) = (chunk, rounds.max(1));
-        for (own, &is_high) in self.own.iter_mut().zip(is_high) {
+        for own in &mut self.own {
             (own.is_high, own.deadline) = (is_high, Time::MAX);
             (own.received, own.since, own.is_delivered) = (0, now, false);
         }
