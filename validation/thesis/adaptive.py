@@ -27,7 +27,7 @@ TOLERANCES = {"deadline, 5 %": 0.05, "deadline, 10 %": 0.1}
 HINDSIGHT = {"lowest-25": 0.25, "lowest-75": 0.75}
 """Shares of the layers, from the input side, that go high: beside the policies, what can be chosen after the fact."""
 ALL = (*POLICIES, *TOLERANCES, *HINDSIGHT)
-PRICES = {f"oracle, {price:g}": price for price in (0.5, 1.0, 2.0, 5.0)}
+PRICES = {f"oracle, {price:g}": price for price in (0.1, 0.5, 1.0, 2.0)}
 """What no worker can do: the price of the oracle, in seconds of an iteration for a second of small flows."""
 YELLOW = ((16, 184), (8, 92), (4, 92), (2, 46), (2, 92))
 """Where the lower band costs the job 1 to 30 % in the thesis or here."""
