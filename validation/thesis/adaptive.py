@@ -42,8 +42,9 @@ Key = tuple[str, int, int, str, int]
 
 def cases() -> Iterator[Key]:
     """Yield every run: study, ratio, rate, policy, seed; what the bars need first."""
+    besides = {"thesis": (*TOLERANCES, *HINDSIGHT, *PRICES), "dctcp": ("oracle, 1",)}
     for study, (cells, _) in STUDIES.items():
-        beside = (*TOLERANCES, *HINDSIGHT, *PRICES) if study == "thesis" else ()
+        beside = besides.get(study, ())
         for policy, cell, seed in product((*POLICIES, *beside), YELLOW, ch5.SEEDS):
             yield (study, *cell, policy, seed)
         others = sorted((cell for cell in cells if cell not in YELLOW), key=lambda cell: -cell[1])
@@ -133,18 +134,18 @@ def table(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
             yield f"| {' | '.join(parts)} |"
 
 
-def front(done: dict[Key, dict[str, float]]) -> Iterator[str]:
+def front(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
     """Yield what each price of the oracle costs and keeps, one row of Markdown per yellow configuration."""
     policies = ("all-low", "deadline", *PRICES)
     yield f"| R | flows/s | {' | '.join(policies)} |"
     yield "|---:|---:|" + "---:|" * len(policies)
     for cell in YELLOW:
-        same, low = (means("thesis", cell, policy, done) for policy in ("same", "all-low"))
+        same, low = (means(study, cell, policy, done) for policy in ("same", "all-low"))
         if same is None or low is None:
             continue
         parts = [str(cell[0]), str(cell[1])]
         for policy in policies:
-            own = means("thesis", cell, policy, done)
+            own = means(study, cell, policy, done)
             longer, kept = 0.0, 0.0
             if own is not None:
                 longer = 100 * (own["iteration_s"] / same["iteration_s"] - 1)
@@ -195,4 +196,4 @@ if __name__ == "__main__":
     run(int(sys.argv[1]) if len(sys.argv) > 1 else 2, asked)
     for name in asked:
         print(f"\n## {name}\n", *bars(name, known()), "", *table(name, known()), sep="\n")
-    print("\n## What an oracle would do\n", *front(known()), sep="\n")
+        print(f"\n### What an oracle would do, {name}\n", *front(name, known()), sep="\n")
