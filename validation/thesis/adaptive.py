@@ -27,6 +27,8 @@ TOLERANCES = {"deadline, 5 %": 0.05, "deadline, 10 %": 0.1}
 HINDSIGHT = {"lowest-25": 0.25, "lowest-75": 0.75}
 """Shares of the layers, from the input side, that go high: beside the policies, what can be chosen after the fact."""
 ALL = (*POLICIES, *TOLERANCES, *HINDSIGHT)
+PRICES = {f"oracle, {price:g}": price for price in (0.1, 0.5, 1.0, 2.0)}
+"""What no worker can do: the price of the oracle, in seconds of an iteration for a second of small flows."""
 YELLOW = ((16, 184), (8, 92), (4, 92), (2, 46), (2, 92))
 """Where the lower band costs the job 1 to 30 % in the thesis or here."""
 STUDIES: dict[str, tuple[tuple[ch5.Cell, ...], dict[str, Any]]] = {
@@ -40,8 +42,9 @@ Key = tuple[str, int, int, str, int]
 
 def cases() -> Iterator[Key]:
     """Yield every run: study, ratio, rate, policy, seed; what the bars need first."""
+    besides = {"thesis": (*TOLERANCES, *HINDSIGHT, *PRICES), "dctcp": ("oracle, 1",)}
     for study, (cells, _) in STUDIES.items():
-        beside = (*TOLERANCES, *HINDSIGHT) if study == "thesis" else ()
+        beside = besides.get(study, ())
         for policy, cell, seed in product((*POLICIES, *beside), YELLOW, ch5.SEEDS):
             yield (study, *cell, policy, seed)
         others = sorted((cell for cell in cells if cell not in YELLOW), key=lambda cell: -cell[1])
@@ -61,6 +64,8 @@ def scenario(key: Key) -> Scenario:
         return base.replace(seed=seed, priority=["high"] * high + ["low"] * (layers - high))
     if policy in TOLERANCES:
         return base.replace(seed=seed, priority={"adaptive": {"tolerance": TOLERANCES[policy]}})
+    if policy in PRICES:
+        return base.replace(seed=seed, priority={"adaptive": {"policy": "oracle", "price": PRICES[policy]}})
     return base.replace(seed=seed, priority={"adaptive": {"policy": policy}})
 
 
@@ -129,6 +134,26 @@ def table(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
             yield f"| {' | '.join(parts)} |"
 
 
+def front(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
+    """Yield what each price of the oracle costs and keeps, one row of Markdown per yellow configuration."""
+    policies = ("all-low", "deadline", *PRICES)
+    yield f"| R | flows/s | {' | '.join(policies)} |"
+    yield "|---:|---:|" + "---:|" * len(policies)
+    for cell in YELLOW:
+        same, low = (means(study, cell, policy, done) for policy in ("same", "all-low"))
+        if same is None or low is None:
+            continue
+        parts = [str(cell[0]), str(cell[1])]
+        for policy in policies:
+            own = means(study, cell, policy, done)
+            longer, kept = 0.0, 0.0
+            if own is not None:
+                longer = 100 * (own["iteration_s"] / same["iteration_s"] - 1)
+                kept = 100 * (same["small_ms"] - own["small_ms"]) / (same["small_ms"] - low["small_ms"])
+            parts.append("" if own is None else f"{longer:+.1f}, {kept:.0f}")
+        yield f"| {' | '.join(parts)} |"
+
+
 def bars(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
     """Yield how often each policy meets what is asked of it, and the choice after the fact."""
     counts: dict[str, list[int]] = {}
@@ -171,3 +196,4 @@ if __name__ == "__main__":
     run(int(sys.argv[1]) if len(sys.argv) > 1 else 2, asked)
     for name in asked:
         print(f"\n## {name}\n", *bars(name, known()), "", *table(name, known()), sep="\n")
+        print(f"\n### What an oracle would do, {name}\n", *front(name, known()), sep="\n")

@@ -20,9 +20,10 @@
 
 use crate::collective::{self, Aggregation};
 use crate::dag::{Edge, Edges, Op, OpId, OpKind, Program};
+use crate::foresight::foresee;
 use crate::job::{AnyJob, Job, Messages, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
-use crate::priority::{Milestone, Outlook, Workers};
+use crate::priority::{Milestone, Oracle, Outlook, Workers};
 use crate::servers::{self, TooShort};
 use crate::traffic::Neighbour;
 use gradtide_net::{Band, Bytes, Completion, HostId, Network, Time};
@@ -181,7 +182,7 @@ pub fn run(
     for round in 1_u64.. {
         let now = network.now();
         for runner in &mut runners {
-            runner.settle(now, network)?;
+            runner.settle(now, network, neighbours)?;
         }
         for neighbour in neighbours.iter_mut() {
             neighbour.settle(now, network);
@@ -275,9 +276,14 @@ impl<'a> UnderWay<'a> {
         }
     }
 
-    fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<(), IterationError> {
+    fn settle(
+        &mut self,
+        now: Time,
+        network: &mut dyn Network,
+        neighbours: &[Neighbour<'_>],
+    ) -> Result<(), IterationError> {
         match self {
-            Self::Buckets(runner) => runner.settle(now, network),
+            Self::Buckets(runner) => runner.settle(now, network, neighbours),
             Self::Servers(runner) => match runner.settle(now, network) {
                 Ok(()) => Ok(()),
                 Err(TooShort) => Err(IterationError::TooShort { job: runner.name().to_owned() }),
@@ -384,6 +390,9 @@ struct Runner<'a> {
 /// Workers that change their bands.
 struct Adaptive {
     workers: Workers,
+    /// Who chooses in their place, and when the present chunk is to be through.
+    oracle: Option<Oracle>,
+    foreseen: Option<Time>,
     milestones: Vec<Milestone>,
     /// In which band the network has been told that each rank sends.
     told: Vec<Option<Band>>,
@@ -559,7 +568,9 @@ impl<'a> Runner<'a> {
             adaptive: job.rule.filter(|_| matches!(job.manner.messages, Messages::EachHost { .. })).map(|rule| {
                 let count = job.collective.hosts().len();
                 let milestones = Milestone::all(&job.boundaries);
-                Box::new(Adaptive { workers: Workers::new(rule, count), milestones, told: vec![None; count] })
+                let oracle = job.oracle.take();
+                let (workers, told) = (Workers::new(rule, count), vec![None; count]);
+                Box::new(Adaptive { workers, oracle, foreseen: None, milestones, told })
             }),
             trace: Trace {
                 warmup_count: u32::from(job.manner.measured_from == Pass::Forward),
@@ -613,8 +624,14 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Does everything that happens at `now` without the network, then lets the queue pick.
-    fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<(), IterationError> {
+    /// Does everything that happens at `now` without the network, then lets the queue pick. `neighbours` are there to be
+    /// foreseen.
+    fn settle(
+        &mut self,
+        now: Time,
+        network: &mut dyn Network,
+        neighbours: &[Neighbour<'_>],
+    ) -> Result<(), IterationError> {
         if self.is_finished() || now < self.job.start {
             return Ok(());
         }
@@ -658,7 +675,7 @@ impl<'a> Runner<'a> {
             let Sending { ready: Ready { bucket, chunk, .. }, begins_at, .. } = self.sending[index];
             if self.sending[index].aggregation.is_none() && begins_at <= now {
                 self.count_busy(now);
-                let bands = self.begin_adaptive(index, now, network);
+                let bands = self.begin_adaptive(index, now, network, neighbours);
                 let aggregation = self.job.aggregate(bucket, chunk, bands, self.stream, network);
                 self.sending[index].aggregation = Some(aggregation);
             }
@@ -668,7 +685,13 @@ impl<'a> Runner<'a> {
     }
 
     /// Workers whose bands change look at what is left; in which band each begins.
-    fn begin_adaptive(&mut self, index: usize, now: Time, network: &mut dyn Network) -> Option<Vec<Band>> {
+    fn begin_adaptive(
+        &mut self,
+        index: usize,
+        now: Time,
+        network: &mut dyn Network,
+        neighbours: &[Neighbour<'_>],
+    ) -> Option<Vec<Band>> {
         let mut adaptive = self.adaptive.take()?;
         let Ready { iteration, bucket, chunk, .. } = self.sending[index].ready;
         let block = self.block(iteration);
@@ -681,13 +704,27 @@ impl<'a> Runner<'a> {
         let left: Vec<Bytes> = (0..self.job.buckets.len() as u32).map(left_of).collect();
         let bytes = self.job.chunk_bytes(bucket, chunk);
         let positions: Vec<Time> = self.workers.iter().map(|worker| self.position(worker, iteration, now)).collect();
-        let rounds = self.job.collective.rounds();
-        adaptive.workers.begin(now, (iteration, bytes, rounds), &mut |rank| {
-            let position = positions[if positions.len() > 1 { rank } else { 0 }];
+        let (rounds, hosts) = (self.job.collective.rounds(), self.job.collective.hosts());
+        let outlook = |position| {
             let (boundaries, milestones, left) = (&self.job.boundaries, &adaptive.milestones[..], &left[..]);
             Outlook { boundaries, milestones, ranks: &self.ranks, now, position, left, bucket, chunk: bytes }
-        });
-        let hosts = self.job.collective.hosts();
+        };
+        match &mut adaptive.oracle {
+            None => adaptive.workers.begin(now, (iteration, bytes, rounds), &mut |rank| {
+                outlook(positions[if positions.len() > 1 { rank } else { 0 }])
+            }),
+            Some(oracle) => {
+                let outlooks: Vec<Outlook<'_>> = positions.iter().map(|&position| outlook(position)).collect();
+                let ways = [adaptive.workers.band_of(false), adaptive.workers.band_of(true)];
+                let foreseen = foresee(network, neighbours, oracle.small, &ways, &|band, network| {
+                    network.set_band(self.stream, None, band);
+                    self.job.aggregate(bucket, chunk, Some(vec![band; hosts.len()]), self.stream, network)
+                });
+                let chosen = oracle.choose(&outlooks, &foreseen);
+                adaptive.workers.begin_in(now, bytes, rounds, chosen > 0);
+                adaptive.foreseen = Some(foreseen[chosen].ends);
+            }
+        }
         let bands: Vec<Band> = (0..hosts.len()).map(|rank| adaptive.workers.band(rank)).collect();
         for ((&band, told), &host) in bands.iter().zip(&mut adaptive.told).zip(hosts) {
             if told.replace(band) != Some(band) {
@@ -966,6 +1003,8 @@ impl<'a> Runner<'a> {
 
     fn on_aggregated(&mut self, index: usize, now: Time) {
         self.count_busy(now);
+        let foreseen = self.adaptive.as_mut().and_then(|adaptive| adaptive.foreseen.take());
+        assert!(foreseen.is_none_or(|at| at == now), "what was foreseen comes: {foreseen:?}, not {now:?}");
         let Sending { ready, begins_at, .. } = self.sending.remove(index);
         self.free_at = now + self.job.sync;
         self.on_chunk_arrived(now, ready, begins_at);

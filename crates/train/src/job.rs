@@ -10,11 +10,13 @@ use crate::dag::Dag;
 use crate::model::{Steps, iteration_dag};
 use crate::pace::{self, Pace};
 use crate::planned::{Planned, asks_costs};
-use crate::priority::Rule;
+use crate::priority::{Oracle, Rule};
 use crate::program::{self, ProgramError};
 use crate::schedule::Scheduler;
 use crate::servers::{self, ServersError};
-use crate::spec::{AdaptiveSpec, AlgorithmSpec, FusionSpec, InsideSpec, JobSpec, OrderSpec, ServerSpec};
+use crate::spec::{
+    AdaptiveSpec, AlgorithmSpec, DeadlineSpec, FusionSpec, InsideSpec, JobSpec, OracleSpec, OrderSpec, ServerSpec,
+};
 use gradtide_net::{Announced, Band, Bytes, Flow, Network, Rate, Seed, Time};
 use thiserror::Error;
 
@@ -62,6 +64,8 @@ pub struct Job {
     has_several_bands: bool,
     /// How workers change their bands; `None` if they keep to the job's.
     pub rule: Option<Rule>,
+    /// Who chooses the bands in their place.
+    pub oracle: Option<Oracle>,
     hold: Time,
 }
 
@@ -250,6 +254,10 @@ impl Job {
             opening_band: bands[0],
             has_several_bands: bands.iter().any(|&band| band != bands[0]),
             rule: spec.adaptive.map(rule).transpose()?,
+            oracle: match spec.adaptive {
+                Some(AdaptiveSpec::Oracle(oracle)) => Some(Oracle::new(oracle.price_ppm, Bytes(oracle.small_bytes))),
+                _ => None,
+            },
             gates: planned.gates,
             boundaries: planned.boundaries,
             without_barrier: planned.without_barrier,
@@ -375,6 +383,12 @@ impl Job {
 
 fn rule(spec: AdaptiveSpec) -> Result<Rule, JobError> {
     let band = |index| Band::new(index).ok_or(JobError::Band(index));
+    let spec = match spec {
+        AdaptiveSpec::Deadline(spec) => spec,
+        AdaptiveSpec::Oracle(OracleSpec { high, low, .. }) => {
+            DeadlineSpec { high, low, tolerance_ppm: 0, margin_ppm: 0, exchange: true }
+        }
+    };
     Ok(Rule {
         high: band(spec.high)?,
         low: band(spec.low)?,

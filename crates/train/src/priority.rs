@@ -136,7 +136,12 @@ impl Workers {
 
     /// In which band a worker sends now.
     pub fn band(&self, rank: usize) -> Band {
-        if self.own[rank].is_high { self.rule.high } else { self.rule.low }
+        self.band_of(self.own[rank].is_high)
+    }
+
+    /// The high band, or the low one.
+    pub fn band_of(&self, is_high: bool) -> Band {
+        if is_high { self.rule.high } else { self.rule.low }
     }
 
     /// Whether it is the high one.
@@ -181,6 +186,15 @@ impl Workers {
         }
     }
 
+    /// A chunk begins in a band that is chosen for the workers, and that none of them changes.
+    pub fn begin_in(&mut self, now: Time, chunk: Bytes, rounds: u32, is_high: bool) {
+        (self.chunk, self.rounds) = (chunk, rounds.max(1));
+        for own in &mut self.own {
+            (own.is_high, own.deadline) = (is_high, Time::MAX);
+            (own.received, own.since, own.is_delivered) = (0, now, false);
+        }
+    }
+
     /// A worker's own last message has been acknowledged. Acknowledgements are said to take no time: they take half a round
     /// trip, of a message some hundred.
     pub fn on_delivered(&mut self, rank: usize) {
@@ -218,6 +232,52 @@ impl Workers {
         let own = &self.own[rank];
         let left = Bytes(self.round_bytes().0 * u64::from(self.rounds - own.received));
         after(now, takes(left, own.low_pace())) > own.deadline
+    }
+}
+
+/// One who knows what will be, and weighs what an iteration loses against what flows gain. No worker can: a bound for
+/// what they can do.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    price_ppm: u64,
+    /// Largest flow whose time counts.
+    pub small: Bytes,
+    /// Pace of whole chunks that all workers send high.
+    high: Average,
+}
+
+/// What comes of a chunk, sent in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foreseen {
+    /// When it is through on all workers.
+    pub ends: Time,
+    /// How long flows are in the network until the last end of all ways, all together.
+    pub flow_time_ps: u128,
+}
+
+impl Oracle {
+    /// One to whom a second of a flow's time is worth so many millionths of a second of an iteration.
+    pub fn new(price_ppm: u64, small: Bytes) -> Self {
+        Self { price_ppm, small, high: Average::default() }
+    }
+
+    /// Which of several ways to send a chunk loses least: the time at which the last worker's compute passes its last need,
+    /// and beside it the time of flows at its price. Of equal ways it is the first. What follows the chunk is taken
+    /// to be sent at the pace of chunks whose workers all send high, which is the last of the ways.
+    ///
+    /// # Panics
+    /// If there is no way.
+    pub fn choose(&mut self, workers: &[Outlook<'_>], ways: &[Foreseen]) -> usize {
+        let of_chunk = workers.first().map(|outlook| (outlook.now, outlook.chunk));
+        if let (Some((now, chunk)), Some(high)) = (of_chunk, ways.last()) {
+            self.high.add(pace_of(high.ends.saturating_since(now), chunk));
+        }
+        let loss = |&way: &usize| {
+            let passes = workers.iter().map(|outlook| outlook.passes_at(ways[way].ends, self.high.mean));
+            let passes = u128::from(passes.max().unwrap_or(Time::ZERO).ps());
+            (passes * 1_000_000).saturating_add(ways[way].flow_time_ps.saturating_mul(self.price_ppm.into()))
+        };
+        (0..ways.len()).min_by_key(loss).expect("there is a way")
     }
 }
 
@@ -388,6 +448,24 @@ mod tests {
         let best = outlook.passes_at(ms(11), SLOW);
         let deadline = outlook.deadline(best, SLOW);
         assert!(ms(50) >= deadline && deadline >= ms(50) - Time::from_ps(1_000_000), "{deadline:?}");
+    }
+
+    #[test]
+    fn an_oracle_weighs_an_iteration_against_flows() {
+        // The chunk is needed at 40 ms and begins at 10; it ends 5 ms late if low, and flows are 20 ms less in the network.
+        let boundaries = boundaries(30, &[(1024, 10, 10)]);
+        let milestones = Milestone::all(&boundaries);
+        let outlook = outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 10);
+        let way = |end, flows| Foreseen { ends: ms(end), flow_time_ps: u128::from(flows * MS) };
+        let choice = |price_ppm, ways: &[Foreseen]| Oracle::new(price_ppm, Bytes(100)).choose(&[outlook], ways);
+        let ways = [way(45, 30), way(12, 50)];
+        assert_eq!(choice(249_999, &ways), 1);
+        assert_eq!(choice(250_000, &ways), 0, "of two that are alike it is the first");
+        // Within the slack it costs nothing.
+        assert_eq!(choice(0, &[way(40, 30), way(12, 50)]), 0);
+        // Flows may be worse off.
+        assert_eq!(choice(1, &[way(40, 51), way(12, 50)]), 1);
+        assert_eq!(choice(u64::MAX, &[way(40, 51), Foreseen { ends: Time::MAX, flow_time_ps: u128::MAX }]), 0);
     }
 
     /// What is left of a random iteration at a random moment; ranks are a permutation.

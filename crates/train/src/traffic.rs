@@ -5,7 +5,7 @@ use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId,
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A neighbour and what became of its flows.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Neighbour<'a> {
     spec: &'a TrafficSpec,
     stream: u32,
@@ -15,7 +15,7 @@ pub struct Neighbour<'a> {
 }
 
 /// Which flow is next.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Turns {
     /// Each at its time: so many have started.
     ByTime(usize),
@@ -62,6 +62,11 @@ impl<'a> Neighbour<'a> {
             }
         };
         Self { spec, stream, turns, under_way: BTreeMap::new(), outcomes: vec![Outcome::default(); count] }
+    }
+
+    /// The stream of its flows.
+    pub fn stream(&self) -> u32 {
+        self.stream
     }
 
     /// When its next flow starts, as far as known.
@@ -121,6 +126,17 @@ impl<'a> Neighbour<'a> {
                 due.extend(known.map(|(start, next)| (start.max(now + *idle), next)));
             }
         }
+    }
+
+    /// How long, in picoseconds, its flows of at most `largest` bytes have been in the network between two times, all together.
+    pub fn flow_time_ps(&self, from: Time, to: Time, largest: Bytes) -> u128 {
+        let small = self.outcomes.iter().zip(&self.spec.bytes).filter(|&(_, &bytes)| bytes <= largest.0);
+        let time = |(outcome, _): (&Outcome, _)| {
+            let start = outcome.start?;
+            let end = outcome.fct.map_or(to, |fct| to.min(start + fct));
+            Some(u128::from(end.saturating_since(start.max(from)).ps()))
+        };
+        small.filter_map(time).sum()
     }
 
     /// What became of its flows, in their order.

@@ -558,11 +558,13 @@ class Schedule(Table):
 class AdaptiveTable(Table):
     """In which band each worker sends what it sends next. docs/models/adaptive.md."""
 
-    policy: Literal["deadline", "all-low", "lower-layers-high", "all-high"] = key(
+    policy: Literal["deadline", "oracle", "all-low", "lower-layers-high", "all-high"] = key(
         default="deadline", examples=["deadline"]
     )
     """deadline: low as long as the predicted end is not behind the end of the slack. all-low and all-high are the
-    priorities "low" and 0; lower-layers-high sends the lower half of the layers high (thesis, section 5.5)."""
+    priorities "low" and 0; lower-layers-high sends the lower half of the layers high (thesis, section 5.5). oracle:
+    each transfer low or high, whichever a run of both shows to be better, with every flow to come. No real worker can
+    know that; it is there to be compared with."""
     tolerance: Tolerance | None = key(default=None, examples=[0.02])
     """How much longer than its workers expect in the high band an iteration may take, as a share. Default: 0.02."""
     margin: Tolerance | None = key(default=None, examples=[0.1])
@@ -571,6 +573,9 @@ class AdaptiveTable(Table):
     exchange: bool | None = key(default=None, examples=[False])
     """Whether the syncer, which starts each transfer, starts it high everywhere if one worker wants it high.
     Default: true."""
+    price: Tolerance | None = key(default=None, examples=[1])
+    """Of the oracle: by how many seconds an iteration may be longer so that small flows, of up to 100 kB, are one
+    second less in the network, all together. 0 sends low only what costs nothing. Default: 1."""
 
 
 class Adaptive(Table):

@@ -126,14 +126,16 @@ _JOB_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 DEFAULT_TOLERANCE_PPM = 20_000
+DEFAULT_PRICE_PPM = PPM
 
 POLICY_BANDS: dict[str, JobPriority] = {
     "deadline": "low",
+    "oracle": "low",
     "all-low": "low",
     "lower-layers-high": ["high", "low"],
     "all-high": "high",
 }
-"""What a policy sends in; of the one that changes bands, what it begins with."""
+"""What a policy sends in; of those that change bands, what they begin with."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,7 @@ class Job:
     in_turn: bool
     barrier: bool
     bands: tuple[int, ...]
-    adaptive: "Follows | None"
+    adaptive: "Follows | Foresees | None"
     start_ps: int
     overhead_ps: int
     sync_ps: int
@@ -240,6 +242,11 @@ class Job:
     def is_uneven(self) -> bool:
         """Whether workers differ in when they compute what."""
         return self.noise_ppm > 0 or self.straggler is not None or self.compute_order == "random"
+
+    @property
+    def is_foreseen(self) -> bool:
+        """Whether each of its transfers is tried in both bands before it is sent."""
+        return isinstance(self.adaptive, Foresees)
 
     @property
     def compute_ps(self) -> int:
@@ -340,8 +347,27 @@ class Follows:
         return {"adaptive": {"policy": "deadline", **shares, "exchange": self.exchange}}
 
 
-def follows_of(given: AdaptiveTable) -> Follows:
-    """Return the rule of a table with its defaults."""
+@dataclass(frozen=True)
+class Foresees:
+    """How bands are chosen by who knows what will be; the price in millionths."""
+
+    price_ppm: int
+
+    def written(self) -> dict[str, Any]:
+        """Return the keys."""
+        return {"adaptive": {"policy": "oracle", "price": self.price_ppm / PPM}}
+
+
+SETTINGS = {"deadline": ("tolerance", "margin", "exchange"), "oracle": ("price",)}
+"""Keys that a policy has beside its name."""
+
+
+def follows_of(given: AdaptiveTable) -> "Follows | Foresees | None":
+    """Return the rule of a table with its defaults; `None` for bands that do not change."""
+    if given.policy == "oracle":
+        return Foresees(DEFAULT_PRICE_PPM if given.price is None else given.price)
+    if given.policy != "deadline":
+        return None
     tolerance = DEFAULT_TOLERANCE_PPM if given.tolerance is None else given.tolerance
     return Follows(tolerance, given.margin or 0, given.exchange is not False)
 
@@ -894,18 +920,18 @@ class _Resolver:
         found = [self.band(entry, (*loc, index)) for index, entry in enumerate(priority)]
         return tuple(band or 0 for band in found)
 
-    def follows(self, priority: JobPriority, loc: Loc) -> Follows | None:
-        """Return how a priority follows the slack; `None` if it does not."""
+    def follows(self, priority: JobPriority, loc: Loc) -> Follows | Foresees | None:
+        """Return how a priority changes its bands; `None` if it does not."""
         if not isinstance(priority, Adaptive):
             return None
         given = priority.adaptive
-        if given.policy == "deadline":
-            return follows_of(given)
-        for key in ("tolerance", "margin", "exchange"):
-            if getattr(given, key) is not None:
-                why, hint = f'with policy = "{given.policy}"', 'write policy = "deadline"'
-                self.no_effect((*loc, "adaptive", key), why, hint)
-        return None
+        for policy, settings in SETTINGS.items():
+            for key in settings:
+                if policy != given.policy and getattr(given, key) is not None:
+                    self.no_effect(
+                        (*loc, "adaptive", key), f'with policy = "{given.policy}"', f'write policy = "{policy}"'
+                    )
+        return follows_of(given)
 
     # neighbours
 

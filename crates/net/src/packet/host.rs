@@ -37,7 +37,7 @@ enum TimerKind {
 }
 
 /// A flow on its way: complete when the stream has reached `end`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Goal {
     end: u64,
     flow: FlowId,
@@ -46,7 +46,7 @@ struct Goal {
 }
 
 /// A burst that has been announced, and that waits for the answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Waiting {
     /// Of the announcement.
     number: u64,
@@ -58,7 +58,7 @@ struct Waiting {
 }
 
 /// Fields in the order of use: see [`super::port::Port`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(C, align(64))]
 struct Connection {
     generation: u16,
@@ -80,7 +80,7 @@ struct Connection {
 }
 
 /// All connections.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Hosts {
     connections: Vec<Connection>,
     free: Vec<u32>,
