@@ -261,7 +261,7 @@ def test_policies_are_one_document_a_table_and_checks(gradtide, tiny, tmp_path, 
     assert code == 1
     assert printed["headline"] in out
     assert err.count("check failed") == len(printed["policies"])
-    code, _, err = gradtide("tenants", tiny, "--policy", "oracle")
+    code, _, err = gradtide("tenants", tiny, "--policy", "clairvoyant")
     assert (code, "no policy" in err) == (2, True)
 
 

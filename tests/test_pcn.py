@@ -38,6 +38,42 @@ def test_a_host_pauses_between_its_bursts() -> None:
     assert starts[1:] - (starts + ends)[:-1] == pytest.approx(5000, abs=1e-6)
 
 
+def test_hosts_that_wait_for_one_another_begin_together() -> None:
+    # h2 has a quarter of h1's rate: its bursts end later.
+    base = bursty(bursts={**BURSTS, "together": True}).set(
+        {
+            "cluster.topology": {
+                "kind": "custom",
+                "hosts": 4,
+                "links": [
+                    {"a": "h0", "b": "s"},
+                    {"a": "h1", "b": "s"},
+                    {"a": "h2", "b": "s", "rate": "2.5Gbps"},
+                    {"a": "h3", "b": "s"},
+                ],
+            }
+        }
+    )
+    together, alone = (run(base.set({"traffic.ddl.bursts.together": waits})).flows for waits in (True, False))
+    starts, ends = (np.asarray(together[name]).reshape(3, 2) for name in ("start_us", "fct_us"))
+    assert (ends[:, 0] < ends[:, 1]).all()
+    assert starts[1:, 0] - (starts + ends)[:-1, 1] == pytest.approx([5000, 5000], abs=1e-6)
+    assert (starts[:, 0] == starts[:, 1]).all()
+    assert sorted(np.asarray(alone["start_us"])[np.asarray(alone["src"]) == 1])[1] < starts[1, 0]
+
+
+def test_an_application_that_needs_time_sends_so_much_later() -> None:
+    def times(setup: str, announce: bool) -> Any:
+        bursts = {**BURSTS, "src": ["h1"], "setup": setup}
+        return np.asarray(run(bursty(bursts=bursts, announce=announce)).flows["fct_us"])
+
+    assert times("2ms", False) - times("1ms", False) == pytest.approx(1000, abs=1e-6)
+    # The handshake runs meanwhile: four hops of 10 us, on each a packet of less than 100 bytes at 10 Gbit/s.
+    handshake_us = times("0s", False) + 1000 - times("1ms", False)
+    assert ((handshake_us > 4 * 10) & (handshake_us < 4 * (10 + 100 * 8 / 1e4))).all()
+    assert times("1ms", True) - times("1ms", False) == pytest.approx(ROUND_US, abs=1e-6)
+
+
 def test_what_the_run_does_not_come_to_is_not_among_its_flows() -> None:
     flows = run(bursty().replace(duration="12ms")).flows
     assert list(flows["flow"]) == [0, 1, 2, 3]
@@ -86,6 +122,13 @@ def test_the_resolved_scenario_says_how_long_is_waited() -> None:
     assert Scenario.from_toml(scenario.to_toml()) == scenario
     given = scenario.set({"cluster.queue.timeout": "1ms", "traffic.ddl.announce": "15pkt"})
     assert given.to_dict()["cluster"]["queue"]["expire"] == "3ms"
+    slow = given.set({"traffic.ddl.bursts.setup": "2ms"})
+    assert [
+        one.to_dict()["cluster"]["queue"]["expire"] for one in (slow, slow.set({"traffic.ddl.announce": False}))
+    ] == [
+        "5ms",
+        "3ms",
+    ]
     assert given.spec()["cluster"]["queue"]["pcn"] == {"timeout_ps": 10**9, "expire_ps": 3 * 10**9}
     assert given.spec()["traffic"][0]["announced_packets"] == 15
 
@@ -167,23 +210,25 @@ def test_bursts_go_as_published_where_nothing_is_left_to_chance() -> None:
         lambda burst: burst.start,
         lambda burst: burst.longest,
         lambda burst: burst.sent_s,
-        lambda burst: burst.latency_s,
+        lambda burst: burst.whole_latency_s,
     ):
         without, with_pcn = means(of)
         assert with_pcn < without
     assert max(burst.longest for burst in on.bursts) < paper.CAPACITY
     assert all(burst.drops == 0 for burst in on.bursts)
-    # Two round trips without queues, at least: the answer's and the handshake's; the last sample before the first
-    # segment is up to a step early.
-    least_s = 2 * paper.ON.round_packets * paper.PACKET_S - 2 * on.step_s
+    # A round trip without queues, at least, and what iperf3 needs; the last sample before the first segment is up to a
+    # step early.
+    setup_s = paper.SETUP_ROUNDS * (paper.ON.round_packets + paper.ANNOUNCED) * paper.PACKET_S
+    least_s = setup_s + paper.ON.round_packets * paper.PACKET_S - 2 * on.step_s
     assert all(burst.waited_s > least_s for burst in on.bursts)
+    assert any(burst.drops > 0 for burst in off.bursts)
 
 
 @pytest.mark.parametrize(("transport", "held"), [("cubic+ecn", 111), ("dctcp", 111), ("dctcp", 33)])
 def test_the_threshold_of_a_link_is_measured(transport: str, held: int) -> None:
     """Three long flows over a link that holds `held` packets: RTT · C / (3 · MTU), as the paper's 37 for 111."""
     case = paper.Case(None, transport=transport, round_packets=held, has_bursts=False)
-    probe = {"every": "5ms", "links": ["a-root", "h1"]}
+    probe = {"every": "5ms", "links": ["a-root", "h2"]}
     result = run(paper.scenario(Scenario.load("paper/pcn"), case).set({"run.probe": probe}))
     (row,) = result.thresholds()
     assert (row["link"], row["long_flows"]) == ("a-root", 3)

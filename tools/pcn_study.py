@@ -1,8 +1,8 @@
 """Measures when announced bursts pay, and writes the tables of docs/validation/pcn.md.
 
-    python tools/pcn_study.py            prints them
-    python tools/pcn_study.py --page     writes them into the page, beside those of `gradtide reproduce pcn`
-    python tools/pcn_study.py --page --only jobs policy
+    python tools/pcn_study.py            prints them, and those of `gradtide reproduce pcn` (paper)
+    python tools/pcn_study.py --page     writes them into the page
+    python tools/pcn_study.py --page --only paper policy
 
 Long flows share a link with a host that sends bursts, as in `paper/pcn`, but on links of today. Minutes on two cores.
 """
@@ -24,6 +24,13 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "validation" / "pcn.md"
 PACKET_BYTES, SEGMENT_BYTES = 1500, 1446
 BURSTS = 8
 JOBS = 2
+PAPER = "paper"
+SEEDS = 6
+WEB = "web-search flows"
+PORTS = {"star": "star, to the hosts", "leaf-spine": "leaf-spine, up"}
+TICK = {"name": "tick", "forward": "1us", "backward": "1us", "parameters": "0B"}
+CLOCK = {"model": {"name": "clock", "layers": [TICK]}, "workers": 1, "iterations": 1}
+"""A run has a job: this one sends nothing."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +103,6 @@ class Setting:
             bursts = {"src": ["h0"], "dst": f"h{senders}", "bytes": self.burst, "count": BURSTS}
             bursts |= {"idle": f"{idle_us:.3f}us", "start": f"{self.settle_us:.3f}us"}
             traffic["ddl"] = {"bursts": bursts, "announce": self.announced is not None}
-        layers = [{"name": "tick", "forward": "1us", "backward": "1us", "parameters": "0B"}]
-        tick = {"model": {"name": "clock", "layers": layers}, "workers": 1, "iterations": 1}
         queue: dict[str, Any] = {"kind": "ecn", "capacity": f"{self.capacity}pkt", "threshold": f"{self.threshold}pkt"}
         if self.burst:
             queue |= {"kind": "pcn", "announced": f"{self.announced or 10}pkt"}
@@ -113,7 +118,7 @@ class Setting:
         run: dict[str, Any] = {"engine": "packet", "duration": f"{duration_us:.3f}us"}
         if not self.burst:
             run["probe"] = {"every": f"{self.settle_us / 2000:.3f}us", "links": ["left-right"]}
-        return Scenario.from_dict({"job": {"clock": tick}, "cluster": cluster, "traffic": traffic, "run": run})
+        return Scenario.from_dict({"job": {"clock": CLOCK}, "cluster": cluster, "traffic": traffic, "run": run})
 
 
 def measured(settings: Sequence[Setting]) -> list[RunResult]:
@@ -210,24 +215,54 @@ def job_scenario(job: str, transport: str, fabric: str, announced: bool, seed: i
 
 
 def jobs_beside_tenants() -> list[list[str]]:
-    """Return what announcing does to a job's iterations and to the flows beside it, of two seeds."""
+    """Return what announcing does to a job's iterations and to the flows beside it, and the standard error of that."""
     kinds = ("ring", "parameter server")
     cases = [(job, kind, net) for job in kinds for kind in ("cubic+ecn", "dctcp") for net in ("star", "leaf-spine")]
-    runs = [(*case, announced, seed) for case in cases for announced in (False, True) for seed in range(2)]
+    runs = [(*case, announced, seed) for case in cases for announced in (False, True) for seed in range(SEEDS)]
     results = dict(zip(runs, run_all([job_scenario(*one) for one in runs], JOBS), strict=True))
     rows = []
     for case in cases:
         figures = []
         for announced in (False, True):
-            own = [results[(*case, announced, seed)] for seed in range(2)]
-            times = np.concatenate([np.asarray(one.flows["fct_us"], dtype=np.float64) for one in own])
-            fct_us = times[~np.isnan(times)]
-            iteration_ms = float(np.mean([1e3 * one.iteration_time for one in own]))
-            figures.append([iteration_ms, float(fct_us.mean()) / 1e3, float(np.percentile(fct_us, 99)) / 1e3])
-        cells = []
-        for off, on in zip(*figures, strict=True):
-            cells.append(f"{off:.2f}, {on:.2f} ({100 * (on / off - 1):+.1f} %)")
+            own = []
+            for seed in range(SEEDS):
+                result = results[(*case, announced, seed)]
+                fct_ms = np.asarray(result.flows["fct_us"], dtype=np.float64) / 1e3
+                tail_ms = float(np.nanpercentile(fct_ms, 99))
+                own.append([1e3 * result.iteration_time, float(np.nanmean(fct_ms)), tail_ms])
+            figures.append(own)
+        off, on = np.array(figures)
+        change = 100 * (on / off - 1)
+        error = change.std(axis=0, ddof=1) / SEEDS**0.5
+        cells = [
+            f"{a:.2f}, {b:.2f} ({mean:+.1f} ± {own:.1f} %)"
+            for a, b, mean, own in zip(off.mean(axis=0), on.mean(axis=0), change.mean(axis=0), error, strict=True)
+        ]
         rows.append([*case, *cells])
+    return rows
+
+
+def met() -> list[list[str]]:
+    """Return the queue at ports that a job's messages come through: of the flows beside it, and of the job, alone."""
+    ports = {
+        "star": [f"s-h{host}" for host in range(8)],
+        "leaf-spine": [f"leaf{leaf}-spine{spine}" for leaf in range(2) for spine in range(2)],
+    }
+    rows = []
+    for transport in ("cubic+ecn", "dctcp"):
+        for who, fabric in (("ring", "star"), ("parameter server", "star"), (WEB, "star"), (WEB, "leaf-spine")):
+            data = job_scenario("ring" if who == WEB else who, transport, fabric, False, 0).to_dict()
+            if who == WEB:
+                data["job"] = {"clock": CLOCK}
+            else:
+                del data["traffic"], data["run"]["warmup"], data["run"]["cooldown"]
+            data["run"]["probe"] = {"every": "50us", "links": ports[fabric]}
+            queues = run_all([Scenario.from_dict(data)], 1)[0].queues
+            names, waiting = np.asarray(queues["link"]), np.asarray(queues["queue_packets"], dtype=np.float64)
+            all_ports = np.stack([waiting[names == name] for name in ports[fabric]])
+            fullest = all_ports[all_ports.mean(axis=1).argmax()]
+            cells = [f"{own.mean():.1f}, {100 * (own > 15).mean():.0f} %" for own in (all_ports, fullest)]
+            rows.append([who, transport, PORTS[fabric], *cells])
     return rows
 
 
@@ -246,17 +281,19 @@ OWN: dict[str, tuple[list[str], Callable[[], list[list[str]]]]] = {
     "dctcp": (["link, round trip, queue", *SIZES], lambda: pays("dctcp")),
     "rounds": (["transport", "30 us", "130 us", "260 us", "500 us"], by_long_round),
     "jobs": (["job", "transport", "network", "iteration, ms", "mean FCT, ms", "99 % of FCT, ms"], jobs_beside_tenants),
+    "met": (["alone on the network", "transport", "ports", "all of them", "the fullest"], met),
     "policy": (["transport", "N", "1/4", "1/2", "1", "3/2"], policy),
 }
 
 
-def tables(has_paper: bool, names: Sequence[str]) -> Iterable[tuple[str, list[str], list[list[str]]]]:
-    """Return those of `names`, and the paper's: name, columns, rows."""
-    if has_paper:
-        yield from reproduced()
+def tables(names: Sequence[str]) -> Iterable[tuple[str, list[str], list[list[str]]]]:
+    """Return those of `names`: name, columns, rows."""
     for name in names:
-        columns, rows = OWN[name]
-        yield name, columns, rows()
+        if name == PAPER:
+            yield from reproduced()
+        else:
+            columns, rows = OWN[name]
+            yield name, columns, rows()
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -269,11 +306,11 @@ def main() -> None:
     """Print the tables, or write them into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--page", action="store_true", help="write docs/validation/pcn.md")
-    parser.add_argument("--only", nargs="+", choices=OWN, help="these tables, and not those of the paper")
+    parser.add_argument("--only", nargs="+", choices=[PAPER, *OWN], default=[PAPER, *OWN], help="these tables")
     given = parser.parse_args()
-    has_page, only = given.page, given.only
+    has_page = given.page
     page = PAGE.read_text(encoding="utf-8") if has_page else ""
-    for name, columns, rows in tables(has_page and not only, only or list(OWN)):
+    for name, columns, rows in tables(given.only):
         text = f"<!-- table: pcn {name} -->\n\n{markdown(columns, rows)}\n"
         if has_page:
             old = rf"<!-- table: pcn {name} -->\n\n(?:(?:\|.*\n)+\n)?"

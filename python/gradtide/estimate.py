@@ -29,6 +29,10 @@ NS_PER_FLOW = 10_000.0
 NS_PER_HOST = 3_000.0
 NS_PER_OPERATION = 250.0
 MAX_ADAPTIVE_DEPTH = 8
+FORESEEN_RUNS = 4
+"""What a run takes whose transfers are tried in two bands first, until both copies have ended; in runs."""
+NS_PER_COPIED_FLOW = 10.0
+"""Of each flow of a neighbour, for each copy that is made of it."""
 LEAST_CHUNK_BYTES = 64 * 1024
 BASE_BYTES = 60_000_000
 BYTES_PER_HOST = 2_500
@@ -108,7 +112,7 @@ def estimate(scenario: "Scenario") -> Estimate:
     # Within the duration a host's link carries no more than this.
     link_segments = duration_s * rate_bytes_per_s / (segment_bytes + PACKET_OVERHEAD_BYTES)
     flows, segments, messages, operations, transfers, iterations = 0, 0.0, 0.0, 0.0, 0.0, 0
-    at_once = 0
+    at_once, copied = 0, 0
     for count, size_bytes in scenario.expected_traffic:
         flows += count
         segments += min(size_bytes / segment_bytes + count, scenario.hosts * link_segments)
@@ -139,6 +143,7 @@ def estimate(scenario: "Scenario") -> Estimate:
         if is_fluid:
             messages += sent
         at_once += counts.messages * depth // max(1, counts.steps)
+        copied += 2 * chunks * count * flows if job.is_foreseen else 0
     packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if is_packet else 0.0
     hops = fabric.hops * packets
     # More hosts keep more in memory and less in the caches.
@@ -147,7 +152,7 @@ def estimate(scenario: "Scenario") -> Estimate:
         f"{_count(hops)} packet-hops": hops * ns_per_hop,
         f"{_count(messages)} messages of collectives": messages
         * (NS_PER_FLUID_MESSAGE if is_fluid else NS_PER_MESSAGE),
-        f"{_count(flows)} flows": flows * NS_PER_FLOW,
+        f"{_count(flows)} flows": flows * NS_PER_FLOW + copied * NS_PER_COPIED_FLOW / FORESEEN_RUNS,
         f"{_count(scenario.hosts)} hosts": scenario.hosts * NS_PER_HOST + on_network * routes * NS_PER_ROUTE,
         f"{_count(operations)} operations of jobs": operations * NS_PER_OPERATION,
     }
@@ -175,7 +180,7 @@ def estimate(scenario: "Scenario") -> Estimate:
         packet_hops=round(hops),
         events=round(hops + messages + operations + 2 * flows),
         memory_bytes=round(sum(memory.values())),
-        cpu_s=sum(ns.values()) / 1e9,
+        cpu_s=(FORESEEN_RUNS if any(job.is_foreseen for job in scenario.jobs) else 1) * sum(ns.values()) / 1e9,
         mostly=max(ns, key=ns.__getitem__),
         memory_mostly=max(memory, key=memory.__getitem__),
     )

@@ -65,6 +65,8 @@ class Neighbour:
         band: band on the network.
         idle_ps: time from a flow's end to the start of the next one of its host, which does not start before; `None`
             starts every flow at its time.
+        together: whether hosts wait for one another: that end is the end of the last flow under way.
+        setup_ps: time from when a flow may open its connection to its first byte.
     """
 
     name: str
@@ -74,6 +76,8 @@ class Neighbour:
     bytes: "array[int]"
     band: "array[int]"
     idle_ps: int | None = None
+    together: bool = False
+    setup_ps: int = 0
 
     def __len__(self) -> int:
         return len(self.start_ps)
@@ -85,7 +89,7 @@ class Neighbour:
             return self
         columns = (self.start_ps, self.src, self.dst, self.bytes, self.band)
         start_ps, src, dst, size_bytes, band = (column[:stop] for column in columns)
-        return Neighbour(self.name, start_ps, src, dst, size_bytes, band, self.idle_ps)
+        return Neighbour(self.name, start_ps, src, dst, size_bytes, band, self.idle_ps, self.together, self.setup_ps)
 
 
 def neighbour(
@@ -391,6 +395,8 @@ class Bursts:
         size_bytes: payload of each burst.
         count: bursts of each host.
         idle_ps: time from the end of a burst to the start of the host's next.
+        together: whether hosts wait for one another: that end is the end of the last burst.
+        setup_ps: time from when a burst may open its connection to its first byte.
         start_ps: time of the first.
         band: band on the network.
     """
@@ -401,6 +407,8 @@ class Bursts:
     size_bytes: int
     count: int
     idle_ps: int
+    together: bool
+    setup_ps: int
     start_ps: int
     band: int
 
@@ -425,7 +433,7 @@ class Bursts:
             [self.size_bytes] * count,
             self.band,
         )
-        return replace(flows, idle_ps=self.idle_ps)
+        return replace(flows, idle_ps=self.idle_ps, together=self.together, setup_ps=self.setup_ps)
 
 
 # ── lists ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 /// Events by `(time, sequence)`: at one instant, in the order in which they were pushed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct EventQueue<E> {
     heap: BinaryHeap<Entry<E>>,
     pushed_count: u64,
@@ -38,7 +38,7 @@ impl<E> EventQueue<E> {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry<E> {
     at: Time,
     sequence: u64,

@@ -177,4 +177,10 @@ pub trait Network {
     /// What is still to be sent of `stream`, on connections of all its bands ([`Connection::Stream`]), goes in `band` from
     /// now on. Packets that are on their way stay where they are. Engines that fix the band at the start of a flow ignore it.
     fn set_band(&mut self, _stream: u32, _band: Band) {}
+
+    /// A copy that goes its own way from [`now`](Network::now) on: with the same flows it does the same to the last
+    /// picosecond, and what is done to one is not seen by the other. `None` if the engine cannot be copied.
+    fn fork(&self) -> Option<Box<dyn Network>> {
+        None
+    }
 }

@@ -58,7 +58,7 @@ impl Place {
 ///
 /// A table entry is a port, or, with its top bit set, a group of ports of equal distance. Hosts need no table: they
 /// have one port.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Routes {
     host_count: u32,
     /// `[switch][destination host]`.

@@ -85,6 +85,25 @@ fn the_burst_begins_when_the_answer_is_here_and_its_first_packet_restores_the_th
 }
 
 #[test]
+fn what_an_application_needs_first_begins_with_the_answer() {
+    let hold_ns = 300_000;
+    let held = Flow { hold: Time::from_ps(hold_ns * NS), ..burst(0, 100_000) };
+    let mut plain = engine(1000, pcn());
+    plain.start(held);
+    let mut engine = engine(1000, pcn());
+    engine.start_announced(held, announced(10));
+    // The answer's round trip as above; then the handshake is over long before the first segment, which comes to the
+    // switch a hop and 1.1 us after the hold.
+    let restored_ns = 4 * (10_000 + 51) + hold_ns + 10_000;
+    let mut done = Vec::new();
+    engine.advance(Time::from_ps((restored_ns - 1_000) * NS), &mut done);
+    assert_eq!(engine.threshold(TO_LAST), Some(10));
+    engine.advance(Time::from_ps((restored_ns + 2_000) * NS), &mut done);
+    assert_eq!(engine.threshold(TO_LAST), Some(40));
+    assert_eq!((end(&mut engine, 1) - end(&mut plain, 1)).ps(), 4 * (10_000 + 51) * NS);
+}
+
+#[test]
 fn a_stream_announces_what_follows_a_pause_and_nothing_else() {
     let run = |is_announced: bool, pause_ns: u64| {
         let mut engine = engine(1000, pcn());

@@ -318,6 +318,11 @@ impl Network for Watched {
     fn set_band(&mut self, stream: u32, band: Band) {
         self.engine.set_band(stream, band);
     }
+
+    /// Without the probe, which sees what is and not what may be.
+    fn fork(&self) -> Option<Box<dyn Network>> {
+        self.engine.fork()
+    }
 }
 
 fn routing(cluster: &ClusterSpec) -> Policy {

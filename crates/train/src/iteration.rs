@@ -19,11 +19,13 @@
 //! parameters present: all are measured.
 
 use crate::collective::Aggregation;
+use crate::collective::messages::Bands;
 use crate::collective::plan::Passage;
 use crate::dag::{Edge, Edges, Op, OpId, OpKind, Program};
+use crate::foresight::foresee;
 use crate::job::{AnyJob, Job, Messages, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
-use crate::priority::{Chunk, Milestone, Outlook, Workers};
+use crate::priority::{Chunk, Milestone, Oracle, Outlook, Workers};
 use crate::servers::{self, TooShort};
 use crate::traffic::Neighbour;
 use gradtide_net::{Bytes, Completion, FlowId, Network, Time};
@@ -182,7 +184,7 @@ pub fn run(
     for round in 1_u64.. {
         let now = network.now();
         for runner in &mut runners {
-            runner.settle(now, network)?;
+            runner.settle(now, network, neighbours)?;
         }
         for neighbour in neighbours.iter_mut() {
             neighbour.settle(now, network);
@@ -276,9 +278,14 @@ impl<'a> UnderWay<'a> {
         }
     }
 
-    fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<(), IterationError> {
+    fn settle(
+        &mut self,
+        now: Time,
+        network: &mut dyn Network,
+        neighbours: &[Neighbour<'_>],
+    ) -> Result<(), IterationError> {
         match self {
-            Self::Buckets(runner) => runner.settle(now, network),
+            Self::Buckets(runner) => runner.settle(now, network, neighbours),
             Self::Servers(runner) => match runner.settle(now, network) {
                 Ok(()) => Ok(()),
                 Err(TooShort) => Err(IterationError::TooShort { job: runner.name().to_owned() }),
@@ -375,8 +382,12 @@ struct Runner<'a> {
     /// When the syncer lets the next chunk go.
     free_at: Time,
     ranks: Vec<u32>,
-    /// Where workers change their bands.
+    /// Where bands change: what compute passes.
+    milestones: Vec<Milestone>,
+    /// Where workers change them.
     adaptive: Option<Box<Adaptive>>,
+    /// Who chooses them in their place, and when the present chunk is to be through.
+    oracle: Option<Box<(Oracle, Option<Time>)>>,
     /// Connections that are not open yet; `None` before the start of the job.
     opening_count: Option<usize>,
     trace: Trace,
@@ -385,7 +396,6 @@ struct Runner<'a> {
 /// Workers that change their bands.
 struct Adaptive {
     workers: Workers,
-    milestones: Vec<Milestone>,
     /// The next chunk waits for the end of one that goes high.
     is_waiting: bool,
 }
@@ -523,6 +533,7 @@ impl<'a> Runner<'a> {
         let workers = paces.into_iter().enumerate().map(worker).collect();
         let mut ranks = Vec::new();
         job.scheduler.ranks(&job.dag, &mut ranks);
+        let has_bands = matches!(job.manner.messages, Messages::EachHost { .. }) && (job.rule.is_some() || job.oracle.is_some());
         Self {
             first_uses: Edges::new(job.dag.ops.len(), &first_uses),
             missing: [within, indegrees.clone(), indegrees.clone()],
@@ -548,11 +559,11 @@ impl<'a> Runner<'a> {
             free_at: Time::ZERO,
             ranks,
             opening_count: None,
-            adaptive: job.rule.filter(|_| matches!(job.manner.messages, Messages::EachHost { .. })).map(|rule| {
-                let count = job.collective.hosts().len();
-                let milestones = Milestone::all(&job.boundaries);
-                Box::new(Adaptive { workers: Workers::new(rule, count), milestones, is_waiting: false })
+            milestones: if has_bands { Milestone::all(&job.boundaries) } else { Vec::new() },
+            adaptive: job.rule.filter(|_| has_bands).map(|rule| {
+                Box::new(Adaptive { workers: Workers::new(rule, job.collective.hosts().len()), is_waiting: false })
             }),
+            oracle: job.oracle.take().filter(|_| has_bands).map(|oracle| Box::new((oracle, None))),
             trace: Trace {
                 warmup_count: u32::from(job.manner.measured_from == Pass::Forward),
                 transfers: vec![TransferRecord::default(); job.dag.transfers.len()],
@@ -605,8 +616,14 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Does everything that happens at `now` without the network, then lets the queue pick.
-    fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<(), IterationError> {
+    /// Does everything that happens at `now` without the network, then lets the queue pick. `neighbours` are there to be
+    /// foreseen.
+    fn settle(
+        &mut self,
+        now: Time,
+        network: &mut dyn Network,
+        neighbours: &[Neighbour<'_>],
+    ) -> Result<(), IterationError> {
         if self.is_finished() || now < self.job.start {
             return Ok(());
         }
@@ -649,13 +666,10 @@ impl<'a> Runner<'a> {
             self.sending.push(Sending { ready, begins_at, aggregation: None, followed });
         }
         for index in 0..self.sending.len() {
-            let Sending { ready: Ready { bucket, chunk, .. }, begins_at, ref followed, .. } = self.sending[index];
+            let Sending { ready: Ready { bucket, chunk, .. }, begins_at, .. } = self.sending[index];
             if self.sending[index].aggregation.is_none() && begins_at <= now {
-                let bands = followed.as_ref().zip(self.adaptive.as_deref()).zip(self.job.rule);
-                let bands = bands.map(|((chunk, adaptive), rule)| {
-                    self.job.bands_of(rule, |rank| adaptive.workers.band(chunk.is_high(rank)))
-                });
                 self.count_busy(now);
+                let bands = self.bands(index, now, network, neighbours);
                 let aggregation = self.job.aggregate(bucket, chunk, bands, self.stream, network);
                 self.sending[index].aggregation = Some(aggregation);
             }
@@ -664,44 +678,97 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
+    /// In which bands a chunk begins, if not in the job's.
+    fn bands(
+        &mut self,
+        index: usize,
+        now: Time,
+        network: &mut dyn Network,
+        neighbours: &[Neighbour<'_>],
+    ) -> Option<Bands> {
+        let Sending { ready, followed, .. } = &self.sending[index];
+        if let (Some(chunk), Some(adaptive), Some(rule)) = (followed, &self.adaptive, self.job.rule) {
+            return Some(self.job.bands_of(rule, |rank| adaptive.workers.band(chunk.is_high(rank))));
+        }
+        let mut oracle = self.oracle.take()?;
+        let Ready { bucket, chunk, .. } = *ready;
+        let bytes = self.job.chunk_bytes(bucket, chunk);
+        let begin = |band, network: &mut dyn Network| {
+            network.set_band(self.stream, band);
+            self.job.aggregate(bucket, chunk, Some(Bands::Alike(band)), self.stream, network)
+        };
+        let (chooses, expected) = &mut *oracle;
+        let ways = foresee(network, neighbours, chooses.small, &chooses.ways, &begin);
+        let chosen = self.look_ahead(*ready, &[], now, |count, outlook| {
+            chooses.choose(bytes, &(0..count).map(|rank| outlook(rank)).collect::<Vec<_>>(), &ways)
+        });
+        *expected = Some(ways[chosen].ends);
+        let band = chooses.ways[chosen];
+        network.set_band(self.stream, band);
+        let (rounds, count) = (self.job.collective.rounds(), self.job.collective.hosts().len());
+        self.sending[index].followed = Some(Chunk::new(bytes, rounds, count, chosen > 0));
+        self.oracle = Some(oracle);
+        Some(Bands::Alike(band))
+    }
+
     /// Workers whose bands change look at what is left: what they make of the next chunk, `Some(None)` where they do not
     /// change them, and `None` if it has to wait.
     fn follow(&mut self, ready: Ready, now: Time) -> Option<Option<Chunk>> {
         let Some(mut adaptive) = self.adaptive.take() else { return Some(None) };
-        let Ready { iteration, bucket, chunk, .. } = ready;
+        let (bytes, rounds) = (self.job.chunk_bytes(ready.bucket, ready.chunk), self.job.collective.rounds());
+        let high_count = self.followed().filter(|chunk| chunk.is_high_somewhere()).count();
+        let may_be_high = high_count < self.job.credit;
+        let ahead: Vec<u32> = self.sending.iter().map(|sending| sending.ready.bucket).collect();
+        let followed = self.look_ahead(ready, &ahead, now, |_, outlook| {
+            adaptive.workers.begin(now, (ready.iteration, bytes, rounds), may_be_high, outlook)
+        });
+        adaptive.is_waiting = followed.is_none();
+        if followed.as_ref().is_some_and(Chunk::is_high_somewhere) {
+            let (high, ranks) = (adaptive.workers.band(true), 0..self.job.collective.hosts().len() as u32);
+            for Sending { followed, aggregation, .. } in &mut self.sending {
+                followed.iter_mut().for_each(Chunk::turn_high);
+                if let Some(messages) = aggregation.as_mut().and_then(Aggregation::messages) {
+                    ranks.clone().for_each(|rank| messages.set_band(rank, high));
+                }
+            }
+        }
+        self.adaptive = Some(adaptive);
+        followed.map(Some)
+    }
+
+    /// Chunks under way whose bands change.
+    fn followed(&self) -> impl Iterator<Item = &Chunk> {
+        self.sending.iter().filter_map(|sending| sending.followed.as_ref())
+    }
+
+    /// Tells how many workers there are and what each sees of what is left of an iteration when a chunk begins behind
+    /// others, of the buckets `ahead`.
+    fn look_ahead<T>(
+        &self,
+        Ready { iteration, bucket, .. }: Ready,
+        ahead: &[u32],
+        now: Time,
+        then: impl for<'o> FnOnce(usize, &mut dyn FnMut(usize) -> Outlook<'o>) -> T,
+    ) -> T {
         let block = self.block(iteration);
-        let ahead = || self.sending.iter().filter(|sending| sending.ready.iteration == iteration);
-        let under_way: Vec<u32> = ahead().map(|sending| sending.ready.bucket).chain([bucket]).collect();
+        let under_way = [ahead, &[bucket]].concat();
         let left_of = |other: u32| {
             let begun = under_way.iter().filter(|&&begun| begun == other).count() as u64;
             let gone = u64::from(self.trace.transfers[block + other as usize].arrived_count) + begun;
             (gone..self.job.chunk_count(other)).map(|chunk| self.job.chunk_bytes(other, chunk)).sum()
         };
         let left: Vec<Bytes> = (0..self.job.buckets.len() as u32).map(left_of).collect();
-        let bytes = self.job.chunk_bytes(bucket, chunk);
         let positions: Vec<Time> = self.workers.iter().map(|worker| self.position(worker, iteration, now)).collect();
-        let rounds = self.job.collective.rounds();
-        let high_count =
-            self.sending.iter().filter_map(|sending| sending.followed.as_ref()).filter(|it| it.is_high_somewhere()).count();
-        let may_be_high = high_count < self.job.credit;
-        let followed = adaptive.workers.begin(now, (iteration, bytes, rounds), may_be_high, &mut |rank| {
-            let position = positions[if positions.len() > 1 { rank } else { 0 }];
-            let (boundaries, milestones, left) = (&self.job.boundaries, &adaptive.milestones[..], &left[..]);
-            let ahead = ahead().filter_map(|sending| sending.followed.as_ref()).map(|chunk| chunk.left(rank)).sum();
-            Outlook { boundaries, milestones, ranks: &self.ranks, now, position, left, under_way: &under_way, ahead }
-        });
-        adaptive.is_waiting = followed.is_none();
-        if followed.as_ref().is_some_and(Chunk::is_high_somewhere) {
-            let high = adaptive.workers.band(true);
-            for Sending { followed, aggregation, .. } in &mut self.sending {
-                followed.iter_mut().for_each(Chunk::turn_high);
-                if let Some(messages) = aggregation.as_mut().and_then(Aggregation::messages) {
-                    (0..positions.len().max(self.job.collective.hosts().len()) as u32).for_each(|rank| messages.set_band(rank, high));
-                }
-            }
-        }
-        self.adaptive = Some(adaptive);
-        followed.map(Some)
+        then(positions.len(), &mut |rank| Outlook {
+            boundaries: &self.job.boundaries,
+            milestones: &self.milestones,
+            ranks: &self.ranks,
+            now,
+            position: positions[if positions.len() > 1 { rank } else { 0 }],
+            left: &left,
+            under_way: &under_way,
+            ahead: self.followed().map(|chunk| chunk.left(rank)).sum(),
+        })
     }
 
     /// How far a worker has computed, in compute time from the start of an iteration.
@@ -953,7 +1020,7 @@ impl<'a> Runner<'a> {
         let has = |sending: &Sending| sending.aggregation.as_ref().is_some_and(|it| it.has(completion.flow));
         let index = if self.sending.len() == 1 { Some(0) } else { self.sending.iter().position(has) };
         let index = index.expect("the job has a chunk under way");
-        if self.adaptive.is_some() {
+        if self.sending[index].followed.is_some() {
             self.on_message(index, completion.flow, now);
         }
         let aggregation = self.sending[index].aggregation.as_mut().expect("its flows have started");
@@ -962,25 +1029,24 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// A worker that changes its band has received a message, and sends the next.
+    /// A worker whose band changes has received a message, and sends the next.
     fn on_message(&mut self, index: usize, flow: FlowId, now: Time) {
-        let Some(adaptive) = &mut self.adaptive else { return };
         let messages = self.sending[index].aggregation.as_mut().and_then(Aggregation::messages);
         let Some(Passage { from, to, .. }) = messages.map(|messages| messages.passage(flow)) else { return };
-        let is_high = |sending: &Sending| sending.followed.as_ref().map(|chunk| chunk.is_high(to as usize));
-        let own = is_high(&self.sending[index]);
-        let beside = self.sending.iter().filter(|sending| is_high(sending) == own).count() as u32;
-        let under_way = || self.sending.iter().filter_map(|sending| sending.followed.as_ref());
-        let all = |is_high: bool| under_way().all(|chunk| chunk.is_everywhere(is_high));
-        let are_high = [true, false].into_iter().find(|&is_high| all(is_high));
+        let is_high = |chunk: &Chunk| chunk.is_high(to as usize);
+        let own = self.sending[index].followed.as_ref().map(is_high);
+        let beside = self.followed().filter(|chunk| Some(is_high(chunk)) == own).count() as u32;
+        let are_high = [true, false].into_iter().find(|&all| self.followed().all(|chunk| chunk.is_everywhere(all)));
         let Sending { aggregation, ready, followed, .. } = &mut self.sending[index];
         let (Some(chunk), Some(Aggregation::Messages(messages))) = (followed, aggregation) else { return };
         let block = ready.iteration as usize * self.job.buckets.len();
         let record = &mut self.trace.transfers[block + ready.bucket as usize];
         record.messages += 1;
         record.high += u32::from(chunk.is_high(from as usize));
-        adaptive.workers.on_received(chunk, to as usize, now, (beside, are_high));
-        messages.set_band(to, adaptive.workers.band(chunk.is_high(to as usize)));
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.workers.on_received(chunk, to as usize, now, (beside, are_high));
+            messages.set_band(to, adaptive.workers.band(chunk.is_high(to as usize)));
+        }
     }
 
     fn on_aggregated(&mut self, index: usize, now: Time) {
@@ -988,6 +1054,8 @@ impl<'a> Runner<'a> {
             adaptive.is_waiting = false;
         }
         self.count_busy(now);
+        let foreseen = self.oracle.as_mut().and_then(|oracle| oracle.1.take());
+        assert!(foreseen.is_none_or(|at| at == now), "what was foreseen comes: {foreseen:?}, not {now:?}");
         let Sending { ready, begins_at, .. } = self.sending.remove(index);
         self.free_at = now + self.job.sync;
         self.on_chunk_arrived(now, ready, begins_at);

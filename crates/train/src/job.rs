@@ -10,11 +10,13 @@ use crate::dag::Dag;
 use crate::model::{Steps, iteration_dag};
 use crate::pace::{self, Pace};
 use crate::planned::{Planned, asks_costs};
-use crate::priority::Rule;
+use crate::priority::{Oracle, Rule};
 use crate::program::{self, ProgramError};
 use crate::schedule::Scheduler;
 use crate::servers::{self, ServersError};
-use crate::spec::{AdaptiveSpec, AlgorithmSpec, FusionSpec, InsideSpec, JobSpec, OrderSpec, ServerSpec};
+use crate::spec::{
+    AdaptiveSpec, AlgorithmSpec, DeadlineSpec, FusionSpec, InsideSpec, JobSpec, OracleSpec, OrderSpec, ServerSpec,
+};
 use gradtide_net::{Announced, Band, Bytes, Flow, Network, Rate, Seed, Time};
 use thiserror::Error;
 
@@ -62,6 +64,8 @@ pub struct Job {
     has_several_bands: bool,
     /// How workers change their bands; `None` if they keep to the job's.
     pub rule: Option<Rule>,
+    /// Who chooses the bands in their place.
+    pub oracle: Option<Oracle>,
     hold: Time,
 }
 
@@ -244,15 +248,21 @@ impl Job {
         let measured_from = if spec.ops.is_some() { Pass::Forward } else { manner.measured_from };
         let manner = Manner { measured_from, ..manner };
         let bands = (spec.bands.iter())
-            .map(|&index| Band::new(index).ok_or(JobError::Band(index)))
+            .map(|&index| band(index))
             .collect::<Result<Vec<Band>, JobError>>()?;
+        let (rule, oracle) = match spec.adaptive {
+            None => (None, None),
+            Some(AdaptiveSpec::Deadline(spec)) => (Some(rule(spec)?), None),
+            Some(AdaptiveSpec::Oracle(spec)) => (None, Some(oracle(spec)?)),
+        };
         Ok(Self {
             dag,
             bands: buckets.iter().map(|bucket| bands_of(bucket, &sizes, &bands)).collect(),
             buckets,
             opening_band: bands[0],
             has_several_bands: bands.iter().any(|&band| band != bands[0]),
-            rule: spec.adaptive.map(rule).transpose()?,
+            rule,
+            oracle,
             gates: planned.gates,
             boundaries: planned.boundaries,
             without_barrier: planned.without_barrier,
@@ -384,8 +394,15 @@ impl Job {
     }
 }
 
-fn rule(spec: AdaptiveSpec) -> Result<Rule, JobError> {
-    let band = |index| Band::new(index).ok_or(JobError::Band(index));
+fn oracle(OracleSpec { high, low, price_ppm, small_bytes }: OracleSpec) -> Result<Oracle, JobError> {
+    Ok(Oracle::new(price_ppm, [band(low)?, band(high)?], Bytes(small_bytes)))
+}
+
+fn band(index: u8) -> Result<Band, JobError> {
+    Band::new(index).ok_or(JobError::Band(index))
+}
+
+fn rule(spec: DeadlineSpec) -> Result<Rule, JobError> {
     Ok(Rule {
         high: band(spec.high)?,
         low: band(spec.low)?,

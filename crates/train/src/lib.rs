@@ -8,6 +8,7 @@ pub mod collective;
 pub mod dag;
 pub mod engine;
 pub mod fabric;
+pub mod foresight;
 pub mod import;
 pub mod iteration;
 pub mod job;
@@ -180,6 +181,12 @@ pub enum SpecError {
     /// A number that the engine has no room for.
     #[error("the {0} is too large: at most 65535")]
     TooLarge(&'static str),
+    /// Foresight is of one job: what others are about to send is decided by what this one does.
+    #[error("job {name}: an oracle sees a network with one job on it")]
+    OracleOfSeveral {
+        /// Name of the job.
+        name: String,
+    },
     /// Nothing ends the run.
     #[error("job {name} has no number of iterations and the run has no duration")]
     Endless {
@@ -238,6 +245,9 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbo
         planned.map_err(|error| SpecError::Job { name: name(), error })
     };
     let jobs = spec.jobs.iter().map(plan_job).collect::<Result<Vec<AnyJob>, SpecError>>()?;
+    if let (Some(seer), true) = (spec.jobs.iter().find(|job| job.has_oracle()), spec.jobs.len() > 1) {
+        return Err(SpecError::OracleOfSeveral { name: seer.name.clone() });
+    }
     if spec.run.engine == EngineSpec::Pipe && !spec.traffic.is_empty() {
         return Err(SpecError::NeighboursOfPipe);
     }

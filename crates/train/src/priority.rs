@@ -46,6 +46,9 @@ const BUSY: u64 = 6;
 /// Iterations whose budgets are kept for later.
 const SAVED: u64 = 8;
 
+/// Chunks that the oracle's average looks back on.
+const ORACLE_MEMORY: u64 = 256;
+
 /// Picoseconds for 1024 bytes of a chunk.
 type Pace = u64;
 
@@ -196,6 +199,13 @@ impl Chunk {
         self.ranks.iter().all(|receiving| receiving.is_high == is_high)
     }
 
+    /// One of so many bytes in `rounds` messages to each of `count` workers, that all of them send in one band.
+    pub fn new(bytes: Bytes, rounds: u32, count: usize, is_high: bool) -> Self {
+        let rounds = rounds.max(1);
+        let receiving = Receiving { is_high, received: 0, deadline: Time::MAX };
+        Self { round: Bytes(bytes.0 / u64::from(rounds)), rounds, ranks: vec![receiving; count] }
+    }
+
     /// A more urgent one goes high: so does the rest of this.
     pub fn turn_high(&mut self) {
         self.ranks.iter_mut().for_each(|receiving| receiving.is_high = true);
@@ -233,10 +243,7 @@ impl Workers {
         may_be_high: bool,
         outlook: &mut dyn FnMut(usize) -> Outlook<'a>,
     ) -> Option<Chunk> {
-        let rounds = rounds.max(1);
-        let round = Bytes(bytes.0 / u64::from(rounds));
-        let receiving = Receiving { is_high: false, received: 0, deadline: Time::MAX };
-        let mut chunk = Chunk { round, rounds, ranks: vec![receiving; self.count] };
+        let mut chunk = Chunk::new(bytes, rounds, self.count, false);
         if !self.rule.has_deadlines {
             return Some(chunk);
         }
@@ -244,7 +251,7 @@ impl Workers {
         let Rule { exchange, tolerance_ppm, margin_ppm, link, .. } = self.rule;
         // Each worker sends and receives a message of an N-th part in every round.
         let message = link.serialize(bytes, 1, self.count as u32).unwrap_or(Time::MAX);
-        let idle = pace_of(message, round);
+        let idle = pace_of(message, chunk.round);
         let mut costs = vec![Time::ZERO; self.own.len()];
         for (rank, receiving) in chunk.ranks.iter_mut().enumerate() {
             let outlook = outlook(rank);
@@ -308,6 +315,53 @@ impl Workers {
                 receiving.is_high = after(now, low) > receiving.deadline && low - high > own.budget;
             }
         }
+    }
+}
+
+/// One who knows what will be, and weighs what an iteration loses against what flows gain. No worker can: a bound for
+/// what they can do.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    price_ppm: u64,
+    /// Bands to choose from: the low one and the high one.
+    pub ways: [Band; 2],
+    /// Largest flow whose time counts.
+    pub small: Bytes,
+    /// Pace of whole chunks that all workers send high.
+    high: Average,
+}
+
+/// What comes of a chunk, sent in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foreseen {
+    /// When it is through on all workers.
+    pub ends: Time,
+    /// How long flows are in the network until the last end of all ways, all together.
+    pub flow_time_ps: u128,
+}
+
+impl Oracle {
+    /// One to whom a second of a flow's time is worth so many millionths of a second of an iteration.
+    pub fn new(price_ppm: u64, ways: [Band; 2], small: Bytes) -> Self {
+        Self { price_ppm, ways, small, high: Average::default() }
+    }
+
+    /// Which of several ways to send a chunk of so many bytes loses least: the time at which the last worker's compute passes its last need,
+    /// and beside it the time of flows at its price. Of equal ways it is the first. What follows the chunk is taken
+    /// to be sent at the pace of chunks whose workers all send high, which is the last of the ways.
+    ///
+    /// # Panics
+    /// If there is no way.
+    pub fn choose(&mut self, chunk: Bytes, workers: &[Outlook<'_>], ways: &[Foreseen]) -> usize {
+        if let (Some(Outlook { now, .. }), Some(high)) = (workers.first(), ways.last()) {
+            self.high.add(pace_of(high.ends.saturating_since(*now), chunk), ORACLE_MEMORY);
+        }
+        let loss = |&way: &usize| {
+            let passes = workers.iter().map(|outlook| outlook.passes_at(ways[way].ends, self.high.mean));
+            let passes = u128::from(passes.max().unwrap_or(Time::ZERO).ps());
+            (passes * 1_000_000).saturating_add(ways[way].flow_time_ps.saturating_mul(self.price_ppm.into()))
+        };
+        (0..ways.len()).min_by_key(loss).expect("there is a way")
     }
 }
 
@@ -480,6 +534,27 @@ mod tests {
         assert!(ms(50) >= deadline && deadline >= ms(50) - Time::from_ps(1_000_000), "{deadline:?}");
     }
 
+    #[test]
+    fn an_oracle_weighs_an_iteration_against_flows() {
+        // The chunk is needed at 40 ms and begins at 10; it ends 5 ms late if low, and flows are 20 ms less in the network.
+        let boundaries = boundaries(30, &[(1024, 10, 10)]);
+        let milestones = Milestone::all(&boundaries);
+        let outlook = outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 10);
+        let way = |end, flows| Foreseen { ends: ms(end), flow_time_ps: u128::from(flows * MS) };
+        let bands = [2, 0].map(|band| Band::new(band).unwrap());
+        let choice = |price_ppm, ways: &[Foreseen]| {
+            Oracle::new(price_ppm, bands, Bytes(100)).choose(Bytes(1024), &[outlook], ways)
+        };
+        let ways = [way(45, 30), way(12, 50)];
+        assert_eq!(choice(249_999, &ways), 1);
+        assert_eq!(choice(250_000, &ways), 0, "of two that are alike it is the first");
+        // Within the slack it costs nothing.
+        assert_eq!(choice(0, &[way(40, 30), way(12, 50)]), 0);
+        // Flows may be worse off.
+        assert_eq!(choice(1, &[way(40, 51), way(12, 50)]), 1);
+        assert_eq!(choice(u64::MAX, &[way(40, 51), Foreseen { ends: Time::MAX, flow_time_ps: u128::MAX }]), 0);
+    }
+
     /// What is left of a random iteration at a random moment; ranks are a permutation.
     fn remainders() -> impl Strategy<Value = (Boundaries, Vec<Bytes>, Vec<u32>, u64)> {
         let window = (1_u64..5_000, 1_u64..40, 0_u64..40);
@@ -521,35 +596,23 @@ mod tests {
         }
 
         #[test]
-        fn with_endless_slack_all_is_low_and_with_an_endless_margin_high(
-            rounds in 1_u32..20, times in proptest::collection::vec(1_u64..1_000, 1..40), exchange: bool,
+        fn what_the_low_band_is_expected_to_cost_is_at_most_what_was_saved(
+            tolerance_ppm in 0_u64..200_000, chunks in proptest::collection::vec((0_u32..4, 1_u64..30), 1..60),
         ) {
-            let boundaries = boundaries(1_000_000_000, &[(1024, 0, 500_000_000), (1024, 1, 1)]);
+            // Every bucket is needed at once, so that all that the low band takes longer is lost: 4 ms of 5 for each KiB.
+            let boundaries = boundaries(1, &[(1024, 0, 0)]);
             let milestones = Milestone::all(&boundaries);
-            for (margin_ppm, left) in [(0, Bytes(0)), (u64::MAX, Bytes(1024))] {
-                let mut workers = Workers::new(Rule { margin_ppm, exchange, ..rule() }, 3);
-                let mut now = Time::ZERO;
-                for (index, time) in times.iter().enumerate() {
-                    let left = [Bytes(0), left];
-                    let outlook = Outlook {
-                        boundaries: &boundaries, milestones: &milestones, ranks: &[0, 1], now, position: Time::ZERO,
-                        left: &left, under_way: &[0], ahead: Bytes(0),
-                    };
-                    // From the second chunk on there is a pace to be multiplied.
-                    let expected = margin_ppm > 0 && index > 0;
-                    let kept_back = workers.clone().begin(now, (0, Bytes(1024), rounds), false, &mut |_| outlook);
-                    prop_assert_eq!(kept_back.is_none(), expected);
-                    let mut chunk = workers.begin(now, (0, Bytes(1024), rounds), true, &mut |_| outlook).unwrap();
-                    for _ in 0..rounds {
-                        now += ms(*time);
-                        for rank in 0..3 {
-                            if index > 0 || margin_ppm == 0 {
-                                prop_assert_eq!(chunk.is_high(rank), expected);
-                            }
-                            workers.on_received(&mut chunk, rank, now, 1);
-                        }
-                    }
-                }
+            let mut workers = knowing(Rule { tolerance_ppm, ..rule() }, 1, Some(1), Some(5));
+            let (mut saved, mut spent, mut iteration) = (0, 0, 0);
+            for (steps, kib) in chunks {
+                let bytes = Bytes(1024 * kib);
+                iteration += steps;
+                let is_first = workers.iteration != Some(iteration);
+                let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 1);
+                let chunk = workers.begin(ms(1), (iteration, bytes, 1), true, &mut outlook).unwrap();
+                saved += if is_first { kib * MS * tolerance_ppm / 1_000_000 } else { 0 };
+                spent += if chunk.is_high(0) { 0 } else { 4 * kib * MS };
+                prop_assert!(spent <= saved, "{spent} of {saved}");
             }
         }
     }
@@ -562,49 +625,121 @@ mod tests {
             has_deadlines: true,
             credit: 1,
             window: Bytes(1024),
-            link: Rate::from_bps(10_000_000_000).unwrap(),
+            // A KiB takes 8 ms.
+            link: Rate::from_bps(1_000_000).unwrap(),
             tolerance_ppm: 0,
             margin_ppm: 0,
             exchange: true,
         }
     }
 
-    #[test]
-    fn a_worker_turns_high_in_the_course_of_a_chunk_once_it_is_late() {
-        let boundaries = boundaries(100, &[(1024, 0, 0)]);
-        let milestones = Milestone::all(&boundaries);
-        let begun = |rule| {
-            let mut workers = Workers::new(rule, 2);
-            let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0);
-            let mut chunk = workers.begin(Time::ZERO, (0, Bytes(1024), 4), false, &mut outlook).unwrap();
-            assert!(!chunk.is_high_somewhere());
-            // Needed at 100 ms: a round has taken the first worker 90 ms, so that the three that are left come too late.
-            workers.on_received(&mut chunk, 0, ms(90), 1);
-            workers.on_received(&mut chunk, 1, ms(10), 1);
-            [chunk.is_high(0), chunk.is_high(1)]
-        };
-        assert_eq!(begun(rule()), [true, false]);
-        assert_eq!(begun(Rule { has_deadlines: false, ..rule() }), [false, false]);
+    /// Workers that know how many milliseconds a KiB takes in either band.
+    fn knowing(rule: Rule, count: usize, high: Option<u64>, low: Option<u64>) -> Workers {
+        let mut workers = Workers::new(rule, count);
+        for own in &mut workers.own {
+            let average = |pace: u64| Average { mean: pace * SLOW, count: own.memory };
+            (own.high, own.low) = (high.map_or(own.high, average), low.map_or(own.low, average));
+        }
+        workers
     }
 
     #[test]
-    fn chunks_side_by_side_share_the_network() {
-        // A round takes 4 ms alone, and 26 ms with another beside it, which makes 13 for each: 10 on average. A third chunk comes
-        // at 26 ms behind what is left of those two, three rounds each, and has four: in the low band it ends at 26 + 60 + 40 ms.
-        for (compute, is_late) in [(127, false), (125, true)] {
+    fn the_low_band_is_tried_once_the_high_one_is_known_unless_the_network_is_busy() {
+        let boundaries = boundaries(1_000, &[(1024, 0, 0)]);
+        let milestones = Milestone::all(&boundaries);
+        let begins = |mut workers: Workers| {
+            let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0);
+            let begun = workers.begin(Time::ZERO, (0, Bytes(1024), 1), true, &mut outlook).unwrap();
+            // It may have to wait for others.
+            assert_eq!(workers.begin(Time::ZERO, (0, Bytes(1024), 1), false, &mut outlook).is_none(), begun.is_high(0));
+            begun.is_high(0)
+        };
+        assert!(begins(Workers::new(rule(), 1)));
+        assert!(!begins(knowing(rule(), 1, Some(40), None)));
+        assert!(begins(knowing(rule(), 1, Some(50), None)), "more than six times 8.2 ms");
+        assert!(!begins(knowing(rule(), 1, Some(50), Some(60))), "there is slack");
+        assert!(!begins(Workers::new(Rule { has_deadlines: false, ..rule() }, 1)));
+    }
+
+    #[test]
+    fn averages_are_of_times_in_which_all_goes_in_one_band() {
+        let boundaries = boundaries(1_000, &[(1024, 0, 0)]);
+        let milestones = Milestone::all(&boundaries);
+        for exchange in [true, false] {
+            let mut workers = Workers::new(Rule { exchange, ..rule() }, 2);
+            let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0);
+            let mut chunk = workers.begin(Time::ZERO, (0, Bytes(1024 * 6), 6), true, &mut outlook).unwrap();
+            // The first tells no time, since nothing was known of what was before it; then both receive 1 KiB in 4 ms, and
+            // once more after a time in which bands were mixed.
+            for (at, are_high) in [(1, Some(true)), (5, Some(true)), (20, None), (30, Some(true)), (34, Some(true))] {
+                for rank in 0..2 {
+                    workers.on_received(&mut chunk, rank, ms(at), (1, are_high));
+                }
+            }
+            let expected = if exchange { 1 } else { 2 };
+            assert_eq!(workers.own.len(), expected);
+            for own in &workers.own {
+                // Of two that tell one another the second comes at the same time as the first, and counts for half a round.
+                let (count, memory) = if exchange { (6, 2 * MEMORY) } else { (2, MEMORY) };
+                assert_eq!((own.high.count, own.low.count, own.memory), (count, 0, memory));
+                let mean = if exchange { 16 * SLOW / 6 } else { 4 * SLOW };
+                assert!(own.high.mean.abs_diff(mean) < 10, "{} {mean}", own.high.mean);
+            }
+        }
+    }
+
+    #[test]
+    fn a_worker_turns_high_in_the_course_of_a_chunk_once_it_is_late() {
+        // Needed at 100 ms. In the low band four KiB take 80 ms; when the first has taken 50, the rest come too late.
+        let boundaries = boundaries(100, &[(1024, 0, 0)]);
+        let milestones = Milestone::all(&boundaries);
+        let begun = |rule, at| {
+            let mut workers = knowing(rule, 2, Some(1), Some(20));
+            let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0);
+            let mut chunk = workers.begin(Time::ZERO, (0, Bytes(4096), 4), false, &mut outlook).unwrap();
+            assert!(!chunk.is_high_somewhere());
+            workers.on_received(&mut chunk, 0, ms(at), (1, Some(false)));
+            assert_eq!(chunk.left(0), Bytes(3072));
+            assert!(!chunk.is_high(1) && chunk.is_everywhere(false) != chunk.is_high(0));
+            chunk.is_high(0)
+        };
+        assert!(!begun(rule(), 20));
+        assert!(begun(rule(), 50));
+        assert!(!begun(Rule { has_deadlines: false, ..rule() }, 50));
+    }
+
+    #[test]
+    fn a_chunk_comes_behind_what_is_under_way() {
+        // In the low band a KiB takes 10 ms: four of them behind six end 100 ms from now, in time or not.
+        for (compute, is_late) in [(101, false), (99, true)] {
             let boundaries = boundaries(compute, &[(1024, 0, 0)]);
             let milestones = Milestone::all(&boundaries);
-            let mut workers = Workers::new(Rule { credit: 3, ..rule() }, 1);
-            let begin = |workers: &mut Workers, at: u64, ahead| {
-                let mut outlook = |_| Outlook { ahead, ..outlook(&boundaries, &milestones, &[Bytes(0)], &[0], at) };
-                workers.begin(ms(at), (0, Bytes(4096), 4), true, &mut outlook).unwrap()
-            };
-            let mut first = begin(&mut workers, 0, Bytes(0));
-            workers.on_received(&mut first, 0, ms(4), 1);
-            let mut chunks = [(); 2].map(|()| begin(&mut workers, 0, Bytes(0)));
-            chunks.iter_mut().for_each(|chunk| workers.on_received(chunk, 0, ms(26), 2));
-            let third = begin(&mut workers, 26, chunks.iter().map(|chunk| chunk.left(0)).sum());
-            assert_eq!(third.is_high(0), is_late, "{compute}");
+            let mut workers = knowing(rule(), 1, Some(4), Some(10));
+            let ahead = Bytes(6 * 1024);
+            let mut outlook = |_| Outlook { ahead, ..outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0) };
+            let chunk = workers.begin(Time::ZERO, (0, Bytes(4096), 4), true, &mut outlook).unwrap();
+            assert_eq!(chunk.is_high(0), is_late, "{compute}");
         }
+    }
+
+    #[test]
+    fn what_was_tried_is_paid_for_once_its_cost_is_known() {
+        // Without slack: 4 KiB are tried, which turn out to take 4 ms more each than in the high band.
+        let boundaries = boundaries(1, &[(1024, 0, 0)]);
+        let milestones = Milestone::all(&boundaries);
+        let mut workers = knowing(Rule { tolerance_ppm: 500_000, ..rule() }, 1, Some(1), None);
+        let mut begin = |workers: &mut Workers, iteration| {
+            let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 1);
+            workers.begin(ms(1), (iteration, Bytes(4096), 1), true, &mut outlook).unwrap().is_high(0)
+        };
+        assert!(!begin(&mut workers, 0));
+        workers.own[0].low = Average { mean: 5 * SLOW, count: workers.own[0].memory };
+        // Each iteration saves 2 ms of its 4; the first had as much, and 12 are owed.
+        assert!(begin(&mut workers, 1));
+        assert_eq!(workers.own[0].debt, ms(12));
+        for iteration in 2..8 {
+            assert!(begin(&mut workers, iteration));
+        }
+        assert_eq!((workers.own[0].debt, workers.own[0].budget), (Time::ZERO, Time::ZERO));
     }
 }

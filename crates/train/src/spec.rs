@@ -63,10 +63,41 @@ pub struct JobSpec {
     pub adaptive: Option<AdaptiveSpec>,
 }
 
+impl JobSpec {
+    /// Whether its bands are chosen by who knows what is to come.
+    pub fn has_oracle(&self) -> bool {
+        matches!(self.adaptive, Some(AdaptiveSpec::Oracle(_)))
+    }
+}
+
+/// How workers change their bands.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(tag = "policy", rename_all = "snake_case")]
+pub enum AdaptiveSpec {
+    /// By what each has seen.
+    Deadline(DeadlineSpec),
+    /// By what will be, which no worker knows.
+    Oracle(OracleSpec),
+}
+
+/// A bound for what a policy can do: see [`Oracle`](crate::priority::Oracle).
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OracleSpec {
+    /// The more urgent band.
+    pub high: u8,
+    /// The other.
+    pub low: u8,
+    /// Iteration time that a second of a flow's time in the network is worth, in millionths of a second.
+    pub price_ppm: u64,
+    /// Largest flow whose time counts.
+    pub small_bytes: u64,
+}
+
 /// Priority that follows the remaining slack: see [`Rule`](crate::priority::Rule).
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AdaptiveSpec {
+pub struct DeadlineSpec {
     /// Band of what is late.
     pub high: u8,
     /// Band of what has time.
@@ -411,6 +442,10 @@ pub struct TrafficSpec {
     /// Time from a flow's completion to the start of the next one of its sending host, which does not start before; `None`
     /// starts every flow at its time.
     pub idle_ps: Option<u64>,
+    /// Whether that is the completion of the last flow under way, for all of them: the hosts wait for one another.
+    pub together: bool,
+    /// Time from when a flow may open its connection to its first byte.
+    pub setup_ps: u64,
     /// As of [`JobSpec`].
     pub announced_packets: Option<u32>,
 }

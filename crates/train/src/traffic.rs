@@ -5,7 +5,7 @@ use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId,
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A neighbour and what became of its flows.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Neighbour<'a> {
     spec: &'a TrafficSpec,
     stream: u32,
@@ -15,7 +15,7 @@ pub struct Neighbour<'a> {
 }
 
 /// Which flow is next.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Turns {
     /// Each at its time: so many have started.
     ByTime(usize),
@@ -26,6 +26,10 @@ enum Turns {
         idle: Time,
         /// By flow, the next one of its host; the number of flows if there is none.
         next: Vec<usize>,
+        /// Whether hosts wait for one another.
+        together: bool,
+        /// Flows whose hosts are done with the one before, and wait.
+        ready: Vec<usize>,
     },
 }
 
@@ -54,10 +58,15 @@ impl<'a> Neighbour<'a> {
                         None => _ = due.insert((Time::from_ps(spec.start_ps[index]), index)),
                     }
                 }
-                Turns::ByHost { due, idle: Time::from_ps(idle_ps), next }
+                Turns::ByHost { due, idle: Time::from_ps(idle_ps), next, together: spec.together, ready: Vec::new() }
             }
         };
         Self { spec, stream, turns, under_way: BTreeMap::new(), outcomes: vec![Outcome::default(); count] }
+    }
+
+    /// The stream of its flows.
+    pub fn stream(&self) -> u32 {
+        self.stream
     }
 
     /// When its next flow starts, as far as known.
@@ -89,7 +98,7 @@ impl<'a> Neighbour<'a> {
                 bytes: Bytes(self.spec.bytes[index]),
                 rounds: 1,
                 parts: 1,
-                hold: Time::ZERO,
+                hold: Time::from_ps(self.spec.setup_ps),
                 band: Band::new(self.spec.band[index]).expect("bands are checked when the run is planned"),
                 stream: self.stream,
                 connection: Connection::Own,
@@ -109,11 +118,25 @@ impl<'a> Neighbour<'a> {
         let outcome = &mut self.outcomes[index];
         let start = outcome.start.expect("it is under way");
         (outcome.fct, outcome.received) = (Some(now - start), Some(completion.received - start));
-        if let Turns::ByHost { due, idle, next } = &mut self.turns
-            && let Some(&ps) = self.spec.start_ps.get(next[index])
-        {
-            due.insert((Time::from_ps(ps).max(now + *idle), next[index]));
+        if let Turns::ByHost { due, idle, next, together, ready } = &mut self.turns {
+            ready.push(next[index]);
+            if !*together || self.under_way.is_empty() {
+                let starts = &self.spec.start_ps;
+                let known = ready.drain(..).filter_map(|next| Some((Time::from_ps(*starts.get(next)?), next)));
+                due.extend(known.map(|(start, next)| (start.max(now + *idle), next)));
+            }
         }
+    }
+
+    /// How long, in picoseconds, its flows of at most `largest` bytes have been in the network between two times, all together.
+    pub fn flow_time_ps(&self, from: Time, to: Time, largest: Bytes) -> u128 {
+        let small = self.outcomes.iter().zip(&self.spec.bytes).filter(|&(_, &bytes)| bytes <= largest.0);
+        let time = |(outcome, _): (&Outcome, _)| {
+            let start = outcome.start?;
+            let end = outcome.fct.map_or(to, |fct| to.min(start + fct));
+            Some(u128::from(end.saturating_since(start.max(from)).ps()))
+        };
+        small.filter_map(time).sum()
     }
 
     /// What became of its flows, in their order.

@@ -9,6 +9,7 @@ from gradtide.scenario.keys import PPM, Adaptive, Cluster, Queue, Run, Transport
 from gradtide.scenario.resolve import (
     GROUPED,
     RED_DEFAULTS,
+    Foresees,
     Job,
     Resolved,
     announced_packets,
@@ -88,8 +89,12 @@ def not_built(resolved: Resolved, source: Source) -> list[Fault]:
         if job.adaptive is not None:
             plain = job.collective == "ring" and job.depth == 1 and job.credit == 1
             if not plain or job.is_pulled or job.graph is not None:
-                what = 'policy = "deadline" for more than a chain of layers and one ring at a time'
+                policy = job.adaptive.written()["adaptive"]["policy"]
+                what = f'policy = "{policy}" for more than a chain of layers and one ring at a time'
                 add((*loc, "priority"), what, 'kind = "ring", depth = 1 and credit = 1, or another policy')
+        if isinstance(job.adaptive, Foresees) and len(resolved.jobs) > 1:
+            what = 'policy = "oracle" beside another job'
+            add((*loc, "priority"), what, 'policy = "deadline", or one job')
     for name, table in file.traffic.items():
         if isinstance(table.priority, Adaptive):
             add(("traffic", name, "priority"), *_ADAPTIVE)
@@ -140,6 +145,8 @@ def _traffic_spec(neighbour: Neighbour, resolved: Resolved) -> dict[str, Any]:
         "bytes": neighbour.bytes.tolist(),
         "band": neighbour.band.tolist(),
         "idle_ps": neighbour.idle_ps,
+        "together": neighbour.together,
+        "setup_ps": neighbour.setup_ps,
         "announced_packets": announced_packets(announce, resolved.file.cluster.queue),
     }
 
@@ -161,7 +168,7 @@ def _queue_spec(resolved: Resolved) -> dict[str, Any]:
         mark = {"kind": "red", **ends, **shares, "ecn": bool(queue.ecn)}
     pcn = None
     if queue.kind == "pcn":
-        timeout_ps, expire_ps = patience_ps(resolved.file.cluster, resolved.fabric)
+        timeout_ps, expire_ps = patience_ps(resolved.file, resolved.fabric)
         pcn = {"expire_ps": expire_ps, "timeout_ps": timeout_ps}
     return {"discipline": discipline, "capacity": _capacity(queue.capacity), "mark": mark, "pcn": pcn}
 
@@ -242,7 +249,12 @@ def _job_spec(job: Job) -> dict[str, Any]:
 def _adaptive_spec(job: Job) -> dict[str, Any] | None:
     if job.adaptive is None:
         return None
-    return {"high": 0, "low": job.bands[0], **asdict(job.adaptive)}
+    bands = {"high": 0, "low": job.bands[0]}
+    if isinstance(job.adaptive, Foresees):
+        from gradtide.fct import SMALL_BYTES
+
+        return {"policy": "oracle", **bands, **asdict(job.adaptive), "small_bytes": SMALL_BYTES}
+    return {"policy": "deadline", **bands, **asdict(job.adaptive)}
 
 
 def _ops_spec(job: Job) -> dict[str, Any] | None:

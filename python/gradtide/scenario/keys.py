@@ -558,12 +558,14 @@ class Schedule(Table):
 class AdaptiveTable(Table):
     """In which band each worker sends what it sends next. docs/models/adaptive.md."""
 
-    policy: Literal["deadline", "background", "all-low", "lower-layers-high", "all-high"] = key(
+    policy: Literal["deadline", "background", "oracle", "all-low", "lower-layers-high", "all-high"] = key(
         default="deadline", examples=["deadline"]
     )
     """deadline: low as long as the predicted end is not behind the end of the slack. background: always low, as deadline
     does it, with several chunks under way and small windows. all-low and all-high are the priorities "low" and 0;
-    lower-layers-high sends the lower half of the layers high (thesis, section 5.5)."""
+    lower-layers-high sends the lower half of the layers high (thesis, section 5.5). oracle: one chunk at a time, low or
+    high, whichever a run of both shows to be better, with every flow to come. No real worker can know that; it is there
+    to be compared with."""
     credit: int | None = key(default=None, ge=1, le=1024, examples=[4])
     """Chunks under way at one time as long as they go low, so that the network is not idle where one of them is held
     up; those that go high go one by one. Default: 4."""
@@ -578,6 +580,9 @@ class AdaptiveTable(Table):
     exchange: bool | None = key(default=None, examples=[False])
     """Whether the syncer, which starts each transfer, starts it high everywhere if one worker wants it high.
     Default: true."""
+    price: Tolerance | None = key(default=None, examples=[1])
+    """Of the oracle: by how many seconds an iteration may be longer so that small flows, of up to 100 kB, are one
+    second less in the network, all together. 0 sends low only what costs nothing. Default: 1."""
 
 
 class Adaptive(Table):
@@ -775,7 +780,7 @@ class Queue(Table):
     same. Default: a round trip over the longest route with every queue full, after which none can come."""
     expire: Duration | None = key(default=None, examples=["3ms"])
     """With kind = "pcn", the age at which a switch forgets an announcement whose burst has not come. Default: three
-    times `timeout`."""
+    times `timeout`, and the longest `setup` of announced bursts."""
 
 
 class SwitchBuffer(Table):
@@ -903,6 +908,12 @@ class Bursts(Table):
     """Bursts of each host."""
     idle: Time = key(examples=["7s"])
     """Pause from the end of a burst to the start of the next."""
+    together: bool = key(default=False, examples=[True])
+    """Whether the hosts wait for one another, as the workers of a job do: the pause runs from the end of the last of
+    their bursts, and the next begin at once."""
+    setup: Time = key(default="0s", examples=["20ms"])
+    """Time that the application takes before a burst's first byte, after the answer to its announcement if there is
+    one; the handshake runs meanwhile."""
     start: Time = key(default="0s", examples=["20s"])
     """Time of the first."""
 

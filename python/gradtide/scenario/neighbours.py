@@ -330,7 +330,13 @@ def _bursts(
             msg, hint = f"h{host} is named twice", "a host sends one burst at a time; for more, write another table"
             faults.append(source.fault("GT063", where, msg, hint, text))
     faults += _repeated_faults("burst", "burst", table, source, at, until_ps)
+    if table.start < until_ps <= table.start + table.setup:
+        first, ends = units.format_time(table.start + table.setup), units.format_time(until_ps)
+        msg = f"the first byte of a burst is sent at {first}, the run ends at {ends}"
+        faults.append(source.fault("GT065", (*at, "setup"), msg, "lengthen run.duration", table.setup))
     if faults:
         raise ScenarioError(faults)
     senders = tuple(host or 0 for host in hosts)
-    return Bursts(name, senders, dst or 0, table.bytes, table.count, table.idle, table.start, band)
+    return Bursts(
+        name, senders, dst or 0, table.bytes, table.count, table.idle, table.together, table.setup, table.start, band
+    )

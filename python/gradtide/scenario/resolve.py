@@ -131,15 +131,17 @@ LEAST_LOW_WINDOW = 16_000
 """Bytes: an initial window (RFC 6928), so that slow start is not what limits a message."""
 LOW_WINDOW_PS = 100_000_000
 """Time for which a window in the low band keeps a link busy: some tens of full packets at any rate of today."""
+DEFAULT_PRICE_PPM = PPM
 
 POLICY_BANDS: dict[str, JobPriority] = {
     "deadline": "low",
     "background": "low",
+    "oracle": "low",
     "all-low": "low",
     "lower-layers-high": ["high", "low"],
     "all-high": "high",
 }
-"""What a policy sends in; of the one that changes bands, what it begins with."""
+"""What a policy sends in; of those that change bands, what they begin with."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,7 @@ class Job:
     in_turn: bool
     barrier: bool
     bands: tuple[int, ...]
-    adaptive: "Follows | None"
+    adaptive: "Follows | Foresees | None"
     start_ps: int
     overhead_ps: int
     sync_ps: int
@@ -246,6 +248,11 @@ class Job:
     def is_uneven(self) -> bool:
         """Whether workers differ in when they compute what."""
         return self.noise_ppm > 0 or self.straggler is not None or self.compute_order == "random"
+
+    @property
+    def is_foreseen(self) -> bool:
+        """Whether each of its transfers is tried in both bands before it is sent."""
+        return isinstance(self.adaptive, Foresees)
 
     @property
     def compute_ps(self) -> int:
@@ -353,14 +360,37 @@ class Follows:
         return {"adaptive": {"policy": "deadline", **always, **shares, "exchange": self.exchange}}
 
 
+@dataclass(frozen=True)
+class Foresees:
+    """How bands are chosen by who knows what will be; the price in millionths."""
+
+    price_ppm: int
+
+    def written(self) -> dict[str, Any]:
+        """Return the keys."""
+        return {"adaptive": {"policy": "oracle", "price": self.price_ppm / PPM}}
+
+
+SETTINGS = {
+    "deadline": ("credit", "window", "tolerance", "margin", "exchange"),
+    "background": ("credit", "window"),
+    "oracle": ("price",),
+}
+"""Keys that a policy has beside its name."""
+
+
 def low_window(fabric: Fabric) -> int:
     """Return the bytes that a connection has under way in the low band: see `LOW_WINDOW_PS`."""
     rate_bps, delay_ps = fabric.worst_link
     return max(LEAST_LOW_WINDOW, rate_bps * max(LOW_WINDOW_PS, 4 * fabric.hops * delay_ps) // (8 * units.PS_PER_SECOND))
 
 
-def follows_of(given: AdaptiveTable, fabric: Fabric) -> Follows:
-    """Return the rule of a table with its defaults on a network."""
+def follows_of(given: AdaptiveTable, fabric: Fabric) -> "Follows | Foresees | None":
+    """Return the rule of a table with its defaults on a network; `None` for bands that do not change."""
+    if given.policy == "oracle":
+        return Foresees(DEFAULT_PRICE_PPM if given.price is None else given.price)
+    if given.policy not in SETTINGS:
+        return None
     tolerance = DEFAULT_TOLERANCE_PPM if given.tolerance is None else given.tolerance
     return Follows(
         has_deadlines=given.policy == "deadline",
@@ -411,13 +441,14 @@ def announced_packets(announce: bool | int | None, queue: Queue) -> int | None:
     return announce
 
 
-def patience_ps(cluster: Cluster, fabric: Fabric | None) -> tuple[int, int]:
+def patience_ps(file: ScenarioFile, fabric: Fabric | None) -> tuple[int, int]:
     """Return how long a sender waits for the answer to an announcement, and the age at which switches forget one.
 
     The default of the first is a round trip over the longest route with every queue full, both ways: what has not come
     by then is lost. That of the second is three of these: a first for the answer, a second for the handshake, and what
-    the first segment takes.
+    the first segment takes; and the longest time that a neighbour's application needs before it sends.
     """
+    cluster = file.cluster
     queue = cluster.queue
     hops, (rate_bps, delay_ps) = (2, link_of(cluster)) if fabric is None else (fabric.hops, fabric.worst_link)
     packet_bytes = cluster.transport.segment + HEADER_BYTES
@@ -426,7 +457,10 @@ def patience_ps(cluster: Cluster, fabric: Fabric | None) -> tuple[int, int]:
     hop_ps = delay_ps + -(-(full_bytes + 3 * packet_bytes) * 8 * 10**12 // rate_bps)
     round_ps = 2 * hops * hop_ps + 4 * cluster.host_latency
     timeout_ps = min(round_ps, MAX_RUN_PS // 4) if queue.timeout is None else queue.timeout
-    return timeout_ps, 3 * timeout_ps if queue.expire is None else queue.expire
+    if queue.expire is not None:
+        return timeout_ps, queue.expire
+    setup_ps = max((one.bursts.setup for one in file.traffic.values() if one.bursts and one.announce), default=0)
+    return timeout_ps, min(3 * timeout_ps + setup_ps, MAX_RUN_PS)
 
 
 @dataclass(frozen=True)
@@ -917,17 +951,19 @@ class _Resolver:
         found = [self.band(entry, (*loc, index)) for index, entry in enumerate(priority)]
         return tuple(band or 0 for band in found)
 
-    def follows(self, priority: JobPriority, loc: Loc, fabric: Fabric | None) -> Follows | None:
-        """Return how a priority follows the slack; `None` if it does not, or without a network."""
+    def follows(self, priority: JobPriority, loc: Loc, fabric: Fabric | None) -> Follows | Foresees | None:
+        """Return how a priority changes its bands; `None` if it does not, or without a network."""
         if not isinstance(priority, Adaptive):
             return None
         given = priority.adaptive
-        keys = {"deadline": (), "background": ("tolerance", "margin", "exchange")}
-        for key in keys.get(given.policy, ("credit", "window", "tolerance", "margin", "exchange")):
-            if getattr(given, key) is not None:
-                why, hint = f'with policy = "{given.policy}"', 'write policy = "deadline"'
-                self.no_effect((*loc, "adaptive", key), why, hint)
-        return follows_of(given, fabric) if given.policy in keys and fabric is not None else None
+        heeded = SETTINGS.get(given.policy, ())
+        for policy, settings in SETTINGS.items():
+            for key in settings:
+                is_new = not any(key in SETTINGS[before] for before in itertools.takewhile(policy.__ne__, SETTINGS))
+                if is_new and key not in heeded and getattr(given, key) is not None:
+                    why, hint = f'with policy = "{given.policy}"', f'write policy = "{policy}"'
+                    self.no_effect((*loc, "adaptive", key), why, hint)
+        return None if fabric is None else follows_of(given, fabric)
 
     # neighbours
 
@@ -1554,7 +1590,7 @@ class _Resolver:
         if queue["kind"] == "red":
             queue |= {key: value for key, value in RED_DEFAULTS.items() if key not in queue}
         if queue["kind"] == "pcn":
-            patience = patience_ps(self.file.cluster, fabric)
+            patience = patience_ps(self.file, fabric)
             queue |= {key: units.format_time(ps) for key, ps in zip(("timeout", "expire"), patience, strict=True)}
         data["cluster"]["queue"] = _in_order_of(Queue, queue)
         data["cluster"]["transport"] = transport_of(self.file.cluster, fabric).written()

@@ -17,8 +17,9 @@ from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_runs, write_summary
 from gradtide.studies.tenants import FIGURES, TenantsResult, check, variant
 
-POLICIES = ("all-low", "lower-layers-high", "background", "deadline")
-"""What a job can do in place of travelling in its neighbours' band; that itself is all-high."""
+POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "oracle")
+"""What a job can do in place of travelling in its neighbours' band; that itself is all-high. The oracle knows every
+flow to come, which no job can."""
 
 
 class PoliciesResult(StudyRows):
@@ -73,7 +74,7 @@ def policies(
 
     Args:
         scenario: has one job, neighbours and the packet engine.
-        names: policies out of `POLICIES`. A scenario whose priority is adaptive has its own margins with `deadline`.
+        names: policies out of `POLICIES`. A scenario whose priority is adaptive keeps its own settings of its policy.
         loads: loads of the job and of the neighbours that make the cells of a map; None runs the scenario as it is.
         seeds: each draws the neighbours' flows anew; all policies see the same flows.
         jobs: runs under way at once; the result does not depend on it.
@@ -110,7 +111,8 @@ def under(base: Scenario, seed: int, policy: str) -> Scenario:
     """Return the scenario of one seed under a policy, or with `same` in its neighbours' band."""
     if policy == "same":
         return variant(base, seed, "same")
-    if policy == "deadline" and base.jobs[0].adaptive is not None:
+    own = base.jobs[0].adaptive
+    if own is not None and own.written()["adaptive"]["policy"] == policy:
         return base.replace(seed=seed)
     return base.replace(seed=seed, priority={"adaptive": {"policy": policy}})
 

@@ -33,7 +33,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 /// The fluid engine.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Fluid {
     routes: Routes,
     links: Vec<LinkState>,
@@ -109,7 +109,7 @@ pub enum FluidError {
     },
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct LinkState {
     rate: Rate,
     delay_ps: u64,
@@ -118,7 +118,7 @@ struct LinkState {
 }
 
 /// Of one band.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Shares {
     solver: MaxMin,
     /// By class.
@@ -130,7 +130,7 @@ struct Shares {
 }
 
 /// Flows that send at one rate.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ClassState {
     rate: u64,
     /// Work that each of its flows would have done, had it been there since the class was opened, less what it would have done
@@ -141,7 +141,7 @@ struct ClassState {
     slot: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct FlowState {
     id: FlowId,
     /// When it was started, and from when it has the first place on its connection: what the clock shows, and the fs since.
@@ -169,7 +169,7 @@ enum Stage {
 }
 
 /// Flows between two hosts that follow one another. Kept small, as there may be one for every two hosts.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ConnectionState {
     dst: u32,
     stream: u32,
@@ -185,7 +185,7 @@ struct ConnectionState {
 }
 
 /// Kept for its memory alone.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Scratch {
     due: Vec<u32>,
 }
@@ -729,5 +729,9 @@ impl Network for Fluid {
                 slot = next;
             }
         }
+    }
+
+    fn fork(&self) -> Option<Box<dyn Network>> {
+        Some(Box::new(self.clone()))
     }
 }

@@ -27,7 +27,7 @@ pub struct SharedBuffer {
 }
 
 /// The shared buffers of all switches.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SharedBuffers {
     config: SharedBuffer,
     /// Which pool a port draws from; `u32::MAX` for hosts' ports.

@@ -9,7 +9,7 @@ use super::port::{Arrival, Order, Port};
 use std::collections::BTreeMap;
 
 /// Arrivals of one day, as they became known.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Day {
     /// Time within the day, and, in the low bits, index of the arrival.
     turns: Vec<u64>,
@@ -30,7 +30,7 @@ const ARRIVALS: u64 = 2048;
 const RING_MAX: u64 = 1024;
 
 /// The calendar.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Calendar {
     /// A day has 2^shift ps.
     shift: u32,

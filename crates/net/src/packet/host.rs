@@ -37,7 +37,7 @@ enum TimerKind {
 }
 
 /// A flow on its way: complete when the stream has reached `end`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Goal {
     end: u64,
     flow: FlowId,
@@ -46,17 +46,19 @@ struct Goal {
 }
 
 /// A burst that has been announced, and that waits for the answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Waiting {
     /// Of the announcement.
     number: u64,
     bytes: u64,
+    /// From the answer to the first byte.
+    hold: Time,
     /// The connection is yet to be opened.
     opens: bool,
 }
 
 /// Fields in the order of use: see [`super::port::Port`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(C, align(64))]
 struct Connection {
     generation: u16,
@@ -78,7 +80,7 @@ struct Connection {
 }
 
 /// All connections.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Hosts {
     connections: Vec<Connection>,
     free: Vec<u32>,
@@ -142,7 +144,7 @@ impl Hosts {
             return connection.src_port;
         }
         if let Some((announced, timeout)) = announced.filter(|_| connection.sender.backlog() == 0) {
-            let waiting = Waiting { number: id.0, bytes: flow.bytes.0, opens: known.is_none() };
+            let waiting = Waiting { number: id.0, bytes: flow.bytes.0, hold: flow.hold, opens: known.is_none() };
             out.push(pcn::start(connection.sender.template, announced, waiting.number));
             let kind = TimerKind::Unanswered(waiting.number);
             let timer = Timer { connection: index, generation: connection.generation, kind, planned_ps: 0 };
@@ -150,21 +152,27 @@ impl Hosts {
             self.waiting.insert(index, waiting);
             return self.connections[index as usize].src_port;
         }
-        if flow.hold > Time::ZERO {
+        self.write_after(config, now, index, flow.hold, flow.bytes.0);
+        self.after_sender(index);
+        self.check_goals(index, now);
+        self.connections[index as usize].src_port
+    }
+
+    /// The application writes `bytes`, `hold` from `now`.
+    fn write_after(&mut self, config: &TcpConfig, now: Time, index: u32, hold: Time, bytes: u64) {
+        let connection = &mut self.connections[index as usize];
+        if hold > Time::ZERO {
             // Closing has to wait for the bytes.
             connection.sender.closing = false;
-            let kind = TimerKind::Write(flow.bytes.0);
+            let kind = TimerKind::Write(bytes);
             let timer = Timer { connection: index, generation: connection.generation, kind, planned_ps: 0 };
-            self.timers.push(now + flow.hold, timer);
+            self.timers.push(now + hold, timer);
         } else {
-            connection.sender.write(flow.bytes.0);
+            connection.sender.write(bytes);
             if connection.sender.is_established() {
                 self.pump_later(config, now, index);
             }
         }
-        self.after_sender(index);
-        self.check_goals(index, now);
-        self.connections[index as usize].src_port
     }
 
     fn open(&mut self, config: &TcpConfig, flow: &Flow, (src_port, dst_port): (PortId, PortId)) -> u32 {
@@ -218,12 +226,9 @@ impl Hosts {
             return;
         }
         let Some(waiting) = self.waiting.remove(&index) else { return };
-        let sender = &mut self.connections[index as usize].sender;
-        sender.write(waiting.bytes);
+        self.write_after(config, now, index, waiting.hold, waiting.bytes);
         if waiting.opens {
-            sender.connect(config, now.ps(), out);
-        } else if sender.is_established() {
-            self.pump_later(config, now, index);
+            self.connections[index as usize].sender.connect(config, now.ps(), out);
         }
         self.after_sender(index);
         self.check_goals(index, now);

@@ -74,7 +74,7 @@ impl PacketConfig {
 }
 
 /// The packet engine.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PacketEngine {
     config: PacketConfig,
     host_count: u32,
@@ -471,5 +471,10 @@ impl Network for PacketEngine {
 
     fn set_band(&mut self, stream: u32, band: Band) {
         self.hosts.set_band(&self.config.tcp, stream, band.index());
+    }
+
+    /// Without pauses: nobody looks up during what may be.
+    fn fork(&self) -> Option<Box<dyn Network>> {
+        Some(Box::new(Self { pause_every: u64::MAX, pause_at: u64::MAX, ..self.clone() }))
     }
 }

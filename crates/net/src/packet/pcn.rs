@@ -124,7 +124,7 @@ impl Bursts {
 }
 
 /// The switches' ports.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Switches {
     expire_ps: u64,
     initial: u32,

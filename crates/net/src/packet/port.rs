@@ -94,7 +94,7 @@ impl Serialization {
 /// A port, and the packets in flight on its link.
 ///
 /// Fields in the order of use: with thousands of ports, fetching their cache lines is what takes the time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Port {
     busy_until_ps: u64,

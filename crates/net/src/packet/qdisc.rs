@@ -120,14 +120,14 @@ pub(crate) enum Verdict {
     Dropped,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Order {
     Strict,
     Drr { quanta: Vec<u32>, deficits: Vec<u32>, turn: usize, fresh: bool },
 }
 
 /// A qdisc at work. Fields in the order of use.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Qdisc {
     count: u32,

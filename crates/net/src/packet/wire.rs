@@ -69,7 +69,7 @@ pub(crate) mod flag {
 pub(crate) type Block = (u64, u64);
 
 /// SACK blocks of packets under way. With the timestamp option there is room for three (RFC 2018).
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SackPool {
     blocks: Vec<([Block; SACK_BLOCKS], u8)>,
     free: Vec<u32>,

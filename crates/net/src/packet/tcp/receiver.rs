@@ -21,7 +21,7 @@ enum State {
 }
 
 /// One connection's receiving end. Fields in the order of use.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Receiver {
     /// Next byte expected (RCV.NXT); one more after a FIN.

@@ -36,7 +36,7 @@ impl Segment {
 /// cumulatively, even if it is SACKed before (ns-3.37).
 ///
 /// Fields in the order of use.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Scoreboard {
     segments: VecDeque<Segment>,
@@ -381,7 +381,7 @@ impl Scoreboard {
 }
 
 /// What a receiver holds out of order, and what it reports of it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Reassembly {
     /// Disjoint, in order, all above the next byte expected.

@@ -54,7 +54,7 @@ pub(crate) enum News {
 }
 
 /// One connection's sending end. Fields in the order of use.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Sender {
     /// First byte not acknowledged (SND.UNA).

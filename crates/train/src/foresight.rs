@@ -1,0 +1,117 @@
+//! What will be: copies of the world in which a chunk is sent one way or another.
+//!
+//! ```text
+//! network, neighbours ─► fork ─► chunk begins in some bands ─► when it is through ─► horizon ─► time of flows till then
+//! ```
+//!
+//! A job that has one chunk on the network at a time touches it only for that chunk, and its neighbours' flows come as
+//! they will. So what a copy does until the chunk is through is what the network itself does with the same bands, to the
+//! picosecond. Behind that the copy's job is idle: what comes next has not been decided. What follows from what is seen
+//! here is for [`Oracle`](crate::priority::Oracle) to say.
+
+use crate::collective::Aggregation;
+use crate::priority::Foreseen;
+use crate::traffic::Neighbour;
+use gradtide_net::{Band, Bytes, Completion, Network, Time};
+
+/// What comes of a chunk in each of several bands, where `begin` starts it in one. Neighbours' flows of at most `largest`
+/// bytes count.
+///
+/// # Panics
+/// If the network cannot be copied.
+pub fn foresee(
+    network: &dyn Network,
+    neighbours: &[Neighbour<'_>],
+    largest: Bytes,
+    ways: &[Band],
+    begin: &dyn Fn(Band, &mut dyn Network) -> Aggregation,
+) -> Vec<Foreseen> {
+    let fork = |&band: &Band| World::fork(network, neighbours, &|network| begin(band, network));
+    let mut worlds: Vec<World<'_>> =
+        ways.iter().map(fork).collect::<Option<_>>().expect("engines that carry messages can be copied");
+    let ends: Vec<Time> = worlds.iter_mut().map(World::end).collect();
+    let horizon = ends.iter().copied().fold(network.now(), Time::max);
+    let seen =
+        |(world, ends): (&mut World<'_>, Time)| Foreseen { ends, flow_time_ps: world.flow_time_ps(horizon, largest) };
+    worlds.iter_mut().zip(ends).map(seen).collect()
+}
+
+/// A copy of the network and of its neighbours, in which a chunk has begun.
+struct World<'a> {
+    network: Box<dyn Network>,
+    neighbours: Vec<Neighbour<'a>>,
+    /// `None` once it is through.
+    chunk: Option<Aggregation>,
+    began: Time,
+    done: Vec<Completion>,
+}
+
+impl<'a> World<'a> {
+    /// The world as it is, in which `begin` then starts a chunk; `None` if the network cannot be copied.
+    fn fork(
+        network: &dyn Network,
+        neighbours: &[Neighbour<'a>],
+        begin: &dyn Fn(&mut dyn Network) -> Aggregation,
+    ) -> Option<Self> {
+        let mut network = network.fork()?;
+        let chunk = begin(network.as_mut());
+        let began = network.now();
+        Some(Self { network, neighbours: neighbours.to_vec(), chunk: Some(chunk), began, done: Vec::new() })
+    }
+
+    /// When the chunk is through on all workers; [`Time::MAX`] if it never is.
+    fn end(&mut self) -> Time {
+        while self.chunk.is_some() {
+            if !self.step(Time::MAX) {
+                return Time::MAX;
+            }
+        }
+        self.network.now()
+    }
+
+    /// How long, in picoseconds, neighbours' flows of at most `largest` bytes are in the network until `horizon`, all
+    /// together and from when the chunk begins. The job sends nothing once its chunk is through.
+    fn flow_time_ps(&mut self, horizon: Time, largest: Bytes) -> u128 {
+        while self.network.now() < horizon && self.step(horizon) {}
+        let flows = self.neighbours.iter().map(|neighbour| neighbour.flow_time_ps(self.began, horizon, largest));
+        flows.sum()
+    }
+
+    /// Goes on to the next instant at which something is complete or begins, or to `limit`, as the loop that joins
+    /// compute with a network does; `false` if nothing will happen any more.
+    fn step(&mut self, limit: Time) -> bool {
+        let now = self.network.now();
+        if let Some(chunk) = &mut self.chunk
+            && chunk.wakes_at().is_some_and(|at| at <= now)
+            && chunk.settle(now, self.network.as_mut())
+        {
+            self.chunk = None;
+            return true;
+        }
+        for neighbour in &mut self.neighbours {
+            neighbour.settle(now, self.network.as_mut());
+        }
+        let until = (self.neighbours.iter().filter_map(Neighbour::wakes_at))
+            .chain(self.chunk.as_ref().and_then(Aggregation::wakes_at))
+            .fold(limit, Time::min);
+        self.network.advance(until, &mut self.done);
+        let goes_on = !self.done.is_empty() || until < Time::MAX;
+        for completion in self.done.drain(..) {
+            let now = self.network.now();
+            match &mut self.chunk {
+                Some(chunk) if chunk.has(completion.flow) => {
+                    if chunk.on_completion(completion, self.network.as_mut()) {
+                        self.chunk = None;
+                    }
+                }
+                _ => {
+                    let mut neighbours = self.neighbours.iter_mut();
+                    if let Some(neighbour) = neighbours.find(|neighbour| neighbour.stream() == completion.stream) {
+                        neighbour.on_completion(now, completion);
+                    }
+                }
+            }
+        }
+        goes_on
+    }
+}
