@@ -17,8 +17,8 @@ use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, PcnConfig, Que
 use gradtide_net::route::Policy;
 use gradtide_net::trace::PortCounters;
 use gradtide_net::{
-    Announced, Band, Bytes, Completion, Flow, FlowId, Fluid, Network, PacketConfig, PacketEngine, Pipe, PortId,
-    Star, Time,
+    Announced, Band, Bytes, Completion, Flow, FlowId, Fluid, Network, PacketConfig, PacketEngine, Pipe, PortId, Star,
+    Time,
 };
 use std::sync::Arc;
 

@@ -533,7 +533,8 @@ impl<'a> Runner<'a> {
         let workers = paces.into_iter().enumerate().map(worker).collect();
         let mut ranks = Vec::new();
         job.scheduler.ranks(&job.dag, &mut ranks);
-        let has_bands = matches!(job.manner.messages, Messages::EachHost { .. }) && (job.rule.is_some() || job.oracle.is_some());
+        let has_bands =
+            matches!(job.manner.messages, Messages::EachHost { .. }) && (job.rule.is_some() || job.oracle.is_some());
         Self {
             first_uses: Edges::new(job.dag.ops.len(), &first_uses),
             missing: [within, indegrees.clone(), indegrees.clone()],
@@ -563,7 +564,7 @@ impl<'a> Runner<'a> {
             adaptive: job.rule.filter(|_| has_bands).map(|rule| {
                 Box::new(Adaptive { workers: Workers::new(rule, job.collective.hosts().len()), is_waiting: false })
             }),
-            oracle: job.oracle.take().filter(|_| has_bands).map(|oracle| Box::new((oracle, None))),
+            oracle: job.oracle.clone().filter(|_| has_bands).map(|oracle| Box::new((oracle, None))),
             trace: Trace {
                 warmup_count: u32::from(job.manner.measured_from == Pass::Forward),
                 transfers: vec![TransferRecord::default(); job.dag.transfers.len()],
@@ -700,7 +701,7 @@ impl<'a> Runner<'a> {
         let (chooses, expected) = &mut *oracle;
         let ways = foresee(network, neighbours, chooses.small, &chooses.ways, &begin);
         let chosen = self.look_ahead(*ready, &[], now, |count, outlook| {
-            chooses.choose(bytes, &(0..count).map(|rank| outlook(rank)).collect::<Vec<_>>(), &ways)
+            chooses.choose(bytes, &(0..count).map(outlook).collect::<Vec<_>>(), &ways)
         });
         *expected = Some(ways[chosen].ends);
         let band = chooses.ways[chosen];
@@ -781,7 +782,8 @@ impl<'a> Runner<'a> {
 
     /// Whether another chunk may be put on the network.
     fn can_pick(&self) -> bool {
-        let low = self.adaptive.as_ref().map(|adaptive| if adaptive.is_waiting { 0 } else { adaptive.workers.credit() });
+        let low =
+            self.adaptive.as_ref().map(|adaptive| if adaptive.is_waiting { 0 } else { adaptive.workers.credit() });
         self.sending.len() < low.unwrap_or(self.job.credit)
     }
 

@@ -247,9 +247,7 @@ impl Job {
         // In an op graph passes are not one after the other: there is no moment with an idle network and all parameters.
         let measured_from = if spec.ops.is_some() { Pass::Forward } else { manner.measured_from };
         let manner = Manner { measured_from, ..manner };
-        let bands = (spec.bands.iter())
-            .map(|&index| band(index))
-            .collect::<Result<Vec<Band>, JobError>>()?;
+        let bands = (spec.bands.iter()).map(|&index| band(index)).collect::<Result<Vec<Band>, JobError>>()?;
         let (rule, oracle) = match spec.adaptive {
             None => (None, None),
             Some(AdaptiveSpec::Deadline(spec)) => (Some(rule(spec)?), None),

@@ -133,7 +133,6 @@ impl Own {
         Self { share, memory: MEMORY * share, high, low, since, were_high, budget, debt, tried: Bytes(0), is_high }
     }
 
-
     /// What bytes take in the high and in the low band, if that is known: in the high one no more than in the other.
     fn paces(&self) -> (Option<Pace>, Option<Pace>) {
         let [high, low] = [self.high, self.low].map(|average| average.known(self.memory));
@@ -274,7 +273,8 @@ impl Workers {
                 own.save(share(best - now, tolerance_ppm));
             }
             if is_known && own.tried.0 > 0 {
-                let tried = u128::from(std::mem::take(&mut own.tried.0)) * u128::from(cost.ps()) / u128::from(bytes.0.max(1));
+                let tried =
+                    u128::from(std::mem::take(&mut own.tried.0)) * u128::from(cost.ps()) / u128::from(bytes.0.max(1));
                 own.spend(Time::from_ps(tried as u64));
             }
             // One low chunk alone among high ones is slow, so that the next few are to follow it.
@@ -728,7 +728,7 @@ mod tests {
         let boundaries = boundaries(1, &[(1024, 0, 0)]);
         let milestones = Milestone::all(&boundaries);
         let mut workers = knowing(Rule { tolerance_ppm: 500_000, ..rule() }, 1, Some(1), None);
-        let mut begin = |workers: &mut Workers, iteration| {
+        let begin = |workers: &mut Workers, iteration| {
             let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 1);
             workers.begin(ms(1), (iteration, Bytes(4096), 1), true, &mut outlook).unwrap().is_high(0)
         };

@@ -27,7 +27,7 @@ use crate::route::{self, Policy, RouteError, Routes};
 use crate::topology::{Graph, PortId};
 use crate::trace::{Counters, PortCounters};
 use crate::units::{Bytes, Rate, Time};
-use crate::{Band, Completion, Connection, Flow, FlowId, HostId, StreamKey, Network};
+use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network, StreamKey};
 use due::{Due, NEVER};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
