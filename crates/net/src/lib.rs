@@ -102,6 +102,22 @@ impl Flow {
         let (hold, band, connection) = (Time::ZERO, Band(0), Connection::Own);
         Self { src, dst, bytes, rounds: 1, parts: 1, hold, band, stream: 0, connection }
     }
+
+    /// What tells connections between two hosts apart: the stream, and a number for each of its bands that has one.
+    pub(crate) fn stream_key(&self) -> StreamKey {
+        let band = match self.connection {
+            Connection::StreamBand { .. } => 1 + self.band.index(),
+            Connection::Stream | Connection::Own => 0,
+        };
+        StreamKey { stream: self.stream, band }
+    }
+}
+
+/// See [`Flow::stream_key`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StreamKey {
+    pub stream: u32,
+    pub band: u8,
 }
 
 /// What carries a flow, and with it when the flow is complete.
@@ -111,6 +127,13 @@ pub enum Connection {
     /// flows, whose bytes follow one another. Complete when the *receiver* has the last byte.
     #[default]
     Stream,
+    /// The same, but one for each band of the stream, so that what is urgent does not follow what is not. At most `window`
+    /// bytes of it are under way, whatever congestion control allows; the first flow of each decides. Engines without
+    /// windows heed the band alone.
+    StreamBand {
+        /// Most bytes without an acknowledgement.
+        window: Bytes,
+    },
     /// A connection of its own, opened at the start and closed at the end. Complete when the *sender* has closed it.
     Own,
 }
@@ -151,9 +174,9 @@ pub trait Network {
     /// [`PacketEngine::pause_every`].
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>);
 
-    /// What is still to be sent of `stream`, by `src` or with `None` by every host, goes in `band` from now on. Packets
-    /// that are on their way stay where they are. Engines that fix the band at the start of a flow ignore it.
-    fn set_band(&mut self, _stream: u32, _src: Option<HostId>, _band: Band) {}
+    /// What is still to be sent of `stream`, on connections of all its bands ([`Connection::Stream`]), goes in `band` from
+    /// now on. Packets that are on their way stay where they are. Engines that fix the band at the start of a flow ignore it.
+    fn set_band(&mut self, _stream: u32, _band: Band) {}
 
     /// A copy that goes its own way from [`now`](Network::now) on: with the same flows it does the same to the last
     /// picosecond, and what is done to one is not seen by the other. `None` if the engine cannot be copied.

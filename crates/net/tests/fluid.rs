@@ -136,22 +136,26 @@ fn a_stream_changes_its_band_with_what_is_left() {
     network.start(in_band(1, stream(0, 1, 1_000)));
     network.advance(Time::from_ps(3 * US), &mut Vec::new());
     // One microsecond of two is done; now both streams share, until the second overtakes.
-    network.set_band(0, None, Band::new(1).unwrap());
+    network.set_band(0, Band::new(1).unwrap());
     network.advance(Time::from_ps(4 * US), &mut Vec::new());
-    network.set_band(1, None, Band::new(0).unwrap());
+    network.set_band(1, Band::new(0).unwrap());
     // At 4 us half a microsecond of the first is left, one and a half of the second, and its follower.
     assert_eq!(received(&mut network, 3), [7 * US, 5 * US + US / 2, 6 * US + US / 2]);
 }
 
 #[test]
-fn a_band_changes_for_one_host_of_a_stream() {
-    // Three hosts send to a fourth, two of one stream: as soon as one of these is raised, it is alone until its end.
-    let mut network = fluid(&star(4));
-    for (stream, src) in [(0, 0), (0, 1), (1, 2)] {
-        network.start(Flow { stream, ..in_band(1, self::stream(src, 3, 1_000)) });
-    }
-    network.set_band(0, Some(HostId(1)), Band::new(0).unwrap());
-    assert_eq!(received(&mut network, 3), [5 * US, 3 * US, 5 * US]);
+fn bands_of_a_stream_can_have_connections_of_their_own() {
+    // On one connection what is urgent follows what is not; on one for each band it goes first, on the same link. A
+    // microsecond per thousand bytes, and two on the way.
+    let begun = |connection| {
+        let mut network = fluid(&star(2));
+        for (band, bytes) in [(1, 3_000), (0, 1_000)] {
+            network.start(Flow { connection, band: Band::new(band).unwrap(), ..stream(0, 1, bytes) });
+        }
+        received(&mut network, 2)
+    };
+    assert_eq!(begun(Connection::Stream), [5 * US, 6 * US]);
+    assert_eq!(begun(Connection::StreamBand { window: Bytes(1) }), [6 * US, 3 * US]);
 }
 
 #[test]

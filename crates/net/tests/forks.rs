@@ -89,7 +89,7 @@ proptest! {
         let [mut copy, mut other] = [(); 2].map(|()| network.fork().unwrap());
         // Something else, or the same at another pace; neither is seen by the network.
         other.start(Flow::alone(HostId(0), HostId(1), Bytes(1_000_000)));
-        other.set_band(0, None, Band::new(2).unwrap());
+        other.set_band(0, Band::new(2).unwrap());
         go(other.as_mut(), &starts, at, end, u64::MAX);
         for (network, step) in [(&mut copy, if kind == 0 { u64::MAX } else { step * US }), (&mut network, u64::MAX)] {
             let after = go(network.as_mut(), &starts, at, end, step);

@@ -237,25 +237,38 @@ fn a_stream_carries_flows_one_after_the_other() {
 #[test]
 fn a_stream_changes_its_band_on_the_way() {
     // Beside a saturating flow of the middle band, a stream in the low one hardly moves; raised, it is through at once.
-    let run = |raised: Option<Option<HostId>>| {
+    let run = |is_raised: bool| {
         let mut engine = engine(3);
         engine.start(background(&Arrival { tos: 0, ..arrival(0, 2, 50_000_000, 0) }));
         let low = Flow { band: Band::new(2).unwrap(), ..stream(1, 2, 1_000_000, 3) };
         let id = engine.start(low);
         let mut done = Vec::new();
         engine.advance(Time::from_ps(5 * MS), &mut done);
-        if let Some(src) = raised {
-            engine.set_band(3, src, Band::new(0).unwrap());
+        if is_raised {
+            engine.set_band(3, Band::new(0).unwrap());
         }
         while !done.iter().any(|completion| completion.flow == id) {
             engine.advance(Time::MAX, &mut done);
         }
         engine.now()
     };
-    assert!(run(Some(None)) < run(None));
-    // It is host 1 that sends.
-    assert_eq!(run(Some(Some(HostId(1)))), run(Some(None)));
-    assert_eq!(run(Some(Some(HostId(0)))), run(None));
+    assert!(run(true) < run(false));
+}
+
+#[test]
+fn a_connection_has_no_more_under_way_than_its_window() {
+    // A window of W bytes goes round once in a round trip, which takes at least four crossings of a link, two each way: B bytes
+    // take at least (B / W - 1) of them. Without a window it takes half as long.
+    let bytes = 3_000_000;
+    let time = |window: u64| {
+        let mut engine = engine(2);
+        let flow = Flow { connection: Connection::StreamBand { window: Bytes(window) }, ..stream(0, 1, bytes, 0) };
+        engine.start(flow);
+        engine.advance(Time::MAX, &mut Vec::new());
+        engine.now().ps()
+    };
+    let least = (bytes / 13_800 - 1) * 4 * star(2).link.delay.ps();
+    assert!(time(13_800) >= least && least > 2 * time(u64::MAX));
 }
 
 #[test]

@@ -17,8 +17,8 @@ use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, PcnConfig, Que
 use gradtide_net::route::Policy;
 use gradtide_net::trace::PortCounters;
 use gradtide_net::{
-    Announced, Band, Bytes, Completion, Flow, FlowId, Fluid, HostId, Network, PacketConfig, PacketEngine, Pipe, PortId,
-    Star, Time,
+    Announced, Band, Bytes, Completion, Flow, FlowId, Fluid, Network, PacketConfig, PacketEngine, Pipe, PortId, Star,
+    Time,
 };
 use std::sync::Arc;
 
@@ -315,8 +315,8 @@ impl Network for Watched {
         }
     }
 
-    fn set_band(&mut self, stream: u32, src: Option<HostId>, band: Band) {
-        self.engine.set_band(stream, src, band);
+    fn set_band(&mut self, stream: u32, band: Band) {
+        self.engine.set_band(stream, band);
     }
 
     /// Without the probe, which sees what is and not what may be.

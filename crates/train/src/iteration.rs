@@ -18,15 +18,17 @@
 //! because it needs the transfers. From backward to backward, every iteration starts with an idle network and all
 //! parameters present: all are measured.
 
-use crate::collective::{self, Aggregation};
+use crate::collective::Aggregation;
+use crate::collective::messages::Bands;
+use crate::collective::plan::Passage;
 use crate::dag::{Edge, Edges, Op, OpId, OpKind, Program};
 use crate::foresight::foresee;
 use crate::job::{AnyJob, Job, Messages, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
-use crate::priority::{Milestone, Oracle, Outlook, Workers};
+use crate::priority::{Chunk, Milestone, Oracle, Outlook, Workers};
 use crate::servers::{self, TooShort};
 use crate::traffic::Neighbour;
-use gradtide_net::{Band, Bytes, Completion, HostId, Network, Time};
+use gradtide_net::{Bytes, Completion, FlowId, Network, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use thiserror::Error;
@@ -380,8 +382,12 @@ struct Runner<'a> {
     /// When the syncer lets the next chunk go.
     free_at: Time,
     ranks: Vec<u32>,
-    /// Where workers change their bands.
+    /// Where bands change: what compute passes.
+    milestones: Vec<Milestone>,
+    /// Where workers change them.
     adaptive: Option<Box<Adaptive>>,
+    /// Who chooses them in their place, and when the present chunk is to be through.
+    oracle: Option<Box<(Oracle, Option<Time>)>>,
     /// Connections that are not open yet; `None` before the start of the job.
     opening_count: Option<usize>,
     trace: Trace,
@@ -390,12 +396,8 @@ struct Runner<'a> {
 /// Workers that change their bands.
 struct Adaptive {
     workers: Workers,
-    /// Who chooses in their place, and when the present chunk is to be through.
-    oracle: Option<Oracle>,
-    foreseen: Option<Time>,
-    milestones: Vec<Milestone>,
-    /// In which band the network has been told that each rank sends.
-    told: Vec<Option<Band>>,
+    /// The next chunk waits for the end of one that goes high.
+    is_waiting: bool,
 }
 
 /// One compute stream.
@@ -421,17 +423,6 @@ struct Worker {
     is_last_pass: bool,
     /// Whether compute ops are kept: from the first measured forward pass to the one after the last wanted.
     is_timeline_open: bool,
-}
-
-impl Adaptive {
-    /// Tells the network in which band a rank sends, if it has changed.
-    fn tell(&mut self, rank: usize, messages: &mut collective::messages::Messages, network: &mut dyn Network) {
-        let band = self.workers.band(rank);
-        if self.told[rank] != Some(band) {
-            self.told[rank] = Some(band);
-            messages.set_band(rank as u32, band, network);
-        }
-    }
 }
 
 impl Worker {
@@ -506,6 +497,8 @@ struct Sending {
     begins_at: Time,
     /// Its flows, once they have started.
     aggregation: Option<Aggregation>,
+    /// Where workers change their bands.
+    followed: Option<Chunk>,
 }
 
 impl<'a> Runner<'a> {
@@ -540,6 +533,8 @@ impl<'a> Runner<'a> {
         let workers = paces.into_iter().enumerate().map(worker).collect();
         let mut ranks = Vec::new();
         job.scheduler.ranks(&job.dag, &mut ranks);
+        let has_bands =
+            matches!(job.manner.messages, Messages::EachHost { .. }) && (job.rule.is_some() || job.oracle.is_some());
         Self {
             first_uses: Edges::new(job.dag.ops.len(), &first_uses),
             missing: [within, indegrees.clone(), indegrees.clone()],
@@ -565,13 +560,11 @@ impl<'a> Runner<'a> {
             free_at: Time::ZERO,
             ranks,
             opening_count: None,
-            adaptive: job.rule.filter(|_| matches!(job.manner.messages, Messages::EachHost { .. })).map(|rule| {
-                let count = job.collective.hosts().len();
-                let milestones = Milestone::all(&job.boundaries);
-                let oracle = job.oracle.take();
-                let (workers, told) = (Workers::new(rule, count), vec![None; count]);
-                Box::new(Adaptive { workers, oracle, foreseen: None, milestones, told })
+            milestones: if has_bands { Milestone::all(&job.boundaries) } else { Vec::new() },
+            adaptive: job.rule.filter(|_| has_bands).map(|rule| {
+                Box::new(Adaptive { workers: Workers::new(rule, job.collective.hosts().len()), is_waiting: false })
             }),
+            oracle: job.oracle.clone().filter(|_| has_bands).map(|oracle| Box::new((oracle, None))),
             trace: Trace {
                 warmup_count: u32::from(job.manner.measured_from == Pass::Forward),
                 transfers: vec![TransferRecord::default(); job.dag.transfers.len()],
@@ -663,19 +656,21 @@ impl<'a> Runner<'a> {
         }
         while self.can_pick()
             && self.free_at <= now
-            && let Some(Reverse(ready)) = self.queue.pop()
+            && let Some(&Reverse(ready)) = self.queue.peek()
         {
+            let Some(followed) = self.follow(ready, now) else { break };
+            self.queue.pop();
             let begins_at = now + self.job.delay_before_flows();
             if ready.chunk + 1 < self.job.chunk_count(ready.bucket) {
                 self.queue.push(Reverse(Ready { chunk: ready.chunk + 1, ..ready }));
             }
-            self.sending.push(Sending { ready, begins_at, aggregation: None });
+            self.sending.push(Sending { ready, begins_at, aggregation: None, followed });
         }
         for index in 0..self.sending.len() {
             let Sending { ready: Ready { bucket, chunk, .. }, begins_at, .. } = self.sending[index];
             if self.sending[index].aggregation.is_none() && begins_at <= now {
                 self.count_busy(now);
-                let bands = self.begin_adaptive(index, now, network, neighbours);
+                let bands = self.bands(index, now, network, neighbours);
                 let aggregation = self.job.aggregate(bucket, chunk, bands, self.stream, network);
                 self.sending[index].aggregation = Some(aggregation);
             }
@@ -684,55 +679,97 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Workers whose bands change look at what is left; in which band each begins.
-    fn begin_adaptive(
+    /// In which bands a chunk begins, if not in the job's.
+    fn bands(
         &mut self,
         index: usize,
         now: Time,
         network: &mut dyn Network,
         neighbours: &[Neighbour<'_>],
-    ) -> Option<Vec<Band>> {
-        let mut adaptive = self.adaptive.take()?;
-        let Ready { iteration, bucket, chunk, .. } = self.sending[index].ready;
-        let block = self.block(iteration);
-        let left_of = |other: u32| {
-            let gone =
-                u64::from(self.trace.transfers[block + other as usize].arrived_count) + u64::from(other == bucket);
-            let chunks = gone..self.job.chunk_count(other);
-            chunks.map(|chunk| self.job.chunk_bytes(other, chunk)).sum()
-        };
-        let left: Vec<Bytes> = (0..self.job.buckets.len() as u32).map(left_of).collect();
-        let bytes = self.job.chunk_bytes(bucket, chunk);
-        let positions: Vec<Time> = self.workers.iter().map(|worker| self.position(worker, iteration, now)).collect();
-        let (rounds, hosts) = (self.job.collective.rounds(), self.job.collective.hosts());
-        let outlook = |position| {
-            let (boundaries, milestones, left) = (&self.job.boundaries, &adaptive.milestones[..], &left[..]);
-            Outlook { boundaries, milestones, ranks: &self.ranks, now, position, left, bucket, chunk: bytes }
-        };
-        match &mut adaptive.oracle {
-            None => adaptive.workers.begin(now, (iteration, bytes, rounds), &mut |rank| {
-                outlook(positions[if positions.len() > 1 { rank } else { 0 }])
-            }),
-            Some(oracle) => {
-                let outlooks: Vec<Outlook<'_>> = positions.iter().map(|&position| outlook(position)).collect();
-                let ways = [adaptive.workers.band_of(false), adaptive.workers.band_of(true)];
-                let foreseen = foresee(network, neighbours, oracle.small, &ways, &|band, network| {
-                    network.set_band(self.stream, None, band);
-                    self.job.aggregate(bucket, chunk, Some(vec![band; hosts.len()]), self.stream, network)
-                });
-                let chosen = oracle.choose(&outlooks, &foreseen);
-                adaptive.workers.begin_in(now, bytes, rounds, chosen > 0);
-                adaptive.foreseen = Some(foreseen[chosen].ends);
-            }
+    ) -> Option<Bands> {
+        let Sending { ready, followed, .. } = &self.sending[index];
+        if let (Some(chunk), Some(adaptive), Some(rule)) = (followed, &self.adaptive, self.job.rule) {
+            return Some(self.job.bands_of(rule, |rank| adaptive.workers.band(chunk.is_high(rank))));
         }
-        let bands: Vec<Band> = (0..hosts.len()).map(|rank| adaptive.workers.band(rank)).collect();
-        for ((&band, told), &host) in bands.iter().zip(&mut adaptive.told).zip(hosts) {
-            if told.replace(band) != Some(band) {
-                network.set_band(self.stream, Some(HostId(host)), band);
+        let mut oracle = self.oracle.take()?;
+        let Ready { bucket, chunk, .. } = *ready;
+        let bytes = self.job.chunk_bytes(bucket, chunk);
+        let begin = |band, network: &mut dyn Network| {
+            network.set_band(self.stream, band);
+            self.job.aggregate(bucket, chunk, Some(Bands::Alike(band)), self.stream, network)
+        };
+        let (chooses, expected) = &mut *oracle;
+        let ways = foresee(network, neighbours, chooses.small, &chooses.ways, &begin);
+        let chosen = self.look_ahead(*ready, &[], now, |count, outlook| {
+            chooses.choose(bytes, &(0..count).map(outlook).collect::<Vec<_>>(), &ways)
+        });
+        *expected = Some(ways[chosen].ends);
+        let band = chooses.ways[chosen];
+        network.set_band(self.stream, band);
+        let (rounds, count) = (self.job.collective.rounds(), self.job.collective.hosts().len());
+        self.sending[index].followed = Some(Chunk::new(bytes, rounds, count, chosen > 0));
+        self.oracle = Some(oracle);
+        Some(Bands::Alike(band))
+    }
+
+    /// Workers whose bands change look at what is left: what they make of the next chunk, `Some(None)` where they do not
+    /// change them, and `None` if it has to wait.
+    fn follow(&mut self, ready: Ready, now: Time) -> Option<Option<Chunk>> {
+        let Some(mut adaptive) = self.adaptive.take() else { return Some(None) };
+        let (bytes, rounds) = (self.job.chunk_bytes(ready.bucket, ready.chunk), self.job.collective.rounds());
+        let high_count = self.followed().filter(|chunk| chunk.is_high_somewhere()).count();
+        let may_be_high = high_count < self.job.credit;
+        let ahead: Vec<u32> = self.sending.iter().map(|sending| sending.ready.bucket).collect();
+        let followed = self.look_ahead(ready, &ahead, now, |_, outlook| {
+            adaptive.workers.begin(now, (ready.iteration, bytes, rounds), may_be_high, outlook)
+        });
+        adaptive.is_waiting = followed.is_none();
+        if followed.as_ref().is_some_and(Chunk::is_high_somewhere) {
+            let (high, ranks) = (adaptive.workers.band(true), 0..self.job.collective.hosts().len() as u32);
+            for Sending { followed, aggregation, .. } in &mut self.sending {
+                followed.iter_mut().for_each(Chunk::turn_high);
+                if let Some(messages) = aggregation.as_mut().and_then(Aggregation::messages) {
+                    ranks.clone().for_each(|rank| messages.set_band(rank, high));
+                }
             }
         }
         self.adaptive = Some(adaptive);
-        Some(bands)
+        followed.map(Some)
+    }
+
+    /// Chunks under way whose bands change.
+    fn followed(&self) -> impl Iterator<Item = &Chunk> {
+        self.sending.iter().filter_map(|sending| sending.followed.as_ref())
+    }
+
+    /// Tells how many workers there are and what each sees of what is left of an iteration when a chunk begins behind
+    /// others, of the buckets `ahead`.
+    fn look_ahead<T>(
+        &self,
+        Ready { iteration, bucket, .. }: Ready,
+        ahead: &[u32],
+        now: Time,
+        then: impl for<'o> FnOnce(usize, &mut dyn FnMut(usize) -> Outlook<'o>) -> T,
+    ) -> T {
+        let block = self.block(iteration);
+        let under_way = [ahead, &[bucket]].concat();
+        let left_of = |other: u32| {
+            let begun = under_way.iter().filter(|&&begun| begun == other).count() as u64;
+            let gone = u64::from(self.trace.transfers[block + other as usize].arrived_count) + begun;
+            (gone..self.job.chunk_count(other)).map(|chunk| self.job.chunk_bytes(other, chunk)).sum()
+        };
+        let left: Vec<Bytes> = (0..self.job.buckets.len() as u32).map(left_of).collect();
+        let positions: Vec<Time> = self.workers.iter().map(|worker| self.position(worker, iteration, now)).collect();
+        then(positions.len(), &mut |rank| Outlook {
+            boundaries: &self.job.boundaries,
+            milestones: &self.milestones,
+            ranks: &self.ranks,
+            now,
+            position: positions[if positions.len() > 1 { rank } else { 0 }],
+            left: &left,
+            under_way: &under_way,
+            ahead: self.followed().map(|chunk| chunk.left(rank)).sum(),
+        })
     }
 
     /// How far a worker has computed, in compute time from the start of an iteration.
@@ -745,7 +782,9 @@ impl<'a> Runner<'a> {
 
     /// Whether another chunk may be put on the network.
     fn can_pick(&self) -> bool {
-        self.sending.len() < self.job.credit
+        let low =
+            self.adaptive.as_ref().map(|adaptive| if adaptive.is_waiting { 0 } else { adaptive.workers.credit() });
+        self.sending.len() < low.unwrap_or(self.job.credit)
     }
 
     /// When the last worker comes to the next gate, if nothing stands in the way of any until then: of a worker that waits
@@ -983,27 +1022,41 @@ impl<'a> Runner<'a> {
         let has = |sending: &Sending| sending.aggregation.as_ref().is_some_and(|it| it.has(completion.flow));
         let index = if self.sending.len() == 1 { Some(0) } else { self.sending.iter().position(has) };
         let index = index.expect("the job has a chunk under way");
-        let Sending { aggregation, ready, .. } = &mut self.sending[index];
-        let aggregation = aggregation.as_mut().expect("its flows have started");
-        if let (Some(adaptive), Some(messages)) = (&mut self.adaptive, aggregation.messages()) {
-            let passage = messages.passage(completion.flow);
-            let (from, to) = (passage.from as usize, passage.to as usize);
-            adaptive.workers.on_delivered(from);
-            let block = ready.iteration as usize * self.job.buckets.len();
-            let record = &mut self.trace.transfers[block + ready.bucket as usize];
-            record.messages += 1;
-            record.high += u32::from(adaptive.workers.is_high(from));
-            adaptive.workers.on_received(to, now);
-            adaptive.tell(to, messages, network);
+        if self.sending[index].followed.is_some() {
+            self.on_message(index, completion.flow, now);
         }
+        let aggregation = self.sending[index].aggregation.as_mut().expect("its flows have started");
         if aggregation.on_completion(completion, network) {
             self.on_aggregated(index, now);
         }
     }
 
+    /// A worker whose band changes has received a message, and sends the next.
+    fn on_message(&mut self, index: usize, flow: FlowId, now: Time) {
+        let messages = self.sending[index].aggregation.as_mut().and_then(Aggregation::messages);
+        let Some(Passage { from, to, .. }) = messages.map(|messages| messages.passage(flow)) else { return };
+        let is_high = |chunk: &Chunk| chunk.is_high(to as usize);
+        let own = self.sending[index].followed.as_ref().map(is_high);
+        let beside = self.followed().filter(|chunk| Some(is_high(chunk)) == own).count() as u32;
+        let are_high = [true, false].into_iter().find(|&all| self.followed().all(|chunk| chunk.is_everywhere(all)));
+        let Sending { aggregation, ready, followed, .. } = &mut self.sending[index];
+        let (Some(chunk), Some(Aggregation::Messages(messages))) = (followed, aggregation) else { return };
+        let block = ready.iteration as usize * self.job.buckets.len();
+        let record = &mut self.trace.transfers[block + ready.bucket as usize];
+        record.messages += 1;
+        record.high += u32::from(chunk.is_high(from as usize));
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.workers.on_received(chunk, to as usize, now, (beside, are_high));
+            messages.set_band(to, adaptive.workers.band(chunk.is_high(to as usize)));
+        }
+    }
+
     fn on_aggregated(&mut self, index: usize, now: Time) {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.is_waiting = false;
+        }
         self.count_busy(now);
-        let foreseen = self.adaptive.as_mut().and_then(|adaptive| adaptive.foreseen.take());
+        let foreseen = self.oracle.as_mut().and_then(|oracle| oracle.1.take());
         assert!(foreseen.is_none_or(|at| at == now), "what was foreseen comes: {foreseen:?}, not {now:?}");
         let Sending { ready, begins_at, .. } = self.sending.remove(index);
         self.free_at = now + self.job.sync;

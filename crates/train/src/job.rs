@@ -156,6 +156,9 @@ pub enum JobError {
     /// Nothing may be sent.
     #[error("at least one chunk is on the network at a time")]
     NoCredit,
+    /// Workers that change their bands know what their links carry.
+    #[error("a link carries nothing")]
+    Link,
     /// Connections that carry several chunks have one band.
     #[error("with several chunks on the network at a time, all layers have one band")]
     CreditOfBands,
@@ -244,20 +247,20 @@ impl Job {
         // In an op graph passes are not one after the other: there is no moment with an idle network and all parameters.
         let measured_from = if spec.ops.is_some() { Pass::Forward } else { manner.measured_from };
         let manner = Manner { measured_from, ..manner };
-        let bands = (spec.bands.iter())
-            .map(|&index| Band::new(index).ok_or(JobError::Band(index)))
-            .collect::<Result<Vec<Band>, JobError>>()?;
+        let bands = (spec.bands.iter()).map(|&index| band(index)).collect::<Result<Vec<Band>, JobError>>()?;
+        let (rule, oracle) = match spec.adaptive {
+            None => (None, None),
+            Some(AdaptiveSpec::Deadline(spec)) => (Some(rule(spec)?), None),
+            Some(AdaptiveSpec::Oracle(spec)) => (None, Some(oracle(spec)?)),
+        };
         Ok(Self {
             dag,
             bands: buckets.iter().map(|bucket| bands_of(bucket, &sizes, &bands)).collect(),
             buckets,
             opening_band: bands[0],
             has_several_bands: bands.iter().any(|&band| band != bands[0]),
-            rule: spec.adaptive.map(rule).transpose()?,
-            oracle: match spec.adaptive {
-                Some(AdaptiveSpec::Oracle(oracle)) => Some(Oracle::new(oracle.price_ppm, Bytes(oracle.small_bytes))),
-                _ => None,
-            },
+            rule,
+            oracle,
             gates: planned.gates,
             boundaries: planned.boundaries,
             without_barrier: planned.without_barrier,
@@ -328,7 +331,7 @@ impl Job {
         &self,
         bucket: u32,
         index: u64,
-        bands: Option<Vec<Band>>,
+        bands: Option<Bands>,
         stream: u32,
         network: &mut dyn Network,
     ) -> Aggregation {
@@ -342,9 +345,9 @@ impl Job {
             Messages::EachHost { .. } => {
                 if self.has_several_bands {
                     // All before it has been received, so the connections carry nothing new of another chunk.
-                    network.set_band(stream, None, band);
+                    network.set_band(stream, band);
                 }
-                let bands = bands.map_or(Bands::Alike(band), Bands::OfRank);
+                let bands = bands.unwrap_or(Bands::Alike(band));
                 let messages = self.collective.begin(self.chunk_bytes(bucket, index), bands, stream, network);
                 Aggregation::Messages(messages)
             }
@@ -355,10 +358,18 @@ impl Job {
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         match self.manner.messages {
             Messages::EachHost { opens: true } if !self.buckets.is_empty() => {
-                self.collective.open(self.opening_band, stream, network)
+                let each = |rule: Rule| [rule.high, rule.low].map(|band| self.bands_of(rule, |_| band)).to_vec();
+                let bands = self.rule.map_or_else(|| vec![Bands::Alike(self.opening_band)], each);
+                bands.into_iter().map(|bands| self.collective.open(bands, stream, network)).sum()
             }
             _ => 0,
         }
+    }
+
+    /// Bands of ranks that change them.
+    pub fn bands_of(&self, rule: Rule, band: impl Fn(usize) -> Band) -> Bands {
+        let bands = (0..self.collective.hosts().len()).map(band).collect();
+        Bands::OfRank { bands, low: rule.low, window: rule.window }
     }
 
     /// How long the queue waits between picking a chunk and starting its first flow; a lock-step flow holds it itself.
@@ -381,17 +392,22 @@ impl Job {
     }
 }
 
-fn rule(spec: AdaptiveSpec) -> Result<Rule, JobError> {
-    let band = |index| Band::new(index).ok_or(JobError::Band(index));
-    let spec = match spec {
-        AdaptiveSpec::Deadline(spec) => spec,
-        AdaptiveSpec::Oracle(OracleSpec { high, low, .. }) => {
-            DeadlineSpec { high, low, tolerance_ppm: 0, margin_ppm: 0, exchange: true }
-        }
-    };
+fn oracle(OracleSpec { high, low, price_ppm, small_bytes }: OracleSpec) -> Result<Oracle, JobError> {
+    Ok(Oracle::new(price_ppm, [band(low)?, band(high)?], Bytes(small_bytes)))
+}
+
+fn band(index: u8) -> Result<Band, JobError> {
+    Band::new(index).ok_or(JobError::Band(index))
+}
+
+fn rule(spec: DeadlineSpec) -> Result<Rule, JobError> {
     Ok(Rule {
         high: band(spec.high)?,
         low: band(spec.low)?,
+        has_deadlines: spec.has_deadlines,
+        credit: spec.credit as usize,
+        window: Bytes(spec.window_bytes),
+        link: Rate::from_bps(spec.link_bps).ok_or(JobError::Link)?,
         tolerance_ppm: spec.tolerance_ppm,
         margin_ppm: spec.margin_ppm,
         exchange: spec.exchange,

@@ -10,7 +10,7 @@
 //! which the job's syncer tells all. Nothing here sees a network or a neighbour. `docs/models/adaptive.md` has the rules.
 
 use crate::caramel::Boundaries;
-use gradtide_net::{Band, Bytes, Time};
+use gradtide_net::{Band, Bytes, Rate, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -21,6 +21,14 @@ pub struct Rule {
     pub high: Band,
     /// The band of what has time.
     pub low: Band,
+    /// Whether anything is ever late: all goes low if not.
+    pub has_deadlines: bool,
+    /// Chunks under way at one time as long as they go low; those that go high wait for each other.
+    pub credit: usize,
+    /// Most bytes that a connection has under way in the low band.
+    pub window: Bytes,
+    /// Rate of the slowest link.
+    pub link: Rate,
     /// How much longer than in the high band an iteration may take, in millionths.
     pub tolerance_ppm: u64,
     /// How much longer than measured a worker takes what is left to be, in millionths.
@@ -30,7 +38,16 @@ pub struct Rule {
 }
 
 /// Rounds that an average looks back on: an iteration of some twenty buckets on eight workers. Calibration.
-const MEMORY: u64 = 256;
+const MEMORY: u64 = 128;
+
+/// How many times as long as on an idle network a round may take in the high band for the low one to be tried: where the
+/// job gets less of its links in fair competition, next to nothing is left over for what yields. Calibration.
+const BUSY: u64 = 6;
+/// Iterations whose budgets are kept for later.
+const SAVED: u64 = 8;
+
+/// Chunks that the oracle's average looks back on.
+const ORACLE_MEMORY: u64 = 256;
 
 /// Picoseconds for 1024 bytes of a chunk.
 type Pace = u64;
@@ -66,14 +83,14 @@ struct Average {
 }
 
 impl Average {
-    fn add(&mut self, sample: u64) {
-        self.count = (self.count + 1).min(MEMORY);
+    fn add(&mut self, sample: u64, memory: u64) {
+        self.count = (self.count + 1).min(memory);
         let step = sample.abs_diff(self.mean) / self.count;
         self.mean = if sample >= self.mean { self.mean + step } else { self.mean - step };
     }
 
-    fn known(&self) -> Option<u64> {
-        (self.count > 0).then_some(self.mean)
+    fn known(&self, memory: u64) -> Option<u64> {
+        (self.count >= memory / 2).then_some(self.mean)
     }
 }
 
@@ -81,157 +98,223 @@ impl Average {
 #[derive(Clone, Debug)]
 pub struct Workers {
     rule: Rule,
+    /// One of each, or one of all if they tell one another.
     own: Vec<Own>,
+    count: usize,
     iteration: Option<u32>,
-    chunk: Bytes,
-    /// Messages that each worker receives of the chunk.
-    rounds: u32,
 }
 
+/// What one worker has seen, or all of them together.
 #[derive(Clone, Copy, Debug)]
 struct Own {
-    is_high: bool,
-    /// Messages received of the chunk, and when the last was; before the first, when the chunk began.
-    received: u32,
-    since: Time,
-    /// Whether its last message has been acknowledged.
-    is_delivered: bool,
-    /// The least that a round has taken it.
-    least: Pace,
-    /// What a round takes it in either band.
+    /// Messages that are seen in a round, and that averages look back on.
+    share: u64,
+    memory: u64,
+    /// How long the network is busy with what comes while all goes high, and while all goes low.
     high: Average,
     low: Average,
-    /// What is left of the time that the low band may cost in this iteration.
+    /// When the last message came, and whether all went high then, or all low.
+    since: Time,
+    were_high: Option<bool>,
+    /// What is left of the time that the low band may cost, and what it has cost beyond that.
     budget: Time,
-    deadline: Time,
+    debt: Time,
+    /// Bytes that went low to find out what that costs.
+    tried: Bytes,
+    /// Whether the last chunk went high.
+    is_high: bool,
 }
 
 impl Own {
-    /// What a round takes in the high band: no more than in the low one, and the least as long as nothing is known.
-    fn high_pace(&self) -> Pace {
-        self.high.known().map_or(self.least, |high| self.low.known().map_or(high, |low| high.min(low)))
+    fn new(share: u64) -> Self {
+        let (high, low) = Default::default();
+        let (since, budget, debt) = Default::default();
+        let (were_high, is_high) = (None, true);
+        Self { share, memory: MEMORY * share, high, low, since, were_high, budget, debt, tried: Bytes(0), is_high }
     }
 
-    fn low_pace(&self) -> Pace {
-        self.low.known().unwrap_or(self.least).max(self.high_pace())
+    /// What bytes take in the high and in the low band, if that is known: in the high one no more than in the other.
+    fn paces(&self) -> (Option<Pace>, Option<Pace>) {
+        let [high, low] = [self.high, self.low].map(|average| average.known(self.memory));
+        (high.map(|high| high.min(low.unwrap_or(Pace::MAX))), low)
+    }
+
+    /// An iteration begins, and with it there is `more` that the low band may cost.
+    fn save(&mut self, more: Time) {
+        let most = Time::from_ps(more.ps().saturating_mul(SAVED));
+        self.budget = after(self.budget, more.saturating_since(self.debt)).min(most);
+        self.debt = self.debt.saturating_since(more);
+    }
+
+    /// The low band costs so much.
+    fn spend(&mut self, cost: Time) {
+        self.debt = after(self.debt, cost.saturating_since(self.budget));
+        self.budget = self.budget.saturating_since(cost);
+    }
+
+    /// A message of a round of `bytes` has come.
+    fn on_received(&mut self, now: Time, bytes: Bytes, are_high: Option<bool>) {
+        let time = now - std::mem::replace(&mut self.since, now);
+        if std::mem::replace(&mut self.were_high, are_high) == are_high
+            && let Some(is_high) = are_high
+        {
+            let average = if is_high { &mut self.high } else { &mut self.low };
+            average.add(pace_of(time, bytes).saturating_mul(self.share), self.memory);
+        }
+    }
+}
+
+/// A chunk under way.
+#[derive(Clone, Debug)]
+pub struct Chunk {
+    round: Bytes,
+    /// Messages that each worker receives of it.
+    rounds: u32,
+    ranks: Vec<Receiving>,
+}
+
+/// What a worker does with a chunk.
+#[derive(Clone, Copy, Debug)]
+struct Receiving {
+    is_high: bool,
+    /// Messages received.
+    received: u32,
+    deadline: Time,
+}
+
+impl Chunk {
+    /// Whether a worker sends the rest of it in the high band.
+    pub fn is_high(&self, rank: usize) -> bool {
+        self.ranks[rank].is_high
+    }
+
+    /// Whether any does.
+    pub fn is_high_somewhere(&self) -> bool {
+        self.ranks.iter().any(|receiving| receiving.is_high)
+    }
+
+    /// Whether all workers send the rest of it high, or all low.
+    pub fn is_everywhere(&self, is_high: bool) -> bool {
+        self.ranks.iter().all(|receiving| receiving.is_high == is_high)
+    }
+
+    /// One of so many bytes in `rounds` messages to each of `count` workers, that all of them send in one band.
+    pub fn new(bytes: Bytes, rounds: u32, count: usize, is_high: bool) -> Self {
+        let rounds = rounds.max(1);
+        let receiving = Receiving { is_high, received: 0, deadline: Time::MAX };
+        Self { round: Bytes(bytes.0 / u64::from(rounds)), rounds, ranks: vec![receiving; count] }
+    }
+
+    /// A more urgent one goes high: so does the rest of this.
+    pub fn turn_high(&mut self) {
+        self.ranks.iter_mut().for_each(|receiving| receiving.is_high = true);
+    }
+
+    /// Bytes that have not come to a worker.
+    pub fn left(&self, rank: usize) -> Bytes {
+        Bytes(self.round.0 * u64::from(self.rounds - self.ranks[rank].received))
     }
 }
 
 impl Workers {
     /// `count` workers that have seen nothing.
     pub fn new(rule: Rule, count: usize) -> Self {
-        let own = Own {
-            is_high: false,
-            received: 0,
-            since: Time::ZERO,
-            is_delivered: true,
-            least: 0,
-            high: Average::default(),
-            low: Average::default(),
-            budget: Time::ZERO,
-            deadline: Time::MAX,
-        };
-        Self { rule, own: vec![own; count], iteration: None, chunk: Bytes(0), rounds: 1 }
+        let own = if rule.exchange { vec![Own::new(count as u64)] } else { vec![Own::new(1); count] };
+        Self { rule, own, count, iteration: None }
     }
 
-    /// In which band a worker sends now.
-    pub fn band(&self, rank: usize) -> Band {
-        self.band_of(self.own[rank].is_high)
-    }
-
-    /// The high band, or the low one.
-    pub fn band_of(&self, is_high: bool) -> Band {
+    /// The band of what is late, or of what has time.
+    pub fn band(&self, is_high: bool) -> Band {
         if is_high { self.rule.high } else { self.rule.low }
     }
 
-    /// Whether it is the high one.
-    pub fn is_high(&self, rank: usize) -> bool {
-        self.own[rank].is_high
+    /// See [`Rule::credit`].
+    pub fn credit(&self) -> usize {
+        self.rule.credit
     }
 
     /// A chunk of an iteration begins, of which each worker receives `rounds` messages; `outlook` says what is left, as
-    /// a worker sees it.
+    /// a worker sees it. `None` if it is late and may not go high now.
     pub fn begin<'a>(
         &mut self,
         now: Time,
-        (iteration, chunk, rounds): (u32, Bytes, u32),
+        (iteration, bytes, rounds): (u32, Bytes, u32),
+        may_be_high: bool,
         outlook: &mut dyn FnMut(usize) -> Outlook<'a>,
-    ) {
-        (self.chunk, self.rounds) = (chunk, rounds.max(1));
+    ) -> Option<Chunk> {
+        let mut chunk = Chunk::new(bytes, rounds, self.count, false);
+        if !self.rule.has_deadlines {
+            return Some(chunk);
+        }
         let is_first = self.iteration.replace(iteration) != Some(iteration);
-        let mut costs = Vec::with_capacity(self.own.len());
-        for rank in 0..self.own.len() {
+        let Rule { exchange, tolerance_ppm, margin_ppm, link, .. } = self.rule;
+        // Each worker sends and receives a message of an N-th part in every round.
+        let message = link.serialize(bytes, 1, self.count as u32).unwrap_or(Time::MAX);
+        let idle = pace_of(message, chunk.round);
+        let mut costs = vec![Time::ZERO; self.own.len()];
+        for (rank, receiving) in chunk.ranks.iter_mut().enumerate() {
             let outlook = outlook(rank);
-            let own = &mut self.own[rank];
-            let (high, low) = (own.high_pace(), own.low_pace());
-            let best = outlook.passes_at(after(now, takes(chunk, high)), high);
-            if is_first {
-                own.budget = share(best - now, self.rule.tolerance_ppm);
+            let index = if exchange { 0 } else { rank };
+            let own = &mut self.own[index];
+            if outlook.ahead.0 == 0 {
+                own.since = now;
             }
-            own.deadline = outlook.deadline(after(best, own.budget), longer(high, self.rule.margin_ppm));
-            (own.received, own.since, own.is_delivered) = (0, now, true);
-            costs.push(outlook.passes_at(after(now, takes(chunk, low)), high).saturating_since(best));
+            let (high, low) = own.paces();
+            let is_known = low.is_some();
+            let Some(high) = high.filter(|&high| is_known || high <= idle.saturating_mul(BUSY)) else {
+                receiving.is_high = true;
+                continue;
+            };
+            let low = low.unwrap_or(high);
+            let (begins, rest) = (after(now, takes(outlook.ahead, low)), longer(high, margin_ppm));
+            let [best, if_low] = [high, low].map(|pace| outlook.passes_at(after(begins, takes(bytes, pace)), rest));
+            let cost = if_low.saturating_since(best);
+            if is_first && rank == index {
+                own.save(share(best - now, tolerance_ppm));
+            }
+            if is_known && own.tried.0 > 0 {
+                let tried =
+                    u128::from(std::mem::take(&mut own.tried.0)) * u128::from(cost.ps()) / u128::from(bytes.0.max(1));
+                own.spend(Time::from_ps(tried as u64));
+            }
+            // One low chunk alone among high ones is slow, so that the next few are to follow it.
+            let few = if own.is_high { self.rule.credit as u64 } else { 1 };
+            receiving.deadline = outlook.deadline(after(best, own.budget), rest);
+            receiving.is_high = cost.ps().saturating_mul(few) > own.budget.ps();
+            costs[index] = costs[index].max(cost);
         }
-        for rank in 0..self.own.len() {
-            self.own[rank].is_high = self.is_late(rank, now);
+        let is_high_somewhere = chunk.is_high_somewhere();
+        if is_high_somewhere && !may_be_high {
+            return None;
         }
-        if self.rule.exchange && self.own.iter().any(|own| own.is_high) {
-            self.own.iter_mut().for_each(|own| own.is_high = true);
+        if exchange {
+            chunk.ranks.iter_mut().for_each(|receiving| receiving.is_high = is_high_somewhere);
         }
-        for (own, cost) in self.own.iter_mut().zip(costs) {
-            own.is_delivered = false;
-            if !own.is_high {
-                own.budget = own.budget.saturating_since(cost);
+        for ((own, receiving), cost) in self.own.iter_mut().zip(&chunk.ranks).zip(costs) {
+            own.is_high = receiving.is_high;
+            if !receiving.is_high {
+                own.spend(cost);
+                own.tried.0 += if own.low.known(own.memory).is_none() { bytes.0 } else { 0 };
             }
         }
+        Some(chunk)
     }
 
-    /// A chunk begins in a band that is chosen for the workers, and that none of them changes.
-    pub fn begin_in(&mut self, now: Time, chunk: Bytes, rounds: u32, is_high: bool) {
-        (self.chunk, self.rounds) = (chunk, rounds.max(1));
-        for own in &mut self.own {
-            (own.is_high, own.deadline) = (is_high, Time::MAX);
-            (own.received, own.since, own.is_delivered) = (0, now, false);
+    /// A worker has received a message of a chunk, and sends the next; `beside` chunks are under way in its band, it among
+    /// them; `are_high`: all that are under way, or none of them; `None` if some are.
+    pub fn on_received(&mut self, chunk: &mut Chunk, rank: usize, now: Time, (beside, are_high): (u32, Option<bool>)) {
+        let own = &mut self.own[if self.rule.exchange { 0 } else { rank }];
+        let receiving = &mut chunk.ranks[rank];
+        own.on_received(now, chunk.round, are_high);
+        receiving.received += 1;
+        if self.rule.has_deadlines && receiving.received < chunk.rounds && !receiving.is_high {
+            // With its share of the network.
+            let left = Bytes(chunk.round.0 * u64::from(chunk.rounds - receiving.received) * u64::from(beside));
+            if let (Some(high), Some(low)) = own.paces() {
+                let [high, low] = [high, low].map(|pace| takes(left, pace));
+                receiving.is_high = after(now, low) > receiving.deadline && low - high > own.budget;
+            }
         }
-    }
-
-    /// A worker's own last message has been acknowledged. Acknowledgements are said to take no time: they take half a round
-    /// trip, of a message some hundred.
-    pub fn on_delivered(&mut self, rank: usize) {
-        self.own[rank].is_delivered = true;
-    }
-
-    /// A worker has received a message, and sends the next.
-    pub fn on_received(&mut self, rank: usize, now: Time) {
-        let bytes = self.round_bytes();
-        let own = &mut self.own[rank];
-        let sample = pace_of(now - own.since, bytes);
-        own.least = if own.least == 0 { sample } else { own.least.min(sample) };
-        if own.is_high {
-            own.high.add(sample)
-        } else {
-            own.low.add(sample)
-        }
-        own.received += 1;
-        own.since = now;
-        if own.received < self.rounds {
-            // What is under way would be overtaken and taken for lost.
-            let turns = !own.is_high && own.is_delivered && self.is_late(rank, now);
-            let own = &mut self.own[rank];
-            own.is_high |= turns;
-            own.is_delivered = false;
-        }
-    }
-
-    fn round_bytes(&self) -> Bytes {
-        Bytes(self.chunk.0 / u64::from(self.rounds))
-    }
-
-    /// Whether the rest of the chunk would end behind its deadline in the low band.
-    fn is_late(&self, rank: usize, now: Time) -> bool {
-        let own = &self.own[rank];
-        let left = Bytes(self.round_bytes().0 * u64::from(self.rounds - own.received));
-        after(now, takes(left, own.low_pace())) > own.deadline
     }
 }
 
@@ -240,6 +323,8 @@ impl Workers {
 #[derive(Clone, Debug)]
 pub struct Oracle {
     price_ppm: u64,
+    /// Bands to choose from: the low one and the high one.
+    pub ways: [Band; 2],
     /// Largest flow whose time counts.
     pub small: Bytes,
     /// Pace of whole chunks that all workers send high.
@@ -257,20 +342,19 @@ pub struct Foreseen {
 
 impl Oracle {
     /// One to whom a second of a flow's time is worth so many millionths of a second of an iteration.
-    pub fn new(price_ppm: u64, small: Bytes) -> Self {
-        Self { price_ppm, small, high: Average::default() }
+    pub fn new(price_ppm: u64, ways: [Band; 2], small: Bytes) -> Self {
+        Self { price_ppm, ways, small, high: Average::default() }
     }
 
-    /// Which of several ways to send a chunk loses least: the time at which the last worker's compute passes its last need,
+    /// Which of several ways to send a chunk of so many bytes loses least: the time at which the last worker's compute passes its last need,
     /// and beside it the time of flows at its price. Of equal ways it is the first. What follows the chunk is taken
     /// to be sent at the pace of chunks whose workers all send high, which is the last of the ways.
     ///
     /// # Panics
     /// If there is no way.
-    pub fn choose(&mut self, workers: &[Outlook<'_>], ways: &[Foreseen]) -> usize {
-        let of_chunk = workers.first().map(|outlook| (outlook.now, outlook.chunk));
-        if let (Some((now, chunk)), Some(high)) = (of_chunk, ways.last()) {
-            self.high.add(pace_of(high.ends.saturating_since(now), chunk));
+    pub fn choose(&mut self, chunk: Bytes, workers: &[Outlook<'_>], ways: &[Foreseen]) -> usize {
+        if let (Some(Outlook { now, .. }), Some(high)) = (workers.first(), ways.last()) {
+            self.high.add(pace_of(high.ends.saturating_since(*now), chunk), ORACLE_MEMORY);
         }
         let loss = |&way: &usize| {
             let passes = workers.iter().map(|outlook| outlook.passes_at(ways[way].ends, self.high.mean));
@@ -294,12 +378,12 @@ pub struct Outlook<'a> {
     pub now: Time,
     /// See `now`.
     pub position: Time,
-    /// Bytes of every bucket that have not arrived, without those of the chunk.
+    /// Bytes of every bucket that have not arrived, without those of the chunk and of others that are under way.
     pub left: &'a [Bytes],
-    /// Whose chunk begins.
-    pub bucket: u32,
-    /// Its bytes.
-    pub chunk: Bytes,
+    /// Whose chunk begins, and whose are under way.
+    pub under_way: &'a [u32],
+    /// Bytes under way that have not arrived.
+    pub ahead: Bytes,
 }
 
 /// Where a bucket becomes ready, or is needed; the latter behind.
@@ -327,7 +411,7 @@ impl Milestone {
 }
 
 impl Outlook<'_> {
-    /// The latest that the chunk may end for compute to pass what it needs last by `goal`, if all that follows is sent at
+    /// The latest that what is under way may end, the chunk included, for compute to pass what it needs last by `goal`, if all that follows is sent at
     /// `pace`; the present if it would be late in any case. Latest finish times, from a forward simulation and not
     /// from the end back: which bucket goes when hangs on when the chunk ends.
     pub fn deadline(&self, goal: Time, pace: Pace) -> Time {
@@ -343,15 +427,15 @@ impl Outlook<'_> {
         Time::from_ps(from)
     }
 
-    /// When compute passes the last need, if the chunk ends at `ends`.
+    /// When compute passes the last need, if what is under way ends at `ends`, the chunk included.
     fn passes_at(&self, ends: Time, pace: Pace) -> Time {
-        let Self { left, bucket: current, .. } = *self;
+        let Self { left, under_way, .. } = *self;
         let mut free_at = ends;
         let mut queue: BinaryHeap<Reverse<(u32, u32)>> = BinaryHeap::new();
         // When each bucket is there; MAX: not sent yet.
         let mut there: Vec<Time> = left.iter().map(|left| if left.0 > 0 { Time::MAX } else { Time::ZERO }).collect();
-        if left[current as usize].0 == 0 {
-            there[current as usize] = ends;
+        for &bucket in under_way.iter().filter(|&&bucket| left[bucket as usize].0 == 0) {
+            there[bucket as usize] = ends;
         }
         for (bucket, window) in (0..).zip(&self.boundaries.windows) {
             if left[bucket as usize].0 > 0 && window.update <= self.position {
@@ -419,7 +503,7 @@ mod tests {
         at: u64,
     ) -> Outlook<'a> {
         let (now, position) = (ms(at), ms(at));
-        Outlook { boundaries, milestones, ranks, now, position, left, bucket: 0, chunk: Bytes(1024) }
+        Outlook { boundaries, milestones, ranks, now, position, left, under_way: &[0], ahead: Bytes(0) }
     }
 
     #[test]
@@ -457,7 +541,10 @@ mod tests {
         let milestones = Milestone::all(&boundaries);
         let outlook = outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 10);
         let way = |end, flows| Foreseen { ends: ms(end), flow_time_ps: u128::from(flows * MS) };
-        let choice = |price_ppm, ways: &[Foreseen]| Oracle::new(price_ppm, Bytes(100)).choose(&[outlook], ways);
+        let bands = [2, 0].map(|band| Band::new(band).unwrap());
+        let choice = |price_ppm, ways: &[Foreseen]| {
+            Oracle::new(price_ppm, bands, Bytes(100)).choose(Bytes(1024), &[outlook], ways)
+        };
         let ways = [way(45, 30), way(12, 50)];
         assert_eq!(choice(249_999, &ways), 1);
         assert_eq!(choice(250_000, &ways), 0, "of two that are alike it is the first");
@@ -509,56 +596,150 @@ mod tests {
         }
 
         #[test]
-        fn with_endless_slack_all_is_low_and_with_an_endless_margin_high(
-            rounds in 1_u32..20, times in proptest::collection::vec(1_u64..1_000, 1..40), exchange: bool,
+        fn what_the_low_band_is_expected_to_cost_is_at_most_what_was_saved(
+            tolerance_ppm in 0_u64..200_000, chunks in proptest::collection::vec((0_u32..4, 1_u64..30), 1..60),
         ) {
-            let [high, low] = [0, 2].map(|band| Band::new(band).unwrap());
-            let boundaries = boundaries(1_000_000_000, &[(1024, 0, 500_000_000), (1024, 1, 1)]);
+            // Every bucket is needed at once, so that all that the low band takes longer is lost: 4 ms of 5 for each KiB.
+            let boundaries = boundaries(1, &[(1024, 0, 0)]);
             let milestones = Milestone::all(&boundaries);
-            for (margin_ppm, left) in [(0, Bytes(0)), (u64::MAX, Bytes(1024))] {
-                let mut workers = Workers::new(Rule { high, low, tolerance_ppm: 0, margin_ppm, exchange }, 3);
-                let mut now = Time::ZERO;
-                for (chunk, time) in times.iter().enumerate() {
-                    let left = [Bytes(0), left];
-                    let outlook = Outlook {
-                        boundaries: &boundaries, milestones: &milestones, ranks: &[0, 1], now, position: Time::ZERO,
-                        left: &left, bucket: 0, chunk: Bytes(1024),
-                    };
-                    workers.begin(now, (0, Bytes(1024), rounds), &mut |_| outlook);
-                    for _ in 0..rounds {
-                        now += ms(*time);
-                        // From the second chunk on there is a pace to be multiplied.
-                        let expected = margin_ppm > 0 && chunk > 0;
-                        (0..3).for_each(|rank| workers.on_delivered(rank));
-                        for rank in 0..3 {
-                            if chunk > 0 || margin_ppm == 0 {
-                                prop_assert_eq!(workers.is_high(rank), expected);
-                            }
-                            workers.on_received(rank, now);
-                        }
-                    }
+            let mut workers = knowing(Rule { tolerance_ppm, ..rule() }, 1, Some(1), Some(5));
+            let (mut saved, mut spent, mut iteration) = (0, 0, 0);
+            for (steps, kib) in chunks {
+                let bytes = Bytes(1024 * kib);
+                iteration += steps;
+                let is_first = workers.iteration != Some(iteration);
+                let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 1);
+                let chunk = workers.begin(ms(1), (iteration, bytes, 1), true, &mut outlook).unwrap();
+                saved += if is_first { kib * MS * tolerance_ppm / 1_000_000 } else { 0 };
+                spent += if chunk.is_high(0) { 0 } else { 4 * kib * MS };
+                prop_assert!(spent <= saved, "{spent} of {saved}");
+            }
+        }
+    }
+
+    fn rule() -> Rule {
+        let [high, low] = [0, 2].map(|band| Band::new(band).unwrap());
+        Rule {
+            high,
+            low,
+            has_deadlines: true,
+            credit: 1,
+            window: Bytes(1024),
+            // A KiB takes 8 ms.
+            link: Rate::from_bps(1_000_000).unwrap(),
+            tolerance_ppm: 0,
+            margin_ppm: 0,
+            exchange: true,
+        }
+    }
+
+    /// Workers that know how many milliseconds a KiB takes in either band.
+    fn knowing(rule: Rule, count: usize, high: Option<u64>, low: Option<u64>) -> Workers {
+        let mut workers = Workers::new(rule, count);
+        for own in &mut workers.own {
+            let average = |pace: u64| Average { mean: pace * SLOW, count: own.memory };
+            (own.high, own.low) = (high.map_or(own.high, average), low.map_or(own.low, average));
+        }
+        workers
+    }
+
+    #[test]
+    fn the_low_band_is_tried_once_the_high_one_is_known_unless_the_network_is_busy() {
+        let boundaries = boundaries(1_000, &[(1024, 0, 0)]);
+        let milestones = Milestone::all(&boundaries);
+        let begins = |mut workers: Workers| {
+            let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0);
+            let begun = workers.begin(Time::ZERO, (0, Bytes(1024), 1), true, &mut outlook).unwrap();
+            // It may have to wait for others.
+            assert_eq!(workers.begin(Time::ZERO, (0, Bytes(1024), 1), false, &mut outlook).is_none(), begun.is_high(0));
+            begun.is_high(0)
+        };
+        assert!(begins(Workers::new(rule(), 1)));
+        assert!(!begins(knowing(rule(), 1, Some(40), None)));
+        assert!(begins(knowing(rule(), 1, Some(50), None)), "more than six times 8.2 ms");
+        assert!(!begins(knowing(rule(), 1, Some(50), Some(60))), "there is slack");
+        assert!(!begins(Workers::new(Rule { has_deadlines: false, ..rule() }, 1)));
+    }
+
+    #[test]
+    fn averages_are_of_times_in_which_all_goes_in_one_band() {
+        let boundaries = boundaries(1_000, &[(1024, 0, 0)]);
+        let milestones = Milestone::all(&boundaries);
+        for exchange in [true, false] {
+            let mut workers = Workers::new(Rule { exchange, ..rule() }, 2);
+            let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0);
+            let mut chunk = workers.begin(Time::ZERO, (0, Bytes(1024 * 6), 6), true, &mut outlook).unwrap();
+            // The first tells no time, since nothing was known of what was before it; then both receive 1 KiB in 4 ms, and
+            // once more after a time in which bands were mixed.
+            for (at, are_high) in [(1, Some(true)), (5, Some(true)), (20, None), (30, Some(true)), (34, Some(true))] {
+                for rank in 0..2 {
+                    workers.on_received(&mut chunk, rank, ms(at), (1, are_high));
                 }
+            }
+            let expected = if exchange { 1 } else { 2 };
+            assert_eq!(workers.own.len(), expected);
+            for own in &workers.own {
+                // Of two that tell one another the second comes at the same time as the first, and counts for half a round.
+                let (count, memory) = if exchange { (6, 2 * MEMORY) } else { (2, MEMORY) };
+                assert_eq!((own.high.count, own.low.count, own.memory), (count, 0, memory));
+                let mean = if exchange { 16 * SLOW / 6 } else { 4 * SLOW };
+                assert!(own.high.mean.abs_diff(mean) < 10, "{} {mean}", own.high.mean);
             }
         }
     }
 
     #[test]
-    fn a_worker_turns_high_only_when_nothing_of_its_own_is_under_way() {
-        let [high, low] = [0, 2].map(|band| Band::new(band).unwrap());
+    fn a_worker_turns_high_in_the_course_of_a_chunk_once_it_is_late() {
+        // Needed at 100 ms. In the low band four KiB take 80 ms; when the first has taken 50, the rest come too late.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let milestones = Milestone::all(&boundaries);
-        let mut workers = Workers::new(Rule { high, low, tolerance_ppm: 0, margin_ppm: 0, exchange: true }, 2);
-        workers
-            .begin(Time::ZERO, (0, Bytes(1024), 4), &mut |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0));
-        assert!(!workers.is_high(0) && !workers.is_high(1));
-        // Needed at 100 ms; a round has taken 90 ms, so that the three that are left come too late.
-        workers.on_delivered(0);
-        workers.on_received(0, ms(90));
-        workers.on_received(1, ms(90));
-        assert!(workers.is_high(0));
-        assert!(!workers.is_high(1), "its message would be overtaken");
-        workers.on_delivered(1);
-        workers.on_received(1, ms(91));
-        assert!(workers.is_high(1));
+        let begun = |rule, at| {
+            let mut workers = knowing(rule, 2, Some(1), Some(20));
+            let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0);
+            let mut chunk = workers.begin(Time::ZERO, (0, Bytes(4096), 4), false, &mut outlook).unwrap();
+            assert!(!chunk.is_high_somewhere());
+            workers.on_received(&mut chunk, 0, ms(at), (1, Some(false)));
+            assert_eq!(chunk.left(0), Bytes(3072));
+            assert!(!chunk.is_high(1) && chunk.is_everywhere(false) != chunk.is_high(0));
+            chunk.is_high(0)
+        };
+        assert!(!begun(rule(), 20));
+        assert!(begun(rule(), 50));
+        assert!(!begun(Rule { has_deadlines: false, ..rule() }, 50));
+    }
+
+    #[test]
+    fn a_chunk_comes_behind_what_is_under_way() {
+        // In the low band a KiB takes 10 ms: four of them behind six end 100 ms from now, in time or not.
+        for (compute, is_late) in [(101, false), (99, true)] {
+            let boundaries = boundaries(compute, &[(1024, 0, 0)]);
+            let milestones = Milestone::all(&boundaries);
+            let mut workers = knowing(rule(), 1, Some(4), Some(10));
+            let ahead = Bytes(6 * 1024);
+            let mut outlook = |_| Outlook { ahead, ..outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0) };
+            let chunk = workers.begin(Time::ZERO, (0, Bytes(4096), 4), true, &mut outlook).unwrap();
+            assert_eq!(chunk.is_high(0), is_late, "{compute}");
+        }
+    }
+
+    #[test]
+    fn what_was_tried_is_paid_for_once_its_cost_is_known() {
+        // Without slack: 4 KiB are tried, which turn out to take 4 ms more each than in the high band.
+        let boundaries = boundaries(1, &[(1024, 0, 0)]);
+        let milestones = Milestone::all(&boundaries);
+        let mut workers = knowing(Rule { tolerance_ppm: 500_000, ..rule() }, 1, Some(1), None);
+        let begin = |workers: &mut Workers, iteration| {
+            let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 1);
+            workers.begin(ms(1), (iteration, Bytes(4096), 1), true, &mut outlook).unwrap().is_high(0)
+        };
+        assert!(!begin(&mut workers, 0));
+        workers.own[0].low = Average { mean: 5 * SLOW, count: workers.own[0].memory };
+        // Each iteration saves 2 ms of its 4; the first had as much, and 12 are owed.
+        assert!(begin(&mut workers, 1));
+        assert_eq!(workers.own[0].debt, ms(12));
+        for iteration in 2..8 {
+            assert!(begin(&mut workers, iteration));
+        }
+        assert_eq!((workers.own[0].debt, workers.own[0].budget), (Time::ZERO, Time::ZERO));
     }
 }

@@ -613,7 +613,7 @@ fn transfers(parts: &[Part<'_>]) -> Table {
         ("slack_us", times(slack)),
         ("margin_us", times(margin)),
     ]);
-    if parts.iter().any(|part| part.job.rule.is_some()) {
+    if parts.iter().any(|part| part.job.rule.is_some() || part.job.oracle.is_some()) {
         let share = |record: &TransferRecord| {
             (record.messages > 0).then(|| 100.0 * f64::from(record.high) / f64::from(record.messages))
         };

@@ -102,6 +102,14 @@ pub struct DeadlineSpec {
     pub high: u8,
     /// Band of what has time.
     pub low: u8,
+    /// Whether anything is ever late.
+    pub has_deadlines: bool,
+    /// Chunks under way at one time as long as they go low; not 0.
+    pub credit: u32,
+    /// Most bytes that a connection has under way in the low band.
+    pub window_bytes: u64,
+    /// Rate of the slowest link in bit/s; not 0.
+    pub link_bps: u64,
     /// How much longer than in the high band an iteration may take, in millionths.
     pub tolerance_ppm: u64,
     /// How much longer than measured a worker takes what is left to be, in millionths.

@@ -558,13 +558,20 @@ class Schedule(Table):
 class AdaptiveTable(Table):
     """In which band each worker sends what it sends next. docs/models/adaptive.md."""
 
-    policy: Literal["deadline", "oracle", "all-low", "lower-layers-high", "all-high"] = key(
+    policy: Literal["deadline", "background", "oracle", "all-low", "lower-layers-high", "all-high"] = key(
         default="deadline", examples=["deadline"]
     )
-    """deadline: low as long as the predicted end is not behind the end of the slack. all-low and all-high are the
-    priorities "low" and 0; lower-layers-high sends the lower half of the layers high (thesis, section 5.5). oracle:
-    each transfer low or high, whichever a run of both shows to be better, with every flow to come. No real worker can
-    know that; it is there to be compared with."""
+    """deadline: low as long as the predicted end is not behind the end of the slack, with several chunks under way and
+    small windows, and else high. background: the same, but always low. all-low and all-high are the priorities "low" and
+    0; lower-layers-high sends the lower half of the layers high (thesis, section 5.5). oracle: one chunk at a time, low or
+    high, whichever a run of both shows to be better, with every flow to come. No real worker can know that; it is there
+    to be compared with."""
+    credit: int | None = key(default=None, ge=1, le=1024, examples=[4])
+    """Chunks under way at one time as long as they go low, so that the network is not idle where one of them is held
+    up; those that go high go one by one. Default: 4."""
+    window: PartSize | None = key(default=None, examples=["128kB"])
+    """Most bytes that a connection has under way in the low band. Default: what the slowest link carries in 100 us, or
+    in two round trips without queues if that is longer; at least 16 kB."""
     tolerance: Tolerance | None = key(default=None, examples=[0.02])
     """How much longer than its workers expect in the high band an iteration may take, as a share. Default: 0.02."""
     margin: Tolerance | None = key(default=None, examples=[0.1])

@@ -126,10 +126,16 @@ _JOB_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 DEFAULT_TOLERANCE_PPM = 20_000
+DEFAULT_LOW_CREDIT = 4
+LEAST_LOW_WINDOW = 16_000
+"""Bytes: an initial window (RFC 6928), so that slow start is not what limits a message."""
+LOW_WINDOW_PS = 100_000_000
+"""Time for which a window in the low band keeps a link busy: some tens of full packets at any rate of today."""
 DEFAULT_PRICE_PPM = PPM
 
 POLICY_BANDS: dict[str, JobPriority] = {
     "deadline": "low",
+    "background": "low",
     "oracle": "low",
     "all-low": "low",
     "lower-layers-high": ["high", "low"],
@@ -337,14 +343,21 @@ PLANNED = ("caramel", "edf", "optimal")
 class Follows:
     """How the workers of a job change their bands; shares in millionths."""
 
+    has_deadlines: bool
+    credit: int
+    window_bytes: int
+    link_bps: int
     tolerance_ppm: int
     margin_ppm: int
     exchange: bool
 
     def written(self) -> dict[str, Any]:
         """Return the keys."""
+        always = {"credit": self.credit, "window": units.format_bytes(self.window_bytes)}
+        if not self.has_deadlines:
+            return {"adaptive": {"policy": "background", **always}}
         shares = {"tolerance": self.tolerance_ppm / PPM, "margin": self.margin_ppm / PPM}
-        return {"adaptive": {"policy": "deadline", **shares, "exchange": self.exchange}}
+        return {"adaptive": {"policy": "deadline", **always, **shares, "exchange": self.exchange}}
 
 
 @dataclass(frozen=True)
@@ -358,18 +371,36 @@ class Foresees:
         return {"adaptive": {"policy": "oracle", "price": self.price_ppm / PPM}}
 
 
-SETTINGS = {"deadline": ("tolerance", "margin", "exchange"), "oracle": ("price",)}
+SETTINGS = {
+    "deadline": ("credit", "window", "tolerance", "margin", "exchange"),
+    "background": ("credit", "window"),
+    "oracle": ("price",),
+}
 """Keys that a policy has beside its name."""
 
 
-def follows_of(given: AdaptiveTable) -> "Follows | Foresees | None":
-    """Return the rule of a table with its defaults; `None` for bands that do not change."""
+def low_window(fabric: Fabric) -> int:
+    """Return the bytes that a connection has under way in the low band: see `LOW_WINDOW_PS`."""
+    rate_bps, delay_ps = fabric.worst_link
+    return max(LEAST_LOW_WINDOW, rate_bps * max(LOW_WINDOW_PS, 4 * fabric.hops * delay_ps) // (8 * units.PS_PER_SECOND))
+
+
+def follows_of(given: AdaptiveTable, fabric: Fabric) -> "Follows | Foresees | None":
+    """Return the rule of a table with its defaults on a network; `None` for bands that do not change."""
     if given.policy == "oracle":
         return Foresees(DEFAULT_PRICE_PPM if given.price is None else given.price)
-    if given.policy != "deadline":
+    if given.policy not in SETTINGS:
         return None
     tolerance = DEFAULT_TOLERANCE_PPM if given.tolerance is None else given.tolerance
-    return Follows(tolerance, given.margin or 0, given.exchange is not False)
+    return Follows(
+        has_deadlines=given.policy == "deadline",
+        credit=given.credit or DEFAULT_LOW_CREDIT,
+        window_bytes=given.window or low_window(fabric),
+        link_bps=fabric.worst_link[0],
+        tolerance_ppm=tolerance,
+        margin_ppm=given.margin or 0,
+        exchange=given.exchange is not False,
+    )
 
 
 def schedule_of(
@@ -920,18 +951,19 @@ class _Resolver:
         found = [self.band(entry, (*loc, index)) for index, entry in enumerate(priority)]
         return tuple(band or 0 for band in found)
 
-    def follows(self, priority: JobPriority, loc: Loc) -> Follows | Foresees | None:
-        """Return how a priority changes its bands; `None` if it does not."""
+    def follows(self, priority: JobPriority, loc: Loc, fabric: Fabric | None) -> Follows | Foresees | None:
+        """Return how a priority changes its bands; `None` if it does not, or without a network."""
         if not isinstance(priority, Adaptive):
             return None
         given = priority.adaptive
+        heeded = SETTINGS.get(given.policy, ())
         for policy, settings in SETTINGS.items():
             for key in settings:
-                if policy != given.policy and getattr(given, key) is not None:
-                    self.no_effect(
-                        (*loc, "adaptive", key), f'with policy = "{given.policy}"', f'write policy = "{policy}"'
-                    )
-        return follows_of(given)
+                is_new = not any(key in SETTINGS[before] for before in itertools.takewhile(policy.__ne__, SETTINGS))
+                if is_new and key not in heeded and getattr(given, key) is not None:
+                    why, hint = f'with policy = "{given.policy}"', f'write policy = "{policy}"'
+                    self.no_effect((*loc, "adaptive", key), why, hint)
+        return None if fabric is None else follows_of(given, fabric)
 
     # neighbours
 
@@ -1166,7 +1198,7 @@ class _Resolver:
         self.buckets(name, job.schedule, loc, table)
         ranks = self.order(name, job.schedule, loc, table)
         bands = self.bands(job.priority, (*loc, "priority"), table)
-        follows = self.follows(job.priority, (*loc, "priority"))
+        follows = self.follows(job.priority, (*loc, "priority"), fabric)
         self.announce(job.announce, loc)
         self.straggler(job, loc, None if hosts is None else len(hosts) - servers)
         if table is None or hosts is None or self.faults:

@@ -17,7 +17,7 @@ from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_runs, write_summary
 from gradtide.studies.tenants import FIGURES, TenantsResult, check, variant
 
-POLICIES = ("all-low", "lower-layers-high", "deadline", "oracle")
+POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "oracle")
 """What a job can do in place of travelling in its neighbours' band; that itself is all-high. The oracle knows every
 flow to come, which no job can."""
 

@@ -27,7 +27,7 @@ use crate::route::{self, Policy, RouteError, Routes};
 use crate::topology::{Graph, PortId};
 use crate::trace::{Counters, PortCounters};
 use crate::units::{Bytes, Rate, Time};
-use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network};
+use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network, StreamKey};
 use due::{Due, NEVER};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -180,6 +180,8 @@ struct ConnectionState {
     path: u32,
     hop_count: u16,
     own: bool,
+    /// See [`StreamKey`].
+    band: u8,
 }
 
 /// Kept for its memory alone.
@@ -311,12 +313,12 @@ impl Fluid {
 
     fn connection(&mut self, flow: &Flow) -> u32 {
         let own = flow.connection == Connection::Own;
-        let (src, dst, stream) = (flow.src.0, flow.dst.0, flow.stream);
-        let hash = index::hash([dst, stream]);
+        let (src, dst, StreamKey { stream, band }) = (flow.src.0, flow.dst.0, flow.stream_key());
+        let hash = index::hash([dst, stream ^ u32::from(band) << 24]);
         let connections = &self.connections;
         let is_it = |index: u32| {
             let known = &connections[index as usize];
-            (known.dst, known.stream) == (dst, stream)
+            (known.dst, known.stream, known.band) == (dst, stream, band)
         };
         if let Some(known) = (!own).then(|| self.streams[flow.src.0 as usize].find(hash, is_it)).flatten() {
             return known;
@@ -335,7 +337,7 @@ impl Fluid {
             self.paths.truncate(begin);
             path = last.path;
         }
-        let new = ConnectionState { dst, stream, first: NONE, last: NONE, path, hop_count, own };
+        let new = ConnectionState { dst, stream, first: NONE, last: NONE, path, hop_count, own, band };
         if index as usize == self.connections.len() {
             self.connections.push(new);
         } else {
@@ -710,14 +712,11 @@ impl Network for Fluid {
         }
     }
 
-    fn set_band(&mut self, stream: u32, src: Option<HostId>, band: Band) {
-        // What a host sends begins with its own link; what it sends to itself crosses none, and no band is felt there.
-        let begin = src.map(|src| LinkId(self.routes.first(src.0).0));
+    fn set_band(&mut self, stream: u32, band: Band) {
         for connection in 0..self.connections.len() {
             let row = &self.connections[connection];
             let mut slot = row.first;
-            let is_from = |link| row.hop_count > 0 && self.paths[row.path as usize] == link;
-            if row.stream != stream || !begin.is_none_or(is_from) {
+            if (row.stream, row.band) != (stream, 0) {
                 continue;
             }
             while slot != NONE {

@@ -9,7 +9,7 @@ use crate::event::EventQueue;
 use crate::topology::PortId;
 use crate::trace::{Counters, Window};
 use crate::units::Time;
-use crate::{Announced, Completion, Connection as Carrier, Flow, FlowId, HostId};
+use crate::{Announced, Completion, Connection as Carrier, Flow, FlowId, HostId, StreamKey};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Something a connection waits for.
@@ -84,7 +84,7 @@ struct Connection {
 pub(crate) struct Hosts {
     connections: Vec<Connection>,
     free: Vec<u32>,
-    streams: BTreeMap<(u32, u32, u32), u32>,
+    streams: BTreeMap<(u32, u32, StreamKey), u32>,
     timers: EventQueue<Timer>,
     /// Those planned so late that they come after what arrives at their instant: writes of applications, answers to
     /// SYNs, and a FIN repeated sooner than a packet crosses a link.
@@ -120,7 +120,7 @@ impl Hosts {
         out: &mut Vec<Wire>,
     ) -> PortId {
         let own = flow.connection == Carrier::Own;
-        let key = (flow.src.0, flow.dst.0, flow.stream);
+        let key = (flow.src.0, flow.dst.0, flow.stream_key());
         let known = if own { None } else { self.streams.get(&key).copied() };
         let index = known.unwrap_or_else(|| {
             let index = self.open(config, flow, ports);
@@ -192,8 +192,12 @@ impl Hosts {
         if let ReverseBand::Fixed(band) = rule {
             receiver.set_band(band.index());
         }
+        let window = match flow.connection {
+            Carrier::StreamBand { window } => window.min(config.window),
+            Carrier::Stream | Carrier::Own => config.window,
+        };
         let connection = Connection {
-            sender: Sender::new(config, forward),
+            sender: Sender::new(config, window, forward),
             receiver,
             src_port,
             dst_port,
@@ -472,11 +476,10 @@ impl Hosts {
         }
     }
 
-    /// Packets of `stream`, of `src` or of every host, travel in `band` from now on.
-    pub fn set_band(&mut self, config: &TcpConfig, stream: u32, src: Option<HostId>, band: u8) {
-        let (from, to) = src.map_or((0, u32::MAX), |HostId(src)| (src, src));
-        for (key, &index) in self.streams.range((from, 0, 0)..=(to, u32::MAX, u32::MAX)) {
-            if key.2 == stream {
+    /// Packets of `stream` travel in `band` from now on.
+    pub fn set_band(&mut self, config: &TcpConfig, stream: u32, band: u8) {
+        for (key, &index) in &self.streams {
+            if key.2 == (StreamKey { stream, band: 0 }) {
                 let connection = &mut self.connections[index as usize];
                 connection.sender.template.band = band;
                 if config.stream_reverse_band == ReverseBand::OfData {
@@ -502,7 +505,7 @@ impl Hosts {
 
     /// Connections of `stream`, by sending and receiving host.
     pub fn stream_windows(&self, stream: u32) -> impl Iterator<Item = (HostId, HostId, Window)> {
-        let own = self.streams.iter().filter(move |(key, _)| key.2 == stream);
+        let own = self.streams.iter().filter(move |(key, _)| key.2.stream == stream);
         own.map(|(key, &index)| (HostId(key.0), HostId(key.1), self.connections[index as usize].sender.window()))
     }
 

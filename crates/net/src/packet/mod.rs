@@ -469,8 +469,8 @@ impl Network for PacketEngine {
         }
     }
 
-    fn set_band(&mut self, stream: u32, src: Option<HostId>, band: Band) {
-        self.hosts.set_band(&self.config.tcp, stream, src, band.index());
+    fn set_band(&mut self, stream: u32, band: Band) {
+        self.hosts.set_band(&self.config.tcp, stream, band.index());
     }
 
     /// Without pauses: nobody looks up during what may be.

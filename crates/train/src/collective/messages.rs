@@ -83,8 +83,15 @@ pub(super) struct Addressing {
 pub enum Bands {
     /// All in one.
     Alike(Band),
-    /// Each in its own.
-    OfRank(Vec<Band>),
+    /// Each in its own, on a connection for each band; in `low` with at most `window` bytes under way.
+    OfRank {
+        /// By rank.
+        bands: Vec<Band>,
+        /// See `window`.
+        low: Band,
+        /// Bytes.
+        window: Bytes,
+    },
 }
 
 impl From<Band> for Bands {
@@ -205,8 +212,8 @@ impl Collective {
     }
 
     /// Opens a connection for every pair of ranks that send to each other, by a message without bytes; how many.
-    pub fn open(&self, band: Band, stream: u32, network: &mut dyn Network) -> usize {
-        let (addressing, plan) = (self.addressing(Bands::Alike(band), stream), self.plan(Bytes(0)));
+    pub fn open(&self, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> usize {
+        let (addressing, plan) = (self.addressing(bands.into(), stream), self.plan(Bytes(0)));
         let mut first: BTreeMap<(u32, u32), Message> = BTreeMap::new();
         for step in 0..plan.step_count() {
             for rank in 0..plan.ranks() {
@@ -270,13 +277,11 @@ impl Messages {
         self.under_way.get(flow).passage
     }
 
-    /// What `rank` still has to send goes in `band` from now on.
-    pub fn set_band(&mut self, rank: u32, band: Band, network: &mut dyn Network) {
-        let Addressing { hosts, bands, stream, .. } = &mut self.addressing;
-        if let Bands::OfRank(bands) = bands {
+    /// Messages that `rank` has yet to send go in `band`, if ranks have bands of their own.
+    pub fn set_band(&mut self, rank: u32, band: Band) {
+        if let Bands::OfRank { bands, .. } = &mut self.addressing.bands {
             bands[rank as usize] = band;
         }
-        network.set_band(*stream, Some(HostId(hosts[rank as usize])), band);
     }
 
     /// When the next message has been added.
@@ -397,6 +402,14 @@ impl Addressing {
 
     pub fn flow(&self, message: Message) -> Flow {
         let (bytes, parts) = self.size.of(message);
+        let (band, connection) = match &self.bands {
+            Bands::Alike(band) => (*band, Connection::Stream),
+            Bands::OfRank { bands, low, window } => {
+                let band = bands[message.from as usize];
+                let window = if band == *low { *window } else { Bytes(u64::MAX) };
+                (band, Connection::StreamBand { window })
+            }
+        };
         Flow {
             src: HostId(self.hosts[message.from as usize]),
             dst: HostId(self.hosts[message.to as usize]),
@@ -404,12 +417,9 @@ impl Addressing {
             rounds: 1,
             parts,
             hold: Time::ZERO,
-            band: match &self.bands {
-                Bands::Alike(band) => *band,
-                Bands::OfRank(bands) => bands[message.from as usize],
-            },
+            band,
             stream: self.stream,
-            connection: Connection::Stream,
+            connection,
         }
     }
 }

@@ -339,7 +339,7 @@ mod tests {
     /// Both ends after the handshake, with ten segments under way.
     fn pair(config: &TcpConfig) -> (Sender, Receiver, SackPool, Vec<Wire>) {
         let (mut sender, mut receiver) =
-            (Sender::new(config, template(0)), Receiver::new(config, template(flag::REVERSE)));
+            (Sender::new(config, config.window, template(0)), Receiver::new(config, template(flag::REVERSE)));
         let (mut pool, mut there, mut back) = (SackPool::default(), Vec::new(), Vec::new());
         sender.write(1_000_000);
         sender.connect(config, 0, &mut there);

@@ -72,6 +72,8 @@ pub(crate) struct Sender {
     /// When the retransmission timer expires.
     pub deadline_ps: u64,
     rto_ps: u64,
+    /// Most bytes under way.
+    window_bytes: u64,
     /// Segments that start below give no sample: they may have been sent before a timeout.
     sample_from: u64,
     rtt: Rtt,
@@ -105,7 +107,8 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub fn new(config: &TcpConfig, template: Wire) -> Self {
+    /// A sender that has at most `window` bytes under way.
+    pub fn new(config: &TcpConfig, window: Bytes, template: Wire) -> Self {
         let congestion = Congestion::new(config);
         Self {
             state: State::SynSent,
@@ -128,6 +131,7 @@ impl Sender {
             reduction: Reduction::default(),
             board: Scoreboard::default(),
             congestion,
+            window_bytes: window.0,
             ecn: false,
             fresh_flags: 0,
             echoed: false,
@@ -514,7 +518,7 @@ impl Sender {
             return;
         }
         let segment = u64::from(config.segment_bytes);
-        let window_bytes = config.window.0;
+        let window_bytes = self.window_bytes;
         loop {
             self.flight = self.board.flight_bytes();
             let window = self.cwnd.min(window_bytes).saturating_sub(self.flight);
@@ -560,7 +564,7 @@ impl Sender {
     /// and without that the first outstanding one once more.
     fn retransmit_one(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         self.flight = self.board.flight_bytes();
-        let room = (self.una + config.window.0).saturating_sub(self.high).min(u64::from(config.segment_bytes));
+        let room = (self.una + self.window_bytes).saturating_sub(self.high).min(u64::from(config.segment_bytes));
         match self.board.next_lost() {
             Some(index) => self.retransmit(config, now_ps, index, config.segment_bytes, out),
             None if self.high < self.written && room > 0 => self.send_new(config, now_ps, room, out),
