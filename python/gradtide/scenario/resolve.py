@@ -347,6 +347,7 @@ class Follows:
     credit: int
     window_bytes: int
     link_bps: int
+    round_trip_ps: int
     tolerance_ppm: int
     margin_ppm: int
     exchange: bool
@@ -397,6 +398,7 @@ def follows_of(given: AdaptiveTable, fabric: Fabric) -> "Follows | Foresees | No
         credit=given.credit or DEFAULT_LOW_CREDIT,
         window_bytes=given.window or low_window(fabric),
         link_bps=fabric.worst_link[0],
+        round_trip_ps=2 * fabric.hops * fabric.worst_link[1],
         tolerance_ppm=tolerance,
         margin_ppm=given.margin or 0,
         exchange=given.exchange is not False,
