@@ -50,7 +50,7 @@ def test_with_slack_for_everything_all_goes_low_once_the_high_band_is_known() ->
         for priority in (deadline(), {"adaptive": {"policy": "background"}})
     ]
     high = gt.run(alone[0]).transfers["high_percent"].tolist()
-    # A pace is believed from 64 rounds on. Four workers receive 24 messages of a ring, and the first of all says nothing.
+    # A pace is believed from 64 rounds on. Four workers receive 24 messages of a ring; the first of all says nothing.
     known = -(-(64 * 4 + 1) // 24)
     assert len(high) > 2 * known
     assert high == [100.0] * known + [0.0] * (len(high) - known)
