@@ -278,7 +278,10 @@ def tenants(
     seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds, from --seed on.")] = 1,
     policy: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Compare policies: all-low, lower-layers-high, deadline, oracle. Repeat it."),
+        typer.Option(
+            metavar="NAME",
+            help="Compare policies: all-low, lower-layers-high, background, deadline, oracle. Repeat it.",
+        ),
     ] = None,
     map_: Annotated[bool, typer.Option("--map", help="Map it over job load and background load.")] = False,
     job_loads: Annotated[str | None, typer.Option(metavar="LIST", help="With --map, as in 0.125,0.25.")] = None,

@@ -1,13 +1,14 @@
 """Policies of priority in the 16 configurations of Gao (2020), chapter 5, three runs each: what each costs and saves.
 
 Usage: python validation/thesis/adaptive.py [JOBS [STUDY ...]]. Finished runs are kept in adaptive.jsonl beside this
-file, one line each, and not made again; then the tables of docs/validation/adaptive.md are printed, of what there is.
+file, one line each, and not made again; then the tables of docs/validation/adaptive.md are written, of what there is.
 
 Studies: `thesis` (the thesis's recovery), `dctcp` (DCTCP, pfifo_fast that marks from 65 packets on) and `leaf-spine`
 (8 hosts below 4 leaves, 2 spines).
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from itertools import product
@@ -21,6 +22,7 @@ from gradtide.studies.run import run_all
 from gradtide.studies.tenants import colour, variant
 
 KEPT = Path(__file__).with_name("adaptive.jsonl")
+PAGE = Path(__file__).parents[2] / "docs" / "validation" / "adaptive.md"
 POLICIES = ("same", "all-low", "background", "deadline", "lower-layers-high")
 CHUNKS = {"same, 4 chunks": "same", "all-low, 4 chunks": "low"}
 """Bands that stay, with as many chunks under way as the policies have in the low band."""
@@ -137,7 +139,7 @@ def table(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
 
 def front(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
     """Yield what each price of the oracle costs and keeps, one row of Markdown per yellow configuration."""
-    policies = ("all-low", "deadline", *PRICES)
+    policies = ("all-low", "background", "deadline", *PRICES)
     yield f"| R | flows/s | {' | '.join(policies)} |"
     yield "|---:|---:|" + "---:|" * len(policies)
     for cell in YELLOW:
@@ -192,9 +194,17 @@ def bars(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
         yield f"| {policy} | {' | '.join(map(str, row))} |"
 
 
+def write_page(done: dict[Key, dict[str, float]]) -> None:
+    """Write the tables of the page anew."""
+    text = PAGE.read_text(encoding="utf-8")
+    for study, (kind, rows) in product(STUDIES, {"bars": bars, "cells": table, "front": front}.items()):
+        mark = f"<!-- table: {study} {kind} -->\n\n"
+        lines = "".join(f"{line}\n" for line in rows(study, done))
+        text = re.sub(rf"({re.escape(mark)})(?:\|.*\n)*", lambda found, new=lines: found[1] + new, text)
+    PAGE.write_text(text, encoding="utf-8")
+
+
 if __name__ == "__main__":
     asked = sys.argv[2:] or list(STUDIES)
     run(int(sys.argv[1]) if len(sys.argv) > 1 else 2, asked)
-    for name in asked:
-        print(f"\n## {name}\n", *bars(name, known()), "", *table(name, known()), sep="\n")
-        print(f"\n### What an oracle would do, {name}\n", *front(name, known()), sep="\n")
+    write_page(known())

@@ -408,6 +408,7 @@ fn rule(spec: DeadlineSpec) -> Result<Rule, JobError> {
         credit: spec.credit as usize,
         window: Bytes(spec.window_bytes),
         link: Rate::from_bps(spec.link_bps).ok_or(JobError::Link)?,
+        round_trip: Time::from_ps(spec.round_trip_ps),
         tolerance_ppm: spec.tolerance_ppm,
         margin_ppm: spec.margin_ppm,
         exchange: spec.exchange,

@@ -27,8 +27,10 @@ pub struct Rule {
     pub credit: usize,
     /// Most bytes that a connection has under way in the low band.
     pub window: Bytes,
-    /// Rate of the slowest link.
+    /// Rate of the slowest link, and a round trip without queues.
     pub link: Rate,
+    /// See `link`.
+    pub round_trip: Time,
     /// How much longer than in the high band an iteration may take, in millionths.
     pub tolerance_ppm: u64,
     /// How much longer than measured a worker takes what is left to be, in millionths.
@@ -247,10 +249,10 @@ impl Workers {
             return Some(chunk);
         }
         let is_first = self.iteration.replace(iteration) != Some(iteration);
-        let Rule { exchange, tolerance_ppm, margin_ppm, link, .. } = self.rule;
-        // Each worker sends and receives a message of an N-th part in every round.
+        let Rule { exchange, tolerance_ppm, margin_ppm, link, round_trip, .. } = self.rule;
+        // In every round each worker sends a message of an N-th part, which the next one waits for.
         let message = link.serialize(bytes, 1, self.count as u32).unwrap_or(Time::MAX);
-        let idle = pace_of(message, chunk.round);
+        let idle = pace_of(after(message, round_trip), chunk.round);
         let mut costs = vec![Time::ZERO; self.own.len()];
         for (rank, receiving) in chunk.ranks.iter_mut().enumerate() {
             let outlook = outlook(rank);
@@ -627,6 +629,7 @@ mod tests {
             window: Bytes(1024),
             // A KiB takes 8 ms.
             link: Rate::from_bps(1_000_000).unwrap(),
+            round_trip: Time::ZERO,
             tolerance_ppm: 0,
             margin_ppm: 0,
             exchange: true,
@@ -719,6 +722,21 @@ mod tests {
             let mut outlook = |_| Outlook { ahead, ..outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0) };
             let chunk = workers.begin(Time::ZERO, (0, Bytes(4096), 4), true, &mut outlook).unwrap();
             assert_eq!(chunk.is_high(0), is_late, "{compute}");
+        }
+    }
+
+    #[test]
+    fn a_margin_leaves_less_slack() {
+        // The second bucket, of 20 KiB, is needed at 50 ms, and the first at 49. Behind 4 KiB in the low band it is through at
+        // 20 + 20 ms; if it takes twice as long, at 60, and behind the high band at 44.
+        let boundaries = boundaries(49, &[(4096, 0, 0), (20 * 1024, 0, 1)]);
+        let milestones = Milestone::all(&boundaries);
+        for (margin_ppm, is_late) in [(0, false), (1_000_000, true)] {
+            let mut workers = knowing(Rule { margin_ppm, ..rule() }, 1, Some(1), Some(5));
+            let left = [Bytes(0), Bytes(20 * 1024)];
+            let mut outlook = |_| outlook(&boundaries, &milestones, &left, &[0, 1], 0);
+            let chunk = workers.begin(Time::ZERO, (0, Bytes(4096), 1), true, &mut outlook).unwrap();
+            assert_eq!(chunk.is_high(0), is_late, "{margin_ppm}");
         }
     }
 

@@ -110,6 +110,8 @@ pub struct DeadlineSpec {
     pub window_bytes: u64,
     /// Rate of the slowest link in bit/s; not 0.
     pub link_bps: u64,
+    /// A round trip without queues.
+    pub round_trip_ps: u64,
     /// How much longer than in the high band an iteration may take, in millionths.
     pub tolerance_ppm: u64,
     /// How much longer than measured a worker takes what is left to be, in millionths.

@@ -562,10 +562,10 @@ class AdaptiveTable(Table):
         default="deadline", examples=["deadline"]
     )
     """deadline: low as long as the predicted end is not behind the end of the slack, with several chunks under way and
-    small windows, and else high. background: the same, but always low. all-low and all-high are the priorities "low" and
-    0; lower-layers-high sends the lower half of the layers high (thesis, section 5.5). oracle: one chunk at a time, low or
-    high, whichever a run of both shows to be better, with every flow to come. No real worker can know that; it is there
-    to be compared with."""
+    small windows, and else high. background: the same, but always low. all-low and all-high are the priorities "low"
+    and 0; lower-layers-high sends the lower half of the layers high (thesis, section 5.5). oracle: one chunk at a
+    time, low or high, whichever a run of both shows to be better, with every flow to come. No real worker can know
+    that; it is there to be compared with."""
     credit: int | None = key(default=None, ge=1, le=1024, examples=[4])
     """Chunks under way at one time as long as they go low, so that the network is not idle where one of them is held
     up; those that go high go one by one. Default: 4."""

@@ -347,6 +347,7 @@ class Follows:
     credit: int
     window_bytes: int
     link_bps: int
+    round_trip_ps: int
     tolerance_ppm: int
     margin_ppm: int
     exchange: bool
@@ -379,13 +380,14 @@ SETTINGS = {
 """Keys that a policy has beside its name."""
 
 
-def low_window(fabric: Fabric) -> int:
+def low_window(fabric: Fabric, segment: int) -> int:
     """Return the bytes that a connection has under way in the low band: see `LOW_WINDOW_PS`."""
     rate_bps, delay_ps = fabric.worst_link
-    return max(LEAST_LOW_WINDOW, rate_bps * max(LOW_WINDOW_PS, 4 * fabric.hops * delay_ps) // (8 * units.PS_PER_SECOND))
+    busy_ps = max(LOW_WINDOW_PS, 4 * fabric.hops * delay_ps)
+    return max(LEAST_LOW_WINDOW, 2 * segment, rate_bps * busy_ps // (8 * units.PS_PER_SECOND))
 
 
-def follows_of(given: AdaptiveTable, fabric: Fabric) -> "Follows | Foresees | None":
+def follows_of(given: AdaptiveTable, fabric: Fabric, segment: int) -> "Follows | Foresees | None":
     """Return the rule of a table with its defaults on a network; `None` for bands that do not change."""
     if given.policy == "oracle":
         return Foresees(DEFAULT_PRICE_PPM if given.price is None else given.price)
@@ -395,8 +397,9 @@ def follows_of(given: AdaptiveTable, fabric: Fabric) -> "Follows | Foresees | No
     return Follows(
         has_deadlines=given.policy == "deadline",
         credit=given.credit or DEFAULT_LOW_CREDIT,
-        window_bytes=given.window or low_window(fabric),
+        window_bytes=given.window or low_window(fabric, segment),
         link_bps=fabric.worst_link[0],
+        round_trip_ps=2 * fabric.hops * fabric.worst_link[1],
         tolerance_ppm=tolerance,
         margin_ppm=given.margin or 0,
         exchange=given.exchange is not False,
@@ -963,7 +966,11 @@ class _Resolver:
                 if is_new and key not in heeded and getattr(given, key) is not None:
                     why, hint = f'with policy = "{given.policy}"', f'write policy = "{policy}"'
                     self.no_effect((*loc, "adaptive", key), why, hint)
-        return None if fabric is None else follows_of(given, fabric)
+        segment = self.file.cluster.transport.segment
+        if given.window is not None and given.window < segment:
+            msg = f"a window of {given.window:,} bytes holds no segment of {segment:,}"
+            self.add("GT014", (*loc, "adaptive", "window"), msg, "write a few segments at least", given.window)
+        return None if fabric is None else follows_of(given, fabric, segment)
 
     # neighbours
 
