@@ -56,6 +56,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             label=label,
             xlabel="small flows finish sooner on average, % (further right is better)",
             ylabel="iteration time longer, % (lower is better)",
+            around=[(0, -1), (0, 1)],
         )
         if points
         else "",

@@ -49,6 +49,7 @@ def draw(
     xlabel: str,
     ylabel: str,
     floor: tuple[float, str] | None = None,
+    around: Sequence[tuple[float, float]] = (),
 ) -> Markup:
     """Draw points with a stair that no point is below.
 
@@ -59,13 +60,14 @@ def draw(
         xlabel: title of the horizontal axis.
         ylabel: title of the vertical axis.
         floor: a height that no point can be below, and what it is.
+        around: places that the axes reach, so that what hardly differs does not look far apart.
 
     Returns:
         One `<svg>` element; points are groups of the class `row` that a reader can step through.
     """
-    x = _Axis.over([p.x for p in points], _LEFT, _WIDTH - _RIGHT)
+    x = _Axis.over([*(at for at, _ in around), *(p.x for p in points)], _LEFT, _WIDTH - _RIGHT)
     low = [] if floor is None or floor[0] <= 0 else [floor[0]]
-    y = _Axis.over([*low, *(p.y for p in points)], _HEIGHT - _BOTTOM, _TOP)
+    y = _Axis.over([*low, *(at for _, at in around), *(p.y for p in points)], _HEIGHT - _BOTTOM, _TOP)
     out = [
         f'<svg class="timeline scatter" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{escape(label)}">'
     ]
