@@ -103,7 +103,12 @@ def spec(
             "transport": NEWRENO,
         },
         "traffic": [
-            {"name": "web", **dict(zip(("start_ps", "src", "dst", "bytes", "band"), map(list, columns), strict=True))}
+            {
+                "name": "web",
+                "together": False,
+                "setup_ps": 0,
+                **dict(zip(("start_ps", "src", "dst", "bytes", "band"), map(list, columns), strict=True)),
+            }
         ]
         if flows
         else [],
