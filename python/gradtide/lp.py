@@ -514,7 +514,7 @@ def _decided(problem: _Problem) -> StartAndBand:
     is_fewest = all(level <= bound + SAME for level, bound in zip(best.levels, parted.bounds, strict=True))
     if not (is_least and is_fewest) and len(indices) <= MOST_DECIDED:
         free = _Model(problem, limit, decides=True).try_solve()
-        # What is proven goes by the least that there is; the lists' least may be longer, and leave room for lower bands.
+        # What is proven goes by the least that there is; the lists' may be longer, and leave room for lower bands.
         if free is not None and (
             free.is_proven or (problem.least_of(free.order), *free.levels) <= (least, *best.levels)
         ):
