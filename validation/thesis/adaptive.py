@@ -199,8 +199,8 @@ def write_page(done: dict[Key, dict[str, float]]) -> None:
     text = PAGE.read_text(encoding="utf-8")
     for study, (kind, rows) in product(STUDIES, {"bars": bars, "cells": table, "front": front}.items()):
         mark = f"<!-- table: {study} {kind} -->\n\n"
-        lines = "".join(f"{line}\n" for line in rows(study, done))
-        text = re.sub(rf"({re.escape(mark)})(?:\|.*\n)*", lambda found, new=lines: found[1] + new, text)
+        lines = "".join(f"{line}\n" for line in rows(study, done)) + "\n"
+        text = re.sub(rf"({re.escape(mark)})(?:\|.*\n)*\n?", lambda found, new=lines: found[1] + new, text)
     PAGE.write_text(text, encoding="utf-8")
 
 
