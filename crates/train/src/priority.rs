@@ -173,6 +173,8 @@ pub struct Chunk {
     /// Messages that each worker receives of it.
     rounds: u32,
     ranks: Vec<Receiving>,
+    /// How many workers send the rest of it high: asked with every message.
+    high_count: usize,
 }
 
 /// What a worker does with a chunk.
@@ -192,24 +194,26 @@ impl Chunk {
 
     /// Whether any does.
     pub fn is_high_somewhere(&self) -> bool {
-        self.ranks.iter().any(|receiving| receiving.is_high)
+        self.high_count > 0
     }
 
     /// Whether all workers send the rest of it high, or all low.
     pub fn is_everywhere(&self, is_high: bool) -> bool {
-        self.ranks.iter().all(|receiving| receiving.is_high == is_high)
+        self.high_count == if is_high { self.ranks.len() } else { 0 }
     }
 
     /// One of so many bytes in `rounds` messages to each of `count` workers, that all of them send in one band.
     pub fn new(bytes: Bytes, rounds: u32, count: usize, is_high: bool) -> Self {
         let rounds = rounds.max(1);
         let receiving = Receiving { is_high, received: 0, deadline: Time::MAX };
-        Self { round: Bytes(bytes.0 / u64::from(rounds)), rounds, ranks: vec![receiving; count] }
+        let high_count = if is_high { count } else { 0 };
+        Self { round: Bytes(bytes.0 / u64::from(rounds)), rounds, ranks: vec![receiving; count], high_count }
     }
 
     /// A more urgent one goes high: so does the rest of this.
     pub fn turn_high(&mut self) {
         self.ranks.iter_mut().for_each(|receiving| receiving.is_high = true);
+        self.high_count = self.ranks.len();
     }
 
     /// Bytes that have not come to a worker.
@@ -285,12 +289,14 @@ impl Workers {
             receiving.is_high = cost.ps().saturating_mul(few) > own.budget.ps();
             costs[index] = costs[index].max(cost);
         }
-        let is_high_somewhere = chunk.is_high_somewhere();
-        if is_high_somewhere && !may_be_high {
-            return None;
-        }
-        if exchange {
-            chunk.ranks.iter_mut().for_each(|receiving| receiving.is_high = is_high_somewhere);
+        chunk.high_count = chunk.ranks.iter().filter(|receiving| receiving.is_high).count();
+        if chunk.is_high_somewhere() {
+            if !may_be_high {
+                return None;
+            }
+            if exchange {
+                chunk.turn_high();
+            }
         }
         for ((own, receiving), cost) in self.own.iter_mut().zip(&chunk.ranks).zip(costs) {
             own.is_high = receiving.is_high;
@@ -315,6 +321,7 @@ impl Workers {
             if let (Some(high), Some(low)) = own.paces() {
                 let [high, low] = [high, low].map(|pace| takes(left, pace));
                 receiving.is_high = after(now, low) > receiving.deadline && low - high > own.budget;
+                chunk.high_count += usize::from(receiving.is_high);
             }
         }
     }
@@ -348,9 +355,9 @@ impl Oracle {
         Self { price_ppm, ways, small, high: Average::default() }
     }
 
-    /// Which of several ways to send a chunk of so many bytes loses least: the time at which the last worker's compute passes its last need,
-    /// and beside it the time of flows at its price. Of equal ways it is the first. What follows the chunk is taken
-    /// to be sent at the pace of chunks whose workers all send high, which is the last of the ways.
+    /// Which of several ways to send a chunk of so many bytes loses least: the time at which the last worker's compute
+    /// passes its last need, and beside it the time of flows at its price. Of equal ways it is the first. What follows the
+    /// chunk is taken to be sent at the pace of chunks whose workers all send high, which is the last of the ways.
     ///
     /// # Panics
     /// If there is no way.
@@ -413,9 +420,9 @@ impl Milestone {
 }
 
 impl Outlook<'_> {
-    /// The latest that what is under way may end, the chunk included, for compute to pass what it needs last by `goal`, if all that follows is sent at
-    /// `pace`; the present if it would be late in any case. Latest finish times, from a forward simulation and not
-    /// from the end back: which bucket goes when hangs on when the chunk ends.
+    /// The latest that what is under way may end, the chunk included, for compute to pass what it needs last by `goal`,
+    /// if all that follows is sent at `pace`; the present if it would be late in any case. Latest finish times, from a
+    /// forward simulation and not from the end back: which bucket goes when hangs on when the chunk ends.
     pub fn deadline(&self, goal: Time, pace: Pace) -> Time {
         let (mut from, mut to) = (self.now.ps(), goal.ps().max(self.now.ps()));
         if self.passes_at(self.now, pace) > goal {

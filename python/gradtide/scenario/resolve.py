@@ -960,12 +960,12 @@ class _Resolver:
             return None
         given = priority.adaptive
         heeded = SETTINGS.get(given.policy, ())
-        for policy, settings in SETTINGS.items():
-            for key in settings:
-                is_new = not any(key in SETTINGS[before] for before in itertools.takewhile(policy.__ne__, SETTINGS))
-                if is_new and key not in heeded and getattr(given, key) is not None:
-                    why, hint = f'with policy = "{given.policy}"', f'write policy = "{policy}"'
-                    self.no_effect((*loc, "adaptive", key), why, hint)
+        # Of the policies that heed a key the first is named, so that it comes last here.
+        first = {key: policy for policy, keys in reversed(SETTINGS.items()) for key in keys}
+        for key, policy in first.items():
+            if key not in heeded and getattr(given, key) is not None:
+                why, hint = f'with policy = "{given.policy}"', f'write policy = "{policy}"'
+                self.no_effect((*loc, "adaptive", key), why, hint)
         segment = self.file.cluster.transport.segment
         if given.window is not None and given.window < segment:
             msg = f"a window of {given.window:,} bytes holds no segment of {segment:,}"
