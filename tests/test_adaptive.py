@@ -101,6 +101,16 @@ def test_the_resolved_scenario_has_every_setting_and_runs_the_same(tmp_path: Pat
     assert again.summary["jobs"] == result.summary["jobs"]
 
 
+def test_with_marks_one_transfer_at_a_time_is_low_with_the_whole_window() -> None:
+    def settings(policy: str, **more: str) -> str:
+        marks = {"cluster.transport.kind": "dctcp", "cluster.queue.threshold": "65pkt"}
+        return scenario({"adaptive": {"policy": policy, **more}}).set(marks).to_toml()
+
+    assert 'policy = "deadline", credit = 1, window = "32MiB"' in settings("deadline")
+    assert 'policy = "deadline", credit = 1, window = "64kB"' in settings("deadline", window="64kB")
+    assert 'policy = "background", credit = 4, window = "32MiB"' in settings("background")
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("engine", ["packet", "fluid"])
 def test_what_an_oracle_foresees_comes_to_pass(engine: str, seed: int) -> None:

@@ -568,10 +568,10 @@ class AdaptiveTable(Table):
     that; it is there to be compared with."""
     credit: int | None = key(default=None, ge=1, le=1024, examples=[4])
     """Chunks under way at one time as long as they go low, so that the network is not idle where one of them is held
-    up; those that go high go one by one. Default: 4."""
+    up; those that go high go one by one. Default: 4; of deadline with ECN, whose queues are short: 1."""
     window: PartSize | None = key(default=None, examples=["128kB"])
     """Most bytes that a connection has under way in the low band. Default: what the slowest link carries in 100 us, or
-    in two round trips without queues if that is longer; at least 16 kB."""
+    in two round trips without queues if that is longer; at least 16 kB. With ECN: the transport's."""
     tolerance: Tolerance | None = key(default=None, examples=[0.02])
     """How much longer than its workers expect in the high band an iteration may take, as a share. Default: 0.02."""
     margin: Tolerance | None = key(default=None, examples=[0.1])

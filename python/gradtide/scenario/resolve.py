@@ -387,20 +387,25 @@ def low_window(fabric: Fabric, segment: int) -> int:
     return max(LEAST_LOW_WINDOW, 2 * segment, rate_bps * busy_ps // (8 * units.PS_PER_SECOND))
 
 
-def follows_of(given: AdaptiveTable, fabric: Fabric, segment: int) -> "Follows | Foresees | None":
-    """Return the rule of a table with its defaults on a network; `None` for bands that do not change."""
+def follows_of(given: AdaptiveTable, fabric: Fabric, transport: "Transport") -> "Follows | Foresees | None":
+    """Return the rule of a table with its defaults on a network; `None` for bands that do not change.
+
+    With marks, queues are short and next to nothing is held up for long: then chunks side by side only take turns,
+    which the one that is needed first pays for, and a small window spares neighbours nothing (decision 047).
+    """
     if given.policy == "oracle":
         return Foresees(DEFAULT_PRICE_PPM if given.price is None else given.price)
     if given.policy not in SETTINGS:
         return None
-    tolerance = DEFAULT_TOLERANCE_PPM if given.tolerance is None else given.tolerance
+    has_deadlines = given.policy == "deadline"
     return Follows(
-        has_deadlines=given.policy == "deadline",
-        credit=given.credit or DEFAULT_LOW_CREDIT,
-        window_bytes=given.window or low_window(fabric, segment),
+        has_deadlines=has_deadlines,
+        credit=given.credit or (1 if has_deadlines and transport.ecn else DEFAULT_LOW_CREDIT),
+        window_bytes=given.window
+        or (transport.window_bytes if transport.ecn else low_window(fabric, transport.segment_bytes)),
         link_bps=fabric.worst_link[0],
         round_trip_ps=2 * fabric.hops * fabric.worst_link[1],
-        tolerance_ppm=tolerance,
+        tolerance_ppm=DEFAULT_TOLERANCE_PPM if given.tolerance is None else given.tolerance,
         margin_ppm=given.margin or 0,
         exchange=given.exchange is not False,
     )
@@ -970,7 +975,7 @@ class _Resolver:
         if given.window is not None and given.window < segment:
             msg = f"a window of {given.window:,} bytes holds no segment of {segment:,}"
             self.add("GT014", (*loc, "adaptive", "window"), msg, "write a few segments at least", given.window)
-        return None if fabric is None else follows_of(given, fabric, segment)
+        return None if fabric is None else follows_of(given, fabric, transport_of(self.file.cluster, fabric))
 
     # neighbours
 
