@@ -45,6 +45,10 @@ const MEMORY: u64 = 128;
 /// How many times as long as on an idle network a round may take in the high band for the low one to be tried: where the
 /// job gets less of its links in fair competition, next to nothing is left over for what yields. Calibration.
 const BUSY: u64 = 6;
+
+/// Chunks that the spread of their ends looks back on. Calibration.
+const SPREAD_MEMORY: u64 = 16;
+
 /// Iterations whose budgets are kept for later.
 const SAVED: u64 = 8;
 
@@ -115,6 +119,10 @@ struct Own {
     /// How long the network is busy with what comes while all goes high, and while all goes low.
     high: Average,
     low: Average,
+    /// How far from where they were expected chunks end that begin low, or high: as a share of the time that they were
+    /// expected to take, in millionths. Only of those that go one by one: of several side by side the end of one does not
+    /// say when all are through.
+    spreads: [Average; 2],
     /// When the last message came, and whether all went high then, or all low.
     since: Time,
     were_high: Option<bool>,
@@ -130,9 +138,21 @@ struct Own {
 impl Own {
     fn new(share: u64) -> Self {
         let (high, low) = Default::default();
-        let (since, budget, debt) = Default::default();
+        let (since, budget, debt, spreads) = Default::default();
         let (were_high, is_high) = (None, true);
-        Self { share, memory: MEMORY * share, high, low, since, were_high, budget, debt, tried: Bytes(0), is_high }
+        Self {
+            share,
+            memory: MEMORY * share,
+            high,
+            low,
+            spreads,
+            since,
+            were_high,
+            budget,
+            debt,
+            tried: Bytes(0),
+            is_high,
+        }
     }
 
     /// What bytes take in the high and in the low band, if that is known: in the high one no more than in the other.
@@ -152,6 +172,14 @@ impl Own {
     fn spend(&mut self, cost: Time) {
         self.debt = after(self.debt, cost.saturating_since(self.budget));
         self.budget = self.budget.saturating_since(cost);
+    }
+
+    /// A chunk has come of which so much was expected.
+    fn on_through(&mut self, now: Time, Expected { begun, ends, began_high }: Expected) {
+        let off = now.ps().abs_diff(ends.ps());
+        let share_ppm = u128::from(off) * 1_000_000 / u128::from((ends - begun).ps().max(1));
+        let sample = u64::try_from(share_ppm).unwrap_or(u64::MAX);
+        self.spreads[usize::from(began_high)].add(sample, SPREAD_MEMORY * self.share);
     }
 
     /// A message of a round of `bytes` has come.
@@ -184,6 +212,16 @@ struct Receiving {
     /// Messages received.
     received: u32,
     deadline: Time,
+    /// What was expected of it, if it is alone and anything is known.
+    expected: Option<Expected>,
+}
+
+/// What a worker expects of a chunk.
+#[derive(Clone, Copy, Debug)]
+struct Expected {
+    begun: Time,
+    ends: Time,
+    began_high: bool,
 }
 
 impl Chunk {
@@ -205,7 +243,7 @@ impl Chunk {
     /// One of so many bytes in `rounds` messages to each of `count` workers, that all of them send in one band.
     pub fn new(bytes: Bytes, rounds: u32, count: usize, is_high: bool) -> Self {
         let rounds = rounds.max(1);
-        let receiving = Receiving { is_high, received: 0, deadline: Time::MAX };
+        let receiving = Receiving { is_high, received: 0, deadline: Time::MAX, expected: None };
         let high_count = if is_high { count } else { 0 };
         Self { round: Bytes(bytes.0 / u64::from(rounds)), rounds, ranks: vec![receiving; count], high_count }
     }
@@ -253,7 +291,7 @@ impl Workers {
             return Some(chunk);
         }
         let is_first = self.iteration.replace(iteration) != Some(iteration);
-        let Rule { exchange, tolerance_ppm, margin_ppm, link, round_trip, .. } = self.rule;
+        let Rule { credit, exchange, tolerance_ppm, margin_ppm, link, round_trip, .. } = self.rule;
         // In every round each worker sends a message of an N-th part, which the next one waits for.
         let message = link.serialize(bytes, 1, self.count as u32).unwrap_or(Time::MAX);
         let idle = pace_of(after(message, round_trip), chunk.round);
@@ -273,7 +311,8 @@ impl Workers {
             };
             let low = low.unwrap_or(high);
             let (begins, rest) = (after(now, takes(outlook.ahead, low)), longer(high, margin_ppm));
-            let [best, if_low] = [high, low].map(|pace| outlook.passes_at(after(begins, takes(bytes, pace)), rest));
+            let ends = [low, high].map(|pace| after(begins, takes(bytes, pace)));
+            let [if_low, best] = [0, 1].map(|way| outlook.passes_about(ends[way], own.spreads[way].mean, rest));
             let cost = if_low.saturating_since(best);
             if is_first && rank == index {
                 own.save(share(best - now, tolerance_ppm));
@@ -284,9 +323,13 @@ impl Workers {
                 own.spend(Time::from_ps(tried as u64));
             }
             // One low chunk alone among high ones is slow, so that the next few are to follow it.
-            let few = if own.is_high { self.rule.credit as u64 } else { 1 };
+            let few = if own.is_high { credit as u64 } else { 1 };
             receiving.deadline = outlook.deadline(after(best, own.budget), rest);
             receiving.is_high = cost.ps().saturating_mul(few) > own.budget.ps();
+            if is_known && credit == 1 {
+                let (ends, began_high) = (ends[usize::from(receiving.is_high)], receiving.is_high);
+                receiving.expected = Some(Expected { begun: now, ends, began_high });
+            }
             costs[index] = costs[index].max(cost);
         }
         chunk.high_count = chunk.ranks.iter().filter(|receiving| receiving.is_high).count();
@@ -315,6 +358,9 @@ impl Workers {
         let receiving = &mut chunk.ranks[rank];
         own.on_received(now, chunk.round, are_high);
         receiving.received += 1;
+        if let Some(expected) = receiving.expected.filter(|_| receiving.received == chunk.rounds) {
+            own.on_through(now, expected);
+        }
         if self.rule.has_deadlines && receiving.received < chunk.rounds && !receiving.is_high {
             // With its share of the network.
             let left = Bytes(chunk.round.0 * u64::from(chunk.rounds - receiving.received) * u64::from(beside));
@@ -434,6 +480,17 @@ impl Outlook<'_> {
             if self.passes_at(Time::from_ps(middle), pace) <= goal { from = middle } else { to = middle }
         }
         Time::from_ps(from)
+    }
+
+    /// When compute passes the last need on average, if what is under way ends about `ends`: half of the time so much
+    /// sooner and else so much later, as a share of the time until then in millionths. What has slack on average may be
+    /// late half of the time.
+    fn passes_about(&self, ends: Time, spread_ppm: u64, pace: Pace) -> Time {
+        let spread = share(ends - self.now, spread_ppm.min(1_000_000)).ps();
+        let [early, late] = [ends.ps() - spread, ends.ps().saturating_add(spread)]
+            .map(|ends| self.passes_at(Time::from_ps(ends), pace).ps());
+        // The later end need not be worse: which bucket goes next hangs on it.
+        Time::from_ps(early / 2 + late / 2)
     }
 
     /// When compute passes the last need, if what is under way ends at `ends`, the chunk included.
@@ -729,6 +786,41 @@ mod tests {
             let mut outlook = |_| Outlook { ahead, ..outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0) };
             let chunk = workers.begin(Time::ZERO, (0, Bytes(4096), 4), true, &mut outlook).unwrap();
             assert_eq!(chunk.is_high(0), is_late, "{compute}");
+        }
+    }
+
+    #[test]
+    fn what_scatters_may_be_late_though_its_mean_is_in_time() {
+        // Needed at 100 ms. In the low band four KiB take 80 ms give or take a half: 40 or 120, late by 10 on average.
+        let boundaries = boundaries(100, &[(1024, 0, 0)]);
+        let milestones = Milestone::all(&boundaries);
+        let begins_high = |spread_ppm, tolerance_ppm| {
+            let mut workers = knowing(Rule { tolerance_ppm, ..rule() }, 1, Some(1), Some(20));
+            workers.own[0].spreads[0].mean = spread_ppm;
+            let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0);
+            workers.begin(Time::ZERO, (0, Bytes(4096), 4), true, &mut outlook).unwrap().is_high(0)
+        };
+        assert!(!begins_high(0, 0) && !begins_high(250_000, 0));
+        assert!(begins_high(500_000, 0));
+        // A budget of 9 or of 11 ms.
+        assert!(begins_high(500_000, 90_000) && !begins_high(500_000, 110_000));
+    }
+
+    #[test]
+    fn chunks_that_go_one_by_one_tell_how_much_their_ends_scatter() {
+        let boundaries = boundaries(1_000, &[(1024, 0, 0)]);
+        let milestones = Milestone::all(&boundaries);
+        for credit in [1, 2] {
+            let mut workers = knowing(Rule { credit, ..rule() }, 1, Some(1), Some(20));
+            for (at, ends) in [(0, 60), (100, 140)] {
+                // Expected to take 80 ms, or what the first has made of it.
+                let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], at);
+                let mut chunk = workers.begin(ms(at), (0, Bytes(4096), 1), true, &mut outlook).unwrap();
+                workers.on_received(&mut chunk, 0, ms(ends), (1, None));
+            }
+            // A quarter sooner, then half.
+            let expected = if credit == 1 { (375_000, 2) } else { (0, 0) };
+            assert_eq!(workers.own[0].spreads.map(|spread| (spread.mean, spread.count)), [expected, (0, 0)]);
         }
     }
 
