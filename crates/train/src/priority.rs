@@ -490,7 +490,7 @@ impl Outlook<'_> {
         let [early, late] = [ends.ps() - spread, ends.ps().saturating_add(spread)]
             .map(|ends| self.passes_at(Time::from_ps(ends), pace).ps());
         // The later end need not be worse: which bucket goes next hangs on it.
-        Time::from_ps(early / 2 + late / 2)
+        Time::from_ps(u64::midpoint(early, late))
     }
 
     /// When compute passes the last need, if what is under way ends at `ends`, the chunk included.
@@ -801,6 +801,10 @@ mod tests {
             workers.begin(Time::ZERO, (0, Bytes(4096), 4), true, &mut outlook).unwrap().is_high(0)
         };
         assert!(!begins_high(0, 0) && !begins_high(250_000, 0));
+        let alone = outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0);
+        for ends in [Time::from_ps(100_000_000_001), Time::from_ps(120_000_000_000)] {
+            assert_eq!(alone.passes_about(ends, 0, SLOW), alone.passes_at(ends, SLOW));
+        }
         assert!(begins_high(500_000, 0));
         // A budget of 9 or of 11 ms.
         assert!(begins_high(500_000, 90_000) && !begins_high(500_000, 110_000));
@@ -813,7 +817,7 @@ mod tests {
         for credit in [1, 2] {
             let mut workers = knowing(Rule { credit, ..rule() }, 1, Some(1), Some(20));
             for (at, ends) in [(0, 60), (100, 140)] {
-                // Expected to take 80 ms, or what the first has made of it.
+                // Expected to take 80 ms.
                 let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], at);
                 let mut chunk = workers.begin(ms(at), (0, Bytes(4096), 1), true, &mut outlook).unwrap();
                 workers.on_received(&mut chunk, 0, ms(ends), (1, None));
