@@ -145,22 +145,29 @@ def table(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
 
 
 def front(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
-    """Yield what each price of the oracle costs and keeps, one row of Markdown per yellow configuration."""
-    policies = ("all-low", "background", "deadline", *PRICES)
-    yield f"| R | flows/s | {' | '.join(policies)} |"
-    yield "|---:|---:|" + "---:|" * len(policies)
-    for cell in YELLOW:
-        same, low = (means(study, cell, policy, done) for policy in ("same", "all-low"))
+    """Yield what each policy that was run costs and keeps: yellow configurations, or all of those that ran again."""
+    cells = ch5.ALL if study in SEEDS else YELLOW
+    found = {
+        policy: [means(study, cell, policy, done) for cell in cells]
+        for policy in ("same", "all-low", "background", "deadline", *PRICES)
+    }
+    shown = [policy for policy, rows in found.items() if policy != "same" and any(rows)]
+    yield f"| R | flows/s | {' | '.join(shown)} |"
+    yield "|---:|---:|" + "---:|" * len(shown)
+    for index, cell in enumerate(cells):
+        same, low = found["same"][index], found["all-low"][index]
         if same is None or low is None:
             continue
         parts = [str(cell[0]), str(cell[1])]
-        for policy in policies:
-            own = means(study, cell, policy, done)
-            longer, kept = 0.0, 0.0
-            if own is not None:
-                longer = 100 * (own["iteration_s"] / same["iteration_s"] - 1)
-                kept = 100 * (same["small_ms"] - own["small_ms"]) / (same["small_ms"] - low["small_ms"])
-            parts.append("" if own is None else f"{longer:+.1f}, {kept:.0f}")
+        for policy in shown:
+            own = found[policy][index]
+            if own is None:
+                parts.append("")
+                continue
+            longer = 100 * (own["iteration_s"] / same["iteration_s"] - 1)
+            kept = 100 * (same["small_ms"] - own["small_ms"]) / (same["small_ms"] - low["small_ms"])
+            # Without the sign of a zero.
+            parts.append(f"{round(longer, 1) + 0.0:+.1f}, {round(kept)}")
         yield f"| {' | '.join(parts)} |"
 
 
@@ -184,7 +191,7 @@ def bars(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
             keeps = same["small_ms"] - own["small_ms"] >= KEPT_PERCENT / 100 * (same["small_ms"] - low["small_ms"])
             worse = any(own[name] > (1 + WORSE_PERCENT / 100) * same[name] for name in ("small_ms", "large_ms"))
             meets[policy] = [near, near and keeps, not worse]
-        if cell in YELLOW:
+        if cell in YELLOW and study not in SEEDS:
             meets["any of them, after the fact"] = [any(each) for each in zip(*meets.values(), strict=True)]
         for policy, met in meets.items():
             old = counts.setdefault(policy, [0, 0, 0])
