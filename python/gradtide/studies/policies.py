@@ -15,7 +15,7 @@ from gradtide.studies.boundary import Cell, cell_name, points_of
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_runs, write_summary
-from gradtide.studies.tenants import FIGURES, TenantsResult, check, variant
+from gradtide.studies.tenants import FIGURES, TenantsResult, check, colour, variant, verdict
 
 POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "oracle")
 """What a job can do in place of travelling in its neighbours' band; that itself is all-high. The oracle knows every
@@ -158,17 +158,27 @@ def _row(cell: Cell | None, policy: str, study: TenantsResult) -> dict[str, Any]
 
 
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Say of each policy what it costs and saves, on average over the cells."""
-    sentences = []
+    """Say which policy to take, on average over the cells: of those that are free the one that saves most."""
+    averages: dict[str, tuple[float, float]] = {}
     for policy in dict.fromkeys(row["policy"] for row in rows):
         own = [row for row in rows if row["policy"] == policy]
         pairs = [(row["iteration_change_percent"], row["small_mean_saves_percent"]) for row in own]
         known = [(cost, gain) for cost, gain in pairs if cost is not None and gain is not None]
         if known:
             cost, gain = (sum(values) / len(known) for values in zip(*known, strict=True))
-            sentences.append(f"{policy} costs the job {cost:.1f} % and saves small flows {gain:.1f} %")
-    if not sentences:
+            averages[policy] = cost, gain
+    if not averages:
         return "Too few flows or iterations completed to compare policies."
-    end = "." if len({row["cell"] for row in rows}) == 1 else ", on average over the cells."
-    text = "; ".join(sentences)
-    return text[:1].upper() + text[1:] + end
+
+    def rank(policy: str) -> tuple[bool, bool, float]:
+        cost, gain = averages[policy]
+        is_free = colour(cost) == "green"
+        return policy == "oracle", not is_free, -gain if is_free else cost
+
+    best, *others = sorted(averages, key=rank)
+    where = "here" if len({row["cell"] for row in rows}) == 1 else "on average over the cells"
+    text = verdict(best, *averages[best], where)
+    if "all-low" in others:
+        cost, gain = averages["all-low"]
+        text += f" All-low: iterations {cost:+.1f} %, small flows {gain:.1f} % sooner."
+    return text[:1].upper() + text[1:]

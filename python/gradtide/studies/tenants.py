@@ -241,13 +241,18 @@ def _headline(classes: dict[str, Any], iteration: dict[str, float | None]) -> st
     cost, gain = iteration["change_percent"], classes["small"]["mean_fct_ms"]["saves_percent"]
     if cost is None or gain is None:
         return "Too few flows or iterations completed to say what de-prioritising does."
+    return verdict("De-prioritising this job", cost, gain)
+
+
+def verdict(what: str, cost: float, gain: float, where: str = "here") -> str:
+    """Say what something costs the job and saves small flows, in percent, and whether that is worth it."""
     costs = f"its iterations take {abs(cost):.1f} % {'more' if cost > 0 else 'less'}"
     if round(cost, 1) == 0:
         costs = "its iterations take as long"
     gains = f"small flows finish {gain:.1f} % sooner on average" if gain > 0 else "small flows gain nothing"
     match colour(cost):
         case "green":
-            return f"De-prioritising this job is free here: {gains} and {costs}."
+            return f"{what} is free {where}: {gains} and {costs}."
         case "yellow":
-            return f"De-prioritising this job has a price here: {gains}, and {costs}."
-    return f"De-prioritising this job is too dear here: {costs}, though {gains}."
+            return f"{what} has a price {where}: {gains}, and {costs}."
+    return f"{what} is too dear {where}: {costs}, though {gains}."
