@@ -1,5 +1,7 @@
 """Priority that follows the slack: its limits, what it says in results, and policies beside one another."""
 
+import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -244,12 +246,26 @@ def test_the_headline_names_the_best_that_a_worker_can_do() -> None:
     assert "All-low" not in alone
 
 
-def test_a_map_of_policies_has_a_row_for_every_cell_and_policy() -> None:
+def test_a_map_of_policies_has_a_row_for_every_cell_and_policy(tmp_path: Path) -> None:
     loads = (TINY_LOADS["job_loads"], TINY_LOADS["traffic_loads"])
     study = policies(tiny_tenants(), ["all-low", "deadline"], loads=loads, jobs=2)
     assert len(study.rows) == 4 * 2
     assert len({row["cell"] for row in study.rows}) == 4
     assert {row["colour"] for row in study.rows} <= {"green", "yellow", "red", "unknown"}
+    assert {(row["job_load"], row["traffic_load"]) for row in study.rows} == set(product(*loads))
+    page = (study.save(tmp_path / "map") / "report.html").read_text()
+    # Each policy's boundary and what flows save: two maps of four cells.
+    maps = re.findall(r'<section class="map" aria-label="([^"]*)">(.*?)</section>', page, re.DOTALL)
+    assert [title for title, _ in maps] == [
+        f"{policy}: what {what}, %"
+        for policy in ("all-low", "deadline")
+        for what in ("the job pays", "small flows save")
+    ]
+    for policy, (_, drawn) in zip(("all-low", "deadline"), maps[::2], strict=True):
+        own = [row for row in study.rows if row["policy"] == policy]
+        colours = re.findall(r'class="cell verdict (\w+)"', drawn)
+        ordered = sorted(own, key=lambda row: (-row["job_load"], row["traffic_load"]))
+        assert colours == [row["colour"] for row in ordered]
 
 
 def test_a_scenario_with_its_own_settings_keeps_them() -> None:

@@ -1,12 +1,13 @@
 """The report of policies beside one another: what each costs the job, against what it saves the flows."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from gradtide.report import pieces, scatter
+from gradtide.report import maps, pieces, scatter
 from gradtide.report.folder import Row, RunFolderError, entry, row_of
 from gradtide.report.tenants import change, saved
 
@@ -41,6 +42,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             kind = names.index(policy)
             points.append(scatter.Point(gain, cost, kind, kind, words))
         table.append([where, pieces.clip(policy, 40), change(cost), *(saved(saves[key]) for key, _ in FIGURES)])
+    mapped = [_cell(path, row, index) for index, row in enumerate(rows) if row.get("job_load") is not None]
     several = f"{len(seeds)} seeds" if len(seeds) > 1 else "1 seed"
     label = "What a policy costs the job, against what it saves small flows"
     columns = ["cell", "policy", "#iteration time, %", *(f"#{words}, % sooner" for _, words in FIGURES)]
@@ -68,8 +70,37 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             }
             for i, n in enumerate(names)
         ],
+        **_maps(mapped, names, caps),
         "table": pieces.table("Every cell and policy", columns, table, cap=caps.rows, where="policies.csv"),
     }
+
+
+def _cell(path: Path, row: Row, index: int) -> tuple[str, maps.Cell]:
+    """Return the policy of a row and its cell of a map."""
+    colour, loads = entry(path, row, "colour", str), [_number(path, row, key) for key in ("job_load", "traffic_load")]
+    keys = ("iteration_change_percent", "small_mean_saves_percent")
+    return entry(path, row, "policy", str), maps.Cell(
+        at=f"policies.{index}",
+        name=pieces.clip(entry(path, row, "cell", str)),
+        job_load=loads[0] or 0.0,
+        traffic_load=loads[1] or 0.0,
+        colour=colour if colour in maps.VERDICTS else "unknown",
+        figures={key: _number(path, row, key) for key in keys},
+        linked=False,
+    )
+
+
+def _maps(mapped: Sequence[tuple[str, maps.Cell]], names: Sequence[str], caps: pieces.Caps) -> dict[str, Any]:
+    """Return two maps of each policy: what the job pays, whose colours are its boundary, and what flows save."""
+    cells = [cell for _, cell in mapped]
+    on = maps.axes(cells, caps)
+    looks = (("the job pays", maps.price), ("small flows save", maps.saves("small", "small_mean_saves_percent")))
+    drawn = []
+    for policy in names if cells else ():
+        own = [cell for name, cell in mapped if name == policy]
+        shown = pieces.clip(policy, 40)
+        drawn += [maps.draw(on, own, look, title=f"{shown}: what {what}, %") for what, look in looks]
+    return {"maps": drawn, "cut": f"{on.cut}; all are in policies.csv." if on.cut else "", **maps.legends(cells)}
 
 
 def _number(path: Path, row: Row, key: str) -> float | None:

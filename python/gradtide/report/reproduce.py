@@ -11,9 +11,9 @@ from types import NoneType
 from typing import Any
 
 from gradtide.report import pieces, progress
-from gradtide.report.boundary import SHADES
 from gradtide.report.compare import inside, run_timeline
 from gradtide.report.folder import Row, RunFolderError, entry, read_table
+from gradtide.report.maps import SHADES, shades
 from gradtide.report.tenants import BANDS, VERDICTS, change
 
 _BAR_TOKENS = ("s1", "s2", "s3", "s4", "s5", "s6")
@@ -128,10 +128,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         ),
         "figures": figures,
         "dashed": any(line.get("who") == "published" for item in series for line in item.get("lines", ())),
-        "shades": [
-            {"step": step, "words": f"{low}–{high} %" if high else f"{low} % and more"}
-            for step, (low, high) in enumerate(zip(SHADES, (*SHADES[1:], None), strict=True))
-        ],
+        "shades": shades(),
         "charts": charts,
         "timelines": timelines,
         "legend": set().union(*(t["legend"] for t in timelines)),

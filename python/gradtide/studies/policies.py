@@ -22,6 +22,10 @@ POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "oracle")
 flow to come, which no job can."""
 
 
+LABELS = ("cell", "job_load", "traffic_load", "policy", "colour")
+"""What tells rows apart."""
+
+
 class PoliciesResult(StudyRows):
     """Policies beside one another, in one cell or in those of a map.
 
@@ -134,7 +138,7 @@ def paired(
 
 def figures(row: Mapping[str, Any]) -> dict[str, float | None]:
     """Return what `--fail-if` can name of a cell and policy: `iteration_change_percent`, `small_mean_saves_percent`."""
-    return {name: value for name, value in row.items() if name not in ("cell", "policy", "colour")}
+    return {name: value for name, value in row.items() if name not in LABELS}
 
 
 def _where(cell: Cell | None) -> str:
@@ -145,6 +149,8 @@ def _row(cell: Cell | None, policy: str, study: TenantsResult) -> dict[str, Any]
     classes, iteration = study.summary["classes"], study.summary["iteration_time_ms"]
     return {
         "cell": "" if cell is None else cell_name(cell),
+        "job_load": None if cell is None else cell[0],
+        "traffic_load": None if cell is None else cell[1],
         "policy": policy,
         "colour": study.summary["colour"],
         "iteration_ms": iteration["low"],
