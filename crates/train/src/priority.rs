@@ -176,10 +176,11 @@ impl Own {
 
     /// A chunk has come of which so much was expected.
     fn on_through(&mut self, now: Time, Expected { begun, ends, began_high }: Expected) {
-        let off = now.ps().abs_diff(ends.ps());
-        let share_ppm = u128::from(off) * 1_000_000 / u128::from((ends - begun).ps().max(1));
+        let way = usize::from(began_high);
+        let off = now.ps().abs_diff(ends[way].ps());
+        let share_ppm = u128::from(off) * 1_000_000 / u128::from((ends[way] - begun).ps().max(1));
         let sample = u64::try_from(share_ppm).unwrap_or(u64::MAX);
-        self.spreads[usize::from(began_high)].add(sample, SPREAD_MEMORY * self.share);
+        self.spreads[way].add(sample, SPREAD_MEMORY * self.share);
     }
 
     /// A message of a round of `bytes` has come.
@@ -220,7 +221,8 @@ struct Receiving {
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     begun: Time,
-    ends: Time,
+    /// When it ends if it begins low, or high.
+    ends: [Time; 2],
     began_high: bool,
 }
 
@@ -326,10 +328,7 @@ impl Workers {
             let few = if own.is_high { credit as u64 } else { 1 };
             receiving.deadline = outlook.deadline(after(best, own.budget), rest);
             receiving.is_high = cost.ps().saturating_mul(few) > own.budget.ps();
-            if is_known && credit == 1 {
-                let (ends, began_high) = (ends[usize::from(receiving.is_high)], receiving.is_high);
-                receiving.expected = Some(Expected { begun: now, ends, began_high });
-            }
+            receiving.expected = (is_known && credit == 1).then_some(Expected { begun: now, ends, began_high: false });
             costs[index] = costs[index].max(cost);
         }
         chunk.high_count = chunk.ranks.iter().filter(|receiving| receiving.is_high).count();
@@ -340,6 +339,9 @@ impl Workers {
             if exchange {
                 chunk.turn_high();
             }
+        }
+        for receiving in &mut chunk.ranks {
+            receiving.expected.iter_mut().for_each(|expected| expected.began_high = receiving.is_high);
         }
         for ((own, receiving), cost) in self.own.iter_mut().zip(&chunk.ranks).zip(costs) {
             own.is_high = receiving.is_high;
@@ -826,6 +828,25 @@ mod tests {
             let expected = if credit == 1 { (375_000, 2) } else { (0, 0) };
             assert_eq!(workers.own[0].spreads.map(|spread| (spread.mean, spread.count)), [expected, (0, 0)]);
         }
+    }
+
+    #[test]
+    fn a_chunk_that_one_worker_wants_high_tells_all_how_high_ones_scatter() {
+        // Low, four KiB take 80 ms. They are needed at 100 ms of compute: in time for one worker, 70 ms late for the other.
+        let boundaries = boundaries(100, &[(1024, 0, 0)]);
+        let milestones = Milestone::all(&boundaries);
+        let mut workers = knowing(rule(), 2, Some(1), Some(20));
+        let mut outlook = |rank: usize| {
+            let position = ms([0, 90][rank]);
+            Outlook { position, ..outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0) }
+        };
+        let mut chunk = workers.begin(Time::ZERO, (0, Bytes(4096), 1), true, &mut outlook).unwrap();
+        assert!(chunk.is_everywhere(true));
+        for rank in 0..2 {
+            workers.on_received(&mut chunk, rank, ms(5), (1, Some(true)));
+        }
+        // 5 ms in place of 4.
+        assert_eq!(workers.own[0].spreads.map(|spread| (spread.mean, spread.count)), [(0, 0), (250_000, 2)]);
     }
 
     #[test]
