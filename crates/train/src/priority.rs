@@ -111,7 +111,7 @@ pub struct Workers {
 }
 
 /// What one worker has seen, or all of them together.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Own {
     /// Messages that are seen in a round, and that averages look back on.
     share: u64,
@@ -137,22 +137,7 @@ struct Own {
 
 impl Own {
     fn new(share: u64) -> Self {
-        let (high, low) = Default::default();
-        let (since, budget, debt, spreads) = Default::default();
-        let (were_high, is_high) = (None, true);
-        Self {
-            share,
-            memory: MEMORY * share,
-            high,
-            low,
-            spreads,
-            since,
-            were_high,
-            budget,
-            debt,
-            tried: Bytes(0),
-            is_high,
-        }
+        Self { share, memory: MEMORY * share, is_high: true, ..Self::default() }
     }
 
     /// What bytes take in the high and in the low band, if that is known: in the high one no more than in the other.
@@ -488,6 +473,9 @@ impl Outlook<'_> {
     /// sooner and else so much later, as a share of the time until then in millionths. What has slack on average may be
     /// late half of the time.
     fn passes_about(&self, ends: Time, spread_ppm: u64, pace: Pace) -> Time {
+        if spread_ppm == 0 {
+            return self.passes_at(ends, pace);
+        }
         let spread = share(ends - self.now, spread_ppm.min(1_000_000)).ps();
         let [early, late] = [ends.ps() - spread, ends.ps().saturating_add(spread)]
             .map(|ends| self.passes_at(Time::from_ps(ends), pace).ps());

@@ -1,13 +1,12 @@
 """The report of the operating boundary: job load against background load, what the job pays and what flows save."""
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from gradtide.report import maps, pieces
-from gradtide.report.folder import Row, RunFolderError, entry, row_of
+from gradtide.report.folder import Row, RunFolderError, entry, finite, row_of
 from gradtide.report.run import resolved_scenario
 from gradtide.report.tenants import change, saved
 
@@ -76,22 +75,15 @@ def _cell(path: Path, row: object, index: int, run_dir: Path) -> maps.Cell:
     return maps.Cell(
         f"cells.{index}",
         name,
-        _number(path, row, "job_load") or 0.0,
-        _number(path, row, "traffic_load") or 0.0,
+        finite(path, row, "job_load") or 0.0,
+        finite(path, row, "traffic_load") or 0.0,
         colour if colour in maps.VERDICTS else "unknown",
         {
-            **{key: _number(path, row, key) for key in figures},
-            **{key: _number(path, row, key) if key in row else None for key in extra},
+            **{key: finite(path, row, key) for key in figures},
+            **{key: finite(path, row, key) if key in row else None for key in extra},
         },
         (run_dir / "cells" / name / "report.html").is_file(),
     )
-
-
-def _number(path: Path, row: Row, key: str) -> float | None:
-    value = entry(path, row, key, (int, float, type(None)))
-    if value is not None and not math.isfinite(value):
-        raise RunFolderError(f"{path}: key `{key}`: not a finite number")
-    return None if value is None else float(value)
 
 
 def _run_of(run_dir: Path, cell: maps.Cell, seed: int) -> str | None:

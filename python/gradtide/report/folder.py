@@ -192,6 +192,14 @@ def entry(path: Path, value: Mapping[str, Any], key: str, kind: type | tuple[typ
     return found
 
 
+def finite(path: Path, row: Row, key: str) -> float | None:
+    """Return a finite number of a row, or `None` where the row has none."""
+    value = entry(path, row, key, (int, float, type(None)))
+    if value is not None and not math.isfinite(value):
+        raise RunFolderError(f"{path}: key `{key}`: not a finite number")
+    return None if value is None else float(value)
+
+
 def row_of(path: Path, key: str, row: object, index: int, words: Iterable[str] = (), counts: Iterable[str] = ()) -> Row:
     """Return item `index` of the list `key`, which is an object with these texts and whole numbers.
 

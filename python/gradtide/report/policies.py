@@ -1,6 +1,5 @@
 """The report of policies beside one another: what each costs the job, against what it saves the flows."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from gradtide.report import maps, pieces, scatter
-from gradtide.report.folder import Row, RunFolderError, entry, row_of
+from gradtide.report.folder import Row, RunFolderError, entry, finite, row_of
 from gradtide.report.tenants import change, saved
 
 FIGURES = (
@@ -32,8 +31,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     points, table = [], []
     for row in rows:
         policy, cell = entry(path, row, "policy", str), entry(path, row, "cell", str)
-        cost = _number(path, row, "iteration_change_percent")
-        saves = {key: _number(path, row, f"{key}_saves_percent") for key, _ in FIGURES}
+        cost = finite(path, row, "iteration_change_percent")
+        saves = {key: finite(path, row, f"{key}_saves_percent") for key, _ in FIGURES}
         where = pieces.clip(cell, 60) or "the scenario"
         gain = saves["small_mean"]
         if cost is not None and gain is not None:
@@ -77,7 +76,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 def _cell(path: Path, row: Row, index: int) -> tuple[str, maps.Cell]:
     """Return the policy of a row and its cell of a map."""
-    colour, loads = entry(path, row, "colour", str), [_number(path, row, key) for key in ("job_load", "traffic_load")]
+    colour, loads = entry(path, row, "colour", str), [finite(path, row, key) for key in ("job_load", "traffic_load")]
     keys = ("iteration_change_percent", "small_mean_saves_percent")
     return entry(path, row, "policy", str), maps.Cell(
         at=f"policies.{index}",
@@ -85,7 +84,7 @@ def _cell(path: Path, row: Row, index: int) -> tuple[str, maps.Cell]:
         job_load=loads[0] or 0.0,
         traffic_load=loads[1] or 0.0,
         colour=colour if colour in maps.VERDICTS else "unknown",
-        figures={key: _number(path, row, key) for key in keys},
+        figures={key: finite(path, row, key) for key in keys},
         linked=False,
     )
 
@@ -101,10 +100,3 @@ def _maps(mapped: Sequence[tuple[str, maps.Cell]], names: Sequence[str], caps: p
         shown = pieces.clip(policy, 40)
         drawn += [maps.draw(on, own, look, title=f"{shown}: what {what}, %") for what, look in looks]
     return {"maps": drawn, "cut": f"{on.cut}; all are in policies.csv." if on.cut else "", **maps.legends(cells)}
-
-
-def _number(path: Path, row: Row, key: str) -> float | None:
-    value = entry(path, row, key, (int, float, type(None)))
-    if value is not None and not math.isfinite(value):
-        raise RunFolderError(f"{path}: key `{key}`: not a finite number")
-    return None if value is None else float(value)

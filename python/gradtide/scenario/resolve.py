@@ -764,6 +764,12 @@ class _Resolver:
             hint = "leave it out: headers and retransmissions are simulated"
             self.no_effect(("cluster", "link", "efficiency"), 'with engine = "packet"', hint)
 
+    def holds_a_segment(self, window: int | None, segment: int, loc: Loc) -> None:
+        """Refuse a window below a segment."""
+        if window is not None and window < segment:
+            msg = f"a window of {window:,} bytes holds no segment of {segment:,}"
+            self.add("GT014", loc, msg, "write a few segments at least", window)
+
     def transport(self, cluster: Cluster, fabric: Fabric | None) -> None:
         loc: Loc = ("cluster", "transport")
         if not self.ok("cluster", "transport"):
@@ -773,9 +779,8 @@ class _Resolver:
         if keys.segment > MAX_SEGMENT_BYTES:
             msg = f"a segment of {keys.segment:,} bytes fits into no packet"
             self.add("GT014", (*loc, "segment"), msg, f'write at most "{MAX_SEGMENT_BYTES}B"', keys.segment)
-        elif keys.window is not None and keys.window < keys.segment:
-            msg = f"a window of {keys.window:,} bytes holds no segment of {keys.segment:,}"
-            self.add("GT014", (*loc, "window"), msg, "write a few segments at least", keys.window)
+        else:
+            self.holds_a_segment(keys.window, keys.segment, (*loc, "window"))
         if keys.gain is not None and kind != "dctcp":
             self.no_effect((*loc, "gain"), f'with kind = "{keys.kind}"', 'it is for kind = "dctcp"')
         for key in ("hystart", "byte_counting"):
@@ -971,10 +976,7 @@ class _Resolver:
             if key not in heeded and getattr(given, key) is not None:
                 why, hint = f'with policy = "{given.policy}"', f'write policy = "{policy}"'
                 self.no_effect((*loc, "adaptive", key), why, hint)
-        segment = self.file.cluster.transport.segment
-        if given.window is not None and given.window < segment:
-            msg = f"a window of {given.window:,} bytes holds no segment of {segment:,}"
-            self.add("GT014", (*loc, "adaptive", "window"), msg, "write a few segments at least", given.window)
+        self.holds_a_segment(given.window, self.file.cluster.transport.segment, (*loc, "adaptive", "window"))
         return None if fabric is None else follows_of(given, fabric, transport_of(self.file.cluster, fabric))
 
     # neighbours

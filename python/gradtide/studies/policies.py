@@ -21,7 +21,6 @@ POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "oracle")
 """What a job can do in place of travelling in its neighbours' band; that itself is all-high. The oracle knows every
 flow to come, which no job can."""
 
-
 LABELS = ("cell", "job_load", "traffic_load", "policy", "colour")
 """What tells rows apart."""
 
@@ -183,8 +182,5 @@ def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
 
     best, *others = sorted(averages, key=rank)
     where = "here" if len({row["cell"] for row in rows}) == 1 else "on average over the cells"
-    text = verdict(best, *averages[best], where)
-    if "all-low" in others:
-        cost, gain = averages["all-low"]
-        text += f" All-low: iterations {cost:+.1f} %, small flows {gain:.1f} % sooner."
-    return text[:1].upper() + text[1:]
+    named = [best, *(policy for policy in others if policy == "all-low")]
+    return " ".join(verdict(policy.capitalize(), *averages[policy], where) for policy in named)
