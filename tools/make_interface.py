@@ -73,7 +73,7 @@ def exit_codes() -> str:
         (ends.EXIT_BAD_INPUT, "an input is wrong: the scenario, a file that it names, or the command line"),
         (ends.EXIT_CANNOT_GO_ON, "the run could not go on, or a folder could not be written"),
         (ends.EXIT_BUG, "a bug of gradtide; please report it"),
-        (ends.EXIT_INTERRUPTED, "interrupted (Ctrl-C); the finished runs of a study are kept: the same command goes on"),
+        (ends.EXIT_INTERRUPTED, "interrupted (Ctrl-C); finished runs of a study are kept: the same command goes on"),
     ]
     return _table(("code", "means"), [(str(code), meaning) for code, meaning in meanings])
 

@@ -24,6 +24,7 @@ from gradtide.cli.options import (
     split,
 )
 from gradtide.cli.printing import cell, print_json, print_table, talk_of_cost, talk_of_files
+from gradtide.cli.samples import sample_of_buy
 from gradtide.cli.study import save, study_under_way
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def buy(
 
     base = changed(study.trained(scenario, nodes), set_, seed, engine)
     check_target(output)
-    refuse_unknown(checks, lambda: study.figures(_sample_of_buy().rows[0]))
+    refuse_unknown(checks, lambda: study.figures(sample_of_buy().rows[0]))
 
     def show(result: "BuyResult") -> None:
         if as_json:
@@ -97,13 +98,6 @@ def buy(
     if verbose:
         talk_of_cost(result.summary["cost"])
     apply_checks(checks, {row["candidate"]: study.figures(row) for row in result.knees})
-
-
-def _sample_of_buy() -> "BuyResult":
-    from gradtide.studies import buy, run
-
-    job = run.sample().to_dict()["job"]
-    return buy.buy({"job": job}, fabrics=["star"], collectives=["ring"])
 
 
 def _print_offers(summary: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from gradtide.cli.options import (
     split,
 )
 from gradtide.cli.printing import print_json, print_table, talk, talk_of_cost, talk_of_files
+from gradtide.cli.samples import sample_of_plan
 from gradtide.cli.study import save, study_under_way
 from gradtide.errors import GradtideError
 
@@ -79,7 +80,7 @@ def plan(
         base = changed(study.trained(scenario, None, workers), set_, seed, engine)
     with as_usage_error(GradtideError):
         study.check_target(output)
-    refuse_unknown(checks, lambda: study.figures(_sample_of_plan()))
+    refuse_unknown(checks, lambda: study.figures(sample_of_plan()))
 
     def show(result: "PlanResult") -> None:
         if as_json:
@@ -112,12 +113,6 @@ def plan(
     if verbose:
         talk_of_cost(result.summary["cost"])
     apply_checks(checks, {result.plan.level: study.figures(result)})
-
-
-def _sample_of_plan() -> "PlanResult":
-    from gradtide.studies import plan, run
-
-    return plan.plan({"job": run.sample().to_dict()["job"]})
 
 
 def _print_plan(result: "PlanResult") -> None:

@@ -24,6 +24,7 @@ from gradtide.cli.options import (
     load,
 )
 from gradtide.cli.printing import cell, print_json, print_table, signed_percent, talk_of_cost, talk_of_files
+from gradtide.cli.samples import sample_of_tenants
 from gradtide.cli.study import save, study_under_way
 from gradtide.cli.tenants_lp import plan_by_lp
 from gradtide.cli.tenants_map import map_tenants, parse_loads
@@ -105,13 +106,6 @@ def tenants(
     if verbose:
         talk_of_cost(result.summary["cost"])
     apply_checks(checks, {"tenants": study.figures(result.summary)})
-
-
-def sample_of_tenants() -> "TenantsResult":
-    """Return the smallest result of the study, for the names of its figures."""
-    from gradtide.studies import run, tenants
-
-    return tenants.tenants(run.sample())
 
 
 def _print_tenants(summary: dict[str, Any]) -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from gradtide.cli.checks import Check, apply_checks, refuse_unknown
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.printing import cell, print_json, print_table, signed_percent, talk_of_cost, talk_of_files
+from gradtide.cli.samples import sample_of_lp
 from gradtide.cli.study import save, study_under_way
 
 if TYPE_CHECKING:
     from gradtide.estimate import Limits
     from gradtide.scenario import Scenario
-    from gradtide.studies.lp import LpResult
 
 
 def plan_by_lp(
@@ -33,7 +33,7 @@ def plan_by_lp(
     from gradtide.studies import lp as study
     from gradtide.studies.plan import parse_percent
 
-    refuse_unknown(checks, lambda: study.figures(_sample_of_lp().summary))
+    refuse_unknown(checks, lambda: study.figures(sample_of_lp().summary))
     with (
         as_usage_error(ValueError, SolverMissingError),
         study_under_way("runs in each band, and the answer", output, quiet, lambda part: None) as (progress, keep),
@@ -58,12 +58,6 @@ def plan_by_lp(
     if verbose:
         talk_of_cost(result.summary["cost"])
     apply_checks(checks, {"lp": study.figures(result.summary)})
-
-
-def _sample_of_lp() -> "LpResult":
-    from gradtide.studies import lp, run
-
-    return lp.plan_bands(run.sample())
 
 
 def _print_lp(summary: dict[str, Any]) -> None:

@@ -8,8 +8,8 @@ from gradtide.cli.checks import Check, apply_checks, refuse_unknown
 from gradtide.cli.ends import as_usage_error, fail_usage
 from gradtide.cli.options import split
 from gradtide.cli.printing import print_json, print_table, signed_percent, talk_of_cost, talk_of_files
+from gradtide.cli.samples import sample_of_tenants
 from gradtide.cli.study import save, study_under_way
-from gradtide.cli.tenants import sample_of_tenants
 
 if TYPE_CHECKING:
     from gradtide.estimate import Limits

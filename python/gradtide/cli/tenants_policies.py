@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from gradtide.cli.checks import Check, apply_checks, refuse_unknown
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.printing import cell, print_json, print_table, signed_percent, talk_of_cost, talk_of_files
+from gradtide.cli.samples import sample_of_tenants
 from gradtide.cli.study import save, study_under_way
-from gradtide.cli.tenants import sample_of_tenants
 
 if TYPE_CHECKING:
     from gradtide.estimate import Limits
