@@ -28,12 +28,34 @@ THIN = "scenarios/thin-fabric.toml"
 CH4, CH5, ZHANG, PCN = (f"paper/{name}" for name in ("gao2020-ch4", "gao2020-ch5", "zhang2017", "pcn"))
 TICTAC, CARAMEL = "paper/tictac2019", "paper/caramel2020"
 
-SHORT = ["run.duration=1s", "run.warmup=100ms", "run.cooldown=100ms"]
-STAR = ["job.train.model=resnet50", "job.train.workers=4", "job.train.iterations=3"]
+BESIDE = """\
+[job.train]
+model = { kind = "thesis", layers = 20, size = "4MB", time = "30ms" }
+workers = 4
+
+[cluster]
+link = { rate = "1Gbps", delay = "10us" }
+topology = { kind = "star", hosts = 4 }
+
+[traffic.web]
+sizes = "web-search"
+arrivals = { rate = "30/s" }
+
+[run]
+engine = "packet"
+duration = "600ms"
+warmup = "50ms"
+cooldown = "50ms"
+"""
+"""A small job beside background flows, written into the folder as `beside.toml`."""
 
 
-def cases() -> dict[str, list[str]]:
-    """Return the arguments of every case by its name; each writes one folder."""
+def cases(beside: str) -> dict[str, list[str]]:
+    """Return the arguments of every case by its name; each writes one folder.
+
+    Args:
+        beside: path of a small job beside background flows.
+    """
     found: dict[str, list[str]] = {}
 
     def run(name: str, scenario: str, *settings: str) -> None:
@@ -44,7 +66,8 @@ def cases() -> dict[str, list[str]]:
     run("own-order", "scenarios/own-order.toml")
     for name in (CH4, ZHANG, TICTAC, CARAMEL):
         run(name.removeprefix("paper/"), name)
-    run("gao2020-ch5", CH5, *SHORT)
+    run("beside", beside)
+    run("gao2020-ch5", CH5)
     run("pcn", PCN)
     job = "job.train.{}={}".format
     for engine in ("pipe", "fluid", "packet"):
@@ -56,7 +79,7 @@ def cases() -> dict[str, list[str]]:
         run(f"{engine}-cycle", OWN, *base, job("schedule.cycle", "5ms"), job("schedule.overhead", "50us"))
         run(f"{engine}-sync", OWN, *base, job("schedule.sync", "20us"), job("compute.overlap_slowdown", 1.1))
         run(f"{engine}-noise", OWN, *base, job("compute.noise", 0.05), "run.seed=3")
-        run(f"{engine}-straggler", OWN, *base, job("compute.straggler", '{ worker = 1, factor = 1.5 }'))
+        run(f"{engine}-straggler", OWN, *base, job("compute.straggler", "{ worker = 1, factor = 1.5 }"))
         run(f"{engine}-queues", OWN, *base, job("schedule.order", "priority"), job("schedule.queues", 3))
         run(f"{engine}-host-latency", OWN, *base, "cluster.host_latency=5us")
     for kind in (
@@ -64,7 +87,14 @@ def cases() -> dict[str, list[str]]:
     ):  # fmt: skip
         for engine in ("fluid", "packet"):
             group = [job("collective.group", 2)] if kind in ("butterfly_layered", "hierarchical") else []
-            run(f"{engine}-{kind}", OWN, f"run.engine={engine}", job("iterations", 2), job("collective.kind", kind), *group)
+            run(
+                f"{engine}-{kind}",
+                OWN,
+                f"run.engine={engine}",
+                job("iterations", 2),
+                job("collective.kind", kind),
+                *group,
+            )
     fabric = ["run.engine=fluid", job("iterations", 2), "cluster.routing=spread"]
     packets = ["run.engine=packet", job("iterations", 2), "cluster.routing=dmodk"]
     for name, topology in {
@@ -75,47 +105,43 @@ def cases() -> dict[str, list[str]]:
         for engine, base in (("fluid", fabric), ("packet", packets)):
             workers = [job("workers", 8), job("placement", "spread"), f"cluster.topology={topology}"]
             run(f"{engine}-{name}", OWN, *base, *workers)
-    web = 'traffic.web={ sizes = "web-search", load = 0.2 }'
-    beside = ["run.duration=300ms", "run.warmup=20ms", "run.cooldown=20ms", web]
     for name, queue in {
         "pfifo-fast": '{ kind = "pfifo_fast", capacity = "200pkt" }',
         "strict": '{ kind = "strict", bands = 4 }',
         "drr": '{ kind = "drr", weights = [3, 1] }',
         "ecn": '{ kind = "ecn", threshold = "65pkt" }',
         "pcn": '{ kind = "pcn", threshold = "40pkt", announced = "10pkt" }',
+        "red": '{ kind = "red", min = "50pkt", max = "300pkt" }',
     }.items():
-        run(f"queue-{name}", OWN, "run.engine=packet", *beside, f"cluster.queue={queue}")
+        run(f"queue-{name}", beside, f"cluster.queue={queue}")
     ecn = 'cluster.queue={ kind = "ecn", threshold = "65pkt" }'
     for kind in ("newreno", "cubic", "ideal", "dctcp", "newreno+ecn", "cubic+ecn"):
         marks = [ecn] if kind in ("dctcp", "newreno+ecn", "cubic+ecn") else []
-        transport = f'cluster.transport={{ kind = "{kind}" }}'
-        run(f"transport-{kind}", OWN, "run.engine=packet", *beside, *marks, transport)
-    run("traffic-fluid", OWN, "run.engine=fluid", *beside)
-    run("switch-buffer", OWN, "run.engine=packet", *beside, 'cluster.switch_buffer={ capacity = "1MB", alpha = 1 }')
-    run("probe", OWN, "run.engine=packet", *beside, 'run.probe={ every = "1ms", cwnd = ["train", "web"] }')
-    incast = 'traffic.in={ incast = { dst = "h0", senders = 3, bytes = "1MB", every = "50ms" } }'
-    run("incast", OWN, "run.engine=packet", "run.duration=300ms", incast)
-    run("bands", OWN, "run.engine=packet", *beside, 'job.train.priority=["high", "low"]')
+        run(f"transport-{kind}", beside, *marks, f'cluster.transport={{ kind = "{kind}" }}')
+    run("traffic-fluid", beside, "run.engine=fluid")
+    run("switch-buffer", beside, 'cluster.switch_buffer={ capacity = "1MB", alpha = 1 }')
+    run("probe", beside, 'run.probe={ every = "1ms", cwnd = ["train", "web"] }')
+    run("incast", beside, 'traffic.web.incast={ dst = "h0", senders = 3, bytes = "1MB", every = "50ms" }')
+    run("bands", beside, 'job.train.priority=["high", "low"]')
     for policy in ("deadline", "background", "oracle"):
-        chain = [job("priority", f'{{ adaptive = {{ policy = "{policy}" }} }}')]
-        run(f"policy-{policy}", CH5, *SHORT, *chain)
+        run(f"policy-{policy}", beside, f'job.train.priority={{ adaptive = {{ policy = "{policy}" }} }}')
     found["compare"] = ["compare", OWN, "--rate", "1Gbps,10Gbps", "--workers", "2,4"]
     found["compare-systems"] = [
         "compare", CARAMEL, "--schedule", "ddp", "--schedule", "horovod", "--schedule", "p3", "--schedule", "caramel",
     ]  # fmt: skip
     found["compare-servers"] = ["compare", TICTAC, "--servers", "1,2", "--task", "train,inference"]
     found["collectives"] = ["compare", OWN, "--collective", "ring,halving_doubling,tree,ps", "--sizes", "1MB,100MB"]
-    found["tenants"] = ["tenants", CH5, "--seeds", "2", *(p for s in SHORT for p in ("--set", s))]
-    found["map"] = [
-        "tenants", CH5, "--map", "--job-loads", "0.1,0.3", "--traffic-loads", "0.1",
-        *(p for s in SHORT for p in ("--set", s)),
-    ]  # fmt: skip
-    found["policies"] = ["tenants", CH5, "--policy", "all-low", *(p for s in SHORT for p in ("--set", s))]
-    found["lp"] = ["tenants", CH5, "--lp", *(p for s in SHORT for p in ("--set", s))]
+    found["tenants"] = ["tenants", beside, "--seeds", "2"]
+    found["map"] = ["tenants", beside, "--map", "--job-loads", "0.2,0.3", "--traffic-loads", "0.1"]
+    found["policies"] = ["tenants", beside, "--policy", "all-low", "--policy", "deadline"]
+    found["lp"] = ["tenants", beside, "--lp"]
     found["buy"] = ["buy", "resnet50", "--nodes", "16"]
     found["plan"] = ["plan", "resnet50", "--workers", "4", "--seeds", "2"]
-    found["order"] = ["order", "tests/orders/real_resnet18_train.json"]
-    found["waterfall"] = ["report", "scenarios/traces/rank0.pt.trace.json.gz", "scenarios/traces/rank1.pt.trace.json.gz"]
+    found["waterfall"] = [
+        "report",
+        "scenarios/traces/rank0.pt.trace.json.gz",
+        "scenarios/traces/rank1.pt.trace.json.gz",
+    ]
     for paper in ("gao2020/ch4", "tictac", "caramel", "zhang2017"):
         found[f"reproduce-{paper.replace('/', '-')}"] = ["reproduce", paper]
     return found
@@ -143,6 +169,9 @@ def respelt(name: str, arguments: list[str]) -> list[str]:
 def make(folder: Path, spellings: list[bool]) -> int:
     """Run every case into a folder of its own; return how many failed."""
     folder.mkdir(parents=True, exist_ok=True)
+    scenario = folder / "beside.toml"
+    scenario.write_text(BESIDE, encoding="utf-8")
+    every = cases(str(scenario))
 
     def one(name: str, arguments: list[str]) -> str:
         target, log = folder / name, folder / f"{name}.log"
@@ -160,9 +189,9 @@ def make(folder: Path, spellings: list[bool]) -> int:
         return "" if target.exists() else f"{name}: {texts[-1]}"
 
     with ThreadPoolExecutor(int(os.environ.get("JOBS", "2"))) as pool:
-        failed = [text for text in pool.map(lambda item: one(*item), cases().items()) if text]
+        failed = [text for text in pool.map(lambda item: one(*item), every.items()) if text]
     print("\n".join(failed))
-    print(f"{len(cases()) - len(failed)} of {len(cases())} cases ran")
+    print(f"{len(every) - len(failed)} of {len(every)} cases ran")
     return len(failed)
 
 
