@@ -482,6 +482,14 @@ CODES: dict[str, Code] = {
         'workers = 6\ncollective = { kind = "hierarchical", inside = "sharded", group = 4 }',
         'workers = 8\ncollective = { kind = "hierarchical", inside = "sharded", group = 4 }',
     ),
+    "GT049": Code(
+        "the collective does not sum gradients",
+        "Training needs the sum of all workers' gradients on every worker, which an all-reduce or parameter servers give. "
+        "All-gather, reduce-scatter, all-to-all, broadcast and point-to-point give something else. They may carry a job's "
+        'bytes where these are not gradients: task = "exchange" says so.',
+        'collective = { kind = "all_to_all" }',
+        'collective = { kind = "ring" }',
+    ),
     "GT050": Code(
         "the run would be too big",
         "The number of workers, layers, iterations or neighbours' flows, or the product of iterations and the "
