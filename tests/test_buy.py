@@ -287,14 +287,14 @@ def test_no_study_crowns_a_collective_that_does_not_sum() -> None:
             gt.buy(job(), collectives=["ring", name])
         with pytest.raises(ValueError, match=f"--collectives: {kind} does not sum gradients.*ring, halving"):
             gt.plan(job(), collectives=["ring", name])
-        for study in (gt.buy, gt.plan, gt.compare, gt.run):
+        for ask in (gt.buy, gt.plan, gt.compare, gt.run):
             with pytest.raises(gt.ScenarioError, match="GT049"):
-                study({**job(collective={"kind": kind}), "run": {"engine": "fluid"}})
+                ask({**job(collective={"kind": kind}), "run": {"engine": "fluid"}})
     exchange = {**job(collective={"kind": "all_to_all"}, task="exchange"), "run": {"engine": "fluid"}}
     assert gt.run(exchange).iteration_time > 0
-    for study in (gt.buy, gt.plan):
+    for ask in (gt.buy, gt.plan):
         with pytest.raises(ValueError, match='task = "exchange"'):
-            study(exchange)
+            ask(exchange)
 
 
 def test_exchanges_that_do_not_sum_are_timed_and_said_to_be_no_choice() -> None:

@@ -484,9 +484,9 @@ CODES: dict[str, Code] = {
     ),
     "GT049": Code(
         "the collective does not sum gradients",
-        "Training needs the sum of all workers' gradients on every worker, which an all-reduce or parameter servers give. "
-        "All-gather, reduce-scatter, all-to-all, broadcast and point-to-point give something else. They may carry a job's "
-        'bytes where these are not gradients: task = "exchange" says so.',
+        "Training needs the sum of all workers' gradients on every worker. All-reduces and parameter servers give it; "
+        "all-gather, reduce-scatter, all-to-all, broadcast and point-to-point do not. If a job's bytes are not "
+        'gradients, write task = "exchange": any collective may carry them.',
         'collective = { kind = "all_to_all" }',
         'collective = { kind = "ring" }',
     ),

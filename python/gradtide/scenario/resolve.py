@@ -163,7 +163,7 @@ class Job:
         server_placement: packed, distributed or separate; empty without servers.
         is_pulled: whether every iteration begins with a pull from the servers.
         shards: bytes or round_robin; empty where nothing is pulled so.
-        task: train or inference where workers pull from servers; exchange where the bytes are not gradients; else empty.
+        task: train or inference where workers pull from servers; exchange if the bytes are not gradients; else empty.
         disorder_ppm: share of the pulls that change places, in millionths.
         graph: what a worker computes, times in picoseconds; `None` is what the layers mean.
         compute_order: listed, random or caramel: in which order a worker computes its graph; empty without one, and
