@@ -10,7 +10,7 @@ from gradtide.cli.study import conduct
 
 def tenants(scenario: ScenarioArgument, *, seeds: SeedsOption = 1, changes: Changes, common: Common) -> None:
     """What does a training job do to background flows, and is a lower priority band free here?"""
-    from gradtide.studies import tenants as study
+    from gradtide.studies.tenants import bands as study
 
     loaded = changes.load(scenario)
     conduct(

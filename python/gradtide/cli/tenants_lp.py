@@ -27,8 +27,8 @@ def tenants_lp(
 ) -> None:
     """Choose the start and the priority band of each bucket by a linear programme."""
     from gradtide.lp import SolverMissingError
-    from gradtide.studies import lp as study
     from gradtide.studies.plan import parse_percent
+    from gradtide.studies.tenants import lp as study
 
     with as_usage_error(ValueError):
         share = 0.0 if give is None else parse_percent(give) / 100

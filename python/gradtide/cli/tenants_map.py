@@ -13,7 +13,7 @@ from gradtide.cli.study import conduct
 from gradtide.cli.tenants_policies import compare_policies
 
 if TYPE_CHECKING:
-    from gradtide.studies.boundary import BoundaryResult
+    from gradtide.studies.tenants.boundary import BoundaryResult
 
 JobLoads = Annotated[
     str | None, typer.Option("--job-loads", metavar="LIST", help="Give the job these loads, as in 0.125,0.25.")
@@ -38,7 +38,7 @@ def tenants_map(
     common: Common,
 ) -> None:
     """Map where a lower priority band is free: tenants over the loads of the job and of background traffic."""
-    from gradtide.studies import boundary as study
+    from gradtide.studies.tenants import boundary as study
 
     rows = parse_loads("--job-loads", job_loads) or study.JOB_LOADS
     columns = parse_loads("--traffic-loads", traffic_loads) or study.TRAFFIC_LOADS
@@ -69,7 +69,7 @@ def parse_loads(option: str, text: str | None) -> list[float] | None:
 
 
 def _print_map(result: "BoundaryResult", rows: Sequence[float], columns: Sequence[float]) -> None:
-    from gradtide.studies.boundary import load_words
+    from gradtide.studies.tenants.boundary import load_words
 
     cells = {(row["job_load"], row["traffic_load"]): row for row in result.rows}
     print("What the lower band costs the job, and what it saves small flows (mean FCT)")

@@ -12,7 +12,7 @@ from gradtide.cli.study import conduct
 
 if TYPE_CHECKING:
     from gradtide.scenario import Scenario
-    from gradtide.studies.policies import PoliciesResult
+    from gradtide.studies.tenants.policies import PoliciesResult
 
 
 def tenants_policies(
@@ -31,7 +31,7 @@ def tenants_policies(
     common: Common,
 ) -> None:
     """Compare policies that choose the priority band of a job's transfers."""
-    from gradtide.studies.policies import POLICIES
+    from gradtide.studies.tenants.policies import POLICIES
 
     loaded = changes.load(scenario)
     compare_policies(loaded, policy or POLICIES, range(loaded.seed, loaded.seed + seeds), None, common)
@@ -45,7 +45,7 @@ def compare_policies(
     common: Common,
 ) -> None:
     """Compare policies on one scenario, or on each cell of a map over loads, and print the result."""
-    from gradtide.studies import policies as study
+    from gradtide.studies.tenants import policies as study
 
     def example() -> dict[str, float | None]:
         tenants = sample_of_tenants()
