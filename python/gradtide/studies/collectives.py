@@ -1,4 +1,4 @@
-"""`gradtide compare --collective`: which way to exchange gradients, from which size on, and why.
+"""`gradtide collectives`: which way to exchange gradients, from which size on, and why.
 
 Three terms make up the time of an exchange. *Latency*: what one byte takes, less what bytes hide of it. *Bandwidth*:
 what the same messages take beyond that on one switch, where nothing but each rank's own link holds them up; this is the
@@ -114,7 +114,7 @@ def compare_collectives(
             the scenario has more than one job, or neighbours.
     """
     base = as_scenario(scenario)
-    check_one_job(base, "compare --collective")
+    check_one_job(base, "collectives")
     collectives = collective_names(collectives)
     counts = [parse_size(size, "sizes") for size in sizes]
     if not counts or any(b <= a for a, b in pairwise((0, *counts))):
