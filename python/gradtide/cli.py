@@ -614,11 +614,11 @@ def _print_offers(summary: dict[str, Any]) -> None:
     unit = summary["cost_unit"]
     rows = []
     for row in sorted(summary["rows"], key=lambda row: (row["rate_bps"], row["cost"], row["iteration_ms"])):
-        if row["is_frontier"] == "false" and row["is_knee"] == "false":
+        if not row["is_frontier"] and not row["is_knee"]:
             continue
         rows.append(
             [
-                "knee" if row["is_knee"] == "true" else "",
+                "knee" if row["is_knee"] else "",
                 words.fabric(row["fabric"]),
                 row["bisection"],
                 words.collective(row["collective"]),
@@ -743,9 +743,9 @@ def _print_plan(result: "PlanResult") -> None:
         bound = row["above_bound_percent"]
         rows.append(
             [
-                "plan" if row["chosen"] == "true" else "",
+                "plan" if row["chosen"] else "",
                 words.level(row["name"]),
-                words.schedule(row["order"], row["barrier"] == "true"),
+                words.schedule(row["order"], row["barrier"]),
                 words.collective(row["collective"]) + (f", depth {row['depth']}" if row["depth"] > 1 else ""),
                 row["buckets"],
                 row["messages"],
