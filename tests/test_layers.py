@@ -76,7 +76,7 @@ def use_paths(tree):
 
 
 def module_of_file(path):
-    """`crates/train/src/schedule/fifo.rs` -> `schedule`; `python/gradtide/cli.py` -> `cli`."""
+    """`crates/train/src/schedule/fifo.rs` -> `schedule`; `python/gradtide/cli/run.py` -> `cli`."""
     parts = Path(path).parts
     return Path(parts[3] if parts[0] == "crates" else parts[2]).stem
 

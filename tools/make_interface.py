@@ -18,6 +18,7 @@ import typer  # noqa: E402
 
 import gradtide  # noqa: E402
 from gradtide import cli  # noqa: E402
+from gradtide.cli import ends  # noqa: E402
 from gradtide.studies.run import run, summary  # noqa: E402
 
 
@@ -68,11 +69,11 @@ def exit_codes() -> str:
     """Return the table of exit codes."""
     meanings = [
         (0, "all is well"),
-        (cli.EXIT_CHECK_FAILED, "a check that you stated (`--fail-if`) failed; results are written all the same"),
-        (cli.EXIT_BAD_INPUT, "an input is wrong: the scenario, a file that it names, or the command line"),
-        (cli.EXIT_CANNOT_GO_ON, "the run could not go on, or a folder could not be written"),
-        (cli.EXIT_BUG, "a bug of gradtide; please report it"),
-        (cli.EXIT_INTERRUPTED, "interrupted (Ctrl-C); the finished runs of a study are kept: the same command goes on"),
+        (ends.EXIT_CHECK_FAILED, "a check that you stated (`--fail-if`) failed; results are written all the same"),
+        (ends.EXIT_BAD_INPUT, "an input is wrong: the scenario, a file that it names, or the command line"),
+        (ends.EXIT_CANNOT_GO_ON, "the run could not go on, or a folder could not be written"),
+        (ends.EXIT_BUG, "a bug of gradtide; please report it"),
+        (ends.EXIT_INTERRUPTED, "interrupted (Ctrl-C); finished runs of a study are kept: the same command goes on"),
     ]
     return _table(("code", "means"), [(str(code), meaning) for code, meaning in meanings])
 

@@ -391,7 +391,7 @@ def follows_of(given: AdaptiveTable, fabric: Fabric, transport: "Transport") -> 
     """Return the rule of a table with its defaults on a network; `None` for bands that do not change.
 
     With marks, queues are short and next to nothing is held up for long: then chunks side by side only take turns,
-    which the one that is needed first pays for, and a small window spares neighbours nothing (decision 047).
+    which the one that is needed first pays for, and a small window spares neighbours nothing (decision 20).
     """
     if given.policy == "oracle":
         return Foresees(DEFAULT_PRICE_PPM if given.price is None else given.price)
