@@ -4,7 +4,7 @@ use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{
     ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, RecordBatchIterator, StringArray, UInt64Array,
 };
-use gradtide_train::result::Column;
+use gradtide_table::Column;
 use numpy::PyArray1;
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -13,15 +13,15 @@ use std::sync::Arc;
 
 /// Named columns of one length. Times are float64 microseconds here; the CSV keeps every picosecond.
 #[pyclass(frozen, module = "gradtide._core")]
-pub struct Table(gradtide_train::result::Table);
+pub struct Table(gradtide_table::Table);
 
 impl Table {
-    pub fn new(table: gradtide_train::result::Table) -> Self {
+    pub fn new(table: gradtide_table::Table) -> Self {
         Self(table)
     }
 
     /// The columns themselves.
-    pub fn core(&self) -> &gradtide_train::result::Table {
+    pub fn core(&self) -> &gradtide_table::Table {
         &self.0
     }
 
@@ -36,7 +36,7 @@ impl Table {
     #[staticmethod]
     fn from_columns(columns: Vec<(String, Values)>) -> PyResult<Self> {
         let columns: Vec<(String, Column)> = columns.into_iter().map(|(name, values)| (name, values.into())).collect();
-        let table = gradtide_train::result::Table { columns };
+        let table = gradtide_table::Table { columns };
         if table.is_ragged() { Err(PyValueError::new_err("columns differ in length")) } else { Ok(Self(table)) }
     }
 

@@ -1,8 +1,8 @@
 //! Traces of other tools: what is read is what was written, in whatever pieces it comes.
 
-use gradtide_train::import::step::{self, FoundBy, Passes, Step, Steps};
-use gradtide_train::import::tables::{clock_offsets_ns, waterfall};
-use gradtide_train::import::{About, Collective, Comm, ImportError, Kind, Op, Pass, RankTrace, chakra, dag, kineto};
+use gradtide_trace::step::{self, FoundBy, Passes, Step, Steps};
+use gradtide_trace::tables::{clock_offsets_ns, waterfall};
+use gradtide_trace::{About, Collective, Comm, ImportError, Kind, Op, Pass, RankTrace, chakra, dag, kineto};
 use proptest::prelude::*;
 use std::sync::Arc;
 

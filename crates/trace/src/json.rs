@@ -3,7 +3,7 @@
 //! A piece is kept only until it is handed on, so that memory does not grow with the file. What lies between pieces is
 //! looked at for strings and brackets alone.
 
-use super::{ImportError, MAX_PIECE_BYTES};
+use crate::{ImportError, MAX_PIECE_BYTES};
 
 const FORMAT: &str = "Kineto trace";
 const EVENTS: &str = "traceEvents";

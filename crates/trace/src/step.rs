@@ -7,8 +7,8 @@
 //! Computing and moving are two lists of stretches that do not overlap; what a rank waits for is what is in the second
 //! and not in the first, and every instant of it is of the transfer that has been under way for longest.
 
-use super::tables::{Ranks, has_device, is_computing};
-use super::{Collective, Comm, Kind, Op, Pass, RankTrace};
+use crate::tables::{Ranks, has_device, is_computing};
+use crate::{Collective, Comm, Kind, Op, Pass, RankTrace};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub fn steps(ranks: &Ranks) -> Steps {
             return Steps { found_by, steps };
         }
     }
-    let windows_ns = ranks.iter().map(|(_, trace)| super::tables::ends(trace)).collect();
+    let windows_ns = ranks.iter().map(|(_, trace)| crate::tables::ends(trace)).collect();
     Steps { found_by: FoundBy::Whole, steps: vec![Step { number: 0, windows_ns }] }
 }
 
@@ -112,7 +112,7 @@ fn repeated(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
         let period = keys.len() - border;
         if 2 * period <= keys.len() {
             let ends = moves.chunks_exact(period).map(|cycle| cycle.iter().map(|(op, _)| op.end_ns()).max());
-            let mut start_ns = super::tables::ends(trace).0;
+            let mut start_ns = crate::tables::ends(trace).0;
             let mut windows = Vec::new();
             for end_ns in ends.flatten() {
                 windows.push((start_ns, end_ns));

@@ -1,6 +1,6 @@
 //! A rank's trace as an op DAG: the JSON that `gradtide.order` reads, with enough beside it to be the trace again.
 
-use super::{About, Collective, Comm, ImportError, Kind, Names, Op, Pass, RankTrace, check_ids};
+use crate::{About, Collective, Comm, ImportError, Kind, Names, Op, Pass, RankTrace, check_ids};
 use serde::{Deserialize, Serialize};
 
 /// The document. Times are nanoseconds.

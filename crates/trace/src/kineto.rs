@@ -5,8 +5,8 @@
 //! the op before it on the same thread or stream, and what its launch came after. A dependency always ends before what
 //! waits for it starts. What waits *for* a collective is not in these files, so no op does (docs/models/traces.md).
 
-use super::json::{Piece, Splitter};
-use super::{About, Collective, Comm, ImportError, Kind, Mark, Names, Op, Pass, RankTrace};
+use crate::json::{Piece, Splitter};
+use crate::{About, Collective, Comm, ImportError, Kind, Mark, Names, Op, Pass, RankTrace};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;

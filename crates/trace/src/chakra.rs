@@ -3,7 +3,7 @@
 //! Written by hand after `et_def.proto` of schema 0.0.4, which 1.0.0 keeps number for number (docs/models/traces.md).
 //! Fields that nothing here needs (tensors, shapes) are skipped by protobuf's own rule for unknown fields.
 
-use super::{About, Collective, Comm, ImportError, Kind, MAX_PIECE_BYTES, Names, Op, Pass, RankTrace, check_ids};
+use crate::{About, Collective, Comm, ImportError, Kind, MAX_PIECE_BYTES, Names, Op, Pass, RankTrace, check_ids};
 use prost::Message;
 
 const FORMAT: &str = "Chakra trace";

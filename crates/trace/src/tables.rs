@@ -1,7 +1,7 @@
 //! What users see of the traces of a job: a row per rank, per op and per transfer.
 
-use super::{Collective, Kind, Op, RankTrace};
-use crate::result::{Column, Table};
+use crate::{Collective, Kind, Op, RankTrace};
+use gradtide_table::{Column, Table};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -25,12 +25,12 @@ pub struct Waterfall {
 }
 
 /// Whether a rank has a device that computes.
-pub(super) fn has_device(trace: &RankTrace) -> bool {
+pub(crate) fn has_device(trace: &RankTrace) -> bool {
     trace.ops.iter().any(|op| op.kind.is_busy() && !op.is_host && op.duration_ns > 0)
 }
 
 /// Whether an op counts as computing: of a rank that has a device, only the device's do.
-pub(super) fn is_computing(op: &Op, has_device: bool) -> bool {
+pub(crate) fn is_computing(op: &Op, has_device: bool) -> bool {
     op.kind.is_busy() && op.is_host != has_device
 }
 
@@ -211,7 +211,7 @@ impl Rows {
 }
 
 /// When a rank's first op starts, and its last one ends.
-pub(super) fn ends(trace: &RankTrace) -> (u64, u64) {
+pub(crate) fn ends(trace: &RankTrace) -> (u64, u64) {
     let start = trace.ops.iter().map(|op| op.start_ns).min().unwrap_or_default();
     (start, trace.ops.iter().map(Op::end_ns).max().unwrap_or_default())
 }
