@@ -228,7 +228,7 @@ def test_what_means_nothing_is_refused_by_name(base, lists, message):
         (["compare", "resnet50", "--task", "inference"], "tasks: job train"),
         (["compare", "resnet50", "--cluster", "ethernet-24g/2"], "write ethernet-25g/N"),
         (["compare", "resnet50", "--cluster", "ethernet-25g/0"], "there is no cluster"),
-        (["compare", "paper/zhang2017", "--collective", "ring", "--task", "train"], "leave out --task"),
+        (["collectives", "paper/zhang2017", "--collectives", "ring", "--task", "train"], "--task"),
     ],
 )
 def test_the_command_refuses_what_means_nothing(arguments, message, monkeypatch, capsys):

@@ -19,10 +19,10 @@ from gradtide.studies.exchange import (
     alone,
     check_once,
     check_one_job,
-    collective_names,
     exchange_s,
     on_cluster,
     parse_collective,
+    summing_collectives,
 )
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
@@ -196,7 +196,7 @@ def buy(
             is asked for can be built.
     """
     base = trained(scenario, nodes)
-    check_one_job(base, "buy")
+    check_one_job(base, "buy", trains=True)
     nodes = base.jobs[0].workers if nodes is None else nodes
     known = None if prices is None else read_prices(prices)
     candidates, skipped = offers(base, nodes, fabrics, bisection, collectives, rates, known, engine)
@@ -245,7 +245,7 @@ def offers(
     rates_bps = [base.link_rate_bps] if rates is None else [_rate(text) for text in rates]
     check_once("fabrics", kinds)
     check_once("bisection", [str(ratio) for ratio in ratios])
-    collectives = collective_names(collectives)
+    collectives = list(summing_collectives(collectives, "--collectives"))
     check_once("rates", [units.format_rate(rate) for rate in rates_bps])
     if prices is not None:
         for rate_bps in rates_bps:

@@ -328,7 +328,7 @@ def plan(
         'crossiter'
     """
     base = trained(scenario, cluster, workers)
-    check_one_job(base, "plan")
+    check_one_job(base, "plan", trains=True)
     settings = _settings(base, level, overhead, worth, smallest, noise, seeds)
     if base.jobs[0].workers < 2:
         raise ValueError("a single worker exchanges nothing, so there is nothing to plan")
