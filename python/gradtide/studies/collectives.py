@@ -184,12 +184,12 @@ def _rows(times_s: dict[str, dict[int, tuple[float, float]]]) -> list[dict[str, 
                     "latency_us": 1e6 * (latency_s - hidden_s),
                     "bandwidth_us": 1e6 * bandwidth_s,
                     "contention_us": 1e6 * (contention_s + hidden_s),
-                    "is_best": "false",
+                    "is_best": False,
                 }
             )
     for size in dict.fromkeys(row["bytes"] for row in rows):
         own = [row for row in candidates(rows) if row["bytes"] == size]
-        min(own, key=lambda row: row["exchange_us"])["is_best"] = "true"
+        min(own, key=lambda row: row["exchange_us"])["is_best"] = True
     return rows
 
 
