@@ -10,10 +10,10 @@ use pyo3::types::{PyCapsule, PyList};
 use std::sync::Arc;
 
 /// Named columns of one length. Times are float64 microseconds here; the CSV keeps every picosecond.
-#[pyclass(frozen, module = "gradtide._core")]
-pub struct Table(gradtide_table::Table);
+#[pyclass(frozen, name = "Table", module = "gradtide._core")]
+pub struct PyTable(gradtide_table::Table);
 
-impl Table {
+impl PyTable {
     pub fn new(table: gradtide_table::Table) -> Self {
         Self(table)
     }
@@ -29,7 +29,7 @@ impl Table {
 }
 
 #[pymethods]
-impl Table {
+impl PyTable {
     /// A table of columns of one length: lists of str, of int, or of float and None.
     #[staticmethod]
     fn from_columns(columns: Vec<(String, Values)>) -> PyResult<Self> {
