@@ -9,12 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gradtide import Scenario, buy, compare, compare_collectives, from_kineto, run
-from gradtide.studies.boundary import boundary
-from gradtide.studies.lp import plan_bands
 from gradtide.studies.reproduce import PARTS
 from gradtide.studies.run import summary as described
 from gradtide.studies.run import write_core, write_run, write_summary
-from gradtide.studies.tenants import tenants
+from gradtide.studies.tenants.bands import tenants
+from gradtide.studies.tenants.boundary import boundary
+from gradtide.studies.tenants.lp import plan_bands
 from kineto_of_run import kineto_of_run
 
 EVIL = "<script>alert('x')</script> & \"größe\" ${7*7} {{7*7}} 層"

@@ -17,11 +17,11 @@ import gradtide as gt
 from gradtide import Scenario, cli, estimate
 from gradtide.errors import Interrupted, ScenarioError
 from gradtide.estimate import Limits
-from gradtide.studies.boundary import boundary
 from gradtide.studies.compare import compare
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import run_all, sample
-from gradtide.studies.tenants import tenants
+from gradtide.studies.tenants.bands import tenants
+from gradtide.studies.tenants.boundary import boundary
 from run_folders import TINY_LOADS, tiny_tenants
 
 GRADTIDE = [sys.executable, "-m", "gradtide"]

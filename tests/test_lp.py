@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import gradtide as gt
 from gradtide import cli, lp
 from gradtide.errors import ScenarioError
-from gradtide.studies import lp as study
+from gradtide.studies.tenants import lp as study
 
 # A toy: five layers of Gao (2020), chapter 4, with F = 100 and B = 200 (docs/models/pipe.md): forward 40, 30, 20, 10,
 # 10, backward 20, 20, 40, 60, 80, sizes 1, 1, 1, 4, 12. Chapter 6 has five layers and three levels, too, and prints no

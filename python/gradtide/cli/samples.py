@@ -4,21 +4,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gradtide.studies.buy import BuyResult
-    from gradtide.studies.lp import LpResult
     from gradtide.studies.plan import PlanResult
-    from gradtide.studies.tenants import TenantsResult
+    from gradtide.studies.tenants.bands import TenantsResult
+    from gradtide.studies.tenants.lp import LpResult
 
 
 def sample_of_tenants() -> "TenantsResult":
     """Return a small result of `gradtide tenants`."""
-    from gradtide.studies import run, tenants
+    from gradtide.studies import run
+    from gradtide.studies.tenants.bands import tenants
 
-    return tenants.tenants(run.sample())
+    return tenants(run.sample())
 
 
 def sample_of_lp() -> "LpResult":
     """Return a small result of `gradtide tenants lp`."""
-    from gradtide.studies import lp, run
+    from gradtide.studies import run
+    from gradtide.studies.tenants import lp
 
     return lp.plan_bands(run.sample())
 

@@ -31,7 +31,7 @@ from gradtide.cli.tenants_map import map_tenants, parse_loads
 from gradtide.cli.tenants_policies import compare_policies
 
 if TYPE_CHECKING:
-    from gradtide.studies.tenants import TenantsResult
+    from gradtide.studies.tenants.bands import TenantsResult
 
 
 def tenants(
@@ -88,7 +88,7 @@ def tenants(
     if lp:
         plan_by_lp(loaded, seed_range, give, quantile, output, as_json, jobs, quiet, verbose, checks, limits)
         return
-    from gradtide.studies import tenants as study
+    from gradtide.studies.tenants import bands as study
 
     refuse_unknown(checks, lambda: study.figures(sample_of_tenants().summary))
 

@@ -30,8 +30,8 @@ def plan_by_lp(
 ) -> None:
     """Plan starts and bands by a linear programme, and print the result."""
     from gradtide.lp import SolverMissingError
-    from gradtide.studies import lp as study
     from gradtide.studies.plan import parse_percent
+    from gradtide.studies.tenants import lp as study
 
     refuse_unknown(checks, lambda: study.figures(sample_of_lp().summary))
     with (

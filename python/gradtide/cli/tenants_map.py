@@ -14,7 +14,7 @@ from gradtide.cli.study import save, study_under_way
 if TYPE_CHECKING:
     from gradtide.estimate import Limits
     from gradtide.scenario import Scenario
-    from gradtide.studies.boundary import BoundaryResult
+    from gradtide.studies.tenants.boundary import BoundaryResult
 
 
 def parse_loads(text: str | None) -> list[float] | None:
@@ -39,7 +39,7 @@ def map_tenants(
     limits: "Limits",
 ) -> None:
     """Map the study over job loads and background loads, and print the result."""
-    from gradtide.studies import boundary as study
+    from gradtide.studies.tenants import boundary as study
 
     refuse_unknown(checks, lambda: study.figures(study.BoundaryResult({(0.5, 0.5): sample_of_tenants()}).rows[0]))
     rows = study.JOB_LOADS if job_loads is None else job_loads

@@ -13,7 +13,7 @@ from gradtide.cli.study import save, study_under_way
 if TYPE_CHECKING:
     from gradtide.estimate import Limits
     from gradtide.scenario import Scenario
-    from gradtide.studies.policies import PoliciesResult
+    from gradtide.studies.tenants.policies import PoliciesResult
 
 
 def compare_policies(
@@ -30,8 +30,8 @@ def compare_policies(
     limits: "Limits",
 ) -> None:
     """Compare policies, and print the result."""
-    from gradtide.studies import boundary
-    from gradtide.studies import policies as study
+    from gradtide.studies.tenants import boundary
+    from gradtide.studies.tenants import policies as study
 
     def sample() -> dict[str, float | None]:
         tenants = sample_of_tenants()

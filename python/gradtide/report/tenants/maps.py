@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradtide.report import pieces
-from gradtide.report.tenants import change, saved
+from gradtide.report.tenants.bands import change, saved
 
 # Fig. 5.19 of Gao (2020). A word and a mark go with each colour: colour alone tells not everyone.
 VERDICTS = {

@@ -19,11 +19,11 @@ from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Job, Scenario
-from gradtide.studies import tenants
 from gradtide.studies.channels import line
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, part_of, run_all, total_cost, write_runs, write_summary
+from gradtide.studies.tenants import bands as tenants
 
 ORDERS = ("fifo", "priority", "tic", "tac", "file")
 """Orders of the queue that are the same in every iteration."""

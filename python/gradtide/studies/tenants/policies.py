@@ -11,11 +11,11 @@ from gradtide import _core, fct, report
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.boundary import Cell, cell_name, points_of
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_runs, write_summary
-from gradtide.studies.tenants import FIGURES, TenantsResult, check, colour, variant, verdict
+from gradtide.studies.tenants.bands import FIGURES, TenantsResult, check, colour, variant, verdict
+from gradtide.studies.tenants.boundary import Cell, cell_name, points_of
 
 POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "oracle")
 """What a job can do in place of travelling in its neighbours' band; that itself is all-high. The oracle knows every

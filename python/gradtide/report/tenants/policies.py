@@ -6,9 +6,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from gradtide.report import maps, pieces, scatter
+from gradtide.report import pieces, scatter
 from gradtide.report.folder import Row, RunFolderError, entry, finite, row_of
-from gradtide.report.tenants import change, saved
+from gradtide.report.tenants import maps
+from gradtide.report.tenants.bands import change, saved
 
 FIGURES = (
     ("small_mean", "small, mean"),

@@ -14,7 +14,7 @@ from gradtide.scenario import Scenario
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_summary
-from gradtide.studies.tenants import BANDS, TenantsResult, check, known_seeds, variant
+from gradtide.studies.tenants.bands import BANDS, TenantsResult, check, known_seeds, variant
 
 # Table 5.4 of Gao (2020): shares of the hosts' links that the job and the flows take.
 JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradtide.report import maps, pieces
+from gradtide.report import pieces
 from gradtide.report.folder import Row, RunFolderError, entry, finite, row_of
 from gradtide.report.run import resolved_scenario
-from gradtide.report.tenants import change, saved
+from gradtide.report.tenants import maps
+from gradtide.report.tenants.bands import change, saved
 
 CLASSES = ("small", "medium", "large", "all")
 
