@@ -7,6 +7,7 @@ import inspect
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,22 @@ def page(text: str) -> str:
 def commands() -> str:
     """Return a section per command: its sentence, and a table of its options."""
     sections = []
-    group: Any = typer.main.get_command(cli.app)
-    for name, command in group.commands.items():
+    for name, command in _commands(typer.main.get_command(cli.app), ""):
         arguments = [param for param in command.params if param.param_type_name == "argument"]
         usage = " ".join(["gradtide", name, *(_argument(param) for param in arguments)])
         rows = [(_argument(param), param.help or "") for param in arguments]
         rows += [(_option(param), param.help + _default(param)) for param in command.params if param not in arguments]
         sections.append(f"### {name}\n\n    {usage}\n\n{command.help}\n\n" + _table(("option", "meaning"), rows))
     return "\n".join(sections)
+
+
+def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield every command with its name, as in `tenants map`."""
+    for name in group.list_commands(None):
+        command = group.commands[name]
+        yield prefix + name, command
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
 
 
 def _argument(param: Any) -> str:

@@ -1,4 +1,4 @@
-"""`gradtide tenants --map`: the operating boundary, job load against background load (fig. 5.19 of Gao 2020)."""
+"""`gradtide tenants map`: the operating boundary, job load against background load (fig. 5.19 of Gao 2020)."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""`gradtide tenants --lp`: start and band of every bucket by a linear programme, and what a run makes of it.
+"""`gradtide tenants lp`: start and band of every bucket by a linear programme, and what a run makes of it.
 
     runs in every band -> transfer time of each bucket in each band -> the programme -> a run with its order and bands
 

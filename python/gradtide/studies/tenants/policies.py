@@ -1,4 +1,4 @@
-"""`gradtide tenants --policy`: what each way to choose a job's band costs it, and what it leaves its neighbours.
+"""`gradtide tenants policies`: what each way to choose a job's band costs it, and what it leaves its neighbours.
 
 Every policy is compared with the job in its neighbours' band, on the same flows, seed by seed.
 """
