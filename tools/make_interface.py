@@ -112,11 +112,11 @@ def names() -> str:
     """Return a section per public name: its signature, what it does, and a line per argument or member."""
     public = {name: getattr(gradtide, name) for name in gradtide.__all__ if callable(getattr(gradtide, name))}
     functions = {name: thing for name, thing in public.items() if not inspect.isclass(thing)}
-    shared = ("jobs", "progress", "keep", "limits", "Interrupted")
+    shared = ("jobs", "progress", "keep", "limits")
     meanings = {name: text for thing in functions.values() for name, text in _entries(thing).items()}
     sections = [
         f"What every result of a study has:\n\n{_table(('name', 'meaning'), _own_members(StudyRows))}",
-        "Arguments of every study, and what Ctrl-C raises:\n",
+        "Arguments of every study:\n",
         _table(("name", "meaning"), [(f"`{name}`", meanings[name]) for name in shared]),
     ]
     for name, thing in public.items():
