@@ -9,12 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gradtide import Scenario, buy, compare, compare_collectives, from_kineto, run
-from gradtide.studies.boundary import boundary
-from gradtide.studies.lp import plan_bands
 from gradtide.studies.reproduce import PARTS
 from gradtide.studies.run import summary as described
 from gradtide.studies.run import write_core, write_run, write_summary
-from gradtide.studies.tenants import tenants
+from gradtide.studies.tenants.bands import tenants
+from gradtide.studies.tenants.boundary import boundary
+from gradtide.studies.tenants.lp import plan_bands
 from kineto_of_run import kineto_of_run
 
 EVIL = "<script>alert('x')</script> & \"größe\" ${7*7} {{7*7}} 層"
@@ -113,7 +113,7 @@ def make_tenants(folder: Path, *, seeds: Sequence[int] = (0, 1), **changes: Any)
 
 
 def make_boundary(folder: Path, **options: Any) -> dict[str, Any]:
-    """Write the study folder of `gradtide tenants --map`, 2 x 2 loads, without its report; return its summary."""
+    """Write the study folder of `gradtide tenants map`, 2 x 2 loads, without its report; return its summary."""
     boundary(Scenario.from_dict(tiny_tenants(options.pop("name", "tiny"))), **{**TINY_LOADS, **options}).save(folder)
     (folder / "report.html").unlink()
     return _summary(folder)

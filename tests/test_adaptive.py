@@ -10,7 +10,7 @@ import pytest
 import gradtide as gt
 from gradtide import Scenario
 from gradtide.scenario.resolve import Follows, Foresees
-from gradtide.studies.policies import POLICIES, policies, under
+from gradtide.studies.tenants.policies import POLICIES, policies, under
 from run_folders import TINY_LOADS, random_flows, tiny_tenants
 
 

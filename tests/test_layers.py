@@ -1,4 +1,4 @@
-"""Every arrow of the code against the tables of ARCHITECTURE.md: floors, rooms, outside packages, absences."""
+"""Every arrow of the code against the tables of ARCHITECTURE.md: layers, modules, outside packages, absences."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-CRATES = ("net", "train", "py")
+CRATES = ("net", "table", "train", "trace", "py")
 OUTSIDE = ("numpy", "pydantic", "typer", "rich", "jinja2", "torch", "highspy", "ray")
 
 
@@ -75,49 +75,49 @@ def use_paths(tree):
     return [prefix.strip() + path for part in parts if part.strip() for path in use_paths(part)]
 
 
-def room_of_file(path):
-    """`crates/train/src/schedule/fifo.rs` -> `schedule`; `python/gradtide/cli.py` -> `cli`."""
+def module_of_file(path):
+    """`crates/train/src/schedule/fifo.rs` -> `schedule`; `python/gradtide/cli/run.py` -> `cli`."""
     parts = Path(path).parts
     return Path(parts[3] if parts[0] == "crates" else parts[2]).stem
 
 
-def rust_arrows(path, rust, rooms):
-    """Return (floors, rooms) that a file imports; `rooms` are all of its crate's."""
+def rust_arrows(path, rust, modules):
+    """Return (layers, modules) that a file imports; `modules` are all of its crate's."""
     code = code_of(rust)
     paths = []
     for tree in re.findall(r"\buse\s+([^;]+);", code):
         paths += use_paths(tree)
     paths += [match[0] for match in re.finditer(r"\b\w+(?:\s*::\s*\w+)+", re.sub(r"\buse\s+[^;]+;", " ", code))]
-    own = room_of_file(path)
-    floors, found = set(), set()
+    own = module_of_file(path)
+    layers, found = set(), set()
     for one in paths:
         first, *rest = [segment.strip() for segment in one.split("::")]
         if first.startswith("gradtide_"):
-            floors.add(first.removeprefix("gradtide_"))
+            layers.add(first.removeprefix("gradtide_"))
         elif first == "crate" and rest:
-            found.add(rest[0] if rest[0] in rooms else "lib")
+            found.add(rest[0] if rest[0] in modules else "lib")
         elif first in ("super", "self"):
             rest = [segment for segment in rest if segment not in ("super", "self")]
-            found |= set(rest[:1]) & rooms
-        elif own == "lib" and first in rooms:
+            found |= set(rest[:1]) & modules
+        elif own == "lib" and first in modules:
             found.add(first)
-    return floors, found - {own}
+    return layers, found - {own}
 
 
 def rust_violations(tables, files):
     """Return what the Rust files do that the tables do not allow."""
     wrong = []
-    allowed_floors = {row["floor"]: names(row["may import"]) for row in tables["floors"]}
+    allowed_layers = {row["layer"]: names(row["may import"]) for row in tables["layers"]}
     for path, rust in files.items():
         crate = Path(path).parts[1]
-        may_import = {row["room"]: names(row["may import"]) for row in tables[f"rooms of {crate}"]}
-        room = room_of_file(path)
-        if room not in may_import:
-            wrong.append(f"{path}: room {room} is not in ARCHITECTURE.md")
+        may_import = {row["module"]: names(row["may import"]) for row in tables[f"modules of {crate}"]}
+        module = module_of_file(path)
+        if module not in may_import:
+            wrong.append(f"{path}: module {module} is not in ARCHITECTURE.md")
             continue
-        floors, rooms = rust_arrows(path, rust, set(may_import))
-        wrong += [f"{path}: {crate} imports {floor}" for floor in floors - allowed_floors[crate] - {crate}]
-        wrong += [f"{path}: {room} imports {other}" for other in rooms - may_import[room]]
+        layers, modules = rust_arrows(path, rust, set(may_import))
+        wrong += [f"{path}: {crate} imports {layer}" for layer in layers - allowed_layers[crate] - {crate}]
+        wrong += [f"{path}: {module} imports {other}" for other in modules - may_import[module]]
     return wrong
 
 
@@ -152,21 +152,21 @@ def test_nothing_stands_where_it_never_should(tables):
 
 
 def test_crates_depend_on_the_floors_below_only(tables):
-    for row in tables["floors"][:3]:
+    for row in tables["layers"][: len(CRATES)]:
         manifest = (ROOT / row["where"] / "Cargo.toml").read_text()
         dependencies = set(re.findall(r"^gradtide-(\w+) *=", manifest, re.MULTILINE))
-        assert dependencies <= names(row["may import"]), row["floor"]
+        assert dependencies <= names(row["may import"]), row["layer"]
 
 
-def test_every_room_of_the_tables_exists(tables):
-    for row in tables["floors"]:
-        folder = ROOT / row["where"] / ("" if row["floor"] == "gradtide" else "src")
+def test_every_module_of_the_tables_exists(tables):
+    for row in tables["layers"]:
+        folder = ROOT / row["where"] / ("" if row["layer"] == "gradtide" else "src")
         there = {
             path.stem
             for path in folder.iterdir()
             if path.suffix in (".rs", ".py") or (path.is_dir() and list(path.glob("*.[rp][sy]")))
         }
-        assert there == {room["room"] for room in tables[f"rooms of {row['floor']}"]}, row["floor"]
+        assert there == {module["module"] for module in tables[f"modules of {row['layer']}"]}, row["layer"]
 
 
 # Python
@@ -204,26 +204,26 @@ def python_arrows(path, python):
 def python_violations(tables, files):
     """Return what the Python files import that the tables do not allow."""
     wrong = []
-    rows = {row["room"]: row for row in tables["rooms of gradtide"]}
+    rows = {row["module"]: row for row in tables["modules of gradtide"]}
     homes = {row["package"]: names(row["only in"]) for row in tables["outside packages"]}
     for path, python in files.items():
-        room = room_of_file(path)
-        if room not in rows:
-            wrong.append(f"{path}: room {room} is not in ARCHITECTURE.md")
+        module = module_of_file(path)
+        if module not in rows:
+            wrong.append(f"{path}: module {module} is not in ARCHITECTURE.md")
             continue
-        at_top = names(rows[room]["may import"])
-        inside = at_top | names(rows[room]["inside functions"])
-        for module, is_inside in python_arrows(path, python):
-            first, *rest = module.split(".")
-            if first == "<dynamic>" and room != "__init__":
+        at_top = names(rows[module]["may import"])
+        inside = at_top | names(rows[module]["inside functions"])
+        for imported, is_inside in python_arrows(path, python):
+            first, *rest = imported.split(".")
+            if first == "<dynamic>" and module != "__init__":
                 wrong.append(f"{path}: a dynamic import")
-            elif first in homes and room not in homes[first]:
-                wrong.append(f"{path}: {room} imports {first}")
+            elif first in homes and module not in homes[first]:
+                wrong.append(f"{path}: {module} imports {first}")
             elif first == "gradtide":
                 other = rest[0] if rest[0] in rows or rest[0] == "_core" else "__init__"
-                if other != room and other not in (inside if is_inside else at_top):
+                if other != module and other not in (inside if is_inside else at_top):
                     where = " inside a function" if is_inside else ""
-                    wrong.append(f"{path}: {room} imports {other}{where}")
+                    wrong.append(f"{path}: {module} imports {other}{where}")
     return wrong
 
 
@@ -231,10 +231,10 @@ def test_python_imports_run_downwards(tables):
     assert python_violations(tables, sources("python/gradtide", ".py")) == []
 
 
-def test_public_names_are_imported_from_the_rooms_of_the_table(tables):
+def test_public_names_are_imported_from_the_modules_of_the_table(tables):
     import gradtide
 
-    row = next(row for row in tables["rooms of gradtide"] if row["room"] == "__init__")
+    row = next(row for row in tables["modules of gradtide"] if row["module"] == "__init__")
     assert {home.split(".")[0] for home in gradtide._HOMES.values()} == names(row["inside functions"])
     assert set(gradtide._HOMES) | {"__version__"} == set(gradtide.__all__)
 
@@ -266,7 +266,7 @@ def test_importing_the_package_loads_nothing_that_costs_time():
         ),
         ("crates/train/src/bucket.rs", "use crate::run;", "bucket imports lib"),
         ("crates/train/src/lib.rs", "use schedule::Fifo;", "lib imports schedule"),
-        ("crates/train/src/attic.rs", "", "room attic is not in ARCHITECTURE.md"),
+        ("crates/train/src/attic.rs", "", "module attic is not in ARCHITECTURE.md"),
     ],
 )
 def test_a_planted_arrow_in_rust_is_found(tables, path, planted, found):

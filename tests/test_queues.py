@@ -12,7 +12,7 @@ from gradtide import Scenario, run
 from gradtide.report import encode_timeline, render
 from gradtide.report.folder import read_table
 from gradtide.report.probed import busiest
-from gradtide.studies.tenants import SAMPLES, probed, tenants
+from gradtide.studies.tenants.bands import SAMPLES, probed, tenants
 from run_folders import tiny_tenants
 
 TABLES = ("iterations", "transfers", "operations", "links", "flows")

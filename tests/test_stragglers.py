@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gradtide as gt
-from gradtide.studies.tenants import tenants
+from gradtide.studies.tenants.bands import tenants
 from specs import PRIORITY, column_ps, run, spec
 
 MS = 10**9

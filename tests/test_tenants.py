@@ -9,9 +9,9 @@ import pytest
 
 from gradtide import Scenario
 from gradtide.results import PS_PER_MS
-from gradtide.studies.boundary import BoundaryResult, boundary, cell_name
-from gradtide.studies.boundary import figures as figures_of_cell
-from gradtide.studies.tenants import TenantsResult, colour, figures, tenants
+from gradtide.studies.tenants.bands import TenantsResult, colour, figures, tenants
+from gradtide.studies.tenants.boundary import BoundaryResult, boundary, cell_name
+from gradtide.studies.tenants.boundary import figures as figures_of_cell
 from run_folders import TINY_LOADS, listed_flows, tiny_tenants
 
 

@@ -7,6 +7,7 @@ import inspect
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import typer  # noqa: E402
 
 import gradtide  # noqa: E402
 from gradtide import cli  # noqa: E402
+from gradtide.cli import ends  # noqa: E402
 from gradtide.studies.run import run, summary  # noqa: E402
 
 
@@ -39,14 +41,22 @@ def page(text: str) -> str:
 def commands() -> str:
     """Return a section per command: its sentence, and a table of its options."""
     sections = []
-    group: Any = typer.main.get_command(cli.app)
-    for name, command in group.commands.items():
+    for name, command in _commands(typer.main.get_command(cli.app), ""):
         arguments = [param for param in command.params if param.param_type_name == "argument"]
         usage = " ".join(["gradtide", name, *(_argument(param) for param in arguments)])
         rows = [(_argument(param), param.help or "") for param in arguments]
         rows += [(_option(param), param.help + _default(param)) for param in command.params if param not in arguments]
         sections.append(f"### {name}\n\n    {usage}\n\n{command.help}\n\n" + _table(("option", "meaning"), rows))
     return "\n".join(sections)
+
+
+def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield every command with its name, as in `tenants map`."""
+    for name in group.list_commands(None):
+        command = group.commands[name]
+        yield prefix + name, command
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
 
 
 def _argument(param: Any) -> str:
@@ -68,11 +78,11 @@ def exit_codes() -> str:
     """Return the table of exit codes."""
     meanings = [
         (0, "all is well"),
-        (cli.EXIT_CHECK_FAILED, "a check that you stated (`--fail-if`) failed; results are written all the same"),
-        (cli.EXIT_BAD_INPUT, "an input is wrong: the scenario, a file that it names, or the command line"),
-        (cli.EXIT_CANNOT_GO_ON, "the run could not go on, or a folder could not be written"),
-        (cli.EXIT_BUG, "a bug of gradtide; please report it"),
-        (cli.EXIT_INTERRUPTED, "interrupted (Ctrl-C); the finished runs of a study are kept: the same command goes on"),
+        (ends.EXIT_CHECK_FAILED, "a check that you stated (`--fail-if`) failed; results are written all the same"),
+        (ends.EXIT_BAD_INPUT, "an input is wrong: the scenario, a file that it names, or the command line"),
+        (ends.EXIT_CANNOT_GO_ON, "the run could not go on, or a folder could not be written"),
+        (ends.EXIT_BUG, "a bug of gradtide; please report it"),
+        (ends.EXIT_INTERRUPTED, "interrupted (Ctrl-C); finished runs of a study are kept: the same command goes on"),
     ]
     return _table(("code", "means"), [(str(code), meaning) for code, meaning in meanings])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
-from gradtide.studies.lp import LpResult, plan_bands
+from gradtide.studies.tenants.lp import LpResult, plan_bands
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "validation" / "lp.md"

@@ -1,7 +1,7 @@
 //! The one table of what a Rust error becomes in Python.
 
+use gradtide_trace::ImportError;
 use gradtide_train::RunError;
-use gradtide_train::import::ImportError;
 use gradtide_train::opdag::OpDagError;
 use pyo3::prelude::*;
 

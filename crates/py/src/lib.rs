@@ -55,7 +55,7 @@ impl RunOutput {
     /// What [`RunOutput::to_json`] wrote.
     #[staticmethod]
     fn from_json(py: Python<'_>, text: &str) -> PyResult<Self> {
-        let (tables, summary_json): ([gradtide_train::result::Table; 8], String) =
+        let (tables, summary_json): ([gradtide_table::Table; 8], String) =
             serde_json::from_str(text).map_err(|error| errors::from_json(&error))?;
         let [iterations, workers, transfers, operations, links, flows, queues, cwnd] =
             tables.map(|table| Py::new(py, Table::new(table)));

@@ -2,8 +2,8 @@
 
 use crate::convert::Table;
 use crate::errors;
-use gradtide_train::import::kineto::Unsaid;
-use gradtide_train::import::{self, ImportError, RankTrace, dag, step, tables};
+use gradtide_trace::kineto::Unsaid;
+use gradtide_trace::{ImportError, RankTrace, dag, step, tables};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator};
@@ -109,7 +109,7 @@ impl Trace {
     /// A rank's trace as a Chakra file.
     fn to_chakra<'py>(&self, py: Python<'py>, rank: u32, version: &str) -> PyResult<Bound<'py, PyBytes>> {
         let trace = self.rank(rank)?;
-        Ok(PyBytes::new(py, &py.detach(|| import::chakra::write(trace, version))))
+        Ok(PyBytes::new(py, &py.detach(|| gradtide_trace::chakra::write(trace, version))))
     }
 
     /// A rank's trace as an op DAG, in JSON.
@@ -122,7 +122,7 @@ impl Trace {
 /// Reads a file of PyTorch's profiler, chunk by chunk.
 #[pyfunction]
 pub fn kineto(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<Trace> {
-    let mut reader = import::kineto::Reader::default();
+    let mut reader = gradtide_trace::kineto::Reader::default();
     feed(py, chunks, &mut |chunk| reader.feed(chunk))?;
     let (trace, unsaid) = py.detach(|| reader.finish()).map_err(|error| errors::from_import(py, &error))?;
     Ok(Trace { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))], unsaid })
@@ -131,7 +131,7 @@ pub fn kineto(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<Trace>
 /// Reads a Chakra execution trace, chunk by chunk.
 #[pyfunction]
 pub fn chakra(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<Trace> {
-    let mut reader = import::chakra::Reader::default();
+    let mut reader = gradtide_trace::chakra::Reader::default();
     feed(py, chunks, &mut |chunk| reader.feed(chunk))?;
     let trace = py.detach(|| reader.finish()).map_err(|error| errors::from_import(py, &error))?;
     Ok(Trace { ranks: vec![(0, Arc::new(trace))], unsaid: Unsaid::default() })

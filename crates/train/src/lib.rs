@@ -9,7 +9,6 @@ pub mod dag;
 pub mod engine;
 pub mod fabric;
 pub mod foresight;
-pub mod import;
 pub mod iteration;
 pub mod job;
 pub mod model;
@@ -33,9 +32,10 @@ use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
 use gradtide_net::{Announced, Band, Bytes, FabricError, Seed, Time};
+use gradtide_table::Table;
 use iteration::Limits;
 use job::{AnyJob, Job, JobError, Messages};
-use result::{RunResult, Table};
+use result::RunResult;
 use spec::{EngineSpec, RunSpec, Spec, TrafficSpec};
 use thiserror::Error;
 use traffic::Neighbour;
@@ -74,7 +74,7 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
     };
     let collective = job::collective(job, bytes, depth, sizes).map_err(|error| refused(error.into()))?;
     let bytes = if job.collective.drops_remainder { job::divisible(bytes, job.hosts.len()) } else { bytes };
-    Ok(Table::of_messages(&collective, bytes))
+    Ok(result::messages(&collective, bytes))
 }
 
 /// What a transfer of each layer of job `job` takes, or of each parameter of its graph, as its schedulers expect: a pull

@@ -2,7 +2,7 @@
 //!
 //! It is not [`crate::dag`]: that one is an iteration of layers in program order, and its transfers come out of it;
 //! here transfers go in, and compute has no program order but what the edges say
-//! (docs/decisions/025-op-dags-and-orders.md).
+//! (docs/decisions/17-op-dags-and-servers.md).
 
 use serde::Deserialize;
 use thiserror::Error;

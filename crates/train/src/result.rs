@@ -16,10 +16,9 @@ use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, ServerSpec, Spec, Tr
 use crate::traffic::{Neighbour, Outcome};
 use gradtide_net::trace::{PortState, Window};
 use gradtide_net::{Bytes, Time};
-use serde::{Deserialize, Serialize};
+use gradtide_table::{Column, Table};
+use serde::Serialize;
 use served::Served;
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// Everything a run gave.
@@ -45,211 +44,29 @@ pub struct RunResult {
     pub summary: Summary,
 }
 
-/// Named columns of one length.
-#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Table {
-    /// Name with its unit, and values.
-    pub columns: Vec<(String, Column)>,
-}
-
-/// One column.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Column {
-    /// Labels; a name is kept once, however many rows have it.
-    Text(#[serde(with = "labels")] Vec<Arc<str>>),
-    /// Counts, indices and bytes.
-    Count(Vec<u64>),
-    /// Counts that can be absent or negative.
-    Signed(Vec<Option<i64>>),
-    /// Times in picoseconds, shown in microseconds.
-    Time(Vec<i64>),
-    /// Times that can be absent.
-    MaybeTime(Vec<Option<i64>>),
-    /// Ratios; absent where they would divide by zero.
-    Ratio(Vec<Option<f64>>),
-}
-
-impl Table {
-    fn new(columns: Vec<(&str, Column)>) -> Self {
-        Self { columns: columns.into_iter().map(|(name, column)| (name.into(), column)).collect() }
-    }
-
-    /// What ranks send one another to exchange `bytes`: one row per message, by chunk, step and sender.
-    pub fn of_messages(collective: &Collective, bytes: Bytes) -> Self {
-        let mut counts: [Vec<u64>; 6] = Default::default();
-        let (reduce, copy): (Arc<str>, Arc<str>) = ("reduce".into(), "copy".into());
-        let mut actions = Vec::new();
-        for (chunk, plan) in (0..).zip(collective.chunks(bytes)) {
-            for step in 0..plan.step_count() {
-                for rank in 0..plan.ranks() {
-                    plan.sends(step, rank, &mut |sent| {
-                        let row = [chunk, u64::from(step), sent.from.into(), sent.to.into(), sent.offset, sent.bytes.0];
-                        counts.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
-                        actions.push(match sent.action {
-                            Action::Reduce => reduce.clone(),
-                            Action::Copy => copy.clone(),
-                        });
+/// What ranks send one another to exchange `bytes`: one row per message, by chunk, step and sender.
+pub fn messages(collective: &Collective, bytes: Bytes) -> Table {
+    let mut counts: [Vec<u64>; 6] = Default::default();
+    let (reduce, copy): (Arc<str>, Arc<str>) = ("reduce".into(), "copy".into());
+    let mut actions = Vec::new();
+    for (chunk, plan) in (0..).zip(collective.chunks(bytes)) {
+        for step in 0..plan.step_count() {
+            for rank in 0..plan.ranks() {
+                plan.sends(step, rank, &mut |sent| {
+                    let row = [chunk, u64::from(step), sent.from.into(), sent.to.into(), sent.offset, sent.bytes.0];
+                    counts.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
+                    actions.push(match sent.action {
+                        Action::Reduce => reduce.clone(),
+                        Action::Copy => copy.clone(),
                     });
-                }
+                });
             }
         }
-        let names = ["chunk", "step", "from_rank", "to_rank", "offset_bytes", "bytes"].map(str::to_owned);
-        let mut columns: Vec<_> = names.into_iter().zip(counts.map(Column::Count)).collect();
-        columns.push(("action".to_owned(), Column::Text(actions)));
-        Self { columns }
     }
-
-    /// Its rows, then those of `other`: columns that one of them lacks are empty there, or 0 where nothing can be absent.
-    fn and(mut self, other: Self) -> Self {
-        if other.row_count() == 0 {
-            return self;
-        }
-        let (first, second) = (self.row_count(), other.row_count());
-        let mut rest = other.columns;
-        for (name, column) in &mut self.columns {
-            match rest.iter().position(|(also, _)| also == name) {
-                Some(place) => column.append(rest.remove(place).1),
-                None => column.pad(second),
-            }
-        }
-        for (name, column) in rest {
-            let mut padded = column.empty();
-            padded.pad(first);
-            padded.append(column);
-            self.columns.push((name, padded));
-        }
-        self
-    }
-
-    /// Number of rows.
-    pub fn row_count(&self) -> usize {
-        self.columns.first().map_or(0, |(_, column)| column.row_count())
-    }
-
-    /// Whether the columns differ in length.
-    pub fn is_ragged(&self) -> bool {
-        self.columns.iter().any(|(_, column)| column.row_count() != self.row_count())
-    }
-
-    /// RFC 4180, header row first; times in microseconds with all six decimals, ratios as the shortest decimal that
-    /// reads back as the same number.
-    pub fn to_csv(&self) -> String {
-        let header: Vec<&str> = self.columns.iter().map(|(name, _)| name.as_str()).collect();
-        let mut csv = header.join(",") + "\n";
-        for row in 0..self.row_count() {
-            for (index, (_, column)) in self.columns.iter().enumerate() {
-                if index > 0 {
-                    csv.push(',');
-                }
-                column.write_cell(row, &mut csv);
-            }
-            csv.push('\n');
-        }
-        csv
-    }
-}
-
-/// Labels as the different ones and an index per row, so that a name is kept once after reading, too.
-mod labels {
-    use super::{Arc, BTreeMap, Deserialize, Serialize};
-    use serde::de::Error;
-    use serde::{Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(rows: &[Arc<str>], serializer: S) -> Result<S::Ok, S::Error> {
-        let mut names: Vec<&str> = Vec::new();
-        let mut index_of: BTreeMap<&str, usize> = BTreeMap::new();
-        let indices: Vec<usize> = (rows.iter())
-            .map(|label| {
-                *index_of.entry(label).or_insert_with(|| {
-                    names.push(label);
-                    names.len() - 1
-                })
-            })
-            .collect();
-        (names, indices).serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Arc<str>>, D::Error> {
-        let (names, indices) = <(Vec<String>, Vec<usize>)>::deserialize(deserializer)?;
-        let names: Vec<Arc<str>> = names.into_iter().map(Into::into).collect();
-        let label = |index: usize| names.get(index).cloned().ok_or_else(|| D::Error::custom("a label without a name"));
-        indices.into_iter().map(label).collect()
-    }
-}
-
-impl Column {
-    /// An empty column of the same kind.
-    fn empty(&self) -> Self {
-        match self {
-            Self::Text(_) => Self::Text(Vec::new()),
-            Self::Count(_) => Self::Count(Vec::new()),
-            Self::Signed(_) => Self::Signed(Vec::new()),
-            Self::Time(_) => Self::Time(Vec::new()),
-            Self::MaybeTime(_) => Self::MaybeTime(Vec::new()),
-            Self::Ratio(_) => Self::Ratio(Vec::new()),
-        }
-    }
-
-    /// Adds the rows of a column of the same kind.
-    fn append(&mut self, other: Self) {
-        match (self, other) {
-            (Self::Text(rows), Self::Text(more)) => rows.extend(more),
-            (Self::Count(rows), Self::Count(more)) => rows.extend(more),
-            (Self::Signed(rows), Self::Signed(more)) => rows.extend(more),
-            (Self::Time(rows), Self::Time(more)) => rows.extend(more),
-            (Self::MaybeTime(rows), Self::MaybeTime(more)) => rows.extend(more),
-            (Self::Ratio(rows), Self::Ratio(more)) => rows.extend(more),
-            _ => unreachable!("columns of one name are of one kind"),
-        }
-    }
-
-    /// Adds so many absent rows.
-    fn pad(&mut self, count: usize) {
-        match self {
-            Self::Text(rows) => rows.extend(std::iter::repeat_n(Arc::from(""), count)),
-            Self::Count(rows) => rows.extend(std::iter::repeat_n(0, count)),
-            Self::Signed(rows) | Self::MaybeTime(rows) => rows.extend(std::iter::repeat_n(None, count)),
-            Self::Time(rows) => rows.extend(std::iter::repeat_n(0, count)),
-            Self::Ratio(rows) => rows.extend(std::iter::repeat_n(None, count)),
-        }
-    }
-
-    fn row_count(&self) -> usize {
-        match self {
-            Self::Text(values) => values.len(),
-            Self::Count(values) => values.len(),
-            Self::Signed(values) => values.len(),
-            Self::Time(values) => values.len(),
-            Self::MaybeTime(values) => values.len(),
-            Self::Ratio(values) => values.len(),
-        }
-    }
-
-    fn write_cell(&self, row: usize, csv: &mut String) {
-        // Writing to a String cannot fail.
-        let _ = match self {
-            Self::Text(values) => write!(csv, "{}", quoted(&values[row])),
-            Self::Count(values) => write!(csv, "{}", values[row]),
-            Self::Signed(values) => values[row].map_or(Ok(()), |value| write!(csv, "{value}")),
-            Self::Ratio(values) => values[row].map_or(Ok(()), |value| write!(csv, "{value}")),
-            Self::Time(values) => write_time(values[row], csv),
-            Self::MaybeTime(values) => values[row].map_or(Ok(()), |ps| write_time(ps, csv)),
-        };
-    }
-}
-
-fn write_time(ps: i64, csv: &mut String) -> std::fmt::Result {
-    let sign = if ps < 0 { "-" } else { "" };
-    write!(csv, "{sign}{}", Time::from_ps(ps.unsigned_abs()))
-}
-
-fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\"")).into()
-    } else {
-        text.into()
-    }
+    let names = ["chunk", "step", "from_rank", "to_rank", "offset_bytes", "bytes"].map(str::to_owned);
+    let mut columns: Vec<_> = names.into_iter().zip(counts.map(Column::Count)).collect();
+    columns.push(("action".to_owned(), Column::Text(actions)));
+    Table { columns }
 }
 
 /// Figures of a run.

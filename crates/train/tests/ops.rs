@@ -5,11 +5,12 @@
 mod star;
 
 use gradtide_net::{Seed, Time};
+use gradtide_table::{Column, Table};
 use gradtide_train::caramel::timeline;
 use gradtide_train::engine::{self, Idle};
 use gradtide_train::fabric::Fabric;
 use gradtide_train::job::Job;
-use gradtide_train::result::{Column, RunResult, Table};
+use gradtide_train::result::RunResult;
 use gradtide_train::spec::{FusionSpec, Spec};
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -4,6 +4,7 @@
 mod star;
 
 use gradtide_net::{Bytes, Seed, Time};
+use gradtide_table::{Column, Table};
 use gradtide_train::caramel::timeline;
 use gradtide_train::engine::{self, Idle};
 use gradtide_train::fabric::Fabric;
@@ -11,7 +12,7 @@ use gradtide_train::job::Job;
 use gradtide_train::opdag::{Kind, Op, OpDag};
 use gradtide_train::order::tac::Ties;
 use gradtide_train::order::{self, OrderSpec, Scheduler};
-use gradtide_train::result::{Column, RunResult, Table};
+use gradtide_train::result::RunResult;
 use gradtide_train::spec::Spec;
 use proptest::prelude::*;
 use serde_json::{Value, json};

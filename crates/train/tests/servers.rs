@@ -3,10 +3,11 @@
 
 mod star;
 
+use gradtide_table::{Column, Table};
 use gradtide_train::opdag::{Kind, Op, OpDag};
 use gradtide_train::order::makespan::Scorer;
 use gradtide_train::order::needs::Needs;
-use gradtide_train::result::{Column, RunResult, Table};
+use gradtide_train::result::RunResult;
 use gradtide_train::run;
 use proptest::prelude::*;
 use serde_json::{Value, json};

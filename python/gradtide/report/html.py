@@ -1,7 +1,7 @@
 """The report: a run or study folder as one HTML file that opens anywhere, with nothing to fetch.
 
-What is shown is in the file of each study: `run.py`, `compare.py`, `collectives.py`, `reproduce.py`, `tenants.py`,
-`boundary.py`, `policies.py`, `lp.py`, `buy.py`, `plan.py` and `waterfall.py`; how it looks in `assets/`,
+What is shown is in the file of each study: `run.py`, `compare.py`, `collectives.py`, `reproduce.py`, `buy.py`,
+`plan.py`, `waterfall.py` and in `tenants/`; how it looks in `assets/`,
 `timeline.py`, `progress.py` and `scatter.py`.
 The page holds no time stamp and nothing of the machine, so the same folder gives the same bytes.
 """
@@ -14,20 +14,17 @@ import jinja2
 from markupsafe import Markup
 
 from gradtide.report import (
-    boundary,
     buy,
     collectives,
     compare,
-    lp,
     pieces,
     plan,
-    policies,
     reproduce,
     run,
-    tenants,
     waterfall,
 )
 from gradtide.report.folder import Row, RunFolderError, entry, read_json
+from gradtide.report.tenants import bands, boundary, lp, policies
 
 MAX_BYTES = 400_000
 """A report is mailed and kept beside results; it never grows past this."""
@@ -116,7 +113,7 @@ def render(run_dir: Path) -> str:
         "gradtide.run/1": run.view,
         "gradtide.compare/1": compare.view,
         "gradtide.reproduce/1": reproduce.view,
-        "gradtide.tenants/1": tenants.view,
+        "gradtide.tenants/1": bands.view,
         "gradtide.boundary/1": boundary.view,
         "gradtide.policies/1": policies.view,
         "gradtide.buy/1": buy.view,

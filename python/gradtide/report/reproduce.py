@@ -13,8 +13,8 @@ from typing import Any
 from gradtide.report import pieces, progress
 from gradtide.report.compare import inside, run_timeline
 from gradtide.report.folder import Row, RunFolderError, entry, read_table
-from gradtide.report.maps import SHADES, shades
-from gradtide.report.tenants import BANDS, VERDICTS, change
+from gradtide.report.tenants.bands import BANDS, VERDICTS, change
+from gradtide.report.tenants.maps import SHADES, shades
 
 _BAR_TOKENS = ("s1", "s2", "s3", "s4", "s5", "s6")
 

@@ -8,7 +8,7 @@
 //!              ^------------------------- acknowledgements ------------------------------'
 //! ```
 //!
-//! Why it is fast stands in docs/decisions/014. What it leaves out: the time that a switch and a host's stack need,
+//! Why it is fast stands in docs/decisions/13-packet-engine.md. What it leaves out: the time that a switch and a host's stack need,
 //! errors on links, PFC.
 
 mod buffer;

@@ -13,7 +13,7 @@
 //! handed over for this worker has come to its rank (TicTac section 5.1). Pushes are handed over when they are ready.
 //!
 //! What the network is, how collectives work and what tables are made of it are no matter of this room
-//! (docs/models/servers.md, docs/decisions/029-parameter-servers-op-by-op.md).
+//! (docs/models/servers.md, docs/decisions/17-op-dags-and-servers.md).
 
 mod channels;
 pub mod graph;

@@ -1,0 +1,277 @@
+//! MLCommons Chakra execution traces: protobuf messages, each after its length; `GlobalMetadata` first, then nodes.
+//!
+//! Written by hand after `et_def.proto` of schema 0.0.4, which 1.0.0 keeps number for number (docs/models/traces.md).
+//! Fields that nothing here needs (tensors, shapes) are skipped by protobuf's own rule for unknown fields.
+
+use crate::{About, Collective, Comm, ImportError, Kind, MAX_PIECE_BYTES, Names, Op, Pass, RankTrace, check_ids};
+use prost::Message;
+
+const FORMAT: &str = "Chakra trace";
+const NS_PER_US: u64 = 1000;
+
+/// `GlobalMetadata`. Before version 0.0.4 field 1 was a list of attributes, so its text is read as bytes.
+#[derive(Clone, PartialEq, Message)]
+struct Metadata {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    version: Vec<Vec<u8>>,
+}
+
+/// `Node`.
+#[derive(Clone, PartialEq, Message)]
+struct Node {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(int32, tag = "3")]
+    kind: i32,
+    #[prost(uint64, repeated, tag = "4")]
+    ctrl_deps: Vec<u64>,
+    #[prost(uint64, repeated, tag = "5")]
+    data_deps: Vec<u64>,
+    #[prost(uint64, tag = "6")]
+    start_time_micros: u64,
+    #[prost(uint64, tag = "7")]
+    duration_micros: u64,
+    #[prost(message, repeated, tag = "10")]
+    attr: Vec<Attribute>,
+}
+
+/// `AttributeProto`.
+#[derive(Clone, PartialEq, Message)]
+struct Attribute {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(oneof = "Value", tags = "7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29")]
+    value: Option<Value>,
+}
+
+/// The scalars of `AttributeProto.value`: writers differ in which kind of whole number they take for the same thing.
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Value {
+    #[prost(int32, tag = "7")]
+    Int32(i32),
+    #[prost(int64, tag = "9")]
+    Int64(i64),
+    #[prost(uint32, tag = "11")]
+    Uint32(u32),
+    #[prost(uint64, tag = "13")]
+    Uint64(u64),
+    #[prost(sint32, tag = "15")]
+    Sint32(i32),
+    #[prost(sint64, tag = "17")]
+    Sint64(i64),
+    #[prost(fixed32, tag = "19")]
+    Fixed32(u32),
+    #[prost(fixed64, tag = "21")]
+    Fixed64(u64),
+    #[prost(sfixed32, tag = "23")]
+    Sfixed32(i32),
+    #[prost(sfixed64, tag = "25")]
+    Sfixed64(i64),
+    #[prost(bool, tag = "27")]
+    Bool(bool),
+    #[prost(string, tag = "29")]
+    Text(String),
+}
+
+impl Value {
+    fn whole(&self) -> Option<i128> {
+        Some(match *self {
+            Self::Int32(value) | Self::Sint32(value) | Self::Sfixed32(value) => value.into(),
+            Self::Int64(value) | Self::Sint64(value) | Self::Sfixed64(value) => value.into(),
+            Self::Uint32(value) | Self::Fixed32(value) => value.into(),
+            Self::Uint64(value) | Self::Fixed64(value) => value.into(),
+            Self::Bool(_) | Self::Text(_) => return None,
+        })
+    }
+}
+
+/// Reads one rank's file, chunk by chunk.
+#[derive(Default)]
+pub struct Reader {
+    pending: Vec<u8>,
+    /// Bytes of `pending` that are read.
+    done: usize,
+    /// Offset of `pending` in the file.
+    at: u64,
+    messages: u64,
+    trace: RankTrace,
+    names: Names,
+}
+
+impl Reader {
+    /// Reads the next bytes of the file.
+    ///
+    /// # Errors
+    /// [`ImportError::NotThis`] if the file starts with something else, [`ImportError::Piece`] if a node means nothing.
+    pub fn feed(&mut self, chunk: &[u8]) -> Result<(), ImportError> {
+        self.pending.drain(..self.done);
+        self.at += self.done as u64;
+        self.done = 0;
+        self.pending.extend_from_slice(chunk);
+        while let Some((start, end)) = self.frame()? {
+            let message = &self.pending[start..end];
+            let read = if self.messages == 0 {
+                metadata(message).map(|about| self.trace.about = about)
+            } else {
+                op(message, &mut self.names).map(|op| self.trace.ops.push(op))
+            };
+            read.map_err(|what| self.fault(what))?;
+            self.messages += 1;
+            self.done = end;
+        }
+        Ok(())
+    }
+
+    /// Ends the file.
+    ///
+    /// # Errors
+    /// [`ImportError::Empty`], [`ImportError::Truncated`], [`ImportError::NoOps`] or [`ImportError::SameId`].
+    pub fn finish(mut self) -> Result<RankTrace, ImportError> {
+        let length = self.at + self.pending.len() as u64;
+        if length == 0 {
+            return Err(ImportError::Empty);
+        }
+        if self.done < self.pending.len() {
+            if self.messages < 2 {
+                return Err(self.fault("its first messages do not end".to_owned()));
+            }
+            return Err(ImportError::Truncated { at: length, seen: self.messages - 1, unit: "nodes" });
+        }
+        if self.trace.ops.is_empty() {
+            return Err(ImportError::NoOps { what: "there are no nodes after the metadata" });
+        }
+        self.trace.dangling_deps = check_ids(&mut self.trace.ops)?;
+        Ok(self.trace)
+    }
+
+    /// The place of the next whole message in `pending`.
+    fn frame(&self) -> Result<Option<(usize, usize)>, ImportError> {
+        let rest = &self.pending[self.done..];
+        // A varint ends with the first byte below 128; ten bytes hold any.
+        let Some(last) = rest.iter().take(10).position(|&byte| byte < 0x80) else {
+            return if rest.len() < 10 {
+                Ok(None)
+            } else {
+                Err(self.fault("a length of more than 64 bits".to_owned()))
+            };
+        };
+        let length = rest[..=last].iter().rev().fold(0_u128, |sum, &byte| (sum << 7) | u128::from(byte & 0x7f));
+        if length > MAX_PIECE_BYTES as u128 {
+            return Err(self.fault(format!("a message of {length} bytes")));
+        }
+        let start = self.done + last + 1;
+        let end = start + length as usize;
+        Ok((end <= self.pending.len()).then_some((start, end)))
+    }
+
+    /// What is wrong at the message that is read. A file whose first node means nothing is something else altogether.
+    fn fault(&self, what: String) -> ImportError {
+        let at = self.at + self.done as u64;
+        match self.messages {
+            0 | 1 => ImportError::NotThis { format: FORMAT, what, at },
+            number => ImportError::Piece { unit: "node", number: number - 1, at, what },
+        }
+    }
+}
+
+fn metadata(message: &[u8]) -> Result<About, String> {
+    let metadata = Metadata::decode(message).map_err(|error| error.to_string())?;
+    let text = metadata.version.into_iter().next().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
+    let is_version = text.chars().all(|one| one.is_ascii_graphic());
+    Ok(About { version: if is_version { text } else { String::new() }, ..About::default() })
+}
+
+fn op(message: &[u8], names: &mut Names) -> Result<Op, String> {
+    let node = Node::decode(message).map_err(|error| error.to_string())?;
+    let kind = Kind::from_number(node.kind).ok_or_else(|| format!("no type of node has the number {}", node.kind))?;
+    let nanoseconds = |micros: u64| micros.checked_mul(NS_PER_US).ok_or_else(|| format!("a time of {micros} us"));
+    Ok(Op {
+        id: node.id,
+        name: names.get(&node.name),
+        kind,
+        pass: Pass::of_name(&node.name),
+        is_host: node.attr.iter().any(|attr| attr.name == "is_cpu_op" && is_true(attr.value.as_ref())),
+        start_ns: nanoseconds(node.start_time_micros)?,
+        duration_ns: nanoseconds(node.duration_micros)?,
+        comm: if kind.is_comm() { Some(Box::new(comm(kind, &node.attr, names)?)) } else { None },
+        data_deps: node.data_deps.into(),
+        ctrl_deps: node.ctrl_deps.into(),
+    })
+}
+
+fn is_true(value: Option<&Value>) -> bool {
+    match value {
+        Some(Value::Bool(value)) => *value,
+        other => other.and_then(Value::whole).is_some_and(|value| value != 0),
+    }
+}
+
+fn comm(kind: Kind, attributes: &[Attribute], names: &mut Names) -> Result<Comm, String> {
+    let value = |name: &str| attributes.iter().find(|attr| attr.name == name).and_then(|attr| attr.value.as_ref());
+    let whole = |name: &str| value(name).and_then(Value::whole);
+    let collective = if kind == Kind::Coll {
+        // A number of 0 need not be written, and that is the all-reduce.
+        let number = whole("comm_type").unwrap_or(0);
+        let known = i32::try_from(number).ok().and_then(Collective::from_number);
+        Some(known.ok_or_else(|| format!("no collective has the number {number}"))?)
+    } else {
+        None
+    };
+    let size = whole("comm_size").unwrap_or(0);
+    let rank = |name: &str| whole(name).and_then(|rank| u32::try_from(rank).ok());
+    Ok(Comm {
+        collective,
+        bytes: u64::try_from(size).map_err(|_| format!("comm_size is {size}"))?,
+        group: match value("pg_name") {
+            Some(Value::Text(name)) => names.get(name),
+            other => names.get(&other.and_then(Value::whole).map_or(String::new(), |number| number.to_string())),
+        },
+        ranks: None,
+        ends: rank("comm_src").zip(rank("comm_dst")),
+        ready_ns: None,
+    })
+}
+
+/// The file that says this again. Times are whole microseconds there: a start is rounded down, a duration to the nearest.
+pub fn write(trace: &RankTrace, version: &str) -> Vec<u8> {
+    let mut file = Vec::new();
+    put(&mut file, &Metadata { version: vec![version.into()] });
+    for op in &trace.ops {
+        let mut attr = vec![Attribute { name: "is_cpu_op".into(), value: Some(Value::Bool(op.is_host)) }];
+        if let Some(comm) = &op.comm {
+            let mut push = |name: &str, value| attr.push(Attribute { name: name.into(), value: Some(value) });
+            if let Some(collective) = comm.collective {
+                push("comm_type", Value::Int64(collective.number().into()));
+            }
+            push("comm_size", Value::Int64(i64::try_from(comm.bytes).unwrap_or(i64::MAX)));
+            if !comm.group.is_empty() {
+                push("pg_name", Value::Text(comm.group.to_string()));
+            }
+            if let Some((from, to)) = comm.ends {
+                push("comm_src", Value::Uint32(from));
+                push("comm_dst", Value::Uint32(to));
+            }
+        }
+        put(
+            &mut file,
+            &Node {
+                id: op.id,
+                name: op.name.to_string(),
+                kind: op.kind.number(),
+                ctrl_deps: op.ctrl_deps.to_vec(),
+                data_deps: op.data_deps.to_vec(),
+                start_time_micros: op.start_ns / NS_PER_US,
+                duration_micros: op.duration_ns.saturating_add(NS_PER_US / 2) / NS_PER_US,
+                attr,
+            },
+        );
+    }
+    file
+}
+
+fn put(file: &mut Vec<u8>, message: &impl Message) {
+    // A vector has room for whatever is encoded into it, so this cannot fail.
+    message.encode_length_delimited(file).expect("a vector grows");
+}

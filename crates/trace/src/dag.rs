@@ -1,0 +1,154 @@
+//! A rank's trace as an op DAG: the JSON that `gradtide.order` reads, with enough beside it to be the trace again.
+
+use crate::{About, Collective, Comm, ImportError, Kind, Names, Op, Pass, RankTrace, check_ids};
+use serde::{Deserialize, Serialize};
+
+/// The document. Times are nanoseconds.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Document {
+    /// "gradtide.trace/1".
+    pub schema: String,
+    /// The rank whose trace it is.
+    pub rank: Option<u32>,
+    /// Ranks of the job, where they are known.
+    pub world_size: Option<u32>,
+    /// The op that is waited for: the one added at the end, which waits for all that nothing else waits for.
+    pub target: u64,
+    /// Ops in the order of the trace, and the target.
+    pub ops: Vec<Row>,
+}
+
+/// An op of the document.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Row {
+    id: u64,
+    name: String,
+    /// recv or comp, as op DAGs have it.
+    kind: String,
+    /// What it is in the trace; none of the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    /// Ids of the ops whose data it reads, then of those it only waits for.
+    inputs: Vec<u64>,
+    /// How many of them it only waits for.
+    ctrl_inputs: usize,
+    time: u64,
+    start: u64,
+    is_host: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comm: Option<RowComm>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct RowComm {
+    collective: Option<String>,
+    bytes: u64,
+    group: String,
+    ranks: Option<Vec<u32>>,
+    ends: Option<(u32, u32)>,
+}
+
+const SCHEMA: &str = "gradtide.trace/1";
+
+/// A rank's trace as a document. With `cut`, what is received starts without waiting, as in TicTac's DAGs; a trace with
+/// transfers that wait is no op DAG otherwise, though it is this document.
+pub fn write(trace: &RankTrace, cut: bool) -> Document {
+    let mut ops: Vec<Row> = trace.ops.iter().map(|op| row(op, cut)).collect();
+    let mut is_input: Vec<u64> = ops.iter().flat_map(|row| &row.inputs).copied().collect();
+    is_input.sort_unstable();
+    let last = trace.ops.iter().map(|op| op.id).filter(|id| is_input.binary_search(id).is_err()).collect();
+    let greatest = trace.ops.iter().map(|op| op.id).max().unwrap_or_default();
+    let free = || (0..).find(|id| trace.ops.iter().all(|op| op.id != *id)).unwrap_or_default();
+    let target = greatest.checked_add(1).unwrap_or_else(free);
+    ops.push(Row {
+        id: target,
+        name: "end".into(),
+        kind: "comp".into(),
+        node: None,
+        inputs: last,
+        ctrl_inputs: 0,
+        time: 0,
+        start: trace.ops.iter().map(Op::end_ns).max().unwrap_or_default(),
+        is_host: true,
+        comm: None,
+    });
+    let About { rank, world_size, .. } = trace.about;
+    Document { schema: SCHEMA.into(), rank, world_size, target, ops }
+}
+
+fn row(op: &Op, cut: bool) -> Row {
+    let is_recv = matches!(op.kind, Kind::Recv | Kind::Coll);
+    let is_cut = cut && is_recv;
+    Row {
+        id: op.id,
+        name: op.name.to_string(),
+        kind: if is_recv { "recv" } else { "comp" }.into(),
+        node: Some(op.kind.word().into()),
+        inputs: if is_cut { Vec::new() } else { op.data_deps.iter().chain(&op.ctrl_deps).copied().collect() },
+        ctrl_inputs: if is_cut { 0 } else { op.ctrl_deps.len() },
+        time: op.duration_ns,
+        start: op.start_ns,
+        is_host: op.is_host,
+        comm: op.comm.as_ref().map(|comm| RowComm {
+            collective: comm.collective.map(|one| one.word().into()),
+            bytes: comm.bytes,
+            group: comm.group.to_string(),
+            ranks: comm.ranks.as_ref().map(|ranks| ranks.to_vec()),
+            ends: comm.ends,
+        }),
+    }
+}
+
+/// The trace that a document is of.
+///
+/// # Errors
+/// [`ImportError::NotThis`] of another schema, [`ImportError::Piece`] of words that mean nothing.
+pub fn read(document: &Document) -> Result<RankTrace, ImportError> {
+    if document.schema != SCHEMA {
+        let what = format!("its schema is {:?}", document.schema);
+        return Err(ImportError::NotThis { format: "DAG of a trace", what, at: 0 });
+    }
+    let mut names = Names::default();
+    let mut ops = Vec::with_capacity(document.ops.len());
+    for (number, row) in (0..).zip(&document.ops) {
+        let fault = |what| ImportError::Piece { unit: "op", number, at: 0, what };
+        let Some(node) = &row.node else { continue };
+        let kind = Kind::from_word(node).ok_or_else(|| fault(format!("no node is called {node:?}")))?;
+        let data_count = row
+            .inputs
+            .len()
+            .checked_sub(row.ctrl_inputs)
+            .ok_or_else(|| fault("fewer inputs than ctrl_inputs".into()))?;
+        let comm = row.comm.as_ref().map(|comm| {
+            let collective = comm.collective.as_deref().map(|word| {
+                Collective::from_word(word).ok_or_else(|| fault(format!("no collective is called {word:?}")))
+            });
+            Ok(Box::new(Comm {
+                collective: collective.transpose()?,
+                bytes: comm.bytes,
+                group: names.get(&comm.group),
+                ranks: comm.ranks.as_deref().map(Into::into),
+                ends: comm.ends,
+                ready_ns: None,
+            }))
+        });
+        ops.push(Op {
+            id: row.id,
+            comm: comm.transpose()?,
+            name: names.get(&row.name),
+            kind,
+            is_host: row.is_host,
+            pass: Pass::of_name(&row.name),
+            start_ns: row.start,
+            duration_ns: row.time,
+            data_deps: row.inputs[..data_count].into(),
+            ctrl_deps: row.inputs[data_count..].into(),
+        });
+    }
+    if ops.is_empty() {
+        return Err(ImportError::NoOps { what: "the DAG holds its target alone" });
+    }
+    let dangling_deps = check_ids(&mut ops)?;
+    let about = About { rank: document.rank, world_size: document.world_size, version: String::new() };
+    Ok(RankTrace { ops, marks: Vec::new(), about, dangling_deps })
+}

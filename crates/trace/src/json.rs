@@ -1,0 +1,193 @@
+//! The pieces of a Kineto file, cut out of chunks: values of the top-level object, and elements of `traceEvents`.
+//!
+//! A piece is kept only until it is handed on, so that memory does not grow with the file. What lies between pieces is
+//! looked at for strings and brackets alone.
+
+use crate::{ImportError, MAX_PIECE_BYTES};
+
+const FORMAT: &str = "Kineto trace";
+const EVENTS: &str = "traceEvents";
+
+/// Something cut out.
+pub enum Piece<'a> {
+    /// A value of the top-level object, with its key.
+    Field(&'a str, &'a [u8]),
+    /// An element of `traceEvents`.
+    Event(&'a [u8]),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Start,
+    BeforeKey,
+    Key,
+    Colon,
+    BeforeValue,
+    Value,
+    BeforeElement,
+    Element,
+    AfterElement,
+    AfterValue,
+    End,
+}
+
+/// Cuts one file.
+pub struct Splitter {
+    state: State,
+    key: Vec<u8>,
+    /// The part of the piece that earlier chunks had.
+    piece: Vec<u8>,
+    depth: u32,
+    in_string: bool,
+    is_escaped: bool,
+    /// Offset of the chunk, and of the piece, in the file.
+    at: u64,
+    piece_at: u64,
+    events: u64,
+    has_events: bool,
+}
+
+impl Splitter {
+    pub fn new() -> Self {
+        Self {
+            state: State::Start,
+            key: Vec::new(),
+            piece: Vec::new(),
+            depth: 0,
+            in_string: false,
+            is_escaped: false,
+            at: 0,
+            piece_at: 0,
+            events: 0,
+            has_events: false,
+        }
+    }
+
+    /// Hands on the pieces that end in `chunk`.
+    pub fn feed(
+        &mut self,
+        chunk: &[u8],
+        on_piece: &mut dyn FnMut(Piece) -> Result<(), String>,
+    ) -> Result<(), ImportError> {
+        let mut from = 0;
+        let mut index = 0;
+        while index < chunk.len() {
+            let byte = chunk[index];
+            match self.state {
+                State::Value | State::Element => {
+                    let is_scalar_end = self.depth == 0 && !self.in_string && matches!(byte, b',' | b'}' | b']');
+                    if is_scalar_end || self.is_last(byte) {
+                        // A scalar ends before what follows it, anything else with its last byte.
+                        let end = if is_scalar_end { index } else { index + 1 };
+                        self.hand_on(&chunk[from..end], on_piece)?;
+                        index = end;
+                        continue;
+                    }
+                }
+                State::Key if byte == b'"' => self.state = State::Colon,
+                State::Key => {
+                    self.key.push(byte);
+                    if self.key.len() > 1000 {
+                        return Err(self.not_this("a key of more than 1000 bytes", index));
+                    }
+                }
+                _ if byte.is_ascii_whitespace() => {}
+                State::Start if byte == b'{' => self.state = State::BeforeKey,
+                // A byte order mark.
+                State::Start if self.at + (index as u64) < 3 && matches!(byte, 0xef | 0xbb | 0xbf) => {}
+                State::BeforeKey if byte == b'"' => {
+                    self.key.clear();
+                    self.state = State::Key;
+                }
+                State::BeforeKey | State::AfterValue if byte == b'}' => self.state = State::End,
+                State::Colon if byte == b':' => self.state = State::BeforeValue,
+                State::BeforeValue if byte == b'[' && self.key == EVENTS.as_bytes() => {
+                    self.has_events = true;
+                    self.state = State::BeforeElement;
+                }
+                State::BeforeElement | State::AfterElement if byte == b']' => self.state = State::AfterValue,
+                State::BeforeValue | State::BeforeElement if !matches!(byte, b',' | b'}' | b']' | b':') => {
+                    self.state = if self.state == State::BeforeValue { State::Value } else { State::Element };
+                    self.piece_at = self.at + index as u64;
+                    (from, self.depth, self.in_string, self.is_escaped) = (index, 0, false, false);
+                    continue;
+                }
+                State::AfterElement if byte == b',' => self.state = State::BeforeElement,
+                State::AfterValue if byte == b',' => self.state = State::BeforeKey,
+                _ => return Err(self.not_this(&format!("an unexpected {:?}", char::from(byte)), index)),
+            }
+            index += 1;
+        }
+        if matches!(self.state, State::Value | State::Element) {
+            self.piece.extend_from_slice(&chunk[from..]);
+            if self.piece.len() > MAX_PIECE_BYTES {
+                return Err(self.not_this(&format!("a value of more than {MAX_PIECE_BYTES} bytes"), 0));
+            }
+        }
+        self.at += chunk.len() as u64;
+        Ok(())
+    }
+
+    /// Ends the file.
+    pub fn finish(&self) -> Result<(), ImportError> {
+        match self.state {
+            State::Start => Err(ImportError::Empty),
+            State::End if self.has_events => Ok(()),
+            State::End => Err(self.not_this(&format!("no list `{EVENTS}` in it"), 0)),
+            _ if self.has_events => Err(ImportError::Truncated { at: self.at, seen: self.events, unit: "events" }),
+            _ => Err(self.not_this(&format!("it ends before a list `{EVENTS}`"), 0)),
+        }
+    }
+
+    /// Whether `byte` ends a string, a list or a table that is the whole piece.
+    fn is_last(&mut self, byte: u8) -> bool {
+        if self.in_string {
+            self.in_string = self.is_escaped || byte != b'"';
+            self.is_escaped = !self.is_escaped && byte == b'\\';
+            return !self.in_string && self.depth == 0;
+        }
+        match byte {
+            b'"' => self.in_string = true,
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => {
+                self.depth -= 1;
+                return self.depth == 0;
+            }
+            _ => {}
+        }
+        false
+    }
+
+    fn hand_on(
+        &mut self,
+        rest: &[u8],
+        on_piece: &mut dyn FnMut(Piece) -> Result<(), String>,
+    ) -> Result<(), ImportError> {
+        let mut early = std::mem::take(&mut self.piece);
+        let whole = if early.is_empty() {
+            rest
+        } else {
+            early.extend_from_slice(rest);
+            &early
+        };
+        let is_event = self.state == State::Element;
+        let read = match (is_event, std::str::from_utf8(&self.key)) {
+            (true, _) => on_piece(Piece::Event(whole)),
+            (false, Ok(key)) => on_piece(Piece::Field(key, whole)),
+            (false, Err(error)) => Err(error.to_string()),
+        };
+        read.map_err(|what| {
+            let (unit, number) = if is_event { ("event", self.events) } else { ("field", 0) };
+            ImportError::Piece { unit, number, at: self.piece_at, what }
+        })?;
+        self.events += u64::from(is_event);
+        self.state = if is_event { State::AfterElement } else { State::AfterValue };
+        early.clear();
+        self.piece = early;
+        Ok(())
+    }
+
+    fn not_this(&self, what: &str, index: usize) -> ImportError {
+        ImportError::NotThis { format: FORMAT, what: what.to_owned(), at: self.at + index as u64 }
+    }
+}

@@ -1,0 +1,424 @@
+//! One step of a job in the traces of its ranks: where it begins and ends, where its time goes, what was sent in it.
+//!
+//! ```text
+//! marks of the profiler, or else what repeats, or else all of it -> windows -> each rank's computing and moving
+//! ```
+//!
+//! Computing and moving are two lists of stretches that do not overlap; what a rank waits for is what is in the second
+//! and not in the first, and every instant of it is of the transfer that has been under way for longest.
+
+use crate::tables::{Ranks, has_device, is_computing};
+use crate::{Collective, Comm, Kind, Op, Pass, RankTrace};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How the steps of a trace were told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FoundBy {
+    /// The profiler was told of them: `ProfilerStep#7`.
+    Marks,
+    /// The same transfers again and again.
+    Transfers,
+    /// Not at all: the whole trace is one.
+    Whole,
+}
+
+/// The steps of a trace.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Steps {
+    /// How they were told apart.
+    pub found_by: FoundBy,
+    /// In their order.
+    pub steps: Vec<Step>,
+}
+
+/// When a step was under way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Step {
+    /// Number that the profiler gave it, or its place from 0.
+    pub number: u64,
+    /// Start and end in the order of the ranks, each on the rank's own clock.
+    pub windows_ns: Vec<(u64, u64)>,
+}
+
+/// Tells the steps of a trace apart.
+pub fn steps(ranks: &Ranks) -> Steps {
+    for (found_by, find) in
+        [(FoundBy::Marks, marked as fn(&RankTrace) -> BTreeMap<u64, (u64, u64)>), (FoundBy::Transfers, repeated)]
+    {
+        let found: Vec<_> = ranks.iter().map(|(_, trace)| find(trace)).collect();
+        let Some(first) = found.first() else { break };
+        let in_all = first.keys().filter(|number| found.iter().all(|one| one.contains_key(number)));
+        let steps: Vec<Step> =
+            in_all.map(|&number| Step { number, windows_ns: found.iter().map(|one| one[&number]).collect() }).collect();
+        if !steps.is_empty() {
+            return Steps { found_by, steps };
+        }
+    }
+    let windows_ns = ranks.iter().map(|(_, trace)| crate::tables::ends(trace)).collect();
+    Steps { found_by: FoundBy::Whole, steps: vec![Step { number: 0, windows_ns }] }
+}
+
+/// Steps by the marks of the profiler: a device's, where there are some, since the host runs ahead of it.
+fn marked(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
+    let of_device = trace.marks.iter().any(|mark| !mark.is_host);
+    let mut found: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    for mark in trace.marks.iter().filter(|mark| mark.is_host != of_device) {
+        let window = found.entry(mark.number).or_insert((mark.start_ns, mark.end_ns));
+        *window = (window.0.min(mark.start_ns), window.1.max(mark.end_ns));
+    }
+    // From start to start where the next step was recorded too.
+    let starts: BTreeMap<u64, u64> = found.iter().map(|(&number, window)| (number, window.0)).collect();
+    for (number, window) in &mut found {
+        if let Some(&next) = starts.get(&number.saturating_add(1)).filter(|&&next| next > window.0) {
+            window.1 = next;
+        }
+    }
+    found.retain(|_, window| window.1 > window.0);
+    found
+}
+
+/// Steps by the transfers that repeat, from the end of the last one of each to that of the next.
+fn repeated(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
+    let mut moves: Vec<(&Op, &Comm)> = trace.ops.iter().filter_map(|op| Some((op, op.comm.as_deref()?))).collect();
+    moves.sort_by_key(|(op, _)| op.start_ns);
+    let keys: Vec<_> =
+        moves.iter().map(|(op, comm)| (op.kind, comm.collective, comm.bytes, comm.group.clone())).collect();
+    // Length of the longest proper prefix that ends at each place, as Knuth, Morris & Pratt (1977) find it.
+    let mut borders = vec![0_usize; keys.len()];
+    for at in 1..keys.len() {
+        let mut length = borders[at - 1];
+        while length > 0 && keys[length] != keys[at] {
+            length = borders[length - 1];
+        }
+        borders[at] = length + usize::from(keys[length] == keys[at]);
+    }
+    let mut border = borders.last().copied().unwrap_or_default();
+    let has_device = has_device(trace);
+    let starts = |pass: Pass| {
+        let is_call = |op: &Op| op.name.starts_with("c10d::");
+        let of_pass = trace.ops.iter().filter(|op| is_computing(op, has_device) && op.pass == pass && !is_call(op));
+        let mut starts: Vec<u64> = of_pass.map(|op| op.start_ns).collect();
+        starts.sort_unstable();
+        starts
+    };
+    let (backward, other) = (starts(Pass::Backward), starts(Pass::Unsaid));
+    let has = |starts: &[u64], (start_ns, end_ns)| {
+        starts.get(starts.partition_point(|&ns| ns < start_ns)).is_some_and(|&ns| ns < end_ns)
+    };
+    while border > 0 {
+        let period = keys.len() - border;
+        if 2 * period <= keys.len() {
+            let ends = moves.chunks_exact(period).map(|cycle| cycle.iter().map(|(op, _)| op.end_ns()).max());
+            let mut start_ns = crate::tables::ends(trace).0;
+            let mut windows = Vec::new();
+            for end_ns in ends.flatten() {
+                windows.push((start_ns, end_ns));
+                start_ns = end_ns;
+            }
+            // A backward pass may send alike buckets: each step has a forward pass too.
+            let is_whole = |&window: &(u64, u64)| has(&backward, window) && has(&other, window);
+            let is_sorted = windows.iter().all(|window| window.1 > window.0);
+            let is_told = if backward.is_empty() { period > 1 } else { windows.iter().all(is_whole) };
+            if is_sorted && is_told {
+                return (0..).zip(windows).collect();
+            }
+        }
+        border = borders[border - 1];
+    }
+    BTreeMap::new()
+}
+
+/// What happened in a step. Times count from the start of the step on each rank; on one clock they need not coincide.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct StepTrace {
+    /// In the order of the ranks.
+    pub ranks: Vec<RankStep>,
+    /// What was sent, each with what every rank saw of it, in the order in which the first rank began.
+    pub transfers: Vec<Transfer>,
+}
+
+/// What a rank did in a step; the four parts after `span_ns` sum to it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RankStep {
+    /// Which.
+    pub rank: u32,
+    /// All of it.
+    pub span_ns: u64,
+    /// Computing, nothing moving between ranks.
+    pub compute_ns: u64,
+    /// Computing, and moving.
+    pub overlapped_ns: u64,
+    /// Moving, and nothing computing.
+    pub exposed_ns: u64,
+    /// Neither.
+    pub idle_ns: u64,
+    /// Computing, by pass.
+    pub passes: Passes,
+    /// When the backward pass began; `None` if no op says that it is of one.
+    pub backward_ns: Option<u64>,
+    /// The picture: stretches of computing, with those nearer than a pixel joined.
+    pub computing: Vec<(u64, u64, &'static str)>,
+    /// The picture: stretches of waiting.
+    pub waiting: Vec<(u64, u64)>,
+}
+
+/// Time computing in each pass of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Passes {
+    /// Before the first op of the backward pass.
+    pub forward_ns: u64,
+    /// From there to its last one.
+    pub backward_ns: u64,
+    /// The optimizer, and what comes after the backward pass.
+    pub update_ns: u64,
+    /// Where no op is known to be of the backward pass.
+    pub unsaid_ns: u64,
+}
+
+/// What was sent at one time by the ranks of a group.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Transfer {
+    /// Collective, or send or recv.
+    pub collective: &'static str,
+    /// Bytes of a rank's buffer; the largest.
+    pub bytes: u64,
+    /// The group's name.
+    pub group: String,
+    /// Its ranks, where they are listed.
+    pub group_ranks: Option<Vec<u32>>,
+    /// What each rank saw.
+    pub seen: Vec<Seen>,
+}
+
+/// What a rank saw of a transfer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Seen {
+    /// Which rank.
+    pub rank: u32,
+    /// When it could have started: called, or what it sends computed.
+    pub ready_ns: i64,
+    /// When it started.
+    pub start_ns: i64,
+    /// How long it took, waiting for other ranks among it.
+    pub duration_ns: u64,
+    /// For how long of it the rank did nothing else, and no older transfer was under way.
+    pub exposed_ns: u64,
+    /// What the rank had computed of the step when it was ready.
+    pub computed: Passes,
+}
+
+/// Cuts a step out of the traces.
+///
+/// # Arguments
+/// `pixels`: how finely it will be drawn.
+pub fn cut(ranks: &Ranks, step: &Step, pixels: u64) -> StepTrace {
+    let mut found = StepTrace::default();
+    // The n-th transfer of a kind and group is the same one on all ranks: of the trace, where all have as many, since
+    // ranks need not agree on which step one is of; else of the step.
+    let moves: Vec<Vec<Move>> = ranks.iter().map(|(_, trace)| moves(trace)).collect();
+    let counts: Vec<BTreeMap<What, u64>> = moves.iter().map(|moves| counts(moves)).collect();
+    let is_even = |what: &What| counts.iter().all(|one| one.get(what) == counts[0].get(what));
+    let mut places: BTreeMap<(What, u64), usize> = BTreeMap::new();
+    for (((rank, trace), &window), moves) in ranks.iter().zip(&step.windows_ns).zip(moves) {
+        let (one, seen) = cut_rank(*rank, trace, moves, window, pixels);
+        found.ranks.push(one);
+        let mut firsts: BTreeMap<What, u64> = BTreeMap::new();
+        for (Move { op, comm, nth, .. }, seen) in seen {
+            let what = what(op, comm);
+            let first = *firsts.entry(what.clone()).or_insert(nth);
+            let nth = if is_even(&what) { nth } else { nth - first };
+            let place = *places.entry((what, nth)).or_insert_with(|| {
+                found.transfers.push(Transfer {
+                    collective: comm.collective.map_or(op.kind.word(), Collective::word),
+                    bytes: 0,
+                    group: comm.group.to_string(),
+                    group_ranks: comm.ranks.as_ref().map(|ranks| ranks.to_vec()),
+                    seen: Vec::new(),
+                });
+                found.transfers.len() - 1
+            });
+            found.transfers[place].bytes = found.transfers[place].bytes.max(comm.bytes);
+            found.transfers[place].seen.push(seen);
+        }
+    }
+    found
+}
+
+/// What transfers of different ranks have in common.
+type What = (Arc<str>, Kind, Option<Collective>);
+
+fn what(op: &Op, comm: &Comm) -> What {
+    (comm.group.clone(), op.kind, comm.collective)
+}
+
+/// A transfer in a rank's trace.
+struct Move<'a> {
+    op: &'a Op,
+    comm: &'a Comm,
+    /// How many of its kind and group began before it.
+    nth: u64,
+    /// When it could have started.
+    ready_ns: u64,
+}
+
+fn counts(moves: &[Move]) -> BTreeMap<What, u64> {
+    let mut counts = BTreeMap::new();
+    for one in moves {
+        *counts.entry(what(one.op, one.comm)).or_default() += 1;
+    }
+    counts
+}
+
+/// All that a rank sends, in the order in which it began.
+fn moves(trace: &RankTrace) -> Vec<Move<'_>> {
+    let sent = || trace.ops.iter().filter_map(|op| Some((op, op.comm.as_deref()?)));
+    // A device, or a format that says only that, tells by what a transfer waited for when it was ready.
+    let is_needed = sent().any(|(_, comm)| comm.ready_ns.is_none());
+    let others = trace.ops.iter().filter(|op| is_needed && op.comm.is_none());
+    let mut ends: Vec<(u64, u64)> = others.map(|op| (op.id, op.end_ns())).collect();
+    ends.sort_unstable();
+    let end_ns = |dep: &u64| Some(ends[ends.binary_search_by_key(dep, |one| one.0).ok()?].1);
+    let mut moves: Vec<Move> = sent()
+        .map(|(op, comm)| {
+            let computed_ns = op.data_deps.iter().chain(&op.ctrl_deps).filter_map(end_ns).max();
+            let ready_ns = comm.ready_ns.or(computed_ns).unwrap_or(op.start_ns).min(op.start_ns);
+            Move { op, comm, nth: 0, ready_ns }
+        })
+        .collect();
+    moves.sort_by_key(|one| one.op.start_ns);
+    let mut counts: BTreeMap<What, u64> = BTreeMap::new();
+    for one in &mut moves {
+        let count = counts.entry(what(one.op, one.comm)).or_default();
+        one.nth = *count;
+        *count += 1;
+    }
+    moves
+}
+
+/// A stretch of time and what it is of.
+type Stretch<T> = (u64, u64, T);
+
+fn cut_rank<'a>(
+    rank: u32,
+    trace: &'a RankTrace,
+    mut moves: Vec<Move<'a>>,
+    (start_ns, end_ns): (u64, u64),
+    pixels: u64,
+) -> (RankStep, Vec<(Move<'a>, Seen)>) {
+    let has_device = has_device(trace);
+    let is_inside = |op: &&Op| op.duration_ns > 0 && op.start_ns < end_ns && op.end_ns() > start_ns;
+    let busy: Vec<&Op> = trace.ops.iter().filter(is_inside).filter(|op| is_computing(op, has_device)).collect();
+    let backward = |op: &&&Op| op.pass == Pass::Backward && op.start_ns >= start_ns;
+    let first_ns = busy.iter().filter(backward).map(|op| op.start_ns).min();
+    let last_ns = busy.iter().filter(backward).map(|op| op.start_ns).max();
+    let pass = |op: &Op| match (op.pass, first_ns.zip(last_ns)) {
+        (_, None) => 3,
+        (Pass::Update, _) => 2,
+        (Pass::Backward, _) => 1,
+        (Pass::Unsaid, Some((first_ns, _))) if op.start_ns < first_ns => 0,
+        (Pass::Unsaid, Some((_, last_ns))) => 1 + usize::from(op.start_ns > last_ns),
+    };
+    let clip = |op: &Op| (op.start_ns.max(start_ns) - start_ns, op.end_ns().min(end_ns) - start_ns);
+    let computing = stretches(busy.iter().map(|op| (clip(op).0, clip(op).1, pass(op))).collect());
+
+    // What is ready in a step is of it, even if it goes on, or begins, in the next.
+    let is_of = |ns: u64| (start_ns..end_ns).contains(&ns);
+    moves.retain(|one| is_of(one.ready_ns) || is_of(one.op.start_ns) || is_inside(&one.op));
+    let spans = (0..).zip(&moves).map(|(i, one)| (clip(one.op).0, clip(one.op).1, i));
+    let moving = stretches(spans.collect());
+
+    let mut rank_step = RankStep { rank, span_ns: end_ns - start_ns, ..RankStep::default() };
+    let mut exposed_ns = vec![0; moves.len()];
+    let mut waiting: Vec<Stretch<()>> = Vec::new();
+    let mut next = 0;
+    for &(from, to, index) in &moving {
+        let mut at = from;
+        while at < to {
+            while computing.get(next).is_some_and(|&(_, end, _)| end <= at) {
+                next += 1;
+            }
+            let (free_to, busy_to) = computing.get(next).map_or((to, to), |&(a, b, _)| (a.min(to), b.min(to)));
+            if at < free_to {
+                exposed_ns[index] += free_to - at;
+                waiting.push((at, free_to, ()));
+            }
+            rank_step.overlapped_ns += busy_to.saturating_sub(free_to.max(at));
+            at = busy_to.max(free_to);
+        }
+    }
+    let before: Vec<[u64; 4]> = computing
+        .iter()
+        .scan([0; 4], |sums, &(from, to, pass)| {
+            let before = *sums;
+            sums[pass] += to - from;
+            Some(before)
+        })
+        .collect();
+    let sums = |until: u64| {
+        let mut sums = [0; 4];
+        if let Some(last) = computing.partition_point(|one| one.0 < until).checked_sub(1) {
+            let (from, to, pass) = computing[last];
+            sums = before[last];
+            sums[pass] += to.min(until) - from;
+        }
+        Passes { forward_ns: sums[0], backward_ns: sums[1], update_ns: sums[2], unsaid_ns: sums[3] }
+    };
+    rank_step.passes = sums(u64::MAX);
+    let total_ns: u64 = computing.iter().map(|&(from, to, _)| to - from).sum();
+    rank_step.compute_ns = total_ns - rank_step.overlapped_ns;
+    rank_step.exposed_ns = exposed_ns.iter().sum();
+    rank_step.idle_ns = rank_step.span_ns - total_ns - rank_step.exposed_ns;
+    rank_step.backward_ns = first_ns.map(|ns| ns - start_ns);
+    let pixel_ns = rank_step.span_ns / pixels.max(1);
+    let words = ["forward", "backward", "update", "unsaid"];
+    rank_step.computing =
+        joined(&computing, pixel_ns).into_iter().map(|(from, to, pass)| (from, to, words[pass])).collect();
+    rank_step.waiting = joined(&waiting, pixel_ns).into_iter().map(|(from, to, ())| (from, to)).collect();
+
+    let after = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX) - i64::try_from(start_ns).unwrap_or(i64::MAX);
+    let seen = moves.into_iter().zip(exposed_ns).map(|(one, exposed_ns)| {
+        let seen = Seen {
+            rank,
+            ready_ns: after(one.ready_ns),
+            start_ns: after(one.op.start_ns),
+            duration_ns: one.op.duration_ns,
+            exposed_ns,
+            computed: sums(one.ready_ns.saturating_sub(start_ns)),
+        };
+        (one, seen)
+    });
+    (rank_step, seen.collect())
+}
+
+/// The stretches that spans cover, each of the span that began first among those there.
+fn stretches(mut spans: Vec<Stretch<usize>>) -> Vec<Stretch<usize>> {
+    spans.sort_unstable();
+    let mut found: Vec<Stretch<usize>> = Vec::with_capacity(spans.len());
+    let mut at = 0;
+    for (from, to, what) in spans {
+        let from = from.max(at);
+        if to > from {
+            found.push((from, to, what));
+            at = to;
+        }
+    }
+    found
+}
+
+/// Joins neighbours of one kind that are less than `gap_ns` apart, so that a picture of them stays small.
+fn joined<T: Copy + Ord>(spans: &[Stretch<T>], gap_ns: u64) -> Vec<Stretch<T>> {
+    let mut last: BTreeMap<T, Stretch<T>> = BTreeMap::new();
+    let mut found = Vec::new();
+    for &(from, to, what) in spans {
+        match last.get_mut(&what) {
+            Some(open) if from <= open.1.saturating_add(gap_ns) => open.1 = to,
+            _ => found.extend(last.insert(what, (from, to, what))),
+        }
+    }
+    found.extend(last.into_values());
+    found.sort_unstable();
+    found
+}

@@ -1,0 +1,229 @@
+//! What users see of the traces of a job: a row per rank, per op and per transfer.
+
+use crate::{Collective, Kind, Op, RankTrace};
+use gradtide_table::{Column, Table};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The traces of a job's ranks, in the order of the ranks.
+pub type Ranks = [(u32, Arc<RankTrace>)];
+
+/// Where the time of a rank goes, from the start of its first op to the end of its last; the four parts after `span_ns`
+/// sum to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Waterfall {
+    /// All of it.
+    pub span_ns: u64,
+    /// Computing, nothing moving between ranks.
+    pub compute_ns: u64,
+    /// Computing, and moving.
+    pub overlapped_ns: u64,
+    /// Moving, and nothing computing: exposed communication.
+    pub exposed_ns: u64,
+    /// Neither.
+    pub idle_ns: u64,
+}
+
+/// Whether a rank has a device that computes.
+pub(crate) fn has_device(trace: &RankTrace) -> bool {
+    trace.ops.iter().any(|op| op.kind.is_busy() && !op.is_host && op.duration_ns > 0)
+}
+
+/// Whether an op counts as computing: of a rank that has a device, only the device's do.
+pub(crate) fn is_computing(op: &Op, has_device: bool) -> bool {
+    op.kind.is_busy() && op.is_host != has_device
+}
+
+/// Where the time of a rank goes. If it has ops of a device, only the device computes: the host just feeds it.
+pub fn waterfall(trace: &RankTrace) -> Waterfall {
+    let has_device = has_device(trace);
+    // +1 and -1 where something starts and ends, of computing and of moving.
+    let mut edges: Vec<(u64, i8, i8)> = Vec::with_capacity(2 * trace.ops.len());
+    for op in trace.ops.iter().filter(|op| op.duration_ns > 0) {
+        let (compute, comm) = (i8::from(is_computing(op, has_device)), i8::from(op.kind.is_comm()));
+        edges.push((op.start_ns, compute, comm));
+        edges.push((op.end_ns(), -compute, -comm));
+    }
+    edges.sort_unstable();
+    let (start, end) = ends(trace);
+    let mut parts = Waterfall { span_ns: end - start, ..Waterfall::default() };
+    let (mut at, mut computing, mut moving) = (start, 0_i64, 0_i64);
+    for (time, compute, comm) in edges.into_iter().chain([(end, 0, 0)]) {
+        let part = match (computing > 0, moving > 0) {
+            (true, false) => &mut parts.compute_ns,
+            (true, true) => &mut parts.overlapped_ns,
+            (false, true) => &mut parts.exposed_ns,
+            (false, false) => &mut parts.idle_ns,
+        };
+        *part += time - at;
+        at = time;
+        computing += i64::from(compute);
+        moving += i64::from(comm);
+    }
+    parts
+}
+
+/// By how much each rank's clock is ahead of the first rank's: the median over collectives that nobody leaves before
+/// all have come, matched by group, kind and number, of how much later the rank saw the end. `None` where two ranks
+/// have none in common. The end is the instant that ranks share; they may well start far apart.
+pub fn clock_offsets_ns(ranks: &Ranks) -> Vec<Option<i64>> {
+    let ends: Vec<_> = ranks.iter().map(|(_, trace)| shared_ends(trace)).collect();
+    let Some(first) = ends.first() else { return Vec::new() };
+    let offset = |other: &BTreeMap<_, Vec<u64>>| {
+        let mut differences: Vec<i64> = Vec::new();
+        for (key, mine) in other {
+            // A rank that was recorded for longer has more of them, and nobody can say which are the same.
+            if let Some(theirs) = first.get(key).filter(|theirs| theirs.len() == mine.len()) {
+                differences.extend(mine.iter().zip(theirs).map(|(&mine, &theirs)| mine.wrapping_sub(theirs) as i64));
+            }
+        }
+        let middle = differences.len() / 2;
+        (!differences.is_empty()).then(|| *differences.select_nth_unstable(middle).1)
+    };
+    ends.iter().map(offset).collect()
+}
+
+fn shared_ends(trace: &RankTrace) -> BTreeMap<(Arc<str>, Collective), Vec<u64>> {
+    let mut ends: BTreeMap<_, Vec<u64>> = BTreeMap::new();
+    for op in &trace.ops {
+        if let Some(comm) = &op.comm
+            && let Some(
+                one @ (Collective::AllReduce
+                | Collective::AllGather
+                | Collective::AllToAll
+                | Collective::ReduceScatter
+                | Collective::ReduceScatterBlock
+                | Collective::Barrier),
+            ) = comm.collective
+        {
+            ends.entry((comm.group.clone(), one)).or_default().push(op.end_ns());
+        }
+    }
+    ends
+}
+
+/// One row per rank: how much it did, where its time went, and how far its clock is off.
+pub fn ranks(ranks: &Ranks) -> Table {
+    let parts: Vec<Waterfall> = ranks.iter().map(|(_, trace)| waterfall(trace)).collect();
+    let count = |of: fn(&RankTrace) -> u64| Column::Count(ranks.iter().map(|(_, trace)| of(trace)).collect());
+    let time = |of: fn(&Waterfall) -> u64| Column::Time(parts.iter().map(|one| picoseconds(of(one))).collect());
+    let offsets = clock_offsets_ns(ranks).into_iter().map(|ns| ns.map(|ns| ns.saturating_mul(1000))).collect();
+    table(vec![
+        ("rank", Column::Count(ranks.iter().map(|(rank, _)| (*rank).into()).collect())),
+        ("ops", count(|trace| trace.ops.len() as u64)),
+        ("transfers", count(|trace| trace.ops.iter().filter(|op| op.comm.is_some()).count() as u64)),
+        (
+            "transfer_bytes",
+            count(|trace| trace.ops.iter().filter_map(|op| Some(op.comm.as_ref()?.bytes)).fold(0, u64::saturating_add)),
+        ),
+        ("dangling_deps", count(|trace| trace.dangling_deps)),
+        ("span_us", time(|parts| parts.span_ns)),
+        ("compute_us", time(|parts| parts.compute_ns)),
+        ("overlapped_us", time(|parts| parts.overlapped_ns)),
+        ("exposed_us", time(|parts| parts.exposed_ns)),
+        ("idle_us", time(|parts| parts.idle_ns)),
+        ("clock_offset_us", Column::MaybeTime(offsets)),
+    ])
+}
+
+/// One row per op; times from the start of the rank's first op, on the rank's own clock.
+pub fn ops(ranks: &Ranks) -> Table {
+    let mut rows = Rows::default();
+    let (mut hosts, mut data, mut ctrl) = (Vec::new(), Vec::new(), Vec::new());
+    for (rank, trace) in ranks {
+        let (start, _) = ends(trace);
+        for op in &trace.ops {
+            rows.push(*rank, op, start);
+            hosts.push(u64::from(op.is_host));
+            data.push(list(op.data_deps.iter()));
+            ctrl.push(list(op.ctrl_deps.iter()));
+        }
+    }
+    let mut columns = rows.columns();
+    columns.push(("is_host", Column::Count(hosts)));
+    columns.push(("data_deps", Column::Text(data)));
+    columns.push(("ctrl_deps", Column::Text(ctrl)));
+    table(columns)
+}
+
+/// One row per op that moves bytes between ranks.
+pub fn collectives(ranks: &Ranks) -> Table {
+    let mut rows = Rows::default();
+    let (mut what, mut bytes, mut groups, mut members) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut from, mut to) = (Vec::new(), Vec::new());
+    let words: BTreeMap<Collective, Arc<str>> = Collective::ALL.iter().map(|&one| (one, one.word().into())).collect();
+    for (rank, trace) in ranks {
+        let (start, _) = ends(trace);
+        for op in &trace.ops {
+            let Some(comm) = &op.comm else { continue };
+            rows.push(*rank, op, start);
+            what.push(comm.collective.map_or_else(|| op.kind.word().into(), |one| words[&one].clone()));
+            bytes.push(comm.bytes);
+            groups.push(comm.group.clone());
+            members.push(comm.ranks.as_ref().map_or_else(|| "".into(), |ranks| list(ranks.iter())));
+            from.push(comm.ends.map(|ends| ends.0.into()));
+            to.push(comm.ends.map(|ends| ends.1.into()));
+        }
+    }
+    let mut columns = rows.columns();
+    columns.retain(|(name, _)| *name != "kind");
+    columns.push(("collective", Column::Text(what)));
+    columns.push(("bytes", Column::Count(bytes)));
+    columns.push(("group", Column::Text(groups)));
+    columns.push(("group_ranks", Column::Text(members)));
+    columns.push(("from_rank", Column::Signed(from)));
+    columns.push(("to_rank", Column::Signed(to)));
+    table(columns)
+}
+
+/// What every op's row has.
+#[derive(Default)]
+struct Rows {
+    ranks: Vec<u64>,
+    ids: Vec<u64>,
+    names: Vec<Arc<str>>,
+    kinds: Vec<Arc<str>>,
+    starts: Vec<i64>,
+    durations: Vec<i64>,
+    words: BTreeMap<Kind, Arc<str>>,
+}
+
+impl Rows {
+    fn push(&mut self, rank: u32, op: &Op, start_ns: u64) {
+        self.ranks.push(rank.into());
+        self.ids.push(op.id);
+        self.names.push(op.name.clone());
+        self.kinds.push(self.words.entry(op.kind).or_insert_with(|| op.kind.word().into()).clone());
+        self.starts.push(picoseconds(op.start_ns - start_ns));
+        self.durations.push(picoseconds(op.duration_ns));
+    }
+
+    fn columns(self) -> Vec<(&'static str, Column)> {
+        vec![
+            ("rank", Column::Count(self.ranks)),
+            ("id", Column::Count(self.ids)),
+            ("name", Column::Text(self.names)),
+            ("kind", Column::Text(self.kinds)),
+            ("start_us", Column::Time(self.starts)),
+            ("duration_us", Column::Time(self.durations)),
+        ]
+    }
+}
+
+/// When a rank's first op starts, and its last one ends.
+pub(crate) fn ends(trace: &RankTrace) -> (u64, u64) {
+    let start = trace.ops.iter().map(|op| op.start_ns).min().unwrap_or_default();
+    (start, trace.ops.iter().map(Op::end_ns).max().unwrap_or_default())
+}
+
+fn picoseconds(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX).saturating_mul(1000)
+}
+
+fn list<T: ToString>(values: impl Iterator<Item = T>) -> Arc<str> {
+    values.map(|value| value.to_string()).collect::<Vec<_>>().join(" ").into()
+}
+
+fn table(columns: Vec<(&str, Column)>) -> Table {
+    Table { columns: columns.into_iter().map(|(name, column)| (name.to_owned(), column)).collect() }
+}

@@ -1,0 +1,179 @@
+"""The command `gradtide`: reads options, calls a study and prints. Nothing but `__main__` imports it.
+
+Results go to stdout, messages and progress to stderr. Imports that cost time stand inside the commands, so that an
+answer to bad input does not wait for what it does not need.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from gradtide import _core
+from gradtide.cli import (
+    buy,
+    collectives,
+    compare,
+    convert,
+    demo,
+    doctor,
+    explain,
+    order,
+    plan,
+    presets,
+    profile,
+    report,
+    reproduce,
+    run,
+    schema,
+    tenants,
+    tenants_lp,
+    tenants_map,
+    tenants_policies,
+)
+from gradtide.cli.ends import (
+    EXIT_BAD_INPUT,
+    EXIT_BUG,
+    EXIT_CANNOT_GO_ON,
+    EXIT_INTERRUPTED,
+    Stopped,
+    UsageError,
+)
+from gradtide.cli.groups import CommandWithSubcommands
+from gradtide.cli.moved import moved
+from gradtide.cli.options import with_options
+from gradtide.cli.printing import print_json, talk
+from gradtide.errors import CoreRefusal, GradtideError, ScenarioError, SimulationError
+
+# In the order of `gradtide --help`.
+COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run.run,
+    "compare": compare.compare,
+    "collectives": collectives.collectives,
+    "tenants": tenants.tenants,
+    "buy": buy.buy,
+    "plan": plan.plan,
+    "demo": demo.demo,
+    "reproduce": reproduce.reproduce,
+    "profile": profile.profile,
+    "report": report.report,
+    "presets": presets.presets,
+    "order": order.order,
+    "convert": convert.convert,
+    "schema": schema.schema,
+    "explain": explain.explain,
+    "doctor": doctor.doctor,
+}
+SUBCOMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "tenants": {
+        "map": tenants_map.tenants_map,
+        "policies": tenants_policies.tenants_policies,
+        "lp": tenants_lp.tenants_lp,
+    },
+}
+
+
+class Root(TyperGroup):
+    """The commands in the order of the table, whether they have subcommands or not."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return list(COMMANDS)
+
+
+app = typer.Typer(
+    name="gradtide",
+    cls=Root,
+    help="See, plan and tame the network traffic of distributed training.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+for name, command in COMMANDS.items():
+    if name in SUBCOMMANDS:
+        group = typer.Typer(cls=CommandWithSubcommands, rich_markup_mode=None)
+        group.callback(invoke_without_command=True)(with_options(command))
+        for inner, subcommand in SUBCOMMANDS[name].items():
+            group.command(inner)(with_options(subcommand))
+        app.add_typer(group, name=name)
+    else:
+        app.command(name)(with_options(command))
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(f"gradtide {_core.__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; every end has its exit code."""
+    code = _main()
+    if code == EXIT_INTERRUPTED:
+        # Runs that are still under way are not waited for.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _reader_went_away() -> int:
+    """Let nobody be told: what is still to be flushed at exit goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
+
+
+def _main() -> int:
+    wants_json = "--json" in sys.argv
+    new = moved(sys.argv[1:])
+    if new is not None:
+        talk(f"error: this is written differently now: {new}")
+        return EXIT_BAD_INPUT
+    try:
+        code = int(app(prog_name="gradtide", standalone_mode=False) or 0)
+        if code == EXIT_INTERRUPTED:
+            # What typer makes of a KeyboardInterrupt.
+            raise KeyboardInterrupt
+        sys.stdout.flush()
+        return code
+    except ScenarioError as error:
+        talk(str(error))
+        if wants_json:
+            print_json({"schema": "gradtide.error/1", "errors": error.errors})
+        return EXIT_BAD_INPUT
+    except (UsageError, CoreRefusal) as error:
+        talk(f"error: {error}")
+        return EXIT_BAD_INPUT
+    except Stopped:
+        return EXIT_INTERRUPTED
+    except (SimulationError, GradtideError) as error:
+        talk(f"error: {error}")
+        return EXIT_CANNOT_GO_ON
+    except BrokenPipeError:
+        return _reader_went_away()
+    except SystemExit as error:
+        # typer turns a broken pipe into exit 1.
+        if isinstance(error.__context__, BrokenPipeError):
+            return _reader_went_away()
+        raise
+    except (KeyboardInterrupt, typer.Abort):
+        talk("interrupted; nothing half-written is left behind")
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        show = getattr(error, "show", None)
+        if show is not None:
+            show(file=sys.stderr)
+            return EXIT_BAD_INPUT
+        traceback.print_exc()
+        talk("This is a bug of gradtide. Please report it with the lines above and the scenario.")
+        return EXIT_BUG

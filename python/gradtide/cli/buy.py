@@ -1,0 +1,96 @@
+"""`gradtide buy`."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gradtide.cli.options import Changes, Common, ModelArgument, split
+from gradtide.cli.printing import cell, print_table
+from gradtide.cli.samples import sample_of_buy
+from gradtide.cli.study import conduct
+
+
+def buy(
+    scenario: ModelArgument,
+    *,
+    nodes: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="Let N hosts take part. Default: the job's workers.")
+    ] = None,
+    fabrics: Annotated[
+        str, typer.Option(metavar="LIST", help="Consider these networks: clos2, clos3, leaf-spine, star.")
+    ] = "clos2,clos3,leaf-spine,star",
+    bisection: Annotated[str, typer.Option(metavar="LIST", help="Consider these bisection ratios.")] = "1,1/2,1/4,1/8",
+    collectives: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Consider these collectives, each KIND[+KEY=VALUE], as in ring,hierarchical+group=8.",
+        ),
+    ] = None,
+    rates: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Consider these link rates, as in 10Gbps,25Gbps.")
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Read what switches, cables and network cards cost (TOML).")
+    ] = None,
+    engine: Annotated[str, typer.Option(metavar="NAME", help="Set the network engine: fluid or packet.")] = "fluid",
+    changes: Changes,
+    common: Common,
+) -> None:
+    """How much network is this job worth? Compares fabrics, bisection ratios, collectives and link rates."""
+    from gradtide.studies import buy as study
+
+    base = replace(changes, engine=engine).of(study.trained(scenario, nodes))
+    conduct(
+        "networks",
+        common,
+        make=lambda how: study.buy(
+            base,
+            nodes=nodes,
+            fabrics=split(fabrics) or [],
+            bisection=split(bisection) or [],
+            collectives=study.COLLECTIVES if collectives is None else split(collectives) or [],
+            rates=split(rates),
+            prices=prices,
+            engine=engine,
+            **how,
+        ),
+        show=lambda result: _print_offers(result.summary),
+        example=lambda: study.figures(sample_of_buy().rows[0]),
+        figures=lambda result: {row["candidate"]: study.figures(row) for row in result.knees},
+    )
+
+
+def _print_offers(summary: dict[str, Any]) -> None:
+    from gradtide import words
+
+    unit = summary["cost_unit"]
+    rows = []
+    for row in sorted(summary["rows"], key=lambda row: (row["rate_bps"], row["cost"], row["iteration_ms"])):
+        if not row["is_frontier"] and not row["is_knee"]:
+            continue
+        rows.append(
+            [
+                "knee" if row["is_knee"] else "",
+                words.fabric(row["fabric"]),
+                row["bisection"],
+                words.collective(row["collective"]),
+                words.rate(row["rate_bps"]),
+                f"{row['switches']} x {row['ports']}",
+                row["cables"],
+                words.amount(row["cost"]),
+                cell(row["exchange_ms"]),
+                cell(row["iteration_ms"]),
+                f"{row['slower_percent']:.1f} %",
+            ]
+        )
+    columns = ["", "network", "bisection", "exchanged by", "link", "switches x ports", "cables", unit]
+    print(f"The best for their cost, of {len(summary['rows'])} candidates")
+    print_table([*columns, "exchange, ms", "iteration, ms", "slower"], rows)
+    for one in summary["skipped"]:
+        print(f"  not offered: {one['why']}")
+    if summary["not_priced"]:
+        print(f"  not priced: {', '.join(summary['not_priced'])}")
+    print(f"\n{summary['headline']}")

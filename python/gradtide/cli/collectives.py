@@ -1,0 +1,76 @@
+"""`gradtide collectives`."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gradtide.cli.options import Changes, Common, ScenarioArgument, split
+from gradtide.cli.printing import cell, print_table
+from gradtide.cli.study import conduct
+
+if TYPE_CHECKING:
+    from gradtide.studies.collectives import CollectivesResult
+
+
+def collectives(
+    scenario: ScenarioArgument,
+    *,
+    collectives: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Compare these, each KIND[+KEY=VALUE], as in ring,hierarchical+group=8,ps+distributed.",
+        ),
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Exchange gradients of these sizes, as in 1kB,1MB. Default: 1kB to 1GB."),
+    ] = None,
+    changes: Changes,
+    common: Common,
+) -> None:
+    """Compare ways to exchange gradients on a scenario's cluster, over gradient sizes."""
+    from gradtide import words
+    from gradtide.studies import collectives as study
+
+    loaded = replace(changes, engine=changes.engine or "fluid").load(scenario)
+    conduct(
+        "exchanges",
+        common,
+        make=lambda how: study.compare_collectives(
+            loaded,
+            collectives=study.COLLECTIVES if collectives is None else split(collectives) or [],
+            sizes=study.SIZES if sizes is None else split(sizes) or [],
+            engine=loaded.engine,
+            **how,
+        ),
+        show=_print_collectives,
+        example=lambda: dict.fromkeys(("exchange_us", *(f"{term}_us" for term in study.TERMS))),
+        figures=lambda result: {f"{row['collective']}, {words.size(row['bytes'])}": row for row in result.rows},
+    )
+
+
+def _print_collectives(result: "CollectivesResult") -> None:
+    from gradtide import words
+    from gradtide.studies.collectives import TERMS
+
+    rows = {(row["collective"], row["bytes"]): row for row in result.rows}
+    known = list(dict.fromkeys(row["collective"] for row in result.rows))
+    print("Exchange time in ms")
+    times = [
+        [words.size(size), *(_term(rows[name, size], "exchange") for name in known)]
+        for size in dict.fromkeys(row["bytes"] for row in result.rows)
+    ]
+    print_table(["gradient", *map(words.collective, known)], times)
+    largest = max(row["bytes"] for row in result.rows)
+    print(f"\nWhat they are made of at {words.size(largest)}, in ms")
+    terms = [
+        [words.collective(name), *(_term(rows[name, largest], term) for term in ("exchange", *TERMS))] for name in known
+    ]
+    print_table(["", "exchange", *TERMS], terms)
+    print(f"\n{result.summary['headline']}")
+
+
+def _term(row: dict[str, Any], term: str) -> str:
+    return cell(row[f"{term}_us"] / 1e3)

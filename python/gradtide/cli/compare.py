@@ -1,0 +1,139 @@
+"""`gradtide compare`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gradtide.cli.ends import as_usage_error
+from gradtide.cli.options import Changes, Common, ModelArgument, check_target, counts, split
+from gradtide.cli.printing import print_table, signed_percent
+from gradtide.cli.study import conduct
+
+if TYPE_CHECKING:
+    from gradtide.studies.compare import CompareResult, Variant
+
+
+def compare(
+    scenario: ModelArgument,
+    *,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CLUSTER",
+            help="For a model: a cluster of presets, as in ethernet-25g/16, a file of one, or a scenario.",
+        ),
+    ] = None,
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Compare this schedule: fifo+barrier, priority+chunk=1MB, ddp, horovod, p3, bytescheduler, caramel, "
+            "edf, optimal or file:order.csv. Repeatable; the others are compared with the first.",
+        ),
+    ] = None,
+    rate: Annotated[str | None, typer.Option(metavar="LIST", help="Vary the link rate, as in 1Gbps,10Gbps.")] = None,
+    workers: Annotated[str | None, typer.Option(metavar="LIST", help="Vary the number of workers, as in 2,8.")] = None,
+    servers: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Vary the number of parameter servers, as in 1,2,4.")
+    ] = None,
+    batch: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Vary the samples in a worker's mini-batch, as in 32,64.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Vary the task of a job with parameter servers: train,inference.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="LIST", help="Vary the model, as in resnet50,vgg16.")] = None,
+    changes: Changes,
+    common: Common,
+) -> None:
+    """Compare schedules, over link rates, workers, servers, mini-batches, tasks and models."""
+    from gradtide.studies import compare as study
+    from gradtide.studies.trained import trained
+
+    loaded = changes.of(trained(scenario, cluster))
+    check_target(common.output)
+    with as_usage_error(ValueError):
+        variants = study.grid(
+            loaded,
+            schedule or None,
+            split(model),
+            counts("--workers", workers),
+            split(rate),
+            servers=counts("--servers", servers),
+            batches=counts("--batch", batch),
+            tasks=split(task),
+        )
+    run_comparison(variants, common)
+
+
+def run_comparison(variants: "Sequence[Variant]", common: Common) -> None:
+    """Run the variants of a comparison, and print the result."""
+    from gradtide.studies import compare as study
+    from gradtide.studies.run import sample
+
+    conduct(
+        f"{len(variants)} runs",
+        common,
+        make=lambda how: study.run_variants(variants, **how),
+        show=_print_comparison,
+        example=lambda: study.compare(sample(), schedules=["fifo"]).summary["rows"][0],
+        figures=lambda result: {row["run"]: row for row in result.summary["rows"]},
+        usage_errors=(),
+    )
+
+
+def _print_comparison(result: "CompareResult") -> None:
+    from gradtide import words
+    from gradtide.studies.compare import GROUP
+
+    schedules = list(dict.fromkeys(row["schedule"] for row in result.rows))
+    groups: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
+    for row in result.rows:
+        groups.setdefault(tuple(row[key] for key in GROUP), {})[row["schedule"]] = row
+    varied = [key for key in GROUP if len({row[key] for row in result.rows}) > 1]
+    if len(groups) > 1:
+        shown = [key for key in GROUP if key in varied or key in ("model", "workers", "rate_bps")]
+        table = []
+        for members in groups.values():
+            times = [
+                f"{members[name]['iteration_time_us'] / 1e3:.1f}" if name in members else "–" for name in schedules
+            ]
+            best = max(words.settled(members.values()), key=lambda row: row["saves_percent"])
+            of = [words.rate(best[key]) if key == "rate_bps" else best[key] or "–" for key in shown]
+            saves = f"{best['saves_percent']:.1f} %"
+            table.append([*of, *times, saves, words.percent(1 - best["utilisation"])])
+        print("Iteration time in ms")
+        names = ["link" if key == "rate_bps" else key for key in shown]
+        print_table([*names, *schedules, "best saves", "still waits"], table)
+    if len(groups) == 1 or len(schedules) > 1:
+        telling = max(
+            groups.values(), key=lambda members: max(row["saves_percent"] for row in words.settled(members.values()))
+        )
+        row = next(iter(telling.values()))
+        print(("\n" if len(groups) > 1 else "") + f"{words.group(row, varied)}, {words.rate(row['rate_bps'])}")
+        _print_figures(telling)
+    print(f"\n{result.summary['headline']}")
+
+
+def _print_figures(rows: dict[str, dict[str, Any]]) -> None:
+    """Print what each schedule of one group comes to."""
+
+    def share(value: float | None) -> str:
+        return "–" if value is None else f"{value:.3f}"
+
+    table = [
+        [
+            name,
+            f"{row['iteration_time_us'] / 1e3:.1f}",
+            f"{row['iteration_time_p95_us'] / 1e3:.1f}",
+            signed_percent(row["gain_percent"]),
+            *(share(row[key]) for key in ("rho", "alpha", "utilisation")),
+            f"{row['straggler_percent']:.1f} %",
+            f"{row['lower_bound_us'] / 1e3:.1f}",
+            f"{round(row['above_bound_percent'], 1) + 0.0:.1f} %",
+        ]
+        for name, row in rows.items()
+    ]
+    columns = ("schedule", "T, ms", "p95", "throughput", "rho", "alpha", "U", "straggler", "bound, ms", "above it")
+    print_table(list(columns), table)

@@ -1,0 +1,16 @@
+"""`gradtide explain`."""
+
+from typing import Annotated
+
+import typer
+
+from gradtide.cli.ends import fail_usage
+
+
+def explain(code: Annotated[str, typer.Argument(help="Code of an error, as in GT012.")]) -> None:
+    """Say what an error's code means, with an example and its mend."""
+    from gradtide import errors
+
+    if code.upper() not in errors.CODES:
+        fail_usage(f"no error has the code {code}; they are GT001 and so on, as an error prints them")
+    print(errors.explain(code.upper()))

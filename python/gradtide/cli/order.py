@@ -1,0 +1,69 @@
+"""`gradtide order`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradtide.cli.ends import as_usage_error
+from gradtide.cli.options import JsonOption
+from gradtide.cli.printing import print_json, print_table
+
+if TYPE_CHECKING:
+    from gradtide.studies.order import OrderResult
+
+
+def order(
+    dag: Annotated[
+        str, typer.Argument(metavar="DAG", help="Op DAG (.json: ops and target), or a built-in one (presets graph).")
+    ],
+    scheduler: Annotated[
+        str,
+        typer.Option(
+            "--scheduler",
+            metavar="NAME",
+            help="layer, tic, tac, tac_folded, random, optimal, or an order file (.json).",
+        ),
+    ] = "optimal",
+    ties: Annotated[
+        str, typer.Option("--ties", metavar="RULE", help="Whom TAC holds for equal: id, or upstream as released.")
+    ] = "id",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Root of all random streams.")] = 0,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="NAME", help="Built-in DAG: what computes; K80.")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option("--batch", min=1, help="Built-in DAG: samples; as the paper has.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="NAME", help="Built-in DAG: train or inference; train.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="RATE", help="Built-in DAG: rate of transfers; 10Gbps.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """In which order should a worker receive its parameters, and how far is that from the best?"""
+    from gradtide.studies import graph
+    from gradtide.studies import order as study
+
+    with as_usage_error(ValueError):
+        loaded = graph.find_dag(dag, device, batch, task, rate)
+        result = study.order(loaded, scheduler, ties=ties, seed=seed)
+    if as_json:
+        print_json(result.to_dict())
+        return
+    ops = {op.id: op for op in loaded.ops}
+    shown = list(result.priority.items())[:MAX_TRANSFERS_SHOWN]
+    print_table(["priority", "op", "name", "time"], [[rank, op, ops[op].name, ops[op].time] for op, rank in shown])
+    if len(shown) < len(result.priority):
+        print(f"and {len(result.priority) - len(shown)} more; --json has them all")
+    print(f"\n{_words_of_order(result)}")
+
+
+MAX_TRANSFERS_SHOWN = 20
+
+
+def _words_of_order(result: "OrderResult") -> str:
+    best = "and no order is faster" if result.optimal else f"at most {result.proven_gap:.2%} more than the best order"
+    bound = f"{result.gap:.2%} above the lower bound of {result.lower_bound}"
+    return f"{result.scheduler}: the iteration takes {result.makespan}, {best}; it is {bound}."

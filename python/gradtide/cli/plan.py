@@ -1,0 +1,143 @@
+"""`gradtide plan`."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradtide.cli.ends import as_usage_error
+from gradtide.cli.options import Changes, Common, ModelArgument, split
+from gradtide.cli.printing import print_table, talk, talk_of_files
+from gradtide.cli.samples import sample_of_plan
+from gradtide.cli.study import conduct
+from gradtide.errors import GradtideError
+
+if TYPE_CHECKING:
+    from gradtide.studies.plan import PlanResult
+
+
+def plan(
+    scenario: ModelArgument,
+    *,
+    workers: Annotated[int | None, typer.Option(min=2, metavar="N", help="Set the number of workers.")] = None,
+    level: Annotated[
+        str, typer.Option(metavar="NAME", help="Allow the runtime this much at most: buckets, priority or crossiter.")
+    ] = "crossiter",
+    collectives: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Consider these collectives, each KIND[+KEY=VALUE], as in ring,tree. Default: those that suit the "
+            "network.",
+        ),
+    ] = None,
+    overhead: Annotated[
+        str, typer.Option(metavar="TIME", help="Charge a scheduler this time per message, above level buckets.")
+    ] = "1ms",
+    worth: Annotated[
+        str, typer.Option(metavar="PERCENT", help="Recommend a plan only if it saves at least this.")
+    ] = "1%",
+    smallest: Annotated[str, typer.Option(metavar="SIZE", help="Send no message smaller than this.")] = "1MiB",
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Compare with ddp or scenario. Default: the scenario's own schedule if it has one, else ddp.",
+        ),
+    ] = None,
+    noise: Annotated[
+        float,
+        typer.Option(min=0, max=0.5, metavar="SHARE", help="Vary compute times by this, if the scenario does not."),
+    ] = 0.03,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds with noise, paired.")] = 8,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="PATH", help="Write the plan to NAME.json, or a folder of results."),
+    ] = None,
+    changes: Changes,
+    common: Common,
+) -> None:
+    """How should this job send its gradients, what does that save, and is it worth it? Writes plan.json."""
+    from gradtide.studies import plan as study
+
+    with as_usage_error(ValueError):
+        least = study.parse_percent(worth)
+        base = changes.of(study.trained(scenario, None, workers))
+
+    def check_output(path: Path | None) -> None:
+        with as_usage_error(GradtideError):
+            study.check_target(path)
+
+    def name_files(path: Path) -> None:
+        is_alone = path.suffix == ".json"
+        talk(f"\nplan      {path if is_alone else path / 'plan.json'}   (gradtide run {scenario} --plan takes it)")
+        if not is_alone:
+            talk_of_files(path)
+
+    conduct(
+        "plans",
+        replace(common, output=output),
+        make=lambda how: study.plan(
+            base,
+            level=level,
+            collectives=split(collectives),
+            overhead=overhead,
+            worth=least,
+            smallest=smallest,
+            baseline=baseline,
+            noise=noise,
+            seeds=seeds,
+            **how,
+        ),
+        show=_print_plan,
+        example=lambda: study.figures(sample_of_plan()),
+        figures=lambda result: {result.plan.level: study.figures(result)},
+        check_output=check_output,
+        name_files=name_files,
+    )
+
+
+def _print_plan(result: "PlanResult") -> None:
+    from gradtide import words
+
+    rows = []
+    for row in result.rows:
+        interval = "–"
+        if row["saves_low_percent"] is not None:
+            interval = f"{row['saves_low_percent']:.1f} to {row['saves_high_percent']:.1f} %"
+        bound = row["above_bound_percent"]
+        rows.append(
+            [
+                "plan" if row["chosen"] else "",
+                words.level(row["name"]),
+                words.schedule(row["order"], row["barrier"]),
+                words.collective(row["collective"]) + (f", depth {row['depth']}" if row["depth"] > 1 else ""),
+                row["buckets"],
+                row["messages"],
+                f"{row['iteration_ms']:.1f}",
+                f"{row['saves_percent']:.1f} %",
+                interval,
+                "–" if bound is None else f"{bound:.1f} %",
+            ]
+        )
+    bound_ms = result.summary["lower_bound_ms"]
+    searched = result.summary["searched"]
+    print(f"The best of each level, of {searched['scored']} plans scored and {searched['pruned']} ruled out by bounds")
+    columns = [
+        "",
+        "level",
+        "schedule",
+        "exchanged by",
+        "buckets",
+        "messages",
+        "iteration, ms",
+        "saves",
+        "95 % interval",
+    ]
+    print_table([*columns, "above the bound"], rows)
+    if bound_ms is not None:
+        print(f"  no plan can be faster than {words.milliseconds(bound_ms)}: compute, the wire, or the critical path")
+    print(f"\n{result.summary['headline']}")
+    for sentence in result.plan.advice:
+        print(f"  - {sentence}")

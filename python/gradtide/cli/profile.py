@@ -1,0 +1,86 @@
+"""`gradtide profile`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradtide.cli.ends import as_usage_error, fail_usage
+from gradtide.cli.options import JsonOption, QuietOption
+from gradtide.cli.printing import print_json, print_table, talk
+
+if TYPE_CHECKING:
+    from gradtide.profiling import ModelProfile
+
+
+def profile(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="MODULE:FACTORY", help="As in torchvision.models:resnet50 or model.py:make."),
+    ],
+    input_: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="[NAME=]SHAPE[:DTYPE]", help="As in 32x3x224x224 or input_ids=8x128:int64."),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="A device preset, or measure: time it on this machine.")
+    ] = "V100",
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write a model file.")] = None,
+    dag: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the step's graph of ops.")] = None,
+    rate: Annotated[str, typer.Option(metavar="RATE", help="With --dag: at which parameters are received.")] = "10Gbps",
+    runs: Annotated[int, typer.Option(min=1, help="With measure: how many to take the quickest of.")] = 20,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """A torch module's layers with bytes and times, by roofline or measured: a model file for scenarios."""
+    from gradtide import profiling as room
+
+    with as_usage_error(room.ProfileError):
+        room.require_torch()
+        if not input_:
+            fail_usage("--input is missing: what forward takes, as in --input 32x3x224x224")
+        specs = [room.parse_input(text) for text in input_]
+        is_measured = device == room.MEASURE
+        say = (lambda text: None) if quiet else talk
+        model = room.build(target, on_meta=not is_measured, say=say)
+        args, kwargs = room.make_inputs(specs, room.best_device(model) if is_measured else "meta")
+        name = target.rpartition(":")[2]
+        result = room.profile(model, *args, kwargs=kwargs, device=device, name=name, runs=runs)
+        graph = None
+        if dag is not None:
+            graph = room.op_dag(model, *args, kwargs=kwargs, device=device, rate=rate, runs=runs)
+    with as_usage_error(OSError):
+        if output is not None:
+            result.save(output)
+        if dag is not None and graph is not None:
+            room.write_json(graph, dag)
+    if as_json:
+        print_json(result.to_dict())
+        return
+    _print_profile(result)
+    if quiet:
+        return
+    if output is not None:
+        talk(f'\nmodel file  {output}   (in a scenario: model = "{output}")')
+    if graph is not None:
+        recvs = sum(op["kind"] == "recv" for op in graph["ops"])
+        talk(f"op graph    {dag}   ({len(graph['ops'])} ops, {recvs} of them receive a parameter)")
+
+
+def _print_profile(result: "ModelProfile") -> None:
+    seconds = result.forward_time + result.backward_time
+    rows = [
+        ["model", f"{result.name}, {', '.join(result.inputs)}"],
+        ["device", result.device],
+        ["layers", f"{len(result.layers)} with {result.tensors} tensors"],
+        ["gradients", f"{result.parameter_bytes} B ({result.parameter_bytes / 2**20:.2f} MiB)"],
+        ["forward", f"{result.forward_time * 1e3:.3f} ms"],
+        ["backward", f"{result.backward_time * 1e3:.3f} ms"],
+        ["alone", f"{result.batch / seconds:.1f} samples/s"],
+    ]
+    if result.explained is not None and result.step_ps is not None:
+        rows.append(["explains", f"{100 * result.explained:.1f} % of a step of {result.step_ps / 1e9:.3f} ms"])
+    for label, names in (("unused", result.unused), ("frozen", result.frozen), ("shared", result.shared)):
+        if names:
+            rows.append([label, ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")])
+    print_table(["", result.title], rows)

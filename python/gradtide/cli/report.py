@@ -1,0 +1,89 @@
+"""`gradtide report`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradtide.cli.ends import as_usage_error, fail_usage
+from gradtide.cli.options import JsonOption, OutputOption, QuietOption, check_target
+from gradtide.cli.printing import print_json, print_table, talk, talk_of_files
+from gradtide.errors import TraceError
+
+if TYPE_CHECKING:
+    from gradtide.studies.waterfall import WaterfallResult
+
+
+def report(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN_DIR|TRACE…", help="Folder of a finished run or study; or traces, one a rank."),
+    ],
+    output: OutputOption = None,
+    step: Annotated[int | None, typer.Option("--step", min=0, help="Of a trace: this step; the typical one.")] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Make the report of a finished run or study again, or say where the time of a trace's step goes."""
+    from gradtide import report as room
+
+    if len(paths) == 1 and Path(paths[0]).is_dir() and (Path(paths[0]) / "summary.json").exists():
+        for option, given in (("-o", output), ("--step", step)):
+            if given is not None:
+                fail_usage(f"{option} is for traces; {paths[0]} is a finished run or study")
+        with as_usage_error(room.RunFolderError):
+            written = room.write_report(Path(paths[0]))
+            if as_json:
+                print_json(room.read_summary(Path(paths[0])))
+            else:
+                print(written)
+        return
+    from gradtide import traces
+
+    check_target(output)
+    with as_usage_error(ValueError, TraceError):
+        found = traces.read(paths[0] if len(paths) == 1 else paths).waterfall(step)
+    if as_json:
+        print_json(found.to_document())
+    else:
+        _print_waterfall(found)
+    if not quiet:
+        for warning in found.summary["warnings"]:
+            talk(f"warning: {warning}")
+    if output is not None:
+        found.save(output)
+    if output is not None and not quiet:
+        talk_of_files(output)
+
+
+def _print_waterfall(result: "WaterfallResult") -> None:
+    from gradtide import words
+
+    def ms(us: float) -> str:
+        return f"{us / 1e3:.3f}"
+
+    shown = sorted(result.rows, key=lambda row: (-row["exposed_us"], row["transfer"]))[:20]
+    if shown:
+        columns = ("transfer", "bytes", "starts ms", "takes ms", "moving ms", "exposed ms", "bus rate", "bounded by")
+        rows = [
+            [
+                row["collective"].replace("_", "-"),
+                row["bytes"],
+                *(ms(row[key]) for key in ("start_us", "duration_us", "moving_us", "exposed_us")),
+                "" if row["bus_rate_bps"] is None else words.rate(row["bus_rate_bps"]),
+                row["bound"] + (f" {row['late_rank']:.0f}" if row["bound"] == "late rank" else ""),
+            ]
+            for row in shown
+        ]
+        print_table(columns, rows)
+        if len(shown) < len(result.rows):
+            print(f"… and {len(result.rows) - len(shown)} more that are less exposed")
+        print()
+    advice = result.summary["advice"]
+    if advice["rows"]:
+        rows = [
+            [row["what"], f"{row['iteration_time_ms']:.3f}", f"{row['saves_percent']:.1f}"] for row in advice["rows"]
+        ]
+        print_table(["the same step, sent", "predicted ms", "saves %"], rows)
+        print()
+    print(result.summary["headline"])

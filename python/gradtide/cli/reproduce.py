@@ -1,0 +1,53 @@
+"""`gradtide reproduce`."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gradtide.cli.ends import fail_usage
+from gradtide.cli.options import Common, Without
+from gradtide.cli.printing import cell, print_table
+from gradtide.cli.study import conduct
+
+
+def reproduce(
+    what: Annotated[
+        str | None,
+        typer.Argument(metavar="PAPER/PART[/FIGURE]", help="As in gao2020/ch5/5.12 or caramel/11; leave out to list."),
+    ] = None,
+    *,
+    common: Annotated[Common, Without("fail_if", "verbose")],
+) -> None:
+    """Reproduce a paper's tables and figures, with the published value beside ours."""
+    from gradtide.studies import reproduce as study
+
+    if what is None:
+        print_table(["name", "what"], [[name, part.title] for name, part in study.PARTS.items()])
+        return
+    found = study.find(what)
+    if found is None:
+        name = what.rpartition("/")[0]
+        known = f"{name} has {', '.join(study.PARTS[name].figures)}" if name in study.PARTS else ", ".join(study.PARTS)
+        fail_usage(f"no reproduction {what!r}; there are {known}")
+    part, figure = found
+    conduct(
+        what,
+        replace(common, output=common.output or Path("out") / what.replace("/", "-")),
+        make=lambda how: part.make(how["jobs"], how["progress"], figure, how["keep"], how["limits"]),
+        show=lambda result: _print_reproduction(result.summary),
+        usage_errors=(),
+    )
+
+
+def _print_reproduction(summary: dict[str, Any]) -> None:
+    for table in summary["tables"]:
+        print(f"\n{table['title']}")
+        print_table(table["columns"], [[cell(one) for one in row] for row in table["rows"]])
+        if table.get("note"):
+            print(f"  {table['note']}")
+    print("\nPublished beside ours")
+    columns = ["figure", "quantity", "published", "ours", "verdict"]
+    print_table(columns, [[check[name] for name in columns] for check in summary["checks"]])
+    print(f"\n{summary['headline']}")

@@ -1,0 +1,84 @@
+"""`gradtide run`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gradtide.cli.checks import apply_checks, refuse_unknown
+from gradtide.cli.options import Changes, Common, ScenarioArgument, Without, check_target
+from gradtide.cli.printing import print_json, print_table, talk_of_cost, talk_of_files
+from gradtide.cli.study import progress_bar
+
+if TYPE_CHECKING:
+    from gradtide.estimate import Estimate
+
+
+def run(
+    scenario: ScenarioArgument,
+    *,
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Send gradients as this plan.json of gradtide plan says.")
+    ] = None,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Print what the run will take, and do not run.")] = False,
+    changes: Changes,
+    common: Annotated[Common, Without("jobs")],
+) -> None:
+    """Simulate one scenario: how long is an iteration, and what does it wait for?"""
+    loaded = changes.load(scenario)
+    if plan is not None:
+        from gradtide.scenario.plan import read_plan
+
+        loaded = read_plan(plan).on(loaded)
+        loaded.check_built()
+    if estimate:
+        from gradtide.estimate import estimate as estimate_of
+
+        _print_estimate(estimate_of(loaded), common.as_json)
+        return
+    check_target(common.output)
+    from gradtide.studies import run as study
+
+    refuse_unknown(common.checks, lambda: figures_of_job(study.run(study.sample()).job))
+    with progress_bar("simulating", common.quiet) as progress:
+        [result] = study.run_all([loaded], progress=progress, limits=common.limits)
+    summary = study.summary(result)
+    if common.output is not None:
+        result.save(common.output)
+    if common.as_json:
+        print_json(summary)
+    else:
+        from gradtide import words
+
+        print_table(*words.run_rows(summary))
+        for name, classes in summary["traffic"].items():
+            print()
+            print_table(*words.flow_rows(name, classes))
+        print(f"\n{summary['headline']}")
+    if common.output is not None and common.names_files:
+        talk_of_files(common.output)
+    if common.verbose:
+        talk_of_cost(summary["cost"])
+    apply_checks(common.checks, {name: figures_of_job(job) for name, job in summary["jobs"].items()})
+
+
+def figures_of_job(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of a job that `--fail-if` knows."""
+    figures = {name: value for name, value in job.items() if isinstance(value, (int, float))}
+    figures["iteration_time_ms"] = job["iteration_time_ms"]["mean"]
+    figures.update({f"{name}_ms": value for name, value in job["waterfall_ms"].items()})
+    return figures
+
+
+def _print_estimate(estimate: "Estimate", as_json: bool) -> None:
+    from gradtide.estimate import memory_words, time_words
+
+    if as_json:
+        print_json(estimate.to_dict())
+        return
+    rows = [
+        [name, f"{getattr(estimate, name):,}"] for name in ("flows", "iterations", "packets", "packet_hops", "events")
+    ]
+    rows += [["memory", memory_words(estimate.memory_bytes)], ["time", time_words(estimate.cpu_s)]]
+    print_table(["about", "estimate"], rows)
+    print(f"\nMost of the time goes into {estimate.mostly}, most of the memory into {estimate.memory_mostly}.")

@@ -1,0 +1,70 @@
+"""`gradtide tenants lp`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from gradtide.cli.ends import as_usage_error
+from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption
+from gradtide.cli.printing import cell, print_table, signed_percent
+from gradtide.cli.samples import sample_of_lp
+from gradtide.cli.study import conduct
+
+
+def tenants_lp(
+    scenario: ScenarioArgument,
+    *,
+    give: Annotated[
+        str | None, typer.Option(metavar="SHARE", help="Give up this share of the iteration time, as in 1%.")
+    ] = None,
+    quantile: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, metavar="Q", help="Plan with this quantile of measured times. Default: the mean."),
+    ] = None,
+    seeds: SeedsOption = 1,
+    changes: Changes,
+    common: Common,
+) -> None:
+    """Choose the start and the priority band of each bucket by a linear programme."""
+    from gradtide.lp import SolverMissingError
+    from gradtide.studies.plan import parse_percent
+    from gradtide.studies.tenants import lp as study
+
+    with as_usage_error(ValueError):
+        share = 0.0 if give is None else parse_percent(give) / 100
+    loaded = changes.load(scenario)
+    seed_range = range(loaded.seed, loaded.seed + seeds)
+    conduct(
+        "runs in each band, and the answer",
+        common,
+        make=lambda how: study.plan_bands(loaded, seeds=seed_range, quantile=quantile, give=share, **how),
+        show=lambda result: _print_lp(result.summary),
+        example=lambda: study.figures(sample_of_lp().summary),
+        figures=lambda result: {"lp": study.figures(result.summary)},
+        usage_errors=(ValueError, SolverMissingError),
+    )
+
+
+def _print_lp(summary: dict[str, Any]) -> None:
+    times = ("ready", "start", "end", "needed", "slack", "margin")
+    print("Buckets in the order in which they are sent; times in ms from the start of the backward pass")
+    rows = [
+        [bucket["layers"], *(f"{bucket[f'{key}_ms']:.2f}" for key in times), bucket["band"]]
+        for bucket in summary["buckets"]
+    ]
+    print_table(["layers", *times, "band"], rows)
+    print("\nIteration time and neighbours' completion times in ms")
+    policies = [
+        [
+            row["policy"],
+            f"{row['high_percent']:.1f} %",
+            f"{row['predicted_ms']:.1f}",
+            f"{row['simulated_ms']:.1f}",
+            signed_percent(row["error_percent"]),
+            *(cell(row[key]) for key in ("small_mean_fct_ms", "small_p99_fct_ms", "large_mean_fct_ms")),
+        ]
+        for row in summary["policies"]
+    ]
+    columns = ("bands", "bytes high", "predicted", "simulated", "off by", "small, mean", "small, p99", "large, mean")
+    print_table(list(columns), policies)
+    print(f"\n{summary['headline']}")

@@ -1,0 +1,87 @@
+"""`gradtide tenants map`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gradtide.cli.ends import fail_usage
+from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, split
+from gradtide.cli.printing import print_table, signed_percent
+from gradtide.cli.samples import sample_of_tenants
+from gradtide.cli.study import conduct
+from gradtide.cli.tenants_policies import compare_policies
+
+if TYPE_CHECKING:
+    from gradtide.studies.tenants.boundary import BoundaryResult
+
+JobLoads = Annotated[
+    str | None, typer.Option("--job-loads", metavar="LIST", help="Give the job these loads, as in 0.125,0.25.")
+]
+TrafficLoads = Annotated[
+    str | None,
+    typer.Option("--traffic-loads", metavar="LIST", help="Give background flows these loads, as in 0.03,0.1."),
+]
+
+
+def tenants_map(
+    scenario: ScenarioArgument,
+    *,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Map this policy, one of those of tenants policies. Repeatable."),
+    ] = None,
+    job_loads: JobLoads = None,
+    traffic_loads: TrafficLoads = None,
+    seeds: SeedsOption = 1,
+    changes: Changes,
+    common: Common,
+) -> None:
+    """Map where a lower priority band is free: tenants over the loads of the job and of background traffic."""
+    from gradtide.studies.tenants import boundary as study
+
+    rows = parse_loads("--job-loads", job_loads) or study.JOB_LOADS
+    columns = parse_loads("--traffic-loads", traffic_loads) or study.TRAFFIC_LOADS
+    loaded = changes.load(scenario)
+    seed_range = range(loaded.seed, loaded.seed + seeds)
+    if policy:
+        compare_policies(loaded, policy, seed_range, (rows, columns), common)
+        return
+    conduct(
+        f"{2 * seeds * len(rows) * len(columns)} runs",
+        common,
+        make=lambda how: study.boundary(loaded, job_loads=rows, traffic_loads=columns, seeds=seed_range, **how),
+        show=lambda result: _print_map(result, rows, columns),
+        example=lambda: study.figures(study.BoundaryResult({(0.5, 0.5): sample_of_tenants()}).rows[0]),
+        figures=lambda result: {row["cell"]: study.figures(row) for row in result.rows},
+    )
+
+
+def parse_loads(option: str, text: str | None) -> list[float] | None:
+    """Return the loads of a list such as `0.125,0.25`."""
+    if text is None:
+        return None
+    try:
+        loads = [float(part) for part in split(text) or ()]
+    except ValueError:
+        fail_usage(f"{option} {text}: write shares of a link, as in 0.125,0.25")
+    return loads or fail_usage(f"{option} {text}: write at least one share of a link, as in 0.125,0.25")
+
+
+def _print_map(result: "BoundaryResult", rows: Sequence[float], columns: Sequence[float]) -> None:
+    from gradtide.studies.tenants.boundary import load_words
+
+    cells = {(row["job_load"], row["traffic_load"]): row for row in result.rows}
+    print("What the lower band costs the job, and what it saves small flows (mean FCT)")
+    print_table(
+        ["job load", *(f"flows {load_words(load)}" for load in columns)],
+        [[load_words(load), *(_boundary_cell(cells.get((load, other))) for other in columns)] for load in rows],
+    )
+    print(f"\n{result.summary['headline']}")
+
+
+def _boundary_cell(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "not finished"
+    cost, gain = row["iteration_change_percent"], row["small_saves_percent"]
+    return f"{row['colour']} {signed_percent(cost)}, {signed_percent(gain)}"

@@ -1,0 +1,81 @@
+"""`gradtide tenants policies`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption
+from gradtide.cli.printing import cell, print_table, signed_percent
+from gradtide.cli.samples import sample_of_tenants
+from gradtide.cli.study import conduct
+
+if TYPE_CHECKING:
+    from gradtide.scenario import Scenario
+    from gradtide.studies.tenants.policies import PoliciesResult
+
+
+def tenants_policies(
+    scenario: ScenarioArgument,
+    *,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Compare this policy: all-low, lower-layers-high, background, deadline or oracle. Repeatable. "
+            "Default: all of them.",
+        ),
+    ] = None,
+    seeds: SeedsOption = 1,
+    changes: Changes,
+    common: Common,
+) -> None:
+    """Compare policies that choose the priority band of a job's transfers."""
+    from gradtide.studies.tenants.policies import POLICIES
+
+    loaded = changes.load(scenario)
+    compare_policies(loaded, policy or POLICIES, range(loaded.seed, loaded.seed + seeds), None, common)
+
+
+def compare_policies(
+    scenario: "Scenario",
+    names: Sequence[str],
+    seeds: range,
+    loads: tuple[Sequence[float], Sequence[float]] | None,
+    common: Common,
+) -> None:
+    """Compare policies on one scenario, or on each cell of a map over loads, and print the result."""
+    from gradtide.studies.tenants import policies as study
+
+    def example() -> dict[str, float | None]:
+        tenants = sample_of_tenants()
+        return study.figures(study.PoliciesResult({(None, "all-low"): tenants}, tenants.results).rows[0])
+
+    cells = 1 if loads is None else len(loads[0]) * len(loads[1])
+    conduct(
+        f"{(1 + len(set(names))) * len(seeds) * cells} runs",
+        common,
+        make=lambda how: study.policies(scenario, names, loads=loads, seeds=seeds, **how),
+        show=_print_policies,
+        example=example,
+        figures=lambda result: {f"{row['cell']}-{row['policy']}".strip("-"): study.figures(row) for row in result.rows},
+    )
+
+
+def _print_policies(result: "PoliciesResult") -> None:
+    is_map = any(row["cell"] for row in result.rows)
+    saved = [f"{figure}_saves_percent" for figure in ("small_mean", "small_p99", "large_mean")]
+    rows = [
+        [
+            *([row["cell"]] if is_map else []),
+            row["policy"],
+            row["colour"],
+            cell(row["iteration_ms"]),
+            *(signed_percent(row[key]) for key in ("iteration_change_percent", *saved)),
+        ]
+        for row in result.rows
+    ]
+    columns = ["policy", "colour", "iteration, ms", "change", "small, mean", "small, p99", "large, mean"]
+    print("What each policy costs the job, and by how much flows finish sooner, against the neighbours' band")
+    print_table([*(["cell"] if is_map else []), *columns], rows)
+    print(f"\n{result.summary['headline']}")

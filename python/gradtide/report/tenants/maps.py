@@ -1,0 +1,175 @@
+"""Maps of job load against background load: what the job pays and what flows save, one coloured cell for each pair."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradtide.report import pieces
+from gradtide.report.tenants.bands import change, saved
+
+# Fig. 5.19 of Gao (2020). A word and a mark go with each colour: colour alone tells not everyone.
+VERDICTS = {
+    "green": ("✓", "free: the job pays less than 1 %"),
+    "yellow": ("!", "the job pays 1 to 30 %"),
+    "red": ("✕", "the job pays more than 30 %"),
+    "unknown": ("?", "too little completed to say"),
+}
+
+# A saving is shaded darker from each of these on, in percent.
+SHADES = (0, 5, 10, 20, 40)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: where it lies in the summary, its loads and figures, None for one that could not be had."""
+
+    at: str
+    name: str
+    job_load: float
+    traffic_load: float
+    colour: str
+    figures: Mapping[str, float | None]
+    linked: bool
+
+    @property
+    def href(self) -> str | None:
+        """The report of the cell below the page."""
+        return f"cells/{self.name}/report.html" if self.linked else None
+
+    @property
+    def where(self) -> str:
+        """Its loads in words."""
+        return f"job load {load(self.job_load)}, background load {load(self.traffic_load)}"
+
+    def key(self, figure: str) -> str:
+        """Return the path of a figure in the summary."""
+        return f"{self.at}.{figure}"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a cell of a map says: its class of colour, number, word below it, and all of it in a sentence."""
+
+    cls: str
+    value: str
+    word: str
+    words: str
+    mark: str = ""
+
+
+Sight = Callable[[Cell], tuple[str, Look]]
+"""What a map shows of a cell: the figure, and how it looks."""
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Loads of the job from the greatest on and of the neighbours from the least on, and those of them that fit."""
+
+    rows: Sequence[float]
+    columns: Sequence[float]
+    shown_rows: Sequence[float]
+    shown_columns: Sequence[float]
+
+    @property
+    def cut(self) -> str:
+        """Say what does not fit, if anything."""
+        if (len(self.shown_rows), len(self.shown_columns)) == (len(self.rows), len(self.columns)):
+            return ""
+        return (
+            f"The maps show {len(self.shown_rows)} of {len(self.rows)} job loads and {len(self.shown_columns)} of "
+            f"{len(self.columns)} background loads"
+        )
+
+
+def axes(cells: Sequence[Cell], caps: pieces.Caps) -> Axes:
+    """Return the axes that cells lie on."""
+    rows = sorted({cell.job_load for cell in cells}, reverse=True)
+    columns = sorted({cell.traffic_load for cell in cells})
+    side = math.isqrt(3 * caps.rows)
+    return Axes(rows, columns, rows[-side:], columns[:side])
+
+
+def draw(on: Axes, cells: Sequence[Cell], look: Sight, *, title: str, name: str = "", note: str = "") -> dict[str, Any]:
+    """Return a map for the template; `name` tells it from the others on the page."""
+    rows = [
+        {"load": load(row), "cells": [_drawn(cells, row, column, look) for column in on.shown_columns]}
+        for row in on.shown_rows
+    ]
+    columns = [load(column) for column in on.shown_columns]
+    return {"name": name, "title": title, "note": note, "rows": rows, "columns": columns}
+
+
+def legends(cells: Sequence[Cell]) -> dict[str, Any]:
+    """Return what colours and shades mean, and how many cells have each colour."""
+    return {
+        "colours": [
+            {
+                "colour": colour,
+                "mark": mark,
+                "words": words,
+                "count": (count := sum(cell.colour == colour for cell in cells)),
+                "cells": "1 cell" if count == 1 else f"{count} cells",
+            }
+            for colour, (mark, words) in VERDICTS.items()
+            if colour != "unknown" or any(cell.colour == "unknown" for cell in cells)
+        ],
+        "shades": shades(),
+    }
+
+
+def shades() -> list[dict[str, Any]]:
+    """Return what each shade of a saving means."""
+    return [
+        {"step": step, "words": f"{low}–{high} %" if high else f"{low} % and more"}
+        for step, (low, high) in enumerate(zip(SHADES, (*SHADES[1:], None), strict=True))
+    ]
+
+
+def load(share: float) -> str:
+    """Return a load in percent."""
+    return f"{100 * share:.4g} %"
+
+
+def _drawn(cells: Sequence[Cell], job_load: float, traffic_load: float, look: Sight) -> dict[str, Any] | None:
+    """Return a cell of a map for the template; None where the study has none."""
+    cell = next((c for c in cells if (c.job_load, c.traffic_load) == (job_load, traffic_load)), None)
+    if cell is None:
+        return None
+    figure, seen = look(cell)
+    return {
+        "cls": seen.cls,
+        "mark": seen.mark,
+        "value": seen.value,
+        "word": seen.word,
+        "key": cell.key(figure),
+        "href": cell.href,
+        "label": f"{cell.where[:1].upper()}{cell.where[1:]}: {seen.words}",
+    }
+
+
+def price(cell: Cell) -> tuple[str, Look]:
+    """Show what the job pays."""
+    value = change(cell.figures["iteration_change_percent"])
+    mark, words = VERDICTS[cell.colour]
+    sentence = f"{cell.colour}, {words}" + ("" if value == "–" else f"; iteration time {value} %")
+    return "iteration_change_percent", Look(f"verdict {cell.colour}", value, cell.colour, sentence, mark)
+
+
+def saves(size: str, figure: str) -> Sight:
+    """Return what shows the mean completion time that flows of a size save: the key of the figure is given."""
+
+    def look(cell: Cell) -> tuple[str, Look]:
+        value = cell.figures[figure]
+        text = saved(value)
+        if value is None or text == "–":
+            return figure, Look("unknown", "–", "too few", f"too few {size} flows have ended to say")
+        if text == "0.0":
+            return figure, Look("shade-0", text, "same", f"{size} flows finish at the same time")
+        if value < 0:
+            later = text.removeprefix("−")
+            return figure, Look("loss", text, "later", f"{size} flows take {later} % longer on average")
+        step = sum(float(text) >= bound for bound in SHADES) - 1
+        return figure, Look(f"shade-{step}", text, "sooner", f"{size} flows finish {text} % sooner on average")
+
+    return look

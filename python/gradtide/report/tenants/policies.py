@@ -1,0 +1,103 @@
+"""The report of policies beside one another: what each costs the job, against what it saves the flows."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from gradtide.report import pieces, scatter
+from gradtide.report.folder import Row, RunFolderError, entry, finite, row_of
+from gradtide.report.tenants import maps
+from gradtide.report.tenants.bands import change, saved
+
+FIGURES = (
+    ("small_mean", "small, mean"),
+    ("small_p99", "small, p99"),
+    ("large_mean", "large, mean"),
+    ("large_p99", "large, p99"),
+)
+
+
+def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
+    """Return the template of a study of policies and what it shows."""
+    path = run_dir / "summary.json"
+    job, model = entry(path, summary, "job", str), entry(path, summary, "model", str)
+    seeds = entry(path, summary, "seeds", list)
+    rows = [row_of(path, "policies", row, i) for i, row in enumerate(entry(path, summary, "policies", list))]
+    if not rows:
+        raise RunFolderError(f"{path}: key `policies`: at least one row was expected")
+    names = list(dict.fromkeys(entry(path, row, "policy", str) for row in rows))
+    cells = {entry(path, row, "cell", str) for row in rows}
+    points, table = [], []
+    for row in rows:
+        policy, cell = entry(path, row, "policy", str), entry(path, row, "cell", str)
+        cost = finite(path, row, "iteration_change_percent")
+        saves = {key: finite(path, row, f"{key}_saves_percent") for key, _ in FIGURES}
+        where = pieces.clip(cell, 60) or "the scenario"
+        gain = saves["small_mean"]
+        if cost is not None and gain is not None:
+            said = f"iteration time {change(cost)} %, small flows {saved(gain)} % sooner"
+            words = f"{pieces.clip(policy, 40)}, {where}: {said}"
+            kind = names.index(policy)
+            points.append(scatter.Point(gain, cost, kind, kind, words))
+        table.append([where, pieces.clip(policy, 40), change(cost), *(saved(saves[key]) for key, _ in FIGURES)])
+    mapped = [_cell(path, row, index) for index, row in enumerate(rows) if row.get("job_load") is not None]
+    several = f"{len(seeds)} seeds" if len(seeds) > 1 else "1 seed"
+    label = "What a policy costs the job, against what it saves small flows"
+    columns = ["cell", "policy", "#iteration time, %", *(f"#{words}, % sooner" for _, words in FIGURES)]
+    return "policies.html.j2", {
+        "title": f"gradtide policies: {pieces.clip(model, 40)}",
+        "what": f"{pieces.clip(job, 30)}: {pieces.clip(model, 40)} beside its neighbours, {len(names)} policies in "
+        f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}, {several}",
+        "reproduce": None,
+        "label": label,
+        "svg": scatter.draw(
+            points[: 6 * caps.rows],
+            [],
+            label=label,
+            xlabel="small flows finish sooner on average, % (further right is better)",
+            ylabel="iteration time longer, % (lower is better)",
+            around=[(0, -1), (0, 1)],
+        )
+        if points
+        else "",
+        "legend": [
+            {
+                "svg": Markup(scatter.shape(i, 13, 7, 5)),
+                "token": scatter.TOKENS[i % len(scatter.TOKENS)],
+                "name": n,
+            }
+            for i, n in enumerate(names)
+        ],
+        **_maps(mapped, names, caps),
+        "table": pieces.table("Every cell and policy", columns, table, cap=caps.rows, where="policies.csv"),
+    }
+
+
+def _cell(path: Path, row: Row, index: int) -> tuple[str, maps.Cell]:
+    """Return the policy of a row and its cell of a map."""
+    colour, loads = entry(path, row, "colour", str), [finite(path, row, key) for key in ("job_load", "traffic_load")]
+    keys = ("iteration_change_percent", "small_mean_saves_percent")
+    return entry(path, row, "policy", str), maps.Cell(
+        at=f"policies.{index}",
+        name=pieces.clip(entry(path, row, "cell", str)),
+        job_load=loads[0] or 0.0,
+        traffic_load=loads[1] or 0.0,
+        colour=colour if colour in maps.VERDICTS else "unknown",
+        figures={key: finite(path, row, key) for key in keys},
+        linked=False,
+    )
+
+
+def _maps(mapped: Sequence[tuple[str, maps.Cell]], names: Sequence[str], caps: pieces.Caps) -> dict[str, Any]:
+    """Return two maps of each policy: what the job pays, whose colours are its boundary, and what flows save."""
+    cells = [cell for _, cell in mapped]
+    on = maps.axes(cells, caps)
+    looks = (("the job pays", maps.price), ("small flows save", maps.saves("small", "small_mean_saves_percent")))
+    drawn = []
+    for policy in names if cells else ():
+        own = [cell for name, cell in mapped if name == policy]
+        shown = pieces.clip(policy, 40)
+        drawn += [maps.draw(on, own, look, title=f"{shown}: what {what}, %") for what, look in looks]
+    return {"maps": drawn, "cut": f"{on.cut}; all are in policies.csv." if on.cut else "", **maps.legends(cells)}

@@ -1,0 +1,238 @@
+"""`gradtide tenants map`: the operating boundary, job load against background load (fig. 5.19 of Gao 2020)."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from gradtide import _core, report
+from gradtide.errors import Interrupted
+from gradtide.estimate import Limits
+from gradtide.results import PS_PER_MS, RunResult, StudyRows
+from gradtide.scenario import Scenario
+from gradtide.studies.folder import write_versions
+from gradtide.studies.keep import Kept
+from gradtide.studies.run import as_scenario, run_all, total_cost, write_summary
+from gradtide.studies.tenants.bands import BANDS, TenantsResult, check, known_seeds, variant
+
+# Table 5.4 of Gao (2020): shares of the hosts' links that the job and the flows take.
+JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)
+TRAFFIC_LOADS = (0.03125, 0.0625, 0.125, 0.25)
+
+Cell = tuple[float, float]
+
+
+class BoundaryResult(StudyRows):
+    """Cells of job load and background load, each a job beside its neighbours in two bands.
+
+    Attributes:
+        cells: the study of every cell, by (job load, background load).
+        rows: one dict per cell; the columns of `cells.csv`.
+        summary: what `--json` prints.
+    """
+
+    def __init__(self, cells: dict[Cell, TenantsResult]) -> None:
+        self.cells = cells
+        self.rows = [_row(cell, study) for cell, study in cells.items()]
+        self.summary = self._summary()
+
+    def write(self, folder: Path) -> None:
+        """Write everything into the existing `folder`."""
+        for cell, study in self.cells.items():
+            study.write(folder / "cells" / cell_name(cell))
+        (folder / "cells.csv").write_text(self.table.to_csv(), encoding="utf-8")
+        write_summary(self.summary, folder)
+        write_versions(folder)
+        report.write_report(folder)
+
+    def _summary(self) -> dict[str, Any]:
+        first = next(iter(self.cells.values())).summary
+        return {
+            "schema": "gradtide.boundary/1",
+            "version": _core.__version__,
+            "complete": True,
+            "engine": first["engine"],
+            "seeds": first["seeds"],
+            "job": first["job"],
+            "model": first["model"],
+            "headline": _headline(self.rows),
+            "cells": self.rows,
+            "cost": total_cost(study.summary for study in self.cells.values()),
+        }
+
+
+def boundary(
+    scenario: "Scenario | str | Path | dict[str, Any]",
+    *,
+    job_loads: Sequence[float] = JOB_LOADS,
+    traffic_loads: Sequence[float] = TRAFFIC_LOADS,
+    seeds: Sequence[int] = (0,),
+    jobs: int = 1,
+    progress: Callable[[float], object] | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+) -> BoundaryResult:
+    """Map where de-prioritising a job is free.
+
+    Args:
+        scenario: has one job, neighbours drawn from sizes, and the packet engine.
+        job_loads: shares of a host's link that the job is to take; its compute time is scaled to that (eq. 5.2).
+        traffic_loads: shares that the neighbours' flows are to take (eq. 5.3).
+        seeds: each draws the flows anew.
+        jobs: runs under way at once; the result does not depend on it.
+        progress: called now and then with the share that is done.
+        keep: where finished runs are kept until the map is whole.
+        limits: memory and time that the map may take.
+
+    Raises:
+        Interrupted: on Ctrl-C, with the map of the cells that are finished.
+        ScenarioError: if a scenario of the map is wrong, or it would take more than the limits; nothing has run then.
+        ValueError: if a load is not above 0 and below 1 or is given twice, no load or seed is given, or the scenario
+            does not have one job that sends and neighbours whose flows are drawn from sizes.
+    """
+    points = points_of(as_scenario(scenario), job_loads, traffic_loads, seeds)
+    cases = {
+        f"{cell_name(cell)}/seed{seed}-{band}": variant(point, seed, band)
+        for cell, point in points.items()
+        for seed in seeds
+        for band in BANDS
+    }
+    try:
+        results = run_all(list(cases.values()), jobs, progress, keep, limits)
+    except Interrupted as stop:
+        known = _cells(points, seeds, cases, stop.results)
+        if known:
+            stop.tell(BoundaryResult(known))
+        raise
+    return BoundaryResult(_cells(points, seeds, cases, results))
+
+
+def points_of(
+    base: Scenario, job_loads: Sequence[float], traffic_loads: Sequence[float], seeds: Sequence[int]
+) -> dict[Cell, Scenario]:
+    """Return the scenario of every cell of a map.
+
+    Raises:
+        ValueError: as `boundary`.
+    """
+    check(base, seeds)
+    _check_scalable(base)
+    _check_loads(job_loads)
+    _check_loads(traffic_loads)
+    _check_duration(base, min(job_loads))
+    return {cell: _at(base, *cell) for cell in product(job_loads, traffic_loads)}
+
+
+def _cells(
+    points: dict[Cell, Scenario], seeds: Sequence[int], names: Iterable[str], results: Iterable[RunResult | None]
+) -> dict[Cell, TenantsResult]:
+    """Return the study of every cell whose runs are all finished."""
+    by_cell: dict[str, dict[str, RunResult]] = {}
+    for name, result in zip(names, results, strict=True):
+        cell, _, run = name.partition("/")
+        if result is not None:
+            by_cell.setdefault(cell, {})[run] = result
+    finished = {cell: by_cell.get(cell_name(cell), {}) for cell in points}
+    return {
+        cell: TenantsResult(points[cell], seeds, runs)
+        for cell, runs in finished.items()
+        if known_seeds(runs, seeds) == list(seeds)
+    }
+
+
+def cell_name(cell: Cell) -> str:
+    """Return the name of a cell's folder, as in `job-25-flows-3.125`."""
+    return "job-{:g}-flows-{:g}".format(*(100 * load for load in cell))
+
+
+def load_words(share: float) -> str:
+    """Write a load, as in `3.125 %`."""
+    return f"{100 * share:.4g} %"
+
+
+def figures(row: dict[str, Any]) -> dict[str, float | None]:
+    """Return what `--fail-if` can name of a cell: `iteration_change_percent`, `small_saves_percent` and so on."""
+    return {name: value for name, value in row.items() if name not in ("cell", "colour")}
+
+
+def _check_loads(loads: Sequence[float]) -> None:
+    if not loads:
+        raise ValueError("give at least one job load and one background load")
+    for load in loads:
+        if not 0 < load < 1:
+            raise ValueError(f"{load} is no load; write a share above 0 and below 1")
+    names = [f"{100 * load:g}" for load in loads]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"a load of {twice[0]} % is given twice")
+
+
+def _check_scalable(base: Scenario) -> None:
+    job = base.jobs[0]
+    if job.workers < 2 or not job.parameter_bytes:
+        raise ValueError(f"[job.{job.name}] sends nothing, so no compute time gives it a load")
+    for name, table in base.to_dict()["traffic"].items():
+        if not {"sizes", "cdf"} & set(table):
+            raise ValueError(f"[traffic.{name}] is no random flows: a map needs sizes or cdf, to scale their arrivals")
+
+
+def _check_duration(base: Scenario, job_load: float) -> None:
+    """At a low load iterations are long: a warm-up iteration and a measured one have to fit."""
+    needed_ps = 2 * _compute_ps(base, job_load)
+    if base.duration_ps is not None and needed_ps > base.duration_ps:
+        raise ValueError(
+            f"at a job load of {load_words(job_load)} an iteration takes {needed_ps / 2e12:.3g} s of compute, and "
+            f"two do not fit into run.duration = {base.duration_ps / 1e12:.3g} s; write {math.ceil(needed_ps / 1e12)}s "
+            f"or more, or job loads from {math.ceil(100 * job_load * needed_ps / base.duration_ps) / 100:g} on"
+        )
+
+
+def _compute_ps(base: Scenario, job_load: float) -> int:
+    """Return the compute time of an iteration at which the job takes this share of a link (eq. 5.2)."""
+    job = base.jobs[0]
+    bits = 8 * 2 * (job.workers - 1) * job.parameter_bytes / job.workers
+    return round(bits / (job_load * base.link_rate_bps) * 1e12)
+
+
+def _at(base: Scenario, job_load: float, traffic_load: float) -> Scenario:
+    """Scale the job's compute time and the flows' arrivals to the loads (eqs 5.2 and 5.3)."""
+    keys = base.replace(scale_to=f"{_compute_ps(base, job_load)}ps", timeline=0).to_dict()
+    for table in keys["traffic"].values():
+        table.pop("arrivals", None)
+        table["load"] = traffic_load / len(keys["traffic"])
+    return Scenario.from_dict(keys)
+
+
+def _row(cell: Cell, study: TenantsResult) -> dict[str, Any]:
+    classes, iteration = study.summary["classes"], study.summary["iteration_time_ms"]
+    return {
+        "cell": cell_name(cell),
+        "job_load": cell[0],
+        "traffic_load": cell[1],
+        "compute_ms": study.scenario.jobs[0].compute_ps / PS_PER_MS,
+        "colour": study.summary["colour"],
+        "iteration_change_percent": iteration["change_percent"],
+        "iteration_same_ms": iteration["same"],
+        "iteration_low_ms": iteration["low"],
+        **{f"{size}_saves_percent": classes[size]["mean_fct_ms"]["saves_percent"] for size in classes},
+        **{f"{size}_flows": classes[size]["flows"] for size in classes},
+    }
+
+
+def _headline(rows: Sequence[dict[str, Any]]) -> str:
+    colours = [row["colour"] for row in rows]
+    free = [row for row in rows if row["colour"] == "green" and (row["small_saves_percent"] or 0) > 0]
+    sentence = (
+        f"De-prioritising is free in {colours.count('green')} of {len(rows)} cells, costs up to 30 % in "
+        f"{colours.count('yellow')}, more in {colours.count('red')}."
+    )
+    if "unknown" in colours:
+        sentence += f" In {colours.count('unknown')} too little completed to say."
+    if not free:
+        return sentence
+    best = max(free, key=lambda row: row["small_saves_percent"])
+    return (
+        f"{sentence} It pays most at a job load of {load_words(best['job_load'])} and a background load of "
+        f"{load_words(best['traffic_load'])}: small flows finish {best['small_saves_percent']:.0f} % sooner."
+    )

@@ -1,0 +1,354 @@
+"""`gradtide tenants lp`: start and band of every bucket by a linear programme, and what a run makes of it.
+
+    runs in every band -> transfer time of each bucket in each band -> the programme -> a run with its order and bands
+
+Beside it stand the job in its neighbours' band, in the low band and in priority order: predicted by the same estimates,
+and simulated with the same flows.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradtide import _core, lp, report, words
+from gradtide.errors import Interrupted
+from gradtide.estimate import Limits
+from gradtide.results import PS_PER_MS, RunResult, StudyRows
+from gradtide.scenario import Job, Scenario
+from gradtide.studies.channels import line
+from gradtide.studies.folder import write_versions
+from gradtide.studies.keep import Kept
+from gradtide.studies.run import as_scenario, part_of, run_all, total_cost, write_runs, write_summary
+from gradtide.studies.tenants import bands as tenants
+
+ORDERS = ("fifo", "priority", "tic", "tac", "file")
+"""Orders of the queue that are the same in every iteration."""
+
+FLOWS = ("small", "large")
+"""Classes of neighbours' flows that the table shows."""
+
+PS_PER_US = 1e6
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A way to send the job's buckets.
+
+    Attributes:
+        name: same, low, priority or lp.
+        order: indices of the buckets, first sent first.
+        bands: of each bucket, an index into the bands of the study.
+        scenario: that sends them so.
+    """
+
+    name: str
+    order: tuple[int, ...]
+    bands: tuple[int, ...]
+    scenario: Scenario
+
+
+class LpResult(StudyRows):
+    """What the programme chose, what it predicts, and what happens.
+
+    Attributes:
+        rows: one dict per policy and seed; the columns of `rows.csv`.
+        found: starts and bands, in picoseconds.
+        results: the runs by name, as in `seed0-lp`.
+        summary: what `--json` prints.
+    """
+
+    def __init__(
+        self,
+        base: Scenario,
+        seeds: Sequence[int],
+        bands: Sequence[int],
+        quantile: float | None,
+        found: lp.StartAndBand,
+        policies: Sequence[Policy],
+        results: dict[str, RunResult],
+    ) -> None:
+        self.found, self.results, self.policies = found, results, {policy.name: policy for policy in policies}
+        self.rows = [self._row(policy, seed) for policy in policies for seed in seeds]
+        job = base.jobs[0]
+        self.summary: dict[str, Any] = {
+            "schema": "gradtide.lp/1",
+            "version": _core.__version__,
+            "complete": True,
+            "engine": base.engine,
+            "seeds": list(seeds),
+            "job": job.name,
+            "model": job.model,
+            "headline": "",
+            "bands": list(bands),
+            "transfer_times": "mean" if quantile is None else f"quantile {quantile:g}",
+            "lower_bound_ms": found.lower_bound / PS_PER_MS,
+            "least_high_percent": 100 * found.least_share,
+            "optimal": found.optimal,
+            "buckets": self._buckets(bands),
+            "policies": [self._policy(policy, seeds) for policy in policies],
+            "cost": total_cost(result.summary for result in results.values()),
+        }
+        self.summary["headline"] = _headline(self.summary)
+
+    def write(self, folder: Path) -> None:
+        """Write everything into `folder`, which is made if it is missing."""
+        write_runs(self.results, folder)
+        (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
+        write_summary(self.summary, folder)
+        write_versions(folder)
+        report.write_report(folder)
+
+    def _row(self, policy: Policy, seed: int) -> dict[str, Any]:
+        result = self.results[f"seed{seed}-{policy.name}"]
+        flows = next(iter(result.summary["traffic"].values()))
+        return {
+            "policy": policy.name,
+            "seed": seed,
+            "high_percent": 100 * lp.shares(self.found.buckets, policy.bands)[0],
+            "predicted_ms": self._predicted(policy),
+            "simulated_ms": result.job["iteration_time_ms"]["mean"],
+            **{f"{size}_{figure}": flows[size][figure] for size in FLOWS for figure in ("mean_fct_ms", "p99_fct_ms")},
+        }
+
+    def _predicted(self, policy: Policy) -> float:
+        time_ps = lp.evaluate(self.found.buckets, self.found.compute, policy.order, policy.bands)
+        return time_ps / PS_PER_MS
+
+    def _policy(self, policy: Policy, seeds: Sequence[int]) -> dict[str, Any]:
+        mine = [row for row in self.rows if row["policy"] == policy.name]
+
+        def mean(key: str) -> float | None:
+            values = [row[key] for row in mine]
+            return None if any(value is None for value in values) else float(np.mean(values))
+
+        numbers = {key: mean(key) for key in mine[0] if key not in ("policy", "seed")}
+        predicted, simulated = self._predicted(policy), numbers["simulated_ms"] or 0.0
+        return {"policy": policy.name, **numbers, "error_percent": 100 * (simulated / predicted - 1)}
+
+    def _buckets(self, bands: Sequence[int]) -> list[dict[str, Any]]:
+        times = ("ready", "start", "end", "needed", "slack", "margin")
+        return [
+            {
+                "layers": row["bucket"],
+                "bytes": row["bytes"],
+                **{f"{key}_ms": row[key] / PS_PER_MS for key in times},
+                "band": bands[row["band"]],
+            }
+            for row in self.found.to_dicts()
+        ]
+
+
+def plan_bands(
+    scenario: "Scenario | str | Path | dict[str, Any]",
+    *,
+    seeds: Sequence[int] = (0,),
+    bands: Sequence[int] | None = None,
+    quantile: float | None = None,
+    give: float = 0.0,
+    jobs: int = 1,
+    progress: Callable[[float], object] | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+) -> LpResult:
+    """Choose start and band of a job's buckets beside its neighbours, and run it so.
+
+    Args:
+        scenario: has one job of layers, neighbours and the packet engine.
+        seeds: each draws the neighbours' flows anew; times are measured and policies compared with the same.
+        bands: what a bucket may travel in, the highest first. Default: the neighbours' band and the lowest.
+        quantile: of a bucket's times in a band, as 0.9, to plan with in place of their mean.
+        give: share of the least iteration time that may be given up to have fewer bytes in high bands.
+        jobs: runs under way at once; the result does not depend on it.
+        progress: called now and then with the share that is done.
+        keep: where finished runs are kept until the study is whole.
+        limits: memory and time that the study may take.
+
+    Raises:
+        Interrupted: on Ctrl-C; nothing can be said before all is finished.
+        ScenarioError: if the scenario is wrong, or the study would take more than the limits.
+        SolverMissingError: if HiGHS is not installed.
+        ValueError: if the scenario is not of this kind, or a number is out of range.
+    """
+    base = as_scenario(scenario)
+    tenants.check(base, seeds)
+    job = base.jobs[0]
+    _check(job)
+    if quantile is not None and not 0 <= quantile <= 1:
+        raise ValueError(f"quantile is {quantile}; write a share from 0 to 1, as in 0.9")
+    lp.check_give(give)
+    lp.require_solver()
+    same, low = (int((base.replace(priority=band).jobs[0].bands or (0,))[0]) for band in (_same(base), "low"))
+    bands = [same, low] if bands is None else list(bands)
+    if len(bands) < 2 or bands != sorted(set(bands)):
+        raise ValueError(f"bands are {bands}; write at least two, the highest first: smaller numbers go first")
+    base = base.replace(timeline=0)
+    measured = {(seed, band): base.replace(seed=seed, priority=band) for seed in seeds for band in bands}
+    first = run_all(list(measured.values()), jobs, part_of(progress, 0, 0.6), keep, limits)
+    runs = dict(zip(measured, first, strict=True))
+    problem = buckets_of(job, {band: [runs[seed, band] for seed in seeds] for band in bands}, quantile)
+    found = lp.start_and_band(problem, job.compute_ps, give=give)
+    policies = _policies(base, found, bands, runs[seeds[0], bands[0]])
+    asked = {(policy, seed): policies[policy].scenario.replace(seed=seed) for policy in policies for seed in seeds}
+    known = {scenario: runs[place] for place, scenario in measured.items()}
+    missing = [one for one in dict.fromkeys(asked.values()) if one not in known]
+    try:
+        second = run_all(missing, jobs, part_of(progress, 0.6, 1), keep, limits)
+    except Interrupted as stop:
+        raise Interrupted([*first, *stop.results]) from None
+    known.update(zip(missing, second, strict=True))
+    results = {f"seed{seed}-{policy}": known[one] for (policy, seed), one in asked.items()}
+    return LpResult(base, seeds, bands, quantile, found, list(policies.values()), results)
+
+
+def buckets_of(job: Job, runs: dict[int, list[RunResult]], quantile: float | None = None) -> list[lp.TimedBucket]:
+    """Return a job's buckets with the times that they take in each band, in picoseconds.
+
+    Ready and needed are those of a worker that is never late. A time is a + b·d for d bytes, fitted to all transfers of
+    a band, from their first byte to their last: few iterations tell little of a single bucket. What the queue rests
+    before (`overhead`) and after one (`sync`) is part of it. A lower band is not taken to be faster.
+
+    Args:
+        job: whose layers are the buckets'.
+        runs: of each band, highest first.
+        quantile: of measured over fitted times, by which the fit is multiplied; None plans with the fit, the mean.
+
+    Raises:
+        ValueError: if a band's runs have no measured iteration.
+    """
+    fits = [_fitted(band, results, quantile) for band, results in runs.items()]
+    first = _first_iteration(next(iter(runs.values()))[0])
+    backward_ps = sum(row.backward_ps for row in job.layers)
+    found = []
+    for row in first:
+        low, high = row["first_layer"], row["last_layer"]
+        before = sum(layer.update_ps + layer.forward_ps for layer in job.layers[:low])
+        times = accumulate((round(fixed + slope * row["bytes"]) for fixed, slope in fits), max)
+        found.append(
+            lp.TimedBucket(
+                name=f"{low}–{high}" if low < high else str(low),
+                bytes=row["bytes"],
+                ready=sum(layer.backward_ps for layer in job.layers[low:]),
+                needed=backward_ps + (0 if job.barrier else before),
+                times=tuple(time + job.overhead_ps + job.sync_ps for time in times),
+            )
+        )
+    return found
+
+
+def _fitted(band: int, results: Sequence[RunResult], quantile: float | None) -> tuple[float, float]:
+    """Return a and b of a + b·d, in picoseconds and bytes."""
+    tables = [result.transfers.to_numpy() for result in results]
+    sizes = np.concatenate([table["bytes"] for table in tables])
+    took_ps = np.concatenate([table["end_us"] - table["start_us"] for table in tables]) * PS_PER_US
+    if not len(sizes):
+        raise ValueError(f"the job ends no iteration in band {band}: give the scenario a longer duration")
+    fixed, slope = line(sizes.tolist(), took_ps.tolist(), (1.0 / sizes.astype(float) ** 2).tolist())
+    if quantile is None:
+        return fixed, slope
+    factor = float(np.quantile(took_ps / (fixed + slope * sizes), quantile))
+    return factor * fixed, factor * slope
+
+
+def _first_iteration(result: RunResult) -> list[dict[str, Any]]:
+    """Return the transfers of the first measured iteration, in the order of the backward pass."""
+    rows = result.transfers.to_dicts()
+    return sorted((row for row in rows if row["iteration"] == rows[0]["iteration"]), key=lambda row: row["bucket"])
+
+
+def in_bands(scenario: Scenario, order: Sequence[Sequence[int]], bands: Sequence[int], in_turn: bool) -> Scenario:
+    """Return a scenario that sends buckets by a list, each in its band.
+
+    Args:
+        scenario: has one job.
+        order: layers of each bucket, first sent first.
+        bands: of each of them.
+        in_turn: whether the network rests where the first of the list is not ready.
+    """
+    job = scenario.jobs[0]
+    of_layer = {layer: band for layers, band in zip(order, bands, strict=True) for layer in layers}
+    ranking = [job.layers[layer].name for layers in order for layer in layers if job.layers[layer].parameter_bytes]
+    lowest = max(bands)
+    priority = [of_layer.get(layer, lowest) for layer in range(len(job.layers))]
+    turn = in_turn or None
+    return scenario.replace(
+        order="file", order_file=None, ranking=ranking, in_turn=turn, queues=None, priority=priority
+    )
+
+
+def figures(summary: dict[str, Any]) -> dict[str, float | None]:
+    """Return what `--fail-if` can name: `lp_simulated_ms`, `low_small_mean_fct_ms` and so on."""
+    named: dict[str, float | None] = {"lower_bound_ms": summary["lower_bound_ms"]}
+    for row in summary["policies"]:
+        named.update({f"{row['policy']}_{key}": value for key, value in row.items() if key != "policy"})
+    return named
+
+
+def _same(base: Scenario) -> int:
+    return int(base.traffic[0].band[0])
+
+
+def _check(job: Job) -> None:
+    for is_wrong, what, mend in (
+        (job.is_pulled or job.graph is not None, "a model of layers, aggregated in buckets", "leave the graph out"),
+        (job.order not in ORDERS, "an order that is the same in every iteration", f"write {', '.join(ORDERS)}"),
+        (job.chunk_bytes is not None, "buckets that are sent whole", "leave `chunk` out"),
+        (job.credit != 1, "one bucket at a time", "leave `credit` out"),
+        (job.workers < 2 or not job.parameter_bytes, "a job that sends something", "give it workers and parameters"),
+    ):
+        if is_wrong:
+            raise ValueError(f"a linear programme takes {what}; in job.{job.name}, {mend}")
+
+
+def _policies(base: Scenario, found: lp.StartAndBand, bands: Sequence[int], run: RunResult) -> dict[str, Policy]:
+    """Return what is compared: the scenario's own schedule in both bands, priority order, and what was found."""
+    buckets, job = found.buckets, base.jobs[0]
+    rows = _first_iteration(run)
+    layers = [range(row["first_layer"], row["last_layer"] + 1) for row in rows]
+    own, lowest_layer = [row["rank"] for row in rows], [row["first_layer"] for row in rows]
+    high, low = (0,) * len(buckets), (len(bands) - 1,) * len(buckets)
+    found_bands = [bands[found.bands[index]] for index in found.order]
+
+    def listed(bands: Sequence[int], ranks: Sequence[int]) -> tuple[int, ...]:
+        if job.in_turn:
+            return tuple(sorted(range(len(ranks)), key=lambda index: ranks[index]))
+        return lp.by_rank(buckets, bands, ranks)
+
+    # Held to its turns only where that is what makes the plan: times are not what was estimated, and a queue that never
+    # rests makes the best of it.
+    busy = lp.by_rank(buckets, found.bands, [found.order.index(index) for index in range(len(buckets))])
+    rests = lp.evaluate(buckets, found.compute, busy, found.bands) > found.iteration_time * (1 + lp.SAME)
+    sent = found.order if rests else busy
+    applied = in_bands(base, [layers[index] for index in found.order], found_bands, rests)
+    policies = [
+        Policy("same", listed(high, own), high, base.replace(priority=bands[0])),
+        Policy("low", listed(low, own), low, base.replace(priority=bands[-1])),
+        Policy("lp", sent, found.bands, applied),
+    ]
+    if job.order != "priority" or job.queues is not None:
+        changes = {"order": "priority", "queues": None, "order_file": None, "ranking": None, "in_turn": None}
+        scenario = base.replace(priority=bands[0], **changes)
+        policies.insert(2, Policy("priority", lp.by_rank(buckets, high, lowest_layer), high, scenario))
+    return {policy.name: policy for policy in policies}
+
+
+def _headline(summary: dict[str, Any]) -> str:
+    rows = {row["policy"]: row for row in summary["policies"]}
+    lowered = sum(bucket["band"] != summary["bands"][0] for bucket in summary["buckets"])
+    count, same, found = len(summary["buckets"]), rows["same"], rows["lp"]
+    time = words.milliseconds(found["predicted_ms"])
+    faster = found["predicted_ms"] < same["predicted_ms"] * (1 - words.SAME)
+    slower = found["predicted_ms"] > same["predicted_ms"] * (1 + words.SAME)
+    changed = f"falls from {words.milliseconds(same['predicted_ms'])} to {time}" if faster else f"stays {time}"
+    if slower:
+        changed = f"grows from {words.milliseconds(same['predicted_ms'])} to {time}"
+    share = words.percent(1 - found["high_percent"] / 100)
+    return (
+        f"{lowered} of {words.buckets(count)}, {share} of the bytes, may leave the high band, and the iteration time "
+        f"{changed} by the estimates; simulated, it is {words.milliseconds(found['simulated_ms'])}, "
+        f"with all in one band {words.milliseconds(same['simulated_ms'])} high and "
+        f"{words.milliseconds(rows['low']['simulated_ms'])} low."
+    )
