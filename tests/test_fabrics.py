@@ -112,8 +112,8 @@ def test_a_flow_takes_the_same_links_on_the_fluid_and_the_packet_engine(seed: in
     assert packet.summary["links"]["drops"] == 0
     rows = zip(fluid.links.to_dicts(), alone.links.to_dicts(), packet.links.to_dicts(), strict=True)
     for both, job, wire in rows:
-        # The fluid engine has the exchange twice, once in an iteration to warm up. A packet has 54 bytes of headers for at
-        # most 1380 of payload, and acknowledgements come on top: less than one background flow or connection of the job.
+        # The fluid engine has the exchange twice, once in an iteration to warm up. A packet has 54 bytes of headers for
+        # at most 1380 of payload. Acknowledgements come on top: less than a background flow or connection of the job.
         payload = both["bytes"] - job["bytes"] / 2
         assert payload * 1434 / 1380 - 2 <= wire["bytes"] < payload * 1434 / 1380 + 300e3, wire["link"]
 
