@@ -7,7 +7,7 @@ import typer
 
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import JsonOption, QuietOption
-from gradtide.cli.printing import print_json, print_table, talk
+from gradtide.cli.printing import print_json, print_table, say, talk
 from gradtide.errors import TraceError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def _show_formats(wanted: bool) -> None:
 
     rows = [[form.name, form.kind, form.suffix, form.what.replace("`", "")] for form in formats.FORMATS]
     print_table(["format", "holds", "suffix", "looks like"], rows)
-    print("\nFormats that hold the same convert into each other; --from and --to name what no suffix or content says.")
+    say("\nFormats that hold the same convert into each other; --from and --to name what no suffix or content says.")
     raise typer.Exit
 
 
@@ -126,7 +126,7 @@ def _convert_trace(
             for row in summary["ranks"]
         ]
         print_table(["rank", "transfers", *(f"{part} ms" for part in parts)], rows)
-        print(f"\n{summary['headline']}")
+        say(f"\n{summary['headline']}")
     if not quiet:
         for warning in summary["warnings"]:
             talk(f"warning: {warning}")

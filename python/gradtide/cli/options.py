@@ -16,6 +16,7 @@ import typer
 
 from gradtide.cli.checks import Check, parse_check
 from gradtide.cli.ends import as_usage_error, fail_usage
+from gradtide.cli.printing import widen
 
 if TYPE_CHECKING:
     from gradtide.estimate import Limits
@@ -27,6 +28,9 @@ QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Print no messa
 ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json) or preset (paper/…).")]
 ModelArgument = Annotated[
     str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json), preset (paper/…) or model preset.")
+]
+WideOption = Annotated[
+    bool, typer.Option("--wide", help="Do not fit tables and texts to the width of the terminal.", callback=widen)
 ]
 SeedsOption = Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds, from --seed on.")]
 
@@ -52,6 +56,7 @@ class Common:
     jobs: Annotated[
         int, typer.Option("-j", "--jobs", min=1, metavar="N", help="Run N simulations at once. Results do not change.")
     ] = 2
+    wide: WideOption = False
     quiet: QuietOption = False
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print what the simulation cost.")] = False
 

@@ -6,7 +6,7 @@ import typer
 
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import JsonOption
-from gradtide.cli.printing import print_json, print_table
+from gradtide.cli.printing import print_json, print_table, say
 
 if TYPE_CHECKING:
     from gradtide.studies.order import OrderResult
@@ -56,8 +56,8 @@ def order(
     shown = list(result.priority.items())[:MAX_TRANSFERS_SHOWN]
     print_table(["priority", "op", "name", "time"], [[rank, op, ops[op].name, ops[op].time] for op, rank in shown])
     if len(shown) < len(result.priority):
-        print(f"and {len(result.priority) - len(shown)} more; --json has them all")
-    print(f"\n{_words_of_order(result)}")
+        say(f"and {len(result.priority) - len(shown)} more; --json has them all")
+    say(f"\n{_words_of_order(result)}")
 
 
 MAX_TRANSFERS_SHOWN = 20

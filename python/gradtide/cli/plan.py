@@ -8,7 +8,7 @@ import typer
 
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import Changes, Common, ModelArgument, split
-from gradtide.cli.printing import print_table, talk, talk_of_files
+from gradtide.cli.printing import print_table, say, talk, talk_of_files
 from gradtide.cli.samples import sample_of_plan
 from gradtide.cli.study import conduct
 from gradtide.errors import GradtideError
@@ -123,7 +123,7 @@ def _print_plan(result: "PlanResult") -> None:
         )
     bound_ms = result.summary["lower_bound_ms"]
     searched = result.summary["searched"]
-    print(f"The best of each level, of {searched['scored']} plans scored and {searched['pruned']} ruled out by bounds")
+    say(f"The best of each level, of {searched['scored']} plans scored and {searched['pruned']} ruled out by bounds")
     columns = [
         "",
         "level",
@@ -137,7 +137,7 @@ def _print_plan(result: "PlanResult") -> None:
     ]
     print_table([*columns, "above the bound"], rows)
     if bound_ms is not None:
-        print(f"  no plan can be faster than {words.milliseconds(bound_ms)}: compute, the wire, or the critical path")
-    print(f"\n{result.summary['headline']}")
+        say(f"  no plan can be faster than {words.milliseconds(bound_ms)}: compute, the wire, or the critical path")
+    say(f"\n{result.summary['headline']}")
     for sentence in result.plan.advice:
-        print(f"  - {sentence}")
+        say(f"  - {sentence}")

@@ -7,7 +7,7 @@ import typer
 
 from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.options import Changes, Common, ScenarioArgument, Without, check_target
-from gradtide.cli.printing import print_json, print_table, talk_of_cost, talk_of_files
+from gradtide.cli.printing import print_json, print_table, say, talk_of_cost, talk_of_files
 from gradtide.cli.study import progress_bar
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def run(
         for name, classes in summary["traffic"].items():
             print()
             print_table(*words.flow_rows(name, classes))
-        print(f"\n{summary['headline']}")
+        say(f"\n{summary['headline']}")
     if common.output is not None and common.names_files:
         talk_of_files(common.output)
     if common.verbose:
@@ -81,4 +81,4 @@ def _print_estimate(estimate: "Estimate", as_json: bool) -> None:
     ]
     rows += [["memory", memory_words(estimate.memory_bytes)], ["time", time_words(estimate.cpu_s)]]
     print_table(["about", "estimate"], rows)
-    print(f"\nMost of the time goes into {estimate.mostly}, most of the memory into {estimate.memory_mostly}.")
+    say(f"\nMost of the time goes into {estimate.mostly}, most of the memory into {estimate.memory_mostly}.")

@@ -7,7 +7,7 @@ import typer
 
 from gradtide.cli.ends import fail_usage
 from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, split
-from gradtide.cli.printing import print_table, signed_percent
+from gradtide.cli.printing import print_table, say, signed_percent
 from gradtide.cli.samples import sample_of_tenants
 from gradtide.cli.study import conduct
 from gradtide.cli.tenants_policies import compare_policies
@@ -72,12 +72,12 @@ def _print_map(result: "BoundaryResult", rows: Sequence[float], columns: Sequenc
     from gradtide.studies.tenants.boundary import load_words
 
     cells = {(row["job_load"], row["traffic_load"]): row for row in result.rows}
-    print("What the lower band costs the job, and what it saves small flows (mean FCT)")
+    say("What the lower band costs the job, and what it saves small flows (mean FCT)")
     print_table(
         ["job load", *(f"flows {load_words(load)}" for load in columns)],
         [[load_words(load), *(_boundary_cell(cells.get((load, other))) for other in columns)] for load in rows],
     )
-    print(f"\n{result.summary['headline']}")
+    say(f"\n{result.summary['headline']}")
 
 
 def _boundary_cell(row: dict[str, Any] | None) -> str:

@@ -1,0 +1,140 @@
+"""Tables of text that fit a width: no number is ever cut or broken.
+
+One rule for all. A table that is too wide first wraps its headers, then the texts in its cells. If that is not enough
+it becomes several tables below one another, each with the columns that tell the rows apart; and if even one column is
+too wide for that, every row becomes a list of its cells.
+"""
+
+import re
+import textwrap
+from collections.abc import Sequence
+
+GAP = 2
+NARROW = 16
+"""Texts in cells are wrapped to no fewer characters than this, except at a longer word."""
+
+_NUMBER = re.compile(r"[-–+]?[\d.,]*(e[-+]?\d+)?( ?%| ms)?")
+_HOLD = "\u00a0"
+"""Between a number and its unit, where no line ends."""
+
+
+def layout(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[list[str]]:
+    """Return the lines of a table in as few blocks as fit the width; None for any width.
+
+    The first line of every block is its header, as are more if headers are wrapped.
+    """
+    cells = [[str(cell) for cell in row] for row in rows]
+    everything = list(range(len(columns)))
+    if width is None or (widths := _widths(columns, cells, everything, width)) is not None:
+        return [_grid(columns, cells, everything, None if width is None else widths)]
+    keys = _keys(columns, cells, width)
+    blocks: list[list[int]] = []
+    for index in everything[len(keys) :]:
+        if blocks and _widths(columns, cells, [*blocks[-1], index], width) is not None:
+            blocks[-1].append(index)
+        else:
+            blocks.append([*keys, index])
+    fitting = [_widths(columns, cells, block, width) for block in blocks]
+    if not keys or None in fitting:
+        return [_record(columns, row, width) for row in cells]
+    return [_grid(columns, cells, block, widths) for block, widths in zip(blocks, fitting, strict=True)]
+
+
+def wrap(text: str, width: int | None) -> str:
+    """Return a text with no line longer than the width, unless a word is; what its first line is indented by stays."""
+    if width is None:
+        return text
+    return "\n".join(line for part in text.split("\n") for line in _wrapped_line(part, width))
+
+
+def _wrapped_line(line: str, width: int) -> list[str]:
+    indent = re.match(r" *(- )?", line)
+    after = " " * len(indent[0]) if indent else ""
+    wrapped = textwrap.wrap(_held(line), width, subsequent_indent=after, break_long_words=False, break_on_hyphens=False)
+    return [part.replace(_HOLD, " ") for part in wrapped] or [""]
+
+
+def _held(text: str) -> str:
+    return re.sub(r"(?<=\d) (?=[^\W\d]|%)", _HOLD, text)
+
+
+def _lines(text: str, width: int) -> list[str]:
+    wrapped = textwrap.wrap(_held(text), max(width, 1), break_long_words=False, break_on_hyphens=True)
+    return [part.replace(_HOLD, " ") for part in wrapped] or [""]
+
+
+def _longest_word(text: str) -> int:
+    return max((len(line) for line in _lines(text, 1)), default=0)
+
+
+def _is_numeric(cells: Sequence[Sequence[str]], index: int) -> bool:
+    return all(_NUMBER.fullmatch(row[index]) for row in cells)
+
+
+def _widths(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], shown: Sequence[int], width: int
+) -> list[int] | None:
+    """Return how wide each shown column is made; None if they do not fit."""
+    natural, whole, least = [], [], []
+    for index in shown:
+        content = max((len(row[index]) for row in cells), default=0)
+        header = _longest_word(columns[index])
+        word = max((_longest_word(row[index]) for row in cells), default=0)
+        natural.append(max(len(columns[index]), content))
+        whole.append(max(header, content))
+        least.append(whole[-1] if _is_numeric(cells, index) else max(header, word, min(content, NARROW)))
+    widths = natural
+    for floor in (whole, least):
+        while _total(widths) > width:
+            column = max(range(len(widths)), key=lambda index: (widths[index] > floor[index], widths[index]))
+            if widths[column] <= floor[column]:
+                break
+            widths[column] -= 1
+    return widths if _total(widths) <= width else None
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _keys(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the first columns that tell the rows apart; none if they take more than half of the width."""
+    for count in range(1, len(columns)):
+        keys = list(range(count))
+        if len({tuple(row[:count]) for row in cells}) == len(cells):
+            return keys if _widths(columns, cells, keys, width // 2) is not None else []
+    return []
+
+
+def _grid(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], shown: Sequence[int], widths: Sequence[int] | None
+) -> list[str]:
+    if widths is None:
+        widths = [max([len(columns[index]), *(len(row[index]) for row in cells)]) for index in shown]
+    numeric = [_is_numeric(cells, index) for index in shown]
+    lines = []
+    for number, row in enumerate([columns, *cells]):
+        parts = [_lines(row[index], width) for index, width in zip(shown, widths, strict=True)]
+        height = max(map(len, parts))
+        # A header ends right above its column, a text begins at its top.
+        padded = [
+            [""] * (height - len(part)) + part if number == 0 else part + [""] * (height - len(part)) for part in parts
+        ]
+        for pieces in zip(*padded, strict=True):
+            filled = [
+                piece.rjust(width) if is_number else piece.ljust(width)
+                for piece, width, is_number in zip(pieces, widths, numeric, strict=True)
+            ]
+            lines.append((" " * GAP).join(filled).rstrip())
+    return lines
+
+
+def _record(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
+    lines = []
+    for column, cell in zip(columns, row, strict=True):
+        first, *more = _lines(f"{column}: {cell}" if column else cell, width - GAP)
+        lines += [first, *(" " * GAP + line for line in more)]
+    return lines
+
+
+__all__ = ["layout", "wrap"]
