@@ -120,7 +120,7 @@ def test_text_json_table_and_page_show_the_same_figures(tmp_path, capsys, monkey
             if isinstance(value, float):
                 assert float(cells[key]) == pytest.approx(value, abs=1e-6)
             else:
-                assert cells[key] == str(value)
+                assert cells[key] == (json.dumps(value) if isinstance(value, bool) else str(value))
             name = key.removesuffix("_us") + "_ms" if key.endswith("_us") else key
             assert shown[name] == (value / 1e3 if key.endswith("_us") else value)
         assert f"{row['alpha']:.3f}".replace("-", "−") in page

@@ -133,8 +133,8 @@ def test_ten_layers_are_worth_a_scheduler_and_its_gain_is_what_theory_says() -> 
     """Without the barrier the channel is idle only from the last bucket's arrival through its layers' passes back: at
     least 8 + 16 ms for one layer. It sends 40 MiB and pays 1 ms for each message; what else it waits for is little."""
     result = gt.plan(TEN_LAYERS)
-    (row,) = [row for row in result.rows if row["chosen"] == "true"]
-    assert (result.plan.level, row["order"], row["barrier"]) == ("crossiter", "priority", "false")
+    (row,) = [row for row in result.rows if row["chosen"]]
+    assert (result.plan.level, row["order"], row["barrier"]) == ("crossiter", "priority", False)
     wire_ms = 40 * MIB * 8 / 0.956e6
     assert row["iteration_ms"] >= wire_ms + row["messages"] + 8 + 16
     assert row["iteration_ms"] <= 1.03 * (wire_ms + row["messages"] + 8 + 16)
@@ -481,7 +481,7 @@ def test_the_folder_reports_and_garbled_ones_are_refused(planned: gt.PlanResult,
         {"lower_bound_ms": 0},
         {"plan": {}},
         {"searched": {}},
-        {"rows": [{**summary["rows"][0], "chosen": "true", "iteration_ms": "fast"}]},
+        {"rows": [{**summary["rows"][0], "chosen": True, "iteration_ms": "fast"}]},
     ):
         (folder / "summary.json").write_text(json.dumps({**summary, **change}))
         with pytest.raises(RunFolderError):

@@ -69,11 +69,11 @@ def _print_offers(summary: dict[str, Any]) -> None:
     unit = summary["cost_unit"]
     rows = []
     for row in sorted(summary["rows"], key=lambda row: (row["rate_bps"], row["cost"], row["iteration_ms"])):
-        if row["is_frontier"] == "false" and row["is_knee"] == "false":
+        if not row["is_frontier"] and not row["is_knee"]:
             continue
         rows.append(
             [
-                "knee" if row["is_knee"] == "true" else "",
+                "knee" if row["is_knee"] else "",
                 words.fabric(row["fabric"]),
                 row["bisection"],
                 words.collective(row["collective"]),

@@ -109,9 +109,9 @@ def _print_plan(result: "PlanResult") -> None:
         bound = row["above_bound_percent"]
         rows.append(
             [
-                "plan" if row["chosen"] == "true" else "",
+                "plan" if row["chosen"] else "",
                 words.level(row["name"]),
-                words.schedule(row["order"], row["barrier"] == "true"),
+                words.schedule(row["order"], row["barrier"]),
                 words.collective(row["collective"]) + (f", depth {row['depth']}" if row["depth"] > 1 else ""),
                 row["buckets"],
                 row["messages"],

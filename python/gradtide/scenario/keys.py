@@ -458,8 +458,8 @@ class Collective(Table):
     """Algorithm that aggregates gradients. The pipe engine knows the ring only."""
 
     kind: CollectiveKind = key(default="ring", examples=["ring"])
-    """Algorithm: docs/models/collectives.md says what each sends. The last five are no all-reduce: they are for traffic
-    of other kinds of training, as of experts or sharded models."""
+    """Algorithm: docs/models/collectives.md says what each sends. The last five do not sum gradients: use them with
+    task = "exchange", for traffic such as that of experts or sharded models."""
     group: Group | None = key(default=None, examples=["leaf", 8])
     """Ranks of a group, consecutive ones (butterfly_layered, hierarchical): a number, or "leaf" for as many as one edge
     switch has hosts. Default: "leaf"."""
@@ -644,9 +644,10 @@ class JobTable(Table):
     has. A list is the same as `hosts`."""
     iterations: int | None = key(default=None, ge=1, examples=[10])
     """Measured iterations. Default: 10, or as many as `run.duration` allows if that is given."""
-    task: Literal["train", "inference"] | None = key(default=None, examples=["inference"])
-    """What an iteration is, with parameter servers and pull = "start". train: pull, forward, backward, push, update;
-    inference: pull and forward. Default: train."""
+    task: Literal["train", "inference", "exchange"] | None = key(default=None, examples=["inference"])
+    """What an iteration is. train: gradients are computed and summed. inference: pull and forward pass, with parameter
+    servers and pull = "start". exchange: the bytes are not gradients and any collective may carry them.
+    Default: train."""
     compute: Compute = key(default={}, examples=[{"scale_to": "900ms"}])
     """How long the layers compute."""
     collective: Collective = key(default={}, examples=[{"kind": "ring"}])

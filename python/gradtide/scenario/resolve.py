@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
 from gradtide import collectives, units
+from gradtide.collectives import ALL_REDUCES, NOT_SUMMED
 from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
 from gradtide.scenario import servers as op_by_op
@@ -162,7 +163,7 @@ class Job:
         server_placement: packed, distributed or separate; empty without servers.
         is_pulled: whether every iteration begins with a pull from the servers.
         shards: bytes or round_robin; empty where nothing is pulled so.
-        task: train or inference; empty where nothing is pulled so.
+        task: train or inference where workers pull from servers; exchange if the bytes are not gradients; else empty.
         disorder_ppm: share of the pulls that change places, in millionths.
         graph: what a worker computes, times in picoseconds; `None` is what the layers mean.
         compute_order: listed, random or caramel: in which order a worker computes its graph; empty without one, and
@@ -1241,7 +1242,7 @@ class _Resolver:
             server_placement=op_by_op.placement_of(collective.ps or Ps()) if kind == "ps" else "",
             is_pulled=bool(task),
             shards=((collective.ps or Ps()).shards or "bytes") if task else "",
-            task=task,
+            task=task or ("exchange" if job.task == "exchange" else ""),
             disorder_ppm=job.schedule.disorder or 0,
             graph=graph,
             compute_order=(job.compute.order or "listed") if graph is not None and not task else "",
@@ -1291,7 +1292,7 @@ class _Resolver:
         if graph is not None and not is_pulled and job.schedule.queues is not None:
             hint = "every parameter has a rank of its own"
             self.no_effect((*loc, "schedule", "queues"), "for a graph of ops", hint)
-        task = (job.task or "train") if is_pulled else ""
+        task = ("inference" if job.task == "inference" else "train") if is_pulled else ""
         if table is not None and graph is not None and table.place is not None:
             where = table.place
             op_by_op.graph_faults(
@@ -1313,7 +1314,12 @@ class _Resolver:
             if getattr(keys, key) is not None and kind not in kinds:
                 words = " and ".join(f'"{k}"' for k in kinds)
                 self.no_effect((*loc, key), f'with kind = "{kind}"', f"it is for {words}")
-        if keys.reduction_rate is not None and kind in ("all_gather", "all_to_all", "broadcast", "point_to_point"):
+        is_sum = kind not in NOT_SUMMED
+        if not is_sum and self.file.job[name].task != "exchange":
+            msg = f"{kind} does not sum gradients: {NOT_SUMMED[kind]}"
+            hint = f'write {", ".join(ALL_REDUCES)}; if these bytes are not gradients, write task = "exchange"'
+            self.add("GT049", (*loc, "kind"), msg, hint, kind)
+        if keys.reduction_rate is not None and kind in NOT_SUMMED and kind != "reduce_scatter":
             self.no_effect((*loc, "reduction_rate"), f'with kind = "{kind}"', "nothing is added up there")
         ranks = 0 if hosts is None else len(hosts)
         if ranks < 2 and not (hosts and op_by_op.is_pulled(keys)):

@@ -61,11 +61,13 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
     """Return what a job says that has no effect with its servers or without them: where, why, the mend."""
     found: list[tuple[Loc, str, str]] = []
     schedule, ps = job.schedule, job.collective.ps
+    if job.task == "exchange" and is_pulled(job.collective):
+        found.append((("task",), 'with pull = "start"', 'write task = "train" or task = "inference"'))
     if not is_pulled(job.collective):
         why = 'without collective = { ps = { pull = "start" } }'
         if ps is not None and ps.shards is not None:
             found.append((("collective", "ps", "shards"), 'with pull = "update"', "every buffer is cut in equal parts"))
-        if job.task is not None:
+        if job.task == "inference":
             found.append((("task",), why, "leave it out"))
         if schedule.disorder is not None:
             found.append((("schedule", "disorder"), why, "leave it out"))

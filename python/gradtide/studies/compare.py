@@ -393,7 +393,7 @@ def _rows(variants: Iterable[Variant], results: dict[str, RunResult]) -> list[di
                     "rate_bps": variant.scenario.link_rate_bps,
                     "schedule": variant.schedule,
                     "order": job.order,
-                    "barrier": str(job.barrier).lower(),
+                    "barrier": job.barrier,
                     "fusion_bytes": job.fusion_bytes,
                     "chunk_bytes": job.chunk_bytes or 0,
                     "iteration_time_us": 1e3 * mean_ms,

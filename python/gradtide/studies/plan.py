@@ -10,7 +10,7 @@ from typing import Any
 from gradtide import _core, report, units, words
 from gradtide.errors import Interrupted, ScenarioError
 from gradtide.estimate import Limits
-from gradtide.results import RunResult, StudyRows, Table
+from gradtide.results import RunResult, StudyRows, Table, numbers
 from gradtide.scenario import Scenario
 from gradtide.scenario.plan import LEVELS, Plan, PlannedBucket, read_plan
 from gradtide.studies.channels import Channel, fit, own_collective
@@ -169,7 +169,7 @@ class PlanResult(StudyRows):
         self.rows += [_row(found, choice, bound_ms) for choice in best.values()]
         chosen = _chosen(found, self.rows)
         row = next(row for row in self.rows if row["name"] == (found.baseline if chosen == "none" else chosen))
-        row["chosen"] = "true"
+        row["chosen"] = True
         choice = best.get(chosen)
         self.run = self.baseline if choice is None else found.runs.get(choice)
         self.candidates = _candidates(found)
@@ -328,7 +328,7 @@ def plan(
         'crossiter'
     """
     base = trained(scenario, cluster, workers)
-    check_one_job(base, "plan")
+    check_one_job(base, "plan", trains=True)
     settings = _settings(base, level, overhead, worth, smallest, noise, seeds)
     if base.jobs[0].workers < 2:
         raise ValueError("a single worker exchanges nothing, so there is nothing to plan")
@@ -395,8 +395,8 @@ def check_target(path: Path | None) -> None:
 
 def figures(result: PlanResult) -> dict[str, float | None]:
     """Return what `--fail-if` can name: `saves_percent`, `iteration_ms` and so on, of the plan."""
-    row = next(row for row in result.rows if row["chosen"] == "true")
-    return {name: value for name, value in row.items() if value is None or isinstance(value, (int, float))}
+    row = next(row for row in result.rows if row["chosen"])
+    return numbers(row)
 
 
 def _settings(
@@ -628,7 +628,7 @@ def _line_of_table(
         "name": name,
         "level": level,
         "order": order,
-        "barrier": str(barrier).lower(),
+        "barrier": barrier,
         "collective": collective,
         "depth": depth,
         "buckets": len(buckets),
@@ -642,7 +642,7 @@ def _line_of_table(
         "saves_high_percent": high,
         "above_bound_percent": None if bound_ms is None else 100 * (time_ms / bound_ms - 1),
         "engine": engine,
-        "chosen": "false",
+        "chosen": False,
     }
 
 
@@ -689,7 +689,7 @@ def _candidates(found: _Found) -> list[dict[str, Any]]:
             {
                 "level": choice.mode.level,
                 "order": choice.mode.order,
-                "barrier": str(choice.mode.barrier).lower(),
+                "barrier": choice.mode.barrier,
                 "collective": str(channel.collective["kind"]),
                 "depth": channel.depth,
                 "buckets": len(choice.cuts) + 1,
@@ -779,7 +779,7 @@ def _headline(plan: Plan, rows: Sequence[dict[str, Any]], bound_ms: float | None
         return (
             f"{who}: leave {baseline} alone. It takes {before} an iteration, and the best that was found saves {gain}."
         )
-    row = next(row for row in rows if row["chosen"] == "true")
+    row = next(row for row in rows if row["chosen"])
     after = words.milliseconds(predicted["iteration_time_ms"])
     what = words.schedule(plan.order, plan.barrier)
     sentence = (
