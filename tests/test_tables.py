@@ -29,7 +29,8 @@ def tables(draw):
 @given(tables(), st.integers(30, 200))
 def test_a_table_fits_its_width_and_every_number_is_whole(table, width):
     columns, rows = table
-    lines = [line for block in layout(columns, rows, width) for line in block]
+    above, blocks = layout(columns, rows, width)
+    lines = [*above.split("\n"), *(line for block in blocks for line in block)]
     assert max((len(line) for line in lines), default=0) <= width
     printed = " ".join(lines)
     for row in rows:
@@ -43,27 +44,37 @@ def test_a_table_fits_its_width_and_every_number_is_whole(table, width):
 @given(tables())
 def test_a_table_of_any_width_has_a_line_for_each_row(table):
     columns, rows = table
-    [block] = layout(columns, rows, None)
+    above, [block] = layout(columns, rows, None)
+    assert above == ""
     assert len(block) == 1 + len(rows)
 
 
 def test_headers_wrap_before_texts_and_texts_before_the_table_is_stacked():
     columns = ["schedule", "iteration time, ms"]
     rows = [["priority without barrier", "902.0"], ["FIFO with barrier", "1932.5"]]
-    assert layout(columns, rows, 44) == [
+    assert layout(columns, rows, 44).blocks == [
         [
             "schedule                  iteration time, ms",
             "priority without barrier               902.0",
             "FIFO with barrier                     1932.5",
         ]
     ]
-    assert layout(columns, rows, 35)[0][:3] == [
+    assert layout(columns, rows, 35).blocks[0][:3] == [
         "                          iteration",
         "schedule                   time, ms",
         "priority without barrier      902.0",
     ]
-    assert layout(columns, rows, 30)[0][2:4] == ["priority without         902.0", "barrier"]
-    assert len(layout([*columns, *columns[1:] * 3], [[*row, *row[1:] * 3] for row in rows], 40)) == 2
+    assert layout(columns, rows, 30).blocks[0][2:4] == ["priority without         902.0", "barrier"]
+    assert len(layout([*columns, *columns[1:] * 3], [[*row, *row[1:] * 3] for row in rows], 40).blocks) == 2
+
+
+def test_what_all_rows_share_is_written_once_above_a_table_that_is_too_wide():
+    rows = [["vgg16", "4", "train", "902.0"], ["vgg16", "4", "inference", "1932.5"]]
+    columns = ["model", "workers", "task", "iteration time, ms"]
+    assert layout(columns, rows, 60).above == ""
+    above, [[*_, train, inference]] = layout(columns, rows, 28)
+    assert above == "model: vgg16; workers: 4"
+    assert (train.split(), inference.split()) == (["train", "902.0"], ["inference", "1932.5"])
 
 
 def test_a_number_stays_with_its_unit_when_a_text_is_wrapped():

@@ -40,8 +40,8 @@ def collectives(
         common,
         make=lambda how: study.compare_collectives(
             loaded,
-            collectives=study.COLLECTIVES if collectives is None else split(collectives) or [],
-            sizes=study.SIZES if sizes is None else split(sizes) or [],
+            collectives=study.COLLECTIVES if collectives is None else split("--collectives", collectives) or [],
+            sizes=study.SIZES if sizes is None else split("--sizes", sizes) or [],
             engine=loaded.engine,
             **how,
         ),

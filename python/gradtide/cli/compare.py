@@ -57,12 +57,12 @@ def compare(
         variants = study.grid(
             loaded,
             schedule or None,
-            split(model),
+            split("--model", model),
             counts("--workers", workers),
-            split(rate),
+            split("--rate", rate),
             servers=counts("--servers", servers),
             batches=counts("--batch", batch),
-            tasks=split(task),
+            tasks=split("--task", task),
         )
     run_comparison(variants, common)
 

@@ -81,7 +81,7 @@ def plan(
         make=lambda how: study.plan(
             base,
             level=level,
-            collectives=split(collectives),
+            collectives=split("--collectives", collectives),
             overhead=overhead,
             worth=least,
             smallest=smallest,

@@ -41,7 +41,9 @@ def signed_percent(value: float | None) -> str:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table that is no wider than the terminal, and what the symbols in it mean."""
     texts = [[str(cell) for cell in row] for row in rows]
-    blocks = layout(columns, texts, _width())
+    above, blocks = layout(columns, texts, _width())
+    if above:
+        print(above)
     bold = ("\033[1m", "\033[0m") if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" else ("", "")
     for number, (header, *lines) in enumerate(blocks):
         print(("\n" if number else "") + bold[0] + header + bold[1])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gradtide.cli.checks import apply_checks, refuse_unknown
+from gradtide.cli.ends import fail_usage
 from gradtide.cli.options import Changes, Common, ScenarioArgument, Without, check_target
 from gradtide.cli.printing import print_json, print_table, say, talk_of_cost, talk_of_files
 from gradtide.cli.study import progress_bar
@@ -32,6 +33,9 @@ def run(
         loaded = read_plan(plan).on(loaded)
         loaded.check_built()
     if estimate:
+        for option, given in (("-o", common.output), ("--fail-if", common.fail_if), ("--verbose", common.verbose)):
+            if given:
+                fail_usage(f"{option} needs a run, and --estimate runs nothing; leave one of them out")
         from gradtide.estimate import estimate as estimate_of
 
         _print_estimate(estimate_of(loaded), common.as_json)

@@ -1,32 +1,61 @@
 """Tables of text that fit a width: no number is ever cut or broken.
 
-One rule for all. A table that is too wide first wraps its headers, then the texts in its cells. If that is not enough
-it becomes several tables below one another, each with the columns that tell the rows apart; and if even one column is
-too wide for that, every row becomes a list of its cells.
+One rule for all. A table that is too wide first wraps its headers, then the texts in its cells. If that is not enough,
+columns that have one value in all rows are written once above it. If that is not enough either, it becomes several
+tables below one another, each with the columns that tell the rows apart; and if even one column is too wide for that,
+every row becomes a list of its cells.
 """
 
 import re
 import textwrap
 from collections.abc import Sequence
+from typing import NamedTuple
 
 GAP = 2
 NARROW = 16
 """Texts in cells are wrapped to no fewer characters than this, except at a longer word."""
+
+SHORT = 6
+"""Texts of so many characters are never wrapped."""
 
 _NUMBER = re.compile(r"[-–+]?[\d.,]*(e[-+]?\d+)?( ?%| ms)?")
 _HOLD = "\u00a0"
 """Between a number and its unit, where no line ends."""
 
 
-def layout(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[list[str]]:
-    """Return the lines of a table in as few blocks as fit the width; None for any width.
+class Layout(NamedTuple):
+    """A table as lines.
 
-    The first line of every block is its header, as are more if headers are wrapped.
+    Attributes:
+        above: what all rows share, where there is no room for it in the table; empty if there is.
+        blocks: the table in as few parts as fit the width; each begins with its header.
     """
+
+    above: str
+    blocks: list[list[str]]
+
+
+def layout(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> Layout:
+    """Lay out a table for a width; None for any width."""
     cells = [[str(cell) for cell in row] for row in rows]
+    shown = list(range(len(columns)))
+    if width is None:
+        return Layout("", [_grid(columns, cells, shown, None)])
+    above = ""
+    if len(cells) > 1 and _widths(columns, cells, shown, width) is None:
+        shared = [index for index in shown if len({row[index] for row in cells}) == 1]
+        if len(shared) < len(shown):
+            above = "; ".join(f"{columns[index]}: {cells[0][index]}" for index in shared)
+            shown = [index for index in shown if index not in shared]
+    return Layout(
+        wrap(above, width), _blocks([columns[i] for i in shown], [[row[i] for i in shown] for row in cells], width)
+    )
+
+
+def _blocks(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[list[str]]:
     everything = list(range(len(columns)))
-    if width is None or (widths := _widths(columns, cells, everything, width)) is not None:
-        return [_grid(columns, cells, everything, None if width is None else widths)]
+    if (widths := _widths(columns, cells, everything, width)) is not None:
+        return [_grid(columns, cells, everything, widths)]
     keys = _keys(columns, cells, width)
     blocks: list[list[int]] = []
     for index in everything[len(keys) :]:
@@ -64,7 +93,8 @@ def _lines(text: str, width: int) -> list[str]:
 
 
 def _longest_word(text: str) -> int:
-    return max((len(line) for line in _lines(text, 1)), default=0)
+    # Short headers such as "T, ms" stay whole.
+    return len(text) if len(text) <= SHORT else max((len(line) for line in _lines(text, 1)), default=0)
 
 
 def _is_numeric(cells: Sequence[Sequence[str]], index: int) -> bool:
@@ -98,11 +128,11 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _keys(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the first columns that tell the rows apart; none if they take more than half of the width."""
+    """Return the first columns that tell the rows apart; none if they take more than two thirds of the width."""
     for count in range(1, len(columns)):
         keys = list(range(count))
         if len({tuple(row[:count]) for row in cells}) == len(cells):
-            return keys if _widths(columns, cells, keys, width // 2) is not None else []
+            return keys if _widths(columns, cells, keys, 2 * width // 3) is not None else []
     return []
 
 
@@ -137,4 +167,4 @@ def _record(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]
     return lines
 
 
-__all__ = ["layout", "wrap"]
+__all__ = ["Layout", "layout", "wrap"]

@@ -62,10 +62,10 @@ def parse_loads(option: str, text: str | None) -> list[float] | None:
     if text is None:
         return None
     try:
-        loads = [float(part) for part in split(text) or ()]
+        loads = [float(part) for part in split(option, text) or ()]
     except ValueError:
         fail_usage(f"{option} {text}: write shares of a link, as in 0.125,0.25")
-    return loads or fail_usage(f"{option} {text}: write at least one share of a link, as in 0.125,0.25")
+    return loads
 
 
 def _print_map(result: "BoundaryResult", rows: Sequence[float], columns: Sequence[float]) -> None:
