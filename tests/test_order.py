@@ -214,14 +214,14 @@ def test_a_scheduler_of_the_users_own():
 
 
 @pytest.mark.parametrize(
-    ("ranks", "what"), [({0: 1}, "ranks no transfer 1"), ({0: 1, 1: 2, 2: 3}, "ranks 2, which is no needed transfer")]
+    ("ranks", "what"), [({0: 1}, "leaves out transfer 1"), ({0: 1, 1: 2, 2: 3}, "ranks 2, which is no needed transfer")]
 )
 def test_a_scheduler_that_does_not_rank_the_transfers(ranks, what):
     class Mine:
         def ranks(self, dag):
             return ranks
 
-    with pytest.raises(ValueError, match=f"Mine {what}"):
+    with pytest.raises(ValueError, match=f"Mine.ranks {what}"):
         gt.order(DAG, Mine())
 
 
