@@ -225,13 +225,14 @@ def test_a_scheduler_that_does_not_rank_the_transfers(ranks, what):
         gt.order(DAG, Mine())
 
 
-def test_an_exception_of_the_users_own_passes_through():
+def test_an_exception_of_the_users_own_is_the_cause_of_one_error():
     class Broken:
         def ranks(self, dag):
-            raise ZeroDivisionError
+            raise ZeroDivisionError("of mine")
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ValueError, match=r"Broken\.ranks failed: ZeroDivisionError: of mine") as raised:
         gt.order(DAG, Broken())
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
 def test_an_order_file_is_what_json_prints(tmp_path):
