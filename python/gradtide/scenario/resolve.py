@@ -1382,7 +1382,7 @@ class _Resolver:
             self.faults += error.faults
             return None
         if table.is_timed:
-            for key in ("device", "batch"):
+            for key in ("device", "efficiency", "batch"):
                 if key in compute.model_fields_set:
                     self.no_effect((*loc, "compute", key), "for a model with times of its own", "leave it out")
         if sum(r.parameter_bytes for r in table.layers) > units.U64_MAX:
@@ -1563,7 +1563,8 @@ class _Resolver:
             model = self.tables[job.name]
             table["model"] = model.written
             if not isinstance(model.written, str):
-                del table["compute"]["device"], table["compute"]["batch"]
+                for key in ("device", "efficiency", "batch"):
+                    table["compute"].pop(key, None)
             else:
                 table["compute"]["batch"] = job.batch
             if job.iterations is not None:
