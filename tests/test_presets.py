@@ -285,10 +285,10 @@ def test_each_device_has_a_source_and_an_efficiency_of_its_own(name: str) -> Non
 
 
 def test_a_device_without_an_efficiency_is_refused_until_one_is_stated() -> None:
-    with pytest.raises(presets.NoEfficiencyError, match="MI300X-bf16 has no known efficiency.*1307.4 TFLOP/s"):
+    with pytest.raises(presets.NoEfficiencyError, match=r"MI300X-bf16 has no known efficiency.*1307.4 TFLOP/s"):
         roofline(presets.model("resnet50"), presets.device("MI300X-bf16"), 32)
     base = {"model": "resnet50", "workers": 4}
-    with pytest.raises(gt.ScenarioError, match="write efficiency = 0.4 beside the device") as caught:
+    with pytest.raises(gt.ScenarioError, match=r"write efficiency = 0.4 beside the device") as caught:
         gt.Scenario.from_dict({"job": {"train": base | {"compute": {"device": "MI300X-bf16"}}}})
     assert [(fault["code"], fault["loc"]) for fault in caught.value.errors] == [("GT010", "job.train.compute.device")]
     stated = {"device": "MI300X-bf16", "efficiency": 0.4}
