@@ -100,8 +100,8 @@ def read_model(
     """
     fail = Failure(source, loc, value if isinstance(value, str) else None)
     if isinstance(value, ThesisModel):
-        layers = thesis_layers(value.layers, value.size, value.time, value.precision, fail)
-        return LayerTable("thesis", layers, value.model_dump(), True)
+        layers = thesis_layers(value.layers, value.size_bytes, value.time_ps, value.precision, fail)
+        return LayerTable("thesis", layers, value.model_dump(by_alias=True), True)
     if isinstance(value, InlineModel):
         return _inline(value, source, loc)
     if isinstance(value, GraphModel):
@@ -575,8 +575,8 @@ def _device(source: Source, loc: Loc, compute: Compute) -> "Device":
         hint = f'did you mean "{folded[near[0]]}"? devices are {listed}' if near else f"devices are {listed}"
         where = (*loc[:-1], "compute", "device")
         raise ScenarioError([source.fault("GT031", where, f'unknown device "{device}"', hint, device)]) from None
-    if compute.efficiency is not None:
-        return replace(found, compute_efficiency=compute.efficiency / PPM)
+    if compute.efficiency_ppm is not None:
+        return replace(found, compute_efficiency=compute.efficiency_ppm / PPM)
     if found.compute_efficiency is None:
         msg = f"{found.name} has no known efficiency: {found.basis}"
         hint = (
@@ -588,7 +588,7 @@ def _device(source: Source, loc: Loc, compute: Compute) -> "Device":
 
 
 def _inline(model: InlineModel, source: Source, loc: Loc) -> LayerTable:
-    layers = [Layer(r.name, r.forward, r.backward, r.parameters, r.update) for r in model.layers]
+    layers = [Layer(r.name, r.forward_ps, r.backward_ps, r.parameter_bytes, r.update_ps) for r in model.layers]
 
     def at(index: int, field: str, code: str, msg: str, hint: str, value: Any) -> Fault:
         return source.fault(code, (*loc, "layers", index, field), msg, hint, value)

@@ -80,7 +80,7 @@ def fit(
         if table["kind"] != own["kind"] or (names is not None and table != own):
             kept = {key: own[key] for key in ("reduction_rate", "remainder") if key in own}
             tables.append(own_collective(base.set({f"job.{job.name}.collective": {**kept, **table}})))
-    own_depth = job.depth or 1
+    own_depth = job.schedule.parts
     depths = [own_depth]
     if base.engine != "pipe" and is_deep:
         messages = job.counts.messages
@@ -112,7 +112,7 @@ def fit(
 def _alternatives(base: Scenario) -> list[dict[str, Any]]:
     """Return all-reduces that suit the job: at two workers all are one; halving and doubling is for powers of two."""
     job = base.jobs[0]
-    own = job.collective
+    own = job.collective.kind
     if base.engine == "pipe" or job.workers == 2 or own == "ps":
         return []
     found: list[dict[str, Any]] = [{"kind": "ring"}, {"kind": "tree"}]

@@ -345,9 +345,9 @@ def plan(
     layers = Layers(base.jobs[0])
     plans = {"ddp": _ddp(base, layers)}
     if baseline == "scenario" or not _is_default(base):
-        job = base.jobs[0]
+        own = base.jobs[0].schedule
         # No buckets: the scenario is left as it is.
-        plans["scenario"] = Plan("none", (), job.order, job.barrier, job.chunk_bytes, collective=own_collective(base))
+        plans["scenario"] = Plan("none", (), own.order, own.barrier, own.chunk_bytes, collective=own_collective(base))
     chosen = baseline or next(reversed(plans))
     results = run_all([one.on(base) for one in plans.values()], jobs, part(0, 0.05), keep, limits)
     runs = {name: (one, result) for (name, one), result in zip(plans.items(), results, strict=True)}
@@ -414,7 +414,7 @@ def _settings(
         raise ValueError("seeds: an interval is of 2 paired runs or more, and 1 gives the gain without one")
     if not 0 <= noise <= 0.5:
         raise ValueError(f"noise: {noise} is no coefficient of variation; write 0.03 for 3 %")
-    own = base.jobs[0].noise_ppm / 1e6
+    own = base.jobs[0].compute.noise_ppm / 1e6
     smallest_bytes = parse_size(smallest, "smallest")
     return Settings(level, overhead_ps, worth / 100, smallest_bytes, seeds, own or noise, own == 0)
 
@@ -440,7 +440,7 @@ def _is_default(base: Scenario) -> bool:
 def _ddp(base: Scenario, layers: Layers) -> Plan:
     """Return what PyTorch's DistributedDataParallel does by itself."""
     buckets = _buckets(layers, layers.capped(DDP_CAP, DDP_FIRST_CAP), "fifo")
-    return Plan("none", buckets, "fifo", True, depth=base.jobs[0].depth or 1, collective=own_collective(base))
+    return Plan("none", buckets, "fifo", True, depth=base.jobs[0].schedule.parts, collective=own_collective(base))
 
 
 def _buckets(layers: Layers, cuts: Sequence[int], order: str) -> tuple[PlannedBucket, ...]:
