@@ -2,7 +2,7 @@
 //! for every network.
 #![allow(missing_docs)]
 
-use gradtide_net::packet::tcp::Algorithm;
+use gradtide_net::packet::tcp::CongestionAlgorithm;
 use gradtide_net::packet::{Capacity, Discipline, Marking, QueueConfig};
 use gradtide_net::route::{Policy, Routes};
 use gradtide_net::{
@@ -437,7 +437,7 @@ proptest! {
         let mut config = PacketConfig::basic_sim(&Star { host_count: 2 * senders, link });
         (config.host_queue, config.switch_queue, config.routing) = (queue.clone(), queue, Policy::DModK);
         config.tcp.segment_bytes = SEGMENT as u16;
-        config.tcp.algorithm = Algorithm::Ideal;
+        config.tcp.algorithm = CongestionAlgorithm::Ideal;
         config.tcp.window = Bytes(SEGMENT * 1_000);
         let mut packets = PacketEngine::new(&graph, config).unwrap();
         // Open connections.

@@ -5,7 +5,7 @@
 use gradtide_net::route::Policy;
 use gradtide_net::{Bytes, FatTree, Flow, Fluid, HostId, Link, Network, Rate, Ratio, Star, Time};
 use gradtide_train::collective::exchange;
-use gradtide_train::collective::plan::{Algorithm, Plan, distributed_servers, packed_servers};
+use gradtide_train::collective::plan::{Algorithm, CollectivePlan, distributed_servers, packed_servers};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -34,7 +34,7 @@ fn main() {
         "" => {
             let bytes = Bytes(options.number("bytes", 1e8) as u64);
             let algorithm = algorithm(options.text("collective", ""), hosts, group);
-            let plan = Plan::new(&algorithm, hosts, bytes, 1).expect("a plan");
+            let plan = CollectivePlan::new(&algorithm, hosts, bytes, 1).expect("a plan");
             let found = exchange::run(&plan, &(0..hosts).collect::<Vec<_>>(), network);
             (found.message_count, found.duration)
         }

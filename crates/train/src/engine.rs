@@ -4,7 +4,7 @@ use crate::SpecError;
 use crate::collective::messages::{Collective, MessageSize};
 use crate::collective::ring;
 use crate::fabric::Fabric;
-use crate::job::{AnyJob, Job, Manner, Messages, Pass};
+use crate::job::{AggregationForm, AnyJob, Job, Manner, Pass};
 use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
@@ -12,7 +12,7 @@ use crate::spec::{
     CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, JobSpec, MarkAtSpec, MarkSpec, QueueSpec,
     RecoverySpec, RoutingSpec, RunSpec, Spec, TimersSpec,
 };
-use gradtide_net::packet::tcp::{Algorithm, Recovery, TcpConfig};
+use gradtide_net::packet::tcp::{CongestionAlgorithm, Recovery, TcpConfig};
 use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, PcnConfig, QueueConfig, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::trace::PortCounters;
@@ -80,10 +80,10 @@ const PAUSE_EVERY: u64 = 1 << 16;
 /// does in chapter 5.
 pub fn manner(spec: &Spec) -> Manner {
     let (measured_from, messages, sizes) = match spec.run.engine {
-        EngineSpec::Pipe => (Pass::Forward, Messages::LockStep, MessageSize::Even),
-        EngineSpec::Fluid if is_recalled(spec) => (Pass::Forward, Messages::Recalled, MessageSize::Even),
-        EngineSpec::Fluid => (Pass::Forward, Messages::EachHost { opens: false }, MessageSize::Even),
-        EngineSpec::Packet => (Pass::Backward, Messages::EachHost { opens: true }, MessageSize::Whole),
+        EngineSpec::Pipe => (Pass::Forward, AggregationForm::LockStep, MessageSize::Even),
+        EngineSpec::Fluid if is_recalled(spec) => (Pass::Forward, AggregationForm::Recalled, MessageSize::Even),
+        EngineSpec::Fluid => (Pass::Forward, AggregationForm::EachHost { opens: false }, MessageSize::Even),
+        EngineSpec::Packet => (Pass::Backward, AggregationForm::EachHost { opens: true }, MessageSize::Whole),
     };
     Manner { measured_from, messages, sizes }
 }
@@ -348,10 +348,10 @@ fn packet_config(cluster: &ClusterSpec, fabric: &Fabric) -> Result<PacketConfig,
         initial_window_segments: narrow(transport.initial_window_segments, "initial window")?,
         window: Bytes(transport.window_bytes),
         algorithm: match transport.congestion {
-            CongestionSpec::Newreno => Algorithm::NewReno,
-            CongestionSpec::Cubic { hystart, byte_counting } => Algorithm::Cubic { hystart, byte_counting },
-            CongestionSpec::Dctcp { gain_ppm } => Algorithm::Dctcp { gain_ppm },
-            CongestionSpec::Ideal => Algorithm::Ideal,
+            CongestionSpec::Newreno => CongestionAlgorithm::NewReno,
+            CongestionSpec::Cubic { hystart, byte_counting } => CongestionAlgorithm::Cubic { hystart, byte_counting },
+            CongestionSpec::Dctcp { gain_ppm } => CongestionAlgorithm::Dctcp { gain_ppm },
+            CongestionSpec::Ideal => CongestionAlgorithm::Ideal,
         },
         ecn: transport.ecn,
         recovery: match transport.recovery {

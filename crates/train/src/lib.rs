@@ -34,7 +34,7 @@ use gradtide_net::route::RouteError;
 use gradtide_net::{Announced, Band, Bytes, FabricError, Seed, Time};
 use gradtide_table::Table;
 use iteration::Limits;
-use job::{AnyJob, Job, JobError, Messages};
+use job::{AggregationForm, AnyJob, Job, JobError};
 use result::RunResult;
 use spec::{EngineSpec, RunSpec, Spec, TrafficSpec};
 use thiserror::Error;
@@ -84,7 +84,7 @@ pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     let refused = |error| SpecError::Job { name: job.name.clone(), error };
     let fabric = Fabric::new(&spec.cluster)?;
     if job.servers.is_some() {
-        let plan = servers::Plan::new(job, Seed(spec.run.seed), &fabric.host_links(), false);
+        let plan = servers::ServerJob::new(job, Seed(spec.run.seed), &fabric.host_links(), false);
         return Ok(plan.map_err(|error| refused(error.into()))?.expected_times());
     }
     if job.hosts.len() == 1 {
@@ -236,8 +236,8 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbo
         let planned = match &job.servers {
             None => Job::plan(job, seed, manner, &mut alone).map(|job| AnyJob::Buckets(Box::new(job))),
             Some(_) => {
-                let opens = manner.messages == Messages::EachHost { opens: true };
-                servers::Plan::new(job, seed, &fabric.host_links(), opens)
+                let opens = manner.messages == AggregationForm::EachHost { opens: true };
+                servers::ServerJob::new(job, seed, &fabric.host_links(), opens)
                     .map(|plan| AnyJob::Servers(Box::new(plan)))
                     .map_err(JobError::from)
             }

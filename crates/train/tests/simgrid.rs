@@ -5,7 +5,7 @@
 use gradtide_net::route::Policy;
 use gradtide_net::{Bytes, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Star, Time};
 use gradtide_train::collective::exchange;
-use gradtide_train::collective::plan::{Algorithm, Plan, distributed_servers, packed_servers};
+use gradtide_train::collective::plan::{Algorithm, CollectivePlan, distributed_servers, packed_servers};
 use std::collections::BTreeMap;
 
 /// Messages or flows that a build for debugging does not simulate.
@@ -71,7 +71,7 @@ impl Row {
             "ps-distributed" => Algorithm::ParameterServer { servers: distributed_servers(hosts, hosts / 8) },
             other => panic!("SimGrid ran a {other}"),
         };
-        let plan = Plan::new(&algorithm, hosts, Bytes(self.bytes), 1).unwrap();
+        let plan = CollectivePlan::new(&algorithm, hosts, Bytes(self.bytes), 1).unwrap();
         let network = Fluid::new(&self.graph, Policy::DModK).unwrap();
         let found = exchange::run(&plan, &(0..hosts).collect::<Vec<_>>(), network);
         assert_eq!(found.message_count as usize, self.messages, "{self}");

@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 #[derive(Clone, Debug)]
 pub struct Fluid {
     routes: Routes,
-    links: Vec<LinkState>,
+    links: Vec<FluidLink>,
     now_fs: u128,
     /// By band, made when the band is first used.
     bands: Vec<Option<Box<Shares>>>,
@@ -57,7 +57,7 @@ pub struct Fluid {
     started_count: u64,
     completed_count: u64,
     event_count: u64,
-    scratch: Scratch,
+    scratch: DueScratch,
 }
 
 /// A way between two hosts that its flows have for themselves.
@@ -110,7 +110,7 @@ pub enum FluidError {
 }
 
 #[derive(Clone, Debug)]
-struct LinkState {
+struct FluidLink {
     rate: Rate,
     delay_ps: u64,
     /// Work of messages that have been received.
@@ -186,7 +186,7 @@ struct ConnectionState {
 
 /// Kept for its memory alone.
 #[derive(Clone, Debug, Default)]
-struct Scratch {
+struct DueScratch {
     due: Vec<u32>,
 }
 
@@ -206,7 +206,7 @@ impl Fluid {
         let links = graph.links.iter().enumerate().map(|(port, directed)| {
             let (rate, delay_ps) = (directed.link.rate, directed.link.delay.ps());
             if rate.bps() < CAPACITY_LIMIT {
-                Ok(LinkState { rate, delay_ps, work: 0 })
+                Ok(FluidLink { rate, delay_ps, work: 0 })
             } else {
                 Err(FluidError::TooFast { port: port as u32, bps: rate.bps() })
             }
@@ -228,7 +228,7 @@ impl Fluid {
             started_count: 0,
             completed_count: 0,
             event_count: 0,
-            scratch: Scratch::default(),
+            scratch: DueScratch::default(),
         })
     }
 

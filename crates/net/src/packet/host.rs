@@ -60,7 +60,7 @@ struct Waiting {
 /// Fields in the order of use: see [`super::port::Port`].
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
-struct Connection {
+struct TcpConnection {
     generation: u16,
     own: bool,
     src_port: PortId,
@@ -82,7 +82,7 @@ struct Connection {
 /// All connections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hosts {
-    connections: Vec<Connection>,
+    connections: Vec<TcpConnection>,
     free: Vec<u32>,
     streams: BTreeMap<(u32, u32, StreamKey), u32>,
     timers: EventQueue<Timer>,
@@ -196,7 +196,7 @@ impl Hosts {
             Carrier::StreamBand { window } => window.min(config.window),
             Carrier::Stream | Carrier::Own => config.window,
         };
-        let connection = Connection {
+        let connection = TcpConnection {
             sender: Sender::new(config, window, forward),
             receiver,
             src_port,

@@ -121,7 +121,7 @@ pub(crate) enum Verdict {
 }
 
 #[derive(Clone, Debug)]
-enum Order {
+enum BandOrder {
     Strict,
     Drr { quanta: Vec<u32>, deficits: Vec<u32>, turn: usize, fresh: bool },
 }
@@ -140,7 +140,7 @@ pub(crate) struct Qdisc {
     /// Bit b: band b holds something.
     waiting: u8,
     marking: Marking,
-    order: Order,
+    order: BandOrder,
     /// RED's average in 2^-16 packets.
     average: u64,
     /// RED: packets since the last mark, and its own random numbers.
@@ -153,13 +153,13 @@ impl Qdisc {
     /// An empty qdisc. `seed` feeds RED's coin alone.
     pub fn new(config: &QueueConfig, seed: u64) -> Self {
         let (band_count, order) = match &config.discipline {
-            Discipline::Fifo => (1, Order::Strict),
-            Discipline::PfifoFast => (3, Order::Strict),
-            Discipline::Strict { bands } => (usize::from(*bands).clamp(1, 8), Order::Strict),
+            Discipline::Fifo => (1, BandOrder::Strict),
+            Discipline::PfifoFast => (3, BandOrder::Strict),
+            Discipline::Strict { bands } => (usize::from(*bands).clamp(1, 8), BandOrder::Strict),
             Discipline::Drr { quanta_bytes } => {
                 let quanta = quanta_bytes.clone();
                 let deficits = vec![0; quanta.len()];
-                (quanta.len(), Order::Drr { quanta, deficits, turn: 0, fresh: true })
+                (quanta.len(), BandOrder::Drr { quanta, deficits, turn: 0, fresh: true })
             }
         };
         let (capacity_packets, capacity_bytes) = config.capacity.limits();
@@ -243,8 +243,8 @@ impl Qdisc {
     #[inline]
     pub fn dequeue(&mut self) -> Wire {
         let band = match self.order {
-            Order::Strict => self.waiting.trailing_zeros() as usize,
-            Order::Drr { .. } => self.next_by_turn(),
+            BandOrder::Strict => self.waiting.trailing_zeros() as usize,
+            BandOrder::Drr { .. } => self.next_by_turn(),
         };
         let mut packet = self.bands[band].pop_front().expect("its bit says that the band holds something");
         if self.bands[band].is_empty() {
@@ -261,7 +261,9 @@ impl Qdisc {
     }
 
     fn next_by_turn(&mut self) -> usize {
-        let Order::Drr { quanta, deficits, turn, fresh } = &mut self.order else { unreachable!("the caller matched") };
+        let BandOrder::Drr { quanta, deficits, turn, fresh } = &mut self.order else {
+            unreachable!("the caller matched")
+        };
         loop {
             let Some(head) = self.bands[*turn].front() else {
                 deficits[*turn] = 0;
