@@ -187,8 +187,8 @@ class Scenario:
             changes: model, workers, hosts, placement, iterations, task, collective, servers, priority, order,
                 order_file, ranking, in_turn, fusion, first_fusion, cycle, buckets, chunk, credit, queues, barrier,
                 depth, overhead, sync, scale_to, device, efficiency, batch, compute_order, overlap_slowdown, noise,
-                straggler, link_rate, link_delay, link_efficiency, host_latency, topology, routing, engine, seed, duration,
-                warmup, cooldown, timeline.
+                straggler, link_rate, link_delay, link_efficiency, host_latency, topology, routing, engine, seed,
+                duration, warmup, cooldown, timeline.
 
         Raises:
             TypeError: if a name is not one of these.
