@@ -88,6 +88,7 @@ class Device:
         winograd_gain: how many times fewer multiplications a 3x3 convolution of stride 1 takes; 1 for none.
         source: of peak and bandwidth.
         assumption: where the efficiency comes from.
+        kind: gpu or cpu, as in `gradtide.runtime`.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Device:
     winograd_gain: float
     source: str
     assumption: str
+    kind: str = "gpu"
 
 
 @dataclass(frozen=True)
