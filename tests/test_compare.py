@@ -175,7 +175,7 @@ def test_over_servers_batches_tasks_and_workers():
     for row in study.rows:
         scenario = study.results[row["run"]].scenario
         (job,) = scenario.jobs
-        assert (job.workers, job.servers, job.batch, job.task) == (
+        assert (job.workers, job.servers, job.compute.batch, job.task) == (
             row["workers"],
             row["servers"],
             row["batch"],

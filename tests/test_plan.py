@@ -106,7 +106,7 @@ def exhaustive_ms(scenario: Scenario, overhead_ps: int) -> float:
                         barrier=barrier,
                     )
                     one["collective"].update(algorithm={"kind": kind}, depth=depth)
-                    one["transfer_overhead_ps"] = 0 if is_ddp else depth * overhead_ps
+                    one["schedule"]["overhead_ps"] = 0 if is_ddp else depth * overhead_ps
                     summary = json.loads(_core.run(json.dumps(spec)).summary_json)
                     times = summary["jobs"][0]["iteration_time_ps"]
                     best = min(best, sum(times) / len(times) / 1e9)
@@ -154,7 +154,7 @@ def test_a_small_model_is_left_alone() -> None:
     """0.8 MB in 50 layers is one message of DDP's, and a scheduler's message costs 1 ms of 13."""
     result = on_cpus(job([(0.045, 0.09, 0.8e6 / 50 / MIB)] * 50))
     assert result.plan.level == "none"
-    assert result.scenario.jobs[0].barrier
+    assert result.scenario.jobs[0].schedule.barrier
     assert result.plan.advice[0].startswith("Leave DDP alone")
     assert result.plan.predicted["iteration_time_ms"] == result.plan.predicted["baseline_iteration_time_ms"]
 

@@ -7,7 +7,7 @@ use crate::collective::messages::{Bands, Collective, Depth, MessageSize};
 use crate::collective::plan::{self, Algorithm, Inside, PlanError};
 use crate::collective::{Aggregation, ring};
 use crate::dag::Dag;
-use crate::model::{Steps, iteration_dag};
+use crate::model::{ComputeSteps, iteration_dag};
 use crate::pace::{self, Pace};
 use crate::planned::{Planned, asks_costs};
 use crate::priority::{Oracle, Rule};
@@ -74,7 +74,7 @@ pub enum AnyJob {
     /// Layers, whose gradients are aggregated in buckets.
     Buckets(Box<Job>),
     /// Ops, with parameter servers.
-    Servers(Box<servers::Plan>),
+    Servers(Box<servers::ServerJob>),
 }
 
 impl AnyJob {
@@ -102,14 +102,14 @@ pub struct Manner {
     /// From which pass of one iteration to the same of the next a job is measured; it begins there, too.
     pub measured_from: Pass,
     /// How its aggregations are put to the network.
-    pub messages: Messages,
+    pub messages: AggregationForm,
     /// What messages carry of what does not divide evenly.
     pub sizes: MessageSize,
 }
 
 /// How an aggregation is put to the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Messages {
+pub enum AggregationForm {
     /// As one flow that stands for all hosts.
     LockStep,
     /// As one flow that stands for all messages.
@@ -221,7 +221,7 @@ impl Job {
         let sizes: Vec<Bytes> = spec.layers.iter().map(|layer| Bytes(layer.parameter_bytes)).collect();
         let costs = if asks_costs(spec) { Some(costs(spec, manner.sizes, alone)?) } else { None };
         let mut programs = match &spec.ops {
-            None => vec![Steps::of_layers(&spec.layers)],
+            None => vec![ComputeSteps::of_layers(&spec.layers)],
             Some(ops) => {
                 let any = collective(spec, Bytes(0), Depth::Fixed(1), manner.sizes)?;
                 program::of_workers(ops, &spec.layers, any.worker_hosts().count() as u32, &spec.name, seed)?
@@ -241,8 +241,8 @@ impl Job {
         let dag = iteration_dag(&programs, &buckets, spec.layers.len() as u32);
         debug_assert!(dag.is_executable(), "an iteration has no cycle");
         let paces = match dag.programs.len() {
-            1 => Pace::of_workers(&spec.pace, worker_count, &spec.name, seed),
-            _ => Some(Pace::of_each(&spec.pace, worker_count, &spec.name, seed)),
+            1 => Pace::of_workers(&spec.compute, worker_count, &spec.name, seed),
+            _ => Some(Pace::of_each(&spec.compute, worker_count, &spec.name, seed)),
         };
         // In an op graph passes are not one after the other: there is no moment with an idle network and all parameters.
         let measured_from = if spec.ops.is_some() { Pass::Forward } else { manner.measured_from };
@@ -269,31 +269,32 @@ impl Job {
             name: spec.name.clone(),
             start: Time::from_ps(spec.start_ps),
             iteration_limit: spec.iterations,
-            overlap_slowdown_ppm: spec.overlap_slowdown_ppm,
-            sync: Time::from_ps(spec.sync_ps),
+            overlap_slowdown_ppm: spec.compute.overlap_slowdown_ppm,
+            sync: Time::from_ps(spec.schedule.sync_ps),
             manner,
-            pace_range_ppm: pace::range_ppm(&spec.pace),
+            pace_range_ppm: pace::range_ppm(&spec.compute),
             paces,
             collective,
-            drops_remainder: spec.collective.drops_remainder,
+            drops_remainder: spec.collective.drops_remainder(),
             chunk: planned.chunk,
-            hold: Time::from_ps(spec.transfer_overhead_ps),
+            hold: Time::from_ps(spec.schedule.overhead_ps),
         })
     }
 
     /// What the job sends, for a simulation of one channel on which a message takes `time`: what
     /// [`timeline::run`](crate::caramel::timeline::run) says of it with the job's boundaries, an engine does if the job is
     /// alone, its workers are alike, and its order holds for all iterations.
-    pub fn on_one_channel(&mut self, time: &mut dyn FnMut(Bytes) -> Time) -> transfers::Plan {
+    pub fn on_one_channel(&mut self, time: &mut dyn FnMut(Bytes) -> Time) -> transfers::TransferPlan {
         let mut ranks = Vec::new();
         self.scheduler.ranks(&self.dag, &mut ranks);
-        let mut plan = transfers::Plan { transfers: Vec::new(), has_barrier: false, credit: self.credit as u32 };
+        let mut plan =
+            transfers::TransferPlan { transfers: Vec::new(), has_barrier: false, credit: self.credit as u32 };
         for (index, &rank) in (0..).zip(&ranks) {
             let gate = self.gates[index as usize].max(self.boundaries.windows[index as usize].update);
             for chunk in 0..self.chunk_count(index) {
                 let bytes = self.chunk_bytes(index, chunk);
                 let (time, rank) = (time(bytes), Time::from_ps(rank.into()));
-                plan.transfers.push(transfers::Transfer { parameters: vec![index], bytes, time, gate, rank });
+                plan.transfers.push(transfers::PlannedTransfer { parameters: vec![index], bytes, time, gate, rank });
             }
         }
         // Among equal ranks, the first that may be sent is first.
@@ -337,12 +338,12 @@ impl Job {
     ) -> Aggregation {
         let band = self.band(bucket, index);
         match self.manner.messages {
-            Messages::LockStep => Aggregation::whole(self.lock_step_flow(bucket, index, stream), network),
-            Messages::Recalled => {
+            AggregationForm::LockStep => Aggregation::whole(self.lock_step_flow(bucket, index, stream), network),
+            AggregationForm::Recalled => {
                 let flow = Flow { hold: Time::ZERO, rounds: 1, parts: 1, ..self.lock_step_flow(bucket, index, stream) };
                 Aggregation::whole(flow, network)
             }
-            Messages::EachHost { .. } => {
+            AggregationForm::EachHost { .. } => {
                 if self.has_several_bands {
                     // All before it has been received, so the connections carry nothing new of another chunk.
                     network.set_band(stream, band);
@@ -357,7 +358,7 @@ impl Job {
     /// Opens the connections that the job keeps for its life; how many flows must complete before it can begin.
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         match self.manner.messages {
-            Messages::EachHost { opens: true } if !self.buckets.is_empty() => {
+            AggregationForm::EachHost { opens: true } if !self.buckets.is_empty() => {
                 let each = |rule: Rule| [rule.high, rule.low].map(|band| self.bands_of(rule, |_| band)).to_vec();
                 let bands = self.rule.map_or_else(|| vec![Bands::Alike(self.opening_band)], each);
                 bands.into_iter().map(|bands| self.collective.open(bands, stream, network)).sum()
@@ -375,8 +376,8 @@ impl Job {
     /// How long the queue waits between picking a chunk and starting its first flow; a lock-step flow holds it itself.
     pub fn delay_before_flows(&self) -> Time {
         match self.manner.messages {
-            Messages::LockStep => Time::ZERO,
-            Messages::Recalled | Messages::EachHost { .. } => self.hold,
+            AggregationForm::LockStep => Time::ZERO,
+            AggregationForm::Recalled | AggregationForm::EachHost { .. } => self.hold,
         }
     }
 
@@ -432,7 +433,7 @@ const MOST_SENDING_PS: f64 = 8.64e16;
 /// # Errors
 /// [`PlanError`] if its ranks do not suit the algorithm.
 pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, sizes: MessageSize) -> Result<Collective, PlanError> {
-    let adding = spec.collective.reduction_bps.and_then(Rate::from_bps);
+    let adding = spec.collective.reduction_rate_bps.and_then(Rate::from_bps);
     Collective::new(algorithm(spec), spec.hosts.clone(), largest, depth, adding, sizes)
 }
 
@@ -442,7 +443,7 @@ pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, sizes: MessageSi
 /// [`JobError::Plan`] and [`JobError::Cost`].
 pub fn costs(spec: &JobSpec, sizes: MessageSize, alone: Alone<'_>) -> Result<Costs, JobError> {
     let plain = collective(spec, Bytes(0), Depth::Fixed(1), sizes)?;
-    let hold = Time::from_ps(spec.transfer_overhead_ps);
+    let hold = Time::from_ps(spec.schedule.overhead_ps);
     let mut time =
         |depth, bytes| alone(&plain.with_depth(Depth::Fixed(depth)), bytes).checked_add(hold).unwrap_or(Time::MAX);
     let costs = Costs::measure(spec.collective.depth, &mut time)?;
@@ -520,16 +521,16 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
     if spec.schedule.credit > 1 && spec.bands.iter().any(|&band| band != spec.bands[0]) {
         return Err(JobError::CreditOfBands);
     }
-    if spec.overlap_slowdown_ppm < 1_000_000 {
-        return Err(JobError::Slowdown(spec.overlap_slowdown_ppm));
+    if spec.compute.overlap_slowdown_ppm < 1_000_000 {
+        return Err(JobError::Slowdown(spec.compute.overlap_slowdown_ppm));
     }
     if !(1..=spec.layers.len()).contains(&spec.bands.len()) {
         return Err(JobError::Bands { bands: spec.bands.len(), layers: spec.layers.len() });
     }
-    if spec.collective.depth == Some(0) || spec.collective.reduction_bps == Some(0) {
+    if spec.collective.depth == Some(0) || spec.collective.reduction_rate_bps == Some(0) {
         return Err(JobError::NoCollective);
     }
-    pace::check(&spec.pace, spec.hosts.len()).map_err(JobError::Pace)?;
+    pace::check(&spec.compute, spec.hosts.len()).map_err(JobError::Pace)?;
     match &spec.schedule.order {
         OrderSpec::Priority { queues: Some(0) } => return Err(JobError::NoQueues),
         OrderSpec::TacFolded => return Err(JobError::OrderOfServers),

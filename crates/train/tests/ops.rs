@@ -98,9 +98,9 @@ fn spec(layers: &[Value], ops: &Value, workers: u32, engine: &str, schedule: &Va
     serde_json::from_value(json!({
         "jobs": [{
             "name": "train", "layers": layers, "hosts": hosts, "iterations": 6, "ops": ops,
-            "collective": {"algorithm": {"kind": "ring"}, "drops_remainder": false, "depth": 1, "reduction_bps": null},
-            "schedule": schedule, "bands": [0], "start_ps": 0, "transfer_overhead_ps": 0, "sync_ps": 0,
-            "overlap_slowdown_ppm": 1_000_000, "pace": {"noise_ppm": 0, "straggler": null}
+            "collective": {"algorithm": {"kind": "ring"}, "remainder": "sent", "depth": 1, "reduction_rate_bps": null},
+            "schedule": schedule, "bands": [0], "start_ps": 0,
+            "compute": {"overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": null}
         }],
         "traffic": [],
         "cluster": star(workers, 10_000_000_000, 10 * US),
@@ -158,7 +158,7 @@ fn plan(spec: &Spec) -> (Job, Idle) {
     asking.jobs[0].schedule.fusion = FusionSpec::Adaptive;
     let mut idle = Idle::new(&asking, &fabric).unwrap();
     let job = Job::plan(&spec.jobs[0], Seed(spec.run.seed), engine::manner(spec), &mut |collective, bytes| {
-        idle.time(collective, bytes)
+        idle.time(0, collective, bytes)
     });
     (job.unwrap(), idle)
 }
@@ -207,7 +207,7 @@ proptest! {
             let spec = of_graph(&rows, order, workers, "pipe", &with_barrier(&schedule, barrier));
             let (mut job, mut idle) = plan(&spec);
             let collective = job.collective.clone();
-            let plan = job.on_one_channel(&mut |bytes| idle.time(&collective, bytes));
+            let plan = job.on_one_channel(&mut |bytes| idle.time(0, &collective, bytes));
             let timeline = timeline::run(&job.boundaries, &plan);
             let result = run(&spec);
             let found = result.summary.jobs[0].iteration_time_ps.clone();

@@ -84,7 +84,7 @@ def fit(
         if table["kind"] != own["kind"] or (names is not None and table != own):
             kept = {key: own[key] for key in ("reduction_rate", "remainder") if key in own}
             tables.append(own_collective(base.set({f"job.{job.name}.collective": {**kept, **table}})))
-    own_depth = job.depth or 1
+    own_depth = job.schedule.parts
     depths = [own_depth]
     if base.engine != "pipe" and is_deep:
         messages = job.counts.messages
@@ -128,7 +128,7 @@ def _named(names: Sequence[str], own: str, runtime: Runtime) -> list[dict[str, A
 def _alternatives(base: Scenario, runtime: Runtime) -> list[dict[str, Any]]:
     """Return all-reduces that suit runtime and job: two workers have one; halving-doubling is for powers of two."""
     job = base.jobs[0]
-    own = job.collective
+    own = job.collective.kind
     if base.engine == "pipe" or job.workers == 2 or own == "ps":
         return []
     kinds = [kind for kind in ("ring", "tree", "halving_doubling") if runtime.allows(kind)]

@@ -276,7 +276,8 @@ def bandwidth(scenario: Scenario) -> Table:
         pull = "start": the question is not for it.
     """
     rows: list[tuple[str, int, str, bool, float, float, float]] = []
-    orders = dict.fromkeys(("fifo", *(job.order for job in scenario.jobs if job.order not in ("fifo", "priority"))))
+    own = [job.schedule.order for job in scenario.jobs if job.schedule.order not in ("fifo", "priority")]
+    orders = dict.fromkeys(("fifo", *own))
     orders = orders if len(orders) > 1 else dict.fromkeys(("fifo", "priority"))
     rates_bps = sorted({*WHAT_IF_RATES_BPS, scenario.link_rate_bps})
     senders = [job.name for job in scenario.jobs if job.workers > 1 and job.parameter_bytes]

@@ -121,9 +121,9 @@ def plan(
     layers = Layers(base.jobs[0])
     plans = {"ddp": ddp(base, layers)}
     if baseline == "scenario" or not _is_default(base):
-        job = base.jobs[0]
+        own = base.jobs[0].schedule
         # No buckets: the scenario is left as it is.
-        plans["scenario"] = Plan("none", (), job.order, job.barrier, job.chunk_bytes, collective=own_collective(base))
+        plans["scenario"] = Plan("none", (), own.order, own.barrier, own.chunk_bytes, collective=own_collective(base))
     chosen = baseline or next(reversed(plans))
     results = run_all([one.on(base) for one in plans.values()], jobs, part(0, 0.05), keep, limits)
     runs = {name: (one, result) for (name, one), result in zip(plans.items(), results, strict=True)}
@@ -153,7 +153,7 @@ def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | N
     named = {name: one for name, one in RUNTIMES.items() if name != "unknown"}
     if device in named:
         return named[device]
-    own = base.jobs[0].device or getattr(scenario, "device", None)
+    own = base.jobs[0].compute.device or getattr(scenario, "device", None)
     if device is None and own is None:
         return None
     try:
@@ -213,7 +213,7 @@ def _settings(
         raise ValueError(f"seeds: {seeds} is below 1; write 8, or noise = 0 for no runs with noise")
     if not 0 <= noise <= 0.5:
         raise ValueError(f"noise: {noise} is no coefficient of variation; write 0.03 for 3 %")
-    own = base.jobs[0].noise_ppm / 1e6
+    own = base.jobs[0].compute.noise_ppm / 1e6
     smallest_bytes = parse_size(smallest, "smallest")
     return Settings(
         runtime, known is not None, level, overhead_ps, worth / 100, smallest_bytes, seeds, own or noise, own == 0

@@ -171,7 +171,7 @@ def mean_ms(run: RunResult) -> float:
 def ddp(base: Scenario, layers: Layers) -> Plan:
     """Return what PyTorch's DistributedDataParallel does by default."""
     buckets = _buckets(layers, layers.capped(DDP_CAP, DDP_FIRST_CAP), "fifo")
-    return Plan("none", buckets, "fifo", True, depth=base.jobs[0].depth or 1, collective=own_collective(base))
+    return Plan("none", buckets, "fifo", True, depth=base.jobs[0].schedule.parts, collective=own_collective(base))
 
 
 def _buckets(layers: Layers, cuts: Sequence[int], order: str) -> tuple[PlannedBucket, ...]:

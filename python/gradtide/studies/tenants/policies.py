@@ -115,7 +115,7 @@ def under(base: Scenario, seed: int, policy: str) -> Scenario:
     if policy == "same":
         return variant(base, seed, "same")
     own = base.jobs[0].adaptive
-    if own is not None and own.written()["adaptive"]["policy"] == policy:
+    if own is not None and own.policy == policy:
         return base.replace(seed=seed)
     return base.replace(seed=seed, priority={"adaptive": {"policy": policy}})
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from gradtide import _core
 from gradtide.estimate import Limits
+from gradtide.papers.harness import Claim, Progress, Reproduction, check
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
-from gradtide.studies.reproduce.part import Claim, Progress, Reproduction, check
 from gradtide.studies.run import run_all, total_cost
 from gradtide.studies.tenants.bands import BANDS, colour, variant
 
@@ -575,7 +575,7 @@ def _job_table(study: Study) -> dict[str, Any]:
         ("layer sizes", "100 MB", f"{job.parameter_bytes / 1e6:.2f} MB, by the author's formula"),
         ("workers", "8", str(job.workers)),
         ("layers", "50", str(len(job.layers))),
-        ("fusion buffer", "5333329 B", f"{job.fusion_bytes} B"),
+        ("fusion buffer", "5333329 B", f"{job.schedule.cap_bytes} B"),
         ("compute time", "900 ms; tests: 2240, 1120, 560, 280 ms", ", ".join(f"{t} ms" for t in COMPUTE_MS.values())),
         ("priority", "0x10 or 0x08", "the flows' band (0) or the lowest (2)"),
     ]

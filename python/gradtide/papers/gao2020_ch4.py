@@ -5,10 +5,10 @@ from typing import Any
 
 from gradtide import _core, words
 from gradtide.estimate import Limits
+from gradtide.papers.harness import Progress, Reproduction, check
 from gradtide.results import RunResult
 from gradtide.scenario import Job, Scenario
 from gradtide.studies.keep import Kept
-from gradtide.studies.reproduce.part import Progress, Reproduction, check
 from gradtide.studies.run import run_all, total_cost
 
 FIGURES = ("3.1", "4.7", "4.8", "4.9", "4.10", "4.11")
@@ -156,7 +156,7 @@ def author_buckets(job: Job) -> list[int]:
     """
     counts, size = [0], 0
     for layer in job.layers[:-1]:
-        if counts[-1] and size + layer.parameter_bytes >= job.fusion_bytes:
+        if counts[-1] and size + layer.parameter_bytes >= job.schedule.cap_bytes:
             counts, size = [*counts, 0], 0
         counts[-1] += 1
         size += layer.parameter_bytes

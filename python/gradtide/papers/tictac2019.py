@@ -15,12 +15,12 @@ import numpy as np
 
 from gradtide import words
 from gradtide.estimate import Limits
+from gradtide.papers.harness import Claim, Progress, Reproduction, cases_of, of_statements
 from gradtide.presets import graphs
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
 from gradtide.studies.order import order
-from gradtide.studies.reproduce.part import Claim, Progress, Reproduction, cases_of, of_statements
 from gradtide.studies.run import run_all
 
 PAPER = {
@@ -236,7 +236,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
         "workers": case.workers,
         "iterations": case.iterations,
         "compute.batch": int(batch * case.factor),
-        "compute.noise": base.jobs[0].noise_ppm / 1e6 * case.noise,
+        "compute.noise": base.jobs[0].compute.noise_ppm / 1e6 * case.noise,
         "collective.ps.servers": case.servers,
         "schedule": schedule,
     }
