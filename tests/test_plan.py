@@ -478,7 +478,7 @@ def test_a_plan_asks_for_nothing_that_its_device_cannot_carry_out(device: str | 
 
 def test_the_device_is_the_scenarios_unless_the_user_names_one() -> None:
     cluster = {"cluster": {"link": {"rate": "25Gbps"}, "topology": {"kind": "star", "hosts": 4}}}
-    of_scenario = {"job": {"train": {"model": "resnet50", "workers": 4, "compute": {"device": "H100"}}}, **cluster}
+    of_scenario = {"job": {"train": {"model": "resnet50", "workers": 4, "compute": {"device": "A100"}}}, **cluster}
     assert gt.plan(of_scenario, seeds=1, budget=5).plan.runtime["device"] == "gpu"
     of_scenario["job"]["train"]["compute"]["device"] = "Xeon-E5-2686v4"
     result = gt.plan(of_scenario, seeds=1, budget=5)
