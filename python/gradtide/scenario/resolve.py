@@ -241,8 +241,8 @@ def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabr
         table["model"] = ctx.tables[name].written
         if not isinstance(table["model"], str):
             # Its times are written out.
-            table["compute"].pop("device", None)
-            table["compute"].pop("batch", None)
+            for key in ("device", "efficiency", "batch"):
+                table["compute"].pop(key, None)
         if job.collective.kind in GROUPED:
             # "leaf" stays: the same scenario on another network has groups of another size.
             collective["group"] = given.collective.group or "leaf"

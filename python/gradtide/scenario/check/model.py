@@ -40,7 +40,7 @@ def read(ctx: Context, name: str, job: JobTable, loc: Loc) -> LayerTable | None:
         ctx.faults += error.faults
         return None
     if table.is_timed:
-        for key in ("device", "batch"):
+        for key in ("device", "efficiency", "batch"):
             if compute.is_given(key):
                 ctx.no_effect((*loc, "compute", key), "for a model with times of its own", "leave it out")
     if sum(r.parameter_bytes for r in table.layers) > units.U64_MAX:
