@@ -84,7 +84,7 @@ def test_a_host_is_at_one_message_at_a_time(engine):
     # Each of 8 ranks has 7 messages for the others: their host costs add up, and the bytes hide behind them.
     cost_ps = 10**9
     longer = comm_ps(engine, cost_ps, algorithm="all_to_all") - 7 * cost_ps
-    # Then the last message of 10 kB: 80 us, with headers on the packet engine, and two links of 10 us, stored and forwarded.
+    # Then the last message of 10 kB: 80 us, with headers on the packet engine, and two links of 10 us.
     assert 100 * 10**6 <= longer <= (80 * 1.05 + 12 + 20) * 10**6
 
 
