@@ -27,6 +27,10 @@ class ProfileError(GradtideError, ValueError):
     """A model cannot be profiled; the message says why, and quotes the model's own error."""
 
 
+class SchedulerError(GradtideError, ValueError):
+    """A scheduler of the user's own failed or gave ranks that order nothing; its exception, if any, is the cause."""
+
+
 class TrainingError(GradtideError, RuntimeError):
     """Training cannot go on as the plan says; the message says why, and what to do instead."""
 
