@@ -8,7 +8,7 @@ import typer
 
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import Changes, Common, ModelArgument, split
-from gradtide.cli.printing import print_table, talk, talk_of_files
+from gradtide.cli.printing import print_table, say, talk, talk_of_files
 from gradtide.cli.samples import sample_of_plan
 from gradtide.cli.study import conduct
 from gradtide.errors import GradtideError
@@ -95,7 +95,7 @@ def plan(
             base,
             device=device,
             level=level,
-            collectives=split(collectives),
+            collectives=split("--collectives", collectives),
             overhead=overhead,
             worth=least,
             smallest=smallest,
@@ -131,10 +131,10 @@ def _print_plan(result: "PlanResult") -> None:
     ]
     bound_ms = result.summary["lower_bound_ms"]
     searched = result.summary["searched"]
-    print(f"The best of each level, of {searched['scored']} plans scored and {searched['pruned']} ruled out by bounds")
+    say(f"The best of each level, of {searched['scored']} plans scored and {searched['pruned']} ruled out by bounds")
     print_table(["", "level", "schedule", "buckets", "T, ms", "saves", "95 % interval"], rows)
-    bound = "" if bound_ms is None else f"; no plan can be below {words.milliseconds(bound_ms)}"
-    print(f"  T: iteration time{bound}")
-    print(f"\n{result.summary['headline']}")
+    if bound_ms is not None:
+        say(f"No plan can be below {words.milliseconds(bound_ms)}.")
+    say(f"\n{result.summary['headline']}")
     for sentence in result.plan.advice:
-        print(f"  - {sentence}")
+        say(f"  - {sentence}")
