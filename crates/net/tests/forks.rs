@@ -6,7 +6,8 @@ use gradtide_net::packet::{Capacity, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::topology::Link;
 use gradtide_net::{
-    Band, Bytes, Completion, Connection, Flow, Fluid, HostId, Network, PacketConfig, PacketEngine, Rate, Star, Time,
+    Band, Bytes, Completion, Connection, Flow, Fluid, HostId, Network, PacketConfig, PacketEngine, Rate, Seed, Star,
+    Time,
 };
 use proptest::prelude::*;
 
@@ -24,7 +25,7 @@ fn star() -> Star {
 fn engine(kind: usize) -> Box<dyn Network> {
     let graph = star().graph();
     if kind == 0 {
-        return Box::new(Fluid::new(&graph, Policy::Ecmp).unwrap());
+        return Box::new(Fluid::new(&graph, Policy::Ecmp, Seed(0)).unwrap());
     }
     let mut config = PacketConfig::basic_sim(&star());
     config.switch_queue.capacity = Capacity::Packets(20);

@@ -4,7 +4,7 @@
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
-use gradtide_net::{Bytes, FatTree, Fluid, Graph, Link, Rate, Ratio, Star, Time};
+use gradtide_net::{Bytes, FatTree, Fluid, Graph, Link, Rate, Ratio, Seed, Star, Time};
 use gradtide_train::collective::exchange;
 use gradtide_train::collective::plan::{Algorithm, CollectivePlan, distributed_servers, packed_servers};
 use std::time::Instant;
@@ -83,7 +83,7 @@ fn main() {
         let ranks = graph.host_count;
         let hosts: Vec<u32> = (0..ranks).collect();
         let plan = CollectivePlan::new(&algorithm, ranks, Bytes(100_000_000), 1).expect("a plan");
-        let network = Fluid::new(&graph, Policy::DModK).expect("a network");
+        let network = Fluid::new(&graph, Policy::DModK, Seed(0)).expect("a network");
         let exchange = exchange::run(&plan, &hosts, network);
         println!(
             "{{\"case\": \"{name}\", \"hosts\": {ranks}, \"exchange_us\": {}, \"messages\": {}, \"cpu_s\": {:.2}, \

@@ -27,7 +27,7 @@ use crate::job::{AggregationForm, AnyJob, Job, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
 use crate::priority::{Chunk, Milestone, Oracle, Outlook, Workers};
 use crate::servers::{self, TooShort};
-use crate::traffic::Neighbour;
+use crate::traffic::{self, Neighbour};
 use gradtide_net::{Bytes, Completion, FlowId, Network, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -165,7 +165,7 @@ pub enum IterationError {
 /// Rounds of the loop between two calls of the observer, where the engine does not pause of itself: about 5 ms.
 const OBSERVE_EVERY: u64 = 1 << 16;
 
-/// Runs all jobs and neighbours to their ends. The stream of a job is its index; those of neighbours follow. `observe`
+/// Runs all jobs and neighbours to their ends. The stream of a job is its index; [`traffic::stream`] has those of neighbours. `observe`
 /// is told now and then what share of the iterations is done, and stops the run by answering `false`.
 ///
 /// # Errors
@@ -179,7 +179,6 @@ pub fn run(
 ) -> Result<Vec<Did>, IterationError> {
     let mut runners: Vec<AnyRunner<'_>> =
         jobs.iter_mut().zip(0..).map(|(job, stream)| AnyRunner::new(job, stream, limits)).collect();
-    let runner_count = runners.len();
     let mut done: Vec<Completion> = Vec::new();
     for round in 1_u64.. {
         let now = network.now();
@@ -208,15 +207,14 @@ pub fn run(
             return Err(IterationError::Stalled { at: now, job, waiting_ops });
         }
         for completion in done.drain(..) {
-            let (now, stream) = (network.now(), completion.stream as usize);
-            match runners.get_mut(stream) {
-                Some(runner) => runner.on_completion(now, completion, network),
-                None => neighbours[stream - runner_count].on_completion(now, completion),
+            let now = network.now();
+            match traffic::index(completion.stream) {
+                Some(index) => neighbours[index].on_completion(now, completion),
+                None => runners[completion.stream as usize].on_completion(now, completion, network),
             }
         }
         if pauses || round.is_multiple_of(OBSERVE_EVERY) {
-            let progress = runners.iter().map(|runner| runner.progress(network.now())).fold(1.0, f64::min);
-            if !observe(progress) {
+            if !observe(progress(&runners, neighbours, network.now(), limits.duration)) {
                 return Err(IterationError::Interrupted);
             }
         }
@@ -227,6 +225,16 @@ pub fn run(
         Some(job) => Err(IterationError::TooShort { job: names[job].clone() }),
         None => Ok(done),
     }
+}
+
+/// What share of the run is done: of its jobs, the least; without a job, of the flows or of the duration.
+fn progress(runners: &[AnyRunner<'_>], neighbours: &[Neighbour<'_>], now: Time, duration: Option<Time>) -> f64 {
+    if !runners.is_empty() {
+        return runners.iter().map(|runner| runner.progress(now)).fold(1.0, f64::min);
+    }
+    let of_flows = neighbours.iter().map(Neighbour::progress).fold(1.0, f64::min);
+    let of_duration = duration.map_or(0.0, |duration| now.ps() as f64 / duration.ps() as f64);
+    of_flows.max(of_duration).min(1.0)
 }
 
 /// What a job of either kind did.

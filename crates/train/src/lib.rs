@@ -58,7 +58,8 @@ pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResul
 /// # Errors
 /// [`SpecError`] if there is no such job, or its ranks do not suit its collective.
 pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecError> {
-    let job = spec.jobs.get(job).ok_or(SpecError::NoJobs)?;
+    let stream = job as u32;
+    let job = spec.jobs.get(job).ok_or(SpecError::NoSuchJob)?;
     let sizes = engine::manner(spec).sizes;
     let refused = |error| SpecError::Job { name: job.name.clone(), error };
     let depth = match job.collective.depth {
@@ -66,7 +67,9 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
         None => {
             let fabric = Fabric::new(&spec.cluster)?;
             let mut idle = Idle::asked(spec, &fabric)?;
-            job::costs(job, sizes, &mut |collective, bytes| idle.time(collective, bytes)).map_err(refused)?.depth
+            job::costs(job, sizes, &mut |collective, bytes| idle.time(stream, collective, bytes))
+                .map_err(refused)?
+                .depth
         }
     };
     let collective = job::collective(job, bytes, depth, sizes).map_err(|error| refused(error.into()))?;
@@ -80,7 +83,8 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
 /// # Errors
 /// [`SpecError`] if there is no such job, or it means nothing.
 pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
-    let job = spec.jobs.get(job).ok_or(SpecError::NoJobs)?;
+    let stream = job as u32;
+    let job = spec.jobs.get(job).ok_or(SpecError::NoSuchJob)?;
     let refused = |error| SpecError::Job { name: job.name.clone(), error };
     let fabric = Fabric::new(&spec.cluster)?;
     if job.servers.is_some() {
@@ -91,7 +95,8 @@ pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
         return Ok(vec![Time::ZERO; job.layers.len()]);
     }
     let (sizes, mut idle) = (engine::manner(spec).sizes, Idle::asked(spec, &fabric)?);
-    let costs = job::costs(job, sizes, &mut |collective, bytes| idle.time(collective, bytes)).map_err(refused)?;
+    let costs =
+        job::costs(job, sizes, &mut |collective, bytes| idle.time(stream, collective, bytes)).map_err(refused)?;
     Ok(job.layers.iter().map(|layer| costs.time(Bytes(layer.parameter_bytes))).collect())
 }
 
@@ -109,9 +114,12 @@ pub enum RunError {
 /// A scenario that means nothing. The face refuses these first, with a file and a line; the core holds the line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SpecError {
-    /// No jobs.
-    #[error("the scenario has no jobs")]
-    NoJobs,
+    /// No jobs and no background flows.
+    #[error("the scenario has neither a job nor background traffic")]
+    Nothing,
+    /// An index beyond the last job.
+    #[error("the scenario has no such job")]
+    NoSuchJob,
     /// A job that means nothing.
     #[error("job {name}: {error}")]
     Job {
@@ -212,13 +220,13 @@ pub enum SpecError {
 }
 
 fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbour<'a>>), SpecError> {
-    if spec.jobs.is_empty() {
-        return Err(SpecError::NoJobs);
+    if spec.jobs.is_empty() && spec.traffic.is_empty() {
+        return Err(SpecError::Nothing);
     }
     let host_count = fabric.graph.host_count;
     let mut idle = Idle::new(spec, fabric)?;
     let mut taken = std::collections::BTreeSet::new();
-    let plan_job = |job: &spec::JobSpec| {
+    let plan_job = |(stream, job): (u32, &spec::JobSpec)| {
         let name = || job.name.clone();
         for &host in &job.hosts {
             if host >= host_count {
@@ -232,7 +240,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbo
             return Err(SpecError::Endless { name: name() });
         }
         let (seed, manner) = (Seed(spec.run.seed), engine::manner(spec));
-        let mut alone = |collective: &Collective, bytes| idle.time(collective, bytes);
+        let mut alone = |collective: &Collective, bytes| idle.time(stream, collective, bytes);
         let planned = match &job.servers {
             None => Job::plan(job, seed, manner, &mut alone).map(|job| AnyJob::Buckets(Box::new(job))),
             Some(_) => {
@@ -244,7 +252,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbo
         };
         planned.map_err(|error| SpecError::Job { name: name(), error })
     };
-    let jobs = spec.jobs.iter().map(plan_job).collect::<Result<Vec<AnyJob>, SpecError>>()?;
+    let jobs = (0..).zip(&spec.jobs).map(plan_job).collect::<Result<Vec<AnyJob>, SpecError>>()?;
     if let (Some(seer), true) = (spec.jobs.iter().find(|job| job.has_oracle()), spec.jobs.len() > 1) {
         return Err(SpecError::OracleOfSeveral { name: seer.name.clone() });
     }
@@ -254,7 +262,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbo
     let neighbours = (spec.traffic.iter().enumerate())
         .map(|(index, traffic)| {
             check_flows(traffic, host_count)?;
-            Ok(Neighbour::new(traffic, (jobs.len() + index) as u32))
+            Ok(Neighbour::new(traffic, traffic::stream(index)))
         })
         .collect::<Result<_, SpecError>>()?;
     Ok((jobs, neighbours))

@@ -4,6 +4,19 @@ use crate::spec::TrafficSpec;
 use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Streams below are those of jobs. A flow keeps its stream, and so its path, however many jobs there are.
+const FIRST_STREAM: u32 = 1 << 16;
+
+/// The stream of the flows of the neighbour with this index.
+pub fn stream(index: usize) -> u32 {
+    FIRST_STREAM + index as u32
+}
+
+/// The index of the neighbour whose flows carry this stream; `None` if it is a job's.
+pub fn index(stream: u32) -> Option<usize> {
+    stream.checked_sub(FIRST_STREAM).map(|index| index as usize)
+}
+
 /// A neighbour and what became of its flows.
 #[derive(Clone, Debug)]
 pub struct Neighbour<'a> {
@@ -12,6 +25,7 @@ pub struct Neighbour<'a> {
     turns: Turns,
     under_way: BTreeMap<FlowId, usize>,
     outcomes: Vec<Outcome>,
+    completed_count: usize,
 }
 
 /// Which flow is next.
@@ -61,7 +75,8 @@ impl<'a> Neighbour<'a> {
                 Turns::ByHost { due, idle: Time::from_ps(idle_ps), next, together: spec.together, ready: Vec::new() }
             }
         };
-        Self { spec, stream, turns, under_way: BTreeMap::new(), outcomes: vec![Outcome::default(); count] }
+        let (under_way, outcomes) = (BTreeMap::new(), vec![Outcome::default(); count]);
+        Self { spec, stream, turns, under_way, outcomes, completed_count: 0 }
     }
 
     /// The stream of its flows.
@@ -80,6 +95,12 @@ impl<'a> Neighbour<'a> {
     /// Whether all its flows are complete.
     pub fn is_finished(&self) -> bool {
         self.wakes_at().is_none() && self.under_way.is_empty()
+    }
+
+    /// What share of its flows is complete.
+    pub fn progress(&self) -> f64 {
+        let count = self.outcomes.len();
+        if count == 0 { 1.0 } else { self.completed_count as f64 / count as f64 }
     }
 
     /// Starts every flow that is due.
@@ -115,6 +136,7 @@ impl<'a> Neighbour<'a> {
     /// Takes in that a flow is complete.
     pub fn on_completion(&mut self, now: Time, completion: Completion) {
         let index = self.under_way.remove(&completion.flow).expect("the flow is under way");
+        self.completed_count += 1;
         let outcome = &mut self.outcomes[index];
         let start = outcome.start.expect("it is under way");
         (outcome.fct, outcome.received) = (Some(now - start), Some(completion.received - start));

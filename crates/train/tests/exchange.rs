@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
-use gradtide_net::{Bytes, FatTree, Fluid, Graph, Link, Rate, Ratio, Star, Time};
+use gradtide_net::{Bytes, FatTree, Fluid, Graph, Link, Rate, Ratio, Seed, Star, Time};
 use gradtide_train::collective::exchange::{self, Exchange};
 use gradtide_train::collective::plan::{Algorithm, CollectivePlan, distributed_servers, packed_servers};
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ fn packed(ranks: u32) -> Vec<u32> {
 }
 
 fn fluid(graph: &Graph) -> Fluid {
-    Fluid::new(graph, Policy::DModK).unwrap()
+    Fluid::new(graph, Policy::DModK, Seed(0)).unwrap()
 }
 
 fn seconds(exchange: &Exchange) -> f64 {

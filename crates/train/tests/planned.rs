@@ -105,11 +105,12 @@ fn both(spec: &Spec) -> (RunResult, Job, timeline::Timeline) {
     let mut asking = spec.clone();
     asking.jobs[0].schedule.fusion = gradtide_train::spec::FusionSpec::Adaptive;
     let mut idle = Idle::new(&asking, &fabric).unwrap();
-    let mut job =
-        Job::plan(&spec.jobs[0], Seed(1), engine::manner(spec), &mut |collective, bytes| idle.time(collective, bytes))
-            .unwrap();
+    let mut job = Job::plan(&spec.jobs[0], Seed(1), engine::manner(spec), &mut |collective, bytes| {
+        idle.time(0, collective, bytes)
+    })
+    .unwrap();
     let collective = job.collective.clone();
-    let plan = job.on_one_channel(&mut |bytes| idle.time(&collective, bytes));
+    let plan = job.on_one_channel(&mut |bytes| idle.time(0, &collective, bytes));
     let timeline = timeline::run(&job.boundaries, &plan);
     (run(spec), job, timeline)
 }

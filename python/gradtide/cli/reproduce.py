@@ -8,7 +8,7 @@ import typer
 
 from gradtide.cli.ends import fail_usage
 from gradtide.cli.options import Common, Without
-from gradtide.cli.printing import cell, print_table
+from gradtide.cli.printing import cell, print_table, say
 from gradtide.cli.study import conduct
 
 
@@ -21,15 +21,16 @@ def reproduce(
     common: Annotated[Common, Without("fail_if", "verbose")],
 ) -> None:
     """Reproduce a paper's tables and figures, with the published value beside ours."""
-    from gradtide.studies import reproduce as study
+    from gradtide import papers
 
     if what is None:
-        print_table(["name", "what"], [[name, part.title] for name, part in study.PARTS.items()])
+        print_table(["name", "what"], [[name, part.title] for name, part in papers.PARTS.items()])
         return
-    found = study.find(what)
+    found = papers.find(what)
     if found is None:
         name = what.rpartition("/")[0]
-        known = f"{name} has {', '.join(study.PARTS[name].figures)}" if name in study.PARTS else ", ".join(study.PARTS)
+        part_of = papers.PARTS.get(name)
+        known = f"{name} has {', '.join(part_of.figures)}" if part_of else ", ".join(papers.PARTS)
         fail_usage(f"no reproduction {what!r}; there are {known}")
     part, figure = found
     conduct(
@@ -43,11 +44,11 @@ def reproduce(
 
 def _print_reproduction(summary: dict[str, Any]) -> None:
     for table in summary["tables"]:
-        print(f"\n{table['title']}")
+        say(f"\n{table['title']}")
         print_table(table["columns"], [[cell(one) for one in row] for row in table["rows"]])
         if table.get("note"):
-            print(f"  {table['note']}")
-    print("\nPublished beside ours")
+            say(f"  {table['note']}")
+    say("\nPublished beside ours")
     columns = ["figure", "quantity", "published", "ours", "verdict"]
     print_table(columns, [[check[name] for name in columns] for check in summary["checks"]])
-    print(f"\n{summary['headline']}")
+    say(f"\n{summary['headline']}")

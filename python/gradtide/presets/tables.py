@@ -1,6 +1,6 @@
 """Markdown tables of the presets, so that docs/models/compute.md copies no number by hand."""
 
-from gradtide.presets import device, device_names, list_presets, model, published_throughputs
+from gradtide.presets import Device, device, device_names, list_presets, model, published_throughputs
 from gradtide.roofline import PICOSECONDS_PER_SECOND, roofline
 
 TABLES = ("models", "devices", "checks", "times")
@@ -36,7 +36,7 @@ def markdown_table(table: str) -> str:
                     str(row["layers"]),
                     f"{row['parameter_mib']:.2f}",
                     f"{row['forward_gflop']:.3f}",
-                    row["source"],
+                    row["source"].partition(";")[0],
                 )
                 for row in list_presets("model")
             ],
@@ -53,7 +53,8 @@ def markdown_table(table: str) -> str:
                 "compute efficiency",
                 "memory efficiency",
                 "Winograd gain",
-                "source; efficiency",
+                "source",
+                "efficiency",
             ),
             [
                 (
@@ -63,17 +64,21 @@ def markdown_table(table: str) -> str:
                     str(d.element_bytes),
                     f"{d.peak_flops / 1e12:g}",
                     f"{d.memory_bytes_per_s / 1e9:g}",
-                    f"{d.compute_efficiency:g}",
+                    "–" if d.compute_efficiency is None else f"{d.compute_efficiency:g}",
                     f"{d.memory_efficiency:g}",
                     f"{d.winograd_gain:g}",
-                    f"{d.source}; {d.assumption}",
+                    d.source,
+                    f"{d.efficiency}: {d.basis}",
                 )
                 for d in map(device, device_names())
             ],
         )
     if table == "checks":
         rows: list[tuple[str, ...]] = []
+        sources: list[str] = []
         for figure in published_throughputs():
+            if figure.source not in sources:
+                sources.append(figure.source)
             ours = images_per_s(figure.model, figure.device, figure.batch)
             ratio = 100 * (ours / figure.images_per_s - 1)
             use = "calibrates" if figure.calibrates else "checks"
@@ -86,15 +91,16 @@ def markdown_table(table: str) -> str:
                     f"{ours:.0f}",
                     f"{ratio:+.0f} %",
                     use,
-                    figure.source,
+                    str(1 + sources.index(figure.source)),
                 )
             )
-        return _render(("device", "model", "batch", "published, images/s", "ours", "difference", "use", "source"), rows)
+        heads = ("device", "model", "batch", "published, images/s", "ours", "difference", "use", "source")
+        return "\n".join([_render(heads, rows), "", *(f"{n}. {text}" for n, text in enumerate(sources, 1))])
     if table == "times":
         rows = []
         for name in TIMED_MODELS:
             cells = [f"`{name}`"]
-            for machine in map(device, device_names()):
+            for machine in _timed_devices():
                 layers = roofline(model(name), machine, TIMED_BATCH)
                 forward, backward = (
                     sum(times) / 1e9
@@ -102,8 +108,13 @@ def markdown_table(table: str) -> str:
                 )
                 cells.append(f"{forward:.1f} / {backward:.1f}")
             rows.append(tuple(cells))
-        return _render(("model", *(f"`{name}`" for name in device_names())), rows)
+        return _render(("model", *(f"`{machine.name}`" for machine in _timed_devices())), rows)
     raise ValueError(f"table must be one of {', '.join(TABLES)}, got {table!r}")
+
+
+def _timed_devices() -> list[Device]:
+    """Return the devices whose efficiency is known."""
+    return [machine for machine in map(device, device_names()) if machine.compute_efficiency is not None]
 
 
 def _render(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

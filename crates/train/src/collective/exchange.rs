@@ -30,20 +30,19 @@ pub struct Exchange {
 pub fn run(plan: &CollectivePlan, hosts: &[u32], network: Fluid) -> Exchange {
     assert_eq!(plan.ranks() as usize, hosts.len(), "every rank has a host");
     assert!(network.counters().events == 0, "the network is fresh");
-    match lanes(plan, hosts, &network) {
+    match lanes(plan, hosts, 0, &network) {
         Some(lanes) => in_lanes(plan, &lanes, network.link_count()),
         None => message_by_message(plan, hosts, network),
     }
 }
 
-/// The ways from each rank to the next, if the plan is a ring whose ranks never slow one another on a network that has
-/// carried nothing.
-pub fn lanes(plan: &CollectivePlan, hosts: &[u32], network: &Fluid) -> Option<Vec<Lane>> {
+/// The ways from each rank to the next in a stream, if the plan is a ring whose ranks never slow one another.
+pub fn lanes(plan: &CollectivePlan, hosts: &[u32], stream: u32, network: &Fluid) -> Option<Vec<Lane>> {
     if !plan.is_ring() || hosts.len() < 2 {
         return None;
     }
     let next = hosts.iter().cycle().skip(1);
-    network.lanes(hosts.iter().zip(next).map(|(&host, &next)| (HostId(host), HostId(next))))
+    network.lanes(stream, hosts.iter().zip(next).map(|(&host, &next)| (HostId(host), HostId(next))))
 }
 
 /// As [`run`], and never in another way than message by message.
