@@ -1,4 +1,4 @@
-"""The progress of a command on stderr, if somebody looks: a bar with the time left, then what is still done after it."""
+"""The progress of a command on stderr, if somebody looks: a bar with the time left, then what else is being done."""
 
 import sys
 from collections.abc import Iterator
