@@ -217,12 +217,14 @@ def test_policies_are_compared_on_the_same_flows(tmp_path: Path) -> None:
     study = policies(tiny_tenants(), seeds=(0, 1), jobs=2)
     assert [row["policy"] for row in study.rows] == list(POLICIES)
     flows = {
-        name: [(row["start_us"], row["src"], row["dst"], row["bytes"]) for row in result.flows.to_dicts()]
-        for name, result in study.runs.items()
+        (case.seed, case.side): [
+            (row["start_us"], row["src"], row["dst"], row["bytes"]) for row in run.flows.to_dicts()
+        ]
+        for case, run in study.runs.items()
     }
     assert len(flows) == 2 * (1 + len(POLICIES))
     for seed in (0, 1):
-        assert all(flows[f"seed{seed}-{policy}"] == flows[f"seed{seed}-same"] for policy in POLICIES)
+        assert all(flows[seed, policy] == flows[seed, "same"] for policy in POLICIES)
     folder = study.save(tmp_path / "study")
     page = (folder / "report.html").read_text()
     assert all(policy in page for policy in POLICIES)

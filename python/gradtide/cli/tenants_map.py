@@ -40,8 +40,9 @@ def map_tenants(
 ) -> None:
     """Map the study over job loads and background loads, and print the result."""
     from gradtide.studies.tenants import boundary as study
+    from gradtide.studies.tenants.cases import Cell
 
-    refuse_unknown(checks, lambda: study.figures(study.BoundaryResult({(0.5, 0.5): sample_of_tenants()}).rows[0]))
+    refuse_unknown(checks, lambda: study.figures(study.BoundaryResult({Cell(0.5, 0.5): sample_of_tenants()}).rows[0]))
     rows = study.JOB_LOADS if job_loads is None else job_loads
     columns = study.TRAFFIC_LOADS if traffic_loads is None else traffic_loads
 

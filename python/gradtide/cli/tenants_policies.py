@@ -34,8 +34,7 @@ def compare_policies(
     from gradtide.studies.tenants import policies as study
 
     def sample() -> dict[str, float | None]:
-        tenants = sample_of_tenants()
-        return study.figures(study.PoliciesResult({(None, "all-low"): tenants}, tenants.results).rows[0])
+        return study.figures(study.PoliciesResult([sample_of_tenants().comparison]).rows[0])
 
     refuse_unknown(checks, sample)
     cells = None if loads is None else (loads[0] or boundary.JOB_LOADS, loads[1] or boundary.TRAFFIC_LOADS)
