@@ -590,7 +590,7 @@ class _Resolver:
                 if not _JOB_NAME.fullmatch(name):
                     hint = "letters, digits, - and _, at most 64"
                     self.add("GT018", (kind, name), f'"{name[:80]}" cannot be a name', hint, name, at_key=True)
-        if not file.job and self.ok("job"):
+        if not file.job and not file.traffic and self.ok("job"):
             hint = 'write [job.train] with model = "resnet50" and workers = 8'
             self.add("GT010", ("job",), "the scenario has no job", hint)
         fabric = self.topology(file.cluster.topology)
