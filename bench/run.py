@@ -118,7 +118,7 @@ def reference_speed(scenario: Any) -> float:
 
     events = gradtide.run(scenario).summary["cost"]["events"]
     parsed = gradtide.Scenario.from_dict(scenario)
-    order, spec = parsed.jobs[0].order, parsed.spec()
+    order, spec = parsed.jobs[0].schedule.order, parsed.spec()
 
     def ranks(_iteration: int, buckets: list[list[int]]) -> list[int]:
         return [min(bucket) if order == "priority" else 0 for bucket in buckets]

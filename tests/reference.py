@@ -37,7 +37,7 @@ class Stream:
 def factors(spec, count):
     """Return factors[worker][iteration], millionths, of the only job, as docs/models/compute.md says."""
     job, seed = spec["jobs"][0], spec["run"]["seed"]
-    pace, name, workers = job["pace"], job["name"], len(job["hosts"])
+    pace, name, workers = job["compute"], job["name"], len(job["hosts"])
     straggler = pace["straggler"]
     if not pace["noise_ppm"] and straggler is None:
         return [[PPM] * count]
@@ -95,7 +95,7 @@ def simulate(spec, ranks_of_iteration, iterations):
     workers = len(job["hosts"])
     barrier = schedule["barrier"]
     in_turn = schedule["order"].get("in_turn", False)
-    slowdown = Fraction(job["overlap_slowdown_ppm"], 10**6)
+    slowdown = Fraction(job["compute"]["overlap_slowdown_ppm"], 10**6)
     rate = cluster["link"]["rate_bps"] * cluster["link"]["efficiency_ppm"] // 10**6
     delay = cluster["link"]["delay_ps"] + cluster["host_latency_ps"]
     count = len(layers)
@@ -109,7 +109,7 @@ def simulate(spec, ranks_of_iteration, iterations):
 
     def occupancy(size):
         steps = 2 * (workers - 1)
-        return job["transfer_overhead_ps"] + steps * (Fraction(size * 8 * 10**12, workers * rate) + delay)
+        return schedule["overhead_ps"] + steps * (Fraction(size * 8 * 10**12, workers * rate) + delay)
 
     update = [("update", i, layers[i]["update_ps"]) for i in range(count)]
     forward = [("forward", i, layers[i]["forward_ps"]) for i in range(count)]
@@ -220,7 +220,7 @@ def simulate(spec, ranks_of_iteration, iterations):
                     transfers[bucket]["end"] = now
                     arrived.add(bucket)
                 on_network = None
-                free_at = now + job["sync_ps"]
+                free_at = now + schedule["sync_ps"]
 
 
 class Worker:

@@ -113,7 +113,7 @@ def make_tenants(folder: Path, *, seeds: Sequence[int] = (0, 1), **changes: Any)
 
 
 def make_boundary(folder: Path, **options: Any) -> dict[str, Any]:
-    """Write the study folder of `gradtide tenants --map`, 2 x 2 loads, without its report; return its summary."""
+    """Write the study folder of `gradtide tenants map`, 2 x 2 loads, without its report; return its summary."""
     boundary(Scenario.from_dict(tiny_tenants(options.pop("name", "tiny"))), **{**TINY_LOADS, **options}).save(folder)
     (folder / "report.html").unlink()
     return _summary(folder)

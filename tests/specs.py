@@ -75,9 +75,9 @@ def spec(
                 "iterations": iterations,
                 "collective": {
                     "algorithm": {"kind": "ring"},
-                    "drops_remainder": False,
+                    "remainder": "sent",
                     "depth": 1,
-                    "reduction_bps": None,
+                    "reduction_rate_bps": None,
                 },
                 "schedule": {
                     "order": order or {"kind": "fifo"},
@@ -85,13 +85,16 @@ def spec(
                     "chunk_bytes": chunk,
                     "credit": credit,
                     "barrier": barrier,
+                    "overhead_ps": overhead_ps,
+                    "sync_ps": sync_ps,
                 },
                 "bands": bands or [band],
                 "start_ps": start_ps,
-                "transfer_overhead_ps": overhead_ps,
-                "sync_ps": sync_ps,
-                "overlap_slowdown_ppm": slowdown_ppm,
-                "pace": {"noise_ppm": noise_ppm, "straggler": straggler},
+                "compute": {
+                    "overlap_slowdown_ppm": slowdown_ppm,
+                    "noise_ppm": noise_ppm,
+                    "straggler": straggler,
+                },
             }
         ],
         "cluster": {

@@ -9,7 +9,6 @@ import pytest
 
 import gradtide as gt
 from gradtide import Scenario
-from gradtide.scenario.resolve import Follows, Foresees
 from gradtide.studies.tenants.policies import POLICIES, policies, under
 from run_folders import TINY_LOADS, random_flows, tiny_tenants
 
@@ -272,10 +271,11 @@ def test_a_map_of_policies_has_a_row_for_every_cell_and_policy(tmp_path: Path) -
 
 def test_a_scenario_with_its_own_settings_keeps_them() -> None:
     own = under(scenario(deadline(margin=0.3)), 5, "deadline")
-    assert isinstance(own.jobs[0].adaptive, Follows)
-    assert (own.seed, own.jobs[0].adaptive.margin_ppm) == (5, 300_000)
-    assert under(scenario(oracle(3)), 5, "oracle").jobs[0].adaptive == Foresees(3_000_000)
-    assert isinstance(under(scenario(oracle(3)), 5, "deadline").jobs[0].adaptive, Follows)
+    kept = own.jobs[0].adaptive
+    assert (own.seed, kept.policy, kept.margin_ppm) == (5, "deadline", 300_000)
+    kept = under(scenario(oracle(3)), 5, "oracle").jobs[0].adaptive
+    assert (kept.policy, kept.price_ppm) == ("oracle", 3_000_000)
+    assert under(scenario(oracle(3)), 5, "deadline").jobs[0].adaptive.policy == "deadline"
 
 
 def test_an_unknown_policy_is_refused() -> None:

@@ -59,6 +59,26 @@ def test_a_comparison_says_what_each_schedule_saves(tmp_path):
     assert study.headline in study.save(tmp_path / "study").joinpath("summary.json").read_text()
 
 
+def test_yes_and_no_in_rows_are_booleans_everywhere_and_words_in_csv(result):
+    small = {"job": {"train": {"model": "alexnet", "workers": 4}}}
+    bought = gt.buy(small, fabrics=["star"], collectives=["ring", "butterfly"])
+    compared = gt.compare(small, schedules=["fifo+barrier", "priority"])
+    exchanged = gt.compare_collectives(small, collectives=["ring", "butterfly"], sizes=["1MB"])
+    for columns, table in (
+        (("is_knee", "is_frontier"), bought.table),
+        (("barrier",), compared.table),
+        (("is_best",), exchanged.table),
+        (("barrier",), result.bandwidth),
+    ):
+        for column in columns:
+            assert table[column].dtype == np.bool_, column
+            assert pa.table(table)[column].type == pa.bool_(), column
+            assert {row[column] for row in table.to_dicts()} == {True, False}, column
+        at = table.columns.index(columns[0])
+        assert {line.split(",")[at] for line in table.to_csv().splitlines()[1:]} <= {"true", "false"}
+    assert [row["is_knee"] for row in bought.rows] == [row["is_knee"] for row in bought.to_dicts()]
+
+
 def test_results_show_themselves_in_notebooks_without_trusting_names():
     layer = {"name": "<b>", "forward": "1ms", "backward": "1ms", "parameters": "1MB"}
     result = gt.run({"job": {"a": {"model": {"name": "<i>x</i>", "layers": [layer]}, "workers": 2}}})

@@ -9,6 +9,7 @@ import pytest
 
 import gradtide as gt
 from gradtide import report
+from gradtide.collectives import NOT_SUMMED
 from gradtide.report import RunFolderError
 from gradtide.studies import buy as study
 from gradtide.studies.collectives import TERMS, winners
@@ -81,7 +82,7 @@ def test_the_knee_is_the_cheapest_within_five_percent(bought: gt.BuyResult) -> N
         cheaper = [
             one for one in bought.rows if one["cost"] < row["cost"] and one["iteration_ms"] <= row["iteration_ms"]
         ]
-        assert not (row["is_frontier"] == "true" and cheaper)
+        assert not (row["is_frontier"] and cheaper)
 
 
 def test_an_iteration_is_that_of_the_run_in_the_candidates_folder(bought: gt.BuyResult, tmp_path: Path) -> None:
@@ -273,6 +274,36 @@ def test_two_that_are_the_same_have_no_crossover() -> None:
 def test_a_comparison_that_means_nothing_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         gt.compare_collectives(job(), **{"collectives": ["ring"], **options})
+
+
+# Collectives that do not sum
+
+
+def test_no_study_crowns_a_collective_that_does_not_sum() -> None:
+    """An all-gather moves half of a ring all-reduce's bytes and adds nothing up: it is faster, and no choice."""
+    for kind in NOT_SUMMED:
+        name = kind.replace("_", "-")
+        with pytest.raises(ValueError, match=f"--collectives: {kind} does not sum gradients.*ring, halving"):
+            gt.buy(job(), collectives=["ring", name])
+        with pytest.raises(ValueError, match=f"--collectives: {kind} does not sum gradients.*ring, halving"):
+            gt.plan(job(), collectives=["ring", name])
+        for ask in (gt.buy, gt.plan, gt.compare, gt.run):
+            with pytest.raises(gt.ScenarioError, match="GT049"):
+                ask({**job(collective={"kind": kind}), "run": {"engine": "fluid"}})
+    exchange = {**job(collective={"kind": "all_to_all"}, task="exchange"), "run": {"engine": "fluid"}}
+    assert gt.run(exchange).iteration_time > 0
+    for ask in (gt.buy, gt.plan):
+        with pytest.raises(ValueError, match='task = "exchange"'):
+            ask(exchange)
+
+
+def test_exchanges_that_do_not_sum_are_timed_and_said_to_be_no_choice() -> None:
+    result = gt.compare_collectives(job(), collectives=["ring", "all-gather"], sizes=["1MB", "100MB"])
+    times = {(row["collective"], row["bytes"]): row["exchange_us"] for row in result.rows}
+    assert times["all_gather", 10**8] < times["ring", 10**8]
+    assert {row["collective"] for row in result.rows if row["is_best"] == "true"} == {"ring"}
+    assert {span["collective"] for span in result.summary["winners"]} == {"ring"}
+    assert "Not for gradients, since it does not sum them: all-gather." in result.summary["headline"]
 
 
 # Damaged folders

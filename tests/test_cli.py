@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gradtide import Scenario, cli
+from gradtide.cli.moved import moved
 from run_folders import tiny_tenants
 
 GRADTIDE = [sys.executable, "-m", "gradtide"]
@@ -96,7 +97,7 @@ def test_two_runs_differ_in_the_time_stamp_alone(gradtide, tmp_path):
         '[job.a]\nmodel = "resnet50"\nworkers = 4\nschedule = { order = "random", barrier = false, fusion = "1MB" }\n'
     )
     for name, jobs in (("one", 1), ("two", 2)):
-        assert gradtide("run", scenario, "-o", tmp_path / name, "-j", jobs)[0] == 0
+        assert gradtide("run", scenario, "-o", tmp_path / name)[0] == 0
         assert (
             gradtide("compare", scenario, "-o", tmp_path / f"compare-{name}", "-j", jobs, "--rate", "1Gbps,10Gbps")[0]
             == 0
@@ -205,7 +206,7 @@ def tiny(tmp_path):
     return path
 
 
-MAP = ("--map", "--job-loads", "0.125,0.5", "--traffic-loads", "0.0625,0.25")
+MAP = ("--job-loads", "0.125,0.5", "--traffic-loads", "0.0625,0.25")
 
 
 def test_tenants_prints_both_bands_or_one_document(gradtide, tiny, tmp_path):
@@ -221,7 +222,7 @@ def test_tenants_prints_both_bands_or_one_document(gradtide, tiny, tmp_path):
 
 
 def test_a_map_is_one_document_and_a_folder_with_a_study_per_cell(gradtide, tiny, tmp_path):
-    code, out, err = gradtide("tenants", tiny, *MAP, "--json", "-o", tmp_path / "out")
+    code, out, err = gradtide("tenants", "map", tiny, *MAP, "--json", "-o", tmp_path / "out")
     assert (code, err) == (0, "")
     printed, kept = json.loads(out), json.loads((tmp_path / "out/summary.json").read_text())
     assert printed["schema"] == "gradtide.boundary/1"
@@ -231,7 +232,7 @@ def test_a_map_is_one_document_and_a_folder_with_a_study_per_cell(gradtide, tiny
     assert {"cells", "cells.csv", "summary.json", "versions.json", "report.html"} == set(os.listdir(tmp_path / "out"))
     for cell in (tmp_path / "out/cells").iterdir():
         assert set(os.listdir(cell)) == {"runs", "rows.csv", "summary.json", "versions.json", "report.html"}
-    code, out, _ = gradtide("tenants", tiny, *MAP)
+    code, out, _ = gradtide("tenants", "map", tiny, *MAP)
     assert code == 0
     assert "flows 6.25 %" in out
     assert printed["headline"] in out
@@ -240,7 +241,8 @@ def test_a_map_is_one_document_and_a_folder_with_a_study_per_cell(gradtide, tiny
 @pytest.mark.parametrize("more", [(), MAP], ids=["one", "map"])
 @pytest.mark.parametrize(("check", "code"), [("change_percent>1000", 0), ("change_percent>-1000", 1)])
 def test_a_check_holds_for_tenants_and_every_cell_of_a_map(gradtide, tiny, more, check, code):
-    ended, _, err = gradtide("tenants", tiny, *more, "-q", "--fail-if", f"iteration_{check}")
+    study = ["map"] if more else []
+    ended, _, err = gradtide("tenants", *study, tiny, *more, "-q", "--fail-if", f"iteration_{check}")
     assert ended == code
     assert err.count("check failed") == code * (4 if more else 1)
 
@@ -250,24 +252,25 @@ POLICIES = ("--policy", "deadline", "--policy", "all-low")
 
 @pytest.mark.parametrize("more", [(), MAP], ids=["one", "map"])
 def test_policies_are_one_document_a_table_and_checks(gradtide, tiny, tmp_path, more):
-    code, out, err = gradtide("tenants", tiny, *POLICIES, *more, "--json", "-o", tmp_path / "out")
+    study = "map" if more else "policies"
+    code, out, err = gradtide("tenants", study, tiny, *POLICIES, *more, "--json", "-o", tmp_path / "out")
     assert (code, err) == (0, "")
     printed = json.loads(out)
     assert printed["schema"] == "gradtide.policies/1"
     assert [row["policy"] for row in printed["policies"]] == ["deadline", "all-low"] * (4 if more else 1)
     kept = {"policies.csv", "summary.json", "versions.json", "report.html"}
     assert set(os.listdir(tmp_path / "out")) == (kept if more else {"runs", *kept})
-    code, out, err = gradtide("tenants", tiny, *POLICIES, *more, "--fail-if", "iteration_change_percent>-1000")
+    code, out, err = gradtide("tenants", study, tiny, *POLICIES, *more, "--fail-if", "iteration_change_percent>-1000")
     assert code == 1
     assert printed["headline"] in out
     assert err.count("check failed") == len(printed["policies"])
-    code, _, err = gradtide("tenants", tiny, "--policy", "clairvoyant")
+    code, _, err = gradtide("tenants", "policies", tiny, "--policy", "clairvoyant")
     assert (code, "no policy" in err) == (2, True)
 
 
 def test_tenants_without_neighbours_and_maps_without_loads_say_what_is_missing(gradtide, tiny, tmp_path):
-    for more in ((), MAP):
-        code, _, err = gradtide("tenants", "paper/gao2020-ch4", *more)
+    for study in ([], ["map"]):
+        code, _, err = gradtide("tenants", *study, "paper/gao2020-ch4")
         assert code == 2
         assert "[traffic.NAME]" in err
     for loads, message in (
@@ -277,13 +280,42 @@ def test_tenants_without_neighbours_and_maps_without_loads_say_what_is_missing(g
         (",", "at least one"),
     ):
         for option in ("--job-loads", "--traffic-loads"):
-            code, _, err = gradtide("tenants", tiny, "--map", option, loads, "-o", tmp_path / "out")
+            code, _, err = gradtide("tenants", "map", tiny, option, loads, "-o", tmp_path / "out")
             assert code == 2
             assert message in err
-    code, _, err = gradtide("tenants", tiny, *MAP, "-q", "--fail-if", "colour>1")
+    code, _, err = gradtide("tenants", "map", tiny, *MAP, "-q", "--fail-if", "colour>1")
     assert code == 2
     assert "iteration_change_percent" in err
     assert os.listdir(tmp_path) == ["tiny.toml"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("tenants s.toml --map --job-loads 0.1", "tenants map s.toml --job-loads 0.1"),
+        ("tenants s.toml --policy deadline --seeds 2", "tenants policies s.toml --policy deadline --seeds 2"),
+        ("tenants s.toml --map --policy deadline", "tenants map s.toml --policy deadline"),
+        ("tenants --lp s.toml --give 1%", "tenants lp s.toml --give 1%"),
+        ("compare s.toml --collective ring --sizes 1MB", "collectives s.toml --collectives ring --sizes 1MB"),
+        ("compare s.toml --collective=ring", "collectives s.toml --collectives=ring"),
+    ],
+)
+def test_an_old_command_line_is_answered_with_the_new_one(gradtide, old, new):
+    code, out, err = gradtide(*old.split())
+    assert (code, out) == (2, "")
+    assert err == f"error: this is written differently now: gradtide {new}\n"
+    assert moved(new.split()) is None
+
+
+def test_a_command_with_subcommands_shows_its_own_options_and_them(gradtide):
+    code, out, _ = gradtide("tenants", "--help")
+    assert code == 0
+    assert "--seeds" in out
+    assert all(f"\n  {name} " in out for name in ("map", "policies", "lp"))
+    assert "--job-loads" not in out
+    code, out, _ = gradtide("tenants", "map", "--help")
+    assert out.startswith("Usage: gradtide tenants map [OPTIONS]")
+    assert "--job-loads" in out
 
 
 def test_schema_explain_presets_doctor_and_version_print(gradtide):
@@ -442,10 +474,10 @@ def test_a_plan_that_does_not_fit_is_one_error(gradtide, tmp_path, change, code)
         (["buy", "alexnet", "--prices", "none.toml"], "no file none.toml"),
         (["buy", "alexnet", "--fail-if", "iteratoin_ms>1"], "iteration_ms"),
         (["buy", "alexnett"], "no scenario alexnett"),
-        (["compare", "paper/zhang2017", "--collective", "rings"], 'did you mean "ring"'),
-        (["compare", "paper/zhang2017", "--collective", "ring", "--rate", "1Gbps"], "leave out --rate"),
-        (["compare", "paper/zhang2017", "--sizes", "1MB"], "--sizes is for --collective"),
-        (["compare", "paper/zhang2017", "--collective", "ring", "--sizes", "1"], "sizes: "),
+        (["collectives", "paper/zhang2017", "--collectives", "rings"], 'did you mean "ring"'),
+        (["collectives", "paper/zhang2017", "--collectives", "ring", "--rate", "1Gbps"], "--rate"),
+        (["compare", "paper/zhang2017", "--sizes", "1MB"], "--sizes"),
+        (["collectives", "paper/zhang2017", "--collectives", "ring", "--sizes", "1"], "sizes: "),
         (["reproduce", "zhang2017/99"], "zhang2017 has Conclusions"),
     ],
 )
@@ -459,7 +491,9 @@ def test_collectives_side_by_side(gradtide, tmp_path):
     scenario = tmp_path / "s.toml"
     scenario.write_text('[job.a]\nmodel = "alexnet"\nworkers = 4\n')
     names = "ring,halving-doubling"
-    code, out, _ = gradtide("compare", scenario, "--collective", names, "--sizes", "1kB,1MB", "-o", tmp_path / "out")
+    code, out, _ = gradtide(
+        "collectives", scenario, "--collectives", names, "--sizes", "1kB,1MB", "-o", tmp_path / "out"
+    )
     assert code == 0
     assert "contention" in out
     assert "halving-doubling" in out

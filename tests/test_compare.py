@@ -120,7 +120,7 @@ def test_text_json_table_and_page_show_the_same_figures(tmp_path, capsys, monkey
             if isinstance(value, float):
                 assert float(cells[key]) == pytest.approx(value, abs=1e-6)
             else:
-                assert cells[key] == str(value)
+                assert cells[key] == (json.dumps(value) if isinstance(value, bool) else str(value))
             name = key.removesuffix("_us") + "_ms" if key.endswith("_us") else key
             assert shown[name] == (value / 1e3 if key.endswith("_us") else value)
         assert f"{row['alpha']:.3f}".replace("-", "−") in page
@@ -175,7 +175,7 @@ def test_over_servers_batches_tasks_and_workers():
     for row in study.rows:
         scenario = study.results[row["run"]].scenario
         (job,) = scenario.jobs
-        assert (job.workers, job.servers, job.batch, job.task) == (
+        assert (job.workers, job.servers, job.compute.batch, job.task) == (
             row["workers"],
             row["servers"],
             row["batch"],
@@ -228,7 +228,7 @@ def test_what_means_nothing_is_refused_by_name(base, lists, message):
         (["compare", "resnet50", "--task", "inference"], "tasks: job train"),
         (["compare", "resnet50", "--cluster", "ethernet-24g/2"], "write ethernet-25g/N"),
         (["compare", "resnet50", "--cluster", "ethernet-25g/0"], "there is no cluster"),
-        (["compare", "paper/zhang2017", "--collective", "ring", "--task", "train"], "leave out --task"),
+        (["collectives", "paper/zhang2017", "--collectives", "ring", "--task", "train"], "--task"),
     ],
 )
 def test_the_command_refuses_what_means_nothing(arguments, message, monkeypatch, capsys):

@@ -111,7 +111,7 @@ def test_an_iteration_is_no_shorter_than_compute_or_network_and_no_longer_than_b
 @settings(deadline=None)
 @given(SPECS)
 def test_the_waterfall_adds_up(drawn):
-    drawn["jobs"][0]["overlap_slowdown_ppm"] = 1_300_000
+    drawn["jobs"][0]["compute"]["overlap_slowdown_ppm"] = 1_300_000
     _, output = run(drawn)
     parts = [column_ps(output.iterations, f"{name}_us") for name in ("compute", "slowdown", "exposed", "barrier")]
     assert [sum(row) for row in zip(*parts, strict=True)] == column_ps(output.iterations, "time_us")
@@ -207,7 +207,7 @@ def test_a_progress_callback_that_raises_ends_the_run_and_passes_through():
         (lambda drawn: drawn["jobs"][0].update(hosts=[0, 0]), "two workers"),
         (lambda drawn: drawn["jobs"][0].update(bands=[8]), "band 8"),
         (lambda drawn: drawn["jobs"][0].update(iterations=None), "no duration"),
-        (lambda drawn: drawn["jobs"][0].update(overlap_slowdown_ppm=999_999), "slow"),
+        (lambda drawn: drawn["jobs"][0]["compute"].update(overlap_slowdown_ppm=999_999), "slow"),
         (lambda drawn: drawn["jobs"][0]["schedule"].update(chunk_bytes=0), "chunk"),
         (lambda drawn: drawn["jobs"][0]["schedule"].update(order={"kind": "priority", "queues": 0}), "queue"),
         (

@@ -63,8 +63,9 @@ def uneven_spec(rng):
         "factor_ppm": rng.randrange(10**6, 3 * 10**6),
         "probability_ppm": rng.choice([10**6, rng.randrange(1, 10**6)]),
     }
-    job["pace"] = {"noise_ppm": rng.choice([0, rng.randrange(5 * 10**5)]), "straggler": rng.choice([None, straggler])}
-    job["sync_ps"] = rng.choice([0, rng.randrange(1, 10**8)])
+    noise_ppm = rng.choice([0, rng.randrange(5 * 10**5)])
+    job["compute"].update(noise_ppm=noise_ppm, straggler=rng.choice([None, straggler]))
+    job["schedule"]["sync_ps"] = rng.choice([0, rng.randrange(1, 10**8)])
     if job["schedule"]["order"]["kind"] == "random":
         # What orders the warm-up had is not recorded, and workers that differ can carry its end into what follows.
         job["schedule"]["order"] = {"kind": "fifo"}

@@ -39,7 +39,9 @@ def scenario(topology: object = None, engine: str = "fluid", **changes: object) 
             "cluster": {"link": {"rate": "10Gbps", "delay": "1us"}},
         }
     )
-    return base.replace(topology=topology or NETWORKS["star"], engine=engine, **changes)
+    kind = dict(changes.get("collective") or {}).get("kind")
+    task = {"task": "exchange"} if kind in collectives.NOT_SUMMED else {}
+    return base.replace(topology=topology or NETWORKS["star"], engine=engine, **task, **changes)
 
 
 def times_us(result: gt.RunResult, job: str = "train") -> list[float]:
@@ -87,6 +89,7 @@ def test_a_job_that_is_alone_is_simulated_as_beside_another(kind: str) -> None:
         ]
     }
     job = {"model": model, "iterations": 3, "collective": {"kind": kind}, "schedule": {"fusion": "0B"}}
+    job["task"] = "exchange" if kind in collectives.NOT_SUMMED else "train"
     cluster = {"topology": {"kind": "leaf_spine", "leaves": 2, "hosts_per_leaf": 4, "spines": 1}}
     first = {**job, "hosts": [f"h{host}" for host in range(4)]}
     other = {**job, "hosts": [f"h{host}" for host in range(4, 8)]}

@@ -49,7 +49,7 @@ def times(base, seeds):
 
 def test_the_order_is_written_out_and_read_back(tmp_path):
     base = scenario(tmp_path)
-    assert base.jobs[0].compute_order == "listed"
+    assert base.jobs[0].compute.order == "listed"
     assert base.to_dict()["job"]["train"]["compute"] == {"order": "listed", "overlap_slowdown": 1.0, "noise": 0.0}
     other = base.replace(compute_order="caramel")
     assert gt.Scenario.from_dict(other.to_dict()).to_dict() == other.to_dict()
@@ -110,7 +110,7 @@ def test_a_built_in_graph_is_meant_where_there_is_an_order():
     job = {"model": "tictac_vgg16", "workers": 2, "compute": {"device": "K80"}}
     layers = gt.Scenario.from_dict({"job": {"train": job}})
     graph = layers.replace(compute_order="caramel")
-    assert (layers.jobs[0].graph, layers.jobs[0].batch) == (None, 32)
+    assert (layers.jobs[0].graph, layers.jobs[0].compute.batch) == (None, 32)
     assert graph.jobs[0].graph is not None
     assert gt.Scenario.from_dict(graph.to_dict()).to_dict() == graph.to_dict()
     assert graph.jobs[0].parameter_bytes == layers.jobs[0].parameter_bytes

@@ -103,6 +103,8 @@ def test_a_job_announces_each_message_that_follows_a_pause(collective: dict[str,
         "schedule": {"barrier": True},
         "iterations": 4,
     }
+    if collective.get("kind") == "point_to_point":
+        data["job"]["train"]["task"] = "exchange"
     data["cluster"]["queue"] = PCN
     plain = Scenario.from_dict(data)
     times = [run(one).iterations["time_us"] for one in (plain, plain.set({"job.train.announce": True}))]

@@ -99,7 +99,7 @@ def exhaustive_ms(scenario: Scenario, overhead_ps: int) -> float:
                         barrier=barrier,
                     )
                     one["collective"].update(algorithm={"kind": kind}, depth=depth)
-                    one["transfer_overhead_ps"] = 0 if is_ddp else depth * overhead_ps
+                    one["schedule"]["overhead_ps"] = 0 if is_ddp else depth * overhead_ps
                     summary = json.loads(_core.run(json.dumps(spec)).summary_json)
                     times = summary["jobs"][0]["iteration_time_ps"]
                     best = min(best, sum(times) / len(times) / 1e9)
@@ -133,8 +133,8 @@ def test_ten_layers_are_worth_a_scheduler_and_its_gain_is_what_theory_says() -> 
     """Without the barrier the channel is idle only from the last bucket's arrival through its layers' passes back: at
     least 8 + 16 ms for one layer. It sends 40 MiB and pays 1 ms for each message; what else it waits for is little."""
     result = gt.plan(TEN_LAYERS)
-    (row,) = [row for row in result.rows if row["chosen"] == "true"]
-    assert (result.plan.level, row["order"], row["barrier"]) == ("crossiter", "priority", "false")
+    (row,) = [row for row in result.rows if row["chosen"]]
+    assert (result.plan.level, row["order"], row["barrier"]) == ("crossiter", "priority", False)
     wire_ms = 40 * MIB * 8 / 0.956e6
     assert row["iteration_ms"] >= wire_ms + row["messages"] + 8 + 16
     assert row["iteration_ms"] <= 1.03 * (wire_ms + row["messages"] + 8 + 16)
@@ -147,7 +147,7 @@ def test_a_small_model_is_left_alone() -> None:
     """0.8 MB in 50 layers is one message of DDP's, and a scheduler's message costs 1 ms of 13."""
     result = gt.plan(job([(0.045, 0.09, 0.8e6 / 50 / MIB)] * 50))
     assert result.plan.level == "none"
-    assert result.scenario.jobs[0].barrier
+    assert result.scenario.jobs[0].schedule.barrier
     assert result.plan.advice[0].startswith("Leave DDP alone")
     assert result.plan.predicted["iteration_time_ms"] == result.plan.predicted["baseline_iteration_time_ms"]
 
@@ -481,7 +481,7 @@ def test_the_folder_reports_and_garbled_ones_are_refused(planned: gt.PlanResult,
         {"lower_bound_ms": 0},
         {"plan": {}},
         {"searched": {}},
-        {"rows": [{**summary["rows"][0], "chosen": "true", "iteration_ms": "fast"}]},
+        {"rows": [{**summary["rows"][0], "chosen": True, "iteration_ms": "fast"}]},
     ):
         (folder / "summary.json").write_text(json.dumps({**summary, **change}))
         with pytest.raises(RunFolderError):

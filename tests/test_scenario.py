@@ -171,7 +171,7 @@ def test_a_layer_table_is_read_exactly(tmp_path: Path) -> None:
     (job,) = scenario.jobs
     assert job.model == "net"
     assert job.layers == (Layer("conv, 1", 500_000, 2_000_001, 400, 250_000),)
-    assert job.device is None
+    assert job.compute.device is None
     again = Scenario.from_toml(scenario.to_toml())
     assert again == scenario
     assert again.spec() == scenario.spec()
@@ -205,14 +205,14 @@ def test_a_model_of_counts_takes_its_times_from_a_device(tmp_path: Path) -> None
     pytest.importorskip("gradtide.roofline")
     preset = Scenario.from_toml('[job.a]\nmodel = "resnet50"\nworkers = 2\ncompute = { device = "V100", batch = 64 }')
     (job,) = preset.jobs
-    assert (job.model, job.device, job.batch) == ("resnet50", "V100", 64)
+    assert (job.model, job.compute.device, job.compute.batch) == ("resnet50", "V100", 64)
     assert job.compute_ps > 0
     assert preset.to_dict()["job"]["a"]["model"] == "resnet50"
     assert Scenario.from_toml(preset.to_toml()).spec() == preset.spec()
     rows = [{"name": "a", "forward_flops": 10**9, "activation_bytes": 10**6, "parameter_bytes": 4}]
     (tmp_path / "m.json").write_text(json.dumps({"schema": "gradtide.model/1", "name": "mine", "layers": rows}))
     counted = Scenario.from_dict({"job": {"a": {"model": "m.json", "workers": 2, "compute": {"batch": 8}}}}, tmp_path)
-    assert counted.jobs[0].batch == 8
+    assert counted.jobs[0].compute.batch == 8
     assert counted.jobs[0].compute_ps > 0
     assert Scenario.from_toml(counted.to_toml()).spec() == counted.spec()
 
@@ -224,8 +224,8 @@ def test_the_preset_of_chapter_4_is_table_4_1() -> None:
     scenario = Scenario.load("paper/gao2020-ch4")
     (job,) = scenario.jobs
     assert (scenario.link_rate_bps, scenario.link_delay_ps) == (10**10, 10**7)
-    assert (len(job.layers), job.workers, job.order, job.barrier) == (100, 2, "fifo", True)
-    assert job.fusion_bytes == 6_280_000
+    assert (len(job.layers), job.workers, job.schedule.order, job.schedule.barrier) == (100, 2, "fifo", True)
+    assert job.schedule.fusion_bytes == 6_280_000
     assert scenario.spec()["run"] == {
         "engine": "pipe",
         "seed": 0,
@@ -238,8 +238,8 @@ def test_the_preset_of_chapter_4_is_table_4_1() -> None:
 def test_the_preset_of_chapter_5_is_the_cell_r16_f23_of_its_study() -> None:
     scenario = Scenario.load("paper/gao2020-ch5")
     (job,) = scenario.jobs
-    assert (len(job.layers), job.workers, job.iterations, job.barrier) == (50, 8, None, False)
-    assert (job.parameter_bytes, job.fusion_bytes, job.bands) == (98_222_124, 5_333_329, (0,))
+    assert (len(job.layers), job.workers, job.iterations, job.schedule.barrier) == (50, 8, None, False)
+    assert (job.parameter_bytes, job.schedule.fusion_bytes, job.bands) == (98_222_124, 5_333_329, (0,))
     assert (scenario.duration_ps, scenario.warmup_ps, scenario.cooldown_ps) == (12 * 10**12, 2 * 10**12, 2 * 10**12)
     spec = scenario.spec()
     assert spec["run"]["engine"] == "packet"
@@ -317,9 +317,9 @@ timeline = 0
                 "iterations": 7,
                 "collective": {
                     "algorithm": {"kind": "ring"},
-                    "drops_remainder": False,
+                    "remainder": "sent",
                     "depth": 1,
-                    "reduction_bps": None,
+                    "reduction_rate_bps": None,
                 },
                 "schedule": {
                     "order": {"kind": "priority", "queues": 8},
@@ -327,13 +327,13 @@ timeline = 0
                     "chunk_bytes": 65_536,
                     "credit": 1,
                     "barrier": False,
+                    "overhead_ps": 2_000_000,
+                    "sync_ps": 4_000_000,
                 },
                 "bands": [2],
                 "start_ps": 10**9,
-                "transfer_overhead_ps": 2_000_000,
-                "sync_ps": 4_000_000,
-                "overlap_slowdown_ppm": 1_250_000,
-                "pace": {
+                "compute": {
+                    "overlap_slowdown_ppm": 1_250_000,
                     "noise_ppm": 50_000,
                     "straggler": {"worker": 1, "factor_ppm": 1_500_000, "probability_ppm": 1_000_000},
                 },
@@ -529,8 +529,14 @@ def test_defaults_are_those_documented() -> None:
     (job,) = scenario.jobs
     assert (scenario.engine, scenario.seed, scenario.hosts) == ("pipe", 0, 3)
     assert (scenario.link_rate_bps, scenario.link_delay_ps) == (10**10, 10**7)
-    assert (job.iterations, job.order, job.barrier, job.bands, job.chunk_bytes) == (10, "fifo", True, (0,), None)
-    assert job.fusion_bytes == 25 * 2**20
+    assert (job.iterations, job.schedule.order, job.schedule.barrier, job.bands, job.schedule.chunk_bytes) == (
+        10,
+        "fifo",
+        True,
+        (0,),
+        None,
+    )
+    assert job.schedule.fusion_bytes == 25 * 2**20
     assert "V100" not in scenario.to_toml()
 
 
@@ -581,11 +587,11 @@ def test_the_largest_number_of_workers_is_quick(workers: int) -> None:
 def test_replace_changes_a_copy() -> None:
     base = Scenario.load("paper/gao2020-ch4")
     fast = base.replace(link_rate="25Gbps", order="priority", queues=4, barrier=False, workers=8, seed=3)
-    assert (fast.link_rate_bps, fast.jobs[0].queues, fast.jobs[0].workers, fast.seed) == (25 * 10**9, 4, 8, 3)
+    assert (fast.link_rate_bps, fast.jobs[0].schedule.queues, fast.jobs[0].workers, fast.seed) == (25 * 10**9, 4, 8, 3)
     assert base.link_rate_bps == 10**10
-    assert fast.replace(queues=None, order="fifo").jobs[0].queues is None
+    assert fast.replace(queues=None, order="fifo").jobs[0].schedule.queues is None
     assert base.replace(collective="ring") == base
-    assert base.replace(fusion=None).jobs[0].fusion_bytes == 25 * 2**20
+    assert base.replace(fusion=None).jobs[0].schedule.fusion_bytes == 25 * 2**20
     with pytest.raises(AttributeError):
         base.seed = 1  # type: ignore[misc]
 
@@ -615,7 +621,7 @@ def test_set_reads_toml_values_and_else_texts() -> None:
             "run.seed": 7,
         }
     )
-    assert (changed.link_rate_bps, changed.jobs[0].workers, changed.jobs[0].barrier) == (10**9, 16, False)
+    assert (changed.link_rate_bps, changed.jobs[0].workers, changed.jobs[0].schedule.barrier) == (10**9, 16, False)
     assert (changed.jobs[0].compute_ps, changed.seed) == (10**12, 7)
     assert changed.set({"job.train.compute.scale_to": "2s"}).jobs[0].compute_ps == 2 * 10**12
 

@@ -477,7 +477,26 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         4,
         "equal parts",
     ),
-    ("task of a ring", job("task = 'train'"), "GT015", "job.train.task", 4, "leave it out"),
+    ("task of a ring", job("task = 'inference'"), "GT015", "job.train.task", 4, "leave it out"),
+    (
+        "exchange by servers that are pulled from",
+        job("task = 'exchange'\ncollective = { ps = { pull = 'start' } }").replace("rkers = 2", "rkers = 3"),
+        "GT015",
+        "job.train.task",
+        4,
+        '"inference"',
+    ),
+    *(
+        (
+            f"gradients by {kind}",
+            job(f"collective = {{ kind = '{kind}' }}") + "\n[run]\nengine = 'fluid'\n",
+            "GT049",
+            "job.train.collective.kind",
+            4,
+            'task = "exchange"',
+        )
+        for kind in ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "point_to_point")
+    ),
     (
         "disorder of a ring",
         job("schedule = { disorder = 0.1 }"),
@@ -716,10 +735,10 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
     ),
     (
         "reduction of a broadcast",
-        job("collective = { kind = 'broadcast', reduction_rate = '1GB/s' }"),
+        job("task = 'exchange'\ncollective = { kind = 'broadcast', reduction_rate = '1GB/s' }"),
         "GT015",
         "job.train.collective.reduction_rate",
-        4,
+        5,
         "nothing is added",
     ),
     (

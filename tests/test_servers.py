@@ -64,7 +64,7 @@ def test_defaults_are_written_out_and_read_back(tmp_path):
         }
     )
     (job,) = layers.jobs
-    assert (job.workers, job.servers, layers.hosts, job.order, job.task) == (8, 2, 10, "random", "train")
+    assert (job.workers, job.servers, layers.hosts, job.schedule.order, job.task) == (8, 2, 10, "random", "train")
     written = layers.to_dict()["job"]["a"]
     assert written["collective"]["ps"] == {
         "servers": 2,
@@ -227,7 +227,7 @@ def test_a_name_means_its_graph_where_workers_compute_op_by_op():
     # The graph of `gradtide order`, nanoseconds in picoseconds; only the network knows what a transfer takes.
     assert [op.time for op in job.graph.ops] == [0 if op.kind == "recv" else op.time * 1000 for op in dag.ops]
     assert [op.bytes for op in job.graph.ops] == [op.bytes for op in dag.ops]
-    assert (job.model, job.device, job.batch) == ("tictac_inception_v1", "K80", 128)
+    assert (job.model, job.compute.device, job.compute.batch) == ("tictac_inception_v1", "K80", 128)
     assert job.parameter_count == 116
     assert gt.run(scenario).job["buckets"] == 116
     # With another batch, the convolutions take in proportion; the preset's name and its batch are written out.
@@ -244,7 +244,7 @@ def test_a_name_means_its_graph_where_workers_compute_op_by_op():
 def test_a_name_means_layers_elsewhere():
     (layers,) = named(pull="update", device="K80").jobs
     assert layers.graph is None
-    assert layers.batch == 32
+    assert layers.compute.batch == 32
     (no_graph,) = named("resnet50").jobs
     assert no_graph.graph is None
     assert no_graph.is_pulled

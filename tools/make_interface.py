@@ -7,6 +7,8 @@ import inspect
 import json
 import re
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import typer  # noqa: E402
 import gradtide  # noqa: E402
 from gradtide import cli  # noqa: E402
 from gradtide.cli import ends  # noqa: E402
+from gradtide.results import StudyRows  # noqa: E402
 from gradtide.studies.run import run, summary  # noqa: E402
 
 
@@ -37,17 +40,44 @@ def page(text: str) -> str:
     return re.sub(r"<!-- made: ([\w ]+) -->\n.*?<!-- end -->", made, text, flags=re.DOTALL)
 
 
+SHARED_BY = 3
+"""An option that this many commands have with one meaning is in the table of shared options."""
+
+
 def commands() -> str:
-    """Return a section per command: its sentence, and a table of its options."""
-    sections = []
-    group: Any = typer.main.get_command(cli.app)
-    for name, command in group.commands.items():
-        arguments = [param for param in command.params if param.param_type_name == "argument"]
-        usage = " ".join(["gradtide", name, *(_argument(param) for param in arguments)])
-        rows = [(_argument(param), param.help or "") for param in arguments]
-        rows += [(_option(param), param.help + _default(param)) for param in command.params if param not in arguments]
-        sections.append(f"### {name}\n\n    {usage}\n\n{command.help}\n\n" + _table(("option", "meaning"), rows))
+    """Return the options that commands share, then a section per command: its sentence, and its own options."""
+    found = list(_commands(typer.main.get_command(cli.app), ""))
+    rows = {name: _option_rows(command) for name, command in found}
+    counts = Counter(row for own in rows.values() for row in own)
+    shared = [row for row, count in counts.items() if count >= SHARED_BY and row[0].startswith("`")]
+    sections = [f"### Shared options\n\n{_table(('option', 'meaning'), shared)}"]
+    for name, command in found:
+        usage = " ".join(["gradtide", name, *(_argument(param) for param in _arguments(command))])
+        own = _table(("option", "meaning"), [row for row in rows[name] if row not in shared])
+        also = ", ".join(f"`{row[0].split('`')[-2].split()[0]}`" for row in rows[name] if row in shared)
+        sections.append(
+            f"### {name}\n\n    {usage}\n\n{command.help}\n\n{own}" + (f"\nAlso: {also}.\n" if also else "")
+        )
     return "\n".join(sections)
+
+
+def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield every command with its name, as in `tenants map`."""
+    for name in group.list_commands(None):
+        command = group.commands[name]
+        yield prefix + name, command
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
+
+
+def _arguments(command: Any) -> list[Any]:
+    return [param for param in command.params if param.param_type_name == "argument"]
+
+
+def _option_rows(command: Any) -> list[tuple[str, str]]:
+    arguments = _arguments(command)
+    rows = [(_argument(param), param.help or "") for param in arguments]
+    return rows + [(_option(param), param.help + _default(param)) for param in command.params if param not in arguments]
 
 
 def _argument(param: Any) -> str:
@@ -79,35 +109,48 @@ def exit_codes() -> str:
 
 
 def names() -> str:
-    """Return a section per public name: its signature and the first lines of its docstring."""
-    sections = []
-    for name in gradtide.__all__:
-        thing = getattr(gradtide, name)
-        if not callable(thing):
-            continue
-        if inspect.isclass(thing):
-            sections.append(f"### gradtide.{name}\n\n{_first(thing)}\n\n{_members(thing)}")
+    """Return a section per public name: its signature, what it does, and a line per argument or member."""
+    public = {name: getattr(gradtide, name) for name in gradtide.__all__ if callable(getattr(gradtide, name))}
+    functions = {name: thing for name, thing in public.items() if not inspect.isclass(thing)}
+    shared = ("jobs", "progress", "keep", "limits", "Interrupted")
+    meanings = {name: text for thing in functions.values() for name, text in _entries(thing).items()}
+    sections = [
+        f"What every result of a study has:\n\n{_table(('name', 'meaning'), _own_members(StudyRows))}",
+        "Arguments of every study, and what Ctrl-C raises:\n",
+        _table(("name", "meaning"), [(f"`{name}`", meanings[name]) for name in shared]),
+    ]
+    for name, thing in public.items():
+        if name in functions:
+            own = [f"- `{one}`: {text}" for one, text in _entries(thing).items() if one not in shared]
+            text = "\n".join([f"    gradtide.{name}{_signature(thing)}", "", _first(thing), "", *own]).rstrip()
         else:
-            sections.append(f"### gradtide.{name}\n\n    gradtide.{name}{_signature(thing)}\n\n{_prose(thing)}\n")
+            text = f"{_first(thing)}\n\n{_members(thing)}".rstrip()
+        sections.append(f"### gradtide.{name}\n\n{text}\n")
     return "\n".join(sections)
 
 
 def _members(thing: type) -> str:
-    rows = []
-    for cls in reversed([cls for cls in thing.__mro__ if cls.__module__.startswith("gradtide")]):
-        for name, member in vars(cls).items():
-            if name.startswith("_") or name in [row[0].strip("`").partition("(")[0] for row in rows]:
-                continue
-            inner = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
-            if inspect.isfunction(inner):
-                rows.append((f"`{name}{_signature(inner)}`", _first(inner)))
-            elif isinstance(inner, property) or hasattr(inner, "func"):
-                rows.append((f"`{name}`", _first(getattr(inner, "fget", None) or inner.func)))
     _, _, attributes = inspect.cleandoc(thing.__doc__ or "").partition("Attributes:\n")
-    if attributes:
-        found = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", attributes, re.MULTILINE)
-        rows = [(f"`{name}`", " ".join(text.split())) for name, text in found] + rows
-    return _table(("name", "meaning"), rows)
+    found = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", attributes, re.MULTILINE)
+    rows = {f"`{name}`": _sentence(text) for name, text in found}
+    for cls in reversed([cls for cls in thing.__mro__ if cls.__module__.startswith("gradtide")]):
+        rows |= {name: text for name, text in _own_members(cls) if name not in rows}
+    if issubclass(thing, StudyRows):
+        rows = {name: text for name, text in rows.items() if (name, text) not in _own_members(StudyRows)}
+    return _table(("name", "meaning"), list(rows.items()))
+
+
+def _own_members(cls: type) -> list[tuple[str, str]]:
+    rows = []
+    for name, member in vars(cls).items():
+        inner = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
+        if name.startswith("_"):
+            continue
+        if inspect.isfunction(inner):
+            rows.append((f"`{name}{_signature(inner)}`", _first(inner)))
+        elif isinstance(inner, property) or hasattr(inner, "func"):
+            rows.append((f"`{name}`", _first(getattr(inner, "fget", None) or inner.func)))
+    return rows
 
 
 def _signature(function: Any) -> str:
@@ -123,20 +166,19 @@ def _first(thing: Any) -> str:
     return " ".join(inspect.cleandoc(thing.__doc__ or "").split("\n\n")[0].split())
 
 
-def _prose(function: Any) -> str:
-    """Turn Google sections into paragraphs and lists."""
-    lines, shown = inspect.cleandoc(function.__doc__ or "").splitlines(), []
-    for line in lines:
-        entry = re.match(r" {4}(\*{0,2}\w+): (.*)", line)
-        if re.fullmatch(r"[A-Z]\w+:", line):
-            shown += [f"*{line[:-1]}*", ""]
-        elif entry:
-            shown.append(f"- `{entry[1]}`: {entry[2]}")
-        elif line.startswith("    ") and shown and shown[-1].startswith("- "):
-            shown[-1] += " " + line.strip()
-        else:
-            shown.append(line.strip())
-    return "\n".join(shown)
+def _sentence(text: str) -> str:
+    """Return the first sentence: the rest is for `help`."""
+    whole = " ".join(text.split())
+    return re.split(r"(?<=[^.]\.) (?=[A-Z`])", whole)[0].rstrip(".") + "."
+
+
+def _entries(function: Any) -> dict[str, str]:
+    """Return the first sentence about every argument and error."""
+    text, found = inspect.cleandoc(function.__doc__ or ""), {}
+    for section in re.findall(r"^(?:Args|Raises):\n((?: {4}.*\n?)+)", text, re.MULTILINE):
+        entries = re.findall(r"^ {4}(\*{0,2}\w+): (.*(?:\n {5,}.*)*)", section, re.MULTILINE)
+        found |= {name: _sentence(meaning) for name, meaning in entries}
+    return found
 
 
 def summary_keys() -> str:

@@ -1,13 +1,14 @@
 """Measures when announced bursts pay, and writes the tables of docs/validation/pcn.md.
 
     python tools/pcn_study.py            prints them, and those of `gradtide reproduce pcn` (paper)
-    python tools/pcn_study.py --page     writes them into the page
+    python tools/pcn_study.py --page     writes them into the page, the longest into validation/pcn
     python tools/pcn_study.py --page --only paper policy
 
 Long flows share a link with a host that sends bursts, as in `paper/pcn`, but on links of today. Minutes on two cores.
 """
 
 import argparse
+import csv
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,11 @@ from gradtide import RunResult, Scenario
 from gradtide.studies.reproduce import PARTS
 from gradtide.studies.run import run_all
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "validation" / "pcn.md"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "validation" / "pcn.md"
+FILES = ROOT / "validation" / "pcn"
+IN_FILES = ("hosts", "settled")
+"""Tables that are too long for the page."""
 PACKET_BYTES, SEGMENT_BYTES = 1500, 1446
 BURSTS = 8
 JOBS = 2
@@ -312,7 +317,10 @@ def main() -> None:
     page = PAGE.read_text(encoding="utf-8") if has_page else ""
     for name, columns, rows in tables(given.only):
         text = f"<!-- table: pcn {name} -->\n\n{markdown(columns, rows)}\n"
-        if has_page:
+        if has_page and name in IN_FILES:
+            with (FILES / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerows([columns, *rows])
+        elif has_page:
             old = rf"<!-- table: pcn {name} -->\n\n(?:(?:\|.*\n)+\n)?"
             page, count = re.subn(old, lambda _, text=text: f"{text}\n", page)
             assert count == 1, f"{PAGE} has no table `pcn {name}`"

@@ -26,6 +26,18 @@ CollectiveKind = Literal[
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
+NOT_SUMMED: dict[str, str] = {
+    "all_gather": "it adds nothing up: each rank gets the parts of all others",
+    "reduce_scatter": "each rank gets the sum of one part only",
+    "all_to_all": "it adds nothing up: each rank gets a part of each other rank's bytes",
+    "broadcast": "it adds nothing up: every rank gets the bytes of the first one",
+    "point_to_point": "it adds nothing up: the second rank gets the bytes of the first one",
+}
+"""Collectives after which a rank does not hold the sum of all ranks' gradients, and what it holds instead."""
+
+ALL_REDUCES: tuple[str, ...] = tuple(kind for kind in KINDS if kind not in NOT_SUMMED)
+"""Collectives after which every rank holds the sum of all ranks' bytes: what training needs of its gradients."""
+
 
 @dataclass(frozen=True)
 class Counts:

@@ -482,6 +482,14 @@ CODES: dict[str, Code] = {
         'workers = 6\ncollective = { kind = "hierarchical", inside = "sharded", group = 4 }',
         'workers = 8\ncollective = { kind = "hierarchical", inside = "sharded", group = 4 }',
     ),
+    "GT049": Code(
+        "the collective does not sum gradients",
+        "Training needs the sum of all workers' gradients on every worker. All-reduces and parameter servers give it; "
+        "all-gather, reduce-scatter, all-to-all, broadcast and point-to-point do not. If a job's bytes are not "
+        'gradients, write task = "exchange": any collective may carry them.',
+        'collective = { kind = "all_to_all" }',
+        'collective = { kind = "ring" }',
+    ),
     "GT050": Code(
         "the run would be too big",
         "The number of workers, layers, iterations or neighbours' flows, or the product of iterations and the "

@@ -15,7 +15,7 @@ from gradtide import traffic, units
 from gradtide.errors import Fault, ScenarioError
 
 if TYPE_CHECKING:
-    from gradtide.scenario import Scenario
+    from gradtide.scenario import Job, Scenario
 
 # Calibration, measured on the machine of bench/history.jsonl; a faster machine needs less.
 PACKET_OVERHEAD_BYTES = 54
@@ -103,7 +103,7 @@ def estimate(scenario: "Scenario") -> Estimate:
     is_packet, is_fluid = scenario.engine == "packet", scenario.engine == "fluid"
     # A job that has the fluid network for itself carries out one exchange of each size.
     is_alone = is_fluid and not scenario.expected_traffic
-    is_alone = is_alone and [(job.is_pulled, job.credit) for job in scenario.jobs] == [(False, 1)]
+    is_alone = is_alone and [(job.is_pulled, job.schedule.credit) for job in scenario.jobs] == [(False, 1)]
     fabric = scenario.fabric
     links, routes = 2 * fabric.cable_count, fabric.switch_count * fabric.host_count
     inner, on_network = links - 2 * fabric.host_count, int(is_packet or is_fluid)
@@ -124,7 +124,7 @@ def estimate(scenario: "Scenario") -> Estimate:
         within = math.inf if math.isinf(duration_s) else math.ceil(duration_s / iteration_s)
         count = int(min(within, job.iterations or math.inf))
         buckets, chunks = _parts(job) if sends else (0, 0)
-        depth = job.depth or MAX_ADAPTIVE_DEPTH
+        depth = MAX_ADAPTIVE_DEPTH if job.schedule.depth == "adaptive" else job.schedule.depth
         parts = chunks * depth
         sent = counts.messages * parts * (min(count, 1) if is_alone else count)
         if job.is_pulled:
@@ -135,7 +135,7 @@ def estimate(scenario: "Scenario") -> Estimate:
         iterations += count
         transfers += buckets * count
         operations += (
-            job.op_count * (job.workers if job.is_pulled or job.compute_order == "random" else 1) + chunks
+            job.op_count * (job.workers if job.is_pulled or job.compute.order == "random" else 1) + chunks
         ) * count
         if is_packet:
             messages += min(sent, job.workers * link_segments)
@@ -186,21 +186,22 @@ def estimate(scenario: "Scenario") -> Estimate:
     )
 
 
-def _parts(job: Any) -> tuple[int, int]:
+def _parts(job: "Job") -> tuple[int, int]:
     """Return the number of buckets and of chunks of an iteration."""
+    schedule = job.schedule
     layers = [layer.parameter_bytes for layer in job.layers if layer.parameter_bytes]
-    if job.buckets is not None:
-        buckets = len(job.buckets)
-    elif job.fusion_bytes:
-        buckets = min(len(layers), math.ceil(2 * job.parameter_bytes / job.fusion_bytes))
+    if schedule.buckets is not None:
+        buckets = len(schedule.buckets)
+    elif schedule.cap_bytes:
+        buckets = min(len(layers), math.ceil(2 * job.parameter_bytes / schedule.cap_bytes))
     else:
         buckets = len(layers)
-    if job.chunk_bytes is None:
-        if job.order in ("edf", "optimal"):
+    if schedule.chunk_bytes is None:
+        if schedule.order in ("edf", "optimal"):
             # Chunks of their own: at least 64 KiB, and mostly megabytes.
             return buckets, buckets + math.ceil(job.parameter_bytes / LEAST_CHUNK_BYTES)
         return buckets, buckets
-    return buckets, max(buckets, sum(-(-size // job.chunk_bytes) for size in layers))
+    return buckets, max(buckets, sum(-(-size // schedule.chunk_bytes) for size in layers))
 
 
 def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1) -> list[Estimate]:

@@ -33,7 +33,7 @@ class Table:
 
     @classmethod
     def of(cls, columns: Mapping[str, Sequence[Any]]) -> "Table":
-        """Make a table from columns of one length: str, int, or float and None."""
+        """Make a table from columns of one length: str, bool, int, or float and None."""
         return cls(_core.Table.from_columns(list(columns.items())))
 
     @property
@@ -71,6 +71,15 @@ class Table:
 
     def _repr_html_(self) -> str:
         return words.html_table(self.columns, [list(row.values()) for row in self.to_dicts()[:20]], len(self))
+
+
+def numbers(row: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the figures of a row: its numbers, absent ones included, and neither texts nor booleans."""
+    return {
+        name: value
+        for name, value in row.items()
+        if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+    }
 
 
 def _absent(value: Any) -> Any:

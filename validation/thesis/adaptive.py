@@ -1,13 +1,15 @@
 """Policies of priority in the 16 configurations of Gao (2020), chapter 5, three runs each: what each costs and saves.
 
 Usage: python validation/thesis/adaptive.py [JOBS [STUDY ...]]. Finished runs are kept in adaptive.jsonl beside this
-file, one line each, and not made again; then the tables of docs/validation/adaptive.md are written, of what there is.
+file, one line each, and not made again. Then adaptive-cells.csv (every configuration and policy) and the tables of
+docs/validation/adaptive.md are written from them.
 
 Studies: `thesis` (the thesis's recovery), `dctcp` (DCTCP, pfifo_fast that marks from 65 packets on) and `leaf-spine`
 (8 hosts below 4 leaves, 2 spines); `again` is the first with ten other runs, `dctcp-again` the second with five,
 where the low band costs the job anything.
 """
 
+import csv
 import json
 import re
 import sys
@@ -24,6 +26,7 @@ from gradtide.studies.tenants.cases import variant
 from gradtide.studies.tenants.verdict import colour
 
 KEPT = Path(__file__).with_name("adaptive.jsonl")
+CELLS = Path(__file__).with_name("adaptive-cells.csv")
 PAGE = Path(__file__).parents[2] / "docs" / "validation" / "adaptive.md"
 CHUNKS = {"same, 4 chunks": "same", "all-low, 4 chunks": "low"}
 """Bands that stay, with as many chunks under way as the policies have in the low band."""
@@ -123,11 +126,8 @@ def means(study: str, cell: ch5.Cell, policy: str, done: dict[Key, dict[str, flo
     return {name: sum(found[name] for found in runs if found) / len(runs) for name in runs[0] or ()}
 
 
-def table(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
-    """Yield one row of Markdown per configuration and policy."""
-    columns = ("iteration, s", "longer, %", "small, ms", "sooner, %", "kept, %", "small p99, ms", "large, ms")
-    yield f"| R | flows/s | policy | {' | '.join(columns)} |"
-    yield "|---:|---:|---|" + "---:|" * len(columns)
+def cell_rows(study: str, done: dict[Key, dict[str, float]]) -> Iterator[dict[str, Any]]:
+    """Yield one row per configuration and policy."""
     for cell in STUDIES[study][0]:
         same, low = (means(study, cell, policy, done) for policy in ("same", "all-low"))
         if same is None or low is None:
@@ -137,14 +137,21 @@ def table(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
             if own is None:
                 continue
             longer = 100 * (own["iteration_s"] / same["iteration_s"] - 1)
-            sooner = 100 * (1 - own["small_ms"] / same["small_ms"])
             gain = same["small_ms"] - low["small_ms"]
-            kept = f"{100 * (same['small_ms'] - own['small_ms']) / gain:.0f}" if gain > 0 else "–"
-            name = f"{policy} ({colour(longer)})" if policy == "all-low" else policy
-            parts = [str(cell[0]), str(cell[1]), name, f"{own['iteration_s']:.4f}", f"{longer:+.1f}"]
-            parts += [f"{own['small_ms']:.3f}", f"{sooner:+.1f}", kept]
-            parts += [f"{own['small_p99_ms']:.1f}", f"{own['large_ms']:.1f}"]
-            yield f"| {' | '.join(parts)} |"
+            yield {
+                "study": study,
+                "ratio": cell[0],
+                "flows_per_s": cell[1],
+                "policy": policy,
+                "colour": colour(longer) if policy == "all-low" else "",
+                "iteration_s": f"{own['iteration_s']:.4f}",
+                "longer_percent": f"{longer:+.1f}",
+                "small_ms": f"{own['small_ms']:.3f}",
+                "sooner_percent": f"{100 * (1 - own['small_ms'] / same['small_ms']):+.1f}",
+                "kept_percent": f"{100 * (same['small_ms'] - own['small_ms']) / gain:.0f}" if gain > 0 else "",
+                "small_p99_ms": f"{own['small_p99_ms']:.1f}",
+                "large_ms": f"{own['large_ms']:.1f}",
+            }
 
 
 def front(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
@@ -212,11 +219,16 @@ def bars(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
 
 
 def write_page(done: dict[Key, dict[str, float]]) -> None:
-    """Write the tables of the page anew."""
+    """Write the tables of the page, and the file of all configurations."""
+    rows = [row for study in STUDIES for row in cell_rows(study, done)]
+    with CELLS.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
     text = PAGE.read_text(encoding="utf-8")
-    for study, (kind, rows) in product(STUDIES, {"bars": bars, "cells": table, "front": front}.items()):
+    for study, (kind, lines_of) in product(STUDIES, {"bars": bars, "front": front}.items()):
         mark = f"<!-- table: {study} {kind} -->\n\n"
-        lines = "".join(f"{line}\n" for line in rows(study, done)) + "\n"
+        lines = "".join(f"{line}\n" for line in lines_of(study, done)) + "\n"
         text = re.sub(rf"({re.escape(mark)})(?:\|.*\n)*\n?", lambda found, new=lines: found[1] + new, text)
     PAGE.write_text(text, encoding="utf-8")
 

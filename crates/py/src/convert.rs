@@ -1,7 +1,9 @@
 //! Columns of the core as numpy arrays, CSV text and Arrow streams.
 
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, RecordBatchIterator, StringArray, UInt64Array};
+use arrow_array::{
+    ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, RecordBatchIterator, StringArray, UInt64Array,
+};
 use gradtide_table::Column;
 use numpy::PyArray1;
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
@@ -30,7 +32,7 @@ impl Table {
 
 #[pymethods]
 impl Table {
-    /// A table of columns of one length: lists of str, of int, or of float and None.
+    /// A table of columns of one length: lists of str, of bool, of int, or of float and None.
     #[staticmethod]
     fn from_columns(columns: Vec<(String, Values)>) -> PyResult<Self> {
         let columns: Vec<(String, Column)> = columns.into_iter().map(|(name, values)| (name, values.into())).collect();
@@ -56,6 +58,7 @@ impl Table {
         Ok(match column {
             Column::Text(values) => PyList::new(py, values.iter().map(AsRef::<str>::as_ref))?.into_any(),
             Column::Count(values) => PyArray1::from_slice(py, values).into_any(),
+            Column::Flag(values) => PyArray1::from_slice(py, values).into_any(),
             Column::Signed(values) => {
                 let values = values.iter().map(|value| value.map_or(f64::NAN, |value| value as f64));
                 PyArray1::from_iter(py, values).into_any()
@@ -95,6 +98,8 @@ impl Table {
 #[derive(FromPyObject)]
 enum Values {
     Text(Vec<String>),
+    // Before numbers: a Python bool is an int, too.
+    Flag(Vec<bool>),
     Count(Vec<u64>),
     Ratio(Vec<Option<f64>>),
 }
@@ -103,6 +108,7 @@ impl From<Values> for Column {
     fn from(values: Values) -> Self {
         match values {
             Values::Text(values) => Self::Text(values.into_iter().map(Into::into).collect()),
+            Values::Flag(values) => Self::Flag(values),
             Values::Count(values) => Self::Count(values),
             Values::Ratio(values) => Self::Ratio(values),
         }
@@ -113,6 +119,7 @@ fn to_arrow(column: &Column) -> ArrayRef {
     match column {
         Column::Text(values) => Arc::new(StringArray::from_iter_values(values)),
         Column::Count(values) => Arc::new(UInt64Array::from_iter_values(values.iter().copied())),
+        Column::Flag(values) => Arc::new(BooleanArray::from_iter(values.iter().copied().map(Some))),
         Column::Signed(values) => Arc::new(Int64Array::from_iter(values.iter().copied())),
         Column::Time(values) => Arc::new(Float64Array::from_iter_values(values.iter().map(|&ps| microseconds(ps)))),
         Column::MaybeTime(values) => Arc::new(Float64Array::from_iter(values.iter().map(|ps| ps.map(microseconds)))),

@@ -29,6 +29,8 @@ pub enum Column {
     MaybeTime(Vec<Option<i64>>),
     /// Ratios; absent where they would divide by zero.
     Ratio(Vec<Option<f64>>),
+    /// Yes or no, `true` or `false` in CSV.
+    Flag(Vec<bool>),
 }
 
 impl Table {
@@ -126,6 +128,7 @@ impl Column {
             Self::Time(_) => Self::Time(Vec::new()),
             Self::MaybeTime(_) => Self::MaybeTime(Vec::new()),
             Self::Ratio(_) => Self::Ratio(Vec::new()),
+            Self::Flag(_) => Self::Flag(Vec::new()),
         }
     }
 
@@ -138,6 +141,7 @@ impl Column {
             (Self::Time(rows), Self::Time(more)) => rows.extend(more),
             (Self::MaybeTime(rows), Self::MaybeTime(more)) => rows.extend(more),
             (Self::Ratio(rows), Self::Ratio(more)) => rows.extend(more),
+            (Self::Flag(rows), Self::Flag(more)) => rows.extend(more),
             _ => unreachable!("columns of one name are of one kind"),
         }
     }
@@ -150,6 +154,7 @@ impl Column {
             Self::Signed(rows) | Self::MaybeTime(rows) => rows.extend(std::iter::repeat_n(None, count)),
             Self::Time(rows) => rows.extend(std::iter::repeat_n(0, count)),
             Self::Ratio(rows) => rows.extend(std::iter::repeat_n(None, count)),
+            Self::Flag(rows) => rows.extend(std::iter::repeat_n(false, count)),
         }
     }
 
@@ -161,6 +166,7 @@ impl Column {
             Self::Time(values) => values.len(),
             Self::MaybeTime(values) => values.len(),
             Self::Ratio(values) => values.len(),
+            Self::Flag(values) => values.len(),
         }
     }
 
@@ -169,6 +175,7 @@ impl Column {
         let _ = match self {
             Self::Text(values) => write!(csv, "{}", quoted(&values[row])),
             Self::Count(values) => write!(csv, "{}", values[row]),
+            Self::Flag(values) => write!(csv, "{}", values[row]),
             Self::Signed(values) => values[row].map_or(Ok(()), |value| write!(csv, "{value}")),
             Self::Ratio(values) => values[row].map_or(Ok(()), |value| write!(csv, "{value}")),
             Self::Time(values) => write_time(values[row], csv),

@@ -18,14 +18,15 @@ fn spec(fusion_bytes: u64, order: &str, barrier: bool) -> Spec {
     serde_json::from_value(serde_json::json!({
         "jobs": [{
             "name": "train", "layers": layers, "hosts": [0, 1, 2, 3, 4, 5, 6, 7], "iterations": ITERATIONS,
-            "collective": {"algorithm": {"kind": "ring"}, "drops_remainder": false, "depth": 1, "reduction_bps": null},
+            "collective": {"algorithm": {"kind": "ring"}, "remainder": "sent", "depth": 1, "reduction_rate_bps": null},
             "schedule": {
                 "order": if order == "priority" { serde_json::json!({"kind": order, "queues": null}) }
                          else { serde_json::json!({"kind": order}) },
-                "fusion": {"kind": "cap", "bytes": fusion_bytes}, "chunk_bytes": null, "credit": 1, "barrier": barrier
+                "fusion": {"kind": "cap", "bytes": fusion_bytes}, "chunk_bytes": null, "credit": 1, "barrier": barrier,
+                "overhead_ps": 0, "sync_ps": 0
             },
-            "bands": [0], "start_ps": 0, "transfer_overhead_ps": 0, "sync_ps": 0, "overlap_slowdown_ppm": 1_000_000,
-            "pace": {"noise_ppm": 0, "straggler": null}
+            "bands": [0], "start_ps": 0,
+            "compute": {"overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": null}
         }],
         "cluster": {
             "topology": {"kind": "star", "hosts": 8},

@@ -241,8 +241,8 @@ impl Job {
         let dag = iteration_dag(&programs, &buckets, spec.layers.len() as u32);
         debug_assert!(dag.is_executable(), "an iteration has no cycle");
         let paces = match dag.programs.len() {
-            1 => Pace::of_workers(&spec.pace, worker_count, &spec.name, seed),
-            _ => Some(Pace::of_each(&spec.pace, worker_count, &spec.name, seed)),
+            1 => Pace::of_workers(&spec.compute, worker_count, &spec.name, seed),
+            _ => Some(Pace::of_each(&spec.compute, worker_count, &spec.name, seed)),
         };
         // In an op graph passes are not one after the other: there is no moment with an idle network and all parameters.
         let measured_from = if spec.ops.is_some() { Pass::Forward } else { manner.measured_from };
@@ -269,15 +269,15 @@ impl Job {
             name: spec.name.clone(),
             start: Time::from_ps(spec.start_ps),
             iteration_limit: spec.iterations,
-            overlap_slowdown_ppm: spec.overlap_slowdown_ppm,
-            sync: Time::from_ps(spec.sync_ps),
+            overlap_slowdown_ppm: spec.compute.overlap_slowdown_ppm,
+            sync: Time::from_ps(spec.schedule.sync_ps),
             manner,
-            pace_range_ppm: pace::range_ppm(&spec.pace),
+            pace_range_ppm: pace::range_ppm(&spec.compute),
             paces,
             collective,
-            drops_remainder: spec.collective.drops_remainder,
+            drops_remainder: spec.collective.drops_remainder(),
             chunk: planned.chunk,
-            hold: Time::from_ps(spec.transfer_overhead_ps),
+            hold: Time::from_ps(spec.schedule.overhead_ps),
         })
     }
 
@@ -432,7 +432,7 @@ const MOST_SENDING_PS: f64 = 8.64e16;
 /// # Errors
 /// [`PlanError`] if its ranks do not suit the algorithm.
 pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, sizes: MessageSize) -> Result<Collective, PlanError> {
-    let adding = spec.collective.reduction_bps.and_then(Rate::from_bps);
+    let adding = spec.collective.reduction_rate_bps.and_then(Rate::from_bps);
     Collective::new(algorithm(spec), spec.hosts.clone(), largest, depth, adding, sizes)
 }
 
@@ -442,7 +442,7 @@ pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, sizes: MessageSi
 /// [`JobError::Plan`] and [`JobError::Cost`].
 pub fn costs(spec: &JobSpec, sizes: MessageSize, alone: Alone<'_>) -> Result<Costs, JobError> {
     let plain = collective(spec, Bytes(0), Depth::Fixed(1), sizes)?;
-    let hold = Time::from_ps(spec.transfer_overhead_ps);
+    let hold = Time::from_ps(spec.schedule.overhead_ps);
     let mut time =
         |depth, bytes| alone(&plain.with_depth(Depth::Fixed(depth)), bytes).checked_add(hold).unwrap_or(Time::MAX);
     let costs = Costs::measure(spec.collective.depth, &mut time)?;
@@ -520,16 +520,16 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
     if spec.schedule.credit > 1 && spec.bands.iter().any(|&band| band != spec.bands[0]) {
         return Err(JobError::CreditOfBands);
     }
-    if spec.overlap_slowdown_ppm < 1_000_000 {
-        return Err(JobError::Slowdown(spec.overlap_slowdown_ppm));
+    if spec.compute.overlap_slowdown_ppm < 1_000_000 {
+        return Err(JobError::Slowdown(spec.compute.overlap_slowdown_ppm));
     }
     if !(1..=spec.layers.len()).contains(&spec.bands.len()) {
         return Err(JobError::Bands { bands: spec.bands.len(), layers: spec.layers.len() });
     }
-    if spec.collective.depth == Some(0) || spec.collective.reduction_bps == Some(0) {
+    if spec.collective.depth == Some(0) || spec.collective.reduction_rate_bps == Some(0) {
         return Err(JobError::NoCollective);
     }
-    pace::check(&spec.pace, spec.hosts.len()).map_err(JobError::Pace)?;
+    pace::check(&spec.compute, spec.hosts.len()).map_err(JobError::Pace)?;
     match &spec.schedule.order {
         OrderSpec::Priority { queues: Some(0) } => return Err(JobError::NoQueues),
         OrderSpec::TacFolded => return Err(JobError::OrderOfServers),

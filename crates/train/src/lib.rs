@@ -70,7 +70,7 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
         }
     };
     let collective = job::collective(job, bytes, depth, sizes).map_err(|error| refused(error.into()))?;
-    let bytes = if job.collective.drops_remainder { job::divisible(bytes, job.hosts.len()) } else { bytes };
+    let bytes = if job.collective.drops_remainder() { job::divisible(bytes, job.hosts.len()) } else { bytes };
     Ok(result::messages(&collective, bytes))
 }
 

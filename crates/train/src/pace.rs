@@ -8,7 +8,7 @@
 //! own name, one per iteration, drawn whether it is used or not: two runs of one seed see the same luck whatever else
 //! differs between them. Whole numbers only, so that all platforms draw the same.
 
-use crate::spec::{PaceSpec, StragglerSpec};
+use crate::spec::{ComputeSpec, StragglerSpec};
 use gradtide_net::Seed;
 use gradtide_net::seed::Stream;
 
@@ -22,7 +22,7 @@ const SQRT3_PPM: u64 = 1_732_051;
 ///
 /// # Errors
 /// Why it means nothing.
-pub fn check(spec: &PaceSpec, worker_count: usize) -> Result<(), &'static str> {
+pub fn check(spec: &ComputeSpec, worker_count: usize) -> Result<(), &'static str> {
     if spec.noise_ppm > ONE_PPM / 2 {
         return Err("noise beyond one half would give times below zero");
     }
@@ -59,12 +59,12 @@ struct Straggler {
 
 impl Pace {
     /// The paces of a job's workers; `None` if all are alike.
-    pub fn of_workers(spec: &PaceSpec, worker_count: u32, job: &str, seed: Seed) -> Option<Vec<Self>> {
+    pub fn of_workers(spec: &ComputeSpec, worker_count: u32, job: &str, seed: Seed) -> Option<Vec<Self>> {
         (spec.noise_ppm > 0 || spec.straggler.is_some()).then(|| Self::of_each(spec, worker_count, job, seed))
     }
 
     /// The pace of each worker, alike or not.
-    pub fn of_each(spec: &PaceSpec, worker_count: u32, job: &str, seed: Seed) -> Vec<Self> {
+    pub fn of_each(spec: &ComputeSpec, worker_count: u32, job: &str, seed: Seed) -> Vec<Self> {
         let of_worker = |worker| Self {
             half_width_ppm: half_width_ppm(spec.noise_ppm),
             noise: seed.stream(&format!("compute/{job}/{worker}")),
@@ -99,7 +99,7 @@ impl Straggler {
 }
 
 /// The least and the largest factor that a worker can draw, in millionths.
-pub fn range_ppm(spec: &PaceSpec) -> (u64, u64) {
+pub fn range_ppm(spec: &ComputeSpec) -> (u64, u64) {
     let width_ppm = half_width_ppm(spec.noise_ppm);
     let factor_ppm = spec.straggler.map_or(ONE_PPM, |straggler| straggler.factor_ppm);
     (ONE_PPM - width_ppm, stretched(ONE_PPM + width_ppm, factor_ppm))
@@ -118,7 +118,7 @@ fn half_width_ppm(noise_ppm: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn factors(spec: &PaceSpec, workers: u32, iterations: usize) -> Vec<Vec<u64>> {
+    fn factors(spec: &ComputeSpec, workers: u32, iterations: usize) -> Vec<Vec<u64>> {
         let paces = Pace::of_workers(spec, workers, "train", Seed(7)).expect("workers that differ");
         paces.into_iter().map(|mut pace| (0..iterations).map(|_| pace.next_ppm()).collect()).collect()
     }
@@ -129,12 +129,21 @@ mod tests {
 
     #[test]
     fn workers_without_noise_or_straggler_are_alike() {
-        assert!(Pace::of_workers(&PaceSpec { noise_ppm: 0, straggler: None }, 8, "train", Seed(0)).is_none());
+        assert!(
+            Pace::of_workers(
+                &ComputeSpec { overlap_slowdown_ppm: ONE_PPM, noise_ppm: 0, straggler: None },
+                8,
+                "train",
+                Seed(0)
+            )
+            .is_none()
+        );
     }
 
     #[test]
     fn noise_has_the_mean_and_the_variation_that_it_says() {
-        let drawn = factors(&PaceSpec { noise_ppm: 100_000, straggler: None }, 4, 25_000);
+        let drawn =
+            factors(&ComputeSpec { overlap_slowdown_ppm: ONE_PPM, noise_ppm: 100_000, straggler: None }, 4, 25_000);
         let all: Vec<f64> = drawn.iter().flatten().map(|&ppm| ppm as f64 / 1e6).collect();
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         let variance = all.iter().map(|factor| (factor - mean) * (factor - mean)).sum::<f64>() / all.len() as f64;
@@ -149,7 +158,11 @@ mod tests {
 
     #[test]
     fn in_every_iteration_one_worker_is_drawn_to_be_slow() {
-        let drawn = factors(&PaceSpec { noise_ppm: 0, straggler: Some(straggler(None, 1_000_000)) }, 5, 1000);
+        let drawn = factors(
+            &ComputeSpec { overlap_slowdown_ppm: ONE_PPM, noise_ppm: 0, straggler: Some(straggler(None, 1_000_000)) },
+            5,
+            1000,
+        );
         for iteration in 0..1000 {
             assert_eq!(drawn.iter().filter(|worker| worker[iteration] == 1_500_000).count(), 1);
         }
@@ -158,13 +171,29 @@ mod tests {
 
     #[test]
     fn luck_does_not_depend_on_what_else_is_asked() {
-        let slow = |spec: &PaceSpec, workers, worker: usize| -> Vec<bool> {
+        let slow = |spec: &ComputeSpec, workers, worker: usize| -> Vec<bool> {
             factors(spec, workers, 500)[worker].iter().map(|&ppm| ppm > 1_300_000).collect()
         };
-        let plain = slow(&PaceSpec { noise_ppm: 0, straggler: Some(straggler(Some(2), 300_000)) }, 4, 2);
-        let noisy = slow(&PaceSpec { noise_ppm: 10_000, straggler: Some(straggler(Some(2), 300_000)) }, 8, 2);
+        let plain = slow(
+            &ComputeSpec { overlap_slowdown_ppm: ONE_PPM, noise_ppm: 0, straggler: Some(straggler(Some(2), 300_000)) },
+            4,
+            2,
+        );
+        let noisy = slow(
+            &ComputeSpec {
+                overlap_slowdown_ppm: ONE_PPM,
+                noise_ppm: 10_000,
+                straggler: Some(straggler(Some(2), 300_000)),
+            },
+            8,
+            2,
+        );
         assert_eq!(plain, noisy);
-        let often = slow(&PaceSpec { noise_ppm: 0, straggler: Some(straggler(Some(2), 600_000)) }, 4, 2);
+        let often = slow(
+            &ComputeSpec { overlap_slowdown_ppm: ONE_PPM, noise_ppm: 0, straggler: Some(straggler(Some(2), 600_000)) },
+            4,
+            2,
+        );
         assert!(plain.iter().zip(&often).all(|(rare, often)| often | !rare), "a rarer straggler is slow no more often");
     }
 }

@@ -237,7 +237,7 @@ impl<'a> Part<'a> {
     /// Whether its workers differ.
     fn differs(&self) -> bool {
         let has_own_order = self.spec.ops.as_ref().is_some_and(|ops| ops.order == ComputeOrderSpec::Random);
-        self.spec.pace.noise_ppm > 0 || self.spec.pace.straggler.is_some() || has_own_order
+        self.spec.compute.noise_ppm > 0 || self.spec.compute.straggler.is_some() || has_own_order
     }
 
     /// N of one iteration.

@@ -41,15 +41,8 @@ pub struct JobSpec {
     pub bands: Vec<u8>,
     /// Simulated time at which the job starts.
     pub start_ps: u64,
-    /// Time for which every transfer holds the transmission queue before its first byte (0 in the thesis).
-    pub transfer_overhead_ps: u64,
-    /// Time from the end of a transfer on all workers to the earliest start of the next (0 in the thesis).
-    pub sync_ps: u64,
-    /// Time that a unit of compute takes while a transfer of the job is under way, in millionths (1_000_000 = no
-    /// slowdown).
-    pub overlap_slowdown_ppm: u64,
-    /// How workers differ.
-    pub pace: PaceSpec,
+    /// How long workers compute.
+    pub compute: ComputeSpec,
     /// Parameter servers that every iteration begins with a pull from, some of the hosts; `None` aggregates buckets as
     /// `collective` says.
     pub servers: Option<ServersSpec>,
@@ -212,10 +205,13 @@ pub struct GraphOpSpec {
     pub updates: Vec<u32>,
 }
 
-/// How the workers of a job differ in the time they compute.
+/// How long the workers of a job compute, beside what its layers say.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PaceSpec {
+pub struct ComputeSpec {
+    /// Time that a unit of compute takes while a transfer of the job is under way, in millionths (1_000_000 = no
+    /// slowdown).
+    pub overlap_slowdown_ppm: u64,
     /// Coefficient of variation of a worker's compute time from iteration to iteration, in millionths.
     pub noise_ppm: u64,
     /// The slow worker.
@@ -256,20 +252,35 @@ pub struct LayerSpec {
 pub struct CollectiveSpec {
     /// What is sent to whom.
     pub algorithm: AlgorithmSpec,
-    /// Whether a chunk is cut to a multiple of the ranks and what is left over is not sent, as in the thesis's simulator.
-    pub drops_remainder: bool,
+    /// What a chunk leaves when it is divided by the ranks.
+    pub remainder: RemainderSpec,
     /// Parts into which a chunk is cut, each of which goes through the algorithm by itself; not 0. `None` adapts it to the
     /// chunk (Caramel, section 4.4).
     pub depth: Option<u32>,
     /// Rate at which a rank adds to its own what it has received, in bits per second; `None` takes no time. Not 0.
-    pub reduction_bps: Option<u64>,
+    pub reduction_rate_bps: Option<u64>,
 }
 
 impl CollectiveSpec {
+    /// Whether what a chunk leaves when it is divided by the ranks is not sent.
+    pub fn drops_remainder(&self) -> bool {
+        self.remainder == RemainderSpec::Dropped
+    }
+
     /// Whether it is anything but the ring on whole buffers, in which all hosts do the same at the same time.
     pub fn is_more_than_ring(&self) -> bool {
-        self.algorithm != AlgorithmSpec::Ring || self.depth != Some(1) || self.reduction_bps.is_some()
+        self.algorithm != AlgorithmSpec::Ring || self.depth != Some(1) || self.reduction_rate_bps.is_some()
     }
+}
+
+/// What a chunk leaves when it is divided by the ranks.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum RemainderSpec {
+    /// Some parts are a byte longer.
+    Sent,
+    /// It is not sent, as in the thesis's simulator.
+    Dropped,
 }
 
 /// Collective algorithm; [`crate::collective::plan::Algorithm`] says what each does.
@@ -356,6 +367,10 @@ pub struct ScheduleSpec {
     pub credit: u32,
     /// Whether the next forward pass waits for all transfers.
     pub barrier: bool,
+    /// Time for which every transfer holds the transmission queue before its first byte (0 in the thesis).
+    pub overhead_ps: u64,
+    /// Time from the end of a transfer on all workers to the earliest start of the next (0 in the thesis).
+    pub sync_ps: u64,
 }
 
 /// What makes a bucket.

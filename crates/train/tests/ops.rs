@@ -98,9 +98,9 @@ fn spec(layers: &[Value], ops: &Value, workers: u32, engine: &str, schedule: &Va
     serde_json::from_value(json!({
         "jobs": [{
             "name": "train", "layers": layers, "hosts": hosts, "iterations": 6, "ops": ops,
-            "collective": {"algorithm": {"kind": "ring"}, "drops_remainder": false, "depth": 1, "reduction_bps": null},
-            "schedule": schedule, "bands": [0], "start_ps": 0, "transfer_overhead_ps": 0, "sync_ps": 0,
-            "overlap_slowdown_ppm": 1_000_000, "pace": {"noise_ppm": 0, "straggler": null}
+            "collective": {"algorithm": {"kind": "ring"}, "remainder": "sent", "depth": 1, "reduction_rate_bps": null},
+            "schedule": schedule, "bands": [0], "start_ps": 0,
+            "compute": {"overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": null}
         }],
         "traffic": [],
         "cluster": star(workers, 10_000_000_000, 10 * US),

@@ -35,8 +35,8 @@ fn scenario(rows: &[Row], workers: u32, is_pipe: bool, schedule: &Value, collect
     serde_json::from_value(json!({
         "jobs": [{
             "name": "train", "layers": layers, "hosts": hosts, "iterations": 6, "collective": collective,
-            "schedule": schedule, "bands": [0], "start_ps": 0, "transfer_overhead_ps": 0, "sync_ps": 0,
-            "overlap_slowdown_ppm": 1_000_000, "pace": {"noise_ppm": 0, "straggler": null}
+            "schedule": schedule, "bands": [0], "start_ps": 0,
+            "compute": {"overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": null}
         }],
         "traffic": [],
         "cluster": star(workers, 10_000_000_000, 10 * US),
@@ -50,12 +50,13 @@ fn scenario(rows: &[Row], workers: u32, is_pipe: bool, schedule: &Value, collect
 
 fn collective(kind: &str, depth: Option<u32>, reduction_bps: Option<u64>) -> Value {
     json!({
-        "algorithm": {"kind": kind}, "drops_remainder": false, "depth": depth, "reduction_bps": reduction_bps
+        "algorithm": {"kind": kind}, "remainder": "sent", "depth": depth, "reduction_rate_bps": reduction_bps
     })
 }
 
 fn schedule(order: &Value, fusion: &Value, chunk_bytes: Option<u64>, credit: u32, barrier: bool) -> Value {
-    json!({"order": order, "fusion": fusion, "chunk_bytes": chunk_bytes, "credit": credit, "barrier": barrier})
+    json!({"order": order, "fusion": fusion, "chunk_bytes": chunk_bytes, "credit": credit, "barrier": barrier,
+           "overhead_ps": 0, "sync_ps": 0})
 }
 
 fn orders(layers: usize) -> Vec<Value> {
@@ -291,8 +292,8 @@ fn the_slowest_worker_opens_the_gate() {
     let cycle = json!({"kind": "ready", "bytes": 1_000_000, "cycle_ps": 700 * US});
     let schedule = schedule(&json!({"kind": "fifo"}), &cycle, None, 1, true);
     let mut spec = scenario(&rows, 3, true, &schedule, &collective("ring", Some(1), None));
-    spec.jobs[0].pace = serde_json::from_value(json!({
-        "noise_ppm": 0, "straggler": {"worker": 1, "factor_ppm": 3_000_000, "probability_ppm": 1_000_000}
+    spec.jobs[0].compute = serde_json::from_value(json!({
+        "overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": {"worker": 1, "factor_ppm": 3_000_000, "probability_ppm": 1_000_000}
     }))
     .unwrap();
     let result = run(&spec);

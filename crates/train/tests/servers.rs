@@ -69,11 +69,11 @@ fn spec(rows: &[Row], change: impl FnOnce(&mut Value)) -> Value {
         "jobs": [{
             "name": "train", "layers": [], "hosts": [0, 1], "iterations": 2,
             "collective": {"algorithm": {"kind": "parameter_server", "servers": 1, "placement": "separate"},
-                           "drops_remainder": false, "depth": 1, "reduction_bps": null},
+                           "remainder": "sent", "depth": 1, "reduction_rate_bps": null},
             "schedule": {"order": {"kind": "priority", "queues": null}, "fusion": {"kind": "cap", "bytes": 0}, "credit": 1,
-                         "chunk_bytes": null, "barrier": true},
-            "bands": [0], "start_ps": 0, "transfer_overhead_ps": 0, "sync_ps": 0, "overlap_slowdown_ppm": 1_000_000,
-            "pace": {"noise_ppm": 0, "straggler": null},
+                         "chunk_bytes": null, "barrier": true, "overhead_ps": 0, "sync_ps": 0},
+            "bands": [0], "start_ps": 0,
+            "compute": {"overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": null},
             "servers": {"count": 1, "placement": "separate", "shards": "bytes", "disorder_ppm": 0,
                         "task": if is_trained { "train" } else { "inference" },
                         "graph": {"ops": ops, "target": rows.len().saturating_sub(1), "inference_target": null}}
@@ -276,12 +276,12 @@ fn a_chain_takes_its_closed_form() {
     // A server that adds a byte in 2 ns, and takes 1 us to apply the sum of layer 0: additions 10 us, 1 us, 5 us, as they
     // come: 38 + 20 = 58, 58 + 2 = 60, 60 + 10 + 1 = 71.
     let adding = ran(&chain(&layers, |spec| {
-        spec["jobs"][0]["collective"]["reduction_bps"] = json!(RATE_BPS / 2);
+        spec["jobs"][0]["collective"]["reduction_rate_bps"] = json!(RATE_BPS / 2);
         spec["jobs"][0]["layers"][0]["update_ps"] = json!(us(1));
     }));
     assert_eq!(times(&adding), [us(71); 2]);
     // 2 us before each transfer: pulls at 7, 10, 22; forward at 10, 12, 26; backward at 34, 38, 44; pushes at 46, 49, 56.
-    let held = ran(&chain(&layers, |spec| spec["jobs"][0]["transfer_overhead_ps"] = json!(us(2))));
+    let held = ran(&chain(&layers, |spec| spec["jobs"][0]["schedule"]["overhead_ps"] = json!(us(2))));
     assert_eq!(times(&held), [us(56); 2]);
     let job = &ran(&chain(&layers, |_| ())).summary.jobs[0];
     assert_eq!((job.compute_ps, job.exposed_ps, job.barrier_ps), (27e6, 11e6, 6e6));
@@ -417,13 +417,13 @@ fn specs_that_mean_nothing_are_refused() {
         (Box::new(schedule("chunk_bytes", json!(4))), "sent whole"),
         (Box::new(schedule("credit", json!(2))), "one transfer after the other"),
         (Box::new(schedule("order", json!({"kind": "caramel"}))), "all-reduce"),
-        (Box::new(of_job("sync_ps", json!(1))), "no transfer waits"),
+        (Box::new(schedule("sync_ps", json!(1))), "no transfer waits"),
         (Box::new(of_job("bands", json!([9]))), "band 9"),
         (Box::new(of_job("bands", json!([]))), "one band"),
         (Box::new(|spec| spec["run"]["engine"] = json!("pipe")), "fluid"),
         (
             Box::new(|spec| {
-                spec["jobs"][0]["pace"]["straggler"] = json!({"worker": 1, "factor_ppm": 2_000_000,
+                spec["jobs"][0]["compute"]["straggler"] = json!({"worker": 1, "factor_ppm": 2_000_000,
                                                                           "probability_ppm": 5})
             }),
             "none of the workers",

@@ -7,13 +7,16 @@ answer to bad input does not wait for what it does not need.
 import os
 import sys
 import traceback
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from gradtide import _core
 from gradtide.cli import (
     buy,
+    collectives,
     compare,
     convert,
     demo,
@@ -28,6 +31,9 @@ from gradtide.cli import (
     run,
     schema,
     tenants,
+    tenants_lp,
+    tenants_map,
+    tenants_policies,
 )
 from gradtide.cli.ends import (
     EXIT_BAD_INPUT,
@@ -37,11 +43,51 @@ from gradtide.cli.ends import (
     Stopped,
     UsageError,
 )
+from gradtide.cli.groups import CommandWithSubcommands
+from gradtide.cli.moved import moved
+from gradtide.cli.options import with_options
 from gradtide.cli.printing import print_json, talk
 from gradtide.errors import CoreRefusal, GradtideError, ScenarioError, SimulationError
 
+# In the order of `gradtide --help`.
+COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run.run,
+    "compare": compare.compare,
+    "collectives": collectives.collectives,
+    "tenants": tenants.tenants,
+    "buy": buy.buy,
+    "plan": plan.plan,
+    "demo": demo.demo,
+    "reproduce": reproduce.reproduce,
+    "profile": profile.profile,
+    "report": report.report,
+    "presets": presets.presets,
+    "order": order.order,
+    "convert": convert.convert,
+    "schema": schema.schema,
+    "explain": explain.explain,
+    "doctor": doctor.doctor,
+}
+SUBCOMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "tenants": {
+        "map": tenants_map.tenants_map,
+        "policies": tenants_policies.tenants_policies,
+        "lp": tenants_lp.tenants_lp,
+    },
+}
+
+
+class Root(TyperGroup):
+    """The commands in the order of the table, whether they have subcommands or not."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return list(COMMANDS)
+
+
 app = typer.Typer(
     name="gradtide",
+    cls=Root,
     help="See, plan and tame the network traffic of distributed training.",
     no_args_is_help=True,
     add_completion=False,
@@ -50,25 +96,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# In the order of `gradtide --help`.
-for command in (
-    run.run,
-    compare.compare,
-    tenants.tenants,
-    buy.buy,
-    plan.plan,
-    demo.demo,
-    reproduce.reproduce,
-    profile.profile,
-    report.report,
-    presets.presets,
-    order.order,
-    convert.convert,
-    schema.schema,
-    explain.explain,
-    doctor.doctor,
-):
-    app.command()(command)
+for name, command in COMMANDS.items():
+    if name in SUBCOMMANDS:
+        group = typer.Typer(cls=CommandWithSubcommands, rich_markup_mode=None)
+        group.callback(invoke_without_command=True)(with_options(command))
+        for inner, subcommand in SUBCOMMANDS[name].items():
+            group.command(inner)(with_options(subcommand))
+        app.add_typer(group, name=name)
+    else:
+        app.command(name)(with_options(command))
 
 
 @app.callback(invoke_without_command=True)
@@ -99,8 +135,12 @@ def _reader_went_away() -> int:
 
 def _main() -> int:
     wants_json = "--json" in sys.argv
+    new = moved(sys.argv[1:])
+    if new is not None:
+        talk(f"error: this is written differently now: {new}")
+        return EXIT_BAD_INPUT
     try:
-        code = int(app(standalone_mode=False) or 0)
+        code = int(app(prog_name="gradtide", standalone_mode=False) or 0)
         if code == EXIT_INTERRUPTED:
             # What typer makes of a KeyboardInterrupt.
             raise KeyboardInterrupt

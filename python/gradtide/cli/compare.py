@@ -1,45 +1,22 @@
 """`gradtide compare`."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradtide.cli.checks import Check, apply_checks, parse_check, refuse_unknown
-from gradtide.cli.collectives import compare_collectives
-from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import (
-    EngineOption,
-    FailIfOption,
-    JobsOption,
-    JsonOption,
-    MaxMemoryOption,
-    MaxTimeOption,
-    OutOption,
-    QuietOption,
-    SeedOption,
-    SetOption,
-    VerboseOption,
-    changed,
-    check_target,
-    counts,
-    limits_of,
-    load,
-    split,
-)
-from gradtide.cli.printing import print_json, print_table, signed_percent, talk_of_cost, talk_of_files
-from gradtide.cli.study import save, study_under_way
+from gradtide.cli.ends import as_usage_error
+from gradtide.cli.options import Changes, Common, ModelArgument, check_target, counts, split
+from gradtide.cli.printing import print_table, signed_percent
+from gradtide.cli.study import conduct
 
 if TYPE_CHECKING:
-    from gradtide.estimate import Limits
-    from gradtide.studies.compare import CompareResult
+    from gradtide.studies.compare import CompareResult, Variant
 
 
 def compare(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json), preset (paper/…) or model preset.")
-    ],
+    scenario: ModelArgument,
+    *,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -50,101 +27,60 @@ def compare(
     schedule: Annotated[
         list[str] | None,
         typer.Option(
-            "--schedule",
             metavar="NAME",
-            help="As in fifo+barrier, priority+chunk=1MB, ddp, horovod, p3, bytescheduler, caramel, edf, optimal, or "
-            "file:order.csv; repeat it; the first is compared with.",
+            help="Compare this schedule: fifo+barrier, priority+chunk=1MB, ddp, horovod, p3, bytescheduler, caramel, "
+            "edf, optimal or file:order.csv. Repeatable; the others are compared with the first.",
         ),
     ] = None,
-    rate: Annotated[str | None, typer.Option(metavar="LIST", help="Link rates, as in 1Gbps,10Gbps.")] = None,
-    workers: Annotated[str | None, typer.Option(metavar="LIST", help="Numbers of workers, as in 2,8.")] = None,
+    rate: Annotated[str | None, typer.Option(metavar="LIST", help="Vary the link rate, as in 1Gbps,10Gbps.")] = None,
+    workers: Annotated[str | None, typer.Option(metavar="LIST", help="Vary the number of workers, as in 2,8.")] = None,
     servers: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Numbers of parameter servers, as in 1,2,4.")
+        str | None, typer.Option(metavar="LIST", help="Vary the number of parameter servers, as in 1,2,4.")
     ] = None,
     batch: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Samples in a worker's mini-batch, as in 32,64.")
+        str | None, typer.Option(metavar="LIST", help="Vary the samples in a worker's mini-batch, as in 32,64.")
     ] = None,
-    task: Annotated[str | None, typer.Option(metavar="LIST", help="With parameter servers: train,inference.")] = None,
-    model: Annotated[str | None, typer.Option(metavar="LIST", help="Models, as in resnet50,vgg16.")] = None,
-    collective: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Instead: ways to exchange gradients, as in ring,halving_doubling."),
+    task: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Vary the task of a job with parameter servers: train,inference.")
     ] = None,
-    sizes: Annotated[str | None, typer.Option(metavar="LIST", help="With --collective: gradients; 1kB to 1GB.")] = None,
-    output: OutOption = None,
-    as_json: JsonOption = False,
-    seed: SeedOption = None,
-    set_: SetOption = None,
-    engine: EngineOption = None,
-    max_memory: MaxMemoryOption = None,
-    max_time: MaxTimeOption = None,
-    fail_if: FailIfOption = None,
-    jobs: JobsOption = 1,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    model: Annotated[str | None, typer.Option(metavar="LIST", help="Vary the model, as in resnet50,vgg16.")] = None,
+    changes: Changes,
+    common: Common,
 ) -> None:
-    """Schedules side by side, over rates, workers, servers, batches, tasks and models; or collectives, over sizes."""
-    checks = [parse_check(text) for text in fail_if or ()]
-    limits = limits_of(max_memory, max_time)
-    if collective is not None:
-        options = {"schedule": schedule, "rate": rate, "workers": workers, "servers": servers}
-        for option, given in (options | {"batch": batch, "task": task, "model": model, "cluster": cluster}).items():
-            if given:
-                fail_usage(f"--collective compares on the scenario's cluster; leave out --{option}, or use --set")
-        loaded = load(scenario, set_, seed, engine or "fluid")
-        compare_collectives(loaded, collective, sizes, output, as_json, jobs, quiet, verbose, checks, limits)
-        return
-    if sizes is not None:
-        fail_usage("--sizes is for --collective")
+    """Compare schedules, over link rates, workers, servers, mini-batches, tasks and models."""
     from gradtide.studies import compare as study
     from gradtide.studies.trained import trained
 
-    loaded = changed(trained(scenario, cluster), set_, seed, engine)
-    check_target(output)
+    loaded = changes.of(trained(scenario, cluster))
+    check_target(common.output)
     with as_usage_error(ValueError):
         variants = study.grid(
             loaded,
             schedule or None,
             split(model),
-            counts("workers", workers),
+            counts("--workers", workers),
             split(rate),
-            servers=counts("servers", servers),
-            batches=counts("batch", batch),
+            servers=counts("--servers", servers),
+            batches=counts("--batch", batch),
             tasks=split(task),
         )
-    run_comparison(variants, output, as_json, jobs, quiet, verbose, checks, limits)
+    run_comparison(variants, common)
 
 
-def run_comparison(
-    variants: Sequence[Any],
-    output: Path | None,
-    as_json: bool,
-    jobs: int,
-    quiet: bool,
-    verbose: bool,
-    checks: Sequence[Check],
-    limits: "Limits",
-) -> None:
+def run_comparison(variants: "Sequence[Variant]", common: Common) -> None:
     """Run the variants of a comparison, and print the result."""
     from gradtide.studies import compare as study
     from gradtide.studies.run import sample
 
-    refuse_unknown(checks, lambda: study.compare(sample(), schedules=["fifo"]).summary["rows"][0])
-
-    def show(result: "CompareResult") -> None:
-        if as_json:
-            print_json(result.summary)
-        else:
-            _print_comparison(result)
-
-    with study_under_way(f"{len(variants)} runs", output, quiet, show) as (progress, keep):
-        result = study.run_variants(variants, jobs=jobs, progress=progress, keep=keep, limits=limits)
-        save(result, output, keep)
-    show(result)
-    talk_of_files(output, quiet or as_json)
-    if verbose:
-        talk_of_cost(result.summary["cost"])
-    apply_checks(checks, {row["run"]: row for row in result.summary["rows"]})
+    conduct(
+        f"{len(variants)} runs",
+        common,
+        make=lambda how: study.run_variants(variants, **how),
+        show=_print_comparison,
+        example=lambda: study.compare(sample(), schedules=["fifo"]).summary["rows"][0],
+        figures=lambda result: {row["run"]: row for row in result.summary["rows"]},
+        usage_errors=(),
+    )
 
 
 def _print_comparison(result: "CompareResult") -> None:

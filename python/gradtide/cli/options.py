@@ -1,84 +1,168 @@
-"""The options that several commands take, and what is made of them."""
+"""The options that several commands take: each is written once, in the group that it belongs to.
 
-from collections.abc import Sequence
+A command declares a parameter of type `Common` or `Changes`; `with_options` turns the parameter into the options of the
+group, so that the command line sees them all, and the command gets one value.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
+from gradtide.cli.checks import Check, parse_check
 from gradtide.cli.ends import as_usage_error, fail_usage
 
 if TYPE_CHECKING:
     from gradtide.estimate import Limits
     from gradtide.scenario import Scenario
 
-ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json) or preset (paper/…).")]
-
-
-OutOption = Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write a folder of results.")]
-
-
+OutputOption = Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write a folder of results.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-
-
-QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="No talk and no progress.")]
-
-
-VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Say what is resolved and what it cost.")]
-
-
-SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Root of all random streams.")]
-
-
-JobsOption = Annotated[int, typer.Option("-j", "--jobs", min=1, help="Runs under way at once; changes no result.")]
-
-
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Replace a key, as in cluster.link.rate=1Gbps.")
+QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Print no messages and no progress.")]
+ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json) or preset (paper/…).")]
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json), preset (paper/…) or model preset.")
 ]
+SeedsOption = Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds, from --seed on.")]
 
 
-EngineOption = Annotated[str | None, typer.Option("--engine", help="Network engine: pipe or packet (fluid to come).")]
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """What a command that runs something is told about its output, its checks and its limits."""
+
+    output: OutputOption = None
+    as_json: JsonOption = False
+    max_memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Refuse runs that need more memory than this. Default: 80 % of free memory."),
+    ] = None
+    max_time: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Refuse runs that take longer than this, as in 10h. Default: 1h."),
+    ] = None
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIGURE>LIMIT", help="Exit with code 1 if this holds, as in 'iteration_time_ms>950'."),
+    ] = None
+    jobs: Annotated[
+        int, typer.Option("-j", "--jobs", min=1, metavar="N", help="Run N simulations at once. Results do not change.")
+    ] = 2
+    quiet: QuietOption = False
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print what the simulation cost.")] = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be read, before anything is done."""
+        if self.quiet and self.verbose:
+            fail_usage("--quiet and --verbose exclude each other; leave one out")
+        _ = self.checks, self.limits
+
+    @cached_property
+    def checks(self) -> list[Check]:
+        """The checks of `--fail-if`."""
+        return [parse_check(text) for text in self.fail_if or ()]
+
+    @cached_property
+    def limits(self) -> "Limits":
+        """The limits of `--max-memory` and `--max-time`."""
+        from gradtide.estimate import limits
+
+        with as_usage_error(ValueError):
+            return limits(self.max_memory, self.max_time)
+
+    @property
+    def names_files(self) -> bool:
+        """Whether stderr says which files were written."""
+        return not (self.quiet or self.as_json)
 
 
-FailIfOption = Annotated[
-    list[str] | None,
-    typer.Option("--fail-if", metavar="FIGURE>LIMIT", help="Exit 1 if it holds, as in 'iteration_time_ms>950'."),
-]
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What a command line changes in a scenario."""
+
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Replace a key, as in cluster.link.rate=1Gbps. Repeatable."),
+    ] = None
+    seed: Annotated[int | None, typer.Option(min=0, help="Set the root of all random streams.")] = None
+    engine: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Set the network engine: pipe, fluid or packet.")
+    ] = None
+
+    def load(self, name: str) -> "Scenario":
+        """Read a scenario and change it."""
+        from gradtide.scenario import Scenario
+
+        return self.of(Scenario.load(name))
+
+    def of(self, scenario: "Scenario") -> "Scenario":
+        """Return the changed scenario; it can be run."""
+        changed = scenario.set(self._values) if self._values else scenario
+        changed.check_built()
+        return changed
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for change in self.set_ or ():
+            key, equals, value = (part.strip() for part in change.partition("="))
+            if not equals or not key:
+                fail_usage(f"--set {change}: write KEY=VALUE, as in --set cluster.link.rate=1Gbps")
+            values[key] = value
+        if self.seed is not None:
+            values["run.seed"] = self.seed
+        if self.engine is not None:
+            values["run.engine"] = self.engine
+        return values
 
 
-MaxMemoryOption = Annotated[
-    str | None, typer.Option("--max-memory", metavar="SIZE", help="Refuse what would take more; 80 % of what is free.")
-]
+class Without:
+    """Marks a group of options in a command's signature: the command does not take these of its fields."""
+
+    def __init__(self, *fields: str) -> None:
+        self.fields = fields
 
 
-MaxTimeOption = Annotated[
-    str | None, typer.Option("--max-time", metavar="TIME", help="Refuse what would take longer, as in 10h; 1h.")
-]
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose parameters are all options, from one that takes groups of options.
 
+    A parameter whose type is a dataclass stands for one option per field of the dataclass, except for those that
+    `Without` names and those that are parameters of the command itself.
+    """
+    options: dict[str, inspect.Parameter] = {}
+    groups: dict[str, tuple[Any, list[str]]] = {}
+    hints = get_type_hints(command, include_extras=True)
+    own = inspect.signature(command).parameters
+    for name, parameter in own.items():
+        hint = hints[name]
+        group, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        if not dataclasses.is_dataclass(group):
+            options[name] = inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=parameter.default, annotation=hint
+            )
+            continue
+        left_out = {field for mark in marks if isinstance(mark, Without) for field in mark.fields} | set(own)
+        types = get_type_hints(group, include_extras=True)
+        taken = [field for field in dataclasses.fields(group) if field.name not in left_out]
+        groups[name] = (group, [field.name for field in taken])
+        for field in taken:
+            options[field.name] = inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name]
+            )
 
-def load(name: str, changes: Sequence[str] | None, seed: int | None, engine: str | None) -> "Scenario":
-    """Read a scenario, with the changes of `--set`, `--seed` and `--engine`."""
-    from gradtide.scenario import Scenario
+    @wraps(command)
+    def flat(**given: Any) -> None:
+        for name, (group, fields) in groups.items():
+            given[name] = group(**{field: given.pop(field) for field in fields})
+        command(**given)
 
-    return changed(Scenario.load(name), changes, seed, engine)
-
-
-def changed(scenario: "Scenario", changes: Sequence[str] | None, seed: int | None, engine: str | None) -> "Scenario":
-    """Apply the changes of `--set`, `--seed` and `--engine`."""
-    values: dict[str, Any] = {}
-    for change in changes or ():
-        key, equals, value = change.partition("=")
-        if not equals or not key:
-            fail_usage(f"--set {change}: write KEY=VALUE, as in --set cluster.link.rate=1Gbps")
-        values[key.strip()] = value.strip()
-    if seed is not None:
-        values["run.seed"] = seed
-    if engine is not None:
-        values["run.engine"] = engine
-    scenario = scenario.set(values) if values else scenario
-    scenario.check_built()
-    return scenario
+    flat.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
+    flat.__annotations__ = {name: option.annotation for name, option in options.items()}
+    return flat
 
 
 def split(text: str | None) -> list[str] | None:
@@ -90,7 +174,7 @@ def counts(option: str, text: str | None) -> list[int] | None:
     """Return the whole numbers of a list such as `2,8`."""
     counts = split(text)
     if counts is not None and not all(count.isdecimal() for count in counts):
-        fail_usage(f"--{option} {text}: write whole numbers, as in 2,8")
+        fail_usage(f"{option} {text}: write whole numbers, as in 2,8")
     return None if counts is None else [int(count) for count in counts]
 
 
@@ -102,11 +186,3 @@ def check_target(output: Path | None) -> None:
         with as_usage_error(FolderError):
             refuse_foreign(output)
             refuse_unwritable(output)
-
-
-def limits_of(max_memory: str | None, max_time: str | None) -> "Limits":
-    """Return the limits that `--max-memory` and `--max-time` set."""
-    from gradtide.estimate import limits
-
-    with as_usage_error(ValueError):
-        return limits(max_memory, max_time)

@@ -1,30 +1,16 @@
 """`gradtide plan`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradtide.cli.checks import apply_checks, parse_check, refuse_unknown
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import (
-    EngineOption,
-    FailIfOption,
-    JobsOption,
-    JsonOption,
-    MaxMemoryOption,
-    MaxTimeOption,
-    QuietOption,
-    SeedOption,
-    SetOption,
-    VerboseOption,
-    changed,
-    limits_of,
-    split,
-)
-from gradtide.cli.printing import print_json, print_table, talk, talk_of_cost, talk_of_files
+from gradtide.cli.options import Changes, Common, ModelArgument, split
+from gradtide.cli.printing import print_table, talk, talk_of_files
 from gradtide.cli.samples import sample_of_plan
-from gradtide.cli.study import save, study_under_way
+from gradtide.cli.study import conduct
 from gradtide.errors import GradtideError
 
 if TYPE_CHECKING:
@@ -32,64 +18,67 @@ if TYPE_CHECKING:
 
 
 def plan(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json), preset (paper/…) or model preset.")
-    ],
-    workers: Annotated[int | None, typer.Option(min=2, metavar="N", help="Number of workers.")] = None,
+    scenario: ModelArgument,
+    *,
+    workers: Annotated[int | None, typer.Option(min=2, metavar="N", help="Set the number of workers.")] = None,
     level: Annotated[
-        str, typer.Option(metavar="NAME", help="The most that the runtime may do: buckets, priority or crossiter.")
+        str, typer.Option(metavar="NAME", help="Allow the runtime this much at most: buckets, priority or crossiter.")
     ] = "crossiter",
     collectives: Annotated[
-        str | None, typer.Option(metavar="LIST", help="KIND[+KEY=VALUE], as in ring,tree; those that suit the network.")
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Consider these collectives, each KIND[+KEY=VALUE], as in ring,tree. Default: those that suit the "
+            "network.",
+        ),
     ] = None,
     overhead: Annotated[
-        str, typer.Option(metavar="TIME", help="What a message costs a scheduler, above level buckets.")
+        str, typer.Option(metavar="TIME", help="Charge a scheduler this time per message, above level buckets.")
     ] = "1ms",
-    worth: Annotated[str, typer.Option(metavar="PERCENT", help="What a plan has to save at least.")] = "1%",
-    smallest: Annotated[str, typer.Option(metavar="SIZE", help="No message is smaller.")] = "1MiB",
+    worth: Annotated[
+        str, typer.Option(metavar="PERCENT", help="Recommend a plan only if it saves at least this.")
+    ] = "1%",
+    smallest: Annotated[str, typer.Option(metavar="SIZE", help="Send no message smaller than this.")] = "1MiB",
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="ddp or scenario; the scenario's schedule if it has one, else DDP's."),
+        typer.Option(
+            metavar="NAME",
+            help="Compare with ddp or scenario. Default: the scenario's own schedule if it has one, else ddp.",
+        ),
     ] = None,
     noise: Annotated[
-        float, typer.Option(min=0, max=0.5, metavar="SHARE", help="Of compute times, if the scenario has none.")
+        float,
+        typer.Option(min=0, max=0.5, metavar="SHARE", help="Vary compute times by this, if the scenario does not."),
     ] = 0.03,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Paired runs with noise.")] = 8,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds with noise, paired.")] = 8,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="PATH", help="NAME.json for the plan alone, else a folder with it."),
+        typer.Option("-o", "--output", metavar="PATH", help="Write the plan to NAME.json, or a folder of results."),
     ] = None,
-    as_json: JsonOption = False,
-    seed: SeedOption = None,
-    set_: SetOption = None,
-    engine: EngineOption = None,
-    max_memory: MaxMemoryOption = None,
-    max_time: MaxTimeOption = None,
-    fail_if: FailIfOption = None,
-    jobs: JobsOption = 2,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    changes: Changes,
+    common: Common,
 ) -> None:
     """How should this job send its gradients, what does that save, and is it worth it? Writes plan.json."""
-    checks = [parse_check(text) for text in fail_if or ()]
-    limits = limits_of(max_memory, max_time)
     from gradtide.studies import plan as study
 
     with as_usage_error(ValueError):
         least = study.parse_percent(worth)
-        base = changed(study.trained(scenario, None, workers), set_, seed, engine)
-    with as_usage_error(GradtideError):
-        study.check_target(output)
-    refuse_unknown(checks, lambda: study.figures(sample_of_plan()))
+        base = changes.of(study.trained(scenario, None, workers))
 
-    def show(result: "PlanResult") -> None:
-        if as_json:
-            print_json(result.summary)
-        else:
-            _print_plan(result)
+    def check_output(path: Path | None) -> None:
+        with as_usage_error(GradtideError):
+            study.check_target(path)
 
-    with as_usage_error(ValueError), study_under_way("plans", output, quiet, show) as (progress, keep):
-        result = study.plan(
+    def name_files(path: Path) -> None:
+        is_alone = path.suffix == ".json"
+        talk(f"\nplan      {path if is_alone else path / 'plan.json'}   (gradtide run {scenario} --plan takes it)")
+        if not is_alone:
+            talk_of_files(path)
+
+    conduct(
+        "plans",
+        replace(common, output=output),
+        make=lambda how: study.plan(
             base,
             level=level,
             collectives=split(collectives),
@@ -99,20 +88,14 @@ def plan(
             baseline=baseline,
             noise=noise,
             seeds=seeds,
-            jobs=jobs,
-            progress=progress,
-            keep=keep,
-            limits=limits,
-        )
-        save(result, output, keep)
-    show(result)
-    if output is not None and not quiet and not as_json:
-        is_alone = output.suffix == ".json"
-        talk(f"\nplan      {output if is_alone else output / 'plan.json'}   (gradtide run {scenario} --plan takes it)")
-        talk_of_files(None if is_alone else output, quiet)
-    if verbose:
-        talk_of_cost(result.summary["cost"])
-    apply_checks(checks, {result.plan.level: study.figures(result)})
+            **how,
+        ),
+        show=_print_plan,
+        example=lambda: study.figures(sample_of_plan()),
+        figures=lambda result: {result.plan.level: study.figures(result)},
+        check_output=check_output,
+        name_files=name_files,
+    )
 
 
 def _print_plan(result: "PlanResult") -> None:
@@ -126,9 +109,9 @@ def _print_plan(result: "PlanResult") -> None:
         bound = row["above_bound_percent"]
         rows.append(
             [
-                "plan" if row["chosen"] == "true" else "",
+                "plan" if row["chosen"] else "",
                 words.level(row["name"]),
-                words.schedule(row["order"], row["barrier"] == "true"),
+                words.schedule(row["order"], row["barrier"]),
                 words.collective(row["collective"]) + (f", depth {row['depth']}" if row["depth"] > 1 else ""),
                 row["buckets"],
                 row["messages"],

@@ -52,12 +52,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     Console(width=None if sys.stdout.isatty() else 240, highlight=False).print(table)
 
 
-def talk_of_files(output: Path | None, quiet: bool) -> None:
+def talk_of_files(output: Path) -> None:
     """Name the report and the timeline on stderr."""
-    if output is not None and not quiet:
-        talk(f"\nreport    {output / 'report.html'}")
-        if (output / "timeline.pftrace").exists():
-            talk(f"timeline  {output / 'timeline.pftrace'}   (open at https://ui.perfetto.dev)")
+    talk(f"\nreport    {output / 'report.html'}")
+    if (output / "timeline.pftrace").exists():
+        talk(f"timeline  {output / 'timeline.pftrace'}   (open at https://ui.perfetto.dev)")
 
 
 def talk_of_cost(cost: dict[str, Any]) -> None:

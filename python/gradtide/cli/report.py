@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import JsonOption, OutOption, QuietOption, check_target
+from gradtide.cli.options import JsonOption, OutputOption, QuietOption, check_target
 from gradtide.cli.printing import print_json, print_table, talk, talk_of_files
 from gradtide.errors import TraceError
 
@@ -19,7 +19,7 @@ def report(
         list[str],
         typer.Argument(metavar="RUN_DIR|TRACE…", help="Folder of a finished run or study; or traces, one a rank."),
     ],
-    output: OutOption = None,
+    output: OutputOption = None,
     step: Annotated[int | None, typer.Option("--step", min=0, help="Of a trace: this step; the typical one.")] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -52,7 +52,8 @@ def report(
             talk(f"warning: {warning}")
     if output is not None:
         found.save(output)
-    talk_of_files(output, quiet)
+    if output is not None and not quiet:
+        talk_of_files(output)
 
 
 def _print_waterfall(result: "WaterfallResult") -> None:

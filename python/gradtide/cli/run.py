@@ -5,24 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradtide.cli.checks import apply_checks, parse_check, refuse_unknown
-from gradtide.cli.options import (
-    EngineOption,
-    FailIfOption,
-    JobsOption,
-    JsonOption,
-    MaxMemoryOption,
-    MaxTimeOption,
-    OutOption,
-    QuietOption,
-    ScenarioArgument,
-    SeedOption,
-    SetOption,
-    VerboseOption,
-    check_target,
-    limits_of,
-    load,
-)
+from gradtide.cli.checks import apply_checks, refuse_unknown
+from gradtide.cli.options import Changes, Common, ScenarioArgument, Without, check_target
 from gradtide.cli.printing import print_json, print_table, talk_of_cost, talk_of_files
 from gradtide.cli.study import progress_bar
 
@@ -32,26 +16,16 @@ if TYPE_CHECKING:
 
 def run(
     scenario: ScenarioArgument,
-    output: OutOption = None,
-    as_json: JsonOption = False,
-    seed: SeedOption = None,
-    set_: SetOption = None,
-    engine: EngineOption = None,
+    *,
     plan: Annotated[
-        Path | None, typer.Option("--plan", metavar="FILE", help="Send gradients as a plan.json of gradtide plan says.")
+        Path | None, typer.Option(metavar="FILE", help="Send gradients as this plan.json of gradtide plan says.")
     ] = None,
-    estimate: Annotated[bool, typer.Option("--estimate", help="Say what it will take, and do not run it.")] = False,
-    max_memory: MaxMemoryOption = None,
-    max_time: MaxTimeOption = None,
-    fail_if: FailIfOption = None,
-    jobs: JobsOption = 1,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Print what the run will take, and do not run.")] = False,
+    changes: Changes,
+    common: Annotated[Common, Without("jobs")],
 ) -> None:
     """Simulate one scenario: how long is an iteration, and what does it wait for?"""
-    checks = [parse_check(text) for text in fail_if or ()]
-    limits = limits_of(max_memory, max_time)
-    loaded = load(scenario, set_, seed, engine)
+    loaded = changes.load(scenario)
     if plan is not None:
         from gradtide.scenario.plan import read_plan
 
@@ -60,18 +34,18 @@ def run(
     if estimate:
         from gradtide.estimate import estimate as estimate_of
 
-        _print_estimate(estimate_of(loaded), as_json)
+        _print_estimate(estimate_of(loaded), common.as_json)
         return
-    check_target(output)
+    check_target(common.output)
     from gradtide.studies import run as study
 
-    refuse_unknown(checks, lambda: figures_of_job(study.run(study.sample()).job))
-    with progress_bar("simulating", quiet) as progress:
-        [result] = study.run_all([loaded], progress=progress, limits=limits)
+    refuse_unknown(common.checks, lambda: figures_of_job(study.run(study.sample()).job))
+    with progress_bar("simulating", common.quiet) as progress:
+        [result] = study.run_all([loaded], progress=progress, limits=common.limits)
     summary = study.summary(result)
-    if output is not None:
-        result.save(output)
-    if as_json:
+    if common.output is not None:
+        result.save(common.output)
+    if common.as_json:
         print_json(summary)
     else:
         from gradtide import words
@@ -81,10 +55,11 @@ def run(
             print()
             print_table(*words.flow_rows(name, classes))
         print(f"\n{summary['headline']}")
-        talk_of_files(output, quiet)
-    if verbose:
+    if common.output is not None and common.names_files:
+        talk_of_files(common.output)
+    if common.verbose:
         talk_of_cost(summary["cost"])
-    apply_checks(checks, {name: figures_of_job(job) for name, job in summary["jobs"].items()})
+    apply_checks(common.checks, {name: figures_of_job(job) for name, job in summary["jobs"].items()})
 
 
 def figures_of_job(job: dict[str, Any]) -> dict[str, Any]:

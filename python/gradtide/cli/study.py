@@ -1,32 +1,85 @@
-"""A study of many runs on the command line: its progress bar, and the finished runs that are kept."""
+"""A study on the command line, from its checks and its progress to what is printed and kept of it."""
 
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.ends import Stopped, as_usage_error
-from gradtide.cli.printing import talk
+from gradtide.cli.options import Common, check_target
+from gradtide.cli.printing import print_json, talk, talk_of_cost, talk_of_files
 from gradtide.errors import GradtideError, Interrupted
 
 if TYPE_CHECKING:
     from gradtide.studies.keep import Kept
 
+Result = TypeVar("Result", bound=Any)
+
+
+def conduct(
+    what: str,
+    common: Common,
+    *,
+    make: Callable[[dict[str, Any]], Result],
+    show: Callable[[Result], None],
+    example: Callable[[], dict[str, Any]] | None = None,
+    figures: Callable[[Result], dict[str, dict[str, Any]]] | None = None,
+    check_output: Callable[[Path | None], None] = check_target,
+    name_files: Callable[[Path], None] = talk_of_files,
+    usage_errors: tuple[type[Exception], ...] = (ValueError,),
+) -> None:
+    """Run a study, print its result, write its folder and apply its checks.
+
+    Args:
+        what: beside the progress bar, as in `16 runs`.
+        common: what the command line says about output, checks and limits.
+        make: runs the study with these arguments: jobs, progress, keep and limits.
+        show: prints the result for people.
+        example: figures of a small result, which tell the names that `--fail-if` can use.
+        figures: the figures that `--fail-if` checks, by the name of what they belong to.
+        check_output: refuses an output that must not or cannot be written.
+        name_files: says on stderr which files were written.
+        usage_errors: exceptions of the study that mean a wrong command line.
+    """
+    check_output(common.output)
+    if example is not None:
+        refuse_unknown(common.checks, example)
+
+    def print_result(result: Result) -> None:
+        if common.as_json:
+            print_json(result.summary)
+        else:
+            show(result)
+
+    with as_usage_error(*usage_errors), _under_way(what, common, print_result) as (progress, keep):
+        result = make({"jobs": common.jobs, "progress": progress, "keep": keep, "limits": common.limits})
+        if common.output is not None and keep is not None:
+            result.save(common.output)
+            keep.forget()
+    print_result(result)
+    if common.output is not None and common.names_files:
+        name_files(common.output)
+    if common.verbose:
+        talk_of_cost(result.summary["cost"])
+    if figures is not None:
+        apply_checks(common.checks, figures(result))
+
 
 @contextmanager
-def study_under_way(
-    what: str, output: Path | None, quiet: bool, show: Callable[[Any], None]
+def _under_way(
+    what: str, common: Common, show: Callable[[Any], None]
 ) -> Iterator[tuple[Callable[[float], object] | None, "Kept | None"]]:
     """Give a study its progress and the place for its finished runs; when it is interrupted, show what is known."""
     from gradtide.studies.folder import FolderError
     from gradtide.studies.keep import Kept
 
     with as_usage_error(FolderError):
-        keep = None if output is None else Kept(output)
+        keep = None if common.output is None else Kept(common.output)
     try:
-        with progress_bar(what, quiet) as progress:
+        with progress_bar(what, common.quiet) as progress:
             yield progress, keep
     except Interrupted as stop:
         talk(_words_of_kept(str(stop), keep))
@@ -47,13 +100,6 @@ def _words_of_kept(what: str, keep: "Kept | None") -> str:
     if not keep.count:
         return f"{what}; nothing is left behind"
     return f"{what}; they are kept in {os.path.relpath(keep.folder)}, and the same command goes on from there"
-
-
-def save(result: Any, output: Path | None, keep: "Kept | None") -> None:
-    """Write the folder of a finished study, and forget what was kept for it."""
-    if output is not None and keep is not None:
-        result.save(output)
-        keep.forget()
 
 
 @contextmanager

@@ -1,133 +1,86 @@
 """`gradtide tenants`."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from gradtide.cli.checks import apply_checks, parse_check, refuse_unknown
-from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import (
-    EngineOption,
-    FailIfOption,
-    JobsOption,
-    JsonOption,
-    MaxMemoryOption,
-    MaxTimeOption,
-    OutOption,
-    QuietOption,
-    ScenarioArgument,
-    SeedOption,
-    SetOption,
-    VerboseOption,
-    check_target,
-    limits_of,
-    load,
-)
-from gradtide.cli.printing import cell, print_json, print_table, signed_percent, talk_of_cost, talk_of_files
+from gradtide.cli.ends import as_usage_error
+from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption
+from gradtide.cli.printing import cell, print_table, signed_percent
 from gradtide.cli.samples import sample_of_tenants
-from gradtide.cli.study import save, study_under_way
-from gradtide.cli.tenants_lp import plan_by_lp
-from gradtide.cli.tenants_map import map_tenants, parse_loads
-from gradtide.cli.tenants_policies import compare_policies
+from gradtide.cli.study import conduct
 
-if TYPE_CHECKING:
-    from gradtide.studies.tenants.bands import TenantsResult
+SHOWN = {"mean_fct_ms": "mean, ms", "p99_fct_ms": "p99, ms", "mean_slowdown": "slowdown"}
+"""Figures of a class in the table; the others are in the report, in rows.csv and in the JSON."""
 
 
 def tenants(
     scenario: ScenarioArgument,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds, from --seed on.")] = 1,
-    policy: Annotated[
-        list[str] | None,
+    *,
+    seeds: SeedsOption = 1,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Move this job to the lower band. Default: all jobs.")
+    ] = None,
+    classes: Annotated[
+        str | None,
         typer.Option(
-            metavar="NAME",
-            help="Compare policies: all-low, lower-layers-high, background, deadline, oracle. Repeat it.",
+            metavar="LIST",
+            help="Set the largest small and the smallest large flow. Default: small=100kB,large=10MB.",
         ),
     ] = None,
-    map_: Annotated[bool, typer.Option("--map", help="Map it over job load and background load.")] = False,
-    job_loads: Annotated[str | None, typer.Option(metavar="LIST", help="With --map, as in 0.125,0.25.")] = None,
-    traffic_loads: Annotated[str | None, typer.Option(metavar="LIST", help="With --map, as in 0.03,0.1.")] = None,
-    lp: Annotated[bool, typer.Option("--lp", help="Give each bucket start and band by a linear programme.")] = False,
-    give: Annotated[
-        str | None, typer.Option(metavar="SHARE", help="With --lp: iteration time to give up for it, as in 1%.")
-    ] = None,
-    quantile: Annotated[
-        float | None, typer.Option(min=0, max=1, help="With --lp: plan with this quantile of times; the mean.")
-    ] = None,
-    output: OutOption = None,
-    as_json: JsonOption = False,
-    seed: SeedOption = None,
-    set_: SetOption = None,
-    engine: EngineOption = None,
-    max_memory: MaxMemoryOption = None,
-    max_time: MaxTimeOption = None,
-    fail_if: FailIfOption = None,
-    jobs: JobsOption = 2,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    changes: Changes,
+    common: Common,
 ) -> None:
-    """What does a training job do to its neighbours' flows, and is de-prioritising it free here?"""
-    checks = [parse_check(text) for text in fail_if or ()]
-    limits = limits_of(max_memory, max_time)
-    loaded = load(scenario, set_, seed, engine)
-    check_target(output)
-    seed_range = range(loaded.seed, loaded.seed + seeds)
-    loads = parse_loads(job_loads), parse_loads(traffic_loads)
-    if lp and (map_ or policy):
-        fail_usage("--lp is a study of its own; leave out --map and --policy")
-    if not lp and (give is not None or quantile is not None):
-        fail_usage("--give and --quantile are for --lp")
-    if policy:
-        compare_policies(
-            loaded, policy, seed_range, loads if map_ else None, output, as_json, jobs, quiet, verbose, checks, limits
-        )
-        return
-    if map_:
-        map_tenants(loaded, seed_range, *loads, output, as_json, jobs, quiet, verbose, checks, limits)
-        return
-    if lp:
-        plan_by_lp(loaded, seed_range, give, quantile, output, as_json, jobs, quiet, verbose, checks, limits)
-        return
+    """What does a training job do to background flows, and is a lower priority band free here?"""
+    from gradtide import fct
     from gradtide.studies.tenants import bands as study
 
-    refuse_unknown(checks, lambda: study.figures(sample_of_tenants().summary))
-
-    def show(result: "TenantsResult") -> None:
-        if as_json:
-            print_json(result.summary)
-        else:
-            _print_tenants(result.summary)
-
-    with as_usage_error(ValueError), study_under_way(f"{2 * seeds} runs", output, quiet, show) as (progress, keep):
-        result = study.tenants(loaded, seeds=seed_range, jobs=jobs, progress=progress, keep=keep, limits=limits)
-        save(result, output, keep)
-    show(result)
-    talk_of_files(output, quiet or as_json)
-    if verbose:
-        talk_of_cost(result.summary["cost"])
-    apply_checks(checks, {"tenants": study.figures(result.summary)})
+    with as_usage_error(ValueError):
+        sizes = fct.DEFAULT if classes is None else fct.Classes.parse(classes)
+    loaded = changes.load(scenario)
+    seed_range = range(loaded.seed, loaded.seed + seeds)
+    conduct(
+        f"{4 * seeds} runs",
+        common,
+        make=lambda how: study.tenants(loaded, seeds=seed_range, job=job, classes=sizes, **how),
+        show=lambda result: _print_tenants(result.summary),
+        example=lambda: study.figures(sample_of_tenants().summary),
+        figures=lambda result: {"tenants": study.figures(result.summary)},
+    )
 
 
 def _print_tenants(summary: dict[str, Any]) -> None:
-    def cells(pair: dict[str, Any], *, saves: bool = True) -> list[str]:
-        change = pair["saves_percent"]
-        change = change if saves or change is None else -change
-        return [cell(pair["same"]), cell(pair["low"]), signed_percent(change)]
+    from gradtide import words
 
-    rows = []
-    for size, figures in summary["classes"].items():
-        for name, label in (
-            ("mean_fct_ms", "mean"),
-            ("p50_fct_ms", "p50"),
-            ("p90_fct_ms", "p90"),
-            ("p99_fct_ms", "p99"),
-        ):
-            rows.append([f"{size} flows, {label}, ms", *cells(figures[name])])
-    rows.append(["iteration time, ms", *cells(summary["iteration_time_ms"])])
-    rows.append(["busiest link", *cells(summary["max_link_utilisation"])])
-    rows.append(["packets dropped", *cells(summary["drops"])])
-    seeds = summary["seeds"]
-    count = "1 seed" if len(seeds) == 1 else f"mean of {len(seeds)} seeds"
-    print(f"{summary['model']} in its neighbours' band and in a lower one; {count}")
-    print_table(["", "same band", "low band", "saves"], rows)
+    rows = [
+        [f"{size} flows, {label}", *_cells(figures[name])]
+        for size, figures in summary["classes"].items()
+        for name, label in SHOWN.items()
+    ]
+    jobs = summary["jobs"]
+    for name, job in jobs.items():
+        of = "iteration" if len(jobs) == 1 else f"{name}: iteration"
+        rows.append([f"{of} time, ms", *_cells(job["iteration_time_ms"])])
+    rows.append(["busiest link, use", *_cells(summary["max_link_utilisation"])])
+    rows.append(["packets dropped", *_cells(summary["drops"])])
+    seeds, moved = summary["seeds"], [name for name, job in jobs.items() if job["moved"]]
+    count = f"one run, seed {seeds[0]}" if len(seeds) == 1 else f"means of {len(seeds)} seeds"
+    print(f"{', '.join(moved)} ({summary['model']}) and the flows of {summary['counted']['traffic']}; {count}")
+    print_table(["", "no job", "same band", "low band", "change", "95 % interval"], rows)
+    small, large = (words.size(summary["counted"][f"{size}_bytes"]) for size in ("small", "large"))
+    print(
+        f"small: up to {small}; large: from {large}; slowdown: completion time / that of the flow alone\n"
+        "no job: the same flows without any job; change: low band against same band"
+    )
     print(f"\n{summary['headline']}")
+
+
+def _cells(pair: dict[str, Any]) -> list[str]:
+    """Return the values of a pair and its change, from the same band to the low one."""
+    change, ends = pair["saves_percent"], pair["saves_interval_percent"]
+    interval = "–" if ends is None else f"{-ends[1]:+.1f} … {-ends[0]:+.1f} %"
+    return [
+        *(cell(pair[side]) for side in ("no_job", "same", "low")),
+        signed_percent(None if change is None else -change),
+        interval,
+    ]

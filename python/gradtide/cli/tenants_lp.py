@@ -1,63 +1,48 @@
-"""`gradtide tenants` with a linear programme."""
+"""`gradtide tenants lp`."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-from gradtide.cli.checks import Check, apply_checks, refuse_unknown
+import typer
+
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.printing import cell, print_json, print_table, signed_percent, talk_of_cost, talk_of_files
+from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption
+from gradtide.cli.printing import cell, print_table, signed_percent
 from gradtide.cli.samples import sample_of_lp
-from gradtide.cli.study import save, study_under_way
-
-if TYPE_CHECKING:
-    from gradtide.estimate import Limits
-    from gradtide.scenario import Scenario
+from gradtide.cli.study import conduct
 
 
-def plan_by_lp(
-    scenario: "Scenario",
-    seeds: range,
-    give: str | None,
-    quantile: float | None,
-    output: Path | None,
-    as_json: bool,
-    jobs: int,
-    quiet: bool,
-    verbose: bool,
-    checks: Sequence[Check],
-    limits: "Limits",
+def tenants_lp(
+    scenario: ScenarioArgument,
+    *,
+    give: Annotated[
+        str | None, typer.Option(metavar="SHARE", help="Give up this share of the iteration time, as in 1%.")
+    ] = None,
+    quantile: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, metavar="Q", help="Plan with this quantile of measured times. Default: the mean."),
+    ] = None,
+    seeds: SeedsOption = 1,
+    changes: Changes,
+    common: Common,
 ) -> None:
-    """Plan starts and bands by a linear programme, and print the result."""
+    """Choose the start and the priority band of each bucket by a linear programme."""
     from gradtide.lp import SolverMissingError
     from gradtide.studies.plan import parse_percent
     from gradtide.studies.tenants import lp as study
 
-    refuse_unknown(checks, lambda: study.figures(sample_of_lp().summary))
-    with (
-        as_usage_error(ValueError, SolverMissingError),
-        study_under_way("runs in each band, and the answer", output, quiet, lambda part: None) as (progress, keep),
-    ):
+    with as_usage_error(ValueError):
         share = 0.0 if give is None else parse_percent(give) / 100
-        result = study.plan_bands(
-            scenario,
-            seeds=seeds,
-            quantile=quantile,
-            give=share,
-            jobs=jobs,
-            progress=progress,
-            keep=keep,
-            limits=limits,
-        )
-        save(result, output, keep)
-    if as_json:
-        print_json(result.summary)
-    else:
-        _print_lp(result.summary)
-    talk_of_files(output, quiet or as_json)
-    if verbose:
-        talk_of_cost(result.summary["cost"])
-    apply_checks(checks, {"lp": study.figures(result.summary)})
+    loaded = changes.load(scenario)
+    seed_range = range(loaded.seed, loaded.seed + seeds)
+    conduct(
+        "runs in each band, and the answer",
+        common,
+        make=lambda how: study.plan_bands(loaded, seeds=seed_range, quantile=quantile, give=share, **how),
+        show=lambda result: _print_lp(result.summary),
+        example=lambda: study.figures(sample_of_lp().summary),
+        figures=lambda result: {"lp": study.figures(result.summary)},
+        usage_errors=(ValueError, SolverMissingError),
+    )
 
 
 def _print_lp(summary: dict[str, Any]) -> None:

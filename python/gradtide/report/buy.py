@@ -39,7 +39,7 @@ class _Offer:
 
     @property
     def is_knee(self) -> bool:
-        return bool(self.row["is_knee"] == "true")
+        return bool(self.row["is_knee"])
 
     @property
     def built(self) -> str:
@@ -52,7 +52,8 @@ class _Offer:
         return f"rows.{self.index}.{figure}"
 
 
-_WORDS = ("candidate", "fabric", "bisection", "collective", "is_knee", "is_frontier")
+_WORDS = ("candidate", "fabric", "bisection", "collective")
+_FLAGS = ("is_knee", "is_frontier")
 _COUNTS = ("rate_bps", "nodes", "hosts", "ports", "switches", "cables", "unused_ports", "crossbars")
 _FIGURES = ("cost", "exchange_ms", "iteration_ms", "compute_ms", "slower_percent", "max_link_utilisation")
 
@@ -107,7 +108,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _offer(path: Path, row: object, index: int, run_dir: Path) -> _Offer:
-    row = row_of(path, "rows", row, index, words=_WORDS, counts=_COUNTS)
+    row = row_of(path, "rows", row, index, words=_WORDS, counts=_COUNTS, flags=_FLAGS)
     for key in _FIGURES:
         if not math.isfinite(entry(path, row, key, (int, float))) or row[key] < 0:
             raise RunFolderError(f"{path}: key `{key}`: not a number of 0 or more")
@@ -205,9 +206,7 @@ def _plots(
             )
             for one in group
         ]
-        corners = sorted(
-            (one.row["cost"], one.row["iteration_ms"]) for one in group if one.row["is_frontier"] == "true"
-        )
+        corners = sorted((one.row["cost"], one.row["iteration_ms"]) for one in group if one.row["is_frontier"])
         title = words.rate(rate_bps) if len(groups) > 1 else ""
         label = f"Cost against iteration time{', ' + title if title else ''}"
         xlabel = "2x2 crossbars" if unit == "crossbars" else f"cost, {unit}"

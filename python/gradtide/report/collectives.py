@@ -91,7 +91,6 @@ def _time(row: Row | None) -> float | None:
 
 def _bars(rows: Sequence[Row]) -> dict[str, Any]:
     longest = max(row["exchange_us"] for row in rows)
-    fastest = min(row["exchange_us"] for row in rows)
     bars = []
     for row in sorted(rows, key=lambda row: row["exchange_us"])[:16]:
         parts = []
@@ -105,7 +104,7 @@ def _bars(rows: Sequence[Row]) -> dict[str, Any]:
         total = f"{pieces.ms(row['exchange_us'] / 1e3)} ms"
         name = words.collective(row["collective"])
         label = f"{name}: {total}; " + "; ".join(part["words"] for part in parts)
-        best = row["exchange_us"] <= fastest < longest
+        best = row["is_best"] and row["exchange_us"] < longest
         bars.append({"name": name, "parts": parts, "total": total, "label": label, "best": best})
     legend = [{"kind": kind, "name": name, "value": "", "key": "", "zero": False} for _, name, kind in TERMS]
     return {"rows": bars, "legend": legend}

@@ -200,8 +200,16 @@ def finite(path: Path, row: Row, key: str) -> float | None:
     return None if value is None else float(value)
 
 
-def row_of(path: Path, key: str, row: object, index: int, words: Iterable[str] = (), counts: Iterable[str] = ()) -> Row:
-    """Return item `index` of the list `key`, which is an object with these texts and whole numbers.
+def row_of(
+    path: Path,
+    key: str,
+    row: object,
+    index: int,
+    words: Iterable[str] = (),
+    counts: Iterable[str] = (),
+    flags: Iterable[str] = (),
+) -> Row:
+    """Return item `index` of the list `key`, which is an object with these texts, whole numbers and booleans.
 
     Raises:
         RunFolderError: if it is not; the message names what.
@@ -212,4 +220,6 @@ def row_of(path: Path, key: str, row: object, index: int, words: Iterable[str] =
         entry(path, row, name, str)
     for name in counts:
         entry(path, row, name, int)
+    for name in flags:
+        entry(path, row, name, bool)
     return row

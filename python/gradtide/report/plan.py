@@ -11,7 +11,8 @@ from gradtide.report.compare import run_timeline
 from gradtide.report.folder import Row, RunFolderError, entry, read_table, row_of
 from gradtide.report.run import resolved_scenario
 
-_WORDS = ("name", "level", "order", "barrier", "collective", "chosen")
+_WORDS = ("name", "level", "order", "collective")
+_FLAGS = ("barrier", "chosen")
 _LEVELS = ("buckets", "priority", "crossiter")
 _COUNTS = ("depth", "buckets", "chunk_bytes", "messages")
 
@@ -22,7 +23,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     model, workers = entry(path, summary, "model", str), entry(path, summary, "workers", int)
     plan, predicted = entry(path, summary, "plan", dict), entry(path, summary, "plan.predicted", dict)
     rows = [_checked(path, row, index) for index, row in enumerate(entry(path, summary, "rows", list))]
-    chosen = next((index for index, row in enumerate(rows) if row["chosen"] == "true"), None)
+    chosen = next((index for index, row in enumerate(rows) if row["chosen"]), None)
     if chosen is None:
         raise RunFolderError(f"{path}: key `rows`: none is chosen")
     baseline = words.level(pieces.clip(entry(path, predicted, "baseline", str), 20))
@@ -53,7 +54,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _checked(path: Path, row: object, index: int) -> Row:
-    row = row_of(path, "rows", row, index, words=_WORDS, counts=_COUNTS)
+    row = row_of(path, "rows", row, index, words=_WORDS, counts=_COUNTS, flags=_FLAGS)
     _positive(path, row, "iteration_ms")
     if not math.isfinite(entry(path, row, "saves_percent", (int, float))):
         raise RunFolderError(f"{path}: key `saves_percent`: not a finite number")
@@ -124,7 +125,7 @@ def _size(row: Row) -> str:
 def _levels(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
     table = []
     for row in rows:
-        is_plan = row["chosen"] == "true"
+        is_plan = row["chosen"]
         above = row.get("above_bound_percent")
         collective = words.collective(pieces.clip(row["collective"], 40))
         table.append(
@@ -134,7 +135,7 @@ def _levels(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
                     "best" if is_plan else "",
                     small="plan" if is_plan else "",
                 ),
-                pieces.schedule(row["order"], row["barrier"] == "true"),
+                pieces.schedule(row["order"], row["barrier"]),
                 collective + (f", depth {row['depth']}" if row["depth"] > 1 else ""),
                 row["buckets"],
                 _size(row) if row["chunk_bytes"] else "–",

@@ -17,9 +17,9 @@ from gradtide.layers import Layer
 from gradtide.scenario import built, check
 from gradtide.scenario import resolve as _resolve
 from gradtide.scenario.fabric import Fabric, Tree, Wiring
+from gradtide.scenario.job import Job
 from gradtide.scenario.keys import json_schema
 from gradtide.scenario.opdag import OpDag
-from gradtide.scenario.resolve import Job
 from gradtide.scenario.source import Loc, Overlay, Source, parse_json, parse_toml, read_text, scalar
 from gradtide.scenario.tables import graph_table, layers_table
 from gradtide.scenario.write import toml, toml_value
@@ -221,7 +221,7 @@ class Scenario:
         """Return a scenario with keys changed by dotted path, as `--set` does.
 
         Args:
-            values: path to value, as in `{"cluster.link.rate": "1Gbps", "job.train.workers": "16"}`. A text
+            values: path to value, as in `{"cluster.link.rate_bps": "1Gbps", "job.train.workers": "16"}`. A text
                 that reads as a
                 TOML value is one; any other is a text. What a neighbour replays takes the place of its sizes and
                 arrivals, and the reverse.
@@ -286,17 +286,17 @@ class Scenario:
     @property
     def host_latency_ps(self) -> int:
         """Time that a host's stack takes for a message, picoseconds."""
-        return self._resolved.file.cluster.host_latency
+        return self._resolved.file.cluster.host_latency_ps
 
     @property
     def link_rate_bps(self) -> int:
         """Nominal rate of a link, bits per second."""
-        return self._resolved.file.cluster.link.rate
+        return self._resolved.file.cluster.link.rate_bps
 
     @property
     def link_delay_ps(self) -> int:
         """Propagation delay of a link, picoseconds."""
-        return self._resolved.file.cluster.link.delay
+        return self._resolved.file.cluster.link.delay_ps
 
     @cached_property
     def traffic(self) -> tuple[Neighbour, ...]:
@@ -311,7 +311,7 @@ class Scenario:
     @property
     def segment_bytes(self) -> int:
         """Payload of a full packet."""
-        return self._resolved.file.cluster.transport.segment
+        return self._resolved.file.cluster.transport.segment_bytes
 
     @property
     def queue_packets(self) -> int:
@@ -322,22 +322,22 @@ class Scenario:
     @property
     def timeline(self) -> int:
         """Measured iterations whose operations are kept one by one."""
-        return self._resolved.file.run.timeline
+        return self._resolved.file.run.timeline_iterations
 
     @property
     def duration_ps(self) -> int | None:
         """Simulated time after which nothing new begins; `None` if there is no limit."""
-        return self._resolved.file.run.duration
+        return self._resolved.file.run.duration_ps
 
     @property
     def warmup_ps(self) -> int:
         """Flows of neighbours that start before this do not count."""
-        return self._resolved.file.run.warmup
+        return self._resolved.file.run.warmup_ps
 
     @property
     def cooldown_ps(self) -> int:
         """Flows of neighbours that start within this before the last start do not count."""
-        return self._resolved.file.run.cooldown
+        return self._resolved.file.run.cooldown_ps
 
     def to_dict(self) -> dict[str, Any]:
         """Return the resolved scenario as plain data: every default written, files read in."""

@@ -132,7 +132,7 @@ def _fault(detail: ErrorDetails, source: Source) -> Fault:
         named = named[:-1]
     key = str(named[-1]) if named else ""
     table = _table_of(named[:-1])
-    info = table.model_fields.get(key) if table else None
+    info = table.declared().get(key) if table else None
     if kind.startswith("GT"):
         return source.fault(kind, loc, ctx["msg"], ctx["hint"], value)
     if kind == "extra_forbidden":
@@ -187,7 +187,7 @@ def _table_of(loc: Loc) -> type[Table] | None:
         elif index > 0 and part in _TAGS and loc[index - 1] in ("model", "priority"):
             table = _TAGS[part]
         elif table is not None:
-            info = table.model_fields.get(part)
+            info = table.declared().get(str(part))
             table = _inner(info.annotation) if info else None
             skip = 1 if table in (JobTable, TrafficTable) else 0
     if skip:
@@ -208,7 +208,7 @@ def _inner(annotation: Any) -> type[Table] | None:
 def _near_key(key: str, table: type[Table] | None) -> str:
     if table is None:
         return "delete it"
-    known = list(table.model_fields)
+    known = list(table.declared())
     near = difflib.get_close_matches(key.lower(), known, 1, 0.5)
     if near:
         return _offer(near[0], table)
@@ -219,7 +219,7 @@ def _near_key(key: str, table: type[Table] | None) -> str:
 
 
 def _offer(key: str, table: type[Table]) -> str:
-    examples = table.model_fields[key].examples or [None]
+    examples = table.declared()[key].examples or [None]
     shown = "" if examples[0] is None or isinstance(examples[0], list) else f"{key} = {toml_value(examples[0])}"
     has_unit = isinstance(examples[0], str) and re.match(r"[\d.]+[^\d./]", examples[0])
     if not shown or len(shown) > 60:
@@ -231,7 +231,7 @@ def _homes() -> Iterator[tuple[str, str]]:
     """Yield every table of a scenario, by its path, with each of its keys."""
 
     def walk(table: type[Table], path: str) -> Iterator[tuple[str, str]]:
-        for name, info in table.model_fields.items():
+        for name, info in table.declared().items():
             if path:
                 yield path, name
             inner = _inner(info.annotation)

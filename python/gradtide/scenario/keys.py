@@ -5,10 +5,12 @@ one key means for another is not here but in `resolve`.
 """
 
 import math
+import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
-from typing import Annotated, Any, Literal, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -21,10 +23,14 @@ from pydantic import (
     Tag,
     WithJsonSchema,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from gradtide import units
 from gradtide.collectives import CollectiveKind
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 T = TypeVar("T")
 PPM = 1_000_000
@@ -266,17 +272,96 @@ Name = Annotated[str, _name_validator, _name_schema]
 FileName = Annotated[str, _file_validator, _file_schema]
 
 
-def key(default: Any = ..., *, examples: list[Any], **bounds: Any) -> Any:
-    """Make a key: its default as a file would write it, and examples for the schema and for hints."""
-    return Field(default=default, examples=examples, **bounds)
+class Notes:
+    """What a key is to the code, beside its type and bounds; nothing of it is in the schema.
+
+    Attributes:
+        core: whether the core's spec has it as it is, under the field's name.
+        short: its name in `Scenario.replace`; `None` for the key's own name, where its table gives names.
+    """
+
+    __slots__ = ("core", "short")
+
+    def __init__(self, *, core: bool, short: str | None) -> None:
+        self.core = core
+        self.short = short
+
+    def __call__(self, schema: dict[str, Any]) -> None:
+        """Leave the schema as it is."""
+
+
+def key(default: Any = ..., *, examples: list[Any], core: bool = True, short: str | None = None, **bounds: Any) -> Any:
+    """Declare a key: the one place where it is written.
+
+    The field's name is the core's, with the unit that it is held in (`overhead_ps`); the file's key is that name
+    without the unit (`overhead`).
+
+    Args:
+        default: what holds where the key is not given, as a file would write it.
+        examples: values for the schema and for hints.
+        core: whether the core's spec has the field as it is; what it has in another form is a hook of `spec`.
+        short: name of the key in `Scenario.replace`, if that of the key is another one's.
+        bounds: `ge` and `le`.
+    """
+    return Field(default=default, examples=examples, json_schema_extra=Notes(core=core, short=short), **bounds)
+
+
+_UNIT = re.compile(r"_(ps|bytes|bps|ppm|packets|iterations)$")
+
+
+def _file_key(field: str) -> str:
+    return _UNIT.sub("", field)
 
 
 class Table(BaseModel):
     """A table of the file: nothing unknown, nothing converted, not changed once read."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, validate_default=True, use_attribute_docstrings=True
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        validate_default=True,
+        use_attribute_docstrings=True,
+        alias_generator=_file_key,
     )
+
+    @classmethod
+    def declared(cls) -> dict[str, FieldInfo]:
+        """Return the keys as a file writes them, in order."""
+        return {info.alias or name: info for name, info in cls.model_fields.items()}
+
+    def value(self, key: str) -> Any:
+        """Return the value of a key of the file."""
+        return getattr(self, _fields(type(self))[key])
+
+    def is_given(self, key: str) -> bool:
+        """Return whether the file has a key."""
+        return _fields(type(self))[key] in self.model_fields_set
+
+    def core(self) -> dict[str, Any]:
+        """Return the fields that the core has as they are, under their names."""
+        return {
+            name: value.core() if isinstance(value, Table) else value
+            for name, info in type(self).model_fields.items()
+            if notes(info).core
+            for value in (getattr(self, name),)
+        }
+
+    def with_values(self, **values: Any) -> "Self":
+        """Return the table with fields replaced by values that are known to be right."""
+        return self.model_copy(update=values)
+
+
+@cache
+def _fields(table: type[Table]) -> dict[str, str]:
+    """Return the field that holds each key of the file."""
+    return {info.alias or name: name for name, info in table.model_fields.items()}
+
+
+def notes(info: FieldInfo) -> Notes:
+    """Return what the declaration of a key says to the code."""
+    assert isinstance(info.json_schema_extra, Notes)  # every field of a table is made by `key`
+    return info.json_schema_extra
 
 
 # ── model ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -287,13 +372,13 @@ class InlineLayer(Table):
 
     name: Name = key(examples=["conv1"])
     """Name of the layer; no other layer has it."""
-    forward: Time = key(examples=["1ms"])
+    forward_ps: Time = key(examples=["1ms"])
     """Forward time."""
-    backward: Time = key(examples=["2ms"])
+    backward_ps: Time = key(examples=["2ms"])
     """Backward time."""
-    parameters: Size = key(examples=["4MB"])
+    parameter_bytes: Size = key(alias="parameters", examples=["4MB"])
     """Bytes of the layer's gradient; "0B" for a layer that sends nothing."""
-    update: Time = key(default="0s", examples=["50us"])
+    update_ps: Time = key(default="0s", examples=["50us"])
     """Time to apply the aggregated gradient."""
 
 
@@ -319,9 +404,9 @@ class ThesisModel(Table):
     """Which synthetic table."""
     layers: int = key(default=100, ge=2, examples=[50, 100])
     """Number of layers L."""
-    size: Size = key(default="100MB", examples=["100MB"])
+    size_bytes: Size = key(default="100MB", examples=["100MB"])
     """Nominal size M; a unit of s = floor(2M / 9L) bytes gives layers of s, 4s and 12s."""
-    time: Duration = key(default="900ms", examples=["900ms", "2240ms"])
+    time_ps: Duration = key(default="900ms", examples=["900ms", "2240ms"])
     """Nominal compute time T of an iteration: a third forward, two thirds backward. With precision = "float32",
     `compute.scale_to` takes its place; else it stretches the table."""
     precision: Literal["exact", "float32"] = key(default="exact", examples=["exact"])
@@ -386,32 +471,34 @@ class Straggler(Table):
 
     worker: int | None = key(default=None, ge=0, examples=[3])
     """Which worker, counted from 0 in the order of the job's hosts. Default: one drawn anew in every iteration."""
-    factor: Factor = key(examples=[1.5])
+    factor_ppm: Factor = key(examples=[1.5])
     """How many times as long it computes."""
-    probability: Share = key(default=1.0, examples=[0.1])
+    probability_ppm: Share = key(default=1.0, examples=[0.1])
     """Probability that it is slow in an iteration, drawn anew for each."""
 
 
 class Compute(Table):
     """Device, batch and scale of a job's compute times."""
 
-    device: Name = key(default="V100", examples=["V100", "H100"])
+    device: Name = key(default="V100", examples=["V100", "H100"], core=False)
     """Device preset that turns a model's operations into times; only for models without times of their
     own."""
-    batch: int = key(default=32, ge=1, le=1_000_000, examples=[32])
+    batch: int = key(default=32, ge=1, le=1_000_000, examples=[32], core=False)
     """Mini-batch of one worker; only for models without times of their own. Default of a built-in graph: its paper's
     (gradtide presets graph)."""
-    scale_to: Duration | None = key(default=None, examples=["900ms"])
+    scale_to_ps: Duration | None = key(default=None, examples=["900ms"], core=False)
     """Rescale all times of the table so that one iteration computes for exactly this long. Default: as
     the table is."""
-    order: Literal["listed", "random", "caramel"] | None = key(default=None, examples=["caramel"])
+    order: Literal["listed", "random", "caramel"] | None = key(
+        default=None, examples=["caramel"], core=False, short="compute_order"
+    )
     """In which order a worker computes a graph of ops whose gradients a collective aggregates. listed: of the ops that
     can run, the first of the graph; random: any of them, as in frameworks without an order, each worker in one of its
     own that it keeps for the run; caramel: always the update that is cheapest to reach (docs/models/caramel.md).
     Default: listed."""
-    overlap_slowdown: Factor = key(default=1.0, examples=[1.1])
+    overlap_slowdown_ppm: Factor = key(default=1.0, examples=[1.1])
     """Time that a unit of compute takes while a transfer of the job is under way."""
-    noise: Variation = key(default=0.0, examples=[0.05])
+    noise_ppm: Variation = key(default=0.0, examples=[0.05])
     """Coefficient of variation of a worker's compute time. Every worker draws a factor for each iteration, uniform
     within 1 ± √3 · noise, so 1 on average, and all times of that iteration are multiplied by it. Default: all workers
     do the same at the same time."""
@@ -422,18 +509,20 @@ class Compute(Table):
 class Ps(Table):
     """Parameter servers."""
 
-    servers: int | None = key(default=None, ge=1, le=1_000_000, examples=[2])
+    servers: int | None = key(default=None, ge=1, le=1_000_000, examples=[2], core=False, short="servers")
     """Number of parameter servers, which compute nothing. Default: an eighth of the job's `workers`, at least 1, as in
     Zhang et al. (2017); with pull = "start" a quarter of the workers proper, as in TicTac (2019)."""
-    placement: Literal["packed", "distributed", "separate"] | None = key(default=None, examples=["distributed"])
+    placement: Literal["packed", "distributed", "separate"] | None = key(
+        default=None, examples=["distributed"], core=False
+    )
     """Which hosts they are. packed: the first of the job's `workers`; distributed: one in each of as many equal
     stretches of them; the others are the workers proper. separate: hosts of their own beside the `workers`, the last
     ones where `hosts` names them all. Default: packed; with pull = "start" separate."""
-    pull: Literal["update", "start"] = key(default="update", examples=["start"])
+    pull: Literal["update", "start"] = key(default="update", examples=["start"], core=False)
     """When workers pull. update: a bucket is pushed, summed and pulled at once, as any other collective. start: every
     iteration begins with each worker pulling each parameter in its own order; it computes op by op, pushes each
     gradient when it is there, and the iteration ends with the last update, as in TicTac (docs/models/servers.md)."""
-    shards: Literal["bytes", "round_robin"] | None = key(default=None, examples=["round_robin"])
+    shards: Literal["bytes", "round_robin"] | None = key(default=None, examples=["round_robin"], core=False)
     """Which parameter is on which server (pull = "start"). bytes: the largest first, each to the server that has the
     fewest bytes; round_robin: in turn, in the order of the model. Default: bytes."""
 
@@ -457,18 +546,18 @@ Group = Annotated[
 class Collective(Table):
     """Algorithm that aggregates gradients. The pipe engine knows the ring only."""
 
-    kind: CollectiveKind = key(default="ring", examples=["ring"])
-    """Algorithm: docs/models/collectives.md says what each sends. The last five are no all-reduce: they are for traffic
-    of other kinds of training, as of experts or sharded models."""
-    group: Group | None = key(default=None, examples=["leaf", 8])
+    kind: CollectiveKind = key(default="ring", examples=["ring"], core=False)
+    """Algorithm: docs/models/collectives.md says what each sends. The last five do not sum gradients: use them with
+    task = "exchange", for traffic such as that of experts or sharded models."""
+    group: Group | None = key(default=None, examples=["leaf", 8], core=False)
     """Ranks of a group, consecutive ones (butterfly_layered, hierarchical): a number, or "leaf" for as many as one edge
     switch has hosts. Default: "leaf"."""
-    inside: Literal["reduce", "ring", "sharded"] | None = key(default=None, examples=["sharded"])
+    inside: Literal["reduce", "ring", "sharded"] | None = key(default=None, examples=["sharded"], core=False)
     """What happens within a group (hierarchical). reduce: a binomial tree to its first rank; ring: a ring all-reduce;
     sharded: a ring reduce-scatter, and all ranks take part between groups. Default: ring, as in Jia et al. (2018)."""
-    ps: Ps | None = key(default=None, examples=[{"servers": 2, "placement": "packed"}])
+    ps: Ps | None = key(default=None, examples=[{"servers": 2, "placement": "packed"}], core=False)
     """Parameter servers, with kind = "ps"; giving this table is enough."""
-    reduction_rate: Rate | None = key(default=None, examples=["20GB/s"])
+    reduction_rate_bps: Rate | None = key(default=None, examples=["20GB/s"])
     """Rate at which a rank adds what it has received to its own, one message after another. Default: it takes no
     time."""
     remainder: Literal["sent", "dropped"] = key(default="sent", examples=["sent"])
@@ -498,7 +587,7 @@ class Schedule(Table):
     """How gradients are grouped, and in what order the groups are sent."""
 
     order: Literal["fifo", "priority", "random", "tic", "tac", "tac_folded", "caramel", "edf", "optimal", "file"] = key(
-        default="fifo", examples=["priority"]
+        default="fifo", examples=["priority"], core=False
     )
     """Order of the transmission queue. fifo: as gradients become ready; priority: lowest layer first;
     random: a fresh order in every iteration; tic, tac: TicTac's, which of layers is priority; caramel: each bucket in
@@ -506,60 +595,70 @@ class Schedule(Table):
     what all of these do in a simulation of one channel; file: the user's. docs/models/caramel.md has the rules.
     Of parameter servers with pull = "start" it is the order of pulls: random (the default there; a fresh one in every
     iteration and for every worker), priority, tic, tac, tac_folded, optimal, file (docs/models/servers.md)."""
-    fusion: Fusion = key(default="25MiB", examples=["6.28MB"])
+    fusion_bytes: Fusion = key(default="25MiB", examples=["6.28MB"], core=False)
     """Cap of a bucket of gradients that are sent together; "0B" sends every layer alone. "adaptive": small layers
     together that are computed while the network is busy (Caramel 2020, section 4.2); with order = "optimal", also what
     others send together is tried. The default is that of PyTorch DistributedDataParallel (bucket_cap_mb = 25, counted
     in MiB); with order caramel, edf or optimal it is "adaptive"."""
-    first_fusion: PartSize | None = key(default=None, examples=["1MiB"])
+    first_fusion_bytes: PartSize | None = key(default=None, examples=["1MiB"], core=False)
     """Cap of the first bucket. With it, a bucket is closed by the layer with which it reaches its cap, as in PyTorch
     DDP, which has 1 MiB here. Default: a layer that would pass the cap starts a new bucket, and all caps are
     `fusion`."""
-    cycle: Time | None = key(default=None, examples=["5ms"])
+    cycle_ps: Time | None = key(default=None, examples=["5ms"], core=False)
     """With it, a bucket is what is expected to be ready at the end of a cycle of this length, at most `fusion` or one
     layer, as in Horovod, which has 5 ms and 64 MiB; "0ms": whenever the network is free. Default: buckets do not depend
     on times."""
-    buckets: list[Annotated[int, Field(ge=1)]] | None = key(default=None, examples=[[28, 23, 49]])
+    buckets: list[Annotated[int, Field(ge=1)]] | None = key(default=None, examples=[[28, 23, 49]], core=False)
     """In place of `fusion`, your own buckets: the number of layers in each, from the input side. Together
     they hold all layers of the model, those without parameters included."""
-    chunk: PartSize | None = key(default=None, examples=["1MB"])
+    chunk_bytes: PartSize | None = key(default=None, examples=["1MB"])
     """Largest part of a bucket that is sent without looking at the queue again. Default: a bucket is sent
     whole; with order = "edf", parts of whose time a tenth is fixed cost; with order = "optimal", what is best."""
     credit: int = key(default=1, ge=1, le=1024, examples=[4])
     """Parts that are on the network at one time: those that have been handed to it cannot be overtaken any more."""
-    queues: int | None = key(default=None, ge=1, le=1_000_000, examples=[8])
+    queues: int | None = key(default=None, ge=1, le=1_000_000, examples=[8], core=False)
     """With order = "priority": this many classes of layers, first come first served inside a class.
     Default: each layer has its own."""
     barrier: bool = key(default=True, examples=[False])
     """Whether the next forward pass waits for all transfers; without it each layer waits for its own. With
     order caramel, edf or optimal the default is false."""
-    depth: Depth = key(default=1, examples=[1])
+    depth: Depth = key(default=1, examples=[1], core=False)
     """Parts into which what is sent at once is cut, each of which goes through the collective by itself, so that one is
     reduced while the next is sent (Caramel 2020, section 4.4). "adaptive": 1 for what is small, up to 8 for what is
     large. The pipe engine has 1. With another engine and order caramel, edf or optimal the default is "adaptive"."""
-    file: Name | None = key(default=None, examples=["order.csv"])
+    file: Name | None = key(default=None, examples=["order.csv"], core=False, short="order_file")
     """With order = "file": one layer name a line, most urgent first, no header, each layer that has
     parameters exactly once."""
-    ranking: list[Name] | None = key(default=None, examples=[["fc", "conv1"]])
+    ranking: list[Name] | None = key(default=None, examples=[["fc", "conv1"]], core=False)
     """With order = "file": the content of `file` written here; the resolved scenario carries it so."""
-    in_turn: bool | None = key(default=None, examples=[True])
+    in_turn: bool | None = key(default=None, examples=[True], core=False)
     """With order = "file": whether a bucket waits for all before it in the list, though the network rests meanwhile.
     Default: false; of what is ready, the first in the list is sent."""
-    disorder: Part | None = key(default=None, examples=[0.005])
+    disorder_ppm: Part | None = key(default=None, examples=[0.005], core=False)
     """Share of the pulls that change places with one that waits behind them on the same channel (pull = "start"):
     TicTac, section 5.1, saw 0.005. Default: 0."""
-    overhead: Time = key(default="0us", examples=["20us"])
+    overhead_ps: Time = key(default="0us", examples=["20us"])
     """Time for which every transfer holds the transmission queue before its first byte."""
-    sync: Time = key(default="0us", examples=["20us"])
+    sync_ps: Time = key(default="0us", examples=["20us"])
     """Time from the end of a transfer on all workers to the earliest start of the next: what a global syncer takes to
     learn that all have finished and to let them go on."""
+
+    @property
+    def cap_bytes(self) -> int:
+        """Cap of a bucket; 0 where every layer is alone, and where the order decides."""
+        return 0 if self.fusion_bytes == "adaptive" else self.fusion_bytes
+
+    @property
+    def parts(self) -> int:
+        """Parts into which what is sent at once is cut; 1 where their number adapts."""
+        return 1 if self.depth == "adaptive" else self.depth
 
 
 class AdaptiveTable(Table):
     """In which band each worker sends what it sends next. docs/models/adaptive.md."""
 
     policy: Literal["deadline", "background", "oracle", "all-low", "lower-layers-high", "all-high"] = key(
-        default="deadline", examples=["deadline"]
+        default="deadline", examples=["deadline"], core=False
     )
     """deadline: low as long as the predicted end is not behind the end of the slack, with several chunks under way and
     small windows, and else high. background: the same, but always low. all-low and all-high are the priorities "low"
@@ -569,18 +668,18 @@ class AdaptiveTable(Table):
     credit: int | None = key(default=None, ge=1, le=1024, examples=[4])
     """Chunks under way at one time as long as they go low, so that the network is not idle where one of them is held
     up; those that go high go one by one. Default: 4; of deadline with ECN, whose queues are short: 1."""
-    window: PartSize | None = key(default=None, examples=["128kB"])
+    window_bytes: PartSize | None = key(default=None, examples=["128kB"])
     """Most bytes that a connection has under way in the low band. Default: what the slowest link carries in 100 us, or
     in two round trips without queues if that is longer; at least 16 kB. With ECN: the transport's."""
-    tolerance: Tolerance | None = key(default=None, examples=[0.02])
+    tolerance_ppm: Tolerance | None = key(default=None, examples=[0.02])
     """How much longer than its workers expect in the high band an iteration may take, as a share. Default: 0.02."""
-    margin: Tolerance | None = key(default=None, examples=[0.1])
+    margin_ppm: Tolerance | None = key(default=None, examples=[0.1])
     """How much longer than measured, as a share, a worker takes all transfers behind the present one to be: the more,
     the more goes high. Default: 0."""
     exchange: bool | None = key(default=None, examples=[False])
     """Whether the syncer, which starts each transfer, starts it high everywhere if one worker wants it high.
     Default: true."""
-    price: Tolerance | None = key(default=None, examples=[1])
+    price_ppm: Tolerance | None = key(default=None, examples=[1])
     """Of the oracle: by how many seconds an iteration may be longer so that small flows, of up to 100 kB, are one
     second less in the network, all together. 0 sends low only what costs nothing. Default: 1."""
 
@@ -644,9 +743,10 @@ class JobTable(Table):
     has. A list is the same as `hosts`."""
     iterations: int | None = key(default=None, ge=1, examples=[10])
     """Measured iterations. Default: 10, or as many as `run.duration` allows if that is given."""
-    task: Literal["train", "inference"] | None = key(default=None, examples=["inference"])
-    """What an iteration is, with parameter servers and pull = "start". train: pull, forward, backward, push, update;
-    inference: pull and forward. Default: train."""
+    task: Literal["train", "inference", "exchange"] | None = key(default=None, examples=["inference"])
+    """What an iteration is. train: gradients are computed and summed. inference: pull and forward pass, with parameter
+    servers and pull = "start". exchange: the bytes are not gradients and any collective may carry them.
+    Default: train."""
     compute: Compute = key(default={}, examples=[{"scale_to": "900ms"}])
     """How long the layers compute."""
     collective: Collective = key(default={}, examples=[{"kind": "ring"}])
@@ -659,7 +759,7 @@ class JobTable(Table):
     from the input side, and a chunk travels in the band of the layer in which it begins: here the lowest quarter of the
     layers goes high. With one entry for each layer, alike in all layers of a bucket, every bucket has a band of its
     own. { adaptive = { policy = "deadline" } } changes the band as the job sends. No effect on the pipe engine."""
-    start: Time = key(default="0s", examples=["0s"])
+    start_ps: Time = key(default="0s", examples=["0s"])
     """Simulated time at which the job starts."""
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
     """Whether each message of the job that follows a pause of its connection is a burst that is announced to the
@@ -673,11 +773,11 @@ class JobTable(Table):
 class Link(Table):
     """A link, one direction."""
 
-    rate: Rate = key(default="10Gbps", examples=["10Gbps"])
+    rate_bps: Rate = key(default="10Gbps", examples=["10Gbps"])
     """Nominal rate."""
-    delay: Time = key(default="10us", examples=["10us"])
+    delay_ps: Time = key(default="10us", examples=["10us"])
     """Propagation delay."""
-    efficiency: Share = key(default=1.0, examples=[0.95])
+    efficiency_ppm: Share = key(default=1.0, examples=[0.95])
     """Share of the rate left to gradients after headers and retransmissions."""
 
 
@@ -688,18 +788,18 @@ class CustomLink(Table):
     """One end: a host h0, h1, … or a switch of any other name. A host has one cable."""
     b: Name = key(examples=["s0"])
     """The other end."""
-    rate: Rate | None = key(default=None, examples=["25Gbps"])
+    rate_bps: Rate | None = key(default=None, examples=["25Gbps"])
     """Nominal rate. Default: that of cluster.link."""
-    delay: Time | None = key(default=None, examples=["1us"])
+    delay_ps: Time | None = key(default=None, examples=["1us"])
     """Propagation delay. Default: that of cluster.link."""
 
 
 class FabricLink(Table):
     """A link between leaf and spine."""
 
-    rate: Rate | None = key(default=None, examples=["100Gbps"])
+    rate_bps: Rate | None = key(default=None, examples=["100Gbps"])
     """Nominal rate. Default: that of cluster.link."""
-    delay: Time | None = key(default=None, examples=["1us"])
+    delay_ps: Time | None = key(default=None, examples=["1us"])
     """Propagation delay. Default: that of cluster.link."""
 
 
@@ -757,28 +857,28 @@ class Queue(Table):
     weights: list[Annotated[int, Field(ge=1, le=1000)]] | None = key(default=None, examples=[[4, 2, 1]])
     """With kind = "drr", how many full packets each band sends in a round while it has any, band 0 first; one to eight
     bands. Needed there."""
-    threshold: Packets | None = key(default=None, examples=["40pkt"])
+    threshold_packets: Packets | None = key(default=None, examples=["40pkt"])
     """Queue length, all bands together, from which packets of ECN-capable senders are marked (all kinds but red);
     needed with kind = "ecn" and "pcn". Default: nothing is marked."""
     mark_at: Literal["enqueue", "dequeue"] | None = key(default=None, examples=["enqueue"])
     """When the queue is compared with the threshold. Default: enqueue."""
-    min: Packets | None = key(default=None, examples=["5pkt"])
+    min_packets: Packets | None = key(default=None, examples=["5pkt"])
     """Average queue below which RED does nothing; needed with kind = "red"."""
-    max: Packets | None = key(default=None, examples=["15pkt"])
+    max_packets: Packets | None = key(default=None, examples=["15pkt"])
     """Average queue from which RED hits every packet; needed with kind = "red"."""
-    max_probability: Share | None = key(default=None, examples=[0.1])
+    max_probability_ppm: Share | None = key(default=None, examples=[0.1])
     """Probability with which RED hits a packet just below `max`; it grows from 0 at `min`. Default: 0.1."""
-    weight: Share | None = key(default=None, examples=[0.002])
+    weight_ppm: Share | None = key(default=None, examples=[0.002])
     """By how much of the difference RED's average moves per packet that arrives. Default: 0.002."""
     ecn: bool | None = key(default=None, examples=[True])
     """Whether RED marks packets of ECN-capable senders in place of dropping them. Default: false."""
-    announced: Fifth | None = key(default=None, examples=["10pkt"])
+    announced_packets: Fifth | None = key(default=None, examples=["10pkt"])
     """With kind = "pcn", the threshold of an egress port while a burst is announced to come through it; a multiple of
     5 packets up to 75, and not above `threshold`. Needed there."""
-    timeout: Duration | None = key(default=None, examples=["1ms"])
+    timeout_ps: Duration | None = key(default=None, examples=["1ms"])
     """With kind = "pcn", how long a sender waits for the answer to its announcement before its burst begins all the
     same. Default: a round trip over the longest route with every queue full, after which none can come."""
-    expire: Duration | None = key(default=None, examples=["3ms"])
+    expire_ps: Duration | None = key(default=None, examples=["3ms"])
     """With kind = "pcn", the age at which a switch forgets an announcement whose burst has not come. Default: three
     times `timeout`, and the longest `setup` of announced bursts."""
 
@@ -786,9 +886,9 @@ class Queue(Table):
 class SwitchBuffer(Table):
     """Buffer that the ports of a switch share. Read by the packet engine only."""
 
-    capacity: Buffer = key(examples=["4MB"])
+    capacity: Buffer = key(examples=["4MB"], core=False)
     """Packets or bytes on the wire that wait in all ports of a switch together."""
-    alpha: Alpha = key(default=1.0, examples=[1.0])
+    alpha_ppm: Alpha = key(default=1.0, examples=[1.0])
     """A port's queue may grow to this many times what is free (Choudhury & Hahne 1998)."""
 
 
@@ -796,28 +896,28 @@ class Transport(Table):
     """Transport protocol of every flow. Read by the packet engine only."""
 
     kind: Literal["newreno", "cubic", "dctcp", "ideal", "newreno+ecn", "cubic+ecn"] = key(
-        default="newreno", examples=["newreno"]
+        default="newreno", examples=["newreno"], core=False
     )
     """Congestion control. newreno: RFC 5681, 6582 and 6675; cubic: RFC 9438; dctcp: RFC 8257; ideal: the same window
     from the first segment to the last. "newreno+ecn" and "cubic+ecn" are short for `ecn = true`."""
     ecn: bool | None = key(default=None, examples=[True])
     """Whether segments can be marked where others are dropped (RFC 3168). It needs a queue that marks. Default: true
     with kind = "dctcp", else false."""
-    gain: Share | None = key(default=None, examples=[0.0625])
+    gain_ppm: Share | None = key(default=None, examples=[0.0625], core=False)
     """Weight g of a window's share of marks in their average (dctcp). Default: 1/16."""
-    hystart: bool | None = key(default=None, examples=[True])
+    hystart: bool | None = key(default=None, examples=[True], core=False)
     """Whether slow start ends as soon as acknowledgements last half a round trip or round trips grow, and not only by
     a mark or a loss (cubic): HyStart of Ha & Rhee (2011), as in Linux; round trips are then measured in microseconds.
     Default: false."""
-    byte_counting: bool | None = key(default=None, examples=[True])
+    byte_counting: bool | None = key(default=None, examples=[True], core=False)
     """Whether slow start grows by all segments that an acknowledgement covers, as in Linux (RFC 3465), and not by one
     (RFC 5681): with delayed acknowledgements it doubles in a round trip, and else it grows by a half (cubic). Default:
     false."""
-    segment: PartSize = key(default="1380B", examples=["1380B"])
+    segment_bytes: PartSize = key(default="1380B", examples=["1380B"])
     """Payload of a full segment; with 52 bytes of headers it fits into an IPv4 packet of 65535."""
-    initial_cwnd: int = key(default=10, ge=1, le=10_000, examples=[10])
+    initial_window_segments: int = key(default=10, alias="initial_cwnd", ge=1, le=10_000, examples=[10])
     """Initial window, in segments. No effect on kind = "ideal"."""
-    window: PartSize | None = key(default=None, examples=["32MiB"])
+    window_bytes: PartSize | None = key(default=None, examples=["32MiB"])
     """Send and receive buffer: most bytes that a connection has under way. With kind = "ideal" it is the window.
     Default: 32MiB; with kind = "ideal" twice what a route holds, in whole segments."""
     recovery: Literal["sack", "ns3.30"] = key(default="sack", examples=["sack"])
@@ -832,21 +932,21 @@ class Transport(Table):
 class Cluster(Table):
     """What the jobs run on."""
 
-    topology: Topology = key(default={}, examples=[{"kind": "star", "hosts": 8}])
+    topology: Topology = key(default={}, examples=[{"kind": "star", "hosts": 8}], core=False)
     """Shape of the network."""
     link: Link = key(default={}, examples=[{"rate": "10Gbps", "delay": "10us"}])
     """Every link of which the topology says nothing else."""
-    host_latency: Time = key(default="0s", examples=["5us"])
+    host_latency_ps: Time = key(default="0s", examples=["5us"])
     """Time that a host's stack takes for a message: added to the delay of every link of a host. The pipe engine counts
     one link per ring step."""
     routing: Literal["ecmp", "dmodk", "spread"] = key(default="ecmp", examples=["ecmp"])
     """Choice among equal routes. ecmp: by a hash of the flow; dmodk: by the destination's number, as in InfiniBand and
     SimGrid's fat trees; spread: by both ends' places. Where there is one way only, nothing."""
-    queue: Queue = key(default={}, examples=[{"kind": "pfifo_fast", "capacity": "1000pkt"}])
+    queue: Queue = key(default={}, examples=[{"kind": "pfifo_fast", "capacity": "1000pkt"}], core=False)
     """Queue of every egress port."""
-    switch_buffer: SwitchBuffer | None = key(default=None, examples=[{"capacity": "4MB", "alpha": 1}])
+    switch_buffer: SwitchBuffer | None = key(default=None, examples=[{"capacity": "4MB", "alpha": 1}], core=False)
     """Buffer that the ports of a switch share, each switch its own. Default: every port has `queue.capacity`."""
-    transport: Transport = key(default={}, examples=[{"kind": "newreno", "segment": "1380B"}])
+    transport: Transport = key(default={}, examples=[{"kind": "newreno", "segment": "1380B"}], core=False)
     """Transport protocol of every flow."""
 
 
@@ -874,9 +974,9 @@ class Arrivals(Table):
 class Burst(Table):
     """Flows arrive in bursts, with silence between them."""
 
-    on: Duration = key(examples=["10ms"])
+    on_ps: Duration = key(examples=["10ms"])
     """Length of a burst."""
-    off: Duration = key(examples=["90ms"])
+    off_ps: Duration = key(examples=["90ms"])
     """Silence after it."""
 
 
@@ -889,9 +989,9 @@ class Incast(Table):
     """Number of hosts that send: the lowest-numbered other ones. Default: all other hosts."""
     bytes: PartSize = key(examples=["1MB"])
     """Payload of each flow."""
-    every: Duration = key(examples=["100ms"])
+    every_ps: Duration = key(examples=["100ms"])
     """Time from one incast to the next."""
-    start: Time = key(default="0s", examples=["0s"])
+    start_ps: Time = key(default="0s", examples=["0s"])
     """Time of the first."""
 
 
@@ -906,22 +1006,22 @@ class Bursts(Table):
     """Payload of each burst."""
     count: int = key(ge=1, le=1_000_000, examples=[6])
     """Bursts of each host."""
-    idle: Time = key(examples=["7s"])
+    idle_ps: Time = key(examples=["7s"])
     """Pause from the end of a burst to the start of the next."""
     together: bool = key(default=False, examples=[True])
     """Whether the hosts wait for one another, as the workers of a job do: the pause runs from the end of the last of
     their bursts, and the next begin at once."""
-    setup: Time = key(default="0s", examples=["20ms"])
+    setup_ps: Time = key(default="0s", examples=["20ms"])
     """Time that the application takes before a burst's first byte, after the answer to its announcement if there is
     one; the handshake runs meanwhile."""
-    start: Time = key(default="0s", examples=["20s"])
+    start_ps: Time = key(default="0s", examples=["20s"])
     """Time of the first."""
 
 
 class ListedFlow(Table):
     """One flow of a list."""
 
-    start: Time = key(examples=["1ms"])
+    start_ps: Time = key(examples=["1ms"])
     """When it starts."""
     src: Name = key(examples=["h0"])
     """Host that sends."""
@@ -946,7 +1046,7 @@ class TrafficTable(Table):
     """When flows start, each between two hosts drawn at random. This or `load` is needed with `sizes`. The first
     neighbour with random arrivals draws exactly as Gao (2020) does with the run's number for seed; every other one from
     a stream of its own name."""
-    load: Share | None = key(default=None, examples=[0.3])
+    load_ppm: Share | None = key(default=None, examples=[0.3])
     """In place of `arrivals`, the share of the hosts' nominal link rate that the flows' payload takes on average."""
     burst: Burst | None = key(default=None, examples=[{"on": "10ms", "off": "90ms"}])
     """Flows arrive in bursts only, the first at time 0; the rate or load stays that of the whole time. Default: they
@@ -977,13 +1077,13 @@ class TrafficTable(Table):
 class Probe(Table):
     """What is sampled over time. Read by the packet engine only; a run is the same with it and without."""
 
-    every: Duration = key(examples=["100us"])
+    every_ps: Duration = key(examples=["100us"])
     """Time from one sample to the next. A table that reaches a million rows is thinned: every second instant is
     forgotten and the step doubles. `summary.json` says what it came to."""
     links: list[str] | None = key(default=None, examples=[["s-h0", "h1"]])
     """Links whose queues are sampled into `queues.csv`: h0 is what host 0 sends, s-h0 what the switch of a star sends
     to it; on other networks links are named from end to end, as leaf0-h3 and leaf0-spine1. Default: all."""
-    cwnd: list[str] | None = key(default=None, examples=[["train", "web.17"]])
+    cwnd: list[str] | None = key(default=None, examples=[["train", "web.17"]], core=False)
     """Jobs and neighbours whose senders' congestion windows are sampled into `cwnd.csv`; "web.17" is flow 17 of `web`
     alone. Default: none."""
 
@@ -996,16 +1096,16 @@ class Run(Table):
     packet: TCP packet by packet."""
     seed: int = key(default=0, ge=0, le=2**63 - 1, examples=[0])
     """Root of all random streams. Equal seeds give equal results."""
-    duration: Duration | None = key(default=None, examples=["12s"])
+    duration_ps: Duration | None = key(default=None, examples=["12s"])
     """Simulated time after which no further iteration is begun and no neighbour's flow starts. Needed with traffic;
     without, the default is no limit."""
-    warmup: Time = key(default="0s", examples=["2s"])
+    warmup_ps: Time = key(default="0s", examples=["2s"], core=False)
     """Flows of neighbours that start before this do not count."""
-    cooldown: Time = key(default="0s", examples=["2s"])
+    cooldown_ps: Time = key(default="0s", examples=["2s"], core=False)
     """Flows of neighbours that start within this before the last start do not count."""
-    timeline: int = key(default=2, ge=0, le=1000, examples=[2])
+    timeline_iterations: int = key(default=2, ge=0, le=1000, examples=[2])
     """Measured iterations of each job whose operations are recorded one by one, for pictures."""
-    probe: Probe | None = key(default=None, examples=[{"every": "100us"}])
+    probe: Probe | None = key(default=None, examples=[{"every": "100us"}], core=False)
     """Samples of queues, link use, drops, marks and congestion windows over time. Default: none are taken."""
 
 

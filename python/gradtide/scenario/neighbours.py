@@ -108,7 +108,7 @@ def read_origin(
     if table.arrivals is not None:
         flows_per_s = table.arrivals.rate * (host_count if table.arrivals.per == "host" else 1)
     else:
-        flows_per_s = Fraction(table.load or 0, PPM) * rate_bps * host_count / (8 * sizes.mean_bytes)
+        flows_per_s = Fraction(table.load_ppm or 0, PPM) * rate_bps * host_count / (8 * sizes.mean_bytes)
     poisson = Poisson(
         name=name,
         sizes=sizes,
@@ -117,8 +117,8 @@ def read_origin(
         until_ps=until_ps,
         root_seed=traffic.root_seed(run_seed, name, is_first=is_first),
         band=band,
-        on_ps=0 if table.burst is None else table.burst.on,
-        off_ps=0 if table.burst is None else table.burst.off,
+        on_ps=0 if table.burst is None else table.burst.on_ps,
+        off_ps=0 if table.burst is None else table.burst.off_ps,
     )
     return _limited(Origin(name, key, poisson, ("sizes",) if written else (), written), source, loc)
 
@@ -264,7 +264,7 @@ def _listed(name: str, rows: Sequence[ListedFlow], source: Source, loc: Loc, bou
         raise ScenarioError(faults)
     return traffic.neighbour(
         name,
-        [row.start for row in rows],
+        [row.start_ps for row in rows],
         [src for src, _ in ends],
         [dst for _, dst in ends],
         [row.bytes for row in rows],
@@ -289,7 +289,7 @@ def _incast(
     if faults:
         raise ScenarioError(faults)
     others = tuple(host for host in range(host_count) if host != dst)[:senders]
-    return Incast(name, others, dst or 0, table.bytes, table.every, table.start, until_ps, band)
+    return Incast(name, others, dst or 0, table.bytes, table.every_ps, table.start_ps, until_ps, band)
 
 
 def _repeated_faults(
@@ -299,10 +299,10 @@ def _repeated_faults(
     if table.bytes > traffic.MAX_FLOW_BYTES:
         hint = f"at most {units.format_bytes(traffic.MAX_FLOW_BYTES)}"
         yield source.fault("GT014", (*at, "bytes"), f"the {flow} is too large", hint, table.bytes)
-    if table.start >= until_ps:
-        starts, ends = units.format_time(table.start), units.format_time(until_ps)
+    if table.start_ps >= until_ps:
+        starts, ends = units.format_time(table.start_ps), units.format_time(until_ps)
         msg = f"the first {event} is at {starts}, the run ends at {ends}"
-        yield source.fault("GT065", (*at, "start"), msg, "lengthen run.duration", table.start)
+        yield source.fault("GT065", (*at, "start"), msg, "lengthen run.duration", table.start_ps)
 
 
 def _bursts(
@@ -330,13 +330,22 @@ def _bursts(
             msg, hint = f"h{host} is named twice", "a host sends one burst at a time; for more, write another table"
             faults.append(source.fault("GT063", where, msg, hint, text))
     faults += _repeated_faults("burst", "burst", table, source, at, until_ps)
-    if table.start < until_ps <= table.start + table.setup:
-        first, ends = units.format_time(table.start + table.setup), units.format_time(until_ps)
+    if table.start_ps < until_ps <= table.start_ps + table.setup_ps:
+        first, ends = units.format_time(table.start_ps + table.setup_ps), units.format_time(until_ps)
         msg = f"the first byte of a burst is sent at {first}, the run ends at {ends}"
-        faults.append(source.fault("GT065", (*at, "setup"), msg, "lengthen run.duration", table.setup))
+        faults.append(source.fault("GT065", (*at, "setup"), msg, "lengthen run.duration", table.setup_ps))
     if faults:
         raise ScenarioError(faults)
     senders = tuple(host or 0 for host in hosts)
     return Bursts(
-        name, senders, dst or 0, table.bytes, table.count, table.idle, table.together, table.setup, table.start, band
+        name,
+        senders,
+        dst or 0,
+        table.bytes,
+        table.count,
+        table.idle_ps,
+        table.together,
+        table.setup_ps,
+        table.start_ps,
+        band,
     )

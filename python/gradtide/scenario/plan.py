@@ -139,7 +139,9 @@ class Plan:
             "order": self.order,
             "barrier": self.barrier,
             "depth": self.depth,
-            "overhead": units.format_time(job.overhead_ps + round(1e6 * float(self.predicted.get("overhead_us", 0)))),
+            "overhead": units.format_time(
+                job.schedule.overhead_ps + round(1e6 * float(self.predicted.get("overhead_us", 0)))
+            ),
             "sync": written["schedule"]["sync"],
         }
         if counts:

@@ -17,9 +17,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
-from gradtide import collectives, units
+from gradtide import units
+from gradtide.collectives import ALL_REDUCES, NOT_SUMMED
 from gradtide.errors import Fault, ScenarioError
-from gradtide.layers import Layer
 from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check import example, plain, read_keys
 from gradtide.scenario.fabric import (
@@ -36,13 +36,13 @@ from gradtide.scenario.fabric import (
     star,
     wired,
 )
+from gradtide.scenario.job import Job
 from gradtide.scenario.keys import (
     PPM,
     Adaptive,
     AdaptiveTable,
     Cluster,
     Collective,
-    Compute,
     JobPriority,
     JobTable,
     Priority,
@@ -51,14 +51,13 @@ from gradtide.scenario.keys import (
     Run,
     ScenarioFile,
     Schedule,
-    Straggler,
     Table,
     ThesisModel,
     Topology,
     TrafficTable,
+    Transport,
 )
 from gradtide.scenario.neighbours import Origin, read_origin
-from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.source import Failure, Loc, Source, read_text
 from gradtide.scenario.tables import LayerTable, read_model, read_ranking, scaled
 from gradtide.traffic import MAX_FLOWS, too_many
@@ -104,7 +103,7 @@ QUEUE_KEYS = {
 }
 """Keys of a queue, and the kinds that they are for."""
 
-RED_DEFAULTS = {"max_probability": 0.1, "weight": 0.002, "ecn": False}
+RED_MAX_PROBABILITY_PPM, RED_WEIGHT_PPM = 100_000, 2_000
 """Floyd & Jacobson (1993), section 6, recommend the weight; the probability is that of Floyd's later advice (1997)."""
 
 TOPOLOGY_KEYS = {
@@ -142,144 +141,6 @@ POLICY_BANDS: dict[str, JobPriority] = {
     "all-high": "high",
 }
 """What a policy sends in; of those that change bands, what they begin with."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A training job, resolved.
-
-    Attributes:
-        name: key of the job in the scenario.
-        model: name of the model in results.
-        hosts: host of each worker, by index into the cluster's hosts.
-        layers: times of one worker for one mini-batch, after `compute.scale_to`; input side first.
-        iterations: measured iterations; `None` if `run.duration` decides.
-        placement: packed, spread or random: which rank is on which host; what a list names is in `hosts`.
-        collective: algorithm that aggregates a bucket.
-        group: ranks of a group; 0 where the collective has none.
-        inside: what a hierarchical collective does within a group; empty for others.
-        servers: parameter servers among the ranks; 0 without.
-        server_placement: packed, distributed or separate; empty without servers.
-        is_pulled: whether every iteration begins with a pull from the servers.
-        shards: bytes or round_robin; empty where nothing is pulled so.
-        task: train or inference; empty where nothing is pulled so.
-        disorder_ppm: share of the pulls that change places, in millionths.
-        graph: what a worker computes, times in picoseconds; `None` is what the layers mean.
-        compute_order: listed, random or caramel: in which order a worker computes its graph; empty without one, and
-            where it computes what has been pulled.
-        depth: parts into which what is sent at once is cut; `None` adapts it.
-        reduction_bps: rate at which a rank adds what it has received; `None` takes no time.
-        drops_remainder: whether a bucket's rest after division by the workers is not sent.
-        order: order of the transmission queue.
-        adapts_fusion: whether the cost of a message decides what is sent together.
-        fusion_bytes: cap of a bucket; 0 leaves every layer alone.
-        first_fusion_bytes: cap of the first bucket, if buckets are closed by what reaches the cap.
-        cycle_ps: length of a cycle, at whose end a bucket is what is ready.
-        buckets: in place of the cap, the number of layers in each bucket, from the input side.
-        chunk_bytes: largest part sent at once; `None` sends a bucket whole, but where the order has parts of its own.
-        credit: parts on the network at one time.
-        queues: classes of priority order; `None` gives each layer its own.
-        ranks: with order "file", rank of every layer; smaller is sent earlier.
-        in_turn: whether nothing is sent before all of smaller rank.
-        barrier: whether the next forward pass waits for all transfers.
-        bands: bands of the job's flows, shared out evenly over the layers from the input side; if adaptive, low.
-        adaptive: how its workers change their bands; `None` if they do not.
-        start_ps: simulated time at which the job starts.
-        overhead_ps: time for which a transfer holds the queue before its first byte.
-        sync_ps: time from the end of a transfer on all workers to the earliest start of the next.
-        overlap_slowdown_ppm: time of a unit of compute beside a transfer, in millionths.
-        noise_ppm: coefficient of variation of a worker's compute time, in millionths.
-        straggler: the slow worker, if there is one.
-        device: device that the times come from; `None` if the model has times of its own.
-        batch: mini-batch of a worker; `None` if the model has times of its own.
-        announced_packets: threshold that its messages announce to switches; `None` if they announce nothing.
-    """
-
-    name: str
-    model: str
-    hosts: tuple[int, ...]
-    layers: tuple[Layer, ...]
-    iterations: int | None
-    placement: str
-    collective: str
-    group: int
-    inside: str
-    servers: int
-    server_placement: str
-    is_pulled: bool
-    shards: str
-    task: str
-    disorder_ppm: int
-    graph: OpDag | None
-    compute_order: str
-    depth: int | None
-    reduction_bps: int | None
-    drops_remainder: bool
-    order: str
-    adapts_fusion: bool
-    fusion_bytes: int
-    first_fusion_bytes: int | None
-    cycle_ps: int | None
-    buckets: tuple[int, ...] | None
-    chunk_bytes: int | None
-    credit: int
-    queues: int | None
-    ranks: tuple[int, ...] | None
-    in_turn: bool
-    barrier: bool
-    bands: tuple[int, ...]
-    adaptive: "Follows | Foresees | None"
-    start_ps: int
-    overhead_ps: int
-    sync_ps: int
-    overlap_slowdown_ppm: int
-    noise_ppm: int
-    straggler: Straggler | None
-    device: str | None
-    batch: int | None
-    announced_packets: int | None
-
-    @property
-    def workers(self) -> int:
-        """Number of workers, servers among them where those are not hosts beside them."""
-        return len(self.hosts) - (self.servers if self.server_placement == "separate" else 0)
-
-    @property
-    def is_uneven(self) -> bool:
-        """Whether workers differ in when they compute what."""
-        return self.noise_ppm > 0 or self.straggler is not None or self.compute_order == "random"
-
-    @property
-    def is_foreseen(self) -> bool:
-        """Whether each of its transfers is tried in both bands before it is sent."""
-        return isinstance(self.adaptive, Foresees)
-
-    @property
-    def compute_ps(self) -> int:
-        """Compute time of one iteration, without noise or straggler."""
-        if self.graph is not None:
-            return sum(op.time for op in self.graph.ops if op.kind == "comp")
-        return sum(r.forward_ps + r.backward_ps + r.update_ps for r in self.layers)
-
-    @property
-    def op_count(self) -> int:
-        """Ops that a worker computes in an iteration."""
-        return 2 * len(self.layers) if self.graph is None else sum(op.kind == "comp" for op in self.graph.ops)
-
-    @property
-    def parameter_count(self) -> int:
-        """Layers or ops that have parameters."""
-        return sum(r.parameter_bytes > 0 for r in self.layers)
-
-    @property
-    def parameter_bytes(self) -> int:
-        """Bytes of the whole gradient."""
-        return sum(r.parameter_bytes for r in self.layers)
-
-    @property
-    def counts(self) -> collectives.Counts:
-        """What one exchange takes."""
-        return collectives.count(self.collective, len(self.hosts), self.group or 1, self.inside, self.servers or 1)
 
 
 @dataclass
@@ -339,39 +200,6 @@ PLANNED = ("caramel", "edf", "optimal")
 """Orders that plan: what is sent together and where the barrier is, is theirs to say."""
 
 
-@dataclass(frozen=True)
-class Follows:
-    """How the workers of a job change their bands; shares in millionths."""
-
-    has_deadlines: bool
-    credit: int
-    window_bytes: int
-    link_bps: int
-    round_trip_ps: int
-    tolerance_ppm: int
-    margin_ppm: int
-    exchange: bool
-
-    def written(self) -> dict[str, Any]:
-        """Return the keys."""
-        always = {"credit": self.credit, "window": units.format_bytes(self.window_bytes)}
-        if not self.has_deadlines:
-            return {"adaptive": {"policy": "background", **always}}
-        shares = {"tolerance": self.tolerance_ppm / PPM, "margin": self.margin_ppm / PPM}
-        return {"adaptive": {"policy": "deadline", **always, **shares, "exchange": self.exchange}}
-
-
-@dataclass(frozen=True)
-class Foresees:
-    """How bands are chosen by who knows what will be; the price in millionths."""
-
-    price_ppm: int
-
-    def written(self) -> dict[str, Any]:
-        """Return the keys."""
-        return {"adaptive": {"policy": "oracle", "price": self.price_ppm / PPM}}
-
-
 SETTINGS = {
     "deadline": ("credit", "window", "tolerance", "margin", "exchange"),
     "background": ("credit", "window"),
@@ -387,26 +215,25 @@ def low_window(fabric: Fabric, segment: int) -> int:
     return max(LEAST_LOW_WINDOW, 2 * segment, rate_bps * busy_ps // (8 * units.PS_PER_SECOND))
 
 
-def follows_of(given: AdaptiveTable, fabric: Fabric, transport: "Transport") -> "Follows | Foresees | None":
-    """Return the rule of a table with its defaults on a network; `None` for bands that do not change.
+def adaptive_of(given: AdaptiveTable, fabric: Fabric, transport: Transport) -> AdaptiveTable | None:
+    """Return a policy with its defaults on a network; `None` for bands that do not change.
 
     With marks, queues are short and next to nothing is held up for long: then chunks side by side only take turns,
     which the one that is needed first pays for, and a small window spares neighbours nothing (decision 20).
     """
-    if given.policy == "oracle":
-        return Foresees(DEFAULT_PRICE_PPM if given.price is None else given.price)
     if given.policy not in SETTINGS:
         return None
+    if given.policy == "oracle":
+        return given.with_values(price_ppm=DEFAULT_PRICE_PPM if given.price_ppm is None else given.price_ppm)
     has_deadlines = given.policy == "deadline"
-    return Follows(
-        has_deadlines=has_deadlines,
-        credit=given.credit or (1 if has_deadlines and transport.ecn else DEFAULT_LOW_CREDIT),
-        window_bytes=given.window
-        or (transport.window_bytes if transport.ecn else low_window(fabric, transport.segment_bytes)),
-        link_bps=fabric.worst_link[0],
-        round_trip_ps=2 * fabric.hops * fabric.worst_link[1],
-        tolerance_ppm=DEFAULT_TOLERANCE_PPM if given.tolerance is None else given.tolerance,
-        margin_ppm=given.margin or 0,
+    credit = 1 if has_deadlines and transport.ecn else DEFAULT_LOW_CREDIT
+    window_bytes = transport.window_bytes if transport.ecn else low_window(fabric, transport.segment_bytes)
+    low = given.with_values(credit=given.credit or credit, window_bytes=given.window_bytes or window_bytes)
+    if not has_deadlines:
+        return low
+    return low.with_values(
+        tolerance_ppm=DEFAULT_TOLERANCE_PPM if given.tolerance_ppm is None else given.tolerance_ppm,
+        margin_ppm=given.margin_ppm or 0,
         exchange=given.exchange is not False,
     )
 
@@ -423,29 +250,33 @@ def schedule_of(
         engine: network engine.
         bucketed: whether layers are buckets already.
     """
-    given = schedule.model_fields_set
-    fusion, barrier, depth = schedule.fusion, schedule.barrier, schedule.depth
-    if bucketed and "fusion" not in given and schedule.first_fusion is None and schedule.cycle is None:
+    fusion, barrier, depth = schedule.fusion_bytes, schedule.barrier, schedule.depth
+    if (
+        bucketed
+        and not schedule.is_given("fusion")
+        and schedule.first_fusion_bytes is None
+        and schedule.cycle_ps is None
+    ):
         fusion = 0
     if schedule.order in PLANNED:
-        if "fusion" not in given and schedule.first_fusion is None and schedule.cycle is None:
+        if not schedule.is_given("fusion") and schedule.first_fusion_bytes is None and schedule.cycle_ps is None:
             fusion = "adaptive"
-        if "barrier" not in given:
+        if not schedule.is_given("barrier"):
             barrier = False
-        if "depth" not in given and engine != "pipe":
+        if not schedule.is_given("depth") and engine != "pipe":
             depth = "adaptive"
     return fusion, barrier, depth
 
 
 def marks(queue: Queue) -> bool:
     """Return whether a queue marks where others drop."""
-    return queue.threshold is not None or queue.kind == "pcn" or bool(queue.ecn)
+    return queue.threshold_packets is not None or queue.kind == "pcn" or bool(queue.ecn)
 
 
 def announced_packets(announce: bool | int | None, queue: Queue) -> int | None:
     """Return the threshold that bursts announce to the switches; `None` if they announce nothing."""
     if isinstance(announce, bool) or announce is None:
-        return queue.announced if announce else None
+        return queue.announced_packets if announce else None
     return announce
 
 
@@ -459,82 +290,48 @@ def patience_ps(file: ScenarioFile, fabric: Fabric | None) -> tuple[int, int]:
     cluster = file.cluster
     queue = cluster.queue
     hops, (rate_bps, delay_ps) = (2, link_of(cluster)) if fabric is None else (fabric.hops, fabric.worst_link)
-    packet_bytes = cluster.transport.segment + HEADER_BYTES
+    packet_bytes = cluster.transport.segment_bytes + HEADER_BYTES
     full_bytes = queue.capacity.size if queue.capacity.is_bytes else queue.capacity.size * packet_bytes
     # Two more packets are in the device and on the wire.
     hop_ps = delay_ps + -(-(full_bytes + 3 * packet_bytes) * 8 * 10**12 // rate_bps)
-    round_ps = 2 * hops * hop_ps + 4 * cluster.host_latency
-    timeout_ps = min(round_ps, MAX_RUN_PS // 4) if queue.timeout is None else queue.timeout
-    if queue.expire is not None:
-        return timeout_ps, queue.expire
-    setup_ps = max((one.bursts.setup for one in file.traffic.values() if one.bursts and one.announce), default=0)
+    round_ps = 2 * hops * hop_ps + 4 * cluster.host_latency_ps
+    timeout_ps = min(round_ps, MAX_RUN_PS // 4) if queue.timeout_ps is None else queue.timeout_ps
+    if queue.expire_ps is not None:
+        return timeout_ps, queue.expire_ps
+    setup_ps = max((one.bursts.setup_ps for one in file.traffic.values() if one.bursts and one.announce), default=0)
     return timeout_ps, min(3 * timeout_ps + setup_ps, MAX_RUN_PS)
-
-
-@dataclass(frozen=True)
-class Transport:
-    """The transport of every flow, resolved.
-
-    Attributes:
-        congestion: newreno, cubic, dctcp or ideal.
-        ecn: whether connections negotiate ECN.
-        gain_ppm: DCTCP's g in millionths; `None` for the others.
-        hystart: whether CUBIC's slow start ends by HyStart; `None` for the others.
-        byte_counting: whether it grows by what is acknowledged; `None` for the others.
-        segment_bytes: payload of a full segment.
-        initial_segments: initial window; without effect on the ideal transport.
-        window_bytes: send and receive buffer, and the window of the ideal transport.
-        recovery: sack or ns3.30.
-        timers: derived or linux.
-    """
-
-    congestion: str
-    ecn: bool
-    gain_ppm: int | None
-    hystart: bool | None
-    byte_counting: bool | None
-    segment_bytes: int
-    initial_segments: int
-    window_bytes: int
-    recovery: str
-    timers: str
-
-    def written(self) -> dict[str, Any]:
-        """Return the keys of `cluster.transport`."""
-        table: dict[str, Any] = {"kind": self.congestion, "ecn": self.ecn}
-        if self.gain_ppm is not None:
-            table["gain"] = self.gain_ppm / PPM
-        slow_start = {"hystart": self.hystart, "byte_counting": self.byte_counting}
-        table |= {key: value for key, value in slow_start.items() if value is not None}
-        return table | {
-            "segment": units.format_bytes(self.segment_bytes),
-            "initial_cwnd": self.initial_segments,
-            "window": units.format_bytes(self.window_bytes),
-            "recovery": self.recovery,
-            "timers": self.timers,
-        }
 
 
 def transport_of(cluster: Cluster, fabric: Fabric | None) -> Transport:
     """Return the transport of a cluster with its defaults; those that are of the network need it."""
     keys = cluster.transport
     congestion, plus, _ = keys.kind.partition("+ecn")
-    if keys.window is not None:
-        window_bytes = keys.window
-    else:
-        window_bytes = _two_routes_bytes(cluster, fabric) if congestion == "ideal" else SOCKET_BYTES
-    return Transport(
-        congestion=congestion,
+    window_bytes = _two_routes_bytes(cluster, fabric) if congestion == "ideal" else SOCKET_BYTES
+    return keys.with_values(
+        kind=congestion,
         ecn=bool(plus) or (congestion == "dctcp" if keys.ecn is None else keys.ecn),
-        gain_ppm=(keys.gain or DCTCP_GAIN_PPM) if congestion == "dctcp" else None,
+        gain_ppm=(keys.gain_ppm or DCTCP_GAIN_PPM) if congestion == "dctcp" else None,
         hystart=bool(keys.hystart) if congestion == "cubic" else None,
         byte_counting=bool(keys.byte_counting) if congestion == "cubic" else None,
-        segment_bytes=keys.segment,
-        initial_segments=keys.initial_cwnd,
-        window_bytes=window_bytes,
-        recovery=keys.recovery,
-        timers=keys.timers,
+        window_bytes=window_bytes if keys.window_bytes is None else keys.window_bytes,
     )
+
+
+def queue_of(file: ScenarioFile, fabric: Fabric) -> Queue:
+    """Return the queue of a cluster with the defaults of its kind."""
+    queue = file.cluster.queue
+    if queue.threshold_packets is not None:
+        queue = queue.with_values(mark_at=queue.mark_at or "enqueue")
+    if queue.kind == "red":
+        queue = queue.with_values(
+            max_probability_ppm=queue.max_probability_ppm or RED_MAX_PROBABILITY_PPM,
+            weight_ppm=queue.weight_ppm or RED_WEIGHT_PPM,
+            ecn=bool(queue.ecn),
+        )
+    if queue.kind == "pcn":
+        timeout_ps, expire_ps = patience_ps(file, fabric)
+        queue = queue.with_values(timeout_ps=timeout_ps, expire_ps=expire_ps)
+    return queue
 
 
 def _two_routes_bytes(cluster: Cluster, fabric: Fabric | None) -> int:
@@ -542,23 +339,16 @@ def _two_routes_bytes(cluster: Cluster, fabric: Fabric | None) -> int:
 
     Once keeps the sender's link busy; twice leaves room for delayed acknowledgements and for those that wait.
     """
-    segment = cluster.transport.segment
+    segment = cluster.transport.segment_bytes
     hops, (rate_bps, delay_ps) = (2, link_of(cluster)) if fabric is None else (fabric.hops, fabric.worst_link)
     packet_ps, ack_ps = (-(-n * 8 * 10**12 // rate_bps) for n in (segment + HEADER_BYTES, HEADER_BYTES))
-    round_ps = hops * (2 * delay_ps + packet_ps + ack_ps) + 4 * cluster.host_latency
+    round_ps = hops * (2 * delay_ps + packet_ps + ack_ps) + 4 * cluster.host_latency_ps
     return int(2 * -(-round_ps // packet_ps) * segment)
 
 
 def link_of(cluster: Cluster) -> tuple[int, int]:
     """Return rate and delay of a link of which the topology says nothing else."""
-    return cluster.link.rate, cluster.link.delay
-
-
-def pace_ppm(job: Job) -> tuple[int, int]:
-    """Return the least and the largest factor on a worker's compute times, in millionths."""
-    width = -(-job.noise_ppm * 1_732_051 // PPM)
-    straggler = PPM if job.straggler is None else job.straggler.factor
-    return PPM - width, -(-(PPM + width) * straggler // PPM)
+    return cluster.link.rate_bps, cluster.link.delay_ps
 
 
 # ── what keys mean for one another ────────────────────────────────────────────────────────────────────────
@@ -606,7 +396,8 @@ class _Resolver:
             return None
         resolved = tuple(job for job in jobs if job is not None)
         self.limits(resolved, fabric)
-        return Resolved(file, fabric, resolved, origins, self.written(resolved, origins, fabric))
+        complete = self.completed(resolved, fabric)
+        return Resolved(complete, fabric, resolved, origins, self.written(complete, origins, fabric))
 
     def add(self, code: str, loc: Loc, msg: str, hint: str, value: Any = None, *, at_key: bool = False) -> None:
         self.faults.append(self.source.fault(code, loc, msg, hint, value, at_key=at_key))
@@ -618,7 +409,7 @@ class _Resolver:
     def misspelt(self, loc: Loc, *keys: str) -> bool:
         """Whether an unknown key of a table, already a fault, was probably meant to be one of `keys`."""
         unknown = [str(b[-1]) for b in self.bad if b[:-1] == loc]
-        known = {*JobTable.model_fields, *TrafficTable.model_fields, *Queue.model_fields, *Run.model_fields}
+        known = {*JobTable.declared(), *TrafficTable.declared(), *Queue.declared(), *Run.declared()}
         return any(difflib.get_close_matches(u, keys, 1, 0.5) for u in unknown if u not in known)
 
     # cluster
@@ -630,13 +421,13 @@ class _Resolver:
             return None
         kind, before = topology.kind, len(self.faults)
         allowed = TOPOLOGY_KEYS[kind]
-        for key in Topology.model_fields:
-            if key != "kind" and key not in allowed and getattr(topology, key) is not None:
+        for key in Topology.declared():
+            if key != "kind" and key not in allowed and topology.value(key) is not None:
                 self.no_effect((*loc, key), f'with kind = "{kind}"', "it has " + ", ".join(allowed))
         needed = {"leaf_spine": ("leaves",), "clos2": ("ports",), "clos3": ("ports",), "custom": ("links",)}
         for key in needed.get(kind, ()):
-            if getattr(topology, key) is None and not self.misspelt(loc, key):
-                hint = example(key, Topology.model_fields[key])
+            if topology.value(key) is None and not self.misspelt(loc, key):
+                hint = example(key, Topology.declared()[key])
                 self.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', hint)
         if topology.hosts is not None and topology.hosts > MAX_WORKERS:
             self.too_many((*loc, "hosts"), topology.hosts, MAX_WORKERS, "hosts")
@@ -681,8 +472,8 @@ class _Resolver:
             self.add("GT016", (*loc, "hosts"), msg, "leave `hosts` out", topology.hosts)
             return None
         given = topology.fabric_link
-        rate = link[0] if given is None or given.rate is None else given.rate
-        delay = link[1] if given is None or given.delay is None else given.delay
+        rate = link[0] if given is None or given.rate_bps is None else given.rate_bps
+        delay = link[1] if given is None or given.delay_ps is None else given.delay_ps
         spines = topology.spines
         if spines is not None and topology.bisection is not None:
             msg = "`spines` and `bisection` contradict each other"
@@ -732,8 +523,8 @@ class _Resolver:
                 Cable(
                     cable.a,
                     cable.b,
-                    link[0] if cable.rate is None else cable.rate,
-                    link[1] if cable.delay is None else cable.delay,
+                    link[0] if cable.rate_bps is None else cable.rate_bps,
+                    link[1] if cable.delay_ps is None else cable.delay_ps,
                 )
                 for cable in given
             ]
@@ -760,7 +551,7 @@ class _Resolver:
         """Check queue, transport and link against one another and against the engine."""
         self.queue(self.file.cluster.queue)
         self.transport(self.file.cluster, fabric)
-        if self.is_packet and self.file.cluster.link.efficiency != PPM and self.ok("cluster", "link", "efficiency"):
+        if self.is_packet and self.file.cluster.link.efficiency_ppm != PPM and self.ok("cluster", "link", "efficiency"):
             hint = "leave it out: headers and retransmissions are simulated"
             self.no_effect(("cluster", "link", "efficiency"), 'with engine = "packet"', hint)
 
@@ -776,15 +567,15 @@ class _Resolver:
             return
         keys, queue = cluster.transport, cluster.queue
         kind, plus, _ = keys.kind.partition("+ecn")
-        if keys.segment > MAX_SEGMENT_BYTES:
-            msg = f"a segment of {keys.segment:,} bytes fits into no packet"
-            self.add("GT014", (*loc, "segment"), msg, f'write at most "{MAX_SEGMENT_BYTES}B"', keys.segment)
+        if keys.segment_bytes > MAX_SEGMENT_BYTES:
+            msg = f"a segment of {keys.segment_bytes:,} bytes fits into no packet"
+            self.add("GT014", (*loc, "segment"), msg, f'write at most "{MAX_SEGMENT_BYTES}B"', keys.segment_bytes)
         else:
-            self.holds_a_segment(keys.window, keys.segment, (*loc, "window"))
-        if keys.gain is not None and kind != "dctcp":
+            self.holds_a_segment(keys.window_bytes, keys.segment_bytes, (*loc, "window"))
+        if keys.gain_ppm is not None and kind != "dctcp":
             self.no_effect((*loc, "gain"), f'with kind = "{keys.kind}"', 'it is for kind = "dctcp"')
         for key in ("hystart", "byte_counting"):
-            if getattr(keys, key) is not None and kind != "cubic":
+            if keys.value(key) is not None and kind != "cubic":
                 self.no_effect((*loc, key), f'with kind = "{keys.kind}"', 'it is for kind = "cubic"')
         if keys.ecn and kind == "ideal":
             self.no_effect((*loc, "ecn"), 'with kind = "ideal"', "leave it out: the window does not answer marks")
@@ -808,7 +599,7 @@ class _Resolver:
         if not self.ok("cluster", "queue"):
             return
         for key, kinds in QUEUE_KEYS.items():
-            if getattr(queue, key) is not None and queue.kind not in kinds:
+            if queue.value(key) is not None and queue.kind not in kinds:
                 words = "any other kind" if key in ("threshold", "mark_at") else f'kind = "{kinds[0]}"'
                 self.no_effect((*loc, key), f'with kind = "{queue.kind}"', f"it is for {words}")
         for kind, key in (
@@ -820,23 +611,25 @@ class _Resolver:
             ("red", "min"),
             ("red", "max"),
         ):
-            if queue.kind == kind and getattr(queue, key) is None and not self.misspelt(loc, key):
-                hint = example(key, Queue.model_fields[key])
+            if queue.kind == kind and queue.value(key) is None and not self.misspelt(loc, key):
+                hint = example(key, Queue.declared()[key])
                 self.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', hint)
-        if queue.mark_at is not None and queue.threshold is None and queue.kind not in ("ecn", "red"):
+        if queue.mark_at is not None and queue.threshold_packets is None and queue.kind not in ("ecn", "red"):
             self.no_effect((*loc, "mark_at"), "without `threshold`", "nothing is marked")
         if queue.weights is not None and not 1 <= len(queue.weights) <= MAX_BANDS:
             msg = f"{len(queue.weights)} bands are out of range"
             self.add("GT014", (*loc, "weights"), msg, f"write 1 to {MAX_BANDS} weights", queue.weights)
-        if queue.min is not None and queue.max is not None and queue.min >= queue.max:
-            msg = f"the least average of {queue.min:,} packets is not below the greatest of {queue.max:,}"
-            self.add("GT014", (*loc, "min"), msg, "lower it", queue.min)
+        if queue.min_packets is not None and queue.max_packets is not None and queue.min_packets >= queue.max_packets:
+            msg = (
+                f"the least average of {queue.min_packets:,} packets is not below the greatest of {queue.max_packets:,}"
+            )
+            self.add("GT014", (*loc, "min"), msg, "lower it", queue.min_packets)
         for key in ("threshold", "max"):
             self.within_capacity(queue, key)
         for announce, at in self.announcements():
-            packets = announced_packets(announce, queue)
-            if queue.kind == "pcn" and packets is not None and packets > (queue.threshold or packets):
-                msg = f"{packets} packets are above the threshold of {queue.threshold:,}, which no burst would lower"
+            packets, threshold = announced_packets(announce, queue), queue.threshold_packets
+            if queue.kind == "pcn" and packets is not None and packets > (threshold or packets):
+                msg = f"{packets} packets are above the threshold of {threshold:,}, which no burst would lower"
                 self.add("GT014", at, msg, "lower it", packets)
         self.buffer(queue.capacity, (*loc, "capacity"))
         if self.file.cluster.switch_buffer is not None and self.ok("cluster", "switch_buffer"):
@@ -845,7 +638,7 @@ class _Resolver:
     def announcements(self) -> list[tuple[bool | int | None, Loc]]:
         """Return what is announced, and where that is written."""
         queue = self.file.cluster.queue
-        found: list[tuple[bool | int | None, Loc]] = [(queue.announced, ("cluster", "queue", "announced"))]
+        found: list[tuple[bool | int | None, Loc]] = [(queue.announced_packets, ("cluster", "queue", "announced"))]
         for kind, tables in (("job", self.file.job), ("traffic", self.file.traffic)):
             for name, table in tables.items():
                 if self.ok(kind, name, "announce") and not isinstance(table.announce, bool):
@@ -866,7 +659,7 @@ class _Resolver:
 
     def within_capacity(self, queue: Queue, key: str) -> None:
         """Refuse a length that no queue reaches; a host's port has `capacity` even where a switch shares its buffer."""
-        length: int | None = getattr(queue, key)
+        length: int | None = queue.value(key)
         capacity = queue.capacity
         if length is not None and not capacity.is_bytes and length > capacity.size:
             msg = f"{length:,} packets are beyond the capacity of {capacity.size:,}"
@@ -887,19 +680,19 @@ class _Resolver:
         run, has_traffic = self.file.run, bool(self.file.traffic)
         if not self.ok("run", "duration"):
             return
-        if run.duration is None and has_traffic and not self.misspelt(("run",), "duration"):
+        if run.duration_ps is None and has_traffic and not self.misspelt(("run",), "duration"):
             msg = "`duration` is missing: neighbours' flows do not end by themselves"
             self.add("GT010", ("run", "duration"), msg, 'write duration = "12s"')
         if not (self.ok("run", "warmup") and self.ok("run", "cooldown")):
             return
         for key in ("warmup", "cooldown"):
-            if getattr(run, key) and self.has_bands and not has_traffic and self.ok("traffic"):
+            if run.value(key) and self.has_bands and not has_traffic and self.ok("traffic"):
                 self.no_effect(("run", key), "without traffic", "it is for neighbours' flows; leave it out")
-        if run.duration is not None and run.warmup + run.cooldown >= run.duration:
-            key = "warmup" if run.warmup >= run.cooldown else "cooldown"
-            parts = f"{units.format_time(run.warmup)} and {units.format_time(run.cooldown)}"
-            msg = f"warm-up and cool-down ({parts}) leave nothing of {units.format_time(run.duration)}"
-            self.add("GT052", ("run", key), msg, "shorten them, or lengthen `duration`", getattr(run, key))
+        if run.duration_ps is not None and run.warmup_ps + run.cooldown_ps >= run.duration_ps:
+            key = "warmup" if run.warmup_ps >= run.cooldown_ps else "cooldown"
+            parts = f"{units.format_time(run.warmup_ps)} and {units.format_time(run.cooldown_ps)}"
+            msg = f"warm-up and cool-down ({parts}) leave nothing of {units.format_time(run.duration_ps)}"
+            self.add("GT052", ("run", key), msg, "shorten them, or lengthen `duration`", run.value(key))
 
     def probe(self, fabric: Fabric | None) -> None:
         """Check that what is to be sampled is there."""
@@ -964,7 +757,7 @@ class _Resolver:
         found = [self.band(entry, (*loc, index)) for index, entry in enumerate(priority)]
         return tuple(band or 0 for band in found)
 
-    def follows(self, priority: JobPriority, loc: Loc, fabric: Fabric | None) -> Follows | Foresees | None:
+    def adaptive(self, priority: JobPriority, loc: Loc, fabric: Fabric | None) -> AdaptiveTable | None:
         """Return how a priority changes its bands; `None` if it does not, or without a network."""
         if not isinstance(priority, Adaptive):
             return None
@@ -973,11 +766,13 @@ class _Resolver:
         # Of the policies that heed a key the first is named, so that it comes last here.
         first = {key: policy for policy, keys in reversed(SETTINGS.items()) for key in keys}
         for key, policy in first.items():
-            if key not in heeded and getattr(given, key) is not None:
+            if key not in heeded and given.value(key) is not None:
                 why, hint = f'with policy = "{given.policy}"', f'write policy = "{policy}"'
                 self.no_effect((*loc, "adaptive", key), why, hint)
-        self.holds_a_segment(given.window, self.file.cluster.transport.segment, (*loc, "adaptive", "window"))
-        return None if fabric is None else follows_of(given, fabric, transport_of(self.file.cluster, fabric))
+        self.holds_a_segment(
+            given.window_bytes, self.file.cluster.transport.segment_bytes, (*loc, "adaptive", "window")
+        )
+        return None if fabric is None else adaptive_of(given, fabric, transport_of(self.file.cluster, fabric))
 
     # neighbours
 
@@ -990,7 +785,7 @@ class _Resolver:
             if not self.ok("traffic", name) or not self.traffic(traffic, loc):
                 continue
             band = self.band(traffic.priority, (*loc, "priority"))
-            duration_ps = self.file.run.duration
+            duration_ps = self.file.run.duration_ps
             if fabric is None or duration_ps is None:
                 continue
             host_count = fabric.host_count
@@ -1025,7 +820,7 @@ class _Resolver:
     def traffic(self, traffic: TrafficTable, loc: Loc) -> bool:
         """Check what the keys of a neighbour mean for one another; return whether its flows can be looked at."""
         before = len(self.faults)
-        given = [key for key in FLOW_KEYS if getattr(traffic, key) is not None]
+        given = [key for key in FLOW_KEYS if traffic.value(key) is not None]
         if len(given) > 1:
             msg = f"`{given[0]}` and `{given[1]}` contradict each other"
             self.add("GT016", (*loc, given[1]), msg, "keep one of them")
@@ -1035,17 +830,17 @@ class _Resolver:
         elif given[0] not in ("sizes", "cdf"):
             why = "a time of its own" if given[0] in ("incast", "bursts") else "the start times of its own list"
             for key in ("arrivals", "load", "burst"):
-                if getattr(traffic, key) is not None:
+                if traffic.value(key) is not None:
                     self.no_effect((*loc, key), f"with `{given[0]}`", f"it has {why}")
-        elif traffic.arrivals is not None and traffic.load is not None:
+        elif traffic.arrivals is not None and traffic.load_ppm is not None:
             self.add("GT016", (*loc, "load"), "`arrivals` and `load` contradict each other", "keep one of them")
-        elif traffic.arrivals is None and traffic.load is None and not self.misspelt(loc, "arrivals", "load"):
+        elif traffic.arrivals is None and traffic.load_ppm is None and not self.misspelt(loc, "arrivals", "load"):
             hint = 'write arrivals = { rate = "23/s" } or load = 0.3'
             self.add("GT010", (*loc, "arrivals"), "`arrivals` is missing", hint)
         if traffic.replay_sha256 is not None and traffic.replay is None:
             self.no_effect((*loc, "replay_sha256"), "without `replay`", "leave it out")
         self.announce(traffic.announce, loc)
-        is_whole = all(self.ok(str(loc[0]), str(loc[1]), key) for key in TrafficTable.model_fields if key != "priority")
+        is_whole = all(self.ok(str(loc[0]), str(loc[1]), key) for key in TrafficTable.declared() if key != "priority")
         return len(self.faults) == before and is_whole
 
     # jobs
@@ -1212,12 +1007,12 @@ class _Resolver:
         self.buckets(name, job.schedule, loc, table)
         ranks = self.order(name, job.schedule, loc, table)
         bands = self.bands(job.priority, (*loc, "priority"), table)
-        follows = self.follows(job.priority, (*loc, "priority"), fabric)
+        adaptive = self.adaptive(job.priority, (*loc, "priority"), fabric)
         self.announce(job.announce, loc)
         self.straggler(job, loc, None if hosts is None else len(hosts) - servers)
         if table is None or hosts is None or self.faults:
             return None
-        scale_to, layers, graph = job.compute.scale_to, table.layers, table.graph
+        scale_to, layers, graph = job.compute.scale_to_ps, table.layers, table.graph
         if graph is not None and scale_to is not None:
             graph = op_by_op.scaled(graph, scale_to)
         elif scale_to is not None and not _is_remade(job.model):
@@ -1225,51 +1020,46 @@ class _Resolver:
         if graph is not None and not task:
             layers = op_by_op.trained_layers(graph, layers)
         iterations = job.iterations
-        if iterations is None and self.file.run.duration is None:
+        if iterations is None and self.file.run.duration_ps is None:
             iterations = DEFAULT_ITERATIONS
+        ps = collective.ps or Ps()
         return Job(
             name=name,
             model=table.label,
-            hosts=hosts,
             layers=layers,
+            graph=graph,
+            hosts=hosts,
             iterations=iterations,
             placement=job.placement if isinstance(job.placement, str) else "packed",
-            collective=kind,
-            group=group,
-            inside=(collective.inside or "ring") if kind == "hierarchical" else "",
-            servers=servers,
-            server_placement=op_by_op.placement_of(collective.ps or Ps()) if kind == "ps" else "",
-            is_pulled=bool(task),
-            shards=((collective.ps or Ps()).shards or "bytes") if task else "",
-            task=task,
-            disorder_ppm=job.schedule.disorder or 0,
-            graph=graph,
-            compute_order=(job.compute.order or "listed") if graph is not None and not task else "",
-            depth=None if depth == "adaptive" else depth,
-            reduction_bps=collective.reduction_rate,
-            drops_remainder=collective.remainder == "dropped",
-            order=op_by_op.order_of(job),
-            adapts_fusion=job.schedule.buckets is None and fusion == "adaptive",
-            fusion_bytes=0 if fusion == "adaptive" else fusion,
-            first_fusion_bytes=job.schedule.first_fusion,
-            cycle_ps=job.schedule.cycle,
-            buckets=None if job.schedule.buckets is None else tuple(job.schedule.buckets),
-            chunk_bytes=job.schedule.chunk,
-            credit=job.schedule.credit,
-            queues=job.schedule.queues,
+            task=task or ("exchange" if job.task == "exchange" else None),
+            compute=job.compute.with_values(
+                device=None if table.is_timed else job.compute.device,
+                batch=None if table.is_timed else table.batch or job.compute.batch,
+                order=(job.compute.order or "listed") if graph is not None and not task else None,
+            ),
+            collective=collective.with_values(
+                kind=kind,
+                group=group if kind in GROUPED else None,
+                inside=(collective.inside or "ring") if kind == "hierarchical" else None,
+                ps=ps.with_values(
+                    servers=servers,
+                    placement=op_by_op.placement_of(ps),
+                    shards=(ps.shards or "bytes") if task else None,
+                )
+                if kind == "ps"
+                else None,
+            ),
+            schedule=job.schedule.with_values(
+                order=op_by_op.order_of(job),
+                fusion_bytes=fusion,
+                barrier=barrier,
+                depth=depth,
+                disorder_ppm=(job.schedule.disorder_ppm or 0) if task else None,
+            ),
             ranks=ranks,
-            in_turn=bool(job.schedule.in_turn),
-            barrier=barrier,
             bands=bands,
-            adaptive=follows,
-            start_ps=job.start,
-            overhead_ps=job.schedule.overhead,
-            sync_ps=job.schedule.sync,
-            overlap_slowdown_ppm=job.compute.overlap_slowdown,
-            noise_ppm=job.compute.noise,
-            straggler=job.compute.straggler,
-            device=None if table.is_timed else job.compute.device,
-            batch=None if table.is_timed else table.batch or job.compute.batch,
+            adaptive=adaptive,
+            start_ps=job.start_ps,
             announced_packets=announced_packets(job.announce, self.file.cluster.queue),
         )
 
@@ -1291,7 +1081,7 @@ class _Resolver:
         if graph is not None and not is_pulled and job.schedule.queues is not None:
             hint = "every parameter has a rank of its own"
             self.no_effect((*loc, "schedule", "queues"), "for a graph of ops", hint)
-        task = (job.task or "train") if is_pulled else ""
+        task = ("inference" if job.task == "inference" else "train") if is_pulled else ""
         if table is not None and graph is not None and table.place is not None:
             where = table.place
             op_by_op.graph_faults(
@@ -1306,14 +1096,19 @@ class _Resolver:
         if not self.ok("job", name, "collective"):
             return 0, 0
         kind = kind_of(keys)
-        if keys.ps is not None and "kind" in keys.model_fields_set and keys.kind != "ps":
+        if keys.ps is not None and keys.is_given("kind") and keys.kind != "ps":
             msg = f'`ps` contradicts kind = "{keys.kind}"'
             self.add("GT016", (*loc, "ps"), msg, "leave one of the two out")
         for key, kinds in (("group", GROUPED), ("inside", ("hierarchical",))):
-            if getattr(keys, key) is not None and kind not in kinds:
+            if keys.value(key) is not None and kind not in kinds:
                 words = " and ".join(f'"{k}"' for k in kinds)
                 self.no_effect((*loc, key), f'with kind = "{kind}"', f"it is for {words}")
-        if keys.reduction_rate is not None and kind in ("all_gather", "all_to_all", "broadcast", "point_to_point"):
+        is_sum = kind not in NOT_SUMMED
+        if not is_sum and self.file.job[name].task != "exchange":
+            msg = f"{kind} does not sum gradients: {NOT_SUMMED[kind]}"
+            hint = f'write {", ".join(ALL_REDUCES)}; if these bytes are not gradients, write task = "exchange"'
+            self.add("GT049", (*loc, "kind"), msg, hint, kind)
+        if keys.reduction_rate_bps is not None and kind in NOT_SUMMED and kind != "reduce_scatter":
             self.no_effect((*loc, "reduction_rate"), f'with kind = "{kind}"', "nothing is added up there")
         ranks = 0 if hosts is None else len(hosts)
         if ranks < 2 and not (hosts and op_by_op.is_pulled(keys)):
@@ -1368,8 +1163,8 @@ class _Resolver:
         try:
             at = (*loc, "model")
             model = job.model
-            if _is_remade(model) and compute.scale_to is not None:
-                model = model.model_copy(update={"time": compute.scale_to})
+            if _is_remade(model) and compute.scale_to_ps is not None:
+                model = model.with_values(time_ps=compute.scale_to_ps)
             by_op = op_by_op.is_pulled(job.collective) or compute.order is not None
             table = read_model(model, self.source, at, self.base_dir, compute, by_op=by_op)
         except ScenarioError as error:
@@ -1377,7 +1172,7 @@ class _Resolver:
             return None
         if table.is_timed:
             for key in ("device", "batch"):
-                if key in compute.model_fields_set:
+                if compute.is_given(key):
                     self.no_effect((*loc, "compute", key), "for a model with times of its own", "leave it out")
         if sum(r.parameter_bytes for r in table.layers) > units.U64_MAX:
             self.add("GT024", (*loc, "model"), "the parameters are too large", "sizes end at 2^64 B in all")
@@ -1389,15 +1184,15 @@ class _Resolver:
         at: Loc = (*loc, "schedule", "buckets")
         for key, others in (("first_fusion", ("buckets", "cycle")), ("cycle", ("buckets",))):
             for other in others:
-                if getattr(schedule, key) is not None and getattr(schedule, other) is not None:
+                if schedule.value(key) is not None and schedule.value(other) is not None:
                     msg = f"`{key}` and `{other}` contradict each other"
                     self.add("GT016", (*loc, "schedule", key), msg, "keep one of them")
-            if getattr(schedule, key) is not None and schedule.fusion == "adaptive":
+            if schedule.value(key) is not None and schedule.fusion_bytes == "adaptive":
                 msg = f'`{key}` contradicts fusion = "adaptive"'
                 self.add("GT016", (*loc, "schedule", key), msg, "write `fusion` as a size, or leave one of the two out")
         if schedule.buckets is None or not self.ok("job", name, "schedule", "buckets"):
             return
-        if "fusion" in schedule.model_fields_set:
+        if schedule.is_given("fusion"):
             self.add("GT016", at, "`buckets` and `fusion` contradict each other", "keep one of them")
         if table is not None and sum(schedule.buckets) != len(table.layers):
             msg = f"the buckets hold {sum(schedule.buckets)} layers, the model has {len(table.layers)}"
@@ -1408,7 +1203,7 @@ class _Resolver:
         at: Loc = (*loc, "schedule")
         if not self.ok("job", name, "schedule", "order"):
             return None
-        if schedule.cycle is not None and schedule.order in PLANNED:
+        if schedule.cycle_ps is not None and schedule.order in PLANNED:
             msg = f'`cycle` contradicts order = "{schedule.order}", which decides itself when each bucket is sent'
             self.add("GT016", (*at, "cycle"), msg, 'leave `cycle` out, or write order = "fifo"')
         if (
@@ -1422,7 +1217,7 @@ class _Resolver:
             # Of pulls, `op_by_op` says it.
             of_buckets = () if op_by_op.is_pulled(self.file.job[name].collective) else ("in_turn",)
             for key in ("file", "ranking", *of_buckets):
-                if getattr(schedule, key) is not None:
+                if schedule.value(key) is not None:
                     self.no_effect((*at, key), f'with order = "{order}"', 'write order = "file"')
             return None
         if schedule.file is not None and schedule.ranking is not None:
@@ -1488,11 +1283,14 @@ class _Resolver:
         slowest_bps, delay_ps = fabric.worst_link
         for job in jobs:
             loc: Loc = ("job", job.name)
-            parts = sum(1 if job.chunk_bytes is None else -(-r.parameter_bytes // job.chunk_bytes) for r in job.layers)
+            parts = sum(
+                1 if job.schedule.chunk_bytes is None else -(-r.parameter_bytes // job.schedule.chunk_bytes)
+                for r in job.layers
+            )
             key, count = "iterations", job.iterations
-            least_ppm, most_ppm = pace_ppm(job)
+            least_ppm, most_ppm = job.pace_ppm
             if count is None:
-                key, count = "duration", -(-(run.duration or 0) // max(job.compute_ps * least_ppm // PPM, 1))
+                key, count = "duration", -(-(run.duration_ps or 0) // max(job.compute_ps * least_ppm // PPM, 1))
             at = (*loc, key) if key == "iterations" else ("run", key)
             if count > MAX_ITERATIONS:
                 msg = f"a duration of about {count:,} iterations is too long"
@@ -1514,24 +1312,26 @@ class _Resolver:
                 each = f" on {streams:,} workers that differ" if job.is_uneven else ""
                 msg = f"{count:,} iterations of {len(job.layers):,} layers{each} and {parts:,} chunks are too many"
                 hint = f"at most {MAX_OPERATIONS:,} operations in all; use fewer iterations or larger chunks"
-                self.add("GT050", (*loc, "schedule", "chunk") if job.chunk_bytes else at, msg, hint)
+                self.add("GT050", (*loc, "schedule", "chunk") if job.schedule.chunk_bytes else at, msg, hint)
                 continue
             counts = job.counts
             # At worst one link carries what all the hosts that can share it send.
-            sharers = 1 if job.collective == "ring" and fabric.kind == "star" else min(fabric.shared, job.workers)
+            sharers = 1 if job.collective.kind == "ring" and fabric.kind == "star" else min(fabric.shared, job.workers)
             bits = math.ceil(job.parameter_bytes * 8 * counts.most * sharers)
-            wire_ps = -(-bits * units.PS_PER_SECOND * PPM // (slowest_bps * link.efficiency))
-            if job.reduction_bps is not None:
-                wire_ps += math.ceil(job.parameter_bytes * 8 * counts.sent * units.PS_PER_SECOND / job.reduction_bps)
+            wire_ps = -(-bits * units.PS_PER_SECOND * PPM // (slowest_bps * link.efficiency_ppm))
+            if job.collective.reduction_rate_bps is not None:
+                wire_ps += math.ceil(
+                    job.parameter_bytes * 8 * counts.sent * units.PS_PER_SECOND / job.collective.reduction_rate_bps
+                )
             hops = 1 if run.engine == "pipe" else fabric.hops
-            fixed_ps = counts.steps * (hops * delay_ps + 2 * self.file.cluster.host_latency)
-            fixed_ps += job.overhead_ps + job.sync_ps
-            compute_ps = -(-job.compute_ps * most_ppm * job.overlap_slowdown_ppm // PPM**2)
+            fixed_ps = counts.steps * (hops * delay_ps + 2 * self.file.cluster.host_latency_ps)
+            fixed_ps += job.schedule.overhead_ps + job.schedule.sync_ps
+            compute_ps = -(-job.compute_ps * most_ppm * job.compute.overlap_slowdown_ppm // PPM**2)
             iteration_ps = compute_ps + wire_ps + (parts + len(job.layers)) * fixed_ps
             # One iteration goes before the measured ones and one may follow them.
             total_ps = job.start_ps + (count + 2) * iteration_ps
-            if run.duration is not None:
-                total_ps = min(total_ps, job.start_ps + run.duration + 2 * iteration_ps)
+            if run.duration_ps is not None:
+                total_ps = min(total_ps, job.start_ps + run.duration_ps + 2 * iteration_ps)
             if total_ps > MAX_RUN_PS:
                 days = total_ps // (86_400 * units.PS_PER_SECOND)
                 msg = f"the run could last {days:,} simulated days"
@@ -1549,70 +1349,63 @@ class _Resolver:
 
     # the resolved file
 
-    def written(self, jobs: tuple[Job, ...], origins: tuple[Origin, ...], fabric: Fabric) -> dict[str, Any]:
-        """Write every default out, and models, orders and short lists in place of the files that hold them."""
-        data = self.file.model_dump(exclude_none=True)
+    def completed(self, jobs: tuple[Job, ...], fabric: Fabric) -> ScenarioFile:
+        """Return the keys with every default that depends on others."""
+        tables = {}
         for job in jobs:
-            table = data["job"][job.name]
-            model = self.tables[job.name]
-            table["model"] = model.written
-            if not isinstance(model.written, str):
-                del table["compute"]["device"], table["compute"]["batch"]
-            else:
-                table["compute"]["batch"] = job.batch
-            if job.iterations is not None:
-                table["iterations"] = job.iterations
-            if job.adaptive is not None:
-                table["priority"] = job.adaptive.written()
-            if job.compute_order:
-                table["compute"] = _in_order_of(Compute, table["compute"] | {"order": job.compute_order})
-            collective = table["collective"] | {"kind": job.collective}
-            if job.collective in GROUPED:
+            given = self.file.job[job.name]
+            priority = given.priority if job.adaptive is None else Adaptive.model_construct(adaptive=job.adaptive)
+            tables[job.name] = given.with_values(
+                iterations=job.iterations,
+                task=job.task or given.task,
+                compute=job.compute,
+                collective=job.collective,
+                schedule=job.schedule,
+                priority=priority,
+            )
+        cluster = self.file.cluster
+        queue, transport = queue_of(self.file, fabric), transport_of(cluster, fabric)
+        return self.file.with_values(job=tables, cluster=cluster.with_values(queue=queue, transport=transport))
+
+    def written(self, file: ScenarioFile, origins: tuple[Origin, ...], fabric: Fabric) -> dict[str, Any]:
+        """Write every default out, and models, orders and short lists in place of the files that hold them."""
+        data = file.model_dump(by_alias=True, exclude_none=True)
+        for name, job in file.job.items():
+            table, given = data["job"][name], self.file.job[name]
+            collective, schedule = table["collective"], table["schedule"]
+            table["model"] = self.tables[name].written
+            if not isinstance(table["model"], str):
+                # Its times are written out.
+                table["compute"].pop("device", None)
+                table["compute"].pop("batch", None)
+            if job.collective.kind in GROUPED:
                 # "leaf" stays: the same scenario on another network has groups of another size.
-                collective["group"] = collective.get("group", "leaf")
-            if job.inside:
-                collective["inside"] = job.inside
-            if job.servers:
-                collective["ps"] = {"servers": job.servers, "placement": job.server_placement}
-            if job.is_pulled:
-                collective["ps"] |= {"pull": "start", "shards": job.shards}
-                table["task"] = job.task
+                collective["group"] = given.collective.group or "leaf"
+            if op_by_op.is_pulled(job.collective):
                 for key in ("fusion", "barrier", "depth", "sync", "credit"):
-                    table["schedule"].pop(key, None)
-                table["schedule"] |= {"order": job.order, "disorder": job.disorder_ppm / PPM}
-            table["collective"] = _in_order_of(Collective, collective)
-            if not job.is_pulled:
-                fusion, barrier, depth = self.schedule(self.file.job[job.name], bucketed=model.bucketed)
-                table["schedule"] |= {"barrier": barrier, "depth": depth}
-                if job.buckets is not None:
-                    del table["schedule"]["fusion"]
-                elif fusion == "adaptive":
-                    table["schedule"]["fusion"] = fusion
+                    del schedule[key]
+            elif job.collective.ps is not None:
+                if not job.collective.ps.servers:
+                    collective.pop("ps")
+                    if given.collective.ps is not None:
+                        collective["ps"] = given.collective.ps.model_dump(by_alias=True, exclude_none=True)
                 else:
-                    table["schedule"]["fusion"] = units.format_bytes(fusion)
-            if job.name in self.rankings:
-                table["schedule"].pop("file", None)
-                table["schedule"]["ranking"] = self.rankings[job.name]
-            table["schedule"] = _in_order_of(Schedule, table["schedule"])
-            data["job"][job.name] = _in_order_of(JobTable, table)
+                    del collective["ps"]["pull"]
+            if job.schedule.buckets is not None:
+                schedule.pop("fusion", None)
+            if name in self.rankings:
+                schedule.pop("file", None)
+                schedule["ranking"] = self.rankings[name]
+            table["collective"] = _in_order_of(Collective, collective)
+            table["schedule"] = _in_order_of(Schedule, schedule)
         for origin in origins:
             table = {k: v for k, v in data["traffic"][origin.name].items() if k not in origin.replaced}
             data["traffic"][origin.name] = _in_order_of(TrafficTable, table | origin.written)
-        queue = data["cluster"]["queue"]
-        if "threshold" in queue:
-            queue.setdefault("mark_at", "enqueue")
-        if queue["kind"] == "red":
-            queue |= {key: value for key, value in RED_DEFAULTS.items() if key not in queue}
-        if queue["kind"] == "pcn":
-            patience = patience_ps(self.file, fabric)
-            queue |= {key: units.format_time(ps) for key, ps in zip(("timeout", "expire"), patience, strict=True)}
-        data["cluster"]["queue"] = _in_order_of(Queue, queue)
-        data["cluster"]["transport"] = transport_of(self.file.cluster, fabric).written()
         data["cluster"]["topology"] = fabric.written()
         return {name: data[name] for name in data if data[name]}
 
 
 def _in_order_of(keys: type[Table], table: Mapping[str, Any]) -> dict[str, Any]:
     """Sort a table as its keys are declared: two scenarios are equal if what is written is."""
-    order = list(keys.model_fields)
+    order = list(keys.declared())
     return dict(sorted(table.items(), key=lambda item: order.index(item[0])))

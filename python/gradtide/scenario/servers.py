@@ -61,13 +61,15 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
     """Return what a job says that has no effect with its servers or without them: where, why, the mend."""
     found: list[tuple[Loc, str, str]] = []
     schedule, ps = job.schedule, job.collective.ps
+    if job.task == "exchange" and is_pulled(job.collective):
+        found.append((("task",), 'with pull = "start"', 'write task = "train" or task = "inference"'))
     if not is_pulled(job.collective):
         why = 'without collective = { ps = { pull = "start" } }'
         if ps is not None and ps.shards is not None:
             found.append((("collective", "ps", "shards"), 'with pull = "update"', "every buffer is cut in equal parts"))
-        if job.task is not None:
+        if job.task == "inference":
             found.append((("task",), why, "leave it out"))
-        if schedule.disorder is not None:
+        if schedule.disorder_ppm is not None:
             found.append((("schedule", "disorder"), why, "leave it out"))
         if schedule.order == "tac_folded":
             found.append((("schedule", "order"), why, 'write order = "priority", or have parameter servers'))
@@ -80,16 +82,16 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
     whole = "every parameter is a transfer of its own"
     for key, is_given, hint in (
         ("queues", schedule.queues is not None, "every parameter has a rank of its own"),
-        ("fusion", "fusion" in schedule.model_fields_set, whole),
-        ("first_fusion", schedule.first_fusion is not None, whole),
-        ("cycle", schedule.cycle is not None, whole),
+        ("fusion", schedule.is_given("fusion"), whole),
+        ("first_fusion", schedule.first_fusion_bytes is not None, whole),
+        ("cycle", schedule.cycle_ps is not None, whole),
         ("buckets", schedule.buckets is not None, whole),
-        ("chunk", schedule.chunk is not None, whole),
+        ("chunk", schedule.chunk_bytes is not None, whole),
         ("in_turn", schedule.in_turn is not None, "every connection carries one transfer after the other"),
         ("credit", schedule.credit != 1, "every connection carries one transfer after the other"),
         ("depth", schedule.depth != 1, whole),
         ("barrier", not schedule.barrier, "an iteration begins when the one before has ended on all workers"),
-        ("sync", schedule.sync != 0, "no transfer waits for others to be through"),
+        ("sync", schedule.sync_ps != 0, "no transfer waits for others to be through"),
     ):
         if is_given:
             found.append((("schedule", key), here, hint))

@@ -101,8 +101,8 @@ def read_model(
     device, batch = compute.device, compute.batch
     fail = Failure(source, loc, value if isinstance(value, str) else None)
     if isinstance(value, ThesisModel):
-        layers = thesis_layers(value.layers, value.size, value.time, value.precision, fail)
-        return LayerTable("thesis", layers, value.model_dump(), True)
+        layers = thesis_layers(value.layers, value.size_bytes, value.time_ps, value.precision, fail)
+        return LayerTable("thesis", layers, value.model_dump(by_alias=True), True)
     if isinstance(value, InlineModel):
         return _inline(value, source, loc)
     if isinstance(value, GraphModel):
@@ -578,7 +578,7 @@ def _device(source: Source, loc: Loc, device: str) -> "Device":
 
 
 def _inline(model: InlineModel, source: Source, loc: Loc) -> LayerTable:
-    layers = [Layer(r.name, r.forward, r.backward, r.parameters, r.update) for r in model.layers]
+    layers = [Layer(r.name, r.forward_ps, r.backward_ps, r.parameter_bytes, r.update_ps) for r in model.layers]
 
     def at(index: int, field: str, code: str, msg: str, hint: str, value: Any) -> Fault:
         return source.fault(code, (*loc, "layers", index, field), msg, hint, value)

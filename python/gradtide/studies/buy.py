@@ -11,7 +11,7 @@ from gradtide import _core, presets, report, units, words
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1, fit
-from gradtide.results import RunResult, StudyRows, Table
+from gradtide.results import RunResult, StudyRows, Table, numbers
 from gradtide.scenario import Scenario
 from gradtide.scenario.prices import Prices, read_prices
 from gradtide.studies.exchange import (
@@ -19,10 +19,10 @@ from gradtide.studies.exchange import (
     alone,
     check_once,
     check_one_job,
-    collective_names,
     exchange_s,
     on_cluster,
     parse_collective,
+    summing_collectives,
 )
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
@@ -110,7 +110,7 @@ class BuyResult(StudyRows):
     @property
     def knees(self) -> list[dict[str, Any]]:
         """The knee; one for every link rate if there are no prices, since crossbars do not tell rates apart."""
-        return [row for row in self.rows if row["is_knee"] == "true"]
+        return [row for row in self.rows if row["is_knee"]]
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
@@ -196,7 +196,7 @@ def buy(
             is asked for can be built.
     """
     base = trained(scenario, nodes)
-    check_one_job(base, "buy")
+    check_one_job(base, "buy", trains=True)
     nodes = base.jobs[0].workers if nodes is None else nodes
     known = None if prices is None else read_prices(prices)
     candidates, skipped = offers(base, nodes, fabrics, bisection, collectives, rates, known, engine)
@@ -214,7 +214,7 @@ def buy(
 
 def figures(row: dict[str, Any]) -> dict[str, float | None]:
     """Return what `--fail-if` can name of a knee: `iteration_ms`, `exchange_ms`, `cost` and so on."""
-    return {name: value for name, value in row.items() if value is None or isinstance(value, (int, float))}
+    return numbers(row)
 
 
 def trained(scenario: "Scenario | str | Path | dict[str, Any]", nodes: int | None = None) -> Scenario:
@@ -245,7 +245,7 @@ def offers(
     rates_bps = [base.link_rate_bps] if rates is None else [_rate(text) for text in rates]
     check_once("fabrics", kinds)
     check_once("bisection", [str(ratio) for ratio in ratios])
-    collectives = collective_names(collectives)
+    collectives = list(summing_collectives(collectives, "--collectives"))
     check_once("rates", [units.format_rate(rate) for rate in rates_bps])
     if prices is not None:
         for rate_bps in rates_bps:
@@ -291,7 +291,7 @@ def _candidate(
     keys = parse_collective(collective)
     run = on_cluster(base, fabric.nodes, keys, topology=fabric.topology, rate_bps=rate_bps, engine=engine)
     job = run.jobs[0]
-    if not job.is_uneven and job.order != "random" and run.duration_ps is None:
+    if not job.is_uneven and job.schedule.order != "random" and run.duration_ps is None:
         run = run.replace(iterations=min(job.iterations or ITERATIONS, ITERATIONS))
     parts = [fabric.kind, f"r{fabric.bisection}", collective, units.format_rate(rate_bps)]
     name = re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.")
@@ -355,8 +355,8 @@ def _judge(rows: list[dict[str, Any]]) -> None:
         best_ms = float("inf")
         for row in sorted(group, key=lambda row: (row["cost"], row["iteration_ms"])):
             row["slower_percent"] = 100 * (row["iteration_ms"] / fastest_ms - 1)
-            row["is_frontier"] = str(row["iteration_ms"] < best_ms).lower()
-            row["is_knee"] = str(row is knee).lower()
+            row["is_frontier"] = row["iteration_ms"] < best_ms
+            row["is_knee"] = row is knee
             best_ms = min(best_ms, row["iteration_ms"])
 
 
@@ -414,7 +414,7 @@ def _headline(rows: Sequence[dict[str, Any]], model: str, nodes: int, unit: str)
     """Say what to buy, in a sentence per knee, and what full bisection would cost."""
     sentences = []
     for group in _comparable(rows):
-        knee = next(row for row in group if row["is_knee"] == "true")
+        knee = next(row for row in group if row["is_knee"])
         full = [row for row in group if row["bisection"] == "1" and row["fabric"] == knee["fabric"]]
         several = len({row["rate_bps"] for row in rows}) > 1
         at = f" at {words.rate(knee['rate_bps'])}" if several else ""

@@ -7,7 +7,7 @@ from typing import Any
 from gradtide.errors import ScenarioError
 from gradtide.estimate import Limits
 from gradtide.scenario import Scenario
-from gradtide.studies.exchange import alone, collective_names, exchange_s, parse_collective
+from gradtide.studies.exchange import alone, exchange_s, summing_collectives
 from gradtide.studies.run import run_all
 
 DEPTHS = (1, 2, 4, 8)
@@ -76,11 +76,11 @@ def fit(
     """
     job, own = base.jobs[0], own_collective(base)
     tables = [own]
-    for table in _alternatives(base) if names is None else map(parse_collective, collective_names(names)):
+    for table in _alternatives(base) if names is None else summing_collectives(names, "--collectives").values():
         if table["kind"] != own["kind"] or (names is not None and table != own):
             kept = {key: own[key] for key in ("reduction_rate", "remainder") if key in own}
             tables.append(own_collective(base.set({f"job.{job.name}.collective": {**kept, **table}})))
-    own_depth = job.depth or 1
+    own_depth = job.schedule.parts
     depths = [own_depth]
     if base.engine != "pipe" and is_deep:
         messages = job.counts.messages
@@ -112,9 +112,8 @@ def fit(
 def _alternatives(base: Scenario) -> list[dict[str, Any]]:
     """Return all-reduces that suit the job: at two workers all are one; halving and doubling is for powers of two."""
     job = base.jobs[0]
-    own = job.collective
-    reduces = ("ring", "tree", "halving_doubling", "shuffle", "butterfly", "butterfly_layered", "hierarchical")
-    if base.engine == "pipe" or job.workers == 2 or own not in reduces:
+    own = job.collective.kind
+    if base.engine == "pipe" or job.workers == 2 or own == "ps":
         return []
     found: list[dict[str, Any]] = [{"kind": "ring"}, {"kind": "tree"}]
     if job.workers & (job.workers - 1) == 0:

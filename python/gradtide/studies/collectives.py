@@ -1,4 +1,4 @@
-"""`gradtide compare --collective`: which way to exchange gradients, from which size on, and why.
+"""`gradtide collectives`: which way to exchange gradients, from which size on, and why.
 
 Three terms make up the time of an exchange. *Latency*: what one byte takes, less what bytes hide of it. *Bandwidth*:
 what the same messages take beyond that on one switch, where nothing but each rank's own link holds them up; this is the
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import _core, report, words
+from gradtide.collectives import NOT_SUMMED
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, StudyRows
@@ -61,7 +62,7 @@ class CollectivesResult(StudyRows):
 
     def _summary(self, results: Sequence[RunResult]) -> dict[str, Any]:
         cluster = self.base.to_dict()["cluster"]
-        spans = winners(self.rows)
+        spans = winners(candidates(self.rows))
         network = words.fabric(cluster["topology"]["kind"], str(cluster["topology"].get("bisection", "")))
         where = f"{self.base.jobs[0].workers} hosts, {network}, {words.rate(self.base.link_rate_bps)}"
         return {
@@ -113,7 +114,7 @@ def compare_collectives(
             the scenario has more than one job, or neighbours.
     """
     base = as_scenario(scenario)
-    check_one_job(base, "compare --collective")
+    check_one_job(base, "collectives")
     collectives = collective_names(collectives)
     counts = [parse_size(size, "sizes") for size in sizes]
     if not counts or any(b <= a for a, b in pairwise((0, *counts))):
@@ -145,7 +146,8 @@ def compare_collectives(
 
 
 def _with(base: Scenario, collective: dict[str, Any], engine: str) -> Scenario:
-    return base.replace(collective=collective, engine=engine)
+    task = {"task": "exchange"} if collective["kind"] in NOT_SUMMED else {}
+    return base.replace(collective=collective, engine=engine, **task)
 
 
 def _times(
@@ -182,13 +184,22 @@ def _rows(times_s: dict[str, dict[int, tuple[float, float]]]) -> list[dict[str, 
                     "latency_us": 1e6 * (latency_s - hidden_s),
                     "bandwidth_us": 1e6 * bandwidth_s,
                     "contention_us": 1e6 * (contention_s + hidden_s),
-                    "is_best": "false",
+                    "is_best": False,
                 }
             )
     for size in dict.fromkeys(row["bytes"] for row in rows):
-        own = [row for row in rows if row["bytes"] == size]
-        min(own, key=lambda row: row["exchange_us"])["is_best"] = "true"
+        own = [row for row in candidates(rows) if row["bytes"] == size]
+        min(own, key=lambda row: row["exchange_us"])["is_best"] = True
     return rows
+
+
+def candidates(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of collectives that sum gradients, among which the best is looked for; all rows if none sums."""
+    return [row for row in rows if _sums(row["collective"])] or list(rows)
+
+
+def _sums(name: str) -> bool:
+    return parse_collective(name)["kind"] not in NOT_SUMMED
 
 
 def winners(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -245,6 +256,8 @@ def _because(rows: Sequence[dict[str, Any]], span: dict[str, Any]) -> tuple[str,
 
 def _headline(where: str, spans: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> str:
     """Name the winner of every span, and why the last one wins."""
+    others = [name for name in dict.fromkeys(row["collective"] for row in rows) if not _sums(name)]
+    rows = candidates(rows)
     *before, last = spans
     name = words.collective(last["collective"])
     if before:
@@ -265,6 +278,9 @@ def _headline(where: str, spans: Sequence[dict[str, Any]], rows: Sequence[dict[s
         share = most["contention_us"] / most["exchange_us"]
         who = words.collective(most["collective"])
         end = f" At {words.size(largest)}, {words.percent(share)} of {who} is contention."
+    if others:
+        who = ", ".join(map(words.collective, others))
+        end += f" Not for gradients, since {'it does' if len(others) == 1 else 'they do'} not sum them: {who}."
     return f"On {where}: {text}.{end}"
 
 

@@ -292,12 +292,12 @@ def _check_axes(
 ) -> None:
     """Refuse lists that mean nothing for the jobs."""
     for job in base.jobs:
-        if servers is not None and job.collective != "ps":
+        if servers is not None and job.collective.kind != "ps":
             raise ValueError(
-                f"servers: job {job.name} has none, it exchanges gradients by {job.collective}; "
+                f"servers: job {job.name} has none, it exchanges gradients by {job.collective.kind}; "
                 'write collective = { ps = { pull = "start" } }'
             )
-        if batches is not None and job.batch is None:
+        if batches is not None and job.compute.batch is None:
             raise ValueError(f"batches: {job.model} of job {job.name} has times of its own, for one mini-batch")
         if tasks is not None and not job.is_pulled:
             raise ValueError(
@@ -357,11 +357,12 @@ def _variant(point: Scenario, group: int, given: str | OrderScheduler, axes: Map
     elif system.startswith(FILE):
         scenario = ordered(scenario, Path(system.removeprefix(FILE).strip()))
     elif not is_pulled and system not in SYSTEMS:
-        system = words.schedule(scenario.jobs[0].order, scenario.jobs[0].barrier)
+        own = scenario.jobs[0].schedule
+        system = words.schedule(own.order, own.barrier)
         extras = [f"{key} {changes[key]}" for key in changes if key not in ("order", "barrier")]
     schedule = ", ".join([system, *extras])
     if not is_pulled and scenario.engine != "packet" and scenario.duration_ps is None:
-        owing = [job for job in scenario.jobs if job.order == "random" and not job.barrier]
+        owing = [job for job in scenario.jobs if job.schedule.order == "random" and not job.schedule.barrier]
         counts = {f"job.{job.name}.iterations": max(job.iterations or 0, RANDOM_ITERATIONS) for job in owing}
         scenario = scenario.set(counts) if counts else scenario
     job = scenario.jobs[0]
@@ -388,14 +389,14 @@ def _rows(variants: Iterable[Variant], results: dict[str, RunResult]) -> list[di
                     "model": job.model,
                     "workers": job.workers,
                     "servers": job.servers,
-                    "batch": job.batch or 0,
+                    "batch": job.compute.batch or 0,
                     "task": job.task or TASKS[0],
                     "rate_bps": variant.scenario.link_rate_bps,
                     "schedule": variant.schedule,
-                    "order": job.order,
-                    "barrier": str(job.barrier).lower(),
-                    "fusion_bytes": job.fusion_bytes,
-                    "chunk_bytes": job.chunk_bytes or 0,
+                    "order": job.schedule.order,
+                    "barrier": job.schedule.barrier,
+                    "fusion_bytes": job.schedule.cap_bytes,
+                    "chunk_bytes": job.schedule.chunk_bytes or 0,
                     "iteration_time_us": 1e3 * mean_ms,
                     "iteration_time_p95_us": 1e3 * figures["iteration_time_ms"]["p95"],
                     "compute_us": 1e3 * figures["compute_ms"],

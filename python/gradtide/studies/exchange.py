@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import _core, units
+from gradtide.collectives import ALL_REDUCES, NOT_SUMMED
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
 from gradtide.studies.run import as_scenario
@@ -59,6 +60,26 @@ def parse_collective(text: str) -> dict[str, Any]:
     return keys
 
 
+def summing_collectives(texts: Sequence[str], option: str) -> dict[str, dict[str, Any]]:
+    """Return the keys of each collective that a user has named for the sum of gradients, by its name.
+
+    Args:
+        texts: each `KIND[+KEY=VALUE]`.
+        option: where the user has named them.
+
+    Raises:
+        ValueError: if there is none, one stands there twice, cannot be read, or does not sum.
+    """
+    found = {name: parse_collective(name) for name in collective_names(texts)}
+    for name, keys in found.items():
+        if keys["kind"] in NOT_SUMMED:
+            raise ValueError(
+                f"{option}: {name} does not sum gradients: {NOT_SUMMED[keys['kind']]}; write one of "
+                f"{', '.join(ALL_REDUCES)}"
+            )
+    return found
+
+
 def on_cluster(
     base: Scenario,
     nodes: int,
@@ -98,7 +119,8 @@ def alone(scenario: Scenario, size_bytes: int) -> Scenario:
     ((name, job),) = data["job"].items()
     # A picosecond, since a model computes something.
     layer = {"name": "gradient", "parameters": f"{size_bytes}B", "forward": "1ps", "backward": "1ps"}
-    kept = {key: job[key] for key in ("workers", "hosts", "placement", "collective", "priority") if key in job}
+    kept: dict[str, Any] = {"task": "exchange"}
+    kept |= {key: job[key] for key in ("workers", "hosts", "placement", "collective", "priority") if key in job}
     if "ps" in kept["collective"]:
         # Of one exchange it is all the same when its pull comes.
         ps = {key: value for key, value in kept["collective"]["ps"].items() if key not in ("pull", "shards")}
@@ -113,8 +135,13 @@ def exchange_s(result: RunResult) -> float:
     return float(result.transfers["end_us"][-1] - result.transfers["start_us"][-1]) / 1e6
 
 
-def check_one_job(base: Scenario, what: str) -> None:
+def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
     """Refuse a scenario that asks another question.
+
+    Args:
+        base: the scenario.
+        what: the command.
+        trains: whether the job must sum gradients.
 
     Raises:
         ValueError: if it does not have one job that sends something, and nothing beside it.
@@ -126,6 +153,11 @@ def check_one_job(base: Scenario, what: str) -> None:
     if base.to_dict().get("traffic"):
         raise ValueError(
             f"{what} takes a job without neighbours; delete [traffic.{next(iter(base.to_dict()['traffic']))}]"
+        )
+    if trains and base.jobs[0].task == "exchange":
+        raise ValueError(
+            f'{what} takes a job that sums gradients, and [job.{base.jobs[0].name}] has task = "exchange"; '
+            f"delete it and use one of {', '.join(ALL_REDUCES)}"
         )
     if not base.jobs[0].parameter_bytes:
         raise ValueError(f"[job.{base.jobs[0].name}] has no parameters, so it exchanges nothing on any network")

@@ -10,7 +10,7 @@ from typing import Any
 from gradtide import _core, report, units, words
 from gradtide.errors import Interrupted, ScenarioError
 from gradtide.estimate import Limits
-from gradtide.results import RunResult, StudyRows, Table
+from gradtide.results import RunResult, StudyRows, Table, numbers
 from gradtide.scenario import Scenario
 from gradtide.scenario.plan import LEVELS, Plan, PlannedBucket, read_plan
 from gradtide.studies.channels import Channel, fit, own_collective
@@ -169,7 +169,7 @@ class PlanResult(StudyRows):
         self.rows += [_row(found, choice, bound_ms) for choice in best.values()]
         chosen = _chosen(found, self.rows)
         row = next(row for row in self.rows if row["name"] == (found.baseline if chosen == "none" else chosen))
-        row["chosen"] = "true"
+        row["chosen"] = True
         choice = best.get(chosen)
         self.run = self.baseline if choice is None else found.runs.get(choice)
         self.candidates = _candidates(found)
@@ -328,7 +328,7 @@ def plan(
         'crossiter'
     """
     base = trained(scenario, cluster, workers)
-    check_one_job(base, "plan")
+    check_one_job(base, "plan", trains=True)
     settings = _settings(base, level, overhead, worth, smallest, noise, seeds)
     if base.jobs[0].workers < 2:
         raise ValueError("a single worker exchanges nothing, so there is nothing to plan")
@@ -345,9 +345,9 @@ def plan(
     layers = Layers(base.jobs[0])
     plans = {"ddp": _ddp(base, layers)}
     if baseline == "scenario" or not _is_default(base):
-        job = base.jobs[0]
+        own = base.jobs[0].schedule
         # No buckets: the scenario is left as it is.
-        plans["scenario"] = Plan("none", (), job.order, job.barrier, job.chunk_bytes, collective=own_collective(base))
+        plans["scenario"] = Plan("none", (), own.order, own.barrier, own.chunk_bytes, collective=own_collective(base))
     chosen = baseline or next(reversed(plans))
     results = run_all([one.on(base) for one in plans.values()], jobs, part(0, 0.05), keep, limits)
     runs = {name: (one, result) for (name, one), result in zip(plans.items(), results, strict=True)}
@@ -395,8 +395,8 @@ def check_target(path: Path | None) -> None:
 
 def figures(result: PlanResult) -> dict[str, float | None]:
     """Return what `--fail-if` can name: `saves_percent`, `iteration_ms` and so on, of the plan."""
-    row = next(row for row in result.rows if row["chosen"] == "true")
-    return {name: value for name, value in row.items() if value is None or isinstance(value, (int, float))}
+    row = next(row for row in result.rows if row["chosen"])
+    return numbers(row)
 
 
 def _settings(
@@ -414,7 +414,7 @@ def _settings(
         raise ValueError("seeds: an interval is of 2 paired runs or more, and 1 gives the gain without one")
     if not 0 <= noise <= 0.5:
         raise ValueError(f"noise: {noise} is no coefficient of variation; write 0.03 for 3 %")
-    own = base.jobs[0].noise_ppm / 1e6
+    own = base.jobs[0].compute.noise_ppm / 1e6
     smallest_bytes = parse_size(smallest, "smallest")
     return Settings(level, overhead_ps, worth / 100, smallest_bytes, seeds, own or noise, own == 0)
 
@@ -440,7 +440,7 @@ def _is_default(base: Scenario) -> bool:
 def _ddp(base: Scenario, layers: Layers) -> Plan:
     """Return what PyTorch's DistributedDataParallel does by itself."""
     buckets = _buckets(layers, layers.capped(DDP_CAP, DDP_FIRST_CAP), "fifo")
-    return Plan("none", buckets, "fifo", True, depth=base.jobs[0].depth or 1, collective=own_collective(base))
+    return Plan("none", buckets, "fifo", True, depth=base.jobs[0].schedule.parts, collective=own_collective(base))
 
 
 def _buckets(layers: Layers, cuts: Sequence[int], order: str) -> tuple[PlannedBucket, ...]:
@@ -628,7 +628,7 @@ def _line_of_table(
         "name": name,
         "level": level,
         "order": order,
-        "barrier": str(barrier).lower(),
+        "barrier": barrier,
         "collective": collective,
         "depth": depth,
         "buckets": len(buckets),
@@ -642,7 +642,7 @@ def _line_of_table(
         "saves_high_percent": high,
         "above_bound_percent": None if bound_ms is None else 100 * (time_ms / bound_ms - 1),
         "engine": engine,
-        "chosen": "false",
+        "chosen": False,
     }
 
 
@@ -689,7 +689,7 @@ def _candidates(found: _Found) -> list[dict[str, Any]]:
             {
                 "level": choice.mode.level,
                 "order": choice.mode.order,
-                "barrier": str(choice.mode.barrier).lower(),
+                "barrier": choice.mode.barrier,
                 "collective": str(channel.collective["kind"]),
                 "depth": channel.depth,
                 "buckets": len(choice.cuts) + 1,
@@ -779,7 +779,7 @@ def _headline(plan: Plan, rows: Sequence[dict[str, Any]], bound_ms: float | None
         return (
             f"{who}: leave {baseline} alone. It takes {before} an iteration, and the best that was found saves {gain}."
         )
-    row = next(row for row in rows if row["chosen"] == "true")
+    row = next(row for row in rows if row["chosen"])
     after = words.milliseconds(predicted["iteration_time_ms"])
     what = words.schedule(plan.order, plan.barrier)
     sentence = (

@@ -254,7 +254,7 @@ def _what_if_sentences(result: RunResult) -> list[str]:
         times: dict[str, dict[int, float]] = {}
         for row in rows:
             if row["job"] == job.name:
-                label = words.schedule(row["order"], row["barrier"] == "true")
+                label = words.schedule(row["order"], row["barrier"])
                 times.setdefault(label, {})[row["rate_bps"]] = row["iteration_time_us"]
         if not times:
             continue
@@ -275,8 +275,9 @@ def bandwidth(scenario: Scenario) -> Table:
         The table of `bandwidth.csv`; no rows if no job has anything to send, or if one has parameter servers and
         pull = "start": the question is not for it.
     """
-    rows: list[tuple[str, int, str, str, float, float, float]] = []
-    orders = dict.fromkeys(("fifo", *(job.order for job in scenario.jobs if job.order not in ("fifo", "priority"))))
+    rows: list[tuple[str, int, str, bool, float, float, float]] = []
+    own = [job.schedule.order for job in scenario.jobs if job.schedule.order not in ("fifo", "priority")]
+    orders = dict.fromkeys(("fifo", *own))
     orders = orders if len(orders) > 1 else dict.fromkeys(("fifo", "priority"))
     rates_bps = sorted({*WHAT_IF_RATES_BPS, scenario.link_rate_bps})
     senders = [job.name for job in scenario.jobs if job.workers > 1 and job.parameter_bytes]
@@ -288,7 +289,7 @@ def bandwidth(scenario: Scenario) -> Table:
             times_us = [ps / 1e6 for ps in job["iteration_time_ps"]]
             mean_us = sum(times_us) / len(times_us)
             waits_us = (job["exposed_ps"] / 1e6, job["barrier_ps"] / 1e6)
-            rows.append((job["name"], rate_bps, order, str(barrier).lower(), mean_us, *waits_us))
+            rows.append((job["name"], rate_bps, order, barrier, mean_us, *waits_us))
     names = ("job", "rate_bps", "order", "barrier", "iteration_time_us", "exposed_us", "barrier_us")
     return Table.of({name: [row[index] for row in rows] for index, name in enumerate(names)})
 

@@ -213,7 +213,7 @@ class Space:
 
     def fixed_ps(self, choice: Choice) -> float:
         """Return what every message costs, however small."""
-        return self.channels[choice.channel].fixed_ps + self.layers.job.overhead_ps + self.extra_ps(choice)
+        return self.channels[choice.channel].fixed_ps + self.layers.job.schedule.overhead_ps + self.extra_ps(choice)
 
     def extra_ps(self, choice: Choice) -> int:
         """Return what a message costs beyond the scenario's own overhead: each of `depth` parts is a message."""
@@ -281,8 +281,8 @@ class Search:
             layers="@",
             hosts=[0, 1],
             iterations=ITERATIONS,
-            collective={**job["collective"], "algorithm": {"kind": "ring"}, "depth": 1, "reduction_bps": None},
-            pace={**job["pace"], "noise_ppm": 0, "straggler": None},
+            collective={**job["collective"], "algorithm": {"kind": "ring"}, "depth": 1, "reduction_rate_bps": None},
+            compute={**job["compute"], "noise_ppm": 0, "straggler": None},
         )
         spec["cluster"]["topology"] = {"kind": "star", "hosts": 2}
         spec["cluster"]["host_latency_ps"] = 0
@@ -304,7 +304,7 @@ class Search:
         rate_bps = max(1, min(round(8e12 / max(channel.ps_per_byte, 1e-6)), 2**62))
         overhead_ps = round(self.space.fixed_ps(choice))
         cluster = {**self._spec["cluster"], "link": {"rate_bps": rate_bps, "delay_ps": 0, "efficiency_ppm": 1_000_000}}
-        one = {**job, "schedule": schedule, "transfer_overhead_ps": overhead_ps}
+        one = {**job, "schedule": {**schedule, "overhead_ps": overhead_ps}}
         return json.dumps({**self._spec, "jobs": [one], "cluster": cluster})
 
     def _run(self, choice: Choice) -> float:

@@ -109,7 +109,7 @@ class WaterfallResult(StudyRows):
         off = times_ms[0] / span_ms - 1
         fit = {
             "link_rate_bps": base.link_rate_bps,
-            "overhead_us": base.jobs[0].overhead_ps / 1e6,
+            "overhead_us": base.jobs[0].schedule.overhead_ps / 1e6,
             "predicted_ms": times_ms[0],
             "off_percent": 100 * off,
         }

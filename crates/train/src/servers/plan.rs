@@ -119,7 +119,7 @@ impl Plan {
         }
         let (workers, ranks): (Vec<u32>, Vec<u32>) =
             (0..host_count as u32).partition(|rank| ranks.binary_search(rank).is_err());
-        pace::check(&spec.pace, workers.len()).map_err(ServersError::NoMeaning)?;
+        pace::check(&spec.compute, workers.len()).map_err(ServersError::NoMeaning)?;
         let hosts_of = |ranks: Vec<u32>| -> Vec<u32> { ranks.iter().map(|&rank| spec.hosts[rank as usize]).collect() };
         let (workers, server_hosts) = (hosts_of(workers), hosts_of(ranks));
         let sizes: Vec<Bytes> = graph.parameters.iter().map(|parameter| parameter.bytes).collect();
@@ -173,11 +173,11 @@ impl Plan {
             is_training: servers.task == TaskSpec::Train,
             start: Time::from_ps(spec.start_ps),
             iteration_limit: spec.iterations,
-            hold: Time::from_ps(spec.transfer_overhead_ps),
+            hold: Time::from_ps(spec.schedule.overhead_ps),
             band: Band::new(spec.bands[0]).ok_or(ServersError::Band(spec.bands[0]))?,
-            adding: spec.collective.reduction_bps.and_then(Rate::from_bps),
+            adding: spec.collective.reduction_rate_bps.and_then(Rate::from_bps),
             opens,
-            paces: Pace::of_workers(&spec.pace, workers.len() as u32, &spec.name, seed),
+            paces: Pace::of_workers(&spec.compute, workers.len() as u32, &spec.name, seed),
             delay,
             wire: time(wire),
             workers,
@@ -303,13 +303,13 @@ fn ranked(
 
 fn check(spec: &JobSpec, opens: bool) -> Result<(), ServersError> {
     let refused = [
-        (opens && spec.transfer_overhead_ps != 0, "a TCP connection is not held before a transfer"),
-        (spec.overlap_slowdown_ppm != ONE_PPM, "compute is not slowed by transfers"),
-        (spec.sync_ps != 0, "no transfer waits for others to be through"),
+        (opens && spec.schedule.overhead_ps != 0, "a TCP connection is not held before a transfer"),
+        (spec.compute.overlap_slowdown_ppm != ONE_PPM, "compute is not slowed by transfers"),
+        (spec.schedule.sync_ps != 0, "no transfer waits for others to be through"),
         (spec.schedule.credit != 1, "a connection carries one transfer after the other"),
         (spec.schedule.chunk_bytes.is_some(), "parameters are sent whole"),
         (spec.collective.depth != Some(1), "parameters are sent whole"),
-        (spec.collective.drops_remainder, "parameters are sent whole"),
+        (spec.collective.drops_remainder(), "parameters are sent whole"),
         (spec.bands.len() != 1, "all transfers travel in one band"),
     ];
     match refused.into_iter().find(|&(is_wrong, _)| is_wrong) {

@@ -101,7 +101,7 @@ def _command(
         return None
     job_loads, traffic_loads = (",".join(map(repr, loads)) for loads in (sorted(rows), columns))
     return (
-        f"gradtide tenants {scenario_of}/scenario.resolved.toml --map --job-loads {job_loads} "
+        f"gradtide tenants map {scenario_of}/scenario.resolved.toml --job-loads {job_loads} "
         f"--traffic-loads {traffic_loads} --seed {seeds[0]} --seeds {len(seeds)}"
     )
 

@@ -156,7 +156,7 @@ def author_buckets(job: Job) -> list[int]:
     """
     counts, size = [0], 0
     for layer in job.layers[:-1]:
-        if counts[-1] and size + layer.parameter_bytes >= job.fusion_bytes:
+        if counts[-1] and size + layer.parameter_bytes >= job.schedule.cap_bytes:
             counts, size = [*counts, 0], 0
         counts[-1] += 1
         size += layer.parameter_bytes

@@ -576,7 +576,7 @@ def _job_table(study: Study) -> dict[str, Any]:
         ("layer sizes", "100 MB", f"{job.parameter_bytes / 1e6:.2f} MB, by the author's formula"),
         ("workers", "8", str(job.workers)),
         ("layers", "50", str(len(job.layers))),
-        ("fusion buffer", "5333329 B", f"{job.fusion_bytes} B"),
+        ("fusion buffer", "5333329 B", f"{job.schedule.cap_bytes} B"),
         ("compute time", "900 ms; tests: 2240, 1120, 560, 280 ms", ", ".join(f"{t} ms" for t in COMPUTE_MS.values())),
         ("priority", "0x10 or 0x08", "the flows' band (0) or the lowest (2)"),
     ]

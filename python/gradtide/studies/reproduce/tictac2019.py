@@ -236,7 +236,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
         "workers": case.workers,
         "iterations": case.iterations,
         "compute.batch": int(batch * case.factor),
-        "compute.noise": base.jobs[0].noise_ppm / 1e6 * case.noise,
+        "compute.noise": base.jobs[0].compute.noise_ppm / 1e6 * case.noise,
         "collective.ps.servers": case.servers,
         "schedule": schedule,
     }

@@ -233,8 +233,8 @@ def buckets_of(job: Job, runs: dict[int, list[RunResult]], quantile: float | Non
                 name=f"{low}–{high}" if low < high else str(low),
                 bytes=row["bytes"],
                 ready=sum(layer.backward_ps for layer in job.layers[low:]),
-                needed=backward_ps + (0 if job.barrier else before),
-                times=tuple(time + job.overhead_ps + job.sync_ps for time in times),
+                needed=backward_ps + (0 if job.schedule.barrier else before),
+                times=tuple(time + job.schedule.overhead_ps + job.schedule.sync_ps for time in times),
             )
         )
     return found
@@ -295,9 +295,13 @@ def _same(base: Scenario) -> int:
 def _check(job: Job) -> None:
     for is_wrong, what, mend in (
         (job.is_pulled or job.graph is not None, "a model of layers, aggregated in buckets", "leave the graph out"),
-        (job.order not in ORDERS, "an order that is the same in every iteration", f"write {', '.join(ORDERS)}"),
-        (job.chunk_bytes is not None, "buckets that are sent whole", "leave `chunk` out"),
-        (job.credit != 1, "one bucket at a time", "leave `credit` out"),
+        (
+            job.schedule.order not in ORDERS,
+            "an order that is the same in every iteration",
+            f"write {', '.join(ORDERS)}",
+        ),
+        (job.schedule.chunk_bytes is not None, "buckets that are sent whole", "leave `chunk` out"),
+        (job.schedule.credit != 1, "one bucket at a time", "leave `credit` out"),
         (job.workers < 2 or not job.parameter_bytes, "a job that sends something", "give it workers and parameters"),
     ):
         if is_wrong:
@@ -314,7 +318,7 @@ def _policies(base: Scenario, found: lp.StartAndBand, bands: Sequence[int], run:
     found_bands = [bands[found.bands[index]] for index in found.order]
 
     def listed(bands: Sequence[int], ranks: Sequence[int]) -> tuple[int, ...]:
-        if job.in_turn:
+        if job.schedule.in_turn:
             return tuple(sorted(range(len(ranks)), key=lambda index: ranks[index]))
         return lp.by_rank(buckets, bands, ranks)
 
@@ -329,7 +333,7 @@ def _policies(base: Scenario, found: lp.StartAndBand, bands: Sequence[int], run:
         Policy("low", listed(low, own), low, base.replace(priority=bands[-1])),
         Policy("lp", sent, found.bands, applied),
     ]
-    if job.order != "priority" or job.queues is not None:
+    if job.schedule.order != "priority" or job.schedule.queues is not None:
         changes = {"order": "priority", "queues": None, "order_file": None, "ranking": None, "in_turn": None}
         scenario = base.replace(priority=bands[0], **changes)
         policies.insert(2, Policy("priority", lp.by_rank(buckets, high, lowest_layer), high, scenario))

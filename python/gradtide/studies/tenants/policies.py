@@ -123,7 +123,7 @@ def under(base: Scenario, seed: int, policy: str) -> Scenario:
     if policy == SAME:
         return variant(base, seed, SAME)
     (job,) = base.jobs
-    if job.adaptive is not None and job.adaptive.written()["adaptive"]["policy"] == policy:
+    if job.adaptive is not None and job.adaptive.policy == policy:
         return base.replace(seed=seed)
     return prioritised(base, seed, {job.name: {"adaptive": {"policy": policy}}})
 

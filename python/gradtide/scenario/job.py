@@ -1,0 +1,120 @@
+"""A job that is resolved: what it computes and sends, on which hosts, with every default that depends on others."""
+
+from dataclasses import dataclass
+
+from gradtide import collectives
+from gradtide.layers import Layer
+from gradtide.scenario.keys import PPM, AdaptiveTable, Collective, Compute, Schedule
+from gradtide.scenario.opdag import OpDag
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training job, resolved.
+
+    `compute`, `collective` and `schedule` are the tables of the file (docs/reference/scenario.md says what each key
+    means) with nothing left to be decided: what a default depends on has been looked at.
+
+    Attributes:
+        name: key of the job in the scenario.
+        model: name of the model in results.
+        layers: times of one worker for one mini-batch, after `compute.scale_to`; input side first.
+        graph: what a worker computes, times in picoseconds; `None` is what the layers mean.
+        hosts: host of each rank, by index into the cluster's hosts.
+        iterations: measured iterations; `None` if `run.duration` decides.
+        placement: packed, spread or random: which rank is on which host; what a list names is in `hosts`.
+        task: train or inference where workers pull from servers; exchange if the bytes are not gradients; else `None`.
+        compute: `device` and `batch` are `None` for a model with times of its own, `order` without a graph.
+        collective: `group` is a number of ranks; `ps` is there if `kind` is "ps" and then complete.
+        schedule: buckets and their order.
+        ranks: with order "file", rank of every layer; smaller is sent earlier.
+        bands: bands of the job's flows, shared out evenly over the layers from the input side; if adaptive, low.
+        adaptive: how its workers change their bands; `None` if they do not.
+        start_ps: simulated time at which the job starts.
+        announced_packets: threshold that its messages announce to switches; `None` if they announce nothing.
+    """
+
+    name: str
+    model: str
+    layers: tuple[Layer, ...]
+    graph: OpDag | None
+    hosts: tuple[int, ...]
+    iterations: int | None
+    placement: str
+    task: str | None
+    compute: Compute
+    collective: Collective
+    schedule: Schedule
+    ranks: tuple[int, ...] | None
+    bands: tuple[int, ...]
+    adaptive: AdaptiveTable | None
+    start_ps: int
+    announced_packets: int | None
+
+    @property
+    def servers(self) -> int:
+        """Number of parameter servers; 0 without."""
+        ps = self.collective.ps
+        return 0 if ps is None else ps.servers or 0
+
+    @property
+    def group(self) -> int:
+        """Ranks of a group of the collective; 0 where it has none."""
+        return self.collective.group if isinstance(self.collective.group, int) else 0
+
+    @property
+    def workers(self) -> int:
+        """Number of workers, servers among them where those are not hosts beside them."""
+        ps = self.collective.ps
+        return len(self.hosts) - (self.servers if ps is not None and ps.placement == "separate" else 0)
+
+    @property
+    def is_pulled(self) -> bool:
+        """Whether every iteration begins with a pull from the servers."""
+        return self.collective.ps is not None and self.collective.ps.pull == "start"
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether workers differ in when they compute what."""
+        compute = self.compute
+        return compute.noise_ppm > 0 or compute.straggler is not None or compute.order == "random"
+
+    @property
+    def is_foreseen(self) -> bool:
+        """Whether each of its transfers is tried in both bands before it is sent."""
+        return self.adaptive is not None and self.adaptive.policy == "oracle"
+
+    @property
+    def compute_ps(self) -> int:
+        """Compute time of one iteration, without noise or straggler."""
+        if self.graph is not None:
+            return sum(op.time for op in self.graph.ops if op.kind == "comp")
+        return sum(r.forward_ps + r.backward_ps + r.update_ps for r in self.layers)
+
+    @property
+    def pace_ppm(self) -> tuple[int, int]:
+        """The least and the largest factor on a worker's compute times, in millionths."""
+        width = -(-self.compute.noise_ppm * 1_732_051 // PPM)
+        straggler = PPM if self.compute.straggler is None else self.compute.straggler.factor_ppm
+        return PPM - width, -(-(PPM + width) * straggler // PPM)
+
+    @property
+    def op_count(self) -> int:
+        """Ops that a worker computes in an iteration."""
+        return 2 * len(self.layers) if self.graph is None else sum(op.kind == "comp" for op in self.graph.ops)
+
+    @property
+    def parameter_count(self) -> int:
+        """Layers or ops that have parameters."""
+        return sum(r.parameter_bytes > 0 for r in self.layers)
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of the whole gradient."""
+        return sum(r.parameter_bytes for r in self.layers)
+
+    @property
+    def counts(self) -> collectives.Counts:
+        """What one exchange takes."""
+        keys = self.collective
+        return collectives.count(keys.kind, len(self.hosts), self.group or 1, keys.inside or "", self.servers or 1)
