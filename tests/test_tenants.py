@@ -171,6 +171,12 @@ def without_flows() -> dict[str, Any]:
     return {key: value for key, value in tiny_tenants().items() if key != "traffic"}
 
 
+def of_four_hosts() -> dict[str, Any]:
+    base = tiny_tenants()
+    base["cluster"]["topology"] = {"kind": "star", "hosts": 4}
+    return base
+
+
 def of_two_jobs() -> dict[str, Any]:
     base = tiny_tenants()
     base["job"]["other"] = base["job"]["train"]
@@ -182,7 +188,7 @@ def of_two_jobs() -> dict[str, Any]:
     ("scenario", "options", "message"),
     [
         (without_flows(), {}, r"no \[traffic\.NAME\]"),
-        (of_two_jobs(), {}, "has 2 jobs"),
+        ({key: value for key, value in of_four_hosts().items() if key != "job"}, {}, r"no \[job\.NAME\]"),
         (tiny_tenants(), {"seeds": ()}, "at least one seed"),
     ],
 )
@@ -207,6 +213,11 @@ def test_what_is_no_study_of_tenants_is_refused(
 def test_loads_that_make_no_map_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         boundary(tiny_tenants(), **options)
+
+
+def test_a_map_is_of_one_job() -> None:
+    with pytest.raises(ValueError, match=r"has 2 jobs \(train, other\); this study takes one"):
+        boundary(of_two_jobs())
 
 
 def test_flows_that_are_listed_and_a_job_that_sends_nothing_have_no_map() -> None:

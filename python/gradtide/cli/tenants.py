@@ -4,7 +4,6 @@ from typing import Annotated, Any
 
 import typer
 
-from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption
 from gradtide.cli.printing import cell, print_table, signed_percent
 from gradtide.cli.samples import sample_of_tenants
@@ -32,17 +31,14 @@ def tenants(
     common: Common,
 ) -> None:
     """What does a training job do to background flows, and is a lower priority band free here?"""
-    from gradtide import fct
     from gradtide.studies.tenants import bands as study
 
-    with as_usage_error(ValueError):
-        sizes = fct.DEFAULT if classes is None else fct.Classes.parse(classes)
     loaded = changes.load(scenario)
     seed_range = range(loaded.seed, loaded.seed + seeds)
     conduct(
         f"{4 * seeds} runs",
         common,
-        make=lambda how: study.tenants(loaded, seeds=seed_range, job=job, classes=sizes, **how),
+        make=lambda how: study.tenants(loaded, seeds=seed_range, job=job, classes=classes, **how),
         show=lambda result: _print_tenants(result.summary),
         example=lambda: study.figures(sample_of_tenants().summary),
         figures=lambda result: {"tenants": study.figures(result.summary)},

@@ -92,7 +92,7 @@ def tenants(
     *,
     seeds: Sequence[int] = (0,),
     job: str | None = None,
-    classes: fct.Classes = fct.DEFAULT,
+    classes: fct.Classes | str | None = None,
     jobs: int = 1,
     progress: Callable[[float], object] | None = None,
     keep: Kept | None = None,
@@ -104,7 +104,8 @@ def tenants(
         scenario: has a job or several, background flows, and the fluid or the packet engine.
         seeds: each draws the background flows anew; all sides see the same flows. From two on, changes have intervals.
         job: name of the job that changes its band. Default: all jobs.
-        classes: which flows are small and which are large. Default: up to 100 kB, and from 10 MB on.
+        classes: which flows are small and which are large, as in `small=100kB,large=1MB`. Default: small is up to
+            100 kB, and large from 10 MB on.
         jobs: runs under way at once; the result does not depend on it.
         progress: called now and then with the share that is done.
         keep: where finished runs are kept until the study is whole.
@@ -113,11 +114,12 @@ def tenants(
     Raises:
         Interrupted: on Ctrl-C, with the study of the seeds that are finished.
         ScenarioError: if the scenario is wrong, or the study would take more than the limits.
-        ValueError: if it has no job or no background flows, there is no such job, or no seed is given.
+        ValueError: if it has no job or no background flows, no seed is given, or `job` or `classes` is wrong.
     """
     base = as_scenario(scenario)
     check(base, seeds)
     moved = moved_jobs(base, job)
+    sizes = fct.Classes.parse(classes) if isinstance(classes, str) else classes or fct.DEFAULT
     base = probed(base)
     cases = {
         Case(seed, side): variant(base, seed, side, moved) for seed in dict.fromkeys(seeds) for side in (*BANDS, NO_JOB)
@@ -125,7 +127,7 @@ def tenants(
 
     def study(results: Mapping[Case, RunResult], alone: Mapping[int, Mapping[Flow, int]]) -> TenantsResult:
         known = tuple(known_seeds(results, seeds, (*BANDS, NO_JOB)))
-        return TenantsResult(Comparison(base, known, results, moved, classes=classes, alone_ps=alone))
+        return TenantsResult(Comparison(base, known, results, moved, classes=sizes, alone_ps=alone))
 
     finished: dict[Case, RunResult] = {}
     try:

@@ -76,9 +76,7 @@ def check_one_job(base: Scenario) -> None:
     """
     if len(base.jobs) > 1:
         names = ", ".join(job.name for job in base.jobs)
-        raise ValueError(
-            f"the scenario has {len(base.jobs)} jobs ({names}); this study is of one: leave one in the file"
-        )
+        raise ValueError(f"the scenario has {len(base.jobs)} jobs ({names}); this study takes one: delete the others")
 
 
 def moved_jobs(base: Scenario, job: str | None) -> tuple[str, ...]:

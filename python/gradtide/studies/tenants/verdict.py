@@ -68,6 +68,7 @@ def colour(cost_percent: float | None) -> str:
 LEADS = {
     "free": "{what} is free {where}",
     "harmful": "{what} costs the job nothing {where}, but small flows finish later",
+    "no cost": "{what} costs the job nothing {where}, and with {seeds} seeds it is unclear what small flows gain",
     "costs": "{what} has a price {where}",
     "too expensive": "{what} is too expensive {where}",
     "unclear": "Unclear with {seeds} seeds whether {what} is free {where}",
@@ -86,7 +87,7 @@ def verdict(cost: Effect, gain: Effect) -> str:
     if cost.ends is None or gain.ends is None:
         return "one run"
     of_cost = {"yellow": "costs", "red": "too expensive", "unclear": "unclear"}.get(cost.colour)
-    return of_cost or {1: "free", 0: "unclear", -1: "harmful"}[gain.sign]
+    return of_cost or {1: "free", 0: "no cost", -1: "harmful"}[gain.sign]
 
 
 def sentence(
