@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gradtide import Scenario, buy, compare, compare_collectives, from_kineto, run
-from gradtide.studies.reproduce import PARTS
+from gradtide.papers import PARTS
 from gradtide.studies.run import summary as described
 from gradtide.studies.run import write_core, write_run, write_summary
 from gradtide.studies.tenants.bands import tenants

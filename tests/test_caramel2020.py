@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from gradtide import report
-from gradtide.studies.reproduce import PARTS, Reproduction, find
+from gradtide.papers import PARTS, Reproduction, find
 
 # The package has a function of the same name.
-paper = importlib.import_module("gradtide.studies.reproduce.caramel2020")
+paper = importlib.import_module("gradtide.papers.caramel2020")
 
 
 @pytest.fixture(scope="module")

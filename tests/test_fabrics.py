@@ -4,6 +4,7 @@ import re
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -66,6 +67,65 @@ def test_every_network_runs_on_every_engine_with_every_routing(kind: str, engine
     exchanges = 3 if engine == "fluid" else 2
     headers = 1 if engine == "fluid" else 1.1
     assert exchanges * 14 * 800e3 <= sent <= exchanges * 14 * 800e3 * headers
+
+
+MEETING: dict[str, Any] = {
+    "job": {
+        "train": {
+            "model": {"layers": [{"name": "a", "forward": "1us", "backward": "1us", "parameters": "800kB"}]},
+            "workers": 16,
+            "placement": "spread",
+            "iterations": 1,
+        }
+    },
+    "traffic": {
+        "web": {
+            "flows": [
+                {"start": "1ms", "src": f"h{src}", "dst": f"h{(src + 5) % 16}", "bytes": "300kB"}
+                for src in range(0, 16, 3)
+            ]
+        }
+    },
+    "cluster": {
+        "topology": {"kind": "leaf_spine", "leaves": 4, "hosts_per_leaf": 4, "spines": 4},
+        "link": {"rate": "10Gbps", "delay": "1us"},
+    },
+}
+"""A job whose ring crosses the spines, beside background flows."""
+
+
+def meeting(engine: str, seed: int) -> Scenario:
+    return Scenario.from_dict({**MEETING, "run": {"engine": engine, "seed": seed, "duration": "1s"}})
+
+
+@pytest.mark.parametrize("engine", ["fluid", "packet"])
+def test_the_seed_decides_which_flows_meet_by_hash(engine: str) -> None:
+    given = [meeting(engine, seed) for seed in range(3)]
+    assert len({gt.run(each).summary["simulated_ms"] for each in given}) == 3
+    assert len({gt.run(each.replace(routing="spread")).summary["simulated_ms"] for each in given}) == 1
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_flow_takes_the_same_links_on_the_fluid_and_the_packet_engine(seed: int) -> None:
+    fluid, packet = (gt.run(meeting(engine, seed)) for engine in ("fluid", "packet"))
+    alone = gt.run(Scenario.from_dict({**MEETING, "traffic": {}, "run": {"engine": "fluid", "seed": seed}}))
+    assert packet.summary["links"]["drops"] == 0
+    rows = zip(fluid.links.to_dicts(), alone.links.to_dicts(), packet.links.to_dicts(), strict=True)
+    for both, job, wire in rows:
+        # The fluid engine has the exchange twice, once in an iteration to warm up. A packet has 54 bytes of headers for
+        # at most 1380 of payload. Acknowledgements come on top: less than a background flow or connection of the job.
+        payload = both["bytes"] - job["bytes"] / 2
+        assert payload * 1434 / 1380 - 2 <= wire["bytes"] < payload * 1434 / 1380 + 300e3, wire["link"]
+
+
+def test_a_flow_keeps_its_path_whatever_jobs_there_are() -> None:
+    # One job or two that send nothing to speak of: not a flow takes longer by more than their own bytes take.
+    layer = {"name": "a", "forward": "1us", "backward": "1us", "parameters": "16B"}
+    job = {**MEETING["job"]["train"], "model": {"layers": [layer]}}
+    run = {"engine": "fluid", "seed": 1, "duration": "1s"}
+    given = [Scenario.from_dict({**MEETING, "job": dict.fromkeys(names, job), "run": run}) for names in ("a", "ab")]
+    fcts = [gt.run(each).flows["fct_us"].tolist() for each in given]
+    assert fcts[0] == pytest.approx(fcts[1], abs=1)
 
 
 def test_a_ring_on_a_star_is_the_pipes_with_the_delay_of_both_links() -> None:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from gradtide import Scenario, report, run
-from gradtide.studies.reproduce import PARTS, Reproduction, find
+from gradtide.papers import PARTS, Reproduction, find
 from run_folders import tiny_tenants
 
 # The package has a function of the same name.
-paper = importlib.import_module("gradtide.studies.reproduce.pcn")
+paper = importlib.import_module("gradtide.papers.pcn")
 
 PCN = {"kind": "pcn", "capacity": "60pkt", "threshold": "40pkt", "announced": "10pkt"}
 BURSTS = {"src": ["h1", "h2"], "dst": "h0", "bytes": "50kB", "count": 3, "idle": "5ms", "start": "2ms"}

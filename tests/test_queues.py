@@ -152,6 +152,16 @@ def test_red_keeps_the_queue_shorter_than_a_full_buffer_does() -> None:
     assert early.summary["links"]["drops"] > 0
 
 
+def test_the_seed_decides_which_packets_red_marks() -> None:
+    red = {"kind": "red", "min": "5pkt", "max": "50pkt", "capacity": "200pkt", "weight": 0.02, "ecn": True}
+    base = incast(queue=red, transport={"kind": "newreno", "ecn": True})
+    links = [run(base.set({"run.seed": seed})).links for seed in (0, 1, 2, 0)]
+    marks = [tuple(table["ce_marks"].tolist()) for table in links]
+    assert len(set(marks)) == 3
+    assert marks[0] == marks[3]
+    assert min(sum(of_seed) for of_seed in marks) > 0
+
+
 def test_a_study_of_tenants_samples_by_itself_and_keeps_a_probe_that_is_there() -> None:
     base = Scenario.load("paper/gao2020-ch5")
     every_ps = probed(base).spec()["run"]["probe"]["every_ps"]

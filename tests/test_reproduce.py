@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from gradtide import report
+from gradtide.papers import PARTS, find
+from gradtide.papers import gao2020_ch5 as ch5
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
-from gradtide.studies.reproduce import PARTS, find
-from gradtide.studies.reproduce import gao2020_ch5 as ch5
 
 COMPUTE_MS = ch5.COMPUTE_MS
 DATA = Path(__file__).parents[1] / "validation" / "ns3" / "data"

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from gradtide import report
+from gradtide.papers import PARTS, Reproduction, find
 from gradtide.presets import graphs
 from gradtide.scenario import Scenario
-from gradtide.studies.reproduce import PARTS, Reproduction, find
 from gradtide.studies.run import run_all
 
 # The package has a function of the same name.
-paper = importlib.import_module("gradtide.studies.reproduce.tictac2019")
+paper = importlib.import_module("gradtide.papers.tictac2019")
 
 
 @pytest.fixture(scope="module")

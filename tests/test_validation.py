@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gradtide.studies.reproduce import PARTS
+from gradtide.papers import PARTS
 
 ROOT = Path(__file__).resolve().parent.parent
 SPEC = importlib.util.spec_from_file_location("compare_ns3", ROOT / "validation" / "ns3" / "compare.py")

@@ -8,13 +8,13 @@ import pytest
 
 from gradtide import report
 from gradtide.fabrics import fit
+from gradtide.papers import PARTS, Reproduction, find
 from gradtide.scenario import Scenario
 from gradtide.studies.exchange import exchange_s
-from gradtide.studies.reproduce import PARTS, Reproduction, find
 from gradtide.studies.run import run_all
 
 # The package has a function of the same name.
-paper = importlib.import_module("gradtide.studies.reproduce.zhang2017")
+paper = importlib.import_module("gradtide.papers.zhang2017")
 
 STEP_S = paper.GRADIENT_BYTES * 8 / paper.RATES_BPS["4 GB/s"]
 

@@ -109,23 +109,14 @@ def exit_codes() -> str:
 
 
 def names() -> str:
-    """Return a section per public name: its signature, what it does, and a line per argument or member."""
-    public = {name: getattr(gradtide, name) for name in gradtide.__all__ if callable(getattr(gradtide, name))}
-    functions = {name: thing for name, thing in public.items() if not inspect.isclass(thing)}
-    shared = ("jobs", "progress", "keep", "limits", "Interrupted")
-    meanings = {name: text for thing in functions.values() for name, text in _entries(thing).items()}
-    sections = [
-        f"What every result of a study has:\n\n{_table(('name', 'meaning'), _own_members(StudyRows))}",
-        "Arguments of every study, and what Ctrl-C raises:\n",
-        _table(("name", "meaning"), [(f"`{name}`", meanings[name]) for name in shared]),
-    ]
-    for name, thing in public.items():
-        if name in functions:
-            own = [f"- `{one}`: {text}" for one, text in _entries(thing).items() if one not in shared]
-            text = "\n".join([f"    gradtide.{name}{_signature(thing)}", "", _first(thing), "", *own]).rstrip()
-        else:
-            text = f"{_first(thing)}\n\n{_members(thing)}".rstrip()
-        sections.append(f"### gradtide.{name}\n\n{text}\n")
+    """Return a section per public name: its signature and what it does, and a line per member of a class."""
+    sections = [f"What every result of a study has:\n\n{_table(('name', 'meaning'), _own_members(StudyRows))}"]
+    for name in gradtide.__all__:
+        thing = getattr(gradtide, name)
+        if inspect.isclass(thing):
+            sections.append(f"### gradtide.{name}\n\n{_first(thing)}\n\n{_members(thing)}".rstrip() + "\n")
+        elif callable(thing):
+            sections.append(f"### gradtide.{name}\n\n    gradtide.{name}{_signature(thing)}\n\n{_first(thing)}\n")
     return "\n".join(sections)
 
 
@@ -170,15 +161,6 @@ def _sentence(text: str) -> str:
     """Return the first sentence: the rest is for `help`."""
     whole = " ".join(text.split())
     return re.split(r"(?<=[^.]\.) (?=[A-Z`])", whole)[0].rstrip(".") + "."
-
-
-def _entries(function: Any) -> dict[str, str]:
-    """Return the first sentence about every argument and error."""
-    text, found = inspect.cleandoc(function.__doc__ or ""), {}
-    for section in re.findall(r"^(?:Args|Raises):\n((?: {4}.*\n?)+)", text, re.MULTILINE):
-        entries = re.findall(r"^ {4}(\*{0,2}\w+): (.*(?:\n {5,}.*)*)", section, re.MULTILINE)
-        found |= {name: _sentence(meaning) for name, meaning in entries}
-    return found
 
 
 def summary_keys() -> str:

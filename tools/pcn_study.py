@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from gradtide import RunResult, Scenario
-from gradtide.studies.reproduce import PARTS
+from gradtide.papers import PARTS
 from gradtide.studies.run import run_all
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gradtide.studies.reproduce import PARTS
+from gradtide.papers import PARTS
 
 PAGES = Path(__file__).parents[1] / "docs" / "validation"
 HEADS = {

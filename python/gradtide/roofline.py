@@ -48,7 +48,7 @@ def op_seconds(flops: int, moved_bytes: int, winograd: bool, device: "Device") -
     bandwidth = device.memory_bytes_per_s * min(1.0, OPERANDS_PER_COUNTED * device.memory_efficiency)
     moved = moved_bytes * (device.element_bytes / STORED_BYTES_PER_ELEMENT)
     multiplied = flops / (device.winograd_gain if winograd else 1.0)
-    return max(multiplied / (device.peak_flops * device.compute_efficiency), moved / bandwidth)
+    return max(multiplied / device.reached_flops, moved / bandwidth)
 
 
 def forward_seconds(layer: "LayerPreset", device: "Device", batch: int) -> float:
@@ -69,7 +69,7 @@ def forward_seconds(layer: "LayerPreset", device: "Device", batch: int) -> float
     moved_bytes = (layer.parameter_bytes + layer.activation_bytes * batch) * (
         device.element_bytes / STORED_BYTES_PER_ELEMENT
     )
-    compute_s = flops / (device.peak_flops * device.compute_efficiency)
+    compute_s = flops / device.reached_flops
     memory_s = moved_bytes / (device.memory_bytes_per_s * device.memory_efficiency)
     return max(compute_s, memory_s)
 
@@ -88,6 +88,7 @@ def roofline(model: "ModelPreset", device: "Device", batch: int) -> list[Layer]:
         `update_ps` is 0.
 
     Raises:
+        NoEfficiencyError: if the device's efficiency is unknown.
         ValueError: if `batch` is below 1.
 
     Example:

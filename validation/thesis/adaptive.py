@@ -18,9 +18,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from gradtide.papers import gao2020_ch5 as ch5
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
-from gradtide.studies.reproduce import gao2020_ch5 as ch5
 from gradtide.studies.run import run_all
 from gradtide.studies.tenants.cases import variant
 from gradtide.studies.tenants.verdict import colour

@@ -6,8 +6,8 @@ Usage: python validation/thesis/spread.py [JOBS]. Prints one row of Markdown per
 import sys
 from itertools import product
 
+from gradtide.papers import gao2020_ch5 as ch5
 from gradtide.scenario import Scenario
-from gradtide.studies.reproduce import gao2020_ch5 as ch5
 from gradtide.studies.run import run_all
 from gradtide.studies.tenants.cases import BANDS, variant
 

@@ -5,7 +5,7 @@
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
-use gradtide_net::{Bytes, FatTree, Flow, Fluid, HostId, Link, Network, Rate, Ratio, Time};
+use gradtide_net::{Bytes, FatTree, Flow, Fluid, HostId, Link, Network, Rate, Ratio, Seed, Time};
 use std::time::Instant;
 
 /// CPU seconds of this process, by the kernel's account (10 ms steps); wall clock where there is none.
@@ -44,7 +44,7 @@ fn main() {
     let link = Link { rate: Rate::from_bps(32_000_000_000).unwrap(), delay: Time::ZERO };
     let graph = FatTree::clos3(16, Ratio::new(1, 2).unwrap(), link).unwrap().graph();
     let before = cpu_seconds(start);
-    let mut network = Fluid::new(&graph, Policy::DModK).unwrap();
+    let mut network = Fluid::new(&graph, Policy::DModK, Seed(0)).unwrap();
     for &(src, dst, bytes) in &flows {
         network.start(Flow::alone(HostId(src), HostId(dst), Bytes(bytes)));
     }

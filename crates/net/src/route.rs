@@ -1,6 +1,7 @@
 //! Which port leads to which host: shortest paths, and a policy that chooses among equal ones.
 
 use crate::topology::{Graph, NodeId, PortId};
+use crate::{Connection, Flow, Seed, StreamKey};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -12,8 +13,8 @@ use std::ops::Range;
 /// shortest paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// By hash of the flow (RFC 2992): each tier takes digits of the hash of its own, or flows that one tier has sent
-    /// one way would all take one way at the next.
+    /// By hash of the connection (RFC 2992): see [`Hashes`]. Each tier takes digits of the hash of its own, or flows that
+    /// one tier has sent one way would all take one way at the next.
     #[default]
     Ecmp,
     /// Parent `dst / P mod parents`: every host's traffic comes down from one top (D-mod-K, Zahavi et al. 2010,
@@ -75,12 +76,59 @@ pub struct Routes {
     distance: Vec<u32>,
 }
 
-/// What [`Policy::Ecmp`] takes for the hash of one direction of a connection; `generation` counts the connections that have had
-/// its number before.
+/// The hash of every connection, which [`Policy::Ecmp`] chooses by.
+///
+/// A switch hashes addresses and ports. Here source, destination, stream and band stand for them, and for a connection of
+/// its own the number of such connections that its source has opened for the stream before. So a flow has the same hash on
+/// every engine, whatever else is opened or closed in the meantime. The key of the hash is drawn from the run's seed.
+#[derive(Clone, Debug)]
+pub struct Hashes {
+    key: u64,
+    /// [`Connection::Own`] opened so far, by source and stream.
+    own_counts: BTreeMap<(u32, u32), u32>,
+}
+
+impl Hashes {
+    /// No connection has been opened yet.
+    pub fn new(seed: Seed) -> Self {
+        Self { key: seed.stream("ecmp").word(), own_counts: BTreeMap::new() }
+    }
+
+    /// The hash of the connection that `flow` opens; call it once for each.
+    pub fn open(&mut self, flow: &Flow) -> u32 {
+        let (src, stream) = (flow.src.0, flow.stream);
+        if flow.connection != Connection::Own {
+            return self.of_stream(src, flow.dst.0, flow.stream_key());
+        }
+        let count = self.own_counts.entry((src, stream)).or_default();
+        *count += 1;
+        let number = *count;
+        self.hash([src, flow.dst.0, stream, 0, number])
+    }
+
+    /// The hash of the connection of a stream.
+    pub(crate) fn of_stream(&self, src: u32, dst: u32, StreamKey { stream, band }: StreamKey) -> u32 {
+        self.hash([src, dst, stream, u32::from(band), 0])
+    }
+
+    fn hash(&self, words: [u32; 5]) -> u32 {
+        (words.into_iter().fold(self.key, |mixed, word| mix(mixed ^ u64::from(word))) >> 32) as u32
+    }
+}
+
+/// The hash of what a connection sends back, from that of what it sends.
 #[inline]
-pub fn hash(connection: u32, generation: u16, reverse: bool) -> u32 {
-    // Fibonacci hashing (Knuth 6.4): neighbouring connections are spread evenly.
-    ((connection << 1 | u32::from(reverse)) ^ u32::from(generation) << 16).wrapping_mul(0x9e37_79b1)
+pub fn reverse(hash: u32) -> u32 {
+    (mix(u64::from(hash)) >> 32) as u32
+}
+
+/// One step of SplitMix64 (Steele, Lea & Flood 2014): every bit of the input reaches every bit of the output.
+#[inline]
+fn mix(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
 }
 
 const GROUP: u32 = 1 << 31;

@@ -8,11 +8,11 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng as _;
 
 /// The root of all random streams of a run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
 /// A stream of random numbers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Stream(Pcg64);
 
 impl Seed {
@@ -27,6 +27,11 @@ impl Seed {
 }
 
 impl Stream {
+    /// Any 64-bit number, each equally likely.
+    pub fn word(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
     /// A number below `bound`, each equally likely (Lemire 2019: multiply, and reject the biased remainder).
     ///
     /// # Panics
@@ -35,7 +40,7 @@ impl Stream {
         assert!(bound > 0, "a range without numbers");
         let threshold = bound.wrapping_neg() % bound;
         loop {
-            let product = u128::from(self.0.next_u64()) * u128::from(bound);
+            let product = u128::from(self.word()) * u128::from(bound);
             if product as u64 >= threshold {
                 return (product >> 64) as u64;
             }

@@ -2,12 +2,12 @@
 //! for every network.
 #![allow(missing_docs)]
 
-use gradtide_net::packet::tcp::Algorithm;
+use gradtide_net::packet::tcp::CongestionAlgorithm;
 use gradtide_net::packet::{Capacity, Discipline, Marking, QueueConfig};
-use gradtide_net::route::{Policy, Routes};
+use gradtide_net::route::{Hashes, Policy, Routes};
 use gradtide_net::{
     Band, Bytes, Connection, FatTree, Flow, FlowId, Fluid, FluidError, Graph, HostId, Link, Network, PacketConfig,
-    PacketEngine, PortId, Rate, Ratio, Star, Time,
+    PacketEngine, PortId, Rate, Ratio, Seed, Star, Time,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ fn star(host_count: u32) -> Graph {
 }
 
 fn fluid(graph: &Graph) -> Fluid {
-    Fluid::new(graph, Policy::DModK).unwrap()
+    Fluid::new(graph, Policy::DModK, Seed(0)).unwrap()
 }
 
 fn flow(src: u32, dst: u32, bytes: u64) -> Flow {
@@ -187,7 +187,7 @@ fn an_advance_stops_at_its_time_and_at_completions() {
 #[test]
 fn a_link_too_fast_for_the_solver_is_told() {
     let link = Link { rate: Rate::from_bps(20_000_000_000_000).unwrap(), ..link() };
-    let error = Fluid::new(&Star { host_count: 2, link }.graph(), Policy::Ecmp).unwrap_err();
+    let error = Fluid::new(&Star { host_count: 2, link }.graph(), Policy::Ecmp, Seed(0)).unwrap_err();
     assert_eq!(error, FluidError::TooFast { port: 0, bps: 20_000_000_000_000 });
 }
 
@@ -358,18 +358,17 @@ proptest! {
     /// Bertsekas & Gallager: shares are max-min fair if and only if each flow has a bottleneck.
     #[test]
     fn every_flow_has_a_full_link_on_which_none_is_faster(
-        pairs in prop::collection::vec((0..16_u32, 1..16_u32), 1..60), policy in 0..3_usize
+        pairs in prop::collection::vec((0..16_u32, 1..16_u32), 1..60), policy in 0..3_usize, seed: u64
     ) {
         let graph = FatTree::clos3(4, Ratio::ONE, Link { delay: Time::ZERO, ..link() }).unwrap().graph();
         let policy = [Policy::Ecmp, Policy::DModK, Policy::Spread][policy];
-        let mut network = Fluid::new(&graph, policy).unwrap();
+        let mut network = Fluid::new(&graph, policy, Seed(seed)).unwrap();
         let routes = Routes::shortest(&graph).unwrap().by(policy);
-        let mut paths = BTreeMap::new();
+        let (mut hashes, mut paths) = (Hashes::new(Seed(seed)), BTreeMap::new());
         for (number, (src, skip)) in pairs.into_iter().enumerate() {
             let dst = (src + skip) % 16;
-            let id = network.start(flow(src, dst, 1_000 + number as u64));
-            let hash = gradtide_net::route::hash(number as u32, 0, false);
-            paths.insert(id, routes.path(src, dst, hash));
+            let flow = flow(src, dst, 1_000 + number as u64);
+            paths.insert(network.start(flow), routes.path(src, dst, hashes.open(&flow)));
         }
         let mut left = paths.len();
         while left > 0 {
@@ -437,7 +436,7 @@ proptest! {
         let mut config = PacketConfig::basic_sim(&Star { host_count: 2 * senders, link });
         (config.host_queue, config.switch_queue, config.routing) = (queue.clone(), queue, Policy::DModK);
         config.tcp.segment_bytes = SEGMENT as u16;
-        config.tcp.algorithm = Algorithm::Ideal;
+        config.tcp.algorithm = CongestionAlgorithm::Ideal;
         config.tcp.window = Bytes(SEGMENT * 1_000);
         let mut packets = PacketEngine::new(&graph, config).unwrap();
         // Open connections.

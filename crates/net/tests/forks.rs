@@ -1,12 +1,13 @@
 //! A copy of a network goes its own way, and with the same flows the same way.
 #![allow(missing_docs)]
 
-use gradtide_net::packet::tcp::Algorithm;
+use gradtide_net::packet::tcp::CongestionAlgorithm;
 use gradtide_net::packet::{Capacity, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::topology::Link;
 use gradtide_net::{
-    Band, Bytes, Completion, Connection, Flow, Fluid, HostId, Network, PacketConfig, PacketEngine, Rate, Star, Time,
+    Band, Bytes, Completion, Connection, Flow, Fluid, HostId, Network, PacketConfig, PacketEngine, Rate, Seed, Star,
+    Time,
 };
 use proptest::prelude::*;
 
@@ -24,14 +25,14 @@ fn star() -> Star {
 fn engine(kind: usize) -> Box<dyn Network> {
     let graph = star().graph();
     if kind == 0 {
-        return Box::new(Fluid::new(&graph, Policy::Ecmp).unwrap());
+        return Box::new(Fluid::new(&graph, Policy::Ecmp, Seed(0)).unwrap());
     }
     let mut config = PacketConfig::basic_sim(&star());
     config.switch_queue.capacity = Capacity::Packets(20);
     config.tcp.algorithm = match kind {
-        1 => Algorithm::NewReno,
-        2 => Algorithm::Cubic { hystart: true, byte_counting: true },
-        _ => Algorithm::Dctcp { gain_ppm: 62_500 },
+        1 => CongestionAlgorithm::NewReno,
+        2 => CongestionAlgorithm::Cubic { hystart: true, byte_counting: true },
+        _ => CongestionAlgorithm::Dctcp { gain_ppm: 62_500 },
     };
     if kind == 3 {
         config.switch_buffer = Some(SharedBuffer { capacity: Capacity::Packets(60), alpha_ppm: 1_000_000 });

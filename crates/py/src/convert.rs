@@ -12,10 +12,10 @@ use pyo3::types::{PyCapsule, PyList};
 use std::sync::Arc;
 
 /// Named columns of one length. Times are float64 microseconds here; the CSV keeps every picosecond.
-#[pyclass(frozen, module = "gradtide._core")]
-pub struct Table(gradtide_table::Table);
+#[pyclass(frozen, name = "Table", module = "gradtide._core")]
+pub struct PyTable(gradtide_table::Table);
 
-impl Table {
+impl PyTable {
     pub fn new(table: gradtide_table::Table) -> Self {
         Self(table)
     }
@@ -31,7 +31,7 @@ impl Table {
 }
 
 #[pymethods]
-impl Table {
+impl PyTable {
     /// A table of columns of one length: lists of str, of bool, of int, or of float and None.
     #[staticmethod]
     fn from_columns(columns: Vec<(String, Values)>) -> PyResult<Self> {

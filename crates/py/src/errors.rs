@@ -1,6 +1,6 @@
 //! The one table of what a Rust error becomes in Python.
 
-use gradtide_trace::ImportError;
+use gradtide_trace::TraceError;
 use gradtide_train::RunError;
 use gradtide_train::opdag::OpDagError;
 use pyo3::prelude::*;
@@ -25,7 +25,7 @@ pub fn from_dag(py: Python<'_>, error: &OpDagError) -> PyErr {
 }
 
 /// A foreign file that is no trace becomes `gradtide.errors.TraceError`.
-pub fn from_import(py: Python<'_>, error: &ImportError) -> PyErr {
+pub fn from_trace(py: Python<'_>, error: &TraceError) -> PyErr {
     raised(py, "TraceError", &error.to_string())
 }
 

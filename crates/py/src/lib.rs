@@ -4,7 +4,7 @@ mod convert;
 mod errors;
 mod traces;
 
-use convert::Table;
+use convert::PyTable;
 use gradtide_net::Bytes;
 use gradtide_train::opdag::OpDagError;
 use gradtide_train::spec::Spec;
@@ -14,21 +14,21 @@ use pyo3::prelude::*;
 #[pyclass(frozen, module = "gradtide._core")]
 struct RunOutput {
     #[pyo3(get)]
-    iterations: Py<Table>,
+    iterations: Py<PyTable>,
     #[pyo3(get)]
-    workers: Py<Table>,
+    workers: Py<PyTable>,
     #[pyo3(get)]
-    transfers: Py<Table>,
+    transfers: Py<PyTable>,
     #[pyo3(get)]
-    operations: Py<Table>,
+    operations: Py<PyTable>,
     #[pyo3(get)]
-    links: Py<Table>,
+    links: Py<PyTable>,
     #[pyo3(get)]
-    flows: Py<Table>,
+    flows: Py<PyTable>,
     #[pyo3(get)]
-    queues: Py<Table>,
+    queues: Py<PyTable>,
     #[pyo3(get)]
-    cwnd: Py<Table>,
+    cwnd: Py<PyTable>,
     /// Figures as a JSON document; times in picoseconds.
     #[pyo3(get)]
     summary_json: String,
@@ -58,7 +58,7 @@ impl RunOutput {
         let (tables, summary_json): ([gradtide_table::Table; 8], String) =
             serde_json::from_str(text).map_err(|error| errors::from_json(&error))?;
         let [iterations, workers, transfers, operations, links, flows, queues, cwnd] =
-            tables.map(|table| Py::new(py, Table::new(table)));
+            tables.map(|table| Py::new(py, PyTable::new(table)));
         Ok(Self {
             iterations: iterations?,
             workers: workers?,
@@ -96,7 +96,7 @@ fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult
         return Err(error);
     }
     let result = outcome.map_err(|error| errors::from_run(py, &error))?;
-    let table = |table| Py::new(py, Table::new(table));
+    let table = |table| Py::new(py, PyTable::new(table));
     Ok(RunOutput {
         iterations: table(result.iterations)?,
         workers: table(result.workers)?,
@@ -112,10 +112,10 @@ fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult
 
 /// The messages by which job `job` of a resolved scenario exchanges `bytes`.
 #[pyfunction]
-fn messages(py: Python<'_>, spec_json: &str, job: usize, bytes: u64) -> PyResult<Table> {
+fn messages(py: Python<'_>, spec_json: &str, job: usize, bytes: u64) -> PyResult<PyTable> {
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
     let table = py.detach(|| gradtide_train::messages(&spec, job, Bytes(bytes)));
-    table.map(Table::new).map_err(|error| errors::from_run(py, &error.into()))
+    table.map(PyTable::new).map_err(|error| errors::from_run(py, &error.into()))
 }
 
 /// Picoseconds that a transfer of each layer of job `job` of a resolved scenario takes, as its schedulers expect.
@@ -150,8 +150,8 @@ enum Refusal {
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<RunOutput>()?;
-    module.add_class::<Table>()?;
-    module.add_class::<traces::Trace>()?;
+    module.add_class::<PyTable>()?;
+    module.add_class::<traces::PyTrace>()?;
     module.add_function(wrap_pyfunction!(traces::chakra, module)?)?;
     module.add_function(wrap_pyfunction!(traces::kineto, module)?)?;
     module.add_function(wrap_pyfunction!(messages, module)?)?;

@@ -1,22 +1,22 @@
 //! Traces of other tools: bytes of files in, tables and files out.
 
-use crate::convert::Table;
+use crate::convert::PyTable;
 use crate::errors;
 use gradtide_trace::kineto::Unsaid;
-use gradtide_trace::{ImportError, RankTrace, dag, step, tables};
+use gradtide_trace::{RankTrace, TraceError, dag, step, tables};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator};
 use std::sync::Arc;
 
 /// The traces of a job's ranks.
-#[pyclass(frozen, module = "gradtide._core")]
-pub struct Trace {
+#[pyclass(frozen, name = "Trace", module = "gradtide._core")]
+pub struct PyTrace {
     ranks: Vec<(u32, Arc<RankTrace>)>,
     unsaid: Unsaid,
 }
 
-impl Trace {
+impl PyTrace {
     fn rank(&self, rank: u32) -> PyResult<&RankTrace> {
         let found = self.ranks.iter().find(|(other, _)| *other == rank);
         found.map(|(_, trace)| trace.as_ref()).ok_or_else(|| PyKeyError::new_err(rank))
@@ -24,10 +24,10 @@ impl Trace {
 }
 
 #[pymethods]
-impl Trace {
+impl PyTrace {
     /// Puts traces of single ranks together; each `number` is the rank that its trace is of.
     #[staticmethod]
-    fn of_ranks(numbers: Vec<u32>, parts: Vec<Py<Trace>>) -> Self {
+    fn of_ranks(numbers: Vec<u32>, parts: Vec<Py<PyTrace>>) -> Self {
         let mut whole = Self { ranks: Vec::new(), unsaid: Unsaid::default() };
         for (number, part) in numbers.into_iter().zip(parts) {
             let part = part.get();
@@ -44,7 +44,7 @@ impl Trace {
     fn from_dag(py: Python<'_>, text: &str) -> PyResult<Self> {
         let document: dag::Document =
             serde_json::from_str(text).map_err(|error| errors::from_trace_json(py, &error))?;
-        let trace = dag::read(&document).map_err(|error| errors::from_import(py, &error))?;
+        let trace = dag::read(&document).map_err(|error| errors::from_trace(py, &error))?;
         Ok(Self { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))], unsaid: Unsaid::default() })
     }
 
@@ -79,16 +79,16 @@ impl Trace {
         members
     }
 
-    fn ranks(&self, py: Python<'_>) -> Table {
-        py.detach(|| Table::new(tables::ranks(&self.ranks)))
+    fn ranks(&self, py: Python<'_>) -> PyTable {
+        py.detach(|| PyTable::new(tables::ranks(&self.ranks)))
     }
 
-    fn ops(&self, py: Python<'_>) -> Table {
-        py.detach(|| Table::new(tables::ops(&self.ranks)))
+    fn ops(&self, py: Python<'_>) -> PyTable {
+        py.detach(|| PyTable::new(tables::ops(&self.ranks)))
     }
 
-    fn collectives(&self, py: Python<'_>) -> Table {
-        py.detach(|| Table::new(tables::collectives(&self.ranks)))
+    fn collectives(&self, py: Python<'_>) -> PyTable {
+        py.detach(|| PyTable::new(tables::collectives(&self.ranks)))
     }
 
     /// The steps of the job, in JSON.
@@ -121,32 +121,32 @@ impl Trace {
 
 /// Reads a file of PyTorch's profiler, chunk by chunk.
 #[pyfunction]
-pub fn kineto(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<Trace> {
-    let mut reader = gradtide_trace::kineto::Reader::default();
+pub fn kineto(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<PyTrace> {
+    let mut reader = gradtide_trace::kineto::KinetoReader::default();
     feed(py, chunks, &mut |chunk| reader.feed(chunk))?;
-    let (trace, unsaid) = py.detach(|| reader.finish()).map_err(|error| errors::from_import(py, &error))?;
-    Ok(Trace { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))], unsaid })
+    let (trace, unsaid) = py.detach(|| reader.finish()).map_err(|error| errors::from_trace(py, &error))?;
+    Ok(PyTrace { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))], unsaid })
 }
 
 /// Reads a Chakra execution trace, chunk by chunk.
 #[pyfunction]
-pub fn chakra(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<Trace> {
-    let mut reader = gradtide_trace::chakra::Reader::default();
+pub fn chakra(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<PyTrace> {
+    let mut reader = gradtide_trace::chakra::ChakraReader::default();
     feed(py, chunks, &mut |chunk| reader.feed(chunk))?;
-    let trace = py.detach(|| reader.finish()).map_err(|error| errors::from_import(py, &error))?;
-    Ok(Trace { ranks: vec![(0, Arc::new(trace))], unsaid: Unsaid::default() })
+    let trace = py.detach(|| reader.finish()).map_err(|error| errors::from_trace(py, &error))?;
+    Ok(PyTrace { ranks: vec![(0, Arc::new(trace))], unsaid: Unsaid::default() })
 }
 
 /// Hands every chunk on; an exception of the iterator ends it and passes through, and so does Ctrl-C.
 fn feed(
     py: Python<'_>,
     chunks: &Bound<'_, PyIterator>,
-    take: &mut (dyn FnMut(&[u8]) -> Result<(), ImportError> + Send),
+    take: &mut (dyn FnMut(&[u8]) -> Result<(), TraceError> + Send),
 ) -> PyResult<()> {
     for chunk in chunks {
         let chunk = chunk?;
         let bytes = chunk.cast::<PyBytes>()?.as_bytes();
-        py.detach(|| take(bytes)).map_err(|error| errors::from_import(py, &error))?;
+        py.detach(|| take(bytes)).map_err(|error| errors::from_trace(py, &error))?;
         py.check_signals()?;
     }
     Ok(())

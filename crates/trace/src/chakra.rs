@@ -3,7 +3,9 @@
 //! Written by hand after `et_def.proto` of schema 0.0.4, which 1.0.0 keeps number for number (docs/models/traces.md).
 //! Fields that nothing here needs (tensors, shapes) are skipped by protobuf's own rule for unknown fields.
 
-use crate::{About, Collective, Comm, ImportError, Kind, MAX_PIECE_BYTES, Names, Op, Pass, RankTrace, check_ids};
+use crate::{
+    About, CollectiveType, Comm, MAX_PIECE_BYTES, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, check_ids,
+};
 use prost::Message;
 
 const FORMAT: &str = "Chakra trace";
@@ -89,7 +91,7 @@ impl Value {
 
 /// Reads one rank's file, chunk by chunk.
 #[derive(Default)]
-pub struct Reader {
+pub struct ChakraReader {
     pending: Vec<u8>,
     /// Bytes of `pending` that are read.
     done: usize,
@@ -100,12 +102,12 @@ pub struct Reader {
     names: Names,
 }
 
-impl Reader {
+impl ChakraReader {
     /// Reads the next bytes of the file.
     ///
     /// # Errors
-    /// [`ImportError::NotThis`] if the file starts with something else, [`ImportError::Piece`] if a node means nothing.
-    pub fn feed(&mut self, chunk: &[u8]) -> Result<(), ImportError> {
+    /// [`TraceError::NotThis`] if the file starts with something else, [`TraceError::Piece`] if a node means nothing.
+    pub fn feed(&mut self, chunk: &[u8]) -> Result<(), TraceError> {
         self.pending.drain(..self.done);
         self.at += self.done as u64;
         self.done = 0;
@@ -127,27 +129,27 @@ impl Reader {
     /// Ends the file.
     ///
     /// # Errors
-    /// [`ImportError::Empty`], [`ImportError::Truncated`], [`ImportError::NoOps`] or [`ImportError::SameId`].
-    pub fn finish(mut self) -> Result<RankTrace, ImportError> {
+    /// [`TraceError::Empty`], [`TraceError::Truncated`], [`TraceError::NoOps`] or [`TraceError::SameId`].
+    pub fn finish(mut self) -> Result<RankTrace, TraceError> {
         let length = self.at + self.pending.len() as u64;
         if length == 0 {
-            return Err(ImportError::Empty);
+            return Err(TraceError::Empty);
         }
         if self.done < self.pending.len() {
             if self.messages < 2 {
                 return Err(self.fault("its first messages do not end".to_owned()));
             }
-            return Err(ImportError::Truncated { at: length, seen: self.messages - 1, unit: "nodes" });
+            return Err(TraceError::Truncated { at: length, seen: self.messages - 1, unit: "nodes" });
         }
         if self.trace.ops.is_empty() {
-            return Err(ImportError::NoOps { what: "there are no nodes after the metadata" });
+            return Err(TraceError::NoOps { what: "there are no nodes after the metadata" });
         }
         self.trace.dangling_deps = check_ids(&mut self.trace.ops)?;
         Ok(self.trace)
     }
 
     /// The place of the next whole message in `pending`.
-    fn frame(&self) -> Result<Option<(usize, usize)>, ImportError> {
+    fn frame(&self) -> Result<Option<(usize, usize)>, TraceError> {
         let rest = &self.pending[self.done..];
         // A varint ends with the first byte below 128; ten bytes hold any.
         let Some(last) = rest.iter().take(10).position(|&byte| byte < 0x80) else {
@@ -167,11 +169,11 @@ impl Reader {
     }
 
     /// What is wrong at the message that is read. A file whose first node means nothing is something else altogether.
-    fn fault(&self, what: String) -> ImportError {
+    fn fault(&self, what: String) -> TraceError {
         let at = self.at + self.done as u64;
         match self.messages {
-            0 | 1 => ImportError::NotThis { format: FORMAT, what, at },
-            number => ImportError::Piece { unit: "node", number: number - 1, at, what },
+            0 | 1 => TraceError::NotThis { format: FORMAT, what, at },
+            number => TraceError::Piece { unit: "node", number: number - 1, at, what },
         }
     }
 }
@@ -183,15 +185,16 @@ fn metadata(message: &[u8]) -> Result<About, String> {
     Ok(About { version: if is_version { text } else { String::new() }, ..About::default() })
 }
 
-fn op(message: &[u8], names: &mut Names) -> Result<Op, String> {
+fn op(message: &[u8], names: &mut Names) -> Result<TraceOp, String> {
     let node = Node::decode(message).map_err(|error| error.to_string())?;
-    let kind = Kind::from_number(node.kind).ok_or_else(|| format!("no type of node has the number {}", node.kind))?;
+    let kind =
+        NodeType::from_number(node.kind).ok_or_else(|| format!("no type of node has the number {}", node.kind))?;
     let nanoseconds = |micros: u64| micros.checked_mul(NS_PER_US).ok_or_else(|| format!("a time of {micros} us"));
-    Ok(Op {
+    Ok(TraceOp {
         id: node.id,
         name: names.get(&node.name),
         kind,
-        pass: Pass::of_name(&node.name),
+        pass: StepPart::of_name(&node.name),
         is_host: node.attr.iter().any(|attr| attr.name == "is_cpu_op" && is_true(attr.value.as_ref())),
         start_ns: nanoseconds(node.start_time_micros)?,
         duration_ns: nanoseconds(node.duration_micros)?,
@@ -208,13 +211,13 @@ fn is_true(value: Option<&Value>) -> bool {
     }
 }
 
-fn comm(kind: Kind, attributes: &[Attribute], names: &mut Names) -> Result<Comm, String> {
+fn comm(kind: NodeType, attributes: &[Attribute], names: &mut Names) -> Result<Comm, String> {
     let value = |name: &str| attributes.iter().find(|attr| attr.name == name).and_then(|attr| attr.value.as_ref());
     let whole = |name: &str| value(name).and_then(Value::whole);
-    let collective = if kind == Kind::Coll {
+    let collective = if kind == NodeType::Coll {
         // A number of 0 need not be written, and that is the all-reduce.
         let number = whole("comm_type").unwrap_or(0);
-        let known = i32::try_from(number).ok().and_then(Collective::from_number);
+        let known = i32::try_from(number).ok().and_then(CollectiveType::from_number);
         Some(known.ok_or_else(|| format!("no collective has the number {number}"))?)
     } else {
         None

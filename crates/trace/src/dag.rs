@@ -1,6 +1,6 @@
 //! A rank's trace as an op DAG: the JSON that `gradtide.order` reads, with enough beside it to be the trace again.
 
-use crate::{About, Collective, Comm, ImportError, Kind, Names, Op, Pass, RankTrace, check_ids};
+use crate::{About, CollectiveType, Comm, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, check_ids};
 use serde::{Deserialize, Serialize};
 
 /// The document. Times are nanoseconds.
@@ -68,7 +68,7 @@ pub fn write(trace: &RankTrace, cut: bool) -> Document {
         inputs: last,
         ctrl_inputs: 0,
         time: 0,
-        start: trace.ops.iter().map(Op::end_ns).max().unwrap_or_default(),
+        start: trace.ops.iter().map(TraceOp::end_ns).max().unwrap_or_default(),
         is_host: true,
         comm: None,
     });
@@ -76,8 +76,8 @@ pub fn write(trace: &RankTrace, cut: bool) -> Document {
     Document { schema: SCHEMA.into(), rank, world_size, target, ops }
 }
 
-fn row(op: &Op, cut: bool) -> Row {
-    let is_recv = matches!(op.kind, Kind::Recv | Kind::Coll);
+fn row(op: &TraceOp, cut: bool) -> Row {
+    let is_recv = matches!(op.kind, NodeType::Recv | NodeType::Coll);
     let is_cut = cut && is_recv;
     Row {
         id: op.id,
@@ -102,18 +102,18 @@ fn row(op: &Op, cut: bool) -> Row {
 /// The trace that a document is of.
 ///
 /// # Errors
-/// [`ImportError::NotThis`] of another schema, [`ImportError::Piece`] of words that mean nothing.
-pub fn read(document: &Document) -> Result<RankTrace, ImportError> {
+/// [`TraceError::NotThis`] of another schema, [`TraceError::Piece`] of words that mean nothing.
+pub fn read(document: &Document) -> Result<RankTrace, TraceError> {
     if document.schema != SCHEMA {
         let what = format!("its schema is {:?}", document.schema);
-        return Err(ImportError::NotThis { format: "DAG of a trace", what, at: 0 });
+        return Err(TraceError::NotThis { format: "DAG of a trace", what, at: 0 });
     }
     let mut names = Names::default();
     let mut ops = Vec::with_capacity(document.ops.len());
     for (number, row) in (0..).zip(&document.ops) {
-        let fault = |what| ImportError::Piece { unit: "op", number, at: 0, what };
+        let fault = |what| TraceError::Piece { unit: "op", number, at: 0, what };
         let Some(node) = &row.node else { continue };
-        let kind = Kind::from_word(node).ok_or_else(|| fault(format!("no node is called {node:?}")))?;
+        let kind = NodeType::from_word(node).ok_or_else(|| fault(format!("no node is called {node:?}")))?;
         let data_count = row
             .inputs
             .len()
@@ -121,7 +121,7 @@ pub fn read(document: &Document) -> Result<RankTrace, ImportError> {
             .ok_or_else(|| fault("fewer inputs than ctrl_inputs".into()))?;
         let comm = row.comm.as_ref().map(|comm| {
             let collective = comm.collective.as_deref().map(|word| {
-                Collective::from_word(word).ok_or_else(|| fault(format!("no collective is called {word:?}")))
+                CollectiveType::from_word(word).ok_or_else(|| fault(format!("no collective is called {word:?}")))
             });
             Ok(Box::new(Comm {
                 collective: collective.transpose()?,
@@ -132,13 +132,13 @@ pub fn read(document: &Document) -> Result<RankTrace, ImportError> {
                 ready_ns: None,
             }))
         });
-        ops.push(Op {
+        ops.push(TraceOp {
             id: row.id,
             comm: comm.transpose()?,
             name: names.get(&row.name),
             kind,
             is_host: row.is_host,
-            pass: Pass::of_name(&row.name),
+            pass: StepPart::of_name(&row.name),
             start_ns: row.start,
             duration_ns: row.time,
             data_deps: row.inputs[..data_count].into(),
@@ -146,7 +146,7 @@ pub fn read(document: &Document) -> Result<RankTrace, ImportError> {
         });
     }
     if ops.is_empty() {
-        return Err(ImportError::NoOps { what: "the DAG holds its target alone" });
+        return Err(TraceError::NoOps { what: "the DAG holds its target alone" });
     }
     let dangling_deps = check_ids(&mut ops)?;
     let about = About { rank: document.rank, world_size: document.world_size, version: String::new() };

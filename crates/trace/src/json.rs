@@ -3,7 +3,7 @@
 //! A piece is kept only until it is handed on, so that memory does not grow with the file. What lies between pieces is
 //! looked at for strings and brackets alone.
 
-use crate::{ImportError, MAX_PIECE_BYTES};
+use crate::{MAX_PIECE_BYTES, TraceError};
 
 const FORMAT: &str = "Kineto trace";
 const EVENTS: &str = "traceEvents";
@@ -68,7 +68,7 @@ impl Splitter {
         &mut self,
         chunk: &[u8],
         on_piece: &mut dyn FnMut(Piece) -> Result<(), String>,
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), TraceError> {
         let mut from = 0;
         let mut index = 0;
         while index < chunk.len() {
@@ -129,12 +129,12 @@ impl Splitter {
     }
 
     /// Ends the file.
-    pub fn finish(&self) -> Result<(), ImportError> {
+    pub fn finish(&self) -> Result<(), TraceError> {
         match self.state {
-            State::Start => Err(ImportError::Empty),
+            State::Start => Err(TraceError::Empty),
             State::End if self.has_events => Ok(()),
             State::End => Err(self.not_this(&format!("no list `{EVENTS}` in it"), 0)),
-            _ if self.has_events => Err(ImportError::Truncated { at: self.at, seen: self.events, unit: "events" }),
+            _ if self.has_events => Err(TraceError::Truncated { at: self.at, seen: self.events, unit: "events" }),
             _ => Err(self.not_this(&format!("it ends before a list `{EVENTS}`"), 0)),
         }
     }
@@ -162,7 +162,7 @@ impl Splitter {
         &mut self,
         rest: &[u8],
         on_piece: &mut dyn FnMut(Piece) -> Result<(), String>,
-    ) -> Result<(), ImportError> {
+    ) -> Result<(), TraceError> {
         let mut early = std::mem::take(&mut self.piece);
         let whole = if early.is_empty() {
             rest
@@ -178,7 +178,7 @@ impl Splitter {
         };
         read.map_err(|what| {
             let (unit, number) = if is_event { ("event", self.events) } else { ("field", 0) };
-            ImportError::Piece { unit, number, at: self.piece_at, what }
+            TraceError::Piece { unit, number, at: self.piece_at, what }
         })?;
         self.events += u64::from(is_event);
         self.state = if is_event { State::AfterElement } else { State::AfterValue };
@@ -187,7 +187,7 @@ impl Splitter {
         Ok(())
     }
 
-    fn not_this(&self, what: &str, index: usize) -> ImportError {
-        ImportError::NotThis { format: FORMAT, what: what.to_owned(), at: self.at + index as u64 }
+    fn not_this(&self, what: &str, index: usize) -> TraceError {
+        TraceError::NotThis { format: FORMAT, what: what.to_owned(), at: self.at + index as u64 }
     }
 }

@@ -6,7 +6,7 @@
 //! waits for it starts. What waits *for* a collective is not in these files, so no op does (docs/models/traces.md).
 
 use crate::json::{Piece, Splitter};
-use crate::{About, Collective, Comm, ImportError, Kind, Mark, Names, Op, Pass, RankTrace};
+use crate::{About, CollectiveType, Comm, Mark, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -70,12 +70,12 @@ struct Args<'a> {
 struct Distributed {
     rank: Option<u32>,
     world_size: Option<u32>,
-    pg_config: Vec<Group>,
+    pg_config: Vec<ProcessGroup>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Group {
+struct ProcessGroup {
     pg_name: String,
     ranks: Vec<u32>,
 }
@@ -101,7 +101,7 @@ struct Span {
     external: Option<u64>,
     /// Numbers launches in their order.
     correlation: Option<u64>,
-    comm: Option<Box<(Level, Kind, Comm)>>,
+    comm: Option<Box<(Level, NodeType, Comm)>>,
 }
 
 impl Span {
@@ -120,7 +120,7 @@ pub struct Unsaid {
 }
 
 /// Reads one rank's file, chunk by chunk.
-pub struct Reader {
+pub struct KinetoReader {
     splitter: Splitter,
     events: Events,
 }
@@ -139,18 +139,18 @@ struct Events {
     unsaid: Unsaid,
 }
 
-impl Default for Reader {
+impl Default for KinetoReader {
     fn default() -> Self {
         Self { splitter: Splitter::new(), events: Events::default() }
     }
 }
 
-impl Reader {
+impl KinetoReader {
     /// Reads the next bytes of the file.
     ///
     /// # Errors
-    /// [`ImportError::NotThis`] if it is something else, [`ImportError::Piece`] if an event means nothing.
-    pub fn feed(&mut self, chunk: &[u8]) -> Result<(), ImportError> {
+    /// [`TraceError::NotThis`] if it is something else, [`TraceError::Piece`] if an event means nothing.
+    pub fn feed(&mut self, chunk: &[u8]) -> Result<(), TraceError> {
         let events = &mut self.events;
         self.splitter.feed(chunk, &mut |piece| match piece {
             Piece::Event(text) => events.event(text),
@@ -161,8 +161,8 @@ impl Reader {
     /// Ends the file.
     ///
     /// # Errors
-    /// [`ImportError::Empty`], [`ImportError::NotThis`], [`ImportError::Truncated`] or [`ImportError::NoOps`].
-    pub fn finish(self) -> Result<(RankTrace, Unsaid), ImportError> {
+    /// [`TraceError::Empty`], [`TraceError::NotThis`], [`TraceError::Truncated`] or [`TraceError::NoOps`].
+    pub fn finish(self) -> Result<(RankTrace, Unsaid), TraceError> {
         self.splitter.finish()?;
         self.events.finish()
     }
@@ -235,7 +235,7 @@ impl Events {
     }
 
     /// What an event moves, if it moves anything.
-    fn comm(&mut self, level: Level, name: &str, args: &Args) -> Option<(Kind, Comm)> {
+    fn comm(&mut self, level: Level, name: &str, args: &Args) -> Option<(NodeType, Comm)> {
         let (kind, collective) = match level {
             Level::Call => moved(name.strip_prefix("c10d::")?)?,
             Level::Backend => moved(args.collective.as_deref().or(name.strip_prefix("gloo:"))?)?,
@@ -255,18 +255,18 @@ impl Events {
         let peer = || args.inputs.as_ref()?.get(2)?.as_str()?.parse().ok();
         let me = self.distributed.rank.unwrap_or_default();
         let ends = match kind {
-            Kind::Send => rank(args.to).or_else(peer).map(|to| (me, to)),
-            Kind::Recv => rank(args.from).or_else(peer).map(|from| (from, me)),
+            NodeType::Send => rank(args.to).or_else(peer).map(|to| (me, to)),
+            NodeType::Recv => rank(args.from).or_else(peer).map(|from| (from, me)),
             _ => None,
         };
-        let is_barrier = collective == Some(Collective::Barrier);
+        let is_barrier = collective == Some(CollectiveType::Barrier);
         let (bytes, assumed) = if is_barrier { (0, 0) } else { size.unwrap_or((UNKNOWN, 0)) };
         let group = args.group.as_deref().unwrap_or("");
         Some((kind, Comm { collective, bytes, group: self.names.get(group), ranks: None, ends, ready_ns: None }))
             .inspect(|_| self.unsaid.types += u64::from(assumed > 0 && level > Level::Call))
     }
 
-    fn finish(mut self) -> Result<(RankTrace, Unsaid), ImportError> {
+    fn finish(mut self) -> Result<(RankTrace, Unsaid), TraceError> {
         self.spans.sort_by_key(|span| (span.start_ns, u64::MAX - span.duration_ns));
         let outer = self.outermost();
         let moving = self.moving();
@@ -280,14 +280,14 @@ impl Events {
             }
         }
         if kept.is_empty() {
-            return Err(ImportError::NoOps {
+            return Err(TraceError::NoOps {
                 what: "no event is an operator (cpu_op), a kernel or a collective; record with ProfilerActivity.CPU",
             });
         }
         let launches = self.launches(&outer);
         self.updates.sort_unstable();
         let mut launched = LaunchedSteps::of(&self.marks);
-        let mut seen = Seen::default();
+        let mut seen = OpsSoFar::default();
         let mut ops = Vec::with_capacity(kept.len());
         for &index in &kept {
             let span = &self.spans[index];
@@ -316,10 +316,12 @@ impl Events {
                 deps.extend(seen.launched_before(number, span.start_ns, &self.spans));
             }
             seen.push(index, span);
-            ops.push(Op {
+            ops.push(TraceOp {
                 id: ids[index].expect("a kept span has an id"),
                 name: span.name.clone(),
-                kind: moving.get(&index).map_or(Kind::Comp, |_| span.comm.as_ref().map_or(Kind::Comp, |comm| comm.1)),
+                kind: moving
+                    .get(&index)
+                    .map_or(NodeType::Comp, |_| span.comm.as_ref().map_or(NodeType::Comp, |comm| comm.1)),
                 is_host: span.is_host,
                 pass,
                 start_ns: self.base_ns.saturating_add(span.start_ns),
@@ -352,11 +354,11 @@ impl Events {
     }
 
     /// The part of a step that an operator is of: the optimizer's if it is within a call of its step.
-    fn pass(&self, span: &Span) -> Pass {
+    fn pass(&self, span: &Span) -> StepPart {
         let place = self.updates.partition_point(|&(lane, start_ns, _)| (lane, start_ns) <= (span.lane, span.start_ns));
         match place.checked_sub(1).map(|before| self.updates[before]) {
-            Some((lane, _, end_ns)) if lane == span.lane && span.start_ns < end_ns => Pass::Update,
-            _ => Pass::of_name(&span.name),
+            Some((lane, _, end_ns)) if lane == span.lane && span.start_ns < end_ns => StepPart::Update,
+            _ => StepPart::of_name(&span.name),
         }
     }
 
@@ -385,8 +387,8 @@ impl Events {
 
     /// The spans that stand for transfers, each with the call that launched it where that can be told.
     fn moving(&self) -> BTreeMap<usize, Option<usize>> {
-        type What = (Kind, Option<Collective>);
-        let mut found: BTreeMap<What, BTreeMap<Level, Vec<usize>>> = BTreeMap::new();
+        type MoveKind = (NodeType, Option<CollectiveType>);
+        let mut found: BTreeMap<MoveKind, BTreeMap<Level, Vec<usize>>> = BTreeMap::new();
         for (index, span) in self.spans.iter().enumerate() {
             if let Some((level, kind, comm)) = span.comm.as_deref() {
                 found.entry((*kind, comm.collective)).or_default().entry(*level).or_default().push(index);
@@ -473,13 +475,13 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// Ops so far, by thread or stream in the order of their start.
 #[derive(Default)]
-struct Seen {
+struct OpsSoFar {
     lanes: BTreeMap<u32, Vec<usize>>,
     /// Kernels that compute, by launch.
     launched: BTreeMap<u64, usize>,
 }
 
-impl Seen {
+impl OpsSoFar {
     fn push(&mut self, index: usize, span: &Span) {
         self.lanes.entry(span.lane).or_default().push(index);
         if let (Some(number), false, None) = (span.correlation, span.is_host, &span.comm) {
@@ -504,24 +506,24 @@ impl Seen {
 }
 
 /// What a name of PyTorch, gloo or NCCL moves: `allreduce_`, `_reduce_scatter_base`, `AllGather_RING_LL`.
-fn moved(name: &str) -> Option<(Kind, Option<Collective>)> {
+fn moved(name: &str) -> Option<(NodeType, Option<CollectiveType>)> {
     let plain: String = name.chars().filter(|&one| one != '_').collect::<String>().to_ascii_lowercase();
     let collectives = [
-        ("allreduce", Collective::AllReduce),
-        ("allgather", Collective::AllGather),
-        ("alltoall", Collective::AllToAll),
-        ("reducescatter", Collective::ReduceScatter),
-        ("broadcast", Collective::Broadcast),
-        ("reduce", Collective::Reduce),
-        ("gather", Collective::Gather),
-        ("scatter", Collective::Scatter),
-        ("barrier", Collective::Barrier),
+        ("allreduce", CollectiveType::AllReduce),
+        ("allgather", CollectiveType::AllGather),
+        ("alltoall", CollectiveType::AllToAll),
+        ("reducescatter", CollectiveType::ReduceScatter),
+        ("broadcast", CollectiveType::Broadcast),
+        ("reduce", CollectiveType::Reduce),
+        ("gather", CollectiveType::Gather),
+        ("scatter", CollectiveType::Scatter),
+        ("barrier", CollectiveType::Barrier),
     ];
     match collectives.iter().find(|(word, _)| plain.starts_with(word)) {
-        Some(&(_, collective)) => Some((Kind::Coll, Some(collective))),
+        Some(&(_, collective)) => Some((NodeType::Coll, Some(collective))),
         // NCCL's kernel `SendRecv` counts as one that sends, where its arguments do not say what it is.
-        None if plain.starts_with("send") => Some((Kind::Send, None)),
-        None if plain.starts_with("recv") => Some((Kind::Recv, None)),
+        None if plain.starts_with("send") => Some((NodeType::Send, None)),
+        None if plain.starts_with("recv") => Some((NodeType::Recv, None)),
         None => None,
     }
 }

@@ -22,7 +22,7 @@ pub const MAX_PIECE_BYTES: usize = 64 << 20;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankTrace {
     /// In the order of the file (Chakra), or of their start (Kineto).
-    pub ops: Vec<Op>,
+    pub ops: Vec<TraceOp>,
     /// Steps that the profiler was told of, in the order of the file; device's and host's.
     pub marks: Vec<Mark>,
     /// What the file says of itself.
@@ -57,17 +57,17 @@ pub struct About {
 
 /// A vertex of a trace.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Op {
+pub struct TraceOp {
     /// The file's number of it; Kineto has none, and gets its place.
     pub id: u64,
     /// The file's name of it.
     pub name: Arc<str>,
     /// What it does.
-    pub kind: Kind,
+    pub kind: NodeType,
     /// Whether a processor does it that also launches work on a device.
     pub is_host: bool,
     /// Which part of a step it is of, where that is known.
-    pub pass: Pass,
+    pub pass: StepPart,
     /// When it started, on the rank's own clock.
     pub start_ns: u64,
     /// How long it took.
@@ -80,7 +80,7 @@ pub struct Op {
     pub comm: Option<Box<Comm>>,
 }
 
-impl Op {
+impl TraceOp {
     /// When it ended.
     pub fn end_ns(&self) -> u64 {
         self.start_ns.saturating_add(self.duration_ns)
@@ -89,7 +89,7 @@ impl Op {
 
 /// The part of a step that an op says it is of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pass {
+pub enum StepPart {
     /// Nothing is said.
     #[default]
     Unsaid,
@@ -99,7 +99,7 @@ pub enum Pass {
     Update,
 }
 
-impl Pass {
+impl StepPart {
     /// What the name of an op of the host says.
     pub fn of_name(name: &str) -> Self {
         if name.starts_with("autograd::engine::evaluate_function") { Self::Backward } else { Self::Unsaid }
@@ -110,7 +110,7 @@ impl Pass {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Comm {
     /// Which collective, or `None` of a message between two ranks.
-    pub collective: Option<Collective>,
+    pub collective: Option<CollectiveType>,
     /// Bytes of this rank's buffer, as the file counts them.
     pub bytes: u64,
     /// The process group's name, or "".
@@ -158,7 +158,7 @@ macro_rules! numbered {
 
 numbered! {
     /// What an op does; Chakra's `NodeType`.
-    Kind {
+    NodeType {
         /// Describes the trace.
         Metadata = 1, "metadata";
         /// Reads memory.
@@ -182,7 +182,7 @@ numbered! {
     }
 }
 
-impl Kind {
+impl NodeType {
     /// Whether it moves bytes between ranks.
     pub fn is_comm(self) -> bool {
         matches!(self, Self::Send | Self::Recv | Self::Coll)
@@ -196,7 +196,7 @@ impl Kind {
 
 numbered! {
     /// Chakra's `CollectiveCommType`, in the field's words.
-    Collective {
+    CollectiveType {
         /// Everybody gets the sum.
         AllReduce = 0, "all_reduce";
         /// One rank gets the sum.
@@ -222,7 +222,7 @@ numbered! {
 
 /// Why a file is no trace. Places are byte offsets in the uncompressed file.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum ImportError {
+pub enum TraceError {
     /// Nothing in it.
     #[error("the file is empty")]
     Empty,
@@ -287,12 +287,12 @@ impl Names {
 /// Leaves out dependencies on what is not there, and counts them.
 ///
 /// # Errors
-/// [`ImportError::SameId`].
-fn check_ids(ops: &mut [Op]) -> Result<u64, ImportError> {
+/// [`TraceError::SameId`].
+fn check_ids(ops: &mut [TraceOp]) -> Result<u64, TraceError> {
     let mut ids: Vec<u64> = ops.iter().map(|op| op.id).collect();
     ids.sort_unstable();
     if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(ImportError::SameId(pair[0]));
+        return Err(TraceError::SameId(pair[0]));
     }
     let mut dangling = 0;
     for op in ops {

@@ -8,7 +8,7 @@
 //! and not in the first, and every instant of it is of the transfer that has been under way for longest.
 
 use crate::tables::{Ranks, has_device, is_computing};
-use crate::{Collective, Comm, Kind, Op, Pass, RankTrace};
+use crate::{CollectiveType, Comm, NodeType, RankTrace, StepPart, TraceOp};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ fn marked(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
 
 /// Steps by the transfers that repeat, from the end of the last one of each to that of the next.
 fn repeated(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
-    let mut moves: Vec<(&Op, &Comm)> = trace.ops.iter().filter_map(|op| Some((op, op.comm.as_deref()?))).collect();
+    let mut moves: Vec<(&TraceOp, &Comm)> = trace.ops.iter().filter_map(|op| Some((op, op.comm.as_deref()?))).collect();
     moves.sort_by_key(|(op, _)| op.start_ns);
     let keys: Vec<_> =
         moves.iter().map(|(op, comm)| (op.kind, comm.collective, comm.bytes, comm.group.clone())).collect();
@@ -97,14 +97,14 @@ fn repeated(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
     }
     let mut border = borders.last().copied().unwrap_or_default();
     let has_device = has_device(trace);
-    let starts = |pass: Pass| {
-        let is_call = |op: &Op| op.name.starts_with("c10d::");
+    let starts = |pass: StepPart| {
+        let is_call = |op: &TraceOp| op.name.starts_with("c10d::");
         let of_pass = trace.ops.iter().filter(|op| is_computing(op, has_device) && op.pass == pass && !is_call(op));
         let mut starts: Vec<u64> = of_pass.map(|op| op.start_ns).collect();
         starts.sort_unstable();
         starts
     };
-    let (backward, other) = (starts(Pass::Backward), starts(Pass::Unsaid));
+    let (backward, other) = (starts(StepPart::Backward), starts(StepPart::Unsaid));
     let has = |starts: &[u64], (start_ns, end_ns)| {
         starts.get(starts.partition_point(|&ns| ns < start_ns)).is_some_and(|&ns| ns < end_ns)
     };
@@ -137,7 +137,7 @@ pub struct StepTrace {
     /// In the order of the ranks.
     pub ranks: Vec<RankStep>,
     /// What was sent, each with what every rank saw of it, in the order in which the first rank began.
-    pub transfers: Vec<Transfer>,
+    pub transfers: Vec<StepTransfer>,
 }
 
 /// What a rank did in a step; the four parts after `span_ns` sum to it.
@@ -180,7 +180,7 @@ pub struct Passes {
 
 /// What was sent at one time by the ranks of a group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Transfer {
+pub struct StepTransfer {
     /// Collective, or send or recv.
     pub collective: &'static str,
     /// Bytes of a rank's buffer; the largest.
@@ -190,12 +190,12 @@ pub struct Transfer {
     /// Its ranks, where they are listed.
     pub group_ranks: Option<Vec<u32>>,
     /// What each rank saw.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<RankView>,
 }
 
 /// What a rank saw of a transfer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Seen {
+pub struct RankView {
     /// Which rank.
     pub rank: u32,
     /// When it could have started: called, or what it sends computed.
@@ -219,20 +219,20 @@ pub fn cut(ranks: &Ranks, step: &Step, pixels: u64) -> StepTrace {
     // The n-th transfer of a kind and group is the same one on all ranks: of the trace, where all have as many, since
     // ranks need not agree on which step one is of; else of the step.
     let moves: Vec<Vec<Move>> = ranks.iter().map(|(_, trace)| moves(trace)).collect();
-    let counts: Vec<BTreeMap<What, u64>> = moves.iter().map(|moves| counts(moves)).collect();
-    let is_even = |what: &What| counts.iter().all(|one| one.get(what) == counts[0].get(what));
-    let mut places: BTreeMap<(What, u64), usize> = BTreeMap::new();
+    let counts: Vec<BTreeMap<TransferKey, u64>> = moves.iter().map(|moves| counts(moves)).collect();
+    let is_even = |what: &TransferKey| counts.iter().all(|one| one.get(what) == counts[0].get(what));
+    let mut places: BTreeMap<(TransferKey, u64), usize> = BTreeMap::new();
     for (((rank, trace), &window), moves) in ranks.iter().zip(&step.windows_ns).zip(moves) {
         let (one, seen) = cut_rank(*rank, trace, moves, window, pixels);
         found.ranks.push(one);
-        let mut firsts: BTreeMap<What, u64> = BTreeMap::new();
+        let mut firsts: BTreeMap<TransferKey, u64> = BTreeMap::new();
         for (Move { op, comm, nth, .. }, seen) in seen {
             let what = what(op, comm);
             let first = *firsts.entry(what.clone()).or_insert(nth);
             let nth = if is_even(&what) { nth } else { nth - first };
             let place = *places.entry((what, nth)).or_insert_with(|| {
-                found.transfers.push(Transfer {
-                    collective: comm.collective.map_or(op.kind.word(), Collective::word),
+                found.transfers.push(StepTransfer {
+                    collective: comm.collective.map_or(op.kind.word(), CollectiveType::word),
                     bytes: 0,
                     group: comm.group.to_string(),
                     group_ranks: comm.ranks.as_ref().map(|ranks| ranks.to_vec()),
@@ -248,15 +248,15 @@ pub fn cut(ranks: &Ranks, step: &Step, pixels: u64) -> StepTrace {
 }
 
 /// What transfers of different ranks have in common.
-type What = (Arc<str>, Kind, Option<Collective>);
+type TransferKey = (Arc<str>, NodeType, Option<CollectiveType>);
 
-fn what(op: &Op, comm: &Comm) -> What {
+fn what(op: &TraceOp, comm: &Comm) -> TransferKey {
     (comm.group.clone(), op.kind, comm.collective)
 }
 
 /// A transfer in a rank's trace.
 struct Move<'a> {
-    op: &'a Op,
+    op: &'a TraceOp,
     comm: &'a Comm,
     /// How many of its kind and group began before it.
     nth: u64,
@@ -264,7 +264,7 @@ struct Move<'a> {
     ready_ns: u64,
 }
 
-fn counts(moves: &[Move]) -> BTreeMap<What, u64> {
+fn counts(moves: &[Move]) -> BTreeMap<TransferKey, u64> {
     let mut counts = BTreeMap::new();
     for one in moves {
         *counts.entry(what(one.op, one.comm)).or_default() += 1;
@@ -289,7 +289,7 @@ fn moves(trace: &RankTrace) -> Vec<Move<'_>> {
         })
         .collect();
     moves.sort_by_key(|one| one.op.start_ns);
-    let mut counts: BTreeMap<What, u64> = BTreeMap::new();
+    let mut counts: BTreeMap<TransferKey, u64> = BTreeMap::new();
     for one in &mut moves {
         let count = counts.entry(what(one.op, one.comm)).or_default();
         one.nth = *count;
@@ -307,21 +307,21 @@ fn cut_rank<'a>(
     mut moves: Vec<Move<'a>>,
     (start_ns, end_ns): (u64, u64),
     pixels: u64,
-) -> (RankStep, Vec<(Move<'a>, Seen)>) {
+) -> (RankStep, Vec<(Move<'a>, RankView)>) {
     let has_device = has_device(trace);
-    let is_inside = |op: &&Op| op.duration_ns > 0 && op.start_ns < end_ns && op.end_ns() > start_ns;
-    let busy: Vec<&Op> = trace.ops.iter().filter(is_inside).filter(|op| is_computing(op, has_device)).collect();
-    let backward = |op: &&&Op| op.pass == Pass::Backward && op.start_ns >= start_ns;
+    let is_inside = |op: &&TraceOp| op.duration_ns > 0 && op.start_ns < end_ns && op.end_ns() > start_ns;
+    let busy: Vec<&TraceOp> = trace.ops.iter().filter(is_inside).filter(|op| is_computing(op, has_device)).collect();
+    let backward = |op: &&&TraceOp| op.pass == StepPart::Backward && op.start_ns >= start_ns;
     let first_ns = busy.iter().filter(backward).map(|op| op.start_ns).min();
     let last_ns = busy.iter().filter(backward).map(|op| op.start_ns).max();
-    let pass = |op: &Op| match (op.pass, first_ns.zip(last_ns)) {
+    let pass = |op: &TraceOp| match (op.pass, first_ns.zip(last_ns)) {
         (_, None) => 3,
-        (Pass::Update, _) => 2,
-        (Pass::Backward, _) => 1,
-        (Pass::Unsaid, Some((first_ns, _))) if op.start_ns < first_ns => 0,
-        (Pass::Unsaid, Some((_, last_ns))) => 1 + usize::from(op.start_ns > last_ns),
+        (StepPart::Update, _) => 2,
+        (StepPart::Backward, _) => 1,
+        (StepPart::Unsaid, Some((first_ns, _))) if op.start_ns < first_ns => 0,
+        (StepPart::Unsaid, Some((_, last_ns))) => 1 + usize::from(op.start_ns > last_ns),
     };
-    let clip = |op: &Op| (op.start_ns.max(start_ns) - start_ns, op.end_ns().min(end_ns) - start_ns);
+    let clip = |op: &TraceOp| (op.start_ns.max(start_ns) - start_ns, op.end_ns().min(end_ns) - start_ns);
     let computing = stretches(busy.iter().map(|op| (clip(op).0, clip(op).1, pass(op))).collect());
 
     // What is ready in a step is of it, even if it goes on, or begins, in the next.
@@ -380,7 +380,7 @@ fn cut_rank<'a>(
 
     let after = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX) - i64::try_from(start_ns).unwrap_or(i64::MAX);
     let seen = moves.into_iter().zip(exposed_ns).map(|(one, exposed_ns)| {
-        let seen = Seen {
+        let seen = RankView {
             rank,
             ready_ns: after(one.ready_ns),
             start_ns: after(one.op.start_ns),

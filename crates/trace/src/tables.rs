@@ -1,6 +1,6 @@
 //! What users see of the traces of a job: a row per rank, per op and per transfer.
 
-use crate::{Collective, Kind, Op, RankTrace};
+use crate::{CollectiveType, NodeType, RankTrace, TraceOp};
 use gradtide_table::{Column, Table};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) fn has_device(trace: &RankTrace) -> bool {
 }
 
 /// Whether an op counts as computing: of a rank that has a device, only the device's do.
-pub(crate) fn is_computing(op: &Op, has_device: bool) -> bool {
+pub(crate) fn is_computing(op: &TraceOp, has_device: bool) -> bool {
     op.kind.is_busy() && op.is_host != has_device
 }
 
@@ -83,17 +83,17 @@ pub fn clock_offsets_ns(ranks: &Ranks) -> Vec<Option<i64>> {
     ends.iter().map(offset).collect()
 }
 
-fn shared_ends(trace: &RankTrace) -> BTreeMap<(Arc<str>, Collective), Vec<u64>> {
+fn shared_ends(trace: &RankTrace) -> BTreeMap<(Arc<str>, CollectiveType), Vec<u64>> {
     let mut ends: BTreeMap<_, Vec<u64>> = BTreeMap::new();
     for op in &trace.ops {
         if let Some(comm) = &op.comm
             && let Some(
-                one @ (Collective::AllReduce
-                | Collective::AllGather
-                | Collective::AllToAll
-                | Collective::ReduceScatter
-                | Collective::ReduceScatterBlock
-                | Collective::Barrier),
+                one @ (CollectiveType::AllReduce
+                | CollectiveType::AllGather
+                | CollectiveType::AllToAll
+                | CollectiveType::ReduceScatter
+                | CollectiveType::ReduceScatterBlock
+                | CollectiveType::Barrier),
             ) = comm.collective
         {
             ends.entry((comm.group.clone(), one)).or_default().push(op.end_ns());
@@ -151,7 +151,8 @@ pub fn collectives(ranks: &Ranks) -> Table {
     let mut rows = Rows::default();
     let (mut what, mut bytes, mut groups, mut members) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut from, mut to) = (Vec::new(), Vec::new());
-    let words: BTreeMap<Collective, Arc<str>> = Collective::ALL.iter().map(|&one| (one, one.word().into())).collect();
+    let words: BTreeMap<CollectiveType, Arc<str>> =
+        CollectiveType::ALL.iter().map(|&one| (one, one.word().into())).collect();
     for (rank, trace) in ranks {
         let (start, _) = ends(trace);
         for op in &trace.ops {
@@ -185,11 +186,11 @@ struct Rows {
     kinds: Vec<Arc<str>>,
     starts: Vec<i64>,
     durations: Vec<i64>,
-    words: BTreeMap<Kind, Arc<str>>,
+    words: BTreeMap<NodeType, Arc<str>>,
 }
 
 impl Rows {
-    fn push(&mut self, rank: u32, op: &Op, start_ns: u64) {
+    fn push(&mut self, rank: u32, op: &TraceOp, start_ns: u64) {
         self.ranks.push(rank.into());
         self.ids.push(op.id);
         self.names.push(op.name.clone());
@@ -213,7 +214,7 @@ impl Rows {
 /// When a rank's first op starts, and its last one ends.
 pub(crate) fn ends(trace: &RankTrace) -> (u64, u64) {
     let start = trace.ops.iter().map(|op| op.start_ns).min().unwrap_or_default();
-    (start, trace.ops.iter().map(Op::end_ns).max().unwrap_or_default())
+    (start, trace.ops.iter().map(TraceOp::end_ns).max().unwrap_or_default())
 }
 
 fn picoseconds(ns: u64) -> i64 {

@@ -2,61 +2,74 @@
 
 use gradtide_trace::step::{self, FoundBy, Passes, Step, Steps};
 use gradtide_trace::tables::{clock_offsets_ns, waterfall};
-use gradtide_trace::{About, Collective, Comm, ImportError, Kind, Op, Pass, RankTrace, chakra, dag, kineto};
+use gradtide_trace::{
+    About, CollectiveType, Comm, NodeType, RankTrace, StepPart, TraceError, TraceOp, chakra, dag, kineto,
+};
 use proptest::prelude::*;
 use std::sync::Arc;
 
 /// Reads bytes in pieces of `size`.
-fn read_chakra(bytes: &[u8], size: usize) -> Result<RankTrace, ImportError> {
-    let mut reader = chakra::Reader::default();
+fn read_chakra(bytes: &[u8], size: usize) -> Result<RankTrace, TraceError> {
+    let mut reader = chakra::ChakraReader::default();
     for chunk in bytes.chunks(size) {
         reader.feed(chunk)?;
     }
     reader.finish()
 }
 
-fn read_kineto(text: &str, size: usize) -> Result<RankTrace, ImportError> {
-    let mut reader = kineto::Reader::default();
+fn read_kineto(text: &str, size: usize) -> Result<RankTrace, TraceError> {
+    let mut reader = kineto::KinetoReader::default();
     for chunk in text.as_bytes().chunks(size) {
         reader.feed(chunk)?;
     }
     reader.finish().map(|(trace, _)| trace)
 }
 
-fn op(id: u64, kind: Kind, start_ns: u64, duration_ns: u64) -> Op {
+fn op(id: u64, kind: NodeType, start_ns: u64, duration_ns: u64) -> TraceOp {
     let comm = kind.is_comm().then(|| {
-        let collective = (kind == Kind::Coll).then_some(Collective::AllReduce);
+        let collective = (kind == NodeType::Coll).then_some(CollectiveType::AllReduce);
         Box::new(Comm { collective, bytes: 8, group: "0".into(), ..Comm::default() })
     });
     let name = "op".into();
     let (data_deps, ctrl_deps) = ([].into(), [].into());
-    Op { id, name, kind, is_host: false, pass: Pass::Unsaid, start_ns, duration_ns, data_deps, ctrl_deps, comm }
+    TraceOp {
+        id,
+        name,
+        kind,
+        is_host: false,
+        pass: StepPart::Unsaid,
+        start_ns,
+        duration_ns,
+        data_deps,
+        ctrl_deps,
+        comm,
+    }
 }
 
-fn trace_of(ops: Vec<Op>) -> RankTrace {
+fn trace_of(ops: Vec<TraceOp>) -> RankTrace {
     RankTrace { ops, about: About { version: "0.0.4".into(), ..About::default() }, ..RankTrace::default() }
 }
 
 prop_compose! {
     /// Ops of every kind that wait for earlier ones; times in whole microseconds, as Chakra has them.
     fn any_trace()(rows in prop::collection::vec(
-        (0..Kind::ALL.len(), 0..Collective::ALL.len(), 0_u64..1 << 50, 0_u64..1 << 40, any::<u32>(), any::<(u16, u8)>()),
+        (0..NodeType::ALL.len(), 0..CollectiveType::ALL.len(), 0_u64..1 << 50, 0_u64..1 << 40, any::<u32>(), any::<(u16, u8)>()),
         1..30,
     )) -> RankTrace {
         let ops = rows.iter().enumerate().map(|(index, &(kind, collective, start, duration, bytes, (deps, other)))| {
-            let kind = Kind::ALL[kind];
+            let kind = NodeType::ALL[kind];
             let id = |index: usize| index as u64 * 3 + 1;
             let earlier = |bits: u16| (0..index).filter(|at| bits >> (at % 16) & 1 == 1).map(id).collect();
-            let collective = (kind == Kind::Coll).then_some(Collective::ALL[collective]);
-            let ends = (kind != Kind::Coll).then_some((other.into(), 7));
+            let collective = (kind == NodeType::Coll).then_some(CollectiveType::ALL[collective]);
+            let ends = (kind != NodeType::Coll).then_some((other.into(), 7));
             let group = format!("g{}", other % 3).into();
             let comm = Comm { collective, bytes: bytes.into(), group, ends, ..Comm::default() };
-            Op {
+            TraceOp {
                 id: id(index),
                 name: format!("op {index} é").into(),
                 kind,
                 is_host: other % 2 == 0,
-                pass: Pass::Unsaid,
+                pass: StepPart::Unsaid,
                 start_ns: start * 1000,
                 duration_ns: duration * 1000,
                 data_deps: earlier(deps),
@@ -101,7 +114,7 @@ proptest! {
     #[test]
     fn bytes_of_anything_end_in_an_error_or_a_trace(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = read_chakra(&bytes, 7);
-        let mut reader = kineto::Reader::default();
+        let mut reader = kineto::KinetoReader::default();
         let _ = bytes.chunks(7).try_for_each(|chunk| reader.feed(chunk)).map(|()| reader.finish());
     }
 
@@ -141,7 +154,7 @@ proptest! {
 fn whole(ranks: &[(u32, Arc<RankTrace>)]) -> Step {
     let ends = |trace: &RankTrace| {
         let start = trace.ops.iter().map(|op| op.start_ns).min().unwrap();
-        (start, trace.ops.iter().map(Op::end_ns).max().unwrap())
+        (start, trace.ops.iter().map(TraceOp::end_ns).max().unwrap())
     };
     Step { number: 0, windows_ns: ranks.iter().map(|(_, trace)| ends(trace)).collect() }
 }
@@ -204,9 +217,9 @@ fn every_cut_of_a_kineto_file_is_refused() {
     for cut in 0..end {
         let error = read_kineto(&NCCL[..cut], 50).expect_err("a part is no trace");
         match error {
-            ImportError::Empty => assert!(NCCL[..cut].trim().is_empty()),
-            ImportError::NotThis { .. } => assert!(!NCCL[..cut].contains("traceEvents\": [")),
-            ImportError::Truncated { at, .. } => assert_eq!(at, cut as u64),
+            TraceError::Empty => assert!(NCCL[..cut].trim().is_empty()),
+            TraceError::NotThis { .. } => assert!(!NCCL[..cut].contains("traceEvents\": [")),
+            TraceError::Truncated { at, .. } => assert_eq!(at, cut as u64),
             other => panic!("{other}"),
         }
     }
@@ -221,17 +234,17 @@ fn what_is_no_trace_says_what_it_is() {
     assert!(said(r#"{"traceEvents": []}"#).contains("record with ProfilerActivity.CPU"));
     let bad = r#"{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": "soon", "dur": 1}]}"#;
     assert!(said(bad).starts_with("event 0, at byte 17: `ts` of \"k\" is \"soon\""), "{}", said(bad));
-    assert_eq!(read_chakra(b"", 1).unwrap_err(), ImportError::Empty);
+    assert_eq!(read_chakra(b"", 1).unwrap_err(), TraceError::Empty);
     // A file of zeros: empty metadata, and then a node without a type.
     let zeros = read_chakra(&[0; 100], 10).unwrap_err().to_string();
     assert_eq!(zeros, "it is no Chakra trace: no type of node has the number 0, at byte 1");
-    let same = chakra::write(&trace_of(vec![op(1, Kind::Comp, 0, 1000), op(1, Kind::Comp, 0, 1000)]), "1.0.0");
-    assert_eq!(read_chakra(&same, 9), Err(ImportError::SameId(1)));
+    let same = chakra::write(&trace_of(vec![op(1, NodeType::Comp, 0, 1000), op(1, NodeType::Comp, 0, 1000)]), "1.0.0");
+    assert_eq!(read_chakra(&same, 9), Err(TraceError::SameId(1)));
 }
 
 #[test]
 fn metadata_without_a_version_and_dependencies_on_nothing_are_read() {
-    let mut waiting = op(5, Kind::Comp, 0, 1000);
+    let mut waiting = op(5, NodeType::Comp, 0, 1000);
     waiting.data_deps = [4, 5, 6].into();
     let written = chakra::write(&trace_of(vec![waiting]), "0.0.4");
     // Before version 0.0.4 field 1 of the metadata held attributes: here one that is named "a".
@@ -244,9 +257,9 @@ fn metadata_without_a_version_and_dependencies_on_nothing_are_read() {
 
 #[test]
 fn a_cut_dag_has_transfers_that_start_without_waiting() {
-    let mut coll = op(2, Kind::Coll, 10_000, 1000);
+    let mut coll = op(2, NodeType::Coll, 10_000, 1000);
     coll.ctrl_deps = [1].into();
-    let trace = trace_of(vec![op(1, Kind::Comp, 0, 1000), coll]);
+    let trace = trace_of(vec![op(1, NodeType::Comp, 0, 1000), coll]);
     let json = |cut| serde_json::to_value(dag::write(&trace, cut)).unwrap();
     assert_eq!(json(false)["ops"][1]["inputs"], serde_json::json!([1]));
     assert_eq!(json(true)["ops"][1]["inputs"], serde_json::json!([]));
@@ -259,10 +272,10 @@ fn a_cut_dag_has_transfers_that_start_without_waiting() {
 #[test]
 fn a_clock_is_ahead_by_what_most_shared_ends_say() {
     let ends = |offset: u64, noise: [u64; 3]| {
-        let ops = (0..3).map(|i| op(i, Kind::Coll, 1_000_000 * i + offset, 500 + noise[i as usize])).collect();
+        let ops = (0..3).map(|i| op(i, NodeType::Coll, 1_000_000 * i + offset, 500 + noise[i as usize])).collect();
         Arc::new(trace_of(ops))
     };
-    let alone = Arc::new(trace_of(vec![op(0, Kind::Comp, 0, 1)]));
+    let alone = Arc::new(trace_of(vec![op(0, NodeType::Comp, 0, 1)]));
     let ranks =
         [(0, ends(7_000_000, [0, 0, 0])), (1, ends(9_000_000, [40, 0, 0])), (2, ends(0, [0, 0, 90])), (3, alone)];
     assert_eq!(clock_offsets_ns(&ranks), [Some(0), Some(2_000_000), Some(-7_000_000), None]);

@@ -4,9 +4,9 @@
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
-use gradtide_net::{Bytes, FatTree, Fluid, Graph, Link, Rate, Ratio, Star, Time};
+use gradtide_net::{Bytes, FatTree, Fluid, Graph, Link, Rate, Ratio, Seed, Star, Time};
 use gradtide_train::collective::exchange;
-use gradtide_train::collective::plan::{Algorithm, Plan, distributed_servers, packed_servers};
+use gradtide_train::collective::plan::{Algorithm, CollectivePlan, distributed_servers, packed_servers};
 use std::time::Instant;
 
 fn link(gigabytes_per_s: f64, delay_ns: u64) -> Link {
@@ -82,8 +82,8 @@ fn main() {
         let before = cpu_seconds(start);
         let ranks = graph.host_count;
         let hosts: Vec<u32> = (0..ranks).collect();
-        let plan = Plan::new(&algorithm, ranks, Bytes(100_000_000), 1).expect("a plan");
-        let network = Fluid::new(&graph, Policy::DModK).expect("a network");
+        let plan = CollectivePlan::new(&algorithm, ranks, Bytes(100_000_000), 1).expect("a plan");
+        let network = Fluid::new(&graph, Policy::DModK, Seed(0)).expect("a network");
         let exchange = exchange::run(&plan, &hosts, network);
         println!(
             "{{\"case\": \"{name}\", \"hosts\": {ranks}, \"exchange_us\": {}, \"messages\": {}, \"cpu_s\": {:.2}, \

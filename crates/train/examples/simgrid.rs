@@ -3,9 +3,9 @@
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
-use gradtide_net::{Bytes, FatTree, Flow, Fluid, HostId, Link, Network, Rate, Ratio, Star, Time};
+use gradtide_net::{Bytes, FatTree, Flow, Fluid, HostId, Link, Network, Rate, Ratio, Seed, Star, Time};
 use gradtide_train::collective::exchange;
-use gradtide_train::collective::plan::{Algorithm, Plan, distributed_servers, packed_servers};
+use gradtide_train::collective::plan::{Algorithm, CollectivePlan, distributed_servers, packed_servers};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -29,12 +29,12 @@ fn main() {
     let half = options.number("ports", 16.0) as u32 / 2;
     let (tree, group) = fabric(&options, half, link);
     let hosts = tree.host_count();
-    let network = Fluid::new(&tree.graph(), Policy::DModK).expect("a network with routes");
+    let network = Fluid::new(&tree.graph(), Policy::DModK, Seed(0)).expect("a network with routes");
     let (messages, simulated) = match options.text("flows", "") {
         "" => {
             let bytes = Bytes(options.number("bytes", 1e8) as u64);
             let algorithm = algorithm(options.text("collective", ""), hosts, group);
-            let plan = Plan::new(&algorithm, hosts, bytes, 1).expect("a plan");
+            let plan = CollectivePlan::new(&algorithm, hosts, bytes, 1).expect("a plan");
             let found = exchange::run(&plan, &(0..hosts).collect::<Vec<_>>(), network);
             (found.message_count, found.duration)
         }

@@ -26,7 +26,7 @@ pub enum OpKind {
 
 /// A vertex.
 #[derive(Clone, Copy, Debug)]
-pub struct Op {
+pub struct DagOp {
     /// What it does.
     pub kind: OpKind,
     /// Compute time; zero for a transfer, whose time is the network's answer.
@@ -62,7 +62,7 @@ pub struct Program {
 #[derive(Clone, Debug)]
 pub struct Dag {
     /// Compute ops in program order, then transfers.
-    pub ops: Vec<Op>,
+    pub ops: Vec<DagOp>,
     /// One for each worker, or one that all have.
     pub programs: Vec<Program>,
     /// Number of compute ops.
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     fn dag(compute_count: u32, transfer_count: u32, within: &[Edge]) -> Dag {
-        let op = Op { kind: OpKind::Barrier, cost: Time::ZERO };
+        let op = DagOp { kind: OpKind::Barrier, cost: Time::ZERO };
         let op_count = (compute_count + transfer_count) as usize;
         Dag {
             ops: vec![op; op_count],

@@ -4,7 +4,7 @@ use crate::SpecError;
 use crate::collective::messages::{Collective, MessageSize};
 use crate::collective::ring;
 use crate::fabric::Fabric;
-use crate::job::{AnyJob, Job, Manner, Messages, Pass};
+use crate::job::{AggregationForm, AnyJob, Job, Manner, Pass};
 use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
@@ -12,13 +12,13 @@ use crate::spec::{
     CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, JobSpec, MarkAtSpec, MarkSpec, QueueSpec,
     RecoverySpec, RoutingSpec, RunSpec, Spec, TimersSpec,
 };
-use gradtide_net::packet::tcp::{Algorithm, Recovery, TcpConfig};
+use gradtide_net::packet::tcp::{CongestionAlgorithm, Recovery, TcpConfig};
 use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, PcnConfig, QueueConfig, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::trace::PortCounters;
 use gradtide_net::{
-    Announced, Band, Bytes, Completion, Flow, FlowId, Fluid, Network, PacketConfig, PacketEngine, Pipe, PortId, Star,
-    Time,
+    Announced, Band, Bytes, Completion, Flow, FlowId, Fluid, Network, PacketConfig, PacketEngine, Pipe, PortId, Seed,
+    Star, Time,
 };
 use std::sync::Arc;
 
@@ -80,10 +80,10 @@ const PAUSE_EVERY: u64 = 1 << 16;
 /// does in chapter 5.
 pub fn manner(spec: &Spec) -> Manner {
     let (measured_from, messages, sizes) = match spec.run.engine {
-        EngineSpec::Pipe => (Pass::Forward, Messages::LockStep, MessageSize::Even),
-        EngineSpec::Fluid if is_recalled(spec) => (Pass::Forward, Messages::Recalled, MessageSize::Even),
-        EngineSpec::Fluid => (Pass::Forward, Messages::EachHost { opens: false }, MessageSize::Even),
-        EngineSpec::Packet => (Pass::Backward, Messages::EachHost { opens: true }, MessageSize::Whole),
+        EngineSpec::Pipe => (Pass::Forward, AggregationForm::LockStep, MessageSize::Even),
+        EngineSpec::Fluid if is_recalled(spec) => (Pass::Forward, AggregationForm::Recalled, MessageSize::Even),
+        EngineSpec::Fluid => (Pass::Forward, AggregationForm::EachHost { opens: false }, MessageSize::Even),
+        EngineSpec::Packet => (Pass::Backward, AggregationForm::EachHost { opens: true }, MessageSize::Whole),
     };
     Manner { measured_from, messages, sizes }
 }
@@ -119,24 +119,24 @@ impl Idle {
     pub fn asked(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
         match (spec.run.engine, fabric.star) {
             (EngineSpec::Pipe, Some(star)) => Ok(Self::Pipe(star)),
-            _ => Ok(Self::Fluid(Some(Fluid::new(&fabric.graph, routing(&spec.cluster)).map(Box::new)?))),
+            _ => Ok(Self::Fluid(Some(Box::new(fluid(spec, fabric)?)))),
         }
     }
 
-    /// How long a collective takes for `bytes`.
+    /// How long a collective of the job of this stream takes for `bytes`.
     ///
     /// # Panics
     /// If nobody was to ask.
-    pub fn time(&mut self, collective: &Collective, bytes: Bytes) -> Time {
+    pub fn time(&mut self, stream: u32, collective: &Collective, bytes: Bytes) -> Time {
         match self {
             Self::Pipe(star) => {
                 let band = Band::new(0).expect("there is a first band");
-                let flow = ring::lock_step(collective.hosts(), bytes, band, 0, Time::ZERO);
+                let flow = ring::lock_step(collective.hosts(), bytes, band, stream, Time::ZERO);
                 flow.map_or(Time::ZERO, |flow| Pipe::occupancy(star, &flow).unwrap_or(Time::MAX))
             }
             Self::Fluid(idle) => {
                 let fluid = idle.take().expect("somebody asks");
-                let mut recall = Recall::new(*fluid, collective.clone());
+                let mut recall = Recall::new(*fluid, collective.clone(), stream);
                 let time = recall.time(bytes);
                 *idle = Some(Box::new(recall.into_fluid()));
                 time
@@ -167,16 +167,16 @@ impl Engine {
                 Ok(Self::Pipe(Pipe::new(star)))
             }
             EngineSpec::Fluid => {
-                let fluid = Fluid::new(&fabric.graph, routing(&spec.cluster))?;
+                let fluid = fluid(spec, &fabric)?;
                 match jobs {
                     [AnyJob::Buckets(job)] if is_recalled(spec) => {
-                        Ok(Self::Recall(Box::new(Recall::new(fluid, job.collective.clone())), links()))
+                        Ok(Self::Recall(Box::new(Recall::new(fluid, job.collective.clone(), 0)), links()))
                     }
                     _ => Ok(Self::Fluid(Box::new(fluid), links())),
                 }
             }
             EngineSpec::Packet => {
-                let config = packet_config(&spec.cluster, &fabric)?;
+                let config = packet_config(spec, &fabric)?;
                 let mut engine = PacketEngine::new(&fabric.graph, config)?;
                 engine.pause_every(PAUSE_EVERY);
                 let named = || (0..).zip(fabric.link_names.iter().cloned()).collect();
@@ -333,7 +333,12 @@ fn routing(cluster: &ClusterSpec) -> Policy {
     }
 }
 
-fn packet_config(cluster: &ClusterSpec, fabric: &Fabric) -> Result<PacketConfig, SpecError> {
+fn fluid(spec: &Spec, fabric: &Fabric) -> Result<Fluid, SpecError> {
+    Ok(Fluid::new(&fabric.graph, routing(&spec.cluster), Seed(spec.run.seed))?)
+}
+
+fn packet_config(spec: &Spec, fabric: &Fabric) -> Result<PacketConfig, SpecError> {
+    let cluster = &spec.cluster;
     // Timers are made for the slowest and longest link; on a star all are alike.
     let star = Star { host_count: fabric.graph.host_count, link: fabric.worst_link() };
     let transport = &cluster.transport;
@@ -348,10 +353,10 @@ fn packet_config(cluster: &ClusterSpec, fabric: &Fabric) -> Result<PacketConfig,
         initial_window_segments: narrow(transport.initial_window_segments, "initial window")?,
         window: Bytes(transport.window_bytes),
         algorithm: match transport.congestion {
-            CongestionSpec::Newreno => Algorithm::NewReno,
-            CongestionSpec::Cubic { hystart, byte_counting } => Algorithm::Cubic { hystart, byte_counting },
-            CongestionSpec::Dctcp { gain_ppm } => Algorithm::Dctcp { gain_ppm },
-            CongestionSpec::Ideal => Algorithm::Ideal,
+            CongestionSpec::Newreno => CongestionAlgorithm::NewReno,
+            CongestionSpec::Cubic { hystart, byte_counting } => CongestionAlgorithm::Cubic { hystart, byte_counting },
+            CongestionSpec::Dctcp { gain_ppm } => CongestionAlgorithm::Dctcp { gain_ppm },
+            CongestionSpec::Ideal => CongestionAlgorithm::Ideal,
         },
         ecn: transport.ecn,
         recovery: match transport.recovery {
@@ -383,6 +388,7 @@ fn packet_config(cluster: &ClusterSpec, fabric: &Fabric) -> Result<PacketConfig,
         switch_queue: queue,
         switch_buffer,
         routing: routing(cluster),
+        seed: Seed(spec.run.seed),
         ..PacketConfig::basic_sim(&star)
     })
 }

@@ -21,13 +21,13 @@
 use crate::collective::Aggregation;
 use crate::collective::messages::Bands;
 use crate::collective::plan::Passage;
-use crate::dag::{Edge, Edges, Op, OpId, OpKind, Program};
+use crate::dag::{DagOp, Edge, Edges, OpId, OpKind, Program};
 use crate::foresight::foresee;
-use crate::job::{AnyJob, Job, Messages, Pass};
+use crate::job::{AggregationForm, AnyJob, Job, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
 use crate::priority::{Chunk, Milestone, Oracle, Outlook, Workers};
 use crate::servers::{self, TooShort};
-use crate::traffic::Neighbour;
+use crate::traffic::{self, Neighbour};
 use gradtide_net::{Bytes, Completion, FlowId, Network, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -35,7 +35,7 @@ use thiserror::Error;
 
 /// What a job did.
 #[derive(Debug, Default)]
-pub struct Trace {
+pub struct JobRecord {
     /// Measured iterations of every worker, in order, as many of one as of another; one entry if all are alike.
     pub workers: Vec<Vec<IterationRecord>>,
     /// Iterations run before the first measured one.
@@ -48,7 +48,7 @@ pub struct Trace {
     pub event_count: u64,
 }
 
-impl Trace {
+impl JobRecord {
     /// The worker that computes longest in all, the first of several: what the others wait for.
     pub fn slowest(&self) -> usize {
         let compute = |&worker: &usize| self.workers[worker].iter().map(|record| record.compute).sum::<Time>();
@@ -165,7 +165,7 @@ pub enum IterationError {
 /// Rounds of the loop between two calls of the observer, where the engine does not pause of itself: about 5 ms.
 const OBSERVE_EVERY: u64 = 1 << 16;
 
-/// Runs all jobs and neighbours to their ends. The stream of a job is its index; those of neighbours follow. `observe`
+/// Runs all jobs and neighbours to their ends. The stream of a job is its index; [`traffic::stream`] has those of neighbours. `observe`
 /// is told now and then what share of the iterations is done, and stops the run by answering `false`.
 ///
 /// # Errors
@@ -177,9 +177,8 @@ pub fn run(
     limits: Limits,
     observe: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Vec<Did>, IterationError> {
-    let mut runners: Vec<UnderWay<'_>> =
-        jobs.iter_mut().zip(0..).map(|(job, stream)| UnderWay::new(job, stream, limits)).collect();
-    let runner_count = runners.len();
+    let mut runners: Vec<AnyRunner<'_>> =
+        jobs.iter_mut().zip(0..).map(|(job, stream)| AnyRunner::new(job, stream, limits)).collect();
     let mut done: Vec<Completion> = Vec::new();
     for round in 1_u64.. {
         let now = network.now();
@@ -190,11 +189,11 @@ pub fn run(
             neighbour.settle(now, network);
         }
         let is_over = limits.ends_at_duration && limits.duration.is_some_and(|duration| now >= duration);
-        let is_finished = runners.iter().all(UnderWay::is_finished) && neighbours.iter().all(Neighbour::is_finished);
+        let is_finished = runners.iter().all(AnyRunner::is_finished) && neighbours.iter().all(Neighbour::is_finished);
         if is_over || is_finished {
             break;
         }
-        let until = (runners.iter().filter_map(UnderWay::wakes_at))
+        let until = (runners.iter().filter_map(AnyRunner::wakes_at))
             .chain(neighbours.iter().filter_map(Neighbour::wakes_at))
             .chain(limits.duration.filter(|_| limits.ends_at_duration))
             .min()
@@ -208,10 +207,10 @@ pub fn run(
             return Err(IterationError::Stalled { at: now, job, waiting_ops });
         }
         for completion in done.drain(..) {
-            let (now, stream) = (network.now(), completion.stream as usize);
-            match runners.get_mut(stream) {
-                Some(runner) => runner.on_completion(now, completion, network),
-                None => neighbours[stream - runner_count].on_completion(now, completion),
+            let now = network.now();
+            match traffic::index(completion.stream) {
+                Some(index) => neighbours[index].on_completion(now, completion),
+                None => runners[completion.stream as usize].on_completion(now, completion, network),
             }
         }
         if pauses || round.is_multiple_of(OBSERVE_EVERY) {
@@ -222,7 +221,7 @@ pub fn run(
         }
     }
     let names: Vec<String> = runners.iter().map(|runner| runner.name().to_owned()).collect();
-    let done: Vec<Did> = runners.into_iter().map(UnderWay::into_trace).collect();
+    let done: Vec<Did> = runners.into_iter().map(AnyRunner::into_trace).collect();
     match done.iter().position(|did| did.iteration_count() == 0) {
         Some(job) => Err(IterationError::TooShort { job: names[job].clone() }),
         None => Ok(done),
@@ -233,9 +232,9 @@ pub fn run(
 #[derive(Debug)]
 pub enum Did {
     /// One whose gradients are aggregated in buckets.
-    Buckets(Trace),
+    Buckets(JobRecord),
     /// One with parameter servers.
-    Servers(servers::Trace),
+    Servers(servers::ServerJobRecord),
 }
 
 impl Did {
@@ -256,18 +255,21 @@ impl Did {
 }
 
 /// A job of either kind under way.
-enum UnderWay<'a> {
-    Buckets(Box<Runner<'a>>),
-    Servers(Box<servers::Runner<'a>>),
+enum AnyRunner<'a> {
+    Buckets(Box<JobRunner<'a>>),
+    Servers(Box<servers::ServerRunner<'a>>),
 }
 
-impl<'a> UnderWay<'a> {
+impl<'a> AnyRunner<'a> {
     fn new(job: &'a mut AnyJob, stream: u32, limits: Limits) -> Self {
         match job {
-            AnyJob::Buckets(job) => Self::Buckets(Box::new(Runner::new(job, stream, limits))),
-            AnyJob::Servers(plan) => {
-                Self::Servers(Box::new(servers::Runner::new(plan, stream, limits.duration, limits.timeline_iterations)))
-            }
+            AnyJob::Buckets(job) => Self::Buckets(Box::new(JobRunner::new(job, stream, limits))),
+            AnyJob::Servers(plan) => Self::Servers(Box::new(servers::ServerRunner::new(
+                plan,
+                stream,
+                limits.duration,
+                limits.timeline_iterations,
+            ))),
         }
     }
 
@@ -342,7 +344,7 @@ impl<'a> UnderWay<'a> {
 const SLOTS: usize = 3;
 
 /// One job under way.
-struct Runner<'a> {
+struct JobRunner<'a> {
     job: &'a mut Job,
     stream: u32,
     limits: Limits,
@@ -390,7 +392,7 @@ struct Runner<'a> {
     oracle: Option<Box<(Oracle, Option<Time>)>>,
     /// Connections that are not open yet; `None` before the start of the job.
     opening_count: Option<usize>,
-    trace: Trace,
+    trace: JobRecord,
 }
 
 /// Workers that change their bands.
@@ -501,7 +503,7 @@ struct Sending {
     followed: Option<Chunk>,
 }
 
-impl<'a> Runner<'a> {
+impl<'a> JobRunner<'a> {
     fn new(job: &'a mut Job, stream: u32, limits: Limits) -> Self {
         let dag = &job.dag;
         let paces = job.paces.take().map_or_else(|| vec![None], |paces| paces.into_iter().map(Some).collect());
@@ -533,8 +535,8 @@ impl<'a> Runner<'a> {
         let workers = paces.into_iter().enumerate().map(worker).collect();
         let mut ranks = Vec::new();
         job.scheduler.ranks(&job.dag, &mut ranks);
-        let has_bands =
-            matches!(job.manner.messages, Messages::EachHost { .. }) && (job.rule.is_some() || job.oracle.is_some());
+        let has_bands = matches!(job.manner.messages, AggregationForm::EachHost { .. })
+            && (job.rule.is_some() || job.oracle.is_some());
         Self {
             first_uses: Edges::new(job.dag.ops.len(), &first_uses),
             missing: [within, indegrees.clone(), indegrees.clone()],
@@ -565,23 +567,23 @@ impl<'a> Runner<'a> {
                 Box::new(Adaptive { workers: Workers::new(rule, job.collective.hosts().len()), is_waiting: false })
             }),
             oracle: job.oracle.clone().filter(|_| has_bands).map(|oracle| Box::new((oracle, None))),
-            trace: Trace {
+            trace: JobRecord {
                 warmup_count: u32::from(job.manner.measured_from == Pass::Forward),
                 transfers: vec![TransferRecord::default(); job.dag.transfers.len()],
-                ..Trace::default()
+                ..JobRecord::default()
             },
             job,
         }
     }
 
     /// What it did; an iteration counts when all workers have completed it.
-    fn into_trace(self) -> Trace {
+    fn into_trace(self) -> JobRecord {
         let count = self.workers.iter().map(|worker| worker.measured.len()).min().unwrap_or(0);
         let measured = |mut worker: Worker| {
             worker.measured.truncate(count);
             worker.measured
         };
-        Trace { workers: self.workers.into_iter().map(measured).collect(), ..self.trace }
+        JobRecord { workers: self.workers.into_iter().map(measured).collect(), ..self.trace }
     }
 
     fn is_finished(&self) -> bool {
@@ -834,7 +836,7 @@ impl<'a> Runner<'a> {
             return Ok(false);
         }
         let (op, reached_at, is_first) = (worker.next_op, worker.reached_at, worker.next_op == worker.first_op);
-        let Op { kind, cost } = self.job.dag.ops[op as usize];
+        let DagOp { kind, cost } = self.job.dag.ops[op as usize];
         if now > reached_at {
             self.on_waited(index, kind, now);
         }

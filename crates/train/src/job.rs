@@ -7,7 +7,7 @@ use crate::collective::messages::{Bands, Collective, Depth, MessageSize};
 use crate::collective::plan::{self, Algorithm, Inside, PlanError};
 use crate::collective::{Aggregation, ring};
 use crate::dag::Dag;
-use crate::model::{Steps, iteration_dag};
+use crate::model::{ComputeSteps, iteration_dag};
 use crate::pace::{self, Pace};
 use crate::planned::{Planned, asks_costs};
 use crate::priority::{Oracle, Rule};
@@ -74,7 +74,7 @@ pub enum AnyJob {
     /// Layers, whose gradients are aggregated in buckets.
     Buckets(Box<Job>),
     /// Ops, with parameter servers.
-    Servers(Box<servers::Plan>),
+    Servers(Box<servers::ServerJob>),
 }
 
 impl AnyJob {
@@ -102,14 +102,14 @@ pub struct Manner {
     /// From which pass of one iteration to the same of the next a job is measured; it begins there, too.
     pub measured_from: Pass,
     /// How its aggregations are put to the network.
-    pub messages: Messages,
+    pub messages: AggregationForm,
     /// What messages carry of what does not divide evenly.
     pub sizes: MessageSize,
 }
 
 /// How an aggregation is put to the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Messages {
+pub enum AggregationForm {
     /// As one flow that stands for all hosts.
     LockStep,
     /// As one flow that stands for all messages.
@@ -221,7 +221,7 @@ impl Job {
         let sizes: Vec<Bytes> = spec.layers.iter().map(|layer| Bytes(layer.parameter_bytes)).collect();
         let costs = if asks_costs(spec) { Some(costs(spec, manner.sizes, alone)?) } else { None };
         let mut programs = match &spec.ops {
-            None => vec![Steps::of_layers(&spec.layers)],
+            None => vec![ComputeSteps::of_layers(&spec.layers)],
             Some(ops) => {
                 let any = collective(spec, Bytes(0), Depth::Fixed(1), manner.sizes)?;
                 program::of_workers(ops, &spec.layers, any.worker_hosts().count() as u32, &spec.name, seed)?
@@ -284,16 +284,17 @@ impl Job {
     /// What the job sends, for a simulation of one channel on which a message takes `time`: what
     /// [`timeline::run`](crate::caramel::timeline::run) says of it with the job's boundaries, an engine does if the job is
     /// alone, its workers are alike, and its order holds for all iterations.
-    pub fn on_one_channel(&mut self, time: &mut dyn FnMut(Bytes) -> Time) -> transfers::Plan {
+    pub fn on_one_channel(&mut self, time: &mut dyn FnMut(Bytes) -> Time) -> transfers::TransferPlan {
         let mut ranks = Vec::new();
         self.scheduler.ranks(&self.dag, &mut ranks);
-        let mut plan = transfers::Plan { transfers: Vec::new(), has_barrier: false, credit: self.credit as u32 };
+        let mut plan =
+            transfers::TransferPlan { transfers: Vec::new(), has_barrier: false, credit: self.credit as u32 };
         for (index, &rank) in (0..).zip(&ranks) {
             let gate = self.gates[index as usize].max(self.boundaries.windows[index as usize].update);
             for chunk in 0..self.chunk_count(index) {
                 let bytes = self.chunk_bytes(index, chunk);
                 let (time, rank) = (time(bytes), Time::from_ps(rank.into()));
-                plan.transfers.push(transfers::Transfer { parameters: vec![index], bytes, time, gate, rank });
+                plan.transfers.push(transfers::PlannedTransfer { parameters: vec![index], bytes, time, gate, rank });
             }
         }
         // Among equal ranks, the first that may be sent is first.
@@ -337,12 +338,12 @@ impl Job {
     ) -> Aggregation {
         let band = self.band(bucket, index);
         match self.manner.messages {
-            Messages::LockStep => Aggregation::whole(self.lock_step_flow(bucket, index, stream), network),
-            Messages::Recalled => {
+            AggregationForm::LockStep => Aggregation::whole(self.lock_step_flow(bucket, index, stream), network),
+            AggregationForm::Recalled => {
                 let flow = Flow { hold: Time::ZERO, rounds: 1, parts: 1, ..self.lock_step_flow(bucket, index, stream) };
                 Aggregation::whole(flow, network)
             }
-            Messages::EachHost { .. } => {
+            AggregationForm::EachHost { .. } => {
                 if self.has_several_bands {
                     // All before it has been received, so the connections carry nothing new of another chunk.
                     network.set_band(stream, band);
@@ -357,7 +358,7 @@ impl Job {
     /// Opens the connections that the job keeps for its life; how many flows must complete before it can begin.
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         match self.manner.messages {
-            Messages::EachHost { opens: true } if !self.buckets.is_empty() => {
+            AggregationForm::EachHost { opens: true } if !self.buckets.is_empty() => {
                 let each = |rule: Rule| [rule.high, rule.low].map(|band| self.bands_of(rule, |_| band)).to_vec();
                 let bands = self.rule.map_or_else(|| vec![Bands::Alike(self.opening_band)], each);
                 bands.into_iter().map(|bands| self.collective.open(bands, stream, network)).sum()
@@ -375,8 +376,8 @@ impl Job {
     /// How long the queue waits between picking a chunk and starting its first flow; a lock-step flow holds it itself.
     pub fn delay_before_flows(&self) -> Time {
         match self.manner.messages {
-            Messages::LockStep => Time::ZERO,
-            Messages::Recalled | Messages::EachHost { .. } => self.hold,
+            AggregationForm::LockStep => Time::ZERO,
+            AggregationForm::Recalled | AggregationForm::EachHost { .. } => self.hold,
         }
     }
 

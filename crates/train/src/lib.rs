@@ -34,7 +34,7 @@ use gradtide_net::route::RouteError;
 use gradtide_net::{Announced, Band, Bytes, FabricError, Seed, Time};
 use gradtide_table::Table;
 use iteration::Limits;
-use job::{AnyJob, Job, JobError, Messages};
+use job::{AggregationForm, AnyJob, Job, JobError};
 use result::RunResult;
 use spec::{EngineSpec, RunSpec, Spec, TrafficSpec};
 use thiserror::Error;
@@ -58,6 +58,7 @@ pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResul
 /// # Errors
 /// [`SpecError`] if there is no such job, or its ranks do not suit its collective.
 pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecError> {
+    let stream = job as u32;
     let job = spec.jobs.get(job).ok_or(SpecError::NoJobs)?;
     let sizes = engine::manner(spec).sizes;
     let refused = |error| SpecError::Job { name: job.name.clone(), error };
@@ -66,7 +67,9 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
         None => {
             let fabric = Fabric::new(&spec.cluster)?;
             let mut idle = Idle::asked(spec, &fabric)?;
-            job::costs(job, sizes, &mut |collective, bytes| idle.time(collective, bytes)).map_err(refused)?.depth
+            job::costs(job, sizes, &mut |collective, bytes| idle.time(stream, collective, bytes))
+                .map_err(refused)?
+                .depth
         }
     };
     let collective = job::collective(job, bytes, depth, sizes).map_err(|error| refused(error.into()))?;
@@ -80,18 +83,20 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
 /// # Errors
 /// [`SpecError`] if there is no such job, or it means nothing.
 pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
+    let stream = job as u32;
     let job = spec.jobs.get(job).ok_or(SpecError::NoJobs)?;
     let refused = |error| SpecError::Job { name: job.name.clone(), error };
     let fabric = Fabric::new(&spec.cluster)?;
     if job.servers.is_some() {
-        let plan = servers::Plan::new(job, Seed(spec.run.seed), &fabric.host_links(), false);
+        let plan = servers::ServerJob::new(job, Seed(spec.run.seed), &fabric.host_links(), false);
         return Ok(plan.map_err(|error| refused(error.into()))?.expected_times());
     }
     if job.hosts.len() == 1 {
         return Ok(vec![Time::ZERO; job.layers.len()]);
     }
     let (sizes, mut idle) = (engine::manner(spec).sizes, Idle::asked(spec, &fabric)?);
-    let costs = job::costs(job, sizes, &mut |collective, bytes| idle.time(collective, bytes)).map_err(refused)?;
+    let costs =
+        job::costs(job, sizes, &mut |collective, bytes| idle.time(stream, collective, bytes)).map_err(refused)?;
     Ok(job.layers.iter().map(|layer| costs.time(Bytes(layer.parameter_bytes))).collect())
 }
 
@@ -215,7 +220,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbo
     let host_count = fabric.graph.host_count;
     let mut idle = Idle::new(spec, fabric)?;
     let mut taken = std::collections::BTreeSet::new();
-    let plan_job = |job: &spec::JobSpec| {
+    let plan_job = |(stream, job): (u32, &spec::JobSpec)| {
         let name = || job.name.clone();
         for &host in &job.hosts {
             if host >= host_count {
@@ -229,19 +234,19 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbo
             return Err(SpecError::Endless { name: name() });
         }
         let (seed, manner) = (Seed(spec.run.seed), engine::manner(spec));
-        let mut alone = |collective: &Collective, bytes| idle.time(collective, bytes);
+        let mut alone = |collective: &Collective, bytes| idle.time(stream, collective, bytes);
         let planned = match &job.servers {
             None => Job::plan(job, seed, manner, &mut alone).map(|job| AnyJob::Buckets(Box::new(job))),
             Some(_) => {
-                let opens = manner.messages == Messages::EachHost { opens: true };
-                servers::Plan::new(job, seed, &fabric.host_links(), opens)
+                let opens = manner.messages == AggregationForm::EachHost { opens: true };
+                servers::ServerJob::new(job, seed, &fabric.host_links(), opens)
                     .map(|plan| AnyJob::Servers(Box::new(plan)))
                     .map_err(JobError::from)
             }
         };
         planned.map_err(|error| SpecError::Job { name: name(), error })
     };
-    let jobs = spec.jobs.iter().map(plan_job).collect::<Result<Vec<AnyJob>, SpecError>>()?;
+    let jobs = (0..).zip(&spec.jobs).map(plan_job).collect::<Result<Vec<AnyJob>, SpecError>>()?;
     if let (Some(seer), true) = (spec.jobs.iter().find(|job| job.has_oracle()), spec.jobs.len() > 1) {
         return Err(SpecError::OracleOfSeveral { name: seer.name.clone() });
     }
@@ -251,7 +256,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbo
     let neighbours = (spec.traffic.iter().enumerate())
         .map(|(index, traffic)| {
             check_flows(traffic, host_count)?;
-            Ok(Neighbour::new(traffic, (jobs.len() + index) as u32))
+            Ok(Neighbour::new(traffic, traffic::stream(index)))
         })
         .collect::<Result<_, SpecError>>()?;
     Ok((jobs, neighbours))

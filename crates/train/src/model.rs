@@ -1,18 +1,18 @@
 //! Layers, or ops in some order, and buckets -> DAG.
 
 use crate::bucket::Bucket;
-use crate::caramel::{Boundaries, Window};
-use crate::dag::{Dag, Edge, Edges, Op, OpId, OpKind, Program, Transfer};
+use crate::caramel::{Boundaries, Boundary};
+use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
 use crate::spec::LayerSpec;
 use gradtide_net::{Bytes, Time};
 
 /// What a worker computes in an iteration, one step after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Steps(pub Vec<Step>);
+pub struct ComputeSteps(pub Vec<ComputeStep>);
 
 /// An op, and the layers whose aggregated gradients it is the first to use, or whose gradients it completes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct ComputeStep {
     /// What it does.
     pub kind: OpKind,
     /// Compute time.
@@ -23,14 +23,14 @@ pub struct Step {
     pub updates: Vec<u32>,
 }
 
-impl Steps {
+impl ComputeSteps {
     /// A layered model: each layer's update just before its forward pass; forward from layer 0 up; backward from the last
     /// layer down.
     ///
     /// # Source
     /// Thesis figs 4.1 and 4.2; docs/models/pipe.md.
     pub fn of_layers(layers: &[LayerSpec]) -> Self {
-        let step = |kind, cost_ps, reads, updates| Step { kind, cost: Time::from_ps(cost_ps), reads, updates };
+        let step = |kind, cost_ps, reads, updates| ComputeStep { kind, cost: Time::from_ps(cost_ps), reads, updates };
         let mut steps = Vec::with_capacity(3 * layers.len());
         for (index, layer) in (0..).zip(layers) {
             steps.push(step(OpKind::Update(index), layer.update_ps, vec![index], vec![]));
@@ -46,10 +46,10 @@ impl Steps {
     #[must_use]
     pub fn behind_barrier(&self) -> Self {
         let reads = self.0.iter().flat_map(|step| &step.reads).copied().collect();
-        let unread = |step: &Step| Step { reads: Vec::new(), ..step.clone() };
-        let (updates, others): (Vec<Step>, Vec<Step>) =
+        let unread = |step: &ComputeStep| ComputeStep { reads: Vec::new(), ..step.clone() };
+        let (updates, others): (Vec<ComputeStep>, Vec<ComputeStep>) =
             self.0.iter().map(unread).partition(|step| matches!(step.kind, OpKind::Update(_)));
-        let barrier = Step { kind: OpKind::Barrier, cost: Time::ZERO, reads, updates: Vec::new() };
+        let barrier = ComputeStep { kind: OpKind::Barrier, cost: Time::ZERO, reads, updates: Vec::new() };
         Self([barrier].into_iter().chain(updates).chain(others).collect())
     }
 }
@@ -58,23 +58,23 @@ impl Steps {
 ///
 /// A bucket's transfer waits for the updates of all its layers on all workers. In the next iteration, what first reads one
 /// of its layers waits for it.
-pub fn iteration_dag(programs: &[Steps], buckets: &[Bucket], layer_count: u32) -> Dag {
+pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count: u32) -> Dag {
     let compute_count = programs.iter().map(|steps| steps.0.len() as u32).sum();
-    let mut ops: Vec<Op> = Vec::with_capacity(compute_count as usize + buckets.len());
+    let mut ops: Vec<DagOp> = Vec::with_capacity(compute_count as usize + buckets.len());
     // Per program, the ops that update and read each layer.
     let mut touches: Vec<Vec<[Option<OpId>; 2]>> = Vec::with_capacity(programs.len());
     let mut ranges = Vec::with_capacity(programs.len());
-    for Steps(steps) in programs {
+    for ComputeSteps(steps) in programs {
         let first = ops.len() as u32;
         let mut touched = vec![[None; 2]; layer_count as usize];
         for (op, step) in (first..).zip(steps) {
-            ops.push(Op { kind: step.kind, cost: step.cost });
+            ops.push(DagOp { kind: step.kind, cost: step.cost });
             step.updates.iter().for_each(|&layer| touched[layer as usize][0] = Some(op));
             step.reads.iter().for_each(|&layer| touched[layer as usize][1] = Some(op));
         }
         touches.push(touched);
-        let is_before = |step: &Step| matches!(step.kind, OpKind::Barrier | OpKind::Update(_));
-        let is_backward = |step: &Step| matches!(step.kind, OpKind::Backward(_)) || !step.updates.is_empty();
+        let is_before = |step: &ComputeStep| matches!(step.kind, OpKind::Barrier | OpKind::Update(_));
+        let is_backward = |step: &ComputeStep| matches!(step.kind, OpKind::Backward(_)) || !step.updates.is_empty();
         let forward = steps.iter().position(|step| !is_before(step)).unwrap_or(0) as u32;
         let last_read = steps.iter().rposition(|step| !step.reads.is_empty()).unwrap_or(0) as u32;
         let backward = steps.iter().position(is_backward).unwrap_or(0) as u32;
@@ -84,7 +84,7 @@ pub fn iteration_dag(programs: &[Steps], buckets: &[Bucket], layer_count: u32) -
             backward: first + backward.max(last_read),
         });
     }
-    ops.extend((0..buckets.len() as u32).map(|bucket| Op { kind: OpKind::Transfer(bucket), cost: Time::ZERO }));
+    ops.extend((0..buckets.len() as u32).map(|bucket| DagOp { kind: OpKind::Transfer(bucket), cost: Time::ZERO }));
     let (mut within, mut across): (Vec<Edge>, Vec<Edge>) = (Vec::new(), Vec::new());
     let mut ends: Vec<OpId> = Vec::new();
     for (transfer, bucket) in (compute_count..).zip(buckets) {
@@ -122,9 +122,9 @@ pub fn iteration_dag(programs: &[Steps], buckets: &[Bucket], layer_count: u32) -
 /// When the gradient of every layer can be aggregated without delaying each program: from the end of the step that updates
 /// it to the start of the one that reads it. One window per layer that has parameters, with the layer that it is of;
 /// `sizes` has the bytes of all layers.
-pub fn boundaries(programs: &[Steps], sizes: &[Bytes]) -> (Vec<Boundaries>, Vec<u32>) {
+pub fn boundaries(programs: &[ComputeSteps], sizes: &[Bytes]) -> (Vec<Boundaries>, Vec<u32>) {
     let layer_of: Vec<u32> = (0..).zip(sizes).filter(|(_, bytes)| bytes.0 > 0).map(|(layer, _)| layer).collect();
-    let of_program = |Steps(steps): &Steps| {
+    let of_program = |ComputeSteps(steps): &ComputeSteps| {
         let (mut reads, mut updates) = (vec![Time::ZERO; sizes.len()], vec![Time::ZERO; sizes.len()]);
         let mut now = Time::ZERO;
         for step in steps {
@@ -134,7 +134,7 @@ pub fn boundaries(programs: &[Steps], sizes: &[Bytes]) -> (Vec<Boundaries>, Vec<
         }
         let window = |&layer: &u32| {
             let layer = layer as usize;
-            Window { bytes: sizes[layer], update: updates[layer], read: reads[layer] }
+            Boundary { bytes: sizes[layer], update: updates[layer], read: reads[layer] }
         };
         Boundaries { compute: now, windows: layer_of.iter().map(window).collect() }
     };
@@ -157,7 +157,7 @@ mod tests {
         };
         let layers = [layer(5), layer(0), layer(5)];
         let buckets = fuse(&[Bytes(5), Bytes(0), Bytes(5)], Bytes(5));
-        let steps = Steps::of_layers(&layers);
+        let steps = ComputeSteps::of_layers(&layers);
         for steps in [steps.behind_barrier(), steps] {
             let dag = iteration_dag(&[steps], &buckets, 3);
             assert!(dag.is_executable());

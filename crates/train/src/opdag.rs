@@ -73,14 +73,14 @@ impl OpDag {
     /// Any of [`OpDagError`].
     pub fn needed(&self) -> Result<Vec<u32>, OpDagError> {
         #[derive(Clone, Copy, PartialEq)]
-        enum Mark {
+        enum Visit {
             New,
             Open,
             Done,
         }
         let op_count = self.ops.len();
         let known = |op: u32| if (op as usize) < op_count { Ok(op) } else { Err(OpDagError::NoSuchOp(op)) };
-        let mut marks = vec![Mark::New; op_count];
+        let mut marks = vec![Visit::New; op_count];
         let mut needed = Vec::new();
         let mut total = 0_u64;
         let mut stack = vec![(known(self.target)?, 0)];
@@ -90,22 +90,22 @@ impl OpDag {
                 if it.kind == Kind::Recv && !it.inputs.is_empty() {
                     return Err(OpDagError::RecvWithInputs(it.id));
                 }
-                marks[op as usize] = Mark::Open;
+                marks[op as usize] = Visit::Open;
                 total = total
                     .checked_add(it.time_ticks)
                     .filter(|&sum| sum <= MAX_TOTAL_TICKS)
                     .ok_or(OpDagError::TooLong)?;
             }
             let Some(&input) = it.inputs.get(next) else {
-                marks[op as usize] = Mark::Done;
+                marks[op as usize] = Visit::Done;
                 needed.push(op);
                 continue;
             };
             stack.push((op, next + 1));
             match marks[known(input)? as usize] {
-                Mark::New => stack.push((input, 0)),
-                Mark::Open => return Err(OpDagError::Cycle(self.ops[input as usize].id)),
-                Mark::Done => {}
+                Visit::New => stack.push((input, 0)),
+                Visit::Open => return Err(OpDagError::Cycle(self.ops[input as usize].id)),
+                Visit::Done => {}
             }
         }
         if !needed.iter().any(|&op| self.ops[op as usize].kind == Kind::Recv) {

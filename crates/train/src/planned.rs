@@ -7,9 +7,9 @@ use crate::bucket::{Bucket, fuse, group};
 use crate::caramel::batch::batch;
 use crate::caramel::cost::Costs;
 use crate::caramel::pack::pack;
-use crate::caramel::transfers::{self, Plan, Transfer};
-use crate::caramel::{Boundaries, Group, timeline};
-use crate::model::{self, Steps};
+use crate::caramel::transfers::{self, PlannedTransfer, TransferPlan};
+use crate::caramel::{Boundaries, ParameterGroup, timeline};
+use crate::model::{self, ComputeSteps};
 use crate::schedule::{Fifo, Given, LayerPriority, Random, Scheduler};
 use crate::spec::{FusionSpec, JobSpec, OrderSpec};
 use gradtide_net::{Bytes, Seed, Time};
@@ -51,7 +51,7 @@ impl Planned {
     ///
     /// # Panics
     /// If there are no `costs` and the schedule asks for them.
-    pub fn new(spec: &JobSpec, programs: &[Steps], costs: Option<&Costs>, seed: Seed) -> Self {
+    pub fn new(spec: &JobSpec, programs: &[ComputeSteps], costs: Option<&Costs>, seed: Seed) -> Self {
         let sizes: Vec<Bytes> = spec.layers.iter().map(|layer| Bytes(layer.parameter_bytes)).collect();
         let (without_barrier, layer_of) = model::boundaries(programs, &sizes);
         let mut boundaries = Boundaries::jointly(&without_barrier);
@@ -76,7 +76,7 @@ impl Planned {
             OrderSpec::Tic | OrderSpec::Tac | OrderSpec::TacFolded => Box::new(LayerPriority { queue_count: None }),
             OrderSpec::File { ranks, in_turn } => {
                 let sends = iteration.sends();
-                let rank = |sent: &Sent| sent.bucket.layers.iter().map(|&layer| ranks[layer as usize]).min();
+                let rank = |sent: &GatedBucket| sent.bucket.layers.iter().map(|&layer| ranks[layer as usize]).min();
                 let bucket_ranks: Vec<u32> = sends.iter().map(|sent| rank(sent).unwrap_or(u32::MAX)).collect();
                 let given = Box::new(Given { bucket_ranks: bucket_ranks.clone() });
                 let planned = iteration.in_order(sends, given);
@@ -104,7 +104,7 @@ impl Planned {
 }
 
 /// A bucket, and from when on it may be sent.
-struct Sent {
+struct GatedBucket {
     bucket: Bucket,
     gate: Time,
 }
@@ -133,8 +133,8 @@ impl Iteration<'_> {
     }
 
     /// What is sent together, and from when on.
-    fn sends(&self) -> Vec<Sent> {
-        let at_once = |bucket| Sent { bucket, gate: Time::ZERO };
+    fn sends(&self) -> Vec<GatedBucket> {
+        let at_once = |bucket| GatedBucket { bucket, gate: Time::ZERO };
         match &self.spec.schedule.fusion {
             FusionSpec::Cap { bytes } if self.spec.ops.is_some() => {
                 // As layers, from the last to the first, if these are what is updated last to first.
@@ -162,9 +162,9 @@ impl Iteration<'_> {
     }
 
     /// The same as groups of parameters.
-    fn groups(&self) -> Vec<Group> {
+    fn groups(&self) -> Vec<ParameterGroup> {
         let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;
-        let group = |sent: Sent| self.boundaries.group(sent.bucket.layers.iter().map(parameter_of).collect());
+        let group = |sent: GatedBucket| self.boundaries.group(sent.bucket.layers.iter().map(parameter_of).collect());
         self.sends().into_iter().map(group).collect()
     }
 
@@ -176,12 +176,12 @@ impl Iteration<'_> {
     }
 
     /// Every transfer of a plan as a bucket.
-    fn of_plan(&self, plan: &Plan) -> Vec<Sent> {
-        let sent = |it: &Transfer| Sent { bucket: self.bucket(&it.parameters), gate: it.gate };
+    fn of_plan(&self, plan: &TransferPlan) -> Vec<GatedBucket> {
+        let sent = |it: &PlannedTransfer| GatedBucket { bucket: self.bucket(&it.parameters), gate: it.gate };
         plan.transfers.iter().map(sent).collect()
     }
 
-    fn in_order(&self, sends: Vec<Sent>, scheduler: Box<dyn Scheduler>) -> Planned {
+    fn in_order(&self, sends: Vec<GatedBucket>, scheduler: Box<dyn Scheduler>) -> Planned {
         let buckets: Vec<Bucket> = sends.iter().map(|sent| sent.bucket.clone()).collect();
         let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;
         let by_bucket = |boundaries: &Boundaries| {
@@ -210,7 +210,7 @@ impl Iteration<'_> {
     }
 
     /// A plan in chunks of at most `chunk`: what follows one another of the same parameters is one bucket.
-    fn as_planned(&self, plan: &Plan, chunk: Option<Bytes>) -> Planned {
+    fn as_planned(&self, plan: &TransferPlan, chunk: Option<Bytes>) -> Planned {
         let mut firsts: Vec<usize> = (0..plan.transfers.len())
             .filter(|&index| {
                 let before = index.checked_sub(1).map(|before| &plan.transfers[before].parameters);
@@ -222,8 +222,8 @@ impl Iteration<'_> {
         let update = |index: usize| self.boundaries.group(plan.transfers[index].parameters.clone()).window.update;
         ranked.sort_by_key(|&(index, _)| (update(index), index));
         let sent = |&(index, _): &(usize, u32)| {
-            let it: &Transfer = &plan.transfers[index];
-            Sent { bucket: self.bucket(&it.parameters), gate: it.gate }
+            let it: &PlannedTransfer = &plan.transfers[index];
+            GatedBucket { bucket: self.bucket(&it.parameters), gate: it.gate }
         };
         let sends = ranked.iter().map(sent).collect();
         let bucket_ranks = ranked.into_iter().map(|(_, rank)| rank).collect();
@@ -245,8 +245,8 @@ impl Iteration<'_> {
     /// The shortest iteration of all candidates; of several, the one with the fewest transfers, then the first. What the
     /// schedule leaves open is searched: what is sent together, if that is adaptive, and the chunk, if there is none.
     fn best(&self) -> Planned {
-        let mut best: Option<((Time, usize), Plan, Option<Bytes>)> = None;
-        let mut look = |plan: Plan, chunk| {
+        let mut best: Option<((Time, usize), TransferPlan, Option<Bytes>)> = None;
+        let mut look = |plan: TransferPlan, chunk| {
             let value = (timeline::run(&self.boundaries, &plan).iteration_time(), plan.transfers.len());
             if best.as_ref().is_none_or(|(least, ..)| value < *least) {
                 best = Some((value, plan, chunk));
@@ -279,7 +279,7 @@ impl Iteration<'_> {
     }
 
     /// What may be sent together.
-    fn groupings(&self) -> Vec<Vec<Group>> {
+    fn groupings(&self) -> Vec<Vec<ParameterGroup>> {
         if self.spec.schedule.fusion != FusionSpec::Adaptive {
             return vec![self.groups()];
         }
@@ -288,10 +288,10 @@ impl Iteration<'_> {
         }
         let (threshold, time) = (self.costs().threshold.0, self.time());
         let thresholds = [threshold, threshold.saturating_mul(4), threshold.saturating_mul(16), threshold / 4];
-        let mut groupings: Vec<Vec<Group>> =
+        let mut groupings: Vec<Vec<ParameterGroup>> =
             thresholds.iter().map(|&threshold| batch(&self.boundaries, Bytes(threshold), &time)).collect();
         groupings.push(self.boundaries.alone());
-        let of = |plan: Plan| -> Vec<Group> {
+        let of = |plan: TransferPlan| -> Vec<ParameterGroup> {
             plan.transfers.into_iter().map(|transfer| self.boundaries.group(transfer.parameters)).collect()
         };
         groupings.push(of(transfers::ddp(&self.boundaries, transfers::DDP_FIRST_CAP, transfers::DDP_CAP, &time)));

@@ -56,9 +56,9 @@ const SAVED: u64 = 8;
 const ORACLE_MEMORY: u64 = 256;
 
 /// Picoseconds for 1024 bytes of a chunk.
-type Pace = u64;
+type PsPerKib = u64;
 
-fn takes(bytes: Bytes, pace: Pace) -> Time {
+fn takes(bytes: Bytes, pace: PsPerKib) -> Time {
     let ps = u128::from(bytes.0).saturating_mul(u128::from(pace)) / 1024;
     Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
 }
@@ -68,11 +68,11 @@ fn after(at: Time, time: Time) -> Time {
     at.checked_add(time).unwrap_or(Time::MAX)
 }
 
-fn pace_of(time: Time, bytes: Bytes) -> Pace {
+fn pace_of(time: Time, bytes: Bytes) -> PsPerKib {
     (u128::from(time.ps()) * 1024 / u128::from(bytes.0.max(1))) as u64
 }
 
-fn longer(pace: Pace, ppm: u64) -> Pace {
+fn longer(pace: PsPerKib, ppm: u64) -> PsPerKib {
     let scaled = u128::from(pace) * (1_000_000 + u128::from(ppm)) / 1_000_000;
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
@@ -141,9 +141,9 @@ impl Own {
     }
 
     /// What bytes take in the high and in the low band, if that is known: in the high one no more than in the other.
-    fn paces(&self) -> (Option<Pace>, Option<Pace>) {
+    fn paces(&self) -> (Option<PsPerKib>, Option<PsPerKib>) {
         let [high, low] = [self.high, self.low].map(|average| average.known(self.memory));
-        (high.map(|high| high.min(low.unwrap_or(Pace::MAX))), low)
+        (high.map(|high| high.min(low.unwrap_or(PsPerKib::MAX))), low)
     }
 
     /// An iteration begins, and with it there is `more` that the low band may cost.
@@ -442,7 +442,7 @@ pub struct Milestone {
 impl Milestone {
     /// Those of all buckets, in the order in which compute passes them; the next iteration behind this one.
     pub fn all(boundaries: &Boundaries) -> Vec<Self> {
-        let of_bucket = |(bucket, window): (u32, &crate::caramel::Window)| {
+        let of_bucket = |(bucket, window): (u32, &crate::caramel::Boundary)| {
             let need = Self { at: boundaries.compute + window.read, is_need: true, bucket };
             [Self { at: window.update, is_need: false, bucket }, need]
         };
@@ -456,7 +456,7 @@ impl Outlook<'_> {
     /// The latest that what is under way may end, the chunk included, for compute to pass what it needs last by `goal`,
     /// if all that follows is sent at `pace`; the present if it would be late in any case. Latest finish times, from a
     /// forward simulation and not from the end back: which bucket goes when hangs on when the chunk ends.
-    pub fn deadline(&self, goal: Time, pace: Pace) -> Time {
+    pub fn deadline(&self, goal: Time, pace: PsPerKib) -> Time {
         let (mut from, mut to) = (self.now.ps(), goal.ps().max(self.now.ps()));
         if self.passes_at(self.now, pace) > goal {
             return self.now;
@@ -472,7 +472,7 @@ impl Outlook<'_> {
     /// When compute passes the last need on average, if what is under way ends about `ends`: half of the time so much
     /// sooner and else so much later, as a share of the time until then in millionths. What has slack on average may be
     /// late half of the time.
-    fn passes_about(&self, ends: Time, spread_ppm: u64, pace: Pace) -> Time {
+    fn passes_about(&self, ends: Time, spread_ppm: u64, pace: PsPerKib) -> Time {
         if spread_ppm == 0 {
             return self.passes_at(ends, pace);
         }
@@ -484,7 +484,7 @@ impl Outlook<'_> {
     }
 
     /// When compute passes the last need, if what is under way ends at `ends`, the chunk included.
-    fn passes_at(&self, ends: Time, pace: Pace) -> Time {
+    fn passes_at(&self, ends: Time, pace: PsPerKib) -> Time {
         let Self { left, under_way, .. } = *self;
         let mut free_at = ends;
         let mut queue: BinaryHeap<Reverse<(u32, u32)>> = BinaryHeap::new();
@@ -529,7 +529,7 @@ impl Outlook<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::caramel::Window;
+    use crate::caramel::Boundary;
     use proptest::prelude::*;
 
     const MS: u64 = 1_000_000_000;
@@ -540,7 +540,7 @@ mod tests {
 
     /// Windows of (bytes, update, read) in ms, of an iteration that computes for `compute` ms.
     fn boundaries(compute: u64, windows: &[(u64, u64, u64)]) -> Boundaries {
-        let window = |&(bytes, update, read): &(u64, u64, u64)| Window {
+        let window = |&(bytes, update, read): &(u64, u64, u64)| Boundary {
             bytes: Bytes(bytes),
             update: ms(update),
             read: ms(read),
@@ -549,7 +549,7 @@ mod tests {
     }
 
     /// A pace at which 1024 bytes take a millisecond.
-    const SLOW: Pace = MS;
+    const SLOW: PsPerKib = MS;
 
     fn outlook<'a>(
         boundaries: &'a Boundaries,

@@ -5,6 +5,7 @@
 //! step doubles, so that the instants stay even and memory stays bounded.
 
 use crate::spec::{ProbeSpec, Spec};
+use crate::traffic;
 use gradtide_net::trace::{PortState, Window};
 use gradtide_net::{Connection, Flow, FlowId, HostId, Time};
 use std::collections::BTreeMap;
@@ -69,8 +70,9 @@ impl Probe {
     pub fn new(spec: &ProbeSpec, run: &Spec, links: Vec<(u32, Arc<str>)>) -> Self {
         let is_meant = |name: &str| spec.links.as_ref().is_none_or(|meant| meant.iter().any(|other| other == name));
         let links: Vec<_> = links.into_iter().filter(|(_, name)| is_meant(name)).collect();
-        let tenants = run.jobs.iter().map(|job| &job.name).chain(run.traffic.iter().map(|traffic| &traffic.name));
-        let streams: Vec<(u32, &String)> = (0..).zip(tenants).collect();
+        let jobs = (0..).zip(&run.jobs).map(|(stream, job)| (stream, &job.name));
+        let traffic = (run.traffic.iter().enumerate()).map(|(index, of)| (traffic::stream(index), &of.name));
+        let streams: Vec<(u32, &String)> = jobs.chain(traffic).collect();
         let sources = spec.cwnd.iter().flat_map(|of| {
             let own = streams.iter().filter(|(_, name)| **name == of.tenant);
             own.map(|&(stream, name)| Source { tenant: name.as_str().into(), stream, flow: of.flow })

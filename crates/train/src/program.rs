@@ -2,10 +2,10 @@
 
 use crate::caramel::compute::{self, ComputeError, Parameter};
 use crate::dag::OpKind;
-use crate::model::{Step, Steps};
+use crate::model::{ComputeStep, ComputeSteps};
 use crate::opdag::{Kind, Op, OpDag};
 use crate::servers::ServersError;
-use crate::servers::graph::Graph;
+use crate::servers::graph::WorkerGraph;
 use crate::spec::{ComputeOrderSpec, LayerSpec, OpsSpec, TaskSpec};
 use gradtide_net::Seed;
 use thiserror::Error;
@@ -35,8 +35,8 @@ pub fn of_workers(
     worker_count: u32,
     job: &str,
     seed: Seed,
-) -> Result<Vec<Steps>, ProgramError> {
-    let graph = Graph::new(&spec.graph, TaskSpec::Train)?;
+) -> Result<Vec<ComputeSteps>, ProgramError> {
+    let graph = WorkerGraph::new(&spec.graph, TaskSpec::Train)?;
     let mut is_trained = vec![false; layers.len()];
     for parameter in graph.parameters.iter().filter(|parameter| parameter.is_trained) {
         if let Some(trained) = is_trained.get_mut(parameter.layer as usize) {
@@ -68,7 +68,7 @@ pub fn of_workers(
 }
 
 /// The graph as [`compute`] takes it: parameters first, then ops.
-fn op_dag(graph: &Graph) -> (OpDag, Vec<Parameter>) {
+fn op_dag(graph: &WorkerGraph) -> (OpDag, Vec<Parameter>) {
     let recv = |id| Op { id, kind: Kind::Recv, inputs: Vec::new(), time_ticks: 0, param_only: false };
     let count = graph.parameters.len() as u32;
     let mut ops: Vec<Op> = (0..u64::from(count)).map(recv).collect();
@@ -90,7 +90,7 @@ fn op_dag(graph: &Graph) -> (OpDag, Vec<Parameter>) {
 }
 
 /// Ops in a line; what a parameter is first read by, reads it.
-fn steps(graph: &Graph, dag: &OpDag, ops: &[u32]) -> Steps {
+fn steps(graph: &WorkerGraph, dag: &OpDag, ops: &[u32]) -> ComputeSteps {
     let count = graph.parameters.len();
     let mut is_read = vec![false; count];
     let layer = |&parameter: &u32| graph.parameters[parameter as usize].layer;
@@ -101,7 +101,7 @@ fn steps(graph: &Graph, dag: &OpDag, ops: &[u32]) -> Steps {
             inputs.filter(|&&input| (input as usize) < count && !std::mem::replace(&mut is_read[input as usize], true));
         let reads = first.filter(|&&input| graph.parameters[input as usize].is_trained).map(layer).collect();
         let kind = if op.is_forward { OpKind::Forward(op.index) } else { OpKind::Backward(op.index) };
-        Step { kind, cost: op.cost, reads, updates: op.updates.iter().map(layer).collect() }
+        ComputeStep { kind, cost: op.cost, reads, updates: op.updates.iter().map(layer).collect() }
     };
-    Steps(ops.iter().map(step).collect())
+    ComputeSteps(ops.iter().map(step).collect())
 }

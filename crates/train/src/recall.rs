@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 pub struct Recall {
     fluid: Fluid,
     collective: Collective,
+    /// The job's.
+    stream: u32,
     /// Ways of a ring whose ranks never slow one another.
     lanes: Option<Vec<Lane>>,
     /// By bytes.
@@ -36,17 +38,18 @@ struct Known {
 }
 
 impl Recall {
-    /// An idle network, of which `fluid` has carried nothing.
-    pub fn new(fluid: Fluid, collective: Collective) -> Self {
-        let of_plan = || exchange::lanes(&collective.plan(Bytes(0)), collective.hosts(), &fluid);
+    /// An idle network, of which `fluid` has carried nothing, for the job of this stream.
+    pub fn new(fluid: Fluid, collective: Collective, stream: u32) -> Self {
+        let of_plan = || exchange::lanes(&collective.plan(Bytes(0)), collective.hosts(), stream, &fluid);
         let lanes = collective.is_plain().then(of_plan).flatten();
-        Self { fluid, collective, lanes, known: BTreeMap::new(), now: Time::ZERO, under_way: None, started_count: 0 }
+        let (known, now) = (BTreeMap::new(), Time::ZERO);
+        Self { fluid, collective, stream, lanes, known, now, under_way: None, started_count: 0 }
     }
 
     /// How long an exchange of `bytes` takes.
     pub fn time(&mut self, bytes: Bytes) -> Time {
         let hosts = self.collective.hosts();
-        let flow = ring::lock_step(hosts, bytes, Band::new(0).expect("there is a first band"), 0, Time::ZERO);
+        let flow = ring::lock_step(hosts, bytes, Band::new(0).expect("there is a first band"), self.stream, Time::ZERO);
         flow.map_or(Time::ZERO, |flow| self.known(&flow).duration)
     }
 

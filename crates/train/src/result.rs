@@ -3,13 +3,13 @@
 mod served;
 
 use crate::bucket::Bucket;
-use crate::caramel::transfers::Transfer;
+use crate::caramel::transfers::PlannedTransfer;
 use crate::caramel::{Boundaries, timeline};
 use crate::collective::messages::Collective;
 use crate::collective::plan::Action;
 use crate::dag::OpKind;
 use crate::engine::{LinkUsage, Usage};
-use crate::iteration::{Did, IterationRecord, OperationRecord, Trace, TransferRecord};
+use crate::iteration::{Did, IterationRecord, JobRecord, OperationRecord, TransferRecord};
 use crate::job::{AnyJob, Job};
 use crate::probe::{Carried, Samples};
 use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, ServerSpec, Spec, TrafficSpec};
@@ -204,7 +204,7 @@ impl RunResult {
 struct Part<'a> {
     spec: &'a JobSpec,
     job: &'a Job,
-    trace: &'a Trace,
+    trace: &'a JobRecord,
     /// Measured iterations of the slowest worker.
     iterations: &'a [IterationRecord],
     name: Arc<str>,
@@ -213,7 +213,7 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn new(spec: &'a JobSpec, job: &'a Job, trace: &'a Trace) -> Self {
+    fn new(spec: &'a JobSpec, job: &'a Job, trace: &'a JobRecord) -> Self {
         Self {
             spec,
             job,
@@ -257,9 +257,10 @@ impl<'a> Part<'a> {
         }
         let transfer = |(index, (sum, bucket)): (u32, (Time, &Bucket))| {
             let (time, gate, rank) = (Time::from_ps(sum.ps() / count as u64), Time::ZERO, Time::ZERO);
-            Transfer { parameters: vec![index], bytes: bucket.bytes, time, gate, rank }
+            PlannedTransfer { parameters: vec![index], bytes: bucket.bytes, time, gate, rank }
         };
-        let transfers: Vec<Transfer> = (0..).zip(busy.into_iter().zip(&self.job.buckets)).map(transfer).collect();
+        let transfers: Vec<PlannedTransfer> =
+            (0..).zip(busy.into_iter().zip(&self.job.buckets)).map(transfer).collect();
         // No worker is faster than by its own updates and reads; those of two workers may be further apart.
         let bound = |program: &Boundaries| timeline::lower_bound(&program.stretched(compute), &transfers);
         self.job.without_barrier.iter().map(bound).max().unwrap_or_default().ps() as f64

@@ -4,6 +4,19 @@ use crate::spec::TrafficSpec;
 use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Streams below are those of jobs. A flow keeps its stream, and so its path, however many jobs there are.
+const FIRST_STREAM: u32 = 1 << 16;
+
+/// The stream of the flows of the neighbour with this index.
+pub fn stream(index: usize) -> u32 {
+    FIRST_STREAM + index as u32
+}
+
+/// The index of the neighbour whose flows carry this stream; `None` if it is a job's.
+pub fn index(stream: u32) -> Option<usize> {
+    stream.checked_sub(FIRST_STREAM).map(|index| index as usize)
+}
+
 /// A neighbour and what became of its flows.
 #[derive(Clone, Debug)]
 pub struct Neighbour<'a> {

@@ -8,8 +8,8 @@ use gradtide_train::caramel::compute::{self, ComputeError, Parameter, boundaries
 use gradtide_train::caramel::cost::{BENCHMARK_SIZES, Cost, CostError};
 use gradtide_train::caramel::pack::pack;
 use gradtide_train::caramel::timeline::{self, Timeline, lower_bound};
-use gradtide_train::caramel::transfers::{self, Plan, Transfer};
-use gradtide_train::caramel::{Boundaries, Group, Window};
+use gradtide_train::caramel::transfers::{self, PlannedTransfer, TransferPlan};
+use gradtide_train::caramel::{Boundaries, Boundary, ParameterGroup};
 use gradtide_train::collective::exchange;
 use gradtide_train::collective::messages::Depth;
 use gradtide_train::collective::plan;
@@ -30,11 +30,11 @@ fn line(fixed: u64, per_byte: u64) -> impl Fn(Bytes) -> Time {
 /// Bytes, update and read of each parameter.
 fn iteration(compute: u64, windows: &[(u64, u64, u64)]) -> Boundaries {
     let window =
-        |&(bytes, update, read): &(u64, u64, u64)| Window { bytes: Bytes(bytes), update: ps(update), read: ps(read) };
+        |&(bytes, update, read): &(u64, u64, u64)| Boundary { bytes: Bytes(bytes), update: ps(update), read: ps(read) };
     Boundaries { compute: ps(compute), windows: windows.iter().map(window).collect() }
 }
 
-fn members(groups: &[Group]) -> Vec<Vec<u32>> {
+fn members(groups: &[ParameterGroup]) -> Vec<Vec<u32>> {
     groups.iter().map(|group| group.parameters.clone()).collect()
 }
 
@@ -281,10 +281,10 @@ fn a_fit_takes_two_sizes_and_a_slope() {
 fn the_cost_of_a_ring_is_its_closed_form() {
     let link = Link { rate: Rate::from_bps(10_000_000_000).unwrap(), delay: ps(1_000_000) };
     let graph = Star { host_count: 8, link }.graph();
-    let fluid = || Fluid::new(&graph, Policy::DModK).unwrap();
+    let fluid = || Fluid::new(&graph, Policy::DModK, Seed(0)).unwrap();
     let hosts: Vec<u32> = (0..8).collect();
     let time = |bytes| {
-        let plan = plan::Plan::new(&Algorithm::Ring, 8, bytes, 1).unwrap();
+        let plan = plan::CollectivePlan::new(&Algorithm::Ring, 8, bytes, 1).unwrap();
         (bytes, exchange::run(&plan, &hosts, fluid()).duration)
     };
     let cost = Cost::fit(&BENCHMARK_SIZES.map(time)).unwrap();
@@ -314,7 +314,7 @@ fn batches_by_hand() {
     assert_eq!(sent(&[(10, 7), (10, 7), (10, 7)]), [vec![0], vec![1, 2]]);
     // A16.
     let group = iteration(90, &[(3, 40, 20), (4, 70, 30)]).group(vec![0, 1]);
-    assert_eq!(group.window, Window { bytes: Bytes(7), update: ps(70), read: ps(20) });
+    assert_eq!(group.window, Boundary { bytes: Bytes(7), update: ps(70), read: ps(20) });
 }
 
 /// Windows in a compute time, none read when it is over; all reads in the first part of it and all updates in the
@@ -329,7 +329,7 @@ fn iterations(is_chain: bool) -> impl Strategy<Value = Boundaries> {
 }
 
 /// One of every kind.
-fn plans(boundaries: &Boundaries, time: &dyn Fn(Bytes) -> Time) -> Vec<(&'static str, Plan)> {
+fn plans(boundaries: &Boundaries, time: &dyn Fn(Bytes) -> Time) -> Vec<(&'static str, TransferPlan)> {
     let groups = batch(boundaries, Bytes(12), time);
     let alone = boundaries.alone();
     vec![
@@ -346,7 +346,7 @@ fn plans(boundaries: &Boundaries, time: &dyn Fn(Bytes) -> Time) -> Vec<(&'static
 
 /// Tick by tick: what may be sent is looked at anew in every picosecond, and compute takes a step if nothing that it
 /// reads is missing. One transfer at a time; every transfer takes time.
-fn tick_by_tick(boundaries: &Boundaries, plan: &Plan, iterations: u64) -> Vec<Time> {
+fn tick_by_tick(boundaries: &Boundaries, plan: &TransferPlan, iterations: u64) -> Vec<Time> {
     let compute = boundaries.compute.ps();
     let rank = |iteration: u64, index: usize| (iteration * compute + plan.transfers[index].rank.ps(), index);
     let gate = |iteration: u64, index: usize| iteration * compute + plan.transfers[index].gate.ps();
@@ -387,7 +387,7 @@ fn tick_by_tick(boundaries: &Boundaries, plan: &Plan, iterations: u64) -> Vec<Ti
 }
 
 /// Every transfer once in every iteration and none of them side by side.
-fn check_channel(plan: &Plan, timeline: &Timeline) {
+fn check_channel(plan: &TransferPlan, timeline: &Timeline) {
     let mut seen: Vec<(u32, u32)> = timeline.sent.iter().map(|sent| (sent.iteration, sent.transfer)).collect();
     seen.sort_unstable();
     let all = (0..timeline.starts.len() as u32 - 1)
@@ -403,7 +403,7 @@ proptest! {
         let mut all: Vec<u32> = groups.iter().flat_map(|group| group.parameters.clone()).collect();
         all.sort_unstable();
         prop_assert_eq!(all, (0..boundaries.windows.len() as u32).collect::<Vec<_>>());
-        let bytes = |windows: Vec<Window>| windows.iter().map(|window| window.bytes.0).sum::<u64>();
+        let bytes = |windows: Vec<Boundary>| windows.iter().map(|window| window.bytes.0).sum::<u64>();
         prop_assert_eq!(bytes(groups.iter().map(|group| group.window).collect()), bytes(boundaries.windows.clone()));
         for group in groups.iter().filter(|group| group.parameters.len() > 1) {
             let last = boundaries.windows[*group.parameters.last().unwrap() as usize].bytes;
@@ -496,8 +496,8 @@ proptest! {
     }
 }
 
-fn alone(bytes: u64, time: u64, gate: u64, rank: u64, parameter: u32) -> Transfer {
-    Transfer { parameters: vec![parameter], bytes: Bytes(bytes), time: ps(time), gate: ps(gate), rank: ps(rank) }
+fn alone(bytes: u64, time: u64, gate: u64, rank: u64, parameter: u32) -> PlannedTransfer {
+    PlannedTransfer { parameters: vec![parameter], bytes: Bytes(bytes), time: ps(time), gate: ps(gate), rank: ps(rank) }
 }
 
 /// C = 100, two parameters. The large one, 70, fits from 40 to its read at 10 of the next iteration; the small one, 25,
@@ -597,7 +597,7 @@ fn vgg16() -> (Boundaries, Cost) {
 fn shape_of_the_ablation_on_vgg16() {
     let (boundaries, cost) = vgg16();
     let time = |bytes| cost.time(bytes);
-    let value = |plan: &Plan| timeline::run(&boundaries, plan).utilisation().unwrap();
+    let value = |plan: &TransferPlan| timeline::run(&boundaries, plan).utilisation().unwrap();
     let batches = batch(&boundaries, cost.threshold(), &time);
     let alone = value(&transfers::first_in_first_out(&boundaries.alone(), true, &time));
     let batched = value(&transfers::first_in_first_out(&batches, true, &time));

@@ -2,9 +2,9 @@
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
-use gradtide_net::{Bytes, FatTree, Fluid, Graph, Link, Rate, Ratio, Star, Time};
+use gradtide_net::{Bytes, FatTree, Fluid, Graph, Link, Rate, Ratio, Seed, Star, Time};
 use gradtide_train::collective::exchange::{self, Exchange};
-use gradtide_train::collective::plan::{Algorithm, Plan, distributed_servers, packed_servers};
+use gradtide_train::collective::plan::{Algorithm, CollectivePlan, distributed_servers, packed_servers};
 use proptest::prelude::*;
 
 const MB: u64 = 1_000_000;
@@ -17,8 +17,8 @@ fn star(hosts: u32) -> Graph {
     Star { host_count: hosts, link: link(1_250 * MB, 1_000) }.graph()
 }
 
-fn plan(algorithm: &Algorithm, ranks: u32, bytes: u64) -> Plan {
-    Plan::new(algorithm, ranks, Bytes(bytes), 1).unwrap()
+fn plan(algorithm: &Algorithm, ranks: u32, bytes: u64) -> CollectivePlan {
+    CollectivePlan::new(algorithm, ranks, Bytes(bytes), 1).unwrap()
 }
 
 fn packed(ranks: u32) -> Vec<u32> {
@@ -26,7 +26,7 @@ fn packed(ranks: u32) -> Vec<u32> {
 }
 
 fn fluid(graph: &Graph) -> Fluid {
-    Fluid::new(graph, Policy::DModK).unwrap()
+    Fluid::new(graph, Policy::DModK, Seed(0)).unwrap()
 }
 
 fn seconds(exchange: &Exchange) -> f64 {

@@ -158,7 +158,7 @@ fn plan(spec: &Spec) -> (Job, Idle) {
     asking.jobs[0].schedule.fusion = FusionSpec::Adaptive;
     let mut idle = Idle::new(&asking, &fabric).unwrap();
     let job = Job::plan(&spec.jobs[0], Seed(spec.run.seed), engine::manner(spec), &mut |collective, bytes| {
-        idle.time(collective, bytes)
+        idle.time(0, collective, bytes)
     });
     (job.unwrap(), idle)
 }
@@ -207,7 +207,7 @@ proptest! {
             let spec = of_graph(&rows, order, workers, "pipe", &with_barrier(&schedule, barrier));
             let (mut job, mut idle) = plan(&spec);
             let collective = job.collective.clone();
-            let plan = job.on_one_channel(&mut |bytes| idle.time(&collective, bytes));
+            let plan = job.on_one_channel(&mut |bytes| idle.time(0, &collective, bytes));
             let timeline = timeline::run(&job.boundaries, &plan);
             let result = run(&spec);
             let found = result.summary.jobs[0].iteration_time_ps.clone();

@@ -7,7 +7,7 @@ use gradtide_train::order::makespan::Scorer;
 use gradtide_train::order::needs::{Needs, Recv};
 use gradtide_train::order::search::{Answer, Search};
 use gradtide_train::order::tac::{Ties, tac};
-use gradtide_train::order::{OrderSpec, Ordered, Scheduler, exact, order, portfolio, timsort};
+use gradtide_train::order::{OrderMethod, OrderRequest, Ordered, exact, order, portfolio, timsort};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -113,8 +113,8 @@ fn permutations(items: &[Recv]) -> Vec<Vec<Recv>> {
     (0..items.len()).flat_map(with_first).collect()
 }
 
-fn ordered(dag: &OpDag, scheduler: Scheduler, ties: Ties, seed: u64) -> Ordered {
-    order(&OrderSpec { dag: dag.clone(), scheduler, ties, seed }).unwrap()
+fn ordered(dag: &OpDag, scheduler: OrderMethod, ties: Ties, seed: u64) -> Ordered {
+    order(&OrderRequest { dag: dag.clone(), scheduler, ties, seed }).unwrap()
 }
 
 proptest! {
@@ -171,9 +171,9 @@ proptest! {
     #[test]
     fn every_order_is_a_permutation_and_says_the_truth(dag in dags(60, 50), seed in any::<u64>()) {
         let needs = Needs::new(&dag).unwrap();
-        let given = Scheduler::Given((0..dag.ops.len() as u64).rev().collect());
-        let schedulers = [Scheduler::Layer, Scheduler::Tic, Scheduler::Tac, Scheduler::TacFolded, Scheduler::Random, given];
-        let best = ordered(&dag, Scheduler::Optimal, Ties::Id, seed);
+        let given = OrderMethod::Given((0..dag.ops.len() as u64).rev().collect());
+        let schedulers = [OrderMethod::Layer, OrderMethod::Tic, OrderMethod::Tac, OrderMethod::TacFolded, OrderMethod::Random, given];
+        let best = ordered(&dag, OrderMethod::Optimal, Ties::Id, seed);
         for scheduler in schedulers {
             for ties in [Ties::Id, Ties::Upstream] {
                 let result = ordered(&dag, scheduler.clone(), ties, seed);
@@ -191,7 +191,7 @@ proptest! {
     fn without_communication_all_orders_tie(mut dag in dags(40, 50), seed in any::<u64>()) {
         dag.ops.iter_mut().filter(|op| op.kind == Kind::Recv).for_each(|op| op.time_ticks = 0);
         let compute = Needs::new(&dag).unwrap().compute_ticks();
-        for scheduler in [Scheduler::Layer, Scheduler::Tic, Scheduler::Tac, Scheduler::Random, Scheduler::Optimal] {
+        for scheduler in [OrderMethod::Layer, OrderMethod::Tic, OrderMethod::Tac, OrderMethod::Random, OrderMethod::Optimal] {
             let result = ordered(&dag, scheduler, Ties::Id, seed);
             prop_assert_eq!((result.makespan_ticks, result.proven_bound_ticks), (compute, compute));
         }

@@ -11,7 +11,7 @@ use gradtide_train::fabric::Fabric;
 use gradtide_train::job::Job;
 use gradtide_train::opdag::{Kind, Op, OpDag};
 use gradtide_train::order::tac::Ties;
-use gradtide_train::order::{self, OrderSpec, Scheduler};
+use gradtide_train::order::{self, OrderMethod, OrderRequest};
 use gradtide_train::result::RunResult;
 use gradtide_train::spec::Spec;
 use proptest::prelude::*;
@@ -105,11 +105,12 @@ fn both(spec: &Spec) -> (RunResult, Job, timeline::Timeline) {
     let mut asking = spec.clone();
     asking.jobs[0].schedule.fusion = gradtide_train::spec::FusionSpec::Adaptive;
     let mut idle = Idle::new(&asking, &fabric).unwrap();
-    let mut job =
-        Job::plan(&spec.jobs[0], Seed(1), engine::manner(spec), &mut |collective, bytes| idle.time(collective, bytes))
-            .unwrap();
+    let mut job = Job::plan(&spec.jobs[0], Seed(1), engine::manner(spec), &mut |collective, bytes| {
+        idle.time(0, collective, bytes)
+    })
+    .unwrap();
     let collective = job.collective.clone();
-    let plan = job.on_one_channel(&mut |bytes| idle.time(&collective, bytes));
+    let plan = job.on_one_channel(&mut |bytes| idle.time(0, &collective, bytes));
     let timeline = timeline::run(&job.boundaries, &plan);
     (run(spec), job, timeline)
 }
@@ -254,8 +255,8 @@ fn tictac_receives_a_chain_from_the_input_side() {
         }
         let dag = OpDag { target: ops.len() as u32 - 1, ops };
         let first: Vec<u32> = (0..layers as u32).collect();
-        for scheduler in [Scheduler::Tic, Scheduler::Tac] {
-            let spec = OrderSpec { dag: dag.clone(), scheduler, ties: Ties::Id, seed: 1 };
+        for scheduler in [OrderMethod::Tic, OrderMethod::Tac] {
+            let spec = OrderRequest { dag: dag.clone(), scheduler, ties: Ties::Id, seed: 1 };
             assert_eq!(order::order(&spec).unwrap().order, first);
         }
     }

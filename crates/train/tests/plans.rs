@@ -3,18 +3,18 @@
 use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Network, Rate, Time};
 use gradtide_train::collective::messages::{Collective, Depth, MessageSize};
 use gradtide_train::collective::plan::{
-    Action, Algorithm, Inside, Message, Plan, PlanError, distributed_servers, packed_servers,
+    Action, Algorithm, CollectivePlan, Inside, Message, PlanError, distributed_servers, packed_servers,
 };
 use gradtide_train::collective::progress::Progress;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-fn plan(algorithm: &Algorithm, ranks: u32, bytes: u64) -> Plan {
-    Plan::new(algorithm, ranks, Bytes(bytes), 1).expect("the numbers suit the algorithm")
+fn plan(algorithm: &Algorithm, ranks: u32, bytes: u64) -> CollectivePlan {
+    CollectivePlan::new(algorithm, ranks, Bytes(bytes), 1).expect("the numbers suit the algorithm")
 }
 
 /// All messages, each rank's of each step.
-fn messages(plan: &Plan) -> Vec<Message> {
+fn messages(plan: &CollectivePlan) -> Vec<Message> {
     let mut all = Vec::new();
     for step in 0..plan.step_count() {
         for rank in 0..plan.ranks() {
@@ -25,7 +25,7 @@ fn messages(plan: &Plan) -> Vec<Message> {
 }
 
 /// Bytes that each rank sends, and that each receives.
-fn traffic(plan: &Plan) -> (Vec<u64>, Vec<u64>) {
+fn traffic(plan: &CollectivePlan) -> (Vec<u64>, Vec<u64>) {
     let mut traffic = (vec![0; plan.ranks() as usize], vec![0; plan.ranks() as usize]);
     for message in messages(plan) {
         traffic.0[message.from as usize] += message.bytes.0;
@@ -35,7 +35,7 @@ fn traffic(plan: &Plan) -> (Vec<u64>, Vec<u64>) {
 }
 
 /// Rounds in which a plan ends if every message takes exactly one: messages on its critical path.
-fn critical_path(plan: &Plan) -> u32 {
+fn critical_path(plan: &CollectivePlan) -> u32 {
     let mut under_way = Vec::new();
     let mut progress = Progress::begin(plan.clone(), &mut |message| under_way.push(message));
     let mut rounds = 0;
@@ -93,7 +93,7 @@ fn start(bytes: u64, count: u32, index: u32) -> usize {
 ///
 /// A message carries what its rank holds when it is sent. What arrives lies aside until the rank begins the step after
 /// the message's, as `Progress` tells; so a message that is sent before what it needs has arrived carries a wrong sum.
-fn execute(plan: &Plan, mut buffers: Vec<Vec<u64>>, draw: &mut dyn FnMut(usize) -> usize) -> Vec<Vec<u64>> {
+fn execute(plan: &CollectivePlan, mut buffers: Vec<Vec<u64>>, draw: &mut dyn FnMut(usize) -> usize) -> Vec<Vec<u64>> {
     let mut aside: Vec<Vec<(Message, Vec<u64>)>> = vec![Vec::new(); plan.ranks() as usize];
     let mut under_way: Vec<(Message, Vec<u64>)> = Vec::new();
     let mut sent = Vec::new();
@@ -250,9 +250,9 @@ proptest! {
     fn chunks_send_what_the_whole_sends(ranks in 2..=17_u32, bytes in 0..500_u64, depth in 1..9_u32, pick: Index) {
         let all: Vec<Algorithm> = all_reduces(ranks).into_iter().chain(others(ranks)).collect();
         let whole = plan(pick.get(&all), ranks, bytes);
-        let chunks: Vec<Plan> = whole.chunks(depth).collect();
-        let sum = |of: &dyn Fn(&Plan) -> u64| chunks.iter().map(of).sum::<u64>();
-        let total = |plan: &Plan| traffic(plan).0.iter().sum::<u64>();
+        let chunks: Vec<CollectivePlan> = whole.chunks(depth).collect();
+        let sum = |of: &dyn Fn(&CollectivePlan) -> u64| chunks.iter().map(of).sum::<u64>();
+        let total = |plan: &CollectivePlan| traffic(plan).0.iter().sum::<u64>();
         // What a message of its own carries whole is cut without loss. Of parts that one rank keeps, which rank has the
         // longer ones turns with the chunks: at most one byte per message more or less.
         prop_assert!(sum(&total).abs_diff(total(&whole)) <= sum(&|plan| messages(plan).len() as u64));
@@ -260,7 +260,7 @@ proptest! {
             prop_assert_eq!(chunk.step_count(), whole.step_count());
         }
         // No byte of the buffer is in two chunks, and none is left out.
-        let extent = |plan: &Plan| {
+        let extent = |plan: &CollectivePlan| {
             let ends = messages(plan).into_iter().filter(|message| message.bytes.0 > 0);
             ends.fold((u64::MAX, 0), |(low, high), m| (low.min(m.offset), high.max(m.offset + m.bytes.0)))
         };
@@ -518,7 +518,7 @@ fn layers_send_whole_gradients_within_and_between_groups() {
 #[test]
 fn parts_differ_by_at_most_one_element_and_no_byte_is_lost() {
     for (bytes, element) in [(1003, 4), (1004, 4), (17, 8), (3, 4), (0, 4), (1000, 1)] {
-        let plan = Plan::new(&Algorithm::ReduceScatter, 7, Bytes(bytes), element).unwrap();
+        let plan = CollectivePlan::new(&Algorithm::ReduceScatter, 7, Bytes(bytes), element).unwrap();
         let mut sizes = vec![0; 7];
         // In the first step rank i sends part i-1.
         (0..7).for_each(|rank| plan.sends(0, rank, &mut |message| sizes[rank as usize] = message.bytes.0));
@@ -631,7 +631,7 @@ fn the_busiest_rank_sends_what_the_table_says() {
         let algorithms = all_reduces(ranks).into_iter().chain(others(ranks));
         for algorithm in algorithms {
             let bytes = 12_252_240 * 17 * 16;
-            let Ok(plan) = Plan::new(&algorithm, ranks, Bytes(bytes), 1) else { continue };
+            let Ok(plan) = CollectivePlan::new(&algorithm, ranks, Bytes(bytes), 1) else { continue };
             let most = traffic(&plan).0.into_iter().max().unwrap() as f64;
             let told = algorithm.sent_by_busiest(ranks, bytes.into());
             assert!(told >= most * (1.0 - 1e-9), "{algorithm:?} of {ranks}: {told} for {most}");
@@ -681,7 +681,7 @@ fn servers_are_packed_or_distributed() {
 
 #[test]
 fn numbers_that_do_not_suit_are_refused_by_name() {
-    let refused = |algorithm: Algorithm, ranks| Plan::new(&algorithm, ranks, Bytes(10), 1).unwrap_err();
+    let refused = |algorithm: Algorithm, ranks| CollectivePlan::new(&algorithm, ranks, Bytes(10), 1).unwrap_err();
     assert_eq!(refused(Algorithm::Ring, 0), PlanError::TooFewRanks { ranks: 0, least: 1 });
     assert_eq!(refused(Algorithm::PointToPoint, 1), PlanError::TooFewRanks { ranks: 1, least: 2 });
     assert_eq!(refused(Algorithm::Ring, u32::MAX), PlanError::TooManyRanks(u32::MAX));
@@ -693,6 +693,9 @@ fn numbers_that_do_not_suit_are_refused_by_name() {
     assert_eq!(refused(servers(&[4]), 4), PlanError::NoSuchServer { server: 4, ranks: 4 });
     assert_eq!(refused(servers(&[2, 1, 2]), 4), PlanError::RepeatedServer(2));
     assert_eq!(refused(servers(&[0, 1]), 2), PlanError::NoWorkers(2));
-    assert_eq!(Plan::new(&Algorithm::Ring, 2, Bytes(10), 0).unwrap_err(), PlanError::EmptyElement);
-    assert_eq!(Plan::new(&Algorithm::Ring, 2, Bytes(1 << 62), 1).unwrap_err(), PlanError::TooManyBytes(1 << 62));
+    assert_eq!(CollectivePlan::new(&Algorithm::Ring, 2, Bytes(10), 0).unwrap_err(), PlanError::EmptyElement);
+    assert_eq!(
+        CollectivePlan::new(&Algorithm::Ring, 2, Bytes(1 << 62), 1).unwrap_err(),
+        PlanError::TooManyBytes(1 << 62)
+    );
 }

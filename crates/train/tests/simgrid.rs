@@ -3,9 +3,9 @@
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
-use gradtide_net::{Bytes, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Star, Time};
+use gradtide_net::{Bytes, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Seed, Star, Time};
 use gradtide_train::collective::exchange;
-use gradtide_train::collective::plan::{Algorithm, Plan, distributed_servers, packed_servers};
+use gradtide_train::collective::plan::{Algorithm, CollectivePlan, distributed_servers, packed_servers};
 use std::collections::BTreeMap;
 
 /// Messages or flows that a build for debugging does not simulate.
@@ -71,8 +71,8 @@ impl Row {
             "ps-distributed" => Algorithm::ParameterServer { servers: distributed_servers(hosts, hosts / 8) },
             other => panic!("SimGrid ran a {other}"),
         };
-        let plan = Plan::new(&algorithm, hosts, Bytes(self.bytes), 1).unwrap();
-        let network = Fluid::new(&self.graph, Policy::DModK).unwrap();
+        let plan = CollectivePlan::new(&algorithm, hosts, Bytes(self.bytes), 1).unwrap();
+        let network = Fluid::new(&self.graph, Policy::DModK, Seed(0)).unwrap();
         let found = exchange::run(&plan, &(0..hosts).collect::<Vec<_>>(), network);
         assert_eq!(found.message_count as usize, self.messages, "{self}");
         found.duration.ps() as f64 * 1e-12
@@ -128,7 +128,7 @@ fn ten_thousand_flows_end_when_they_do_on_simgrid() {
     }
     let link = Link { rate: Rate::from_bps(32_000_000_000).unwrap(), delay: Time::ZERO };
     let tree = FatTree::clos3(16, Ratio::new(1, 2).unwrap(), link).unwrap();
-    let mut network = Fluid::new(&tree.graph(), Policy::DModK).unwrap();
+    let mut network = Fluid::new(&tree.graph(), Policy::DModK, Seed(0)).unwrap();
     let mut theirs = BTreeMap::new();
     for (flow, finish) in data("f10000_1024.csv").lines().zip(data("f10000_1024_fin.csv").lines()).skip(1) {
         let fields: Vec<u64> = flow.split(',').map(|field| field.parse().unwrap()).collect();

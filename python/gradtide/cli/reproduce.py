@@ -21,15 +21,16 @@ def reproduce(
     common: Annotated[Common, Without("fail_if", "verbose")],
 ) -> None:
     """Reproduce a paper's tables and figures, with the published value beside ours."""
-    from gradtide.studies import reproduce as study
+    from gradtide import papers
 
     if what is None:
-        print_table(["name", "what"], [[name, part.title] for name, part in study.PARTS.items()])
+        print_table(["name", "what"], [[name, part.title] for name, part in papers.PARTS.items()])
         return
-    found = study.find(what)
+    found = papers.find(what)
     if found is None:
         name = what.rpartition("/")[0]
-        known = f"{name} has {', '.join(study.PARTS[name].figures)}" if name in study.PARTS else ", ".join(study.PARTS)
+        part_of = papers.PARTS.get(name)
+        known = f"{name} has {', '.join(part_of.figures)}" if part_of else ", ".join(papers.PARTS)
         fail_usage(f"no reproduction {what!r}; there are {known}")
     part, figure = found
     conduct(

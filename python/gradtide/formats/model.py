@@ -48,7 +48,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
 
 def _model(text: str, name: str, options: Options) -> tuple[str, Sequence[Layer]]:
     compute = Compute()
-    table = read_model_file(text, name, Source(name), (), compute.device, compute.batch)
+    table = read_model_file(text, name, Source(name), (), compute)
     said = ""
     if table.graph is not None:
         said = "it is a graph of ops: a layer table has no order between ops"

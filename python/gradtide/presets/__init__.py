@@ -83,11 +83,13 @@ class Device:
         peak_flops: FLOP/s of that precision, dense (vendor).
         memory_bytes_per_s: memory bandwidth (vendor).
         element_bytes: bytes of one parameter or activation as it moves.
-        compute_efficiency: part of `peak_flops` reached (calibrated or assumed).
-        memory_efficiency: part of `memory_bytes_per_s` reached (assumed).
+        compute_efficiency: share of `peak_flops` that training reached in a measurement of this device; None if no
+            measurement is known, and a scenario states its own (`compute.efficiency`).
+        memory_efficiency: share of `memory_bytes_per_s` reached (assumed).
         winograd_gain: how many times fewer multiplications a 3x3 convolution of stride 1 takes; 1 for none.
         source: of peak and bandwidth.
-        assumption: where the efficiency comes from.
+        efficiency: what kind of figure the compute efficiency is: calibrated, utilisation or unknown.
+        basis: the measurement that it comes from, or that there is none.
     """
 
     name: str
@@ -96,11 +98,30 @@ class Device:
     peak_flops: float
     memory_bytes_per_s: float
     element_bytes: int
-    compute_efficiency: float
+    compute_efficiency: float | None
     memory_efficiency: float
     winograd_gain: float
     source: str
-    assumption: str
+    efficiency: str
+    basis: str
+
+    @property
+    def reached_flops(self) -> float:
+        """FLOP/s that training reaches.
+
+        Raises:
+            NoEfficiencyError: if no measurement of the device is known.
+        """
+        if self.compute_efficiency is None:
+            raise NoEfficiencyError(
+                f"{self.name} has no known efficiency: {self.basis}; state the share of its "
+                f"{self.peak_flops / 1e12:g} TFLOP/s that your training reaches"
+            )
+        return self.peak_flops * self.compute_efficiency
+
+
+class NoEfficiencyError(ValueError):
+    """No measurement says what share of its peak a device reaches in training, and none was stated."""
 
 
 @dataclass(frozen=True)
@@ -324,7 +345,7 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
                     "memory_gb_per_s": machine.memory_bytes_per_s / 1e9,
                     "compute_efficiency": machine.compute_efficiency,
                     "memory_efficiency": machine.memory_efficiency,
-                    "source": f"{machine.source}; {machine.assumption}",
+                    "source": f"{machine.source}; {machine.efficiency}: {machine.basis}",
                 }
             )
     if kind in (None, "cluster"):
@@ -385,4 +406,5 @@ def _toml(file: str) -> dict[str, Any]:
 
 @cache
 def _devices() -> dict[str, Device]:
-    return {name: Device(name=name, **fields) for name, fields in _devices_document()["device"].items()}
+    unknown = {"compute_efficiency": None}
+    return {name: Device(name=name, **(unknown | fields)) for name, fields in _devices_document()["device"].items()}

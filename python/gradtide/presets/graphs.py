@@ -110,23 +110,24 @@ def list_graphs() -> list[dict[str, Any]]:
     return rows
 
 
-def graph_document(name: str, device_name: str, batch: int | None, task: str, rate_bps: int) -> dict[str, Any]:
+def graph_document(name: str, machine: Device | str, batch: int | None, task: str, rate_bps: int) -> dict[str, Any]:
     """Return the op graph of a built-in model with times, as `gradtide order` reads it.
 
     Args:
         name: one of `graph_names()`.
-        device_name: a device preset; case does not matter.
+        machine: a device, or the name of a preset; case does not matter.
         batch: samples in the mini-batch; None for the paper's.
         task: train, or inference: the forward pass alone.
         rate_bps: rate at which parameters are received, bits per second, above 0.
 
     Raises:
         KeyError: if there is no such graph or device.
+        NoEfficiencyError: if the device's efficiency is unknown.
         ValueError: if the task is another word or the batch below 1.
     """
     if task not in TASKS:
         raise ValueError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
-    found, machine = graph(name), device(device_name)
+    found, machine = graph(name), device(machine) if isinstance(machine, str) else machine
     batch = found.batch if batch is None else batch
     timed = with_times(found.at(batch), roofline_seconds(machine), rate_bps)
     return {

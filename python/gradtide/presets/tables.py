@@ -1,6 +1,6 @@
 """Markdown tables of the presets, so that docs/models/compute.md copies no number by hand."""
 
-from gradtide.presets import device, device_names, list_presets, model, published_throughputs
+from gradtide.presets import Device, device, device_names, list_presets, model, published_throughputs
 from gradtide.roofline import PICOSECONDS_PER_SECOND, roofline
 
 TABLES = ("models", "devices", "checks", "times")
@@ -53,7 +53,8 @@ def markdown_table(table: str) -> str:
                 "compute efficiency",
                 "memory efficiency",
                 "Winograd gain",
-                "source; efficiency",
+                "source",
+                "efficiency",
             ),
             [
                 (
@@ -63,10 +64,11 @@ def markdown_table(table: str) -> str:
                     str(d.element_bytes),
                     f"{d.peak_flops / 1e12:g}",
                     f"{d.memory_bytes_per_s / 1e9:g}",
-                    f"{d.compute_efficiency:g}",
+                    "–" if d.compute_efficiency is None else f"{d.compute_efficiency:g}",
                     f"{d.memory_efficiency:g}",
                     f"{d.winograd_gain:g}",
-                    f"{d.source}; {d.assumption}",
+                    d.source,
+                    f"{d.efficiency}: {d.basis}",
                 )
                 for d in map(device, device_names())
             ],
@@ -94,7 +96,7 @@ def markdown_table(table: str) -> str:
         rows = []
         for name in TIMED_MODELS:
             cells = [f"`{name}`"]
-            for machine in map(device, device_names()):
+            for machine in _timed_devices():
                 layers = roofline(model(name), machine, TIMED_BATCH)
                 forward, backward = (
                     sum(times) / 1e9
@@ -102,8 +104,13 @@ def markdown_table(table: str) -> str:
                 )
                 cells.append(f"{forward:.1f} / {backward:.1f}")
             rows.append(tuple(cells))
-        return _render(("model", *(f"`{name}`" for name in device_names())), rows)
+        return _render(("model", *(f"`{machine.name}`" for machine in _timed_devices())), rows)
     raise ValueError(f"table must be one of {', '.join(TABLES)}, got {table!r}")
+
+
+def _timed_devices() -> list[Device]:
+    """Return the devices whose efficiency is known."""
+    return [machine for machine in map(device, device_names()) if machine.compute_efficiency is not None]
 
 
 def _render(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gradtide import units
 from gradtide.errors import ProfileError
 from gradtide.layers import Layer
-from gradtide.presets import Device, device_names
+from gradtide.presets import Device, NoEfficiencyError, device_names
 from gradtide.presets import device as device_preset
 from gradtide.profiling.model import ModelProfile, write_json
 from gradtide.profiling.target import InputSpec, build, make_inputs, parse_input
@@ -189,7 +189,14 @@ def _device(name: str) -> Device | None:
     if name == MEASURE:
         return None
     try:
-        return device_preset(name)
+        machine = device_preset(name)
+        _ = machine.reached_flops
+        return machine
+    except NoEfficiencyError as error:
+        known_ones = [one for one in device_names() if device_preset(one).compute_efficiency is not None]
+        raise ProfileError(
+            f"{error}. A profile is made on {', '.join(known_ones)}, or measured where it runs (device measure)"
+        ) from None
     except KeyError:
         known = [*device_names(), MEASURE]
         near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1, 0.5)

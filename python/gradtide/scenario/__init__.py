@@ -56,6 +56,7 @@ _JOB_NAMES: dict[str, Loc] = {
     "in_turn": ("schedule", "in_turn"),
     "scale_to": ("compute", "scale_to"),
     "device": ("compute", "device"),
+    "efficiency": ("compute", "efficiency"),
     "batch": ("compute", "batch"),
     "compute_order": ("compute", "order"),
     "overlap_slowdown": ("compute", "overlap_slowdown"),
@@ -185,9 +186,9 @@ class Scenario:
         Args:
             changes: model, workers, hosts, placement, iterations, task, collective, servers, priority, order,
                 order_file, ranking, in_turn, fusion, first_fusion, cycle, buckets, chunk, credit, queues, barrier,
-                depth, overhead, sync, scale_to, device, batch, compute_order, overlap_slowdown, noise, straggler,
-                link_rate, link_delay, link_efficiency, host_latency, topology, routing, engine, seed, duration, warmup,
-                cooldown, timeline.
+                depth, overhead, sync, scale_to, device, efficiency, batch, compute_order, overlap_slowdown, noise,
+                straggler, link_rate, link_delay, link_efficiency, host_latency, topology, routing, engine, seed,
+                duration, warmup, cooldown, timeline.
 
         Raises:
             TypeError: if a name is not one of these.

@@ -483,6 +483,9 @@ class Compute(Table):
     device: Name = key(default="V100", examples=["V100", "H100"], core=False)
     """Device preset that turns a model's operations into times; only for models without times of their
     own."""
+    efficiency_ppm: Share | None = key(default=None, examples=[0.4], core=False)
+    """Share of the device's peak that training reaches: its model FLOPs utilisation without waits for the network.
+    Needed for a device whose efficiency nobody published. Default: the device's own (docs/models/compute.md)."""
     batch: int = key(default=32, ge=1, le=1_000_000, examples=[32], core=False)
     """Mini-batch of one worker; only for models without times of their own. Default of a built-in graph: its paper's
     (gradtide presets graph)."""

@@ -1171,7 +1171,7 @@ class _Resolver:
             self.faults += error.faults
             return None
         if table.is_timed:
-            for key in ("device", "batch"):
+            for key in ("device", "efficiency", "batch"):
                 if compute.is_given(key):
                     self.no_effect((*loc, "compute", key), "for a model with times of its own", "leave it out")
         if sum(r.parameter_bytes for r in table.layers) > units.U64_MAX:
@@ -1376,8 +1376,8 @@ class _Resolver:
             table["model"] = self.tables[name].written
             if not isinstance(table["model"], str):
                 # Its times are written out.
-                table["compute"].pop("device", None)
-                table["compute"].pop("batch", None)
+                for key in ("device", "efficiency", "batch"):
+                    table["compute"].pop(key, None)
             if job.collective.kind in GROUPED:
                 # "leaf" stays: the same scenario on another network has groups of another size.
                 collective["group"] = given.collective.group or "leaf"

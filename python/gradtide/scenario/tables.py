@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError, TraceError
 from gradtide.layers import Layer
-from gradtide.scenario.keys import MAX_NAME, Compute, GraphModel, InlineModel, ThesisModel
+from gradtide.scenario.keys import MAX_NAME, PPM, Compute, GraphModel, InlineModel, ThesisModel
 from gradtide.scenario.opdag import Op, OpDag, op_dag
 from gradtide.scenario.source import Fail, Failure, Loc, Source, Under, parse_json, pointed, read_text
 
@@ -98,7 +98,6 @@ def read_model(
     Raises:
         ScenarioError: with every fault of the table.
     """
-    device, batch = compute.device, compute.batch
     fail = Failure(source, loc, value if isinstance(value, str) else None)
     if isinstance(value, ThesisModel):
         layers = thesis_layers(value.layers, value.size_bytes, value.time_ps, value.precision, fail)
@@ -119,13 +118,13 @@ def read_model(
         text = read_text(path, value, fail)
         if suffix == ".csv":
             return _written_out(path.stem, read_layers_csv(text, value), is_timed=True)
-        return read_model_file(text, value, source, loc, device, batch)
+        return read_model_file(text, value, source, loc, compute)
     if by_op:
         from gradtide.presets import graphs
 
         if value in graphs.graph_names():
-            return _preset_graph(value, source, loc, device, batch if "batch" in compute.model_fields_set else None)
-    return _preset(value, source, loc, device, batch)
+            return _preset_graph(value, source, loc, compute)
+    return _preset(value, source, loc, compute)
 
 
 def _is_trace(value: str, path: Path) -> bool:
@@ -366,7 +365,7 @@ def _csv_fault(
     return Fault(code, field, msg, value, hint, name, line, text, start, max(1, stop - start))
 
 
-def read_model_file(text: str, name: str, source: Source, loc: Loc, device: str, batch: int) -> LayerTable:
+def read_model_file(text: str, name: str, source: Source, loc: Loc, compute: Compute) -> LayerTable:
     """Return the table of a model file, `"schema": "gradtide.model/1"`, or of an op DAG with its unit of time.
 
     Args:
@@ -374,8 +373,7 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, device: str,
         name: the file as the user named it.
         source: where the scenario came from.
         loc: path of the key that names the file.
-        device: what computes, for a file with counts instead of times.
-        batch: mini-batch, likewise.
+        compute: device and mini-batch, for a file with counts instead of times.
 
     Raises:
         ScenarioError: with every fault of the file.
@@ -413,7 +411,7 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, device: str,
         faults += found_faults
         layers.append(layer)
     if not faults and not is_timed and layers:
-        timed = _roofline(SimpleNamespace(name=label, layers=layers), source, loc, device, batch)
+        timed = _roofline(SimpleNamespace(name=label, layers=layers), source, loc, compute)
     else:
         timed = [Layer(r.name, r.forward_ps, r.backward_ps, r.parameter_bytes, r.update_ps) for r in layers]
     fields = {"name": "name", "forward": "forward_us" if is_timed else "forward_flops"}
@@ -530,7 +528,7 @@ def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any
     return result, faults
 
 
-def _preset(name: str, source: Source, loc: Loc, device: str, batch: int) -> LayerTable:
+def _preset(name: str, source: Source, loc: Loc, compute: Compute) -> LayerTable:
     from gradtide import presets
 
     try:
@@ -542,31 +540,33 @@ def _preset(name: str, source: Source, loc: Loc, device: str, batch: int) -> Lay
         if Path(name).suffix or "/" in name:
             hint += "; a file ends in .csv or .json"
         raise ScenarioError([source.fault("GT030", loc, f'unknown model "{name}"', hint, name)]) from None
-    layers = _roofline(model, source, loc, device, batch)
+    layers = _roofline(model, source, loc, compute)
     return LayerTable(name, tuple(layers), name, False)
 
 
-def _preset_graph(name: str, source: Source, loc: Loc, device: str, batch: int | None) -> LayerTable:
+def _preset_graph(name: str, source: Source, loc: Loc, compute: Compute) -> LayerTable:
     from gradtide.presets import graphs
 
-    batch = graphs.graph(name).batch if batch is None else batch
+    batch = compute.batch if "batch" in compute.model_fields_set else graphs.graph(name).batch
     # Times of transfers are the network's, so their rate is anything.
-    data = graphs.graph_document(name, _device(source, loc, device).name, batch, "train", rate_bps=10**9)
+    data = graphs.graph_document(name, _device(source, loc, compute), batch, "train", rate_bps=10**9)
     table = _graph(data, name, data["time_unit"], Under(source, loc))
     return replace(table, written=name, is_timed=False, batch=batch)
 
 
-def _roofline(model: Any, source: Source, loc: Loc, device: str, batch: int) -> list[Layer]:
+def _roofline(model: Any, source: Source, loc: Loc, compute: Compute) -> list[Layer]:
     from gradtide.roofline import roofline
 
-    return list(roofline(model, _device(source, loc, device), batch))
+    return list(roofline(model, _device(source, loc, compute), compute.batch))
 
 
-def _device(source: Source, loc: Loc, device: str) -> "Device":
+def _device(source: Source, loc: Loc, compute: Compute) -> "Device":
+    """Return the device that computes, with the scenario's efficiency if it states one."""
     from gradtide import presets
 
+    device = compute.device
     try:
-        return presets.device(device)
+        found = presets.device(device)
     except KeyError:
         names = list(presets.device_names())
         folded = {n.lower(): n for n in names}
@@ -575,6 +575,16 @@ def _device(source: Source, loc: Loc, device: str) -> "Device":
         hint = f'did you mean "{folded[near[0]]}"? devices are {listed}' if near else f"devices are {listed}"
         where = (*loc[:-1], "compute", "device")
         raise ScenarioError([source.fault("GT031", where, f'unknown device "{device}"', hint, device)]) from None
+    if compute.efficiency_ppm is not None:
+        return replace(found, compute_efficiency=compute.efficiency_ppm / PPM)
+    if found.compute_efficiency is None:
+        msg = f"{found.name} has no known efficiency: {found.basis}"
+        hint = (
+            f"write efficiency = 0.4 beside the device: the share of its {found.peak_flops / 1e12:g} TFLOP/s "
+            "that your training reaches; or take a profile of your model as model"
+        )
+        raise ScenarioError([source.fault("GT010", (*loc[:-1], "compute", "device"), msg, hint, device)])
+    return found
 
 
 def _inline(model: InlineModel, source: Source, loc: Loc) -> LayerTable:

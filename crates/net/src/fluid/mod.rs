@@ -23,11 +23,11 @@ mod due;
 
 use crate::index::{self, Index};
 use crate::maxmin::{CAPACITY_LIMIT, ClassId, LinkId, MaxMin, PARTS};
-use crate::route::{self, Policy, RouteError, Routes};
+use crate::route::{Hashes, Policy, RouteError, Routes};
 use crate::topology::{Graph, PortId};
 use crate::trace::{Counters, PortCounters};
 use crate::units::{Bytes, Rate, Time};
-use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network, StreamKey};
+use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network, Seed, StreamKey};
 use due::{Due, NEVER};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -36,15 +36,14 @@ use std::collections::{BTreeMap, BinaryHeap};
 #[derive(Clone, Debug)]
 pub struct Fluid {
     routes: Routes,
-    links: Vec<LinkState>,
+    hashes: Hashes,
+    links: Vec<FluidLink>,
     now_fs: u128,
     /// By band, made when the band is first used.
     bands: Vec<Option<Box<Shares>>>,
     flows: Vec<FlowState>,
     free_flows: Vec<u32>,
     connections: Vec<ConnectionState>,
-    /// How often the number of a connection has been used before; none for those at the end that are the first of theirs.
-    generations: Vec<u16>,
     /// Links that connections cross: see [`ConnectionState::path`].
     paths: Vec<LinkId>,
     free_connections: Vec<u32>,
@@ -57,7 +56,7 @@ pub struct Fluid {
     started_count: u64,
     completed_count: u64,
     event_count: u64,
-    scratch: Scratch,
+    scratch: DueScratch,
 }
 
 /// A way between two hosts that its flows have for themselves.
@@ -110,7 +109,7 @@ pub enum FluidError {
 }
 
 #[derive(Clone, Debug)]
-struct LinkState {
+struct FluidLink {
     rate: Rate,
     delay_ps: u64,
     /// Work of messages that have been received.
@@ -186,7 +185,7 @@ struct ConnectionState {
 
 /// Kept for its memory alone.
 #[derive(Clone, Debug, Default)]
-struct Scratch {
+struct DueScratch {
     due: Vec<u32>,
 }
 
@@ -197,29 +196,29 @@ const FS_PER_PS: u128 = 1_000;
 const WORK_PER_BYTE: u128 = 8 * PARTS as u128 * 1_000_000_000_000_000;
 
 impl Fluid {
-    /// An idle network at time zero.
+    /// An idle network at time zero. `seed` chooses the hashes of [`Policy::Ecmp`].
     ///
     /// # Errors
     /// [`FluidError`] if the graph does not connect its hosts, or a link is too fast.
-    pub fn new(graph: &Graph, policy: Policy) -> Result<Self, FluidError> {
+    pub fn new(graph: &Graph, policy: Policy, seed: Seed) -> Result<Self, FluidError> {
         let routes = Routes::shortest(graph)?.by(policy);
         let links = graph.links.iter().enumerate().map(|(port, directed)| {
             let (rate, delay_ps) = (directed.link.rate, directed.link.delay.ps());
             if rate.bps() < CAPACITY_LIMIT {
-                Ok(LinkState { rate, delay_ps, work: 0 })
+                Ok(FluidLink { rate, delay_ps, work: 0 })
             } else {
                 Err(FluidError::TooFast { port: port as u32, bps: rate.bps() })
             }
         });
         Ok(Self {
             routes,
+            hashes: Hashes::new(seed),
             links: links.collect::<Result<_, _>>()?,
             now_fs: 0,
             bands: (0..Band::COUNT).map(|_| None).collect(),
             flows: Vec::new(),
             free_flows: Vec::new(),
             connections: Vec::new(),
-            generations: Vec::new(),
             paths: Vec::new(),
             free_connections: Vec::new(),
             streams: vec![Index::default(); graph.host_count as usize],
@@ -228,7 +227,7 @@ impl Fluid {
             started_count: 0,
             completed_count: 0,
             event_count: 0,
-            scratch: Scratch::default(),
+            scratch: DueScratch::default(),
         })
     }
 
@@ -271,15 +270,16 @@ impl Fluid {
         self.started_count
     }
 
-    /// The ways of flows between these pairs of hosts, none of them twice, if all of them together leave each as fast as it
-    /// is alone; `None` if somebody slows another, or has no way to go. The flows are the first ones of this network.
+    /// The ways of a stream's flows in one band between these pairs of hosts, none of them twice, if all of them together
+    /// leave each as fast as it is alone; `None` if somebody slows another, or has no way to go.
     ///
     /// Then any of them are as fast whenever they send: rates that all can have at once some can have, and no max-min fair
     /// share is more.
-    pub fn lanes(&self, pairs: impl Iterator<Item = (HostId, HostId)>) -> Option<Vec<Lane>> {
+    pub fn lanes(&self, stream: u32, pairs: impl Iterator<Item = (HostId, HostId)>) -> Option<Vec<Lane>> {
         let mut left: Vec<u64> = self.links.iter().map(|link| link.rate.bps() * PARTS).collect();
-        let lanes = (0..).zip(pairs).map(|(connection, (src, dst))| {
-            let ports = self.routes.path(src.0, dst.0, route::hash(connection, 0, false));
+        let lanes = pairs.map(|(src, dst)| {
+            let hash = self.hashes.of_stream(src.0, dst.0, StreamKey { stream, band: 0 });
+            let ports = self.routes.path(src.0, dst.0, hash);
             let of = |port: &PortId| &self.links[port.0 as usize];
             let rate = ports.iter().map(|port| of(port).rate.bps() * PARTS).min()?;
             for port in &ports {
@@ -324,9 +324,8 @@ impl Fluid {
             return known;
         }
         let index = self.free_connections.pop().unwrap_or(self.connections.len() as u32);
-        let generation = self.generations.get(index as usize).copied().unwrap_or(0);
         let begin = self.paths.len();
-        self.routes.each_hop(src, dst, route::hash(index, generation, false), |port| {
+        self.routes.each_hop(src, dst, self.hashes.open(flow), |port| {
             self.paths.push(LinkId(port.0));
         });
         let hop_count = u16::try_from(self.paths.len() - begin).expect("a path has fewer than 2^16 links");
@@ -356,21 +355,13 @@ impl Fluid {
         u128::from(path.iter().map(|link| self.links[link.0 as usize].delay_ps).sum::<u64>()) * FS_PER_PS
     }
 
-    /// The number of a connection is free for another, which goes another way.
-    fn free_connection(&mut self, connection: u32) {
-        let index = connection as usize;
-        self.generations.resize(self.generations.len().max(index + 1), 0);
-        self.generations[index] = self.generations[index].wrapping_add(1);
-        self.free_connections.push(connection);
-    }
-
     /// Lets the flows of a connection pass, the first of which has just got its place, until one takes time.
     fn serve(&mut self, connection: u32) {
         loop {
             let ConnectionState { first, own, .. } = self.connections[connection as usize];
             if first == NONE {
                 if own {
-                    self.free_connection(connection);
+                    self.free_connections.push(connection);
                 }
                 return;
             }

@@ -152,6 +152,7 @@ mod tests {
     use super::super::port::Serialization;
     use super::super::qdisc::QueueConfig;
     use super::*;
+    use crate::Seed;
     use crate::topology::{Link, Star};
     use crate::units::{Rate, Time};
     use proptest::prelude::*;
@@ -170,7 +171,7 @@ mod tests {
         let graph = Star { host_count: hosts, link: Link { rate, delay } }.graph();
         let table = Serialization::new(rate, Time::from_ps(1), 60..=PACKET);
         let queue = QueueConfig::pfifo_fast();
-        let ports = (0..2 * hosts).map(|link| Port::new(link, delay, table.clone(), &queue));
+        let ports = (0..2 * hosts).map(|link| Port::new(link, delay, table.clone(), &queue, Seed(0)));
         let ports: Vec<Port> = ports.collect();
         let calendar = Calendar::new(&ports);
         (ports, SharedBuffers::new(&graph, config), calendar)

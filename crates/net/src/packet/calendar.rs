@@ -202,6 +202,7 @@ mod tests {
     use super::super::qdisc::QueueConfig;
     use super::super::wire::Wire;
     use super::*;
+    use crate::Seed;
     use crate::units::{Rate, Time};
     use proptest::prelude::*;
     use std::cmp::Reverse;
@@ -211,7 +212,7 @@ mod tests {
     fn ports(delays_ps: &[u64]) -> Vec<Port> {
         let table = Serialization::new(Rate::from_bps(10_000_000_000).unwrap(), Time::from_ps(1), 54..=1_500);
         let port = |(link, &delay_ps): (usize, &u64)| {
-            Port::new(link as u32, Time::from_ps(delay_ps), table.clone(), &QueueConfig::pfifo_fast())
+            Port::new(link as u32, Time::from_ps(delay_ps), table.clone(), &QueueConfig::pfifo_fast(), Seed(0))
         };
         delays_ps.iter().enumerate().map(port).collect()
     }

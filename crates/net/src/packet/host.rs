@@ -6,6 +6,7 @@ use super::tcp::sender::{NEVER, News, Sender};
 use super::tcp::{ReverseBand, TcpConfig};
 use super::wire::{SackPool, Wire, flag};
 use crate::event::EventQueue;
+use crate::route::{self, Hashes};
 use crate::topology::PortId;
 use crate::trace::{Counters, Window};
 use crate::units::Time;
@@ -60,11 +61,15 @@ struct Waiting {
 /// Fields in the order of use: see [`super::port::Port`].
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
-struct Connection {
+struct TcpConnection {
     generation: u16,
     own: bool,
     src_port: PortId,
     dst_port: PortId,
+    src: HostId,
+    dst: HostId,
+    /// Of what it sends: see [`Hashes`].
+    hash: u32,
     /// Earliest pending timer event of either end; [`NEVER`] if none.
     receiver_armed_ps: u64,
     sender_armed_ps: u64,
@@ -75,14 +80,13 @@ struct Connection {
     goals: VecDeque<Goal>,
     began: Time,
     received: Time,
-    src: HostId,
-    dst: HostId,
 }
 
 /// All connections.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Hosts {
-    connections: Vec<Connection>,
+    hashes: Hashes,
+    connections: Vec<TcpConnection>,
     free: Vec<u32>,
     streams: BTreeMap<(u32, u32, StreamKey), u32>,
     timers: EventQueue<Timer>,
@@ -102,8 +106,21 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     /// Without connections, on links that take at least `latency_ps`.
-    pub fn new(latency_ps: u64) -> Self {
-        Self { latency_ps, ..Self::default() }
+    pub fn new(latency_ps: u64, hashes: Hashes) -> Self {
+        Self {
+            hashes,
+            connections: Vec::new(),
+            free: Vec::new(),
+            streams: BTreeMap::new(),
+            timers: EventQueue::default(),
+            late: EventQueue::default(),
+            latency_ps,
+            pool: SackPool::default(),
+            syn_stamps: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            done: Vec::new(),
+            counters: Counters::default(),
+        }
     }
 
     /// Starts a flow; packets go to `out`, and all of them through the returned port. `announced`: it is a burst, which
@@ -196,11 +213,14 @@ impl Hosts {
             Carrier::StreamBand { window } => window.min(config.window),
             Carrier::Stream | Carrier::Own => config.window,
         };
-        let connection = Connection {
+        let connection = TcpConnection {
             sender: Sender::new(config, window, forward),
             receiver,
             src_port,
             dst_port,
+            src: flow.src,
+            dst: flow.dst,
+            hash: self.hashes.open(flow),
             generation,
             own: true,
             sender_armed_ps: NEVER,
@@ -209,8 +229,6 @@ impl Hosts {
             goals: VecDeque::new(),
             began: Time::ZERO,
             received: Time::ZERO,
-            src: flow.src,
-            dst: flow.dst,
         };
         match self.connections.get_mut(index as usize) {
             Some(place) => *place = connection,
@@ -378,10 +396,15 @@ impl Hosts {
         connection.next_goal = connection.goals.front().map_or(u64::MAX, |goal| goal.end);
     }
 
-    /// The host that sent `packet`; of a late one whose connection is gone, perhaps that of its successor.
-    pub fn source(&self, packet: &Wire) -> u32 {
+    /// The host that sent `packet`, and the hash of its direction; of a late one whose connection is gone, perhaps those of
+    /// its successor.
+    #[inline]
+    pub fn source_and_hash(&self, packet: &Wire) -> (u32, u32) {
         let connection = &self.connections[packet.connection as usize];
-        if packet.flags & flag::REVERSE == 0 { connection.src.0 } else { connection.dst.0 }
+        match packet.flags & flag::REVERSE {
+            0 => (connection.src.0, connection.hash),
+            _ => (connection.dst.0, route::reverse(connection.hash)),
+        }
     }
 
     /// When the next timer comes, and when the next late one.

@@ -27,11 +27,11 @@ pub use qdisc::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
 pub use tcp::TcpConfig;
 
 use crate::event::EventQueue;
-use crate::route::{Policy, RouteError, Routes};
+use crate::route::{Hashes, Policy, RouteError, Routes};
 use crate::topology::{Graph, NodeId, PortId, Star};
 use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::{Bytes, Time};
-use crate::{Announced, Band, Completion, Flow, FlowId, HostId, Network};
+use crate::{Announced, Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
 use calendar::Calendar;
 use host::Hosts;
@@ -54,6 +54,8 @@ pub struct PacketConfig {
     pub pcn: Option<PcnConfig>,
     /// Choice among equal routes.
     pub routing: Policy,
+    /// Root of what is random: the hashes of [`Policy::Ecmp`], and for each port the coin of [`Marking::Red`].
+    pub seed: Seed,
     /// Times on the wire are rounded to whole ticks: 1 ns is ns-3's clock, 1 ps is exact at Ethernet rates.
     pub tick: Time,
 }
@@ -68,6 +70,7 @@ impl PacketConfig {
             switch_buffer: None,
             pcn: None,
             routing: Policy::Ecmp,
+            seed: Seed(0),
             tick: Time::from_ps(1_000),
         }
     }
@@ -147,7 +150,7 @@ impl PacketEngine {
             };
             let of_host = directed.from.0 < graph.host_count;
             let queue = if of_host { &config.host_queue } else { &config.switch_queue };
-            Port::new(index as u32, directed.link.delay, table, queue)
+            Port::new(index as u32, directed.link.delay, table, queue, config.seed)
         });
         let ports: Vec<Port> = ports.collect();
         let switches = config.pcn.zip(config.switch_queue.marking.threshold());
@@ -160,7 +163,7 @@ impl PacketEngine {
             buffers: config.switch_buffer.map(|buffer| Box::new(SharedBuffers::new(graph, buffer))),
             calendar: Calendar::new(&ports),
             ends: graph.links.iter().map(|directed| directed.to).collect(),
-            hosts: Hosts::new(ports.iter().map(Port::latency_ps).min().unwrap_or(0)),
+            hosts: Hosts::new(ports.iter().map(Port::latency_ps).min().unwrap_or(0), Hashes::new(config.seed)),
             ports,
             routes,
             scheduled: EventQueue::default(),

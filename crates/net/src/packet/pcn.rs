@@ -164,8 +164,9 @@ mod tests {
     use crate::event::EventQueue;
     use crate::packet::host::Hosts;
     use crate::packet::tcp::TcpConfig;
+    use crate::route::Hashes;
     use crate::units::Rate;
-    use crate::{Bytes, Connection, Flow, FlowId, HostId};
+    use crate::{Bytes, Connection, Flow, FlowId, HostId, Seed};
     use std::collections::BTreeMap;
 
     const INITIAL: u32 = 40;
@@ -265,7 +266,7 @@ mod tests {
         fn new(seed: u64, length: usize) -> Self {
             let rate = Rate::from_bps(10_000_000_000).expect("not zero");
             Self {
-                hosts: Hosts::new(HOP.ps()),
+                hosts: Hosts::new(HOP.ps(), Hashes::new(Seed(0))),
                 config: TcpConfig::basic_sim(2, rate, HOP),
                 now: Time::ZERO,
                 under_way: EventQueue::default(),

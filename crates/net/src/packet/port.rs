@@ -14,6 +14,7 @@
 use super::calendar::Calendar;
 use super::qdisc::{Capacity, Qdisc, QueueConfig, Verdict};
 use super::wire::Wire;
+use crate::Seed;
 use crate::trace::{PortCounters, PortState};
 use crate::units::{Bytes, Rate, Time};
 use std::ops::RangeInclusive;
@@ -127,8 +128,7 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub fn new(link: u32, delay: Time, serialization: Serialization, queue: &QueueConfig) -> Self {
-        let seed = (u64::from(link) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    pub fn new(link: u32, delay: Time, serialization: Serialization, queue: &QueueConfig, seed: Seed) -> Self {
         Self {
             link,
             delay_ps: delay.ps(),
@@ -142,7 +142,7 @@ impl Port {
             run_sending_ps: 0,
             loaded: false,
             device: Wire::NOTHING,
-            qdisc: Qdisc::new(queue, seed),
+            qdisc: Qdisc::new(queue, || seed.stream(&format!("red/{link}"))),
             packets: 0,
             bytes: 0,
             busy_ps: 0,

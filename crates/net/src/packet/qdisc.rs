@@ -1,6 +1,7 @@
 //! The qdisc alone: what to enqueue, mark, drop, and send next. It knows no TCP and no time.
 
 use super::wire::{Wire, flag};
+use crate::seed::Stream;
 use std::collections::VecDeque;
 
 /// How many packets wait at most.
@@ -121,7 +122,7 @@ pub(crate) enum Verdict {
 }
 
 #[derive(Clone, Debug)]
-enum Order {
+enum BandOrder {
     Strict,
     Drr { quanta: Vec<u32>, deficits: Vec<u32>, turn: usize, fresh: bool },
 }
@@ -140,26 +141,33 @@ pub(crate) struct Qdisc {
     /// Bit b: band b holds something.
     waiting: u8,
     marking: Marking,
-    order: Order,
-    /// RED's average in 2^-16 packets.
-    average: u64,
-    /// RED: packets since the last mark, and its own random numbers.
-    since_mark: u64,
-    random: u64,
+    order: BandOrder,
+    /// With [`Marking::Red`] only.
+    red: Option<Box<Red>>,
     pub marks: u64,
 }
 
+/// What random early detection remembers.
+#[derive(Clone, Debug)]
+struct Red {
+    /// Average queue in 2^-16 packets.
+    average: u64,
+    /// Packets since the last mark.
+    since_mark: u64,
+    coin: Stream,
+}
+
 impl Qdisc {
-    /// An empty qdisc. `seed` feeds RED's coin alone.
-    pub fn new(config: &QueueConfig, seed: u64) -> Self {
+    /// An empty qdisc. `coin` makes RED's random numbers.
+    pub fn new(config: &QueueConfig, coin: impl FnOnce() -> Stream) -> Self {
         let (band_count, order) = match &config.discipline {
-            Discipline::Fifo => (1, Order::Strict),
-            Discipline::PfifoFast => (3, Order::Strict),
-            Discipline::Strict { bands } => (usize::from(*bands).clamp(1, 8), Order::Strict),
+            Discipline::Fifo => (1, BandOrder::Strict),
+            Discipline::PfifoFast => (3, BandOrder::Strict),
+            Discipline::Strict { bands } => (usize::from(*bands).clamp(1, 8), BandOrder::Strict),
             Discipline::Drr { quanta_bytes } => {
                 let quanta = quanta_bytes.clone();
                 let deficits = vec![0; quanta.len()];
-                (quanta.len(), Order::Drr { quanta, deficits, turn: 0, fresh: true })
+                (quanta.len(), BandOrder::Drr { quanta, deficits, turn: 0, fresh: true })
             }
         };
         let (capacity_packets, capacity_bytes) = config.capacity.limits();
@@ -172,9 +180,8 @@ impl Qdisc {
             capacity_bytes,
             order,
             marking: config.marking,
-            average: 0,
-            since_mark: 0,
-            random: seed | 1,
+            red: matches!(config.marking, Marking::Red { .. })
+                .then(|| Box::new(Red { average: 0, since_mark: 0, coin: coin() })),
             marks: 0,
             packets_max: 0,
             bytes_max: 0,
@@ -243,8 +250,8 @@ impl Qdisc {
     #[inline]
     pub fn dequeue(&mut self) -> Wire {
         let band = match self.order {
-            Order::Strict => self.waiting.trailing_zeros() as usize,
-            Order::Drr { .. } => self.next_by_turn(),
+            BandOrder::Strict => self.waiting.trailing_zeros() as usize,
+            BandOrder::Drr { .. } => self.next_by_turn(),
         };
         let mut packet = self.bands[band].pop_front().expect("its bit says that the band holds something");
         if self.bands[band].is_empty() {
@@ -261,7 +268,9 @@ impl Qdisc {
     }
 
     fn next_by_turn(&mut self) -> usize {
-        let Order::Drr { quanta, deficits, turn, fresh } = &mut self.order else { unreachable!("the caller matched") };
+        let BandOrder::Drr { quanta, deficits, turn, fresh } = &mut self.order else {
+            unreachable!("the caller matched")
+        };
         loop {
             let Some(head) = self.bands[*turn].front() else {
                 deficits[*turn] = 0;
@@ -290,37 +299,13 @@ impl Qdisc {
                 Verdict::Queued
             }
             Marking::Red { min_packets, max_packets, max_probability_ppm, weight_ppm, ecn } => {
-                // 2^32 packets in 2^-16 times a million need 68 bits.
-                let (target, weight) = (u128::from(self.count) << 16, u128::from(weight_ppm));
-                let average = u128::from(self.average) * (1_000_000 - weight) + target * weight;
-                self.average = (average / 1_000_000) as u64;
-                let is_hit = self.red_hits(min_packets, max_packets, max_probability_ppm);
+                let red = self.red.as_mut().expect("`new` made it, as the marking asks for it");
+                red.on_arrival(self.count, weight_ppm);
+                let is_hit = red.hits(min_packets, max_packets, max_probability_ppm);
                 if is_hit && !(ecn && self.mark(packet)) { Verdict::Dropped } else { Verdict::Queued }
             }
             _ => Verdict::Queued,
         }
-    }
-
-    fn red_hits(&mut self, min_packets: u32, max_packets: u32, max_probability_ppm: u32) -> bool {
-        let (min, max) = (u64::from(min_packets) << 16, u64::from(max_packets) << 16);
-        if self.average < min {
-            self.since_mark = 0;
-            return false;
-        }
-        if self.average >= max {
-            self.since_mark = 0;
-            return true;
-        }
-        // Floyd & Jacobson, sec. 7: p_b grows linearly, and p_a = p_b / (1 - count p_b) makes the gaps uniform.
-        let base_ppm = u64::from(max_probability_ppm) * (self.average - min) / (max - min);
-        let left = 1_000_000_u64.saturating_sub(self.since_mark * base_ppm);
-        // xorshift64: a coin, nothing more.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let hit = left == 0 || self.random % left < base_ppm;
-        self.since_mark = if hit { 0 } else { self.since_mark + 1 };
-        hit
     }
 
     fn mark(&mut self, packet: &mut Wire) -> bool {
@@ -333,9 +318,41 @@ impl Qdisc {
     }
 }
 
+impl Red {
+    fn on_arrival(&mut self, waiting: u32, weight_ppm: u32) {
+        // 2^32 packets in 2^-16 times a million need 68 bits.
+        let (target, weight) = (u128::from(waiting) << 16, u128::from(weight_ppm));
+        let average = u128::from(self.average) * (1_000_000 - weight) + target * weight;
+        self.average = (average / 1_000_000) as u64;
+    }
+
+    fn hits(&mut self, min_packets: u32, max_packets: u32, max_probability_ppm: u32) -> bool {
+        let (min, max) = (u64::from(min_packets) << 16, u64::from(max_packets) << 16);
+        if self.average < min {
+            self.since_mark = 0;
+            return false;
+        }
+        if self.average >= max {
+            self.since_mark = 0;
+            return true;
+        }
+        // Floyd & Jacobson, sec. 7: p_b grows linearly, and p_a = p_b / (1 - count p_b) makes the gaps uniform.
+        let base_ppm = u64::from(max_probability_ppm) * (self.average - min) / (max - min);
+        let left = 1_000_000_u64.saturating_sub(self.since_mark * base_ppm);
+        let hit = left == 0 || self.coin.below(left) < base_ppm;
+        self.since_mark = if hit { 0 } else { self.since_mark + 1 };
+        hit
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Seed;
+
+    fn qdisc(config: &QueueConfig, seed: u64) -> Qdisc {
+        Qdisc::new(config, || Seed(seed).stream("red"))
+    }
 
     fn packet(number: u64, band: u8, wire_bytes: u16) -> Wire {
         Wire { number, wire_bytes, band, flags: flag::ECT, ..Wire::NOTHING }
@@ -348,7 +365,7 @@ mod tests {
     #[test]
     fn pfifo_fast_is_strict_over_three_bands_that_share_one_limit() {
         let config = QueueConfig { capacity: Capacity::Packets(4), ..QueueConfig::pfifo_fast() };
-        let mut qdisc = Qdisc::new(&config, 0);
+        let mut qdisc = qdisc(&config, 0);
         for (number, band) in [(0, 7), (1, 1), (2, 0), (3, 1)] {
             assert_eq!(qdisc.enqueue(packet(number, band, 100)), Verdict::Queued);
         }
@@ -359,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_limit_in_bytes_lets_the_small_one_in() {
-        let mut qdisc = Qdisc::new(&QueueConfig::fifo(Capacity::Bytes(250)), 0);
+        let mut qdisc = qdisc(&QueueConfig::fifo(Capacity::Bytes(250)), 0);
         assert_eq!(qdisc.enqueue(packet(0, 0, 200)), Verdict::Queued);
         assert_eq!(qdisc.enqueue(packet(1, 0, 100)), Verdict::Dropped);
         assert_eq!(qdisc.enqueue(packet(2, 3, 50)), Verdict::Queued);
@@ -371,7 +388,7 @@ mod tests {
     fn deficit_round_robin_shares_bytes_by_quantum() {
         let discipline = Discipline::Drr { quanta_bytes: vec![2000, 1000] };
         let config = QueueConfig { discipline, capacity: Capacity::Packets(100), marking: Marking::None };
-        let mut qdisc = Qdisc::new(&config, 0);
+        let mut qdisc = qdisc(&config, 0);
         for number in 0..8 {
             qdisc.enqueue(packet(number, 0, 500));
             qdisc.enqueue(packet(100 + number, 1, 500));
@@ -384,7 +401,7 @@ mod tests {
     fn the_threshold_counts_the_queue_without_the_packet_itself() {
         for (at, marked) in [(MarkAt::Enqueue, [2_u64, 3]), (MarkAt::Dequeue, [0, 1])] {
             let marking = Marking::Threshold { packets: 2, at };
-            let mut qdisc = Qdisc::new(&QueueConfig { marking, ..QueueConfig::fifo(Capacity::Packets(9)) }, 0);
+            let mut qdisc = qdisc(&QueueConfig { marking, ..QueueConfig::fifo(Capacity::Packets(9)) }, 0);
             for number in 0..4 {
                 qdisc.enqueue(packet(number, 0, 100));
             }
@@ -406,7 +423,7 @@ mod tests {
 
     #[test]
     fn red_marks_nothing_below_and_all_above() {
-        let mut qdisc = Qdisc::new(&QueueConfig { marking: RED, ..QueueConfig::fifo(Capacity::Packets(99)) }, 1);
+        let mut qdisc = qdisc(&QueueConfig { marking: RED, ..QueueConfig::fifo(Capacity::Packets(99)) }, 1);
         for number in 0..20 {
             qdisc.enqueue(packet(number, 0, 100));
         }
@@ -423,7 +440,7 @@ mod tests {
     fn red_spreads_its_marks_evenly() {
         // An average of 9 in 5 to 10 and a maximum of 10 % give p = 8 %. Gaps are then uniform on 1 to 1/p = 12.5:
         // with 12 whole ones and the half, the longest is 13 and the mean is 1 + sum of max(0, 1 - n p) = 6.76.
-        let mut qdisc = Qdisc::new(&QueueConfig { marking: RED, ..QueueConfig::fifo(Capacity::Packets(99)) }, 7);
+        let mut qdisc = qdisc(&QueueConfig { marking: RED, ..QueueConfig::fifo(Capacity::Packets(99)) }, 7);
         let (mut gaps, mut gap) = (Vec::new(), 0);
         for number in 0..9 {
             qdisc.enqueue(packet(number, 0, 100));
@@ -451,7 +468,7 @@ mod tests {
         {
             let Marking::Red { min_packets, max_packets, max_probability_ppm, weight_ppm, .. } = RED else { panic!() };
             let marking = Marking::Red { min_packets, max_packets, max_probability_ppm, weight_ppm, ecn };
-            let mut qdisc = Qdisc::new(&QueueConfig { marking, ..QueueConfig::fifo(Capacity::Packets(99)) }, 1);
+            let mut qdisc = qdisc(&QueueConfig { marking, ..QueueConfig::fifo(Capacity::Packets(99)) }, 1);
             while qdisc.packets() < 10 {
                 qdisc.enqueue(packet(0, 0, 100));
             }
@@ -465,17 +482,17 @@ mod tests {
         // which adds up to at most 2^-16 / w.
         let Marking::Red { min_packets, max_packets, max_probability_ppm, ecn, .. } = RED else { panic!() };
         let marking = Marking::Red { min_packets, max_packets, max_probability_ppm, weight_ppm: 2_000, ecn };
-        let mut qdisc = Qdisc::new(&QueueConfig { marking, ..QueueConfig::fifo(Capacity::Packets(99)) }, 1);
+        let mut qdisc = qdisc(&QueueConfig { marking, ..QueueConfig::fifo(Capacity::Packets(99)) }, 1);
         for _ in 0..4 {
             qdisc.enqueue(packet(0, 0, 100));
         }
-        qdisc.average = 0;
+        qdisc.red.as_mut().unwrap().average = 0;
         let mut expected = 0.0;
         for _ in 0..1_000 {
             qdisc.pass(&mut packet(0, 0, 100));
             expected += (4.0 - expected) * 0.002;
         }
-        let average = qdisc.average as f64 / 65_536.0;
+        let average = qdisc.red.unwrap().average as f64 / 65_536.0;
         assert!((expected - 1.0 / 65_536.0 / 0.002..=expected).contains(&average), "{average} against {expected}");
     }
 }

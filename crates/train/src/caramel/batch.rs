@@ -1,6 +1,6 @@
 //! Which parameters are sent together (Caramel, section 4.2).
 
-use super::{Boundaries, Group};
+use super::{Boundaries, ParameterGroup};
 use gradtide_net::{Bytes, Time};
 
 /// Batches parameters in the order of their updates. One larger than `threshold` is sent alone; the others collect in a
@@ -11,7 +11,7 @@ use gradtide_net::{Bytes, Time};
 ///
 /// # Source
 /// Caramel, section 4.2; A11 to A16 of docs/models/caramel.md.
-pub fn batch(boundaries: &Boundaries, threshold: Bytes, time: &dyn Fn(Bytes) -> Time) -> Vec<Group> {
+pub fn batch(boundaries: &Boundaries, threshold: Bytes, time: &dyn Fn(Bytes) -> Time) -> Vec<ParameterGroup> {
     let mut groups = Vec::new();
     // When the channel will have sent all that is in `groups`.
     let mut drained = Time::ZERO;

@@ -1,7 +1,7 @@
 //! In which order a worker computes, so that its updates come early (Caramel, section 4.1), and edges that hold it to
 //! that.
 
-use super::{Boundaries, Window};
+use super::{Boundaries, Boundary};
 use crate::opdag::{Kind, Op, OpDag, OpDagError};
 use gradtide_net::seed::Stream;
 use gradtide_net::{Bytes, Time};
@@ -191,7 +191,7 @@ pub fn boundaries(dag: &OpDag, parameters: &[Parameter], ops: &[u32], tick: Time
         now += Time::from_ps(it.time_ticks * tick.ps());
         ends[op as usize] = Some(now);
     }
-    let window = |parameter: &Parameter| Window {
+    let window = |parameter: &Parameter| Boundary {
         bytes: parameter.bytes,
         update: ends[parameter.update as usize].expect("every update is computed"),
         read: starts[parameter.recv as usize].unwrap_or(now),

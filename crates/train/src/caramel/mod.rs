@@ -16,13 +16,13 @@ pub mod timeline;
 pub mod transfers;
 
 use gradtide_net::{Bytes, Time};
-use transfers::Plan;
+use transfers::TransferPlan;
 
 /// When a parameter can be aggregated without delaying compute: from the op that updates it to the op of the next
 /// iteration that reads it (Caramel, section 3.3.1). Offsets are compute time without stalls, from the start of an
 /// iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct Boundary {
     /// What is aggregated.
     pub bytes: Bytes,
     /// End of the op that updates it.
@@ -37,16 +37,16 @@ pub struct Boundaries {
     /// All computation, one op after another: C.
     pub compute: Time,
     /// Of every parameter, in the order in which the model registers them.
-    pub windows: Vec<Window>,
+    pub windows: Vec<Boundary>,
 }
 
 /// Parameters that are aggregated together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct ParameterGroup {
     /// Indices of the parameters.
     pub parameters: Vec<u32>,
     /// Their bytes; the update of the latest, the read of the earliest (Caramel, section 4.3).
-    pub window: Window,
+    pub window: Boundary,
 }
 
 impl Boundaries {
@@ -72,7 +72,7 @@ impl Boundaries {
     pub fn stretched(&self, compute: Time) -> Self {
         let (from, to) = (u128::from(self.compute.ps()).max(1), u128::from(compute.ps()));
         let own = |time: Time| Time::from_ps((u128::from(time.ps()) * to / from) as u64);
-        let window = |window: &Window| Window { update: own(window.update), read: own(window.read), ..*window };
+        let window = |window: &Boundary| Boundary { update: own(window.update), read: own(window.read), ..*window };
         Self { compute, windows: self.windows.iter().map(window).collect() }
     }
 
@@ -80,18 +80,18 @@ impl Boundaries {
     ///
     /// # Panics
     /// If it is empty or a parameter does not exist.
-    pub fn group(&self, parameters: Vec<u32>) -> Group {
+    pub fn group(&self, parameters: Vec<u32>) -> ParameterGroup {
         let windows = || parameters.iter().map(|&parameter| self.windows[parameter as usize]);
-        let window = Window {
+        let window = Boundary {
             bytes: windows().map(|window| window.bytes).sum(),
             update: windows().map(|window| window.update).max().expect("a group has parameters"),
             read: windows().map(|window| window.read).min().expect("a group has parameters"),
         };
-        Group { parameters, window }
+        ParameterGroup { parameters, window }
     }
 
     /// Every parameter by itself.
-    pub fn alone(&self) -> Vec<Group> {
+    pub fn alone(&self) -> Vec<ParameterGroup> {
         (0..self.windows.len() as u32).map(|parameter| self.group(vec![parameter])).collect()
     }
 
@@ -104,6 +104,6 @@ impl Boundaries {
 }
 
 /// Batches and packs: Caramel, sections 4.2 and 4.3. `threshold` and `time` are those of [`cost::Costs`].
-pub fn plan(boundaries: &Boundaries, threshold: Bytes, time: &dyn Fn(Bytes) -> Time) -> Plan {
+pub fn plan(boundaries: &Boundaries, threshold: Bytes, time: &dyn Fn(Bytes) -> Time) -> TransferPlan {
     pack::pack(boundaries, &batch::batch(boundaries, threshold, time), time).plan
 }

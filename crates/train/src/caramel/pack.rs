@@ -5,8 +5,8 @@
 //! the next forward pass or across both makes no difference (A24), so the earliest place (A22) is one in the backward
 //! pass if there is one. Stage 3 has no free place left and measures which of two is the lesser evil.
 
-use super::transfers::{Plan, Transfer};
-use super::{Boundaries, Group, Window, timeline};
+use super::transfers::{PlannedTransfer, TransferPlan};
+use super::{Boundaries, Boundary, ParameterGroup, timeline};
 use gradtide_net::{Bytes, Time};
 use std::cmp::Reverse;
 
@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
     /// One transfer per group, in the order in which they were placed.
-    pub plan: Plan,
+    pub plan: TransferPlan,
     /// Number of the plan's first transfers that stage 2 placed: they run in parallel with compute, inside their
     /// boundaries.
     pub hidden_count: usize,
@@ -29,12 +29,12 @@ pub struct Packed {
 ///
 /// # Source
 /// Caramel, section 4.3; A22 to A29 of docs/models/caramel.md.
-pub fn pack(boundaries: &Boundaries, groups: &[Group], time: &dyn Fn(Bytes) -> Time) -> Packed {
+pub fn pack(boundaries: &Boundaries, groups: &[ParameterGroup], time: &dyn Fn(Bytes) -> Time) -> Packed {
     let compute = boundaries.compute;
-    let mut sorted: Vec<&Group> = groups.iter().collect();
+    let mut sorted: Vec<&ParameterGroup> = groups.iter().collect();
     sorted.sort_by_key(|group| (Reverse(group.window.bytes), group.window.update));
     let mut channel = Circle { length: compute, busy: Vec::new() };
-    let mut plan = Plan { transfers: Vec::new(), has_barrier: false, credit: 1 };
+    let mut plan = TransferPlan { transfers: Vec::new(), has_barrier: false, credit: 1 };
     let mut left = Vec::new();
     for group in sorted {
         let (length, window) = (time(group.window.bytes), group.window);
@@ -48,7 +48,7 @@ pub fn pack(boundaries: &Boundaries, groups: &[Group], time: &dyn Fn(Bytes) -> T
     }
     let hidden_count = plan.transfers.len();
     for (group, length) in left {
-        let Window { update, read, .. } = group.window;
+        let Boundary { update, read, .. } = group.window;
         let in_backward = plan.transfers.iter().filter(|transfer| transfer.rank < compute);
         let backward = in_backward.map(|transfer| transfer.rank + transfer.time).fold(update, Time::max);
         let forward = (compute + read).saturating_since(length).max(compute);
@@ -64,8 +64,8 @@ pub fn pack(boundaries: &Boundaries, groups: &[Group], time: &dyn Fn(Bytes) -> T
     Packed { plan, hidden_count }
 }
 
-fn placed(group: &Group, rank: Time, gate: Time, time: Time) -> Transfer {
-    Transfer { parameters: group.parameters.clone(), bytes: group.window.bytes, time, gate, rank }
+fn placed(group: &ParameterGroup, rank: Time, gate: Time, time: Time) -> PlannedTransfer {
+    PlannedTransfer { parameters: group.parameters.clone(), bytes: group.window.bytes, time, gate, rank }
 }
 
 /// The channel in an iteration whose compute never waits: what is taken is taken in every iteration.

@@ -6,7 +6,7 @@
 //! something may be sent, and interrupts nothing.
 
 use super::Boundaries;
-use super::transfers::{Plan, Transfer};
+use super::transfers::{PlannedTransfer, TransferPlan};
 use gradtide_net::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -18,7 +18,7 @@ pub const MAX_ITERATIONS: u32 = 1000;
 
 /// A transfer that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentTransfer {
     /// In which iteration it became due.
     pub iteration: u32,
     /// Index in the plan.
@@ -37,7 +37,7 @@ pub struct Timeline {
     /// The start at which the channel stood as it did at the last one: what is between them repeats for ever.
     pub repeats_from: usize,
     /// All transfers as the channel sent them.
-    pub sent: Vec<Sent>,
+    pub sent: Vec<SentTransfer>,
     /// All computation of an iteration: C.
     pub compute: Time,
     /// All transfers of an iteration, one after another: N.
@@ -83,20 +83,20 @@ impl Timeline {
 ///
 /// # Panics
 /// If a transfer may be sent only after compute has begun to wait for it, or simulated time passes 213 days.
-pub fn run(boundaries: &Boundaries, plan: &Plan) -> Timeline {
+pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
     let reads_at = |parameter: u32| {
         if plan.has_barrier { Time::ZERO } else { boundaries.windows[parameter as usize].read }
     };
-    let mut moments: Vec<(Time, Moment)> = Vec::new();
+    let mut moments: Vec<(Time, ComputeEvent)> = Vec::new();
     for (index, transfer) in plan.transfers.iter().enumerate() {
         let read = transfer.parameters.iter().map(|&parameter| reads_at(parameter)).min().unwrap_or(Time::ZERO);
         assert!(transfer.gate <= boundaries.compute + read, "compute would wait for what waits for it");
         let in_next = transfer.gate >= boundaries.compute;
         let offset = if in_next { transfer.gate - boundaries.compute } else { transfer.gate };
-        moments.push((offset, Moment::Open { transfer: index as u32, in_next }));
+        moments.push((offset, ComputeEvent::Open { transfer: index as u32, in_next }));
     }
     for parameter in 0..boundaries.windows.len() as u32 {
-        moments.push((reads_at(parameter), Moment::Read(parameter)));
+        moments.push((reads_at(parameter), ComputeEvent::Read(parameter)));
     }
     moments.sort();
 
@@ -122,16 +122,16 @@ pub fn run(boundaries: &Boundaries, plan: &Plan) -> Timeline {
         for &(offset, moment) in &moments {
             now = start + stalled + offset;
             match moment {
-                Moment::Open { in_next: true, .. } if iteration == 0 => {}
-                Moment::Open { in_next, transfer } => channel.open(now, iteration - u32::from(in_next), transfer),
-                Moment::Read(parameter) => stalled += channel.wait(now, iteration, parameter) - now,
+                ComputeEvent::Open { in_next: true, .. } if iteration == 0 => {}
+                ComputeEvent::Open { in_next, transfer } => channel.open(now, iteration - u32::from(in_next), transfer),
+                ComputeEvent::Read(parameter) => stalled += channel.wait(now, iteration, parameter) - now,
             }
         }
         now = start + stalled + boundaries.compute;
     };
     // The last iteration has none after it, in which compute would go on: what it left is sent as it comes.
     for &(offset, moment) in &moments {
-        if let Moment::Open { in_next: true, transfer } = moment {
+        if let ComputeEvent::Open { in_next: true, transfer } = moment {
             channel.open(now + offset, starts.len() as u32 - 2, transfer);
         }
     }
@@ -148,9 +148,9 @@ pub fn run(boundaries: &Boundaries, plan: &Plan) -> Timeline {
 ///
 /// # Source
 /// Horn (1974): the least largest lateness of jobs with release times and deadlines on one machine with preemption.
-pub fn lower_bound(boundaries: &Boundaries, transfers: &[Transfer]) -> Time {
+pub fn lower_bound(boundaries: &Boundaries, transfers: &[PlannedTransfer]) -> Time {
     let bound = boundaries.compute.max(transfers.iter().map(|transfer| transfer.time).sum());
-    let window = |transfer: &Transfer| boundaries.group(transfer.parameters.clone()).window;
+    let window = |transfer: &PlannedTransfer| boundaries.group(transfer.parameters.clone()).window;
     let mut jobs: Vec<(Time, Time, Time)> =
         (transfers.iter()).map(|transfer| (window(transfer).update, window(transfer).read, transfer.time)).collect();
     jobs.sort_unstable_by_key(|&(update, ..)| Reverse(update));
@@ -232,19 +232,19 @@ impl Suffixes {
 
 /// What happens when compute has come to an offset; what opens does so before what is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Moment {
+enum ComputeEvent {
     Open { transfer: u32, in_next: bool },
     Read(u32),
 }
 
 /// What is under way, with the iteration that it is of and what is left of it, and what is open: see
 /// [`Channel::state`].
-type State = (Vec<(u32, u32, Time)>, Vec<(u32, u32)>);
+type ChannelState = (Vec<(u32, u32, Time)>, Vec<(u32, u32)>);
 
 /// The channel, which knows what may be sent up to some instant, and decides no further.
 struct Channel<'a> {
     boundaries: &'a Boundaries,
-    plan: &'a Plan,
+    plan: &'a TransferPlan,
     /// Up to here everything has been opened.
     known: Time,
     /// May be sent: rank, index and iteration.
@@ -253,17 +253,17 @@ struct Channel<'a> {
     /// those that have is through.
     missing: Vec<[(u32, Time); 2]>,
     /// Handed over, first to last.
-    sent: Vec<Sent>,
+    sent: Vec<SentTransfer>,
 }
 
 impl<'a> Channel<'a> {
-    fn new(boundaries: &'a Boundaries, plan: &'a Plan) -> Self {
+    fn new(boundaries: &'a Boundaries, plan: &'a TransferPlan) -> Self {
         let missing = vec![[(0, Time::ZERO); 2]; boundaries.windows.len()];
         Self { boundaries, plan, known: Time::ZERO, open: BinaryHeap::new(), missing, sent: Vec::new() }
     }
 
     /// All that the future depends on, as seen from the start of an iteration at `now`.
-    fn state(&self, now: Time, iteration: u32) -> State {
+    fn state(&self, now: Time, iteration: u32) -> ChannelState {
         let ago = |before: u32| iteration - before;
         let under_way = self.under_way(now).iter();
         let mut open: Vec<(u32, u32)> = self.open.iter().map(|Reverse(it)| (it.1, ago(it.2))).collect();
@@ -272,7 +272,7 @@ impl<'a> Channel<'a> {
     }
 
     /// What has been handed over and is not through.
-    fn under_way(&self, now: Time) -> &[Sent] {
+    fn under_way(&self, now: Time) -> &[SentTransfer] {
         &self.sent[self.sent.partition_point(|sent| sent.end <= now)..]
     }
 
@@ -327,7 +327,7 @@ impl<'a> Channel<'a> {
             *count -= 1;
             *last = end;
         }
-        self.sent.push(Sent { iteration, transfer, start, end });
+        self.sent.push(SentTransfer { iteration, transfer, start, end });
     }
 }
 

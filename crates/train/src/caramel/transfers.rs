@@ -1,7 +1,7 @@
 //! Plans: what is sent, from when on, and what goes before what. Those of systems that Caramel is compared with, and
 //! earliest deadline first. [`super::pack`] has Caramel's own.
 
-use super::{Boundaries, Group};
+use super::{Boundaries, ParameterGroup};
 use gradtide_net::{Bytes, Time};
 
 /// PyTorch DDP's cap of the first bucket: 1 MiB.
@@ -18,7 +18,7 @@ pub const P3_SLICE: Bytes = Bytes(200_000);
 
 /// A message of a collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Transfer {
+pub struct PlannedTransfer {
     /// Whose it is; a parameter is aggregated when all its transfers are through.
     pub parameters: Vec<u32>,
     /// Its bytes.
@@ -34,9 +34,9 @@ pub struct Transfer {
 
 /// What is sent in every iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct TransferPlan {
     /// Of one iteration; equal ranks go in this order.
-    pub transfers: Vec<Transfer>,
+    pub transfers: Vec<PlannedTransfer>,
     /// Whether the next forward pass waits for all of them.
     pub has_barrier: bool,
     /// Transfers that are handed to the network before earlier ones are through, and cannot be overtaken any more; not 0.
@@ -45,14 +45,14 @@ pub struct Plan {
 }
 
 /// Sent in the order of updates, each group as a whole when it is complete.
-pub fn first_in_first_out(groups: &[Group], has_barrier: bool, time: &dyn Fn(Bytes) -> Time) -> Plan {
-    let transfer = |group: &Group| {
+pub fn first_in_first_out(groups: &[ParameterGroup], has_barrier: bool, time: &dyn Fn(Bytes) -> Time) -> TransferPlan {
+    let transfer = |group: &ParameterGroup| {
         let window = group.window;
         let time = time(window.bytes);
         let parameters = group.parameters.clone();
-        Transfer { parameters, bytes: window.bytes, time, gate: window.update, rank: window.update }
+        PlannedTransfer { parameters, bytes: window.bytes, time, gate: window.update, rank: window.update }
     };
-    Plan { transfers: groups.iter().map(transfer).collect(), has_barrier, credit: 1 }
+    TransferPlan { transfers: groups.iter().map(transfer).collect(), has_barrier, credit: 1 }
 }
 
 /// PyTorch DDP: buckets from the last parameter to the first, each closed by the parameter with which it reaches its
@@ -60,7 +60,7 @@ pub fn first_in_first_out(groups: &[Group], has_barrier: bool, time: &dyn Fn(Byt
 ///
 /// # Source
 /// Li et al. (2020), "PyTorch Distributed", section 3.2; `compute_bucket_assignment_by_size` of PyTorch's reducer.
-pub fn ddp(boundaries: &Boundaries, first_cap: Bytes, cap: Bytes, time: &dyn Fn(Bytes) -> Time) -> Plan {
+pub fn ddp(boundaries: &Boundaries, first_cap: Bytes, cap: Bytes, time: &dyn Fn(Bytes) -> Time) -> TransferPlan {
     let mut buckets: Vec<Vec<u32>> = Vec::new();
     let mut room = 0;
     for parameter in (0..boundaries.windows.len() as u32).rev() {
@@ -71,7 +71,7 @@ pub fn ddp(boundaries: &Boundaries, first_cap: Bytes, cap: Bytes, time: &dyn Fn(
         buckets.last_mut().expect("one is open").push(parameter);
         room = room.saturating_sub(boundaries.windows[parameter as usize].bytes.0);
     }
-    let groups: Vec<Group> = buckets.into_iter().map(|parameters| boundaries.group(parameters)).collect();
+    let groups: Vec<ParameterGroup> = buckets.into_iter().map(|parameters| boundaries.group(parameters)).collect();
     let mut plan = first_in_first_out(&groups, true, time);
     // A bucket that is complete waits for those in front of it: all ranks must send in one order.
     let mut gate = Time::ZERO;
@@ -88,10 +88,10 @@ pub fn ddp(boundaries: &Boundaries, first_cap: Bytes, cap: Bytes, time: &dyn Fn(
 ///
 /// # Source
 /// Sergeev & Del Balso (2018), section 4; its documentation of tensor fusion and of the cycle time.
-pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(Bytes) -> Time) -> Plan {
+pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(Bytes) -> Time) -> TransferPlan {
     let order = boundaries.by_update();
     let window = |parameter: u32| boundaries.windows[parameter as usize];
-    let mut plan = Plan { transfers: Vec::new(), has_barrier: true, credit: 1 };
+    let mut plan = TransferPlan { transfers: Vec::new(), has_barrier: true, credit: 1 };
     let (mut from, mut sent) = (0, Time::ZERO);
     while from < order.len() {
         let ready = sent.max(window(order[from]).update);
@@ -110,7 +110,7 @@ pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(B
             let group = boundaries.group(order[from..from + count].to_vec());
             let (bytes, time) = (group.window.bytes, time(group.window.bytes));
             let gate = now.min(boundaries.compute);
-            plan.transfers.push(Transfer { parameters: group.parameters, bytes, time, gate, rank: now });
+            plan.transfers.push(PlannedTransfer { parameters: group.parameters, bytes, time, gate, rank: now });
             from += count;
             sent += time;
         }
@@ -133,11 +133,11 @@ pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(B
 /// If a chunk has no bytes.
 pub fn earliest_deadline_first(
     boundaries: &Boundaries,
-    groups: &[Group],
+    groups: &[ParameterGroup],
     chunk: Bytes,
     credit: u32,
     time: &dyn Fn(Bytes) -> Time,
-) -> Plan {
+) -> TransferPlan {
     assert!(chunk.0 > 0, "a chunk has bytes");
     let mut transfers = Vec::new();
     for group in groups {
@@ -146,8 +146,14 @@ pub fn earliest_deadline_first(
         while left > 0 {
             let bytes = Bytes(left.min(chunk.0));
             left -= bytes.0;
-            transfers.push(Transfer { parameters: group.parameters.clone(), bytes, time: time(bytes), gate, rank });
+            transfers.push(PlannedTransfer {
+                parameters: group.parameters.clone(),
+                bytes,
+                time: time(bytes),
+                gate,
+                rank,
+            });
         }
     }
-    Plan { transfers, has_barrier: false, credit }
+    TransferPlan { transfers, has_barrier: false, credit }
 }

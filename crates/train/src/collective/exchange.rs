@@ -3,8 +3,8 @@
 //! A job has one collective on the network at a time, so without neighbours an exchange takes as long every time: this is
 //! the answer that need not be simulated again.
 
-use super::messages::{Addressing, MessageSize, UnderWay};
-use super::plan::{Message, Passage, Plan};
+use super::messages::{Addressing, InFlight, MessageSize};
+use super::plan::{CollectivePlan, Message, Passage};
 use super::progress::Progress;
 use gradtide_net::fluid::Lane;
 use gradtide_net::{Bytes, Fluid, HostId, Network, PortId, Time};
@@ -27,33 +27,32 @@ pub struct Exchange {
 ///
 /// # Panics
 /// If there are not as many hosts as ranks, or the network has carried something before.
-pub fn run(plan: &Plan, hosts: &[u32], network: Fluid) -> Exchange {
+pub fn run(plan: &CollectivePlan, hosts: &[u32], network: Fluid) -> Exchange {
     assert_eq!(plan.ranks() as usize, hosts.len(), "every rank has a host");
     assert!(network.counters().events == 0, "the network is fresh");
-    match lanes(plan, hosts, &network) {
+    match lanes(plan, hosts, 0, &network) {
         Some(lanes) => in_lanes(plan, &lanes, network.link_count()),
         None => message_by_message(plan, hosts, network),
     }
 }
 
-/// The ways from each rank to the next, if the plan is a ring whose ranks never slow one another on a network that has
-/// carried nothing.
-pub fn lanes(plan: &Plan, hosts: &[u32], network: &Fluid) -> Option<Vec<Lane>> {
+/// The ways from each rank to the next in a stream, if the plan is a ring whose ranks never slow one another.
+pub fn lanes(plan: &CollectivePlan, hosts: &[u32], stream: u32, network: &Fluid) -> Option<Vec<Lane>> {
     if !plan.is_ring() || hosts.len() < 2 {
         return None;
     }
     let next = hosts.iter().cycle().skip(1);
-    network.lanes(hosts.iter().zip(next).map(|(&host, &next)| (HostId(host), HostId(next))))
+    network.lanes(stream, hosts.iter().zip(next).map(|(&host, &next)| (HostId(host), HostId(next))))
 }
 
 /// As [`run`], and never in another way than message by message.
 ///
 /// # Panics
 /// As [`run`].
-pub fn message_by_message(plan: &Plan, hosts: &[u32], mut network: Fluid) -> Exchange {
-    let mut under_way: UnderWay<Passage> = UnderWay::default();
+pub fn message_by_message(plan: &CollectivePlan, hosts: &[u32], mut network: Fluid) -> Exchange {
+    let mut under_way: InFlight<Passage> = InFlight::default();
     let addressing = Addressing::new(hosts, MessageSize::Even);
-    let start = |message: Message, under_way: &mut UnderWay<Passage>, network: &mut Fluid| {
+    let start = |message: Message, under_way: &mut InFlight<Passage>, network: &mut Fluid| {
         let flow = network.start(addressing.flow(message));
         under_way.insert(flow, message.passage());
     };
@@ -81,7 +80,7 @@ pub fn message_by_message(plan: &Plan, hosts: &[u32], mut network: Fluid) -> Exc
 /// ```text
 /// left(i, k) = max(left(i, k - 1), left(i - 1, k - 1) + delay(i - 1)) + message / rate(i)
 /// ```
-pub fn in_lanes(plan: &Plan, lanes: &[Lane], link_count: u32) -> Exchange {
+pub fn in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32) -> Exchange {
     let ranks = lanes.len();
     let mut message = None;
     plan.sends(0, 0, &mut |first| message = Some(first.even));

@@ -1,6 +1,6 @@
 //! A collective on a network: its messages, each sent when what it waits for has arrived.
 
-use super::plan::{Action, Algorithm, Message, Passage, Plan, PlanError};
+use super::plan::{Action, Algorithm, CollectivePlan, Message, Passage, PlanError};
 use super::progress::Progress;
 use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Rate, Time};
 use std::cmp::Reverse;
@@ -62,7 +62,7 @@ pub enum MessageSize {
 pub struct Messages {
     addressing: Addressing,
     chunks: Vec<Progress>,
-    under_way: UnderWay<Sent>,
+    under_way: InFlight<MessageInFlight>,
     adding: Option<Adding>,
     /// Chunks that are not complete.
     left_count: usize,
@@ -102,7 +102,7 @@ impl From<Band> for Bands {
 
 /// A message under way: its passage, what is added when it arrives, and whose it is.
 #[derive(Clone, Copy, Debug)]
-struct Sent {
+struct MessageInFlight {
     chunk: u32,
     passage: Passage,
     bytes: Bytes,
@@ -113,7 +113,7 @@ struct Sent {
 /// By flow, something of each that is under way. Flows are numbered as they start, so they are in order; those that have
 /// arrived go when all before them have, or when they are more than the rest.
 #[derive(Debug)]
-pub(super) struct UnderWay<T> {
+pub(super) struct InFlight<T> {
     rows: VecDeque<(FlowId, Option<T>)>,
     count: usize,
 }
@@ -146,7 +146,7 @@ impl Collective {
         adding: Option<Rate>,
         size: MessageSize,
     ) -> Result<Self, PlanError> {
-        Plan::new(&algorithm, hosts.len() as u32, largest, ELEMENT_BYTES)?;
+        CollectivePlan::new(&algorithm, hosts.len() as u32, largest, ELEMENT_BYTES)?;
         Ok(Self { algorithm, hosts, depth, adding, size, announced: None })
     }
 
@@ -159,16 +159,16 @@ impl Collective {
     ///
     /// # Panics
     /// If there are more than the largest that it was made for.
-    pub fn plan(&self, bytes: Bytes) -> Plan {
+    pub fn plan(&self, bytes: Bytes) -> CollectivePlan {
         let ranks = self.hosts.len() as u32;
-        Plan::new(&self.algorithm, ranks, bytes, ELEMENT_BYTES).expect("a smaller plan than that of `new`")
+        CollectivePlan::new(&self.algorithm, ranks, bytes, ELEMENT_BYTES).expect("a smaller plan than that of `new`")
     }
 
     /// Plans of the chunks that `bytes` are cut into, which go side by side.
     ///
     /// # Panics
     /// As [`plan`](Self::plan).
-    pub fn chunks(&self, bytes: Bytes) -> Vec<Plan> {
+    pub fn chunks(&self, bytes: Bytes) -> Vec<CollectivePlan> {
         self.plan(bytes).chunks(self.depth.of(bytes)).collect()
     }
 
@@ -231,7 +231,7 @@ impl Collective {
     /// Starts every message of `bytes` that waits for nothing.
     pub fn begin(&self, bytes: Bytes, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> Messages {
         let addressing = self.addressing(bands.into(), stream);
-        let mut under_way = UnderWay::default();
+        let mut under_way = InFlight::default();
         let begin = |(chunk, plan)| {
             Progress::begin(plan, &mut |message: Message| {
                 addressing.send(chunk, message, &mut under_way, network);
@@ -306,13 +306,13 @@ impl Messages {
     }
 }
 
-impl<T> Default for UnderWay<T> {
+impl<T> Default for InFlight<T> {
     fn default() -> Self {
         Self { rows: VecDeque::new(), count: 0 }
     }
 }
 
-impl<T> UnderWay<T> {
+impl<T> InFlight<T> {
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -360,7 +360,7 @@ impl<T> UnderWay<T> {
 
 impl Adding {
     /// Queues a message at its receiver; whether it has been added now.
-    fn is_added(&mut self, now: Time, sent: Sent) -> bool {
+    fn is_added(&mut self, now: Time, sent: MessageInFlight) -> bool {
         let free_at = &mut self.free_at[sent.passage.to as usize];
         let takes = self.rate.serialize(sent.bytes, 1, sent.parts).unwrap_or(Time::MAX);
         let over_at = Time::from_ps((*free_at).max(now).ps().saturating_add(takes.ps()));
@@ -389,10 +389,10 @@ impl Addressing {
         Self { hosts: hosts.to_vec(), size, bands, stream: 0, announced: None }
     }
 
-    fn send(&self, chunk: u32, message: Message, under_way: &mut UnderWay<Sent>, network: &mut dyn Network) {
+    fn send(&self, chunk: u32, message: Message, under_way: &mut InFlight<MessageInFlight>, network: &mut dyn Network) {
         let flow = self.flow(message);
         let Flow { bytes, parts, .. } = flow;
-        let sent = Sent { chunk, passage: message.passage(), bytes, parts, action: message.action };
+        let sent = MessageInFlight { chunk, passage: message.passage(), bytes, parts, action: message.action };
         let id = match self.announced {
             None => network.start(flow),
             Some(announced) => network.start_announced(flow, announced),

@@ -15,7 +15,7 @@ pub enum Action {
 
 /// A share of the team's buffer: parts `first` to `end` of `count` parts that differ by at most one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Share {
+pub(super) struct BufferShare {
     /// Whose buffer: the index of the rank that it began on, where each has its own.
     pub origin: u32,
     pub first: u32,
@@ -23,7 +23,7 @@ pub(super) struct Share {
     pub count: u32,
 }
 
-impl Share {
+impl BufferShare {
     const WHOLE: Self = Self { origin: 0, first: 0, end: 1, count: 1 };
 
     fn part(index: u32, count: u32) -> Self {
@@ -89,26 +89,26 @@ impl Pattern {
     }
 
     /// Tells `send` what rank `i` of `n` sends in `step`: to whom, what, and what becomes of it there.
-    pub fn sends(&self, step: u32, i: u32, n: u32, send: &mut dyn FnMut(u32, Share, Action)) {
+    pub fn sends(&self, step: u32, i: u32, n: u32, send: &mut dyn FnMut(u32, BufferShare, Action)) {
         if step >= self.step_count(n) {
             return;
         }
         let others = move || (1..n).map(move |distance| (i + distance) % n);
         match self {
             Self::RingReduceScatter { shift } => {
-                send((i + 1) % n, Share::part((i + 2 * n - shift - step) % n, n), Action::Reduce);
+                send((i + 1) % n, BufferShare::part((i + 2 * n - shift - step) % n, n), Action::Reduce);
             }
             Self::RingAllGather { shift } => {
-                send((i + 1) % n, Share::part((i + 1 + 2 * n - shift - step) % n, n), Action::Copy);
+                send((i + 1) % n, BufferShare::part((i + 1 + 2 * n - shift - step) % n, n), Action::Copy);
             }
             Self::Fold => {
                 if is_folded(i, n) {
-                    send(i + 1, Share::WHOLE, Action::Reduce);
+                    send(i + 1, BufferShare::WHOLE, Action::Reduce);
                 }
             }
             Self::Unfold => {
                 if i > 0 && is_folded(i - 1, n) {
-                    send(i - 1, Share::WHOLE, Action::Copy);
+                    send(i - 1, BufferShare::WHOLE, Action::Copy);
                 }
             }
             Self::Halving => {
@@ -116,7 +116,7 @@ impl Pattern {
                     let (p, half) = (1 << n.ilog2(), 1 << (n.ilog2() - 1 - step));
                     let peer = kept_part(j, p) ^ half;
                     let first = peer & !(half - 1);
-                    let share = Share { origin: 0, first, end: first + half, count: p };
+                    let share = BufferShare { origin: 0, first, end: first + half, count: p };
                     send(at_place(kept_part(peer, p), n), share, Action::Reduce);
                 }
             }
@@ -124,36 +124,36 @@ impl Pattern {
                 if let Some(j) = place(i, n) {
                     let (p, block) = (1 << n.ilog2(), 1 << step);
                     let first = kept_part(j, p) & !(block - 1);
-                    let share = Share { origin: 0, first, end: first + block, count: p };
+                    let share = BufferShare { origin: 0, first, end: first + block, count: p };
                     send(at_place(kept_part(kept_part(j, p) ^ block, p), n), share, Action::Copy);
                 }
             }
             Self::Butterfly => {
                 if let Some(j) = place(i, n) {
-                    send(at_place(j ^ (1 << step), n), Share::WHOLE, Action::Reduce);
+                    send(at_place(j ^ (1 << step), n), BufferShare::WHOLE, Action::Reduce);
                 }
             }
-            Self::DirectReduceScatter => others().for_each(|j| send(j, Share::part(j, n), Action::Reduce)),
-            Self::DirectAllGather => others().for_each(|j| send(j, Share::part(i, n), Action::Copy)),
+            Self::DirectReduceScatter => others().for_each(|j| send(j, BufferShare::part(j, n), Action::Reduce)),
+            Self::DirectAllGather => others().for_each(|j| send(j, BufferShare::part(i, n), Action::Copy)),
             Self::TreeReduce => {
                 if (i + 1).ilog2() == n.ilog2() - step {
-                    send((i - 1) / 2, Share::WHOLE, Action::Reduce);
+                    send((i - 1) / 2, BufferShare::WHOLE, Action::Reduce);
                 }
             }
             Self::TreeBroadcast => {
                 if (i + 1).ilog2() == step {
-                    children(i, n).for_each(|child| send(child, Share::WHOLE, Action::Copy));
+                    children(i, n).for_each(|child| send(child, BufferShare::WHOLE, Action::Copy));
                 }
             }
             Self::BinomialReduce => {
                 if i.trailing_zeros() == step {
-                    send(i - (1 << step), Share::WHOLE, Action::Reduce);
+                    send(i - (1 << step), BufferShare::WHOLE, Action::Reduce);
                 }
             }
             Self::BinomialBroadcast => {
                 let subtree = 1 << (log2_ceil(n) - 1 - step);
                 if i.is_multiple_of(2 * subtree) && i + subtree < n {
-                    send(i + subtree, Share::WHOLE, Action::Copy);
+                    send(i + subtree, BufferShare::WHOLE, Action::Copy);
                 }
             }
             Self::Push { servers } => {
@@ -162,24 +162,24 @@ impl Pattern {
                     let worker = i as usize - servers_before;
                     for k in 0..servers.len() {
                         let j = (worker + k) % servers.len();
-                        send(servers[j], Share::part(j as u32, servers.len() as u32), Action::Reduce);
+                        send(servers[j], BufferShare::part(j as u32, servers.len() as u32), Action::Reduce);
                     }
                 }
             }
             Self::Pull { servers } => {
                 if let Ok(j) = servers.binary_search(&i) {
-                    let share = Share::part(j as u32, servers.len() as u32);
+                    let share = BufferShare::part(j as u32, servers.len() as u32);
                     others().filter(|rank| servers.binary_search(rank).is_err()).for_each(|worker| {
                         send(worker, share, Action::Copy);
                     });
                 }
             }
             Self::AllToAll => {
-                others().for_each(|j| send(j, Share { origin: i, ..Share::part(j, n) }, Action::Copy));
+                others().for_each(|j| send(j, BufferShare { origin: i, ..BufferShare::part(j, n) }, Action::Copy));
             }
             Self::PointToPoint => {
                 if i == 0 {
-                    send(1, Share::WHOLE, Action::Copy);
+                    send(1, BufferShare::WHOLE, Action::Copy);
                 }
             }
         }

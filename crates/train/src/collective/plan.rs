@@ -8,7 +8,7 @@
 //! A reduction takes no time here. An executor that gives it some tells of the arrival of a message with
 //! [`Action::Reduce`] when that is over.
 
-use super::pattern::{Pattern, Share};
+use super::pattern::{BufferShare, Pattern};
 use gradtide_net::Bytes;
 use thiserror::Error;
 
@@ -266,7 +266,7 @@ pub fn distributed_servers(ranks: u32, servers: u32) -> Vec<u32> {
 
 /// A collective as messages, each of which waits for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct CollectivePlan {
     ranks: u32,
     buffer: Buffer,
     phases: Vec<Phase>,
@@ -280,7 +280,7 @@ struct Phase {
     steps_before: u32,
 }
 
-impl Plan {
+impl CollectivePlan {
     /// The plan of an algorithm for `bytes` on each of `ranks` ranks. Parts differ by at most one element of
     /// `element_bytes`; bytes that are no whole element are in the last part. A single rank sends nothing.
     ///
@@ -323,7 +323,8 @@ impl Plan {
         assert!(depth > 0, "a buffer is cut into at least one chunk");
         let copies = if self.phases[0].pattern == Pattern::AllToAll { u64::from(self.ranks) } else { 1 };
         (0..depth).map(move |index| {
-            let (offset, bytes) = self.buffer.range(Share { origin: 0, first: index, end: index + 1, count: depth });
+            let (offset, bytes) =
+                self.buffer.range(BufferShare { origin: 0, first: index, end: index + 1, count: depth });
             let start = self.buffer.start + (offset - self.buffer.start) * copies;
             Self { buffer: Buffer { start, bytes, ..self.buffer }, ..self.clone() }
         })
@@ -453,7 +454,7 @@ struct Buffer {
 impl Buffer {
     /// Offset and bytes of a share. The parts with one element more come first, as in [`super::ring`]; bytes that are
     /// no whole element go to the last part.
-    fn range(&self, share: Share) -> (u64, u64) {
+    fn range(&self, share: BufferShare) -> (u64, u64) {
         let (elements, count) = (self.bytes / self.element_bytes, u64::from(share.count));
         let cut = |index: u32| match u64::from(index) {
             index if index == count => self.bytes,
@@ -465,7 +466,7 @@ impl Buffer {
 }
 
 impl EvenShare {
-    fn share(self, Share { first, end, count, .. }: Share) -> Self {
+    fn share(self, BufferShare { first, end, count, .. }: BufferShare) -> Self {
         Self { bytes: Bytes(self.bytes.0 * u64::from(end - first)), parts: self.parts * count }
     }
 }
@@ -489,7 +490,7 @@ struct Team {
     stride: u32,
     size: u32,
     index: u32,
-    shard: Option<Share>,
+    shard: Option<BufferShare>,
 }
 
 impl Team {
@@ -515,7 +516,7 @@ impl Teams {
             }),
             Self::Across { group } => {
                 let first = rank % group;
-                let shard = Share { origin: 0, first, end: first + 1, count: group };
+                let shard = BufferShare { origin: 0, first, end: first + 1, count: group };
                 let (size, index) = (self.largest(ranks), rank / group);
                 Some(Team { first, stride: group, size, index, shard: Some(shard) })
             }

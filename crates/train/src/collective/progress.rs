@@ -1,6 +1,6 @@
 //! How far a plan has come: which messages may be sent now.
 
-use super::plan::{Message, Passage, Plan};
+use super::plan::{CollectivePlan, Message, Passage};
 use std::collections::BTreeMap;
 
 /// The state of one execution of a plan, whatever carries the messages.
@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 /// Holds two words per rank, and a few more for each step whose messages come before its rank has begun it.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    plan: Plan,
+    plan: CollectivePlan,
     /// Where each rank is.
-    places: Vec<Place>,
+    places: Vec<RankProgress>,
     /// Arrivals by (step, rank) of steps that the rank has not begun.
     early: BTreeMap<(u32, u32), u32>,
     /// Ranks that have not ended their last step.
@@ -19,16 +19,16 @@ pub struct Progress {
 
 /// A rank has begun `step`, which ends when `missing` more messages have arrived.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct RankProgress {
     step: u32,
     missing: u32,
 }
 
 impl Progress {
     /// Begins: gives `send` every message that waits for nothing.
-    pub fn begin(plan: Plan, send: &mut dyn FnMut(Message)) -> Self {
+    pub fn begin(plan: CollectivePlan, send: &mut dyn FnMut(Message)) -> Self {
         let ranks = plan.ranks();
-        let places = vec![Place { step: 0, missing: 0 }; ranks as usize];
+        let places = vec![RankProgress { step: 0, missing: 0 }; ranks as usize];
         let mut progress = Self { plan, places, early: BTreeMap::new(), left_count: ranks };
         for rank in 0..ranks {
             progress.begin_step(0, rank, send);
@@ -81,12 +81,12 @@ impl Progress {
             let early = self.early.remove(&(step, rank)).unwrap_or(0);
             let missing = self.plan.receive_count(step, rank) + own - early;
             if missing > 0 {
-                self.places[rank as usize] = Place { step, missing };
+                self.places[rank as usize] = RankProgress { step, missing };
                 return;
             }
             step += 1;
         }
-        self.places[rank as usize] = Place { step, missing: 0 };
+        self.places[rank as usize] = RankProgress { step, missing: 0 };
         self.left_count -= 1;
     }
 }

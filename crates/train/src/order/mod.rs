@@ -22,11 +22,11 @@ use tic::tic;
 /// A DAG and how its transfers are to be ordered, as the face hands it down.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OrderSpec {
+pub struct OrderRequest {
     /// The DAG.
     pub dag: OpDag,
     /// How.
-    pub scheduler: Scheduler,
+    pub scheduler: OrderMethod,
     /// What happens to transfers that TAC holds for equal.
     pub ties: Ties,
     /// Root of random streams.
@@ -36,7 +36,7 @@ pub struct OrderSpec {
 /// A way to order transfers.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Scheduler {
+pub enum OrderMethod {
     /// As the file lists them: the order in which a model registers its parameters.
     Layer,
     /// Timing-independent (TicTac, Algorithm 2).
@@ -72,7 +72,7 @@ pub struct Ordered {
 ///
 /// # Errors
 /// [`OpDagError`] if the DAG means nothing.
-pub fn order(spec: &OrderSpec) -> Result<Ordered, OpDagError> {
+pub fn order(spec: &OrderRequest) -> Result<Ordered, OpDagError> {
     let needs = Needs::new(&spec.dag)?;
     let Sequence { order, priority, proven_bound_ticks } = sequence(&needs, spec)?;
     let makespan_ticks = Scorer::new(&needs).makespan(&order);
@@ -104,25 +104,25 @@ pub struct Sequence {
 ///
 /// # Errors
 /// [`OpDagError::NoSuchOp`] if a transfer has no rank.
-pub fn sequence(needs: &Needs, spec: &OrderSpec) -> Result<Sequence, OpDagError> {
+pub fn sequence(needs: &Needs, spec: &OrderRequest) -> Result<Sequence, OpDagError> {
     let mut proven_bound_ticks = None;
     let mut priority = None;
     let order = match &spec.scheduler {
-        Scheduler::Layer => needs.listed.clone(),
-        Scheduler::Tic => by_priority(priority.insert(tic(needs))),
-        Scheduler::Tac => tac(needs, &needs.work_ticks, spec.ties),
-        Scheduler::TacFolded => tac(needs, &needs.folded_ticks, spec.ties),
-        Scheduler::Random => {
+        OrderMethod::Layer => needs.listed.clone(),
+        OrderMethod::Tic => by_priority(priority.insert(tic(needs))),
+        OrderMethod::Tac => tac(needs, &needs.work_ticks, spec.ties),
+        OrderMethod::TacFolded => tac(needs, &needs.folded_ticks, spec.ties),
+        OrderMethod::Random => {
             let mut order: Vec<Recv> = (0..needs.recv_count() as Recv).collect();
             Seed(spec.seed).stream("random order").shuffle(&mut order);
             order
         }
-        Scheduler::Optimal => {
+        OrderMethod::Optimal => {
             let best = portfolio::best(needs, Seed(spec.seed));
             proven_bound_ticks = Some(best.bound_ticks);
             best.order
         }
-        Scheduler::Given(ranks) => {
+        OrderMethod::Given(ranks) => {
             let rank = |op: u32| ranks.get(op as usize).copied().ok_or(OpDagError::NoSuchOp(op));
             by_priority(&needs.recv_ops.iter().map(|&op| rank(op)).collect::<Result<Vec<_>, _>>()?)
         }

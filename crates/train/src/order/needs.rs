@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub type Recv = u32;
 
 /// A transfer or a join: index of a transfer, or the number of transfers plus the index of a join.
-pub type Node = u32;
+pub type NeedNode = u32;
 
 /// An op DAG, as far as an order of its transfers can tell.
 ///
@@ -27,7 +27,7 @@ pub struct Needs {
     /// Compute time that needs no transfer.
     pub free_ticks: u64,
     /// Transfers and joins that each join waits for; two or more.
-    pub parents: Vec<Vec<Node>>,
+    pub parents: Vec<Vec<NeedNode>>,
     /// Number of transfers that each join needs.
     pub counts: Vec<u32>,
     /// Transfers as the file lists them.
@@ -49,9 +49,9 @@ impl Needs {
         let mut recv_ops: Vec<u32> = needed.iter().copied().filter(is_recv).collect();
         recv_ops.sort_by_key(|&op| dag.ops[op as usize].id);
         let recv_count = recv_ops.len();
-        let mut node_of: Vec<Option<Node>> = vec![None; dag.ops.len()];
+        let mut node_of: Vec<Option<NeedNode>> = vec![None; dag.ops.len()];
         for (recv, &op) in recv_ops.iter().enumerate() {
-            node_of[op as usize] = Some(recv as Node);
+            node_of[op as usize] = Some(recv as NeedNode);
         }
         let by_op = |ops: Vec<u32>| ops.into_iter().filter_map(|op| node_of[op as usize]).collect::<Vec<Recv>>();
         let mut listed = recv_ops.clone();
@@ -71,7 +71,7 @@ impl Needs {
             recv_ops,
         };
         let mut ends = vec![0_u64; dag.ops.len()];
-        let mut known: BTreeMap<Vec<Node>, Node> = BTreeMap::new();
+        let mut known: BTreeMap<Vec<NeedNode>, NeedNode> = BTreeMap::new();
         for &op in &needed {
             let it = &dag.ops[op as usize];
             let start = it.inputs.iter().map(|&input| ends[input as usize]).max().unwrap_or(0);
@@ -79,7 +79,7 @@ impl Needs {
             if it.kind == Kind::Recv {
                 continue;
             }
-            let mut parents: Vec<Node> = it.inputs.iter().filter_map(|&input| node_of[input as usize]).collect();
+            let mut parents: Vec<NeedNode> = it.inputs.iter().filter_map(|&input| node_of[input as usize]).collect();
             parents.sort_unstable();
             parents.dedup();
             let node = match parents[..] {
@@ -89,7 +89,7 @@ impl Needs {
                     needs.parents.push(parents.clone());
                     needs.work_ticks.push(0);
                     needs.folded_ticks.push(0);
-                    needs.work_ticks.len() as Node - 1
+                    needs.work_ticks.len() as NeedNode - 1
                 })),
             };
             node_of[op as usize] = node;
@@ -146,7 +146,7 @@ impl Needs {
     fn merge(&mut self) {
         let recv_count = self.recv_count();
         let counts = self.count();
-        let mut node_of: Vec<Node> = (0..recv_count as Node).collect();
+        let mut node_of: Vec<NeedNode> = (0..recv_count as NeedNode).collect();
         let (mut parents_of, mut kept) = (Vec::new(), Vec::new());
         for (join, parents) in std::mem::take(&mut self.parents).into_iter().enumerate() {
             let node = recv_count + join;
@@ -161,11 +161,11 @@ impl Needs {
                 continue;
             }
             let merged = recv_count + parents_of.len();
-            node_of.push(merged as Node);
+            node_of.push(merged as NeedNode);
             // A node moves to the front of where it was, so nothing that is still to come is overwritten.
             self.work_ticks[merged] = self.work_ticks[node];
             self.folded_ticks[merged] = self.folded_ticks[node];
-            let mut parents: Vec<Node> = parents.iter().map(|&parent| node_of[parent as usize]).collect();
+            let mut parents: Vec<NeedNode> = parents.iter().map(|&parent| node_of[parent as usize]).collect();
             parents.sort_unstable();
             parents.dedup();
             parents_of.push(parents);
@@ -181,17 +181,17 @@ impl Needs {
     fn count(&self) -> Vec<u32> {
         let recv_count = self.recv_count();
         let mut counts = vec![0; self.join_count()];
-        let mut lanes = vec![Lane::default(); recv_count + self.join_count()];
+        let mut lanes = vec![BitLane::default(); recv_count + self.join_count()];
         let children = self.children();
         for first in (0..recv_count).step_by(LANE) {
             let last = (first + LANE).min(recv_count);
-            lanes[first.saturating_sub(LANE)..first].fill(Lane::default());
-            lanes[first..last].iter_mut().enumerate().for_each(|(bit, lane)| *lane = Lane::of(bit));
+            lanes[first.saturating_sub(LANE)..first].fill(BitLane::default());
+            lanes[first..last].iter_mut().enumerate().for_each(|(bit, lane)| *lane = BitLane::of(bit));
             let firsts = children[first..last].iter().filter_map(|joins| joins.first());
             let first_join = firsts.min().map_or(self.join_count(), |&join| join as usize);
-            lanes[recv_count..recv_count + first_join].fill(Lane::default());
+            lanes[recv_count..recv_count + first_join].fill(BitLane::default());
             for (join, parents) in self.parents.iter().enumerate().skip(first_join) {
-                let mut lane = Lane::default();
+                let mut lane = BitLane::default();
                 parents.iter().for_each(|&parent| lane.add(&lanes[parent as usize]));
                 lanes[recv_count + join] = lane;
                 counts[join] += lane.0.iter().map(|word| word.count_ones()).sum::<u32>();
@@ -203,12 +203,12 @@ impl Needs {
 
 /// Bits that walk through the joins together: one line of a cache.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Lane(pub [u64; 8]);
+pub struct BitLane(pub [u64; 8]);
 
-/// Bits of a [`Lane`].
+/// Bits of a [`BitLane`].
 pub const LANE: usize = 512;
 
-impl Lane {
+impl BitLane {
     /// The one bit `index`.
     pub fn of(index: usize) -> Self {
         let mut lane = Self::default();

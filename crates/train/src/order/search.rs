@@ -45,7 +45,7 @@ pub struct Search<'a> {
 
 /// A place in the search: what is sent first and what is sent last; in between, nothing is decided.
 #[derive(Clone)]
-struct Place {
+struct SearchNode {
     front: Set,
     back: Set,
     first: Vec<Recv>,
@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
         self.budget = budget;
         self.failed.clear();
         let empty = vec![0; self.sets[0].len()];
-        let start = Place { front: empty.clone(), back: empty, first: Vec::new(), last: Vec::new() };
+        let start = SearchNode { front: empty.clone(), back: empty, first: Vec::new(), last: Vec::new() };
         match self.descend(start, i128::from(limit_ticks), 0) {
             Some(mut place) => {
                 place.first.extend(place.last.iter().rev());
@@ -114,7 +114,7 @@ impl<'a> Search<'a> {
     /// An order of the nearest goods: always the set of a piece of work that comes first by Johnson's rule.
     pub fn greedy(&self) -> Vec<Recv> {
         let empty = vec![0; self.sets[0].len()];
-        let mut place = Place { front: empty.clone(), back: empty, first: Vec::new(), last: Vec::new() };
+        let mut place = SearchNode { front: empty.clone(), back: empty, first: Vec::new(), last: Vec::new() };
         loop {
             let view = self.view(&place, 0);
             if view.middle.is_empty() {
@@ -141,7 +141,7 @@ impl<'a> Search<'a> {
     }
 
     /// Follows the rules as far as they lead, then tries.
-    fn descend(&mut self, mut place: Place, limit: i128, depth: usize) -> Option<Place> {
+    fn descend(&mut self, mut place: SearchNode, limit: i128, depth: usize) -> Option<SearchNode> {
         loop {
             let view = self.view(&place, limit);
             let steps = (self.sets.len() * self.sets[0].len()) as u64;
@@ -197,7 +197,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn view(&self, place: &Place, limit: i128) -> View {
+    fn view(&self, place: &SearchNode, limit: i128) -> View {
         let recv_count = self.needs.recv_count();
         let mut view = View {
             middle: (0..recv_count as Recv)
@@ -250,7 +250,7 @@ impl<'a> Search<'a> {
 
     /// What may be sent last: a transfer whose time is at least the work that needs it, with all that is needed by
     /// nothing else.
-    fn sure_last(&self, view: &View, place: &Place) -> Option<Vec<Recv>> {
+    fn sure_last(&self, view: &View, place: &SearchNode) -> Option<Vec<Recv>> {
         let affordable = |&recv: &Recv| i128::from(view.losses[recv as usize]) <= view.back_capital;
         let ticks = |recv: Recv| self.needs.recv_ticks[recv as usize];
         let mut candidates: Vec<Recv> = view.middle.iter().copied().filter(affordable).collect();
@@ -269,7 +269,7 @@ impl<'a> Search<'a> {
     }
 
     /// Transfers in between that nothing but what is lost with `recv` needs.
-    fn freed(&self, view: &View, place: &Place, recv: Recv) -> Vec<Recv> {
+    fn freed(&self, view: &View, place: &SearchNode, recv: Recv) -> Vec<Recv> {
         let mut still: Set = vec![0; place.front.len()];
         for (set, &ticks) in self.sets.iter().zip(&self.needs.work_ticks) {
             let is_lost = contains(set, recv) || set.iter().zip(&place.back).any(|(word, back)| word & back != 0);
@@ -306,7 +306,7 @@ impl<'a> Search<'a> {
     }
 }
 
-impl Place {
+impl SearchNode {
     fn send_first(&mut self, recvs: &[Recv]) {
         recvs.iter().for_each(|&recv| insert(&mut self.front, recv));
         self.first.extend(recvs);

@@ -1,6 +1,6 @@
 //! Timing-aware communication scheduling.
 
-use super::needs::{LANE, Lane, Needs, Node, Recv, bits};
+use super::needs::{BitLane, LANE, NeedNode, Needs, Recv, bits};
 use super::timsort;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -152,7 +152,7 @@ const BUCKET: usize = 64;
 
 /// 64 joins that were next to each other in topological order.
 #[derive(Clone, Debug)]
-struct Bucket {
+struct JoinBlock {
     /// Added to the M of each of its joins.
     shift_ticks: u64,
     /// Its joins that still need several transfers.
@@ -178,14 +178,14 @@ struct Outstanding<'a> {
     /// Keys of the others, by id.
     keys: Keys,
     /// Nodes that need this transfer and no other.
-    held: Vec<Vec<Node>>,
+    held: Vec<Vec<NeedNode>>,
     /// Transfers right above each join.
     near: Vec<BTreeSet<(Key, Recv)>>,
     /// Number of parents of each join that need several transfers.
     blocked: Vec<u32>,
     /// M of each join, less the shift of its bucket.
     m: Vec<u64>,
-    buckets: Vec<Bucket>,
+    buckets: Vec<JoinBlock>,
     /// No bucket before this one has a join that still needs several.
     first_live: usize,
     /// Which joins need a transfer: a row per transfer, a word per bucket.
@@ -195,7 +195,7 @@ struct Outstanding<'a> {
 impl<'a> Outstanding<'a> {
     fn new(needs: &'a Needs, work_ticks: &'a [u64]) -> Self {
         let (recv_count, join_count) = (needs.recv_count(), needs.join_count());
-        let bucket = |first: usize| Bucket {
+        let bucket = |first: usize| JoinBlock {
             shift_ticks: 0,
             live: u64::MAX >> (BUCKET - (join_count - first).min(BUCKET)),
             best: None,
@@ -209,7 +209,7 @@ impl<'a> Outstanding<'a> {
             p: work_ticks[..recv_count].to_vec(),
             even: BTreeSet::new(),
             keys: Keys::new(recv_count),
-            held: (0..recv_count as Node).map(|recv| vec![recv]).collect(),
+            held: (0..recv_count as NeedNode).map(|recv| vec![recv]).collect(),
             near: vec![BTreeSet::new(); join_count],
             blocked: vec![0; join_count],
             m: vec![0; join_count],
@@ -292,7 +292,7 @@ impl<'a> Outstanding<'a> {
             }
             bucket.live &= !bit;
             let &(key, owner) = near.first().expect("it has one");
-            let node = (self.needs.recv_count() + join as usize) as Node;
+            let node = (self.needs.recv_count() + join as usize) as NeedNode;
             gains.push((owner, self.work_ticks[node as usize]));
             self.held[owner as usize].push(node);
             for &child in &self.children[node as usize] {
@@ -441,13 +441,13 @@ fn below(needs: &Needs) -> Vec<u64> {
     let (recv_count, join_count) = (needs.recv_count(), needs.join_count());
     let bucket_count = join_count.div_ceil(BUCKET);
     let mut rows = vec![0; recv_count * bucket_count];
-    let mut lanes = vec![Lane::default(); recv_count + join_count];
+    let mut lanes = vec![BitLane::default(); recv_count + join_count];
     for first in (0..join_count).step_by(LANE) {
-        lanes.fill(Lane::default());
+        lanes.fill(BitLane::default());
         for join in (0..join_count.min(first + LANE)).rev() {
             let mut lane = lanes[recv_count + join];
             if join >= first {
-                lane.add(&Lane::of(join - first));
+                lane.add(&BitLane::of(join - first));
             }
             needs.parents[join].iter().for_each(|&parent| lanes[parent as usize].add(&lane));
         }

@@ -2,7 +2,9 @@
 
 use super::{Column, IterationRow, JobSummary, Table, WorkerRow, signed, spread};
 use crate::iteration::IterationRecord;
-use crate::servers::{OperationRecord, Plan, Trace, TransferRecord, What, WorkerRecord};
+use crate::servers::{
+    ServerJob, ServerJobRecord, ServerOperation, ServerOperationRecord, ServerTransferRecord, WorkerRecord,
+};
 use crate::spec::JobSpec;
 use gradtide_net::Time;
 use std::sync::Arc;
@@ -10,8 +12,8 @@ use std::sync::Arc;
 /// One job and what it did.
 pub struct Served<'a> {
     pub spec: &'a JobSpec,
-    pub plan: &'a Plan,
-    pub trace: &'a Trace,
+    pub plan: &'a ServerJob,
+    pub trace: &'a ServerJobRecord,
     pub name: Arc<str>,
 }
 
@@ -70,11 +72,11 @@ fn waits(record: &WorkerRecord) -> Time {
     record.longest - record.own
 }
 
-fn slack(transfer: &TransferRecord) -> i64 {
+fn slack(transfer: &ServerTransferRecord) -> i64 {
     signed(transfer.needed) - signed(transfer.ready)
 }
 
-fn margin(transfer: &TransferRecord) -> i64 {
+fn margin(transfer: &ServerTransferRecord) -> i64 {
     signed(transfer.needed) - signed(transfer.end)
 }
 
@@ -114,10 +116,10 @@ pub fn workers<'a>(jobs: &'a [Served<'_>]) -> impl Iterator<Item = WorkerRow> + 
 /// One row per pull and push.
 pub fn transfers(jobs: &[Served<'_>]) -> Table {
     let rows = || jobs.iter().flat_map(|job| job.trace.transfers.iter().map(move |transfer| (job, transfer)));
-    let counts = |of: fn(&Served<'_>, &TransferRecord) -> u64| {
+    let counts = |of: fn(&Served<'_>, &ServerTransferRecord) -> u64| {
         Column::Count(rows().map(|(job, transfer)| of(job, transfer)).collect())
     };
-    let times = |of: fn(&TransferRecord) -> i64| Column::Time(rows().map(|(_, transfer)| of(transfer)).collect());
+    let times = |of: fn(&ServerTransferRecord) -> i64| Column::Time(rows().map(|(_, transfer)| of(transfer)).collect());
     let (pull, push): (Arc<str>, Arc<str>) = ("pull".into(), "push".into());
     Table::new(vec![
         ("job", Column::Text(rows().map(|(job, _)| job.name.clone()).collect())),
@@ -163,25 +165,28 @@ pub fn operations(jobs: &[Served<'_>]) -> Table {
     let rows = || jobs.iter().flat_map(|job| job.trace.operations.iter().map(move |operation| (job, operation)));
     let labels = ["compute", "network", "forward", "backward", "pull", "push"].map(Arc::<str>::from);
     let [compute, network, forward, backward, pull, push] = &labels;
-    let text = |of: &dyn Fn(&Served<'_>, &OperationRecord) -> Arc<str>| {
+    let text = |of: &dyn Fn(&Served<'_>, &ServerOperationRecord) -> Arc<str>| {
         Column::Text(rows().map(|(job, operation)| of(job, operation)).collect())
     };
-    let times =
-        |of: fn(&OperationRecord) -> Time| Column::Time(rows().map(|(_, operation)| signed(of(operation))).collect());
+    let times = |of: fn(&ServerOperationRecord) -> Time| {
+        Column::Time(rows().map(|(_, operation)| signed(of(operation))).collect())
+    };
     Table::new(vec![
         ("job", text(&|job, _| job.name.clone())),
         ("iteration", Column::Signed(rows().map(|(_, operation)| Some(operation.iteration.into())).collect())),
         (
             "resource",
-            text(&|_, operation| if matches!(operation.what, What::Op(_)) { compute.clone() } else { network.clone() }),
+            text(&|_, operation| {
+                if matches!(operation.what, ServerOperation::Op(_)) { compute.clone() } else { network.clone() }
+            }),
         ),
         (
             "kind",
             text(&|job, operation| match operation.what {
-                What::Op(op) if job.plan.graph.ops[op as usize].is_forward => forward.clone(),
-                What::Op(_) => backward.clone(),
-                What::Pull(_) => pull.clone(),
-                What::Push(_) => push.clone(),
+                ServerOperation::Op(op) if job.plan.graph.ops[op as usize].is_forward => forward.clone(),
+                ServerOperation::Op(_) => backward.clone(),
+                ServerOperation::Pull(_) => pull.clone(),
+                ServerOperation::Push(_) => push.clone(),
             }),
         ),
         (
@@ -189,18 +194,21 @@ pub fn operations(jobs: &[Served<'_>]) -> Table {
             Column::Count(
                 rows()
                     .map(|(job, operation)| match operation.what {
-                        What::Op(op) => job.plan.graph.ops[op as usize].index.into(),
-                        What::Pull(parameter) | What::Push(parameter) => parameter.into(),
+                        ServerOperation::Op(op) => job.plan.graph.ops[op as usize].index.into(),
+                        ServerOperation::Pull(parameter) | ServerOperation::Push(parameter) => parameter.into(),
                     })
                     .collect(),
             ),
         ),
-        ("chunk", Column::Signed(rows().map(|(_, op)| (!matches!(op.what, What::Op(_))).then_some(0)).collect())),
+        (
+            "chunk",
+            Column::Signed(rows().map(|(_, op)| (!matches!(op.what, ServerOperation::Op(_))).then_some(0)).collect()),
+        ),
         (
             "name",
             text(&|job, operation| match operation.what {
-                What::Op(op) => job.plan.graph.ops[op as usize].name.clone(),
-                What::Pull(parameter) | What::Push(parameter) => {
+                ServerOperation::Op(op) => job.plan.graph.ops[op as usize].name.clone(),
+                ServerOperation::Pull(parameter) | ServerOperation::Push(parameter) => {
                     job.plan.graph.parameters[parameter as usize].name.clone()
                 }
             }),

@@ -2,7 +2,7 @@
 
 use super::ServersError;
 use crate::dag::{Edge, Edges};
-use crate::opdag::{Kind, Op as DagOp, OpDag};
+use crate::opdag::{Kind, Op, OpDag};
 use crate::spec::{GraphOpSpec, GraphSpec, LayerSpec, TaskSpec};
 use gradtide_net::{Bytes, Time};
 use std::cmp::Reverse;
@@ -10,16 +10,16 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 /// A parameter, or an op: index of a parameter, or the number of parameters plus the index of an op.
-pub type Node = u32;
+pub type WorkerNode = u32;
 
 /// One iteration of a worker. Ops are in topological order, parameters in that of the model; of both, only what the
 /// iteration needs.
 #[derive(Clone, Debug)]
-pub struct Graph {
+pub struct WorkerGraph {
     /// What is pulled.
-    pub parameters: Vec<Parameter>,
+    pub parameters: Vec<ServedParameter>,
     /// What is computed.
-    pub ops: Vec<Op>,
+    pub ops: Vec<WorkerOp>,
     /// From every node to the ops that wait for it.
     pub readers: Edges,
     /// Number of nodes that each op waits for.
@@ -35,7 +35,7 @@ pub struct Graph {
 
 /// A parameter of the model.
 #[derive(Clone, Debug)]
-pub struct Parameter {
+pub struct ServedParameter {
     /// Name shown to users.
     pub name: Arc<str>,
     /// What a pull or a push carries.
@@ -50,7 +50,7 @@ pub struct Parameter {
 
 /// An op.
 #[derive(Clone, Debug)]
-pub struct Op {
+pub struct WorkerOp {
     /// Name shown to users.
     pub name: Arc<str>,
     /// Compute time.
@@ -65,7 +65,7 @@ pub struct Op {
     pub index: u32,
 }
 
-impl Graph {
+impl WorkerGraph {
     /// The iteration that a graph describes.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl Graph {
         let is_recv = |&op: &u32| spec.ops[op as usize].receives_bytes.is_some();
         let (mut recvs, ops): (Vec<u32>, Vec<u32>) = order.into_iter().partition(is_recv);
         recvs.sort_unstable();
-        let mut node_of: Vec<Option<Node>> = vec![None; spec.ops.len()];
+        let mut node_of: Vec<Option<WorkerNode>> = vec![None; spec.ops.len()];
         (0..).zip(recvs.iter().chain(&ops)).for_each(|(node, &op)| node_of[op as usize] = Some(node));
 
         let forward = spec.inference_target.map(|target| ancestors(spec, target));
@@ -148,7 +148,7 @@ impl Graph {
                 TaskSpec::Train => op.updates.iter().filter_map(|&recv| node_of[recv as usize]).collect(),
                 TaskSpec::Inference => Vec::new(),
             };
-            Op {
+            WorkerOp {
                 name: op.name.as_str().into(),
                 cost: Time::from_ps(op.time_ps),
                 is_forward: forward.as_ref().map_or(place < turn, |forward| forward[index as usize]),
@@ -160,7 +160,7 @@ impl Graph {
         let all_recvs: Vec<u32> = (0..spec.ops.len() as u32).filter(is_recv).collect();
         let of_recv = |&index: &u32| {
             let op = &spec.ops[index as usize];
-            Parameter {
+            ServedParameter {
                 name: op.name.as_str().into(),
                 bytes: Bytes(op.receives_bytes.unwrap_or(0)),
                 update: Time::from_ps(op.time_ps),
@@ -171,8 +171,8 @@ impl Graph {
                 },
             }
         };
-        let mut parameters: Vec<Parameter> = recvs.iter().map(of_recv).collect();
-        let made: Vec<Op> = ops.iter().enumerate().map(of_op).collect();
+        let mut parameters: Vec<ServedParameter> = recvs.iter().map(of_recv).collect();
+        let made: Vec<WorkerOp> = ops.iter().enumerate().map(of_op).collect();
         for &parameter in made.iter().flat_map(|op| &op.updates) {
             parameters[parameter as usize].is_trained = true;
         }
@@ -180,7 +180,7 @@ impl Graph {
         let (mut edges, mut uses): (Vec<Edge>, Vec<Edge>) = (Vec::new(), Vec::new());
         let mut carried: Vec<Vec<u32>> = vec![Vec::new(); ops.len()];
         for (place, &index) in ops.iter().enumerate() {
-            let mut inputs: Vec<Node> =
+            let mut inputs: Vec<WorkerNode> =
                 spec.ops[index as usize].inputs.iter().filter_map(|&input| node_of[input as usize]).collect();
             inputs.sort_unstable();
             inputs.dedup();
@@ -259,19 +259,19 @@ fn updating(spec: &GraphSpec) -> impl Iterator<Item = u32> + '_ {
 
 /// The graph as [`crate::order`] takes it; several ops that are waited for get one that waits for them.
 fn op_dag(spec: &GraphSpec, roots: &[u32]) -> OpDag {
-    let of = |op: &GraphOpSpec| DagOp {
+    let of = |op: &GraphOpSpec| Op {
         id: op.id,
         kind: if op.receives_bytes.is_some() { Kind::Recv } else { Kind::Comp },
         inputs: op.inputs.clone(),
         time_ticks: if op.receives_bytes.is_some() { 0 } else { op.time_ps },
         param_only: op.param_only,
     };
-    let mut ops: Vec<DagOp> = spec.ops.iter().map(of).collect();
+    let mut ops: Vec<Op> = spec.ops.iter().map(of).collect();
     let mut target = roots[0];
     if roots.len() > 1 {
         target = ops.len() as u32;
         let id = ops.iter().map(|op| op.id).max().unwrap_or(0).saturating_add(1);
-        ops.push(DagOp { id, kind: Kind::Comp, inputs: roots.to_vec(), time_ticks: 0, param_only: false });
+        ops.push(Op { id, kind: Kind::Comp, inputs: roots.to_vec(), time_ticks: 0, param_only: false });
     }
     OpDag { ops, target }
 }

@@ -21,9 +21,9 @@ mod plan;
 mod run;
 mod shard;
 
-pub use graph::{Graph, Op, Parameter};
-pub use plan::Plan;
-pub use run::{Runner, TooShort};
+pub use graph::{ServedParameter, WorkerGraph, WorkerOp};
+pub use plan::ServerJob;
+pub use run::{ServerRunner, TooShort};
 pub use shard::shards;
 
 use crate::opdag::OpDagError;
@@ -32,18 +32,18 @@ use thiserror::Error;
 
 /// What a job did.
 #[derive(Debug, Default)]
-pub struct Trace {
+pub struct ServerJobRecord {
     /// Complete iterations of every worker, in order, as many of one as of another.
     pub workers: Vec<Vec<WorkerRecord>>,
     /// Transfers of complete iterations: by iteration and worker, pulls by parameter, then pushes as they became ready.
-    pub transfers: Vec<TransferRecord>,
+    pub transfers: Vec<ServerTransferRecord>,
     /// Ops and transfers of the first iterations, as they ended.
-    pub operations: Vec<OperationRecord>,
+    pub operations: Vec<ServerOperationRecord>,
     /// Ops and transfers that ended.
     pub event_count: u64,
 }
 
-impl Trace {
+impl ServerJobRecord {
     /// The worker whose own part of the iterations takes longest in all, the first of several: what others wait for.
     pub fn slowest(&self) -> usize {
         let own = |&worker: &usize| self.workers[worker].iter().map(|record| record.own).sum::<Time>();
@@ -72,7 +72,7 @@ pub struct WorkerRecord {
 
 /// One pull or push of one iteration.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct TransferRecord {
+pub struct ServerTransferRecord {
     /// Iteration.
     pub iteration: u32,
     /// Whose.
@@ -95,22 +95,22 @@ pub struct TransferRecord {
 
 /// One op or transfer, for timelines.
 #[derive(Clone, Copy, Debug)]
-pub struct OperationRecord {
+pub struct ServerOperationRecord {
     /// Iteration.
     pub iteration: u32,
     /// Whose.
     pub worker: u32,
     /// What.
-    pub what: What,
+    pub what: ServerOperation,
     /// Start.
     pub start: Time,
     /// End.
     pub end: Time,
 }
 
-/// What an [`OperationRecord`] is of.
+/// What an [`ServerOperationRecord`] is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum ServerOperation {
     /// Op of the graph.
     Op(u32),
     /// Parameter from its server.
@@ -133,7 +133,7 @@ pub enum ServersError {
     Updates(u64),
     /// No order of ops.
     #[error(transparent)]
-    Graph(#[from] OpDagError),
+    WorkerGraph(#[from] OpDagError),
     /// No servers, or no workers.
     #[error("{servers} servers of {hosts} hosts")]
     Count {

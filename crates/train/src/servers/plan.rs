@@ -1,23 +1,23 @@
 //! A job with servers that is ready to run, built from a [`JobSpec`] and checked once.
 
 use super::channels::{self, Channels};
-use super::{Graph, ServersError, shards};
+use super::{ServersError, WorkerGraph, shards};
 use crate::collective::plan::{distributed_servers, packed_servers};
 use crate::opdag::OpDag;
 use crate::order::needs::{Needs, Recv};
 use crate::order::tac::Ties;
-use crate::order::{self, Scheduler};
+use crate::order::{self, OrderMethod};
 use crate::pace::{self, ONE_PPM, Pace};
 use crate::spec::{JobSpec, OrderSpec, ServerSpec, TaskSpec};
 use gradtide_net::seed::Stream;
 use gradtide_net::{Band, Bytes, Link, Rate, Seed, Time};
 
 /// A planned job.
-pub struct Plan {
+pub struct ServerJob {
     /// Key of the job in the scenario.
     pub name: String,
     /// What every worker does.
-    pub graph: Graph,
+    pub graph: WorkerGraph,
     /// Host of each worker.
     pub workers: Vec<u32>,
     /// Host of each server.
@@ -93,7 +93,7 @@ impl Pulls {
     }
 }
 
-impl Plan {
+impl ServerJob {
     /// Plans a job whose hosts have `links`, by index into the cluster's hosts.
     ///
     /// # Errors
@@ -111,8 +111,8 @@ impl Plan {
             ServerSpec::Separate => (host_count as u32 - servers.count..host_count as u32).collect(),
         };
         let graph = match &servers.graph {
-            Some(graph) => Graph::new(graph, servers.task)?,
-            None => Graph::chain(&spec.layers, servers.task)?,
+            Some(graph) => WorkerGraph::new(graph, servers.task)?,
+            None => WorkerGraph::chain(&spec.layers, servers.task)?,
         };
         if graph.compute_time() == Time::ZERO {
             return Err(ServersError::NoTime);
@@ -256,7 +256,7 @@ impl Plan {
 /// The order of pulls, if it is the same in all iterations.
 fn ranked(
     spec: &JobSpec,
-    graph: &Graph,
+    graph: &WorkerGraph,
     times: &[Time],
     channels: &Channels<'_>,
     seed: Seed,
@@ -279,20 +279,20 @@ fn ranked(
             return Ok(Some(order));
         }
         OrderSpec::Caramel | OrderSpec::Edf => return Err(ServersError::NoMeaning("it is an order of all-reduce")),
-        OrderSpec::Tic => Scheduler::Tic,
-        OrderSpec::Tac => Scheduler::Tac,
-        OrderSpec::TacFolded => Scheduler::TacFolded,
-        OrderSpec::Optimal => Scheduler::Optimal,
+        OrderSpec::Tic => OrderMethod::Tic,
+        OrderSpec::Tac => OrderMethod::Tac,
+        OrderSpec::TacFolded => OrderMethod::TacFolded,
+        OrderSpec::Optimal => OrderMethod::Optimal,
     };
     let dag: OpDag = graph.timed(times);
     let needs = Needs::new(&dag)?;
     let parameter_of = |recv: Recv| graph.parameter_of(needs.recv_ops[recv as usize]);
-    let mut wanted = order::OrderSpec { dag, scheduler, ties: Ties::Id, seed: seed.0 };
+    let mut wanted = order::OrderRequest { dag, scheduler, ties: Ties::Id, seed: seed.0 };
     let mut sequence = order::sequence(&needs, &wanted)?.order;
     if matches!(spec.schedule.order, OrderSpec::Optimal) && channels.shares_bps.len() > 1 {
         // What is best on one channel need not be on several.
         let mut orders = vec![sequence];
-        for scheduler in [Scheduler::Layer, Scheduler::Tic, Scheduler::Tac, Scheduler::TacFolded] {
+        for scheduler in [OrderMethod::Layer, OrderMethod::Tic, OrderMethod::Tac, OrderMethod::TacFolded] {
             wanted.scheduler = scheduler;
             orders.push(order::sequence(&needs, &wanted)?.order);
         }

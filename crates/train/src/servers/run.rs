@@ -1,6 +1,6 @@
 //! The job under way: what happens at each instant.
 
-use super::{OperationRecord, Plan, Trace, TransferRecord, What, WorkerRecord};
+use super::{ServerJob, ServerJobRecord, ServerOperation, ServerOperationRecord, ServerTransferRecord, WorkerRecord};
 use crate::pace::{ONE_PPM, Pace, stretched};
 use gradtide_net::{Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Time};
 use std::cmp::Reverse;
@@ -11,17 +11,17 @@ use std::collections::{BTreeMap, BinaryHeap};
 pub struct TooShort;
 
 /// One job under way.
-pub struct Runner<'a> {
-    plan: &'a mut Plan,
+pub struct ServerRunner<'a> {
+    plan: &'a mut ServerJob,
     stream: u32,
     duration: Option<Time>,
     timeline_iterations: u32,
     paces: Option<Vec<Pace>>,
-    phase: Phase,
+    phase: JobPhase,
     /// Iterations begun before the present one.
     iteration: u32,
     began: Time,
-    workers: Vec<Worker>,
+    workers: Vec<ServedWorker>,
     /// When each server has added and applied all that it has: one after another, as they come.
     server_free_at: Vec<Time>,
     /// When the op under way on a worker ends.
@@ -31,27 +31,27 @@ pub struct Runner<'a> {
     /// Place in the block of every transfer under way.
     under_way: BTreeMap<FlowId, usize>,
     /// Transfers of the iteration: of each worker its pulls, by parameter, then its pushes, as they become ready.
-    block: Vec<TransferRecord>,
+    block: Vec<ServerTransferRecord>,
     per_worker: usize,
     /// Of each parameter, gradients that its server does not have.
     missing_pushes: Vec<u32>,
     /// Ops and transfers of the iteration that are not done.
     left_count: usize,
-    trace: Trace,
+    trace: ServerJobRecord,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum JobPhase {
     /// Before the start of the job.
     Waiting,
     /// So many connections are not open yet.
     Opening(usize),
-    Running,
+    RunningOp,
     Finished,
 }
 
 /// What a worker does in the present iteration.
-struct Worker {
+struct ServedWorker {
     factor_ppm: u64,
     /// Nodes that each op still waits for.
     missing: Vec<u32>,
@@ -59,7 +59,7 @@ struct Worker {
     computed_at: Vec<Time>,
     /// Ops that could run, the first in topological order on top.
     ready: BinaryHeap<Reverse<u32>>,
-    running: Option<Running>,
+    running: Option<RunningOp>,
     /// Pulls and pushes under way, and since when there are any.
     transfer_count: u32,
     busy_since: Time,
@@ -70,18 +70,18 @@ struct Worker {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Running {
+struct RunningOp {
     op: u32,
     started: Time,
     cost: Time,
 }
 
-impl<'a> Runner<'a> {
+impl<'a> ServerRunner<'a> {
     /// A job whose flows are to carry `stream`. No iteration begins at or after `duration`, and the ops and transfers of
     /// the first iterations are kept one by one.
-    pub fn new(plan: &'a mut Plan, stream: u32, duration: Option<Time>, timeline_iterations: u32) -> Self {
+    pub fn new(plan: &'a mut ServerJob, stream: u32, duration: Option<Time>, timeline_iterations: u32) -> Self {
         let op_count = plan.graph.ops.len();
-        let worker = |_| Worker {
+        let worker = |_| ServedWorker {
             factor_ppm: ONE_PPM,
             missing: Vec::with_capacity(op_count),
             computed_at: Vec::with_capacity(op_count),
@@ -97,12 +97,12 @@ impl<'a> Runner<'a> {
             workers: (0..plan.workers.len()).map(worker).collect(),
             server_free_at: vec![Time::ZERO; plan.servers.len()],
             per_worker: plan.transfer_count(),
-            trace: Trace { workers: vec![Vec::new(); plan.workers.len()], ..Trace::default() },
+            trace: ServerJobRecord { workers: vec![Vec::new(); plan.workers.len()], ..ServerJobRecord::default() },
             stream,
             duration,
             timeline_iterations,
             paces: plan.paces.take(),
-            phase: Phase::Waiting,
+            phase: JobPhase::Waiting,
             iteration: 0,
             began: plan.start,
             ends: BinaryHeap::new(),
@@ -116,7 +116,7 @@ impl<'a> Runner<'a> {
     }
 
     /// What it did.
-    pub fn into_trace(self) -> Trace {
+    pub fn into_trace(self) -> ServerJobRecord {
         self.trace
     }
 
@@ -127,7 +127,7 @@ impl<'a> Runner<'a> {
 
     /// Whether all iterations are over.
     pub fn is_finished(&self) -> bool {
-        self.phase == Phase::Finished
+        self.phase == JobPhase::Finished
     }
 
     /// Ops and transfers that are not done.
@@ -145,10 +145,10 @@ impl<'a> Runner<'a> {
     /// When the job will do something of its own accord.
     pub fn wakes_at(&self) -> Option<Time> {
         match self.phase {
-            Phase::Waiting => Some(self.plan.start),
-            Phase::Opening(_) | Phase::Finished => None,
-            Phase::Running if self.left_count == 0 => Some(self.updated_at()),
-            Phase::Running => self.ends.peek().map(|&Reverse((end, _))| end),
+            JobPhase::Waiting => Some(self.plan.start),
+            JobPhase::Opening(_) | JobPhase::Finished => None,
+            JobPhase::RunningOp if self.left_count == 0 => Some(self.updated_at()),
+            JobPhase::RunningOp => self.ends.peek().map(|&Reverse((end, _))| end),
         }
     }
 
@@ -157,14 +157,14 @@ impl<'a> Runner<'a> {
     /// # Errors
     /// [`TooShort`] if the first iteration would begin too late.
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<(), TooShort> {
-        if self.phase == Phase::Waiting && now >= self.plan.start {
-            self.phase = Phase::Opening(self.open(network));
+        if self.phase == JobPhase::Waiting && now >= self.plan.start {
+            self.phase = JobPhase::Opening(self.open(network));
         }
-        if self.phase == Phase::Opening(0) {
-            self.phase = Phase::Running;
+        if self.phase == JobPhase::Opening(0) {
+            self.phase = JobPhase::RunningOp;
             self.begin(now, network)?;
         }
-        while self.phase == Phase::Running {
+        while self.phase == JobPhase::RunningOp {
             self.compute(now, network);
             if self.left_count > 0 || self.updated_at() > now {
                 break;
@@ -177,7 +177,7 @@ impl<'a> Runner<'a> {
 
     /// Takes in that a transfer has arrived.
     pub fn on_completion(&mut self, now: Time, completion: Completion) {
-        if let Phase::Opening(count) = &mut self.phase {
+        if let JobPhase::Opening(count) = &mut self.phase {
             *count -= 1;
             return;
         }
@@ -185,7 +185,7 @@ impl<'a> Runner<'a> {
         self.trace.event_count += 1;
         self.left_count -= 1;
         let record = &mut self.block[place];
-        let TransferRecord { worker: index, parameter, is_push, .. } = *record;
+        let ServerTransferRecord { worker: index, parameter, is_push, .. } = *record;
         let server = self.plan.server_of[parameter as usize] as usize;
         let worker = &mut self.workers[index as usize];
         let free_at = &mut worker.free_at[server][usize::from(is_push)];
@@ -198,10 +198,10 @@ impl<'a> Runner<'a> {
         if is_push {
             worker.record.own = now - self.began;
             self.on_pushed(now, server, parameter);
-            self.keep(index, What::Push(parameter), start, now);
+            self.keep(index, ServerOperation::Push(parameter), start, now);
         } else {
             self.on_done(index, parameter);
-            self.keep(index, What::Pull(parameter), start, now);
+            self.keep(index, ServerOperation::Pull(parameter), start, now);
         }
     }
 
@@ -273,7 +273,7 @@ impl<'a> Runner<'a> {
             return Err(TooShort);
         }
         if is_over || self.plan.iteration_limit.is_some_and(|limit| self.iteration >= limit) {
-            self.phase = Phase::Finished;
+            self.phase = JobPhase::Finished;
             return Ok(());
         }
         self.began = now;
@@ -281,7 +281,7 @@ impl<'a> Runner<'a> {
         let pull_count = self.plan.graph.parameters.len();
         let (iteration, worker_count) = (self.iteration, self.workers.len());
         self.block.clear();
-        self.block.resize(per_worker * worker_count, TransferRecord::default());
+        self.block.resize(per_worker * worker_count, ServerTransferRecord::default());
         self.missing_pushes.clear();
         self.missing_pushes.resize(pull_count, worker_count as u32);
         self.left_count = worker_count * (self.plan.graph.ops.len() + per_worker);
@@ -299,14 +299,14 @@ impl<'a> Runner<'a> {
             let (order, handed) = self.plan.pulls.next(index, &self.plan.server_of);
             for (rank, &parameter) in (0..).zip(&order) {
                 let record = &mut self.block[index * per_worker + parameter as usize];
-                *record = TransferRecord {
+                *record = ServerTransferRecord {
                     iteration,
                     worker: index as u32,
                     parameter,
                     rank,
                     ready: now,
                     needed: Time::MAX,
-                    ..TransferRecord::default()
+                    ..ServerTransferRecord::default()
                 };
             }
             for parameter in handed {
@@ -355,19 +355,19 @@ impl<'a> Runner<'a> {
         let cost = self.plan.graph.ops[op as usize].cost;
         let cost =
             if worker.factor_ppm == ONE_PPM { cost } else { Time::from_ps(stretched(cost.ps(), worker.factor_ppm)) };
-        worker.running = Some(Running { op, started: now, cost });
+        worker.running = Some(RunningOp { op, started: now, cost });
         self.ends.push(Reverse((now + cost, index)));
     }
 
     fn finish_op(&mut self, index: u32, now: Time, network: &mut dyn Network) {
         let worker = &mut self.workers[index as usize];
-        let Running { op, started, cost } = worker.running.take().expect("an op is under way");
+        let RunningOp { op, started, cost } = worker.running.take().expect("an op is under way");
         worker.record.compute += cost;
         worker.record.computed = now - self.began;
         worker.record.own = worker.record.own.max(worker.record.computed);
         self.trace.event_count += 1;
         self.left_count -= 1;
-        self.keep(index, What::Op(op), started, now);
+        self.keep(index, ServerOperation::Op(op), started, now);
         let pull_count = self.plan.graph.parameters.len();
         let node = (pull_count + op as usize) as u32;
         let asked_at = self.workers[index as usize].computed_at[op as usize];
@@ -387,7 +387,7 @@ impl<'a> Runner<'a> {
             let rank = self.workers[index as usize].push_count;
             self.workers[index as usize].push_count += 1;
             let place = index as usize * self.per_worker + pull_count + rank as usize;
-            self.block[place] = TransferRecord {
+            self.block[place] = ServerTransferRecord {
                 iteration: self.iteration,
                 worker: index,
                 parameter,
@@ -395,7 +395,7 @@ impl<'a> Runner<'a> {
                 rank,
                 ready: now,
                 needed: Time::MAX,
-                ..TransferRecord::default()
+                ..ServerTransferRecord::default()
             };
             self.hand_over(index, parameter, place, now, network);
         }
@@ -416,9 +416,9 @@ impl<'a> Runner<'a> {
     }
 
     /// Keeps an op or a transfer for the timeline; what takes no time is not to be seen there.
-    fn keep(&mut self, worker: u32, what: What, start: Time, end: Time) {
+    fn keep(&mut self, worker: u32, what: ServerOperation, start: Time, end: Time) {
         if self.iteration < self.timeline_iterations && start < end {
-            self.trace.operations.push(OperationRecord { iteration: self.iteration, worker, what, start, end });
+            self.trace.operations.push(ServerOperationRecord { iteration: self.iteration, worker, what, start, end });
         }
     }
 }

@@ -11,7 +11,7 @@ pub(crate) mod rtt;
 pub(crate) mod sack;
 pub(crate) mod sender;
 
-pub use congestion::Algorithm;
+pub use congestion::CongestionAlgorithm;
 
 use crate::Band;
 use crate::units::{Bytes, Rate, Time};
@@ -63,7 +63,7 @@ pub struct TcpConfig {
     pub initial_rtt: Time,
     /// Timeout of the first SYN; doubled for each further one.
     pub connect_timeout: Time,
-    /// Send and receive buffers; the window of [`Algorithm::Ideal`].
+    /// Send and receive buffers; the window of [`CongestionAlgorithm::Ideal`].
     pub window: Bytes,
     /// Resolution of timestamps: round-trip times shorter than it are seen as 1 us (ns-3: 1 ms).
     pub stamp_tick: Time,
@@ -74,7 +74,7 @@ pub struct TcpConfig {
     /// Band of acknowledgements of streams' connections.
     pub stream_reverse_band: ReverseBand,
     /// Congestion control.
-    pub algorithm: Algorithm,
+    pub algorithm: CongestionAlgorithm,
     /// Whether connections negotiate ECN (RFC 3168).
     pub ecn: bool,
     /// Fast recovery.
@@ -106,7 +106,7 @@ impl TcpConfig {
             write_delay: Time::from_ps(1_000),
             own_reverse_band: ReverseBand::Fixed(Band::new(1).expect("1 is a band")),
             stream_reverse_band: ReverseBand::OfData,
-            algorithm: Algorithm::NewReno,
+            algorithm: CongestionAlgorithm::NewReno,
             ecn: false,
             recovery: Recovery::Pipe,
         }

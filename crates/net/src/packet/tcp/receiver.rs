@@ -3,14 +3,14 @@
 use super::rtt::Rtt;
 use super::sack::Reassembly;
 use super::sender::NEVER;
-use super::{Algorithm, TcpConfig};
+use super::{CongestionAlgorithm, TcpConfig};
 use crate::packet::wire::{SackPool, Wire, flag};
 
 /// Times that the final FIN is repeated without an answer (ns-3: data retries).
 const FIN_REPEATS: u8 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ReceiverState {
     Listen,
     SynReceived,
     Established,
@@ -28,7 +28,7 @@ pub(crate) struct Receiver {
     next: u64,
     /// Highest acknowledgement sent.
     acknowledged: u64,
-    state: State,
+    state: ReceiverState,
     /// When the SYN-ACK is repeated, the delayed acknowledgement sent, or the final FIN repeated.
     pub deadline_ps: u64,
     /// Timestamp to echo (RFC 7323, TS.Recent).
@@ -59,7 +59,7 @@ impl Receiver {
     /// `template` travels from the receiver to the sender.
     pub fn new(config: &TcpConfig, template: Wire) -> Self {
         Self {
-            state: State::Listen,
+            state: ReceiverState::Listen,
             template,
             next: 0,
             acknowledged: 0,
@@ -91,7 +91,7 @@ impl Receiver {
 
     /// Whether it needs its slot only to answer a sender that has not closed.
     pub fn is_gone(&self) -> bool {
-        self.state == State::Gone
+        self.state == ReceiverState::Gone
     }
 
     /// Whether it has given up, and its sender will never hear of it.
@@ -106,7 +106,7 @@ impl Receiver {
 
     /// Whether its deadline is that of its FIN.
     pub fn awaits_last_ack(&self) -> bool {
-        self.state == State::LastAck
+        self.state == ReceiverState::LastAck
     }
 
     /// Later packets travel in `band`.
@@ -117,15 +117,15 @@ impl Receiver {
     /// A SYN. Whether it is the first, which [`Receiver::accept`] answers.
     pub fn on_syn(&mut self, config: &TcpConfig, now_ps: u64, syn: &Wire, out: &mut Vec<Wire>) -> bool {
         match self.state {
-            State::Listen => {
-                self.state = State::SynReceived;
+            ReceiverState::Listen => {
+                self.state = ReceiverState::SynReceived;
                 self.echo = syn.stamp;
                 // RFC 3168, 6.1.1.
                 self.ecn = config.ecn && syn.flags & (flag::ECE | flag::CWR) == flag::ECE | flag::CWR;
                 return true;
             }
-            State::SynReceived => self.send_syn_ack(config, now_ps, out),
-            State::Established | State::LastAck | State::Gone => {}
+            ReceiverState::SynReceived => self.send_syn_ack(config, now_ps, out),
+            ReceiverState::Established | ReceiverState::LastAck | ReceiverState::Gone => {}
         }
         false
     }
@@ -158,7 +158,7 @@ impl Receiver {
         out: &mut Vec<Wire>,
     ) {
         let has_fin = packet.flags & flag::FIN != 0;
-        if self.state == State::SynReceived {
+        if self.state == ReceiverState::SynReceived {
             if !self.rtt.is_sampled() {
                 let ticks = u64::from(config.stamp(now_ps).wrapping_sub(self.syn_ack_stamp));
                 self.rtt.sample(if ticks == 0 { 1_000 } else { ticks * config.stamp_tick.ps() / 1_000 });
@@ -167,27 +167,27 @@ impl Receiver {
                 // ns-3: if the handshake's last packet was lost, a FIN out of sequence is ignored, and its data too.
                 return;
             }
-            self.state = State::Established;
+            self.state = ReceiverState::Established;
             self.deadline_ps = NEVER;
             // The first segment is acknowledged at once.
             self.held_count = config.delayed_ack_segments;
         }
         if packet.payload_bytes == 0 && !has_fin {
-            if self.state == State::LastAck && packet.number >= self.next {
-                self.state = State::Gone;
+            if self.state == ReceiverState::LastAck && packet.number >= self.next {
+                self.state = ReceiverState::Gone;
                 self.deadline_ps = NEVER;
             }
             return;
         }
         match self.state {
-            State::Listen | State::SynReceived => {}
-            State::Established => self.on_data(config, now_ps, packet, has_fin, pool, out),
+            ReceiverState::Listen | ReceiverState::SynReceived => {}
+            ReceiverState::Established => self.on_data(config, now_ps, packet, has_fin, pool, out),
             // ns-3: the FIN is repeated by its own clock alone.
-            State::LastAck => self.acknowledge(config, pool, out, self.template.flags),
+            ReceiverState::LastAck => self.acknowledge(config, pool, out, self.template.flags),
             // ns-3 forgets the connection now and ignores what comes. Differs from it: if every FIN has been lost, what a
             // timeout sends again is answered, or the sender would never end.
-            State::Gone if self.fins_alive > 0 => {}
-            State::Gone => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
+            ReceiverState::Gone if self.fins_alive > 0 => {}
+            ReceiverState::Gone => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
         }
     }
 
@@ -246,7 +246,7 @@ impl Receiver {
             self.acknowledge(config, pool, out, self.template.flags);
         }
         if finished {
-            self.state = State::LastAck;
+            self.state = ReceiverState::LastAck;
             self.fin_repeats = 0;
             self.acknowledge(config, pool, out, self.template.flags | flag::FIN);
             self.fin_repeat_ps = now_ps + self.rtt.timeout_ns(1) * 1_000;
@@ -262,7 +262,7 @@ impl Receiver {
     /// What the ECN field of a data packet changes in the acknowledgements to come.
     fn on_codepoint(&mut self, config: &TcpConfig, packet: &Wire, pool: &mut SackPool, out: &mut Vec<Wire>) {
         let ece = if packet.flags & flag::CE == 0 { 0 } else { flag::ECE };
-        if !matches!(config.algorithm, Algorithm::Dctcp { .. }) {
+        if !matches!(config.algorithm, CongestionAlgorithm::Dctcp { .. }) {
             // RFC 3168, 6.1.3: ECE until CWR, and again if that packet is marked itself.
             let kept = if packet.flags & flag::CWR == 0 { self.ece } else { 0 };
             self.ece = kept | ece;
@@ -279,7 +279,7 @@ impl Receiver {
 
     fn acknowledge(&mut self, config: &TcpConfig, pool: &mut SackPool, out: &mut Vec<Wire>, flags: u8) {
         self.held_count = 0;
-        if self.state == State::Established {
+        if self.state == ReceiverState::Established {
             self.deadline_ps = NEVER;
         }
         self.acknowledged = self.acknowledged.max(self.next);
@@ -295,21 +295,21 @@ impl Receiver {
     pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, pool: &mut SackPool, out: &mut Vec<Wire>) {
         self.deadline_ps = NEVER;
         match self.state {
-            State::Listen => {}
-            State::SynReceived => {
+            ReceiverState::Listen => {}
+            ReceiverState::SynReceived => {
                 self.send_syn_ack(config, now_ps, out);
                 self.arm_syn_ack(config, now_ps);
             }
-            State::Established => self.acknowledge(config, pool, out, self.template.flags),
-            State::Gone => {}
-            State::LastAck => {
+            ReceiverState::Established => self.acknowledge(config, pool, out, self.template.flags),
+            ReceiverState::Gone => {}
+            ReceiverState::LastAck => {
                 if self.fin_repeat_ps > now_ps {
                     self.fin_rto_ps = now_ps + self.rto_ps(config);
                 } else if self.fin_repeats < FIN_REPEATS {
                     self.fin_repeats += 1;
                     self.fin_repeat_ps = now_ps + self.rtt.timeout_ns(1) * 1_000;
                 } else {
-                    self.state = State::Gone;
+                    self.state = ReceiverState::Gone;
                     return;
                 }
                 self.acknowledge(config, pool, out, self.template.flags | flag::FIN);
@@ -327,7 +327,7 @@ mod tests {
 
     const SEGMENT: u16 = 1380;
 
-    fn config(algorithm: Algorithm, ecn: bool) -> TcpConfig {
+    fn config(algorithm: CongestionAlgorithm, ecn: bool) -> TcpConfig {
         let rate = Rate::from_bps(10_000_000_000).expect("not zero");
         TcpConfig { algorithm, ecn, ..TcpConfig::basic_sim(2, rate, Time::from_ps(10_000_000)) }
     }
@@ -371,14 +371,14 @@ mod tests {
 
     #[test]
     fn without_ecn_nothing_is_capable() {
-        let config = config(Algorithm::NewReno, false);
+        let config = config(CongestionAlgorithm::NewReno, false);
         let (_, _, _, packets) = pair(&config);
         assert!(packets.len() == 10 && packets.iter().all(|packet| packet.flags == 0));
     }
 
     #[test]
     fn a_mark_is_echoed_until_it_is_answered() {
-        let config = config(Algorithm::NewReno, true);
+        let config = config(CongestionAlgorithm::NewReno, true);
         let (mut sender, mut receiver, mut pool, packets) = pair(&config);
         assert!(packets.iter().all(|packet| packet.flags == flag::ECT));
         // The first is acknowledged at once, then every second.
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn dctcp_acknowledges_marked_and_unmarked_apart() {
-        let config = config(Algorithm::Dctcp { gain_ppm: 62_500 }, true);
+        let config = config(CongestionAlgorithm::Dctcp { gain_ppm: 62_500 }, true);
         let (_, mut receiver, mut pool, packets) = pair(&config);
         // Segments 4, 5 and 7 of 1 to 10 are marked. 1 at once; 2 and 3 together; 4, the first marked, at once; 5 waits
         // until 6 ends the run: 5 is acknowledged as marked, 6 at once as not; the same for 7 and 8; then 9 and 10.
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn a_fin_out_of_sequence_does_not_complete_a_handshake() {
-        let config = config(Algorithm::NewReno, false);
+        let config = config(CongestionAlgorithm::NewReno, false);
         let (mut receiver, mut pool, mut back) =
             (Receiver::new(&config, template(flag::REVERSE)), SackPool::default(), Vec::new());
         receiver.on_syn(&config, 1, &template(flag::SYN), &mut back);
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_closed_receiver_is_silent_unless_every_fin_was_lost() {
-        let config = config(Algorithm::NewReno, false);
+        let config = config(CongestionAlgorithm::NewReno, false);
         let (_, mut receiver, mut pool, packets) = pair(&config);
         let (mut out, last) = (Vec::new(), packets.len() - 1);
         for (index, packet) in packets.iter().enumerate() {
@@ -458,7 +458,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_again_is_not_capable() {
-        let config = config(Algorithm::NewReno, true);
+        let config = config(CongestionAlgorithm::NewReno, true);
         let (mut sender, _, _, packets) = pair(&config);
         let mut out = Vec::new();
         sender.on_timeout(&config, 1_000_000_000_000, false, &mut out);

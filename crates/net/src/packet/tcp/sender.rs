@@ -23,14 +23,14 @@ pub(crate) const NEVER: u64 = u64::MAX;
 const RTO_MAX_PS: u64 = 60_000_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SenderState {
     SynSent,
     Established,
     Closed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum CongestionState {
     Open,
     Disorder,
     Recovery,
@@ -80,8 +80,8 @@ pub(crate) struct Sender {
     /// Acknowledged bytes that do not make a segment yet.
     odd_bytes: u64,
     dup_acks: u32,
-    pub state: State,
-    phase: Phase,
+    pub state: SenderState,
+    phase: CongestionState,
     /// The application will write no more: the last segment carries FIN.
     pub closing: bool,
     fin_sent: bool,
@@ -111,8 +111,8 @@ impl Sender {
     pub fn new(config: &TcpConfig, window: Bytes, template: Wire) -> Self {
         let congestion = Congestion::new(config);
         Self {
-            state: State::SynSent,
-            phase: Phase::Open,
+            state: SenderState::SynSent,
+            phase: CongestionState::Open,
             template,
             una: 0,
             high: 0,
@@ -163,11 +163,11 @@ impl Sender {
     }
 
     pub fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.state == SenderState::Closed
     }
 
     pub fn is_established(&self) -> bool {
-        self.state == State::Established
+        self.state == SenderState::Established
     }
 
     /// Adds `bytes` to the stream; [`Sender::pump`] sends them.
@@ -189,14 +189,14 @@ impl Sender {
 
     /// The SYN-ACK is here.
     pub fn on_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, ack: &Wire, out: &mut Vec<Wire>) -> News {
-        if self.state != State::SynSent {
+        if self.state != SenderState::SynSent {
             // ns-3: every SYN-ACK sets the window, also one that is sent again because the handshake's last packet was
             // lost.
             self.cwnd = self.congestion.restart(config.initial_window_bytes());
             self.ssthresh = u64::MAX;
             return News::None;
         }
-        self.state = State::Established;
+        self.state = SenderState::Established;
         self.deadline_ps = NEVER;
         if config.ecn && ack.flags & (flag::ECE | flag::CWR) == flag::ECE {
             self.ecn = true;
@@ -234,7 +234,7 @@ impl Sender {
         blocks: &[Block],
         out: &mut Vec<Wire>,
     ) -> News {
-        if self.state != State::Established {
+        if self.state != SenderState::Established {
             return News::None;
         }
         let acknowledged = ack.number;
@@ -254,7 +254,7 @@ impl Sender {
         let discarded = self.board.discard(acknowledged);
         self.una = acknowledged;
         self.retransmission_acked =
-            self.phase == Phase::Recovery && acknowledged < self.recover && discarded.retransmission;
+            self.phase == CongestionState::Recovery && acknowledged < self.recover && discarded.retransmission;
         self.flight = self.board.flight_bytes();
         if self.ecn {
             self.on_echo(config, acknowledged - before, ack.flags & flag::ECE != 0);
@@ -264,7 +264,7 @@ impl Sender {
         self.pump(config, now_ps, out);
         self.congestion.on_sent(self.cwnd, self.flight, u64::from(config.segment_bytes));
         if self.fin_sent && ack.flags & flag::FIN != 0 && acknowledged == end {
-            self.state = State::Closed;
+            self.state = SenderState::Closed;
             self.deadline_ps = NEVER;
             self.acknowledge(config, now_ps, out);
             return News::Closed;
@@ -299,37 +299,37 @@ impl Sender {
         if !duplicate {
             self.dup_acks = 0;
         }
-        if self.una < self.recover && self.phase == Phase::Recovery {
+        if self.una < self.recover && self.phase == CongestionState::Recovery {
             self.on_partial(config, now_ps, segments, delivered, out);
             return;
         }
-        if self.una < self.recover && self.phase == Phase::Loss {
+        if self.una < self.recover && self.phase == CongestionState::Loss {
             self.grow(segment, segments, now_ps);
             self.restart_timer(config, now_ps);
             return;
         }
         let early = config.recovery == Recovery::Ns330;
         match self.phase {
-            Phase::Open => {}
-            Phase::Disorder if duplicate => {}
-            Phase::Disorder => self.phase = Phase::Open,
-            Phase::Recovery => {
+            CongestionState::Open => {}
+            CongestionState::Disorder if duplicate => {}
+            CongestionState::Disorder => self.phase = CongestionState::Open,
+            CongestionState::Recovery => {
                 self.first_partial_ack = true;
                 segments = if early { 0 } else { acknowledged / segment };
-                self.phase = Phase::Open;
+                self.phase = CongestionState::Open;
                 self.dup_acks = 0;
                 self.cwnd = self.ssthresh;
             }
-            Phase::Loss => {
+            CongestionState::Loss => {
                 self.first_partial_ack = true;
                 segments = (self.una - self.recover) / segment;
-                self.phase = Phase::Open;
+                self.phase = CongestionState::Open;
             }
         }
         if self.una >= self.recover {
             self.recover_active = false;
         }
-        if self.phase == Phase::Open || early {
+        if self.phase == CongestionState::Open || early {
             self.grow(segment, segments, now_ps);
             self.restart_timer(config, now_ps);
         }
@@ -355,7 +355,8 @@ impl Sender {
         self.echoed = ece;
         self.congestion.on_echo(self.una, self.high, bytes, ece);
         // In recovery and after a timeout the window has been reduced already.
-        if !ece || self.una <= self.cwr_end || !matches!(self.phase, Phase::Open | Phase::Disorder) {
+        if !ece || self.una <= self.cwr_end || !matches!(self.phase, CongestionState::Open | CongestionState::Disorder)
+        {
             return;
         }
         // A FIN is acknowledged one beyond the last byte.
@@ -380,10 +381,10 @@ impl Sender {
     /// RFC 6675, section 5: an acknowledgement with news of data above it.
     fn on_duplicate(&mut self, config: &TcpConfig, now_ps: u64, delivered: u64, out: &mut Vec<Wire>) {
         match self.phase {
-            Phase::Loss => {}
-            Phase::Recovery => self.reduce(config, delivered),
-            Phase::Open | Phase::Disorder => {
-                self.phase = Phase::Disorder;
+            CongestionState::Loss => {}
+            CongestionState::Recovery => self.reduce(config, delivered),
+            CongestionState::Open | CongestionState::Disorder => {
+                self.phase = CongestionState::Disorder;
                 self.dup_acks += 1;
                 let third = self.dup_acks == DUP_ACKS && (self.una >= self.recover || !self.recover_active);
                 if third || self.board.is_lost(self.una + u64::from(config.segment_bytes)) {
@@ -400,7 +401,7 @@ impl Sender {
         }
         self.recover = self.high;
         self.recover_active = true;
-        self.phase = Phase::Recovery;
+        self.phase = CongestionState::Recovery;
         self.flight = self.board.flight_bytes();
         let outstanding = self.high - self.una;
         if self.una >= self.cwr_end || self.congestion.answers_loss_after_mark() {
@@ -473,9 +474,9 @@ impl Sender {
     pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, unheard: bool, out: &mut Vec<Wire>) {
         self.deadline_ps = NEVER;
         match self.state {
-            State::Closed => return,
-            State::SynSent => return self.connect(config, now_ps, out),
-            State::Established => {}
+            SenderState::Closed => return,
+            SenderState::SynSent => return self.connect(config, now_ps, out),
+            SenderState::Established => {}
         }
         if self.una >= self.written {
             if self.fin_sent {
@@ -498,7 +499,7 @@ impl Sender {
         self.sample_from = self.high;
         let segment = u64::from(config.segment_bytes);
         self.ssthresh = self.congestion.on_timeout(self.cwnd, flight, segment);
-        self.phase = Phase::Loss;
+        self.phase = CongestionState::Loss;
         self.cwnd = self.congestion.restart(segment);
         self.on_reduced();
         self.pump(config, now_ps, out);
@@ -506,7 +507,7 @@ impl Sender {
 
     /// RFC 6675, (C): sends what the window allows.
     pub fn pump(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
-        if self.state != State::Established {
+        if self.state != SenderState::Established {
             return;
         }
         if self.una >= self.written {
@@ -522,13 +523,13 @@ impl Sender {
         loop {
             self.flight = self.board.flight_bytes();
             let window = self.cwnd.min(window_bytes).saturating_sub(self.flight);
-            if window == 0 || (self.phase == Phase::Open && self.fin_sent) {
+            if window == 0 || (self.phase == CongestionState::Open && self.fin_sent) {
                 return;
             }
             let lost = self.board.next_lost();
             let unsent = lost.is_none() && self.high < self.written && self.high - self.una < window_bytes;
             let again = match lost {
-                None if !unsent && self.phase == Phase::Recovery => self.board.next_hole(),
+                None if !unsent && self.phase == CongestionState::Recovery => self.board.next_hole(),
                 found => found,
             };
             let next = match again {
@@ -590,7 +591,7 @@ impl Sender {
         if self.deadline_ps == NEVER {
             self.deadline_ps = now_ps + self.rto_ps;
         }
-        if self.phase == Phase::Recovery {
+        if self.phase == CongestionState::Recovery {
             self.reduction.out = self.reduction.out.wrapping_add(u32::from(length));
         }
         out.push(Wire {

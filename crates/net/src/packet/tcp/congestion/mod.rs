@@ -12,7 +12,7 @@ use hystart::Heard;
 
 /// Which algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Algorithm {
+pub enum CongestionAlgorithm {
     /// RFC 5681 and 6582.
     #[default]
     NewReno,
@@ -55,14 +55,14 @@ pub(crate) enum Congestion {
 impl Congestion {
     pub fn new(config: &TcpConfig) -> Self {
         match config.algorithm {
-            Algorithm::NewReno => Self::NewReno,
-            Algorithm::Cubic { hystart, byte_counting } => Self::Cubic(Cubic::new(hystart, byte_counting)),
-            Algorithm::Dctcp { gain_ppm } => Self::Dctcp(Dctcp::new(gain_ppm)),
-            Algorithm::Ideal => Self::Ideal { window_bytes: config.window.0 },
+            CongestionAlgorithm::NewReno => Self::NewReno,
+            CongestionAlgorithm::Cubic { hystart, byte_counting } => Self::Cubic(Cubic::new(hystart, byte_counting)),
+            CongestionAlgorithm::Dctcp { gain_ppm } => Self::Dctcp(Dctcp::new(gain_ppm)),
+            CongestionAlgorithm::Ideal => Self::Ideal { window_bytes: config.window.0 },
         }
     }
 
-    /// The window to begin with, and to begin again with after a timeout: `bytes`, but for [`Algorithm::Ideal`].
+    /// The window to begin with, and to begin again with after a timeout: `bytes`, but for [`CongestionAlgorithm::Ideal`].
     pub fn restart(&self, bytes: u64) -> u64 {
         match self {
             Self::NewReno | Self::Cubic(_) | Self::Dctcp(_) => bytes,

@@ -15,11 +15,11 @@ from typing import Any
 from gradtide import words
 from gradtide.estimate import Limits
 from gradtide.fabrics import crossbars_of_table_1
+from gradtide.papers.harness import Claim, Progress, Reproduction, cases_of, of_statements
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.exchange import alone, exchange_s, on_cluster, parse_collective
 from gradtide.studies.keep import Kept
-from gradtide.studies.reproduce.part import Claim, Progress, Reproduction, cases_of, of_statements
 from gradtide.studies.run import run_all
 
 GRADIENT_BYTES = 100_000_000

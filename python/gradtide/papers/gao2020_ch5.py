@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from gradtide import _core
 from gradtide.estimate import Limits
+from gradtide.papers.harness import Claim, Progress, Reproduction, check
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
-from gradtide.studies.reproduce.part import Claim, Progress, Reproduction, check
 from gradtide.studies.run import run_all, total_cost
 from gradtide.studies.tenants.cases import BANDS, variant
 from gradtide.studies.tenants.verdict import colour

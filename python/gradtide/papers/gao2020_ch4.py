@@ -5,10 +5,10 @@ from typing import Any
 
 from gradtide import _core, words
 from gradtide.estimate import Limits
+from gradtide.papers.harness import Progress, Reproduction, check
 from gradtide.results import RunResult
 from gradtide.scenario import Job, Scenario
 from gradtide.studies.keep import Kept
-from gradtide.studies.reproduce.part import Progress, Reproduction, check
 from gradtide.studies.run import run_all, total_cost
 
 FIGURES = ("3.1", "4.7", "4.8", "4.9", "4.10", "4.11")

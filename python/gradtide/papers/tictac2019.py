@@ -15,12 +15,12 @@ import numpy as np
 
 from gradtide import words
 from gradtide.estimate import Limits
+from gradtide.papers.harness import Claim, Progress, Reproduction, cases_of, of_statements
 from gradtide.presets import graphs
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
 from gradtide.studies.order import order
-from gradtide.studies.reproduce.part import Claim, Progress, Reproduction, cases_of, of_statements
 from gradtide.studies.run import run_all
 
 PAPER = {

@@ -4,19 +4,19 @@ Published values are constants of these files, each with its figure; ours are co
 fitted; where a paper leaves something open, as the size of a burst in `pcn`, the file says what was taken and why.
 """
 
-from gradtide.studies.reproduce.caramel2020 import FIGURES as FIGURES_CARAMEL
-from gradtide.studies.reproduce.caramel2020 import caramel2020
-from gradtide.studies.reproduce.gao2020_ch4 import FIGURES as FIGURES_4
-from gradtide.studies.reproduce.gao2020_ch4 import chapter4
-from gradtide.studies.reproduce.gao2020_ch5 import FIGURES as FIGURES_5
-from gradtide.studies.reproduce.gao2020_ch5 import chapter5
-from gradtide.studies.reproduce.part import Part, Reproduction
-from gradtide.studies.reproduce.pcn import FIGURES as FIGURES_PCN
-from gradtide.studies.reproduce.pcn import pcn
-from gradtide.studies.reproduce.tictac2019 import FIGURES as FIGURES_TICTAC
-from gradtide.studies.reproduce.tictac2019 import tictac2019
-from gradtide.studies.reproduce.zhang2017 import FIGURES as FIGURES_ZHANG
-from gradtide.studies.reproduce.zhang2017 import zhang2017
+from gradtide.papers.caramel2020 import FIGURES as FIGURES_CARAMEL
+from gradtide.papers.caramel2020 import caramel2020
+from gradtide.papers.gao2020_ch4 import FIGURES as FIGURES_4
+from gradtide.papers.gao2020_ch4 import chapter4
+from gradtide.papers.gao2020_ch5 import FIGURES as FIGURES_5
+from gradtide.papers.gao2020_ch5 import chapter5
+from gradtide.papers.harness import Part, Reproduction
+from gradtide.papers.pcn import FIGURES as FIGURES_PCN
+from gradtide.papers.pcn import pcn
+from gradtide.papers.tictac2019 import FIGURES as FIGURES_TICTAC
+from gradtide.papers.tictac2019 import tictac2019
+from gradtide.papers.zhang2017 import FIGURES as FIGURES_ZHANG
+from gradtide.papers.zhang2017 import zhang2017
 
 PARTS = {
     "caramel": Part("Caramel (Hashemi et al., 2020): figs 2, 4, 8 to 14", caramel2020, FIGURES_CARAMEL),

@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from gradtide import units
 from gradtide.estimate import Limits
+from gradtide.papers.harness import Claim, Progress, Reproduction, cases_of, of_statements
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
-from gradtide.studies.reproduce.part import Claim, Progress, Reproduction, cases_of, of_statements
 from gradtide.studies.run import part_of, run_all
 
 LINK, WORKER = "a-root", 0
