@@ -214,24 +214,25 @@ def test_a_scheduler_of_the_users_own():
 
 
 @pytest.mark.parametrize(
-    ("ranks", "what"), [({0: 1}, "ranks no transfer 1"), ({0: 1, 1: 2, 2: 3}, "ranks 2, which is no needed transfer")]
+    ("ranks", "what"), [({0: 1}, "leaves out transfer 1"), ({0: 1, 1: 2, 2: 3}, "ranks 2, which is no needed transfer")]
 )
 def test_a_scheduler_that_does_not_rank_the_transfers(ranks, what):
     class Mine:
         def ranks(self, dag):
             return ranks
 
-    with pytest.raises(ValueError, match=f"Mine {what}"):
+    with pytest.raises(ValueError, match=f"Mine.ranks {what}"):
         gt.order(DAG, Mine())
 
 
-def test_an_exception_of_the_users_own_passes_through():
+def test_an_exception_of_the_users_own_is_the_cause_of_one_error():
     class Broken:
         def ranks(self, dag):
-            raise ZeroDivisionError
+            raise ZeroDivisionError("of mine")
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ValueError, match=r"Broken\.ranks failed: ZeroDivisionError: of mine") as raised:
         gt.order(DAG, Broken())
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
 def test_an_order_file_is_what_json_prints(tmp_path):

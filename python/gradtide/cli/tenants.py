@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption
-from gradtide.cli.printing import cell, print_table, signed_percent
+from gradtide.cli.printing import cell, print_table, say, signed_percent
 from gradtide.cli.samples import sample_of_tenants
 from gradtide.cli.study import conduct
 
@@ -61,14 +61,14 @@ def _print_tenants(summary: dict[str, Any]) -> None:
     rows.append(["packets dropped", *_cells(summary["drops"])])
     seeds, moved = summary["seeds"], [name for name, job in jobs.items() if job["moved"]]
     count = f"one run, seed {seeds[0]}" if len(seeds) == 1 else f"means of {len(seeds)} seeds"
-    print(f"{', '.join(moved)} ({summary['model']}) and the flows of {summary['counted']['traffic']}; {count}")
+    say(f"{', '.join(moved)} ({summary['model']}) and the flows of {summary['counted']['traffic']}; {count}")
     print_table(["", "no job", "same band", "low band", "change", "95 % interval"], rows)
     small, large = (words.size(summary["counted"][f"{size}_bytes"]) for size in ("small", "large"))
-    print(
+    say(
         f"small: up to {small}; large: from {large}; slowdown: completion time / that of the flow alone\n"
         "no job: the same flows without any job; change: low band against same band"
     )
-    print(f"\n{summary['headline']}")
+    say(f"\n{summary['headline']}")
 
 
 def _cells(pair: dict[str, Any]) -> list[str]:

@@ -428,7 +428,8 @@ class _Scanner:
         if self.text.startswith(quote * 3, self.at):
             self.at += 3
             while not self.text.startswith(quote * 3, self.at):
-                self.at += 2 if quote == '"' and self.text[self.at] == "\\" else 1
+                # Past the end of a text that is not valid this raises, as it does in a short string.
+                self.at += 2 if self.text[self.at] == "\\" and quote == '"' else 1
             self.at += 3
             while self.at < len(self.text) and self.text[self.at] == quote:
                 self.at += 1  # up to two quotes may end the text itself

@@ -2,8 +2,10 @@
 
 import difflib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -168,14 +170,22 @@ def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
     """Return the ranks that a scheduler of the user's own gives, 0 first, equal ones by id.
 
     Raises:
-        ValueError: if it leaves a transfer out, or ranks what is none.
+        ValueError: if it raises an exception, which is then the cause, or returns no dict; if it leaves a transfer
+            out, or ranks what is none; if a rank is not a number.
     """
-    given, recvs = dict(scheduler.ranks(dag)), dag.recvs
+    who, recvs = f"{type(scheduler).__name__}.ranks", dag.recvs
+    try:
+        given = dict(scheduler.ranks(dag))
+    except Exception as error:
+        raise ValueError(f"{who} failed: {type(error).__name__}: {error}") from error
     missing = [op for op in recvs if op not in given]
-    unknown = sorted(set(given) - set(recvs))
+    unknown = [op for op in given if op not in recvs]
     if missing or unknown:
-        what = f"ranks no transfer {missing[0]}" if missing else f"ranks {unknown[0]}, which is no needed transfer"
-        raise ValueError(f"{type(scheduler).__name__} {what}; rank each of dag.recvs")
+        what = f"leaves out transfer {missing[0]}" if missing else f"ranks {unknown[0]!r}, which is no needed transfer"
+        raise ValueError(f"{who} {what}; return a rank for each of the {len(recvs)} transfers in dag.recvs")
+    for op, rank in given.items():
+        if isinstance(rank, bool) or not isinstance(rank, Real) or math.isnan(rank):
+            raise ValueError(f"{who} gives transfer {op} the rank {rank!r}; a rank is a number, and NaN is none")
     return {op: rank for rank, op in enumerate(sorted(recvs, key=lambda op: given[op]))}
 
 
