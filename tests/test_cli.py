@@ -246,18 +246,18 @@ class _Ranks:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda dag: dict.fromkeys(dag.recvs, float("nan")), "a rank is a number, and NaN is none"),
-        (lambda dag: dict.fromkeys(dag.recvs[1:], 1), "leaves out transfer"),
+        (lambda dag: dict.fromkeys(dag.recvs, float("nan")), "the rank nan, which is no number"),
+        (lambda dag: dict.fromkeys(dag.recvs[1:], 1), "ranks no transfer"),
         (lambda dag: dict.fromkeys(dag.recvs, "first"), "the rank 'first'"),
-        (lambda dag: 1 / 0, "failed: ZeroDivisionError: division by zero"),
-        (lambda dag: None, "failed: TypeError"),
+        (lambda dag: 1 / 0, r"failed in test_cli.py, line \d+: ZeroDivisionError: division by zero"),
+        (lambda dag: None, "returned NoneType"),
         (lambda dag: {**dict.fromkeys(dag.recvs, 1), "a": 2}, "ranks 'a', which is no needed transfer"),
     ],
 )
 def test_a_scheduler_of_the_users_own_that_fails_is_one_clear_error(answer, message):
     with pytest.raises(ValueError, match=message) as raised:
         gt.compare("paper/gao2020-ch4", schedules=["fifo", _Ranks(answer)])
-    assert "_Ranks.ranks" in str(raised.value)
+    assert "_Ranks" in str(raised.value)
 
 
 def test_yes_and_no_are_booleans_in_rows_json_and_csv(gradtide, tmp_path):

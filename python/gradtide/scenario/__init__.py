@@ -436,7 +436,7 @@ def _put(data: dict[str, Any], path: Loc, value: Any) -> None:
 
 
 def _path_problem(data: dict[str, Any], path: Loc) -> tuple[str, str] | None:
-    """Return what is wrong with a path of `--set` and its mend."""
+    """Return what is wrong with a path of `--set`, and how to fix it."""
     example = "write job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY, as in run.seed=1"
     if len(path) < 2 or not all(path) or path[0] not in ("job", "cluster", "traffic", "run"):
         near = read.nearest_path(".".join(str(p) for p in path))

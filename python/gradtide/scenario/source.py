@@ -262,7 +262,7 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
         raise
     except json.JSONDecodeError as error:
         what = error.msg[:1].lower() + error.msg[1:]
-        hint = "is the file cut off?" if error.pos >= len(text.rstrip()) else "mend the syntax here"
+        hint = "is the file cut off?" if error.pos >= len(text.rstrip()) else "fix the syntax here"
         start = min(error.pos, max(len(text) - 1, 0))
         raise ScenarioError([pointed(text, start, start + 1, fault(what, hint))]) from None
     except RecursionError:
@@ -295,7 +295,7 @@ def _syntax_hint(text: str, start: int, *, ended: bool) -> str:
         if match[1] in ("True", "False"):
             return f"write {match[1].lower()}"
         return f'texts and quantities need quotes, as in "{match[1]}"'
-    return "mend the syntax here; texts and quantities need quotes"
+    return "fix the syntax here; texts and quantities need quotes"
 
 
 def _nearest_file(path: Path) -> str | None:
