@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import gradtide as gt
 from gradtide import Scenario, cli
 from gradtide.cli.moved import moved
 from run_folders import tiny_tenants
@@ -187,6 +188,86 @@ def test_an_older_run_folder_is_replaced_whole(gradtide, tmp_path):
     assert os.listdir(tmp_path) == ["out"]
 
 
+def test_a_run_says_that_it_replaces_an_earlier_folder_and_leaves_what_is_not_ours(gradtide, tmp_path):
+    out = tmp_path / "out"
+    assert gradtide("compare", "paper/gao2020-ch4", "-q", "-o", out)[2] == ""
+    _, _, err = gradtide("run", "paper/gao2020-ch4", "-q", "-o", out)
+    assert err == f"note: {out} holds the results of an earlier compare, and will be replaced\n"
+    (out / "notes.txt").write_text("mine")
+    before = files(out)
+    code, _, err = gradtide("run", "paper/gao2020-ch4", "-o", out)
+    assert (code, "notes.txt, which gradtide did not write" in err) == (2, True)
+    assert files(out) == before
+
+
+NO_EFFECT = [
+    ("tenants s.toml --job-loads 0.1", "No such option: --job-loads"),
+    ("tenants policies s.toml --traffic-loads 0.1", "No such option: --traffic-loads"),
+    ("run paper/gao2020-ch4 -j 2", "No such option: -j"),
+    ("run paper/gao2020-ch4 --estimate -o out", "-o needs a run, and --estimate runs nothing"),
+    ("run paper/gao2020-ch4 --estimate --fail-if rho>1", "--fail-if needs a run"),
+    ("run paper/gao2020-ch4 --quiet --verbose", "--quiet and --verbose exclude each other"),
+    ("compare paper/gao2020-ch4 --rate 1Gbps,,2Gbps", "--rate '1Gbps,,2Gbps': a part of the list is empty"),
+    ("compare paper/gao2020-ch4 --workers 2,", "--workers '2,': a part of the list is empty"),
+    ("buy alexnet --rates ,", "--rates ',': a part of the list is empty"),
+    (
+        "run paper/gao2020-ch4 --set cluster.link.rate=1Gbps --set cluster.link.rate=2Gbps",
+        "--set cluster.link.rate=1Gbps and --set cluster.link.rate=2Gbps give cluster.link.rate two values",
+    ),
+    ("run paper/gao2020-ch4 --set run.seed=1 --seed 2", "--set run.seed=1 and --seed 2 give run.seed two values"),
+    ("order tictac_alexnet_v2 --scheduler tic --ties upstream", "--ties changes nothing of the scheduler tic"),
+    ("order tictac_alexnet_v2 --scheduler tac --seed 1", "--seed changes nothing of the scheduler tac"),
+    ("convert TRACE --version 1.0.0", "--version would do nothing"),
+    ("convert TRACE out.json --version 1.0.0", "--version would do nothing"),
+    ("convert TRACE out.et --cut", "--cut would do nothing"),
+    ("convert TRACE --to chakra", "--to would do nothing"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), NO_EFFECT, ids=[line for line, _ in NO_EFFECT])
+def test_an_option_without_effect_is_refused(gradtide, monkeypatch, tmp_path, line, message):
+    trace = next((Path(__file__).parent.parent / "scenarios" / "traces").rglob("*.json*"))
+    monkeypatch.chdir(tmp_path)
+    code, out, err = gradtide(*line.replace("TRACE", str(trace)).split())
+    assert (code, out) == (2, "")
+    assert message in err
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_same_value_twice_is_no_conflict(gradtide):
+    assert gradtide("run", "paper/gao2020-ch4", "-q", "--set", "run.seed=1", "--seed", 1)[0] == 0
+
+
+class _Ranks:
+    def __init__(self, answer):
+        self.ranks = answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda dag: dict.fromkeys(dag.recvs, float("nan")), "the rank nan, which is no number"),
+        (lambda dag: dict.fromkeys(dag.recvs[1:], 1), "ranks no transfer"),
+        (lambda dag: dict.fromkeys(dag.recvs, "first"), "the rank 'first'"),
+        (lambda dag: 1 / 0, r"failed in test_cli.py, line \d+: ZeroDivisionError: division by zero"),
+        (lambda dag: None, "returned NoneType"),
+        (lambda dag: {**dict.fromkeys(dag.recvs, 1), "a": 2}, "ranks 'a', which is no needed transfer"),
+    ],
+)
+def test_a_scheduler_of_the_users_own_that_fails_is_one_clear_error(answer, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        gt.compare("paper/gao2020-ch4", schedules=["fifo", _Ranks(answer)])
+    assert "_Ranks" in str(raised.value)
+
+
+def test_yes_and_no_are_booleans_in_rows_json_and_csv(gradtide, tmp_path):
+    _, out, _ = gradtide("compare", "paper/gao2020-ch4", "--json", "-o", tmp_path / "out")
+    assert {type(row["barrier"]) for row in json.loads(out)["rows"]} == {bool}
+    assert (tmp_path / "out/rows.csv").read_text().splitlines()[1].split(",")[10] in ("true", "false")
+    _, out, _ = gradtide("buy", "alexnet", "--nodes", "2", "--fabrics", "star", "--collectives", "ring", "--json")
+    assert {type(row[key]) for row in json.loads(out)["rows"] for key in ("is_knee", "is_frontier")} == {bool}
+
+
 @pytest.mark.parametrize(("limit", "code"), [("2000", 0), ("900", 1)])
 def test_a_stated_check_decides_the_exit_code(gradtide, limit, code):
     assert gradtide("run", "paper/gao2020-ch4", "-q", "--fail-if", f"iteration_time_ms>{limit}")[0] == code
@@ -277,7 +358,7 @@ def test_tenants_without_neighbours_and_maps_without_loads_say_what_is_missing(g
         ("0", "0.0 is no load"),
         ("0.5,2", "2.0 is no load"),
         ("a", "shares"),
-        (",", "at least one"),
+        (",", "a part of the list is empty"),
     ):
         for option in ("--job-loads", "--traffic-loads"):
             code, _, err = gradtide("tenants", "map", tiny, option, loads, "-o", tmp_path / "out")
@@ -426,16 +507,16 @@ TEN_LAYERS = Path(__file__).parent.parent / "scenarios" / "ten-layers.toml"
 
 def test_a_plan_is_printed_written_and_run_again(gradtide, tmp_path):
     path = tmp_path / "plan.json"
-    code, out, err = gradtide("plan", TEN_LAYERS, "--seeds", "2", "-o", path)
+    code, out, err = gradtide("plan", TEN_LAYERS, "--device", "cpu", "--seeds", "2", "-o", path)
     assert code == 0
-    assert "crossiter: order, no barrier" in out
+    assert "level crossiter" in out
     assert "bucket_cap_mb_list=" in out
     assert str(path) in err
     assert os.listdir(tmp_path) == ["plan.json"]
     predicted = json.loads(path.read_text())["predicted"]
     code, out, _ = gradtide("run", TEN_LAYERS, "--plan", path, "--json")
     assert (code, json.loads(out)["jobs"]["train"]["iteration_time_ms"]["mean"]) == (0, predicted["iteration_time_ms"])
-    code, out, _ = gradtide("plan", TEN_LAYERS, "--seeds", "2", "--json", "-o", tmp_path / "study")
+    code, out, _ = gradtide("plan", TEN_LAYERS, "--device", "cpu", "--seeds", "2", "--json", "-o", tmp_path / "study")
     assert json.loads(out)["plan"]["predicted"] == predicted
     assert {"plan.json", "scored.csv", "levels.csv", "report.html"} <= set(os.listdir(tmp_path / "study"))
     code, _, err = gradtide("plan", TEN_LAYERS, "--level", "buckets", "--fail-if", "saves_low_percent<50")
@@ -460,7 +541,7 @@ def test_a_plan_that_does_not_fit_is_one_error(gradtide, tmp_path, change, code)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["plan", "alexnet", "--level", "all"], "no level 'all'"),
+        (["plan", "alexnet", "--level", "all"], "level: there is no 'all'"),
         (["plan", "alexnet", "--worth", "much"], "no percentage"),
         (["plan", "alexnet", "--overhead", "1"], "overhead"),
         (["plan", "alexnet", "--collectives", "ring,ring"], "twice"),

@@ -40,7 +40,7 @@ class Terminal:
         self.code = 0
         shutil.copytree(ROOT / "scenarios", folder / "scenarios")
         paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        plain = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1", "LC_ALL": "C.UTF-8"}
+        plain = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUNBUFFERED": "1", "LC_ALL": "C.UTF-8"}
         self.env = {**os.environ, **plain, "PATH": paths}
 
     def run(self, command):

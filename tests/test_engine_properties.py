@@ -200,7 +200,7 @@ def test_a_progress_callback_that_raises_ends_the_run_and_passes_through():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda drawn: drawn["jobs"].clear(), "no jobs"),
+        (lambda drawn: drawn["jobs"].clear(), "neither a job"),
         (lambda drawn: drawn["jobs"][0]["layers"].clear(), "no layers"),
         (lambda drawn: drawn["jobs"][0]["hosts"].clear(), "no workers"),
         (lambda drawn: drawn["jobs"][0].update(hosts=[0, 9]), "host 9"),

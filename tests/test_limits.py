@@ -363,8 +363,11 @@ def test_ctrl_c_ends_a_study_and_keeps_its_finished_runs(tmp_path: Path, argumen
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
-    assert "runs are finished; they are kept in" in err
-    assert "goes on from there" in err
+    kept_runs = len(list(kept.glob("finished/*.json.gz")))
+    place = os.path.relpath(kept, Path.cwd())
+    assert (
+        err == f"interrupted: {kept_runs} finished runs are kept in {place}, and the same command goes on from there\n"
+    )
     assert os.listdir(tmp_path) == ["out.incomplete"]
     assert json.loads((kept / "summary.json").read_text())["complete"] is False
     assert not list(kept.rglob("*.partial"))

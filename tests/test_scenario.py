@@ -790,3 +790,18 @@ def test_importing_the_parser_brings_nothing_heavy() -> None:
 
 def test_a_fault_without_text_has_no_carets() -> None:
     assert Fault("GT002", "", "m", file="f").render() == "error[GT002]: m\n  --> f\nhelp: gradtide explain GT002"
+
+
+@pytest.mark.parametrize("engine", ["fluid", "packet"])
+def test_a_scenario_of_background_flows_alone_is_valid(engine: str) -> None:
+    text = f"""
+traffic.web = {{ sizes = "web-search", load = 0.1 }}
+cluster.topology = {{ kind = "star", hosts = 4 }}
+run = {{ engine = "{engine}", duration = "20ms" }}
+"""
+    scenario = Scenario.from_toml(text)
+    assert (scenario.jobs, scenario.hosts, len(scenario.traffic)) == ((), 4, 1)
+    assert (scenario.spec()["jobs"], len(scenario.spec()["traffic"])) == ([], 1)
+    assert "job" not in scenario.to_dict()
+    again = Scenario.from_toml(scenario.to_toml())
+    assert (again, again.replace(seed=3).seed) == (scenario, 3)

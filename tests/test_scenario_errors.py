@@ -64,12 +64,28 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
     ("capital boolean alone", "[job.a.schedule]\nbarrier = True", "GT001", "", 2, "true"),
     ("cut off in a table", '[job.train]\nmodel = { kind = "thesis", layers', "GT001", "", 2, "cut off"),
     ("cut off in a header", "[job.train", "GT001", "", 1, "cut off"),
-    ("key written twice", "[run]\nseed = 1\nseed = 2\n", "GT001", "", 3, "mend"),
-    ("control character", "[run]\nseed = 1\x01\n", "GT001", "", 2, "mend"),
+    ("key written twice", "[run]\nseed = 1\nseed = 2\n", "GT001", "", 3, "fix"),
+    ("control character", "[run]\nseed = 1\x01\n", "GT001", "", 2, "fix"),
     ("bracket bomb", "x = " + "[" * 50_000, "GT001", "", None, ""),
     ("number of 5000 digits", "[run]\nseed = " + "9" * 5000, "GT001", "", None, "digits"),
     ("only a comment", "# nothing yet\n", "GT005", "", None, "[job.train]"),
     ("no job", "[run]\nseed = 1\n", "GT010", "job", None, "[job.train]"),
+    (
+        "no job on pipe",
+        'cluster.topology.hosts = 4\ntraffic.web = { sizes = "web-search", load = 0.1 }\n[run]\nduration = "1s"\n',
+        "GT010",
+        "run.engine",
+        3,
+        'write engine = "fluid" or "packet", or add [job.train]',
+    ),
+    (
+        "no job and no hosts",
+        '[traffic]\nweb = { sizes = "web-search", load = 0.1 }\n[run]\nengine = "fluid"\nduration = "1s"\n',
+        "GT010",
+        "cluster.topology.hosts",
+        None,
+        "hosts = 8",
+    ),
     # keys and types
     ("unknown table", job("[clutser]"), "GT012", "clutser", 4, "`cluster`"),
     (
@@ -2529,7 +2545,7 @@ def codes_tested() -> set[str]:
 def test_the_table_holds_exactly_the_codes_in_use() -> None:
     package = Path(__file__).parent.parent / "python" / "gradtide"
     names = ("estimate", "traffic", "units")
-    files = [*(package / f"{name}.py" for name in names), *sorted((package / "scenario").glob("*.py"))]
+    files = [*(package / f"{name}.py" for name in names), *sorted((package / "scenario").rglob("*.py"))]
     used = {code for file in files for code in re.findall(r'"(GT\d{3})"', file.read_text())}
     assert used == set(CODES)
     assert codes_tested() == set(CODES)

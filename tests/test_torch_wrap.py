@@ -829,7 +829,7 @@ def test_a_plan_of_a_profile_fits_the_module_that_was_profiled():
     model = network()
     profile = gt.profile(model, torch.randn(8, 3, 8, 8), device="V100")
     link = {"cluster": {"link": {"rate": "10Mbps"}}}
-    result = gt.plan(profile, cluster=link, workers=2, overhead="0us", smallest=0, worth=0.0, seeds=2)
+    result = gt.plan(profile, cluster=link, workers=2, device="cpu", overhead="0us", smallest=0, worth=0.0, seeds=2)
     wrapped = wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), result)
     assert wrapped.plan.buckets
     assert {name for group in groups_of(wrapped.plan, model) for name in group.names} == dict(

@@ -108,13 +108,13 @@ def errors_page() -> str:
     lines = [
         "# Errors\n",
         _NOTE,
-        "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` prints an entry. "
+        "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` prints an entry, with a wrong and a fixed example. "
         "In Python, `ScenarioError.errors` lists all faults of a file as dicts with `code`, `loc`, `msg`, `input`, `hint`, "
         "`file` and `line`.\n",
     ]
     for code, entry in CODES.items():
         lines += [f"## {code}\n", f"**{entry.title}.** {entry.text}\n"]
-        lines += [f"Wrong:\n\n```text\n{entry.bad}\n```\n", f"Mended:\n\n```text\n{entry.good}\n```\n"]
+        lines += [f"```text\n{entry.bad}\n```\n", f"Fixed:\n\n```text\n{entry.good}\n```\n"]
     return "\n".join(lines)
 
 

@@ -338,7 +338,7 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
     compute_ms, comm_ms = core["compute_ps"] / PS_PER_MS, core["comm_ps"] / PS_PER_MS
     shorter = min(compute_ms, comm_ms)
     sent = core["bytes_per_worker"]
-    # A worker that is alone computes and never waits. Where the core says what the workers of a graph compute, that is it.
+    # A worker that is alone computes and never waits. What it computes of a graph is the core's to say.
     alone_ms = compute_ms if job.graph is not None else job.compute_ps / PS_PER_MS
     return {
         "model": job.model,

@@ -1,11 +1,34 @@
 """Results in words and small tables: the sentences of reports, the terminal and notebooks share them."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 # Two schedules whose iteration times differ by less than this share are called the same.
 SAME = 0.005
+
+
+SYMBOLS = {
+    "T": "iteration time",
+    "C": "compute",
+    "N": "communication",
+    "rho": "N / C",
+    "alpha": "(N + C - T) / min(N, C), the overlap",
+    "U": "C / T, the utilisation",
+    "FCT": "flow completion time",
+}
+
+
+def legend(labels: Iterable[str]) -> str:
+    """Return what the symbols in the labels of a table mean, as in `U = C / T, the utilisation`; empty without any."""
+    used = _symbols(" ".join(labels))
+    explained = used | _symbols(" ".join(SYMBOLS[symbol] for symbol in used))
+    return "; ".join(f"{symbol} = {meaning}" for symbol, meaning in SYMBOLS.items() if symbol in explained)
+
+
+def _symbols(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text)) & set(SYMBOLS)
 
 
 def number(value: float) -> str:

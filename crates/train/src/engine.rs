@@ -2,7 +2,6 @@
 
 use crate::SpecError;
 use crate::collective::messages::{Collective, MessageSize};
-use crate::collective::ring;
 use crate::fabric::Fabric;
 use crate::job::{AggregationForm, AnyJob, Job, Manner, Pass};
 use crate::planned::asks_costs;
@@ -131,7 +130,7 @@ impl Idle {
         match self {
             Self::Pipe(star) => {
                 let band = Band::new(0).expect("there is a first band");
-                let flow = ring::lock_step(collective.hosts(), bytes, band, stream, Time::ZERO);
+                let flow = collective.lock_step(bytes, band, stream, Time::ZERO);
                 flow.map_or(Time::ZERO, |flow| Pipe::occupancy(star, &flow).unwrap_or(Time::MAX))
             }
             Self::Fluid(idle) => {

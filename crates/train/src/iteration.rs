@@ -214,8 +214,7 @@ pub fn run(
             }
         }
         if pauses || round.is_multiple_of(OBSERVE_EVERY) {
-            let progress = runners.iter().map(|runner| runner.progress(network.now())).fold(1.0, f64::min);
-            if !observe(progress) {
+            if !observe(progress(&runners, neighbours, network.now(), limits.duration)) {
                 return Err(IterationError::Interrupted);
             }
         }
@@ -226,6 +225,16 @@ pub fn run(
         Some(job) => Err(IterationError::TooShort { job: names[job].clone() }),
         None => Ok(done),
     }
+}
+
+/// What share of the run is done: of its jobs, the least; without a job, of the flows or of the duration.
+fn progress(runners: &[AnyRunner<'_>], neighbours: &[Neighbour<'_>], now: Time, duration: Option<Time>) -> f64 {
+    if !runners.is_empty() {
+        return runners.iter().map(|runner| runner.progress(now)).fold(1.0, f64::min);
+    }
+    let of_flows = neighbours.iter().map(Neighbour::progress).fold(1.0, f64::min);
+    let of_duration = duration.map_or(0.0, |duration| now.ps() as f64 / duration.ps() as f64);
+    of_flows.max(of_duration).min(1.0)
 }
 
 /// What a job of either kind did.

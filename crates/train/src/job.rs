@@ -3,9 +3,9 @@
 use crate::bucket::Bucket;
 use crate::caramel::cost::{CostError, Costs, LEAST_CHUNK};
 use crate::caramel::{Boundaries, transfers};
+use crate::collective::Aggregation;
 use crate::collective::messages::{Bands, Collective, Depth, MessageSize};
 use crate::collective::plan::{self, Algorithm, Inside, PlanError};
-use crate::collective::{Aggregation, ring};
 use crate::dag::Dag;
 use crate::model::{ComputeSteps, iteration_dag};
 use crate::pace::{self, Pace};
@@ -310,7 +310,7 @@ impl Job {
     /// Chunk `index` of a bucket as one flow, for the job whose index is `stream`.
     pub fn lock_step_flow(&self, bucket: u32, index: u64, stream: u32) -> Flow {
         let bytes = self.chunk_bytes(bucket, index);
-        ring::lock_step(self.collective.hosts(), bytes, self.band(bucket, index), stream, self.hold)
+        (self.collective.lock_step(bytes, self.band(bucket, index), stream, self.hold))
             .expect("a job of one worker has no buckets")
     }
 
@@ -434,7 +434,8 @@ const MOST_SENDING_PS: f64 = 8.64e16;
 /// [`PlanError`] if its ranks do not suit the algorithm.
 pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, sizes: MessageSize) -> Result<Collective, PlanError> {
     let adding = spec.collective.reduction_rate_bps.and_then(Rate::from_bps);
-    Collective::new(algorithm(spec), spec.hosts.clone(), largest, depth, adding, sizes)
+    let collective = Collective::new(algorithm(spec), spec.hosts.clone(), largest, depth, adding, sizes)?;
+    Ok(collective.with_host_cost(Time::from_ps(spec.collective.host_cost_ps)))
 }
 
 /// What a job's messages cost, each with the time for which it holds the queue before its first byte.

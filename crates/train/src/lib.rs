@@ -59,7 +59,7 @@ pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResul
 /// [`SpecError`] if there is no such job, or its ranks do not suit its collective.
 pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecError> {
     let stream = job as u32;
-    let job = spec.jobs.get(job).ok_or(SpecError::NoJobs)?;
+    let job = spec.jobs.get(job).ok_or(SpecError::NoSuchJob)?;
     let sizes = engine::manner(spec).sizes;
     let refused = |error| SpecError::Job { name: job.name.clone(), error };
     let depth = match job.collective.depth {
@@ -84,7 +84,7 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
 /// [`SpecError`] if there is no such job, or it means nothing.
 pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     let stream = job as u32;
-    let job = spec.jobs.get(job).ok_or(SpecError::NoJobs)?;
+    let job = spec.jobs.get(job).ok_or(SpecError::NoSuchJob)?;
     let refused = |error| SpecError::Job { name: job.name.clone(), error };
     let fabric = Fabric::new(&spec.cluster)?;
     if job.servers.is_some() {
@@ -114,9 +114,12 @@ pub enum RunError {
 /// A scenario that means nothing. The face refuses these first, with a file and a line; the core holds the line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SpecError {
-    /// No jobs.
-    #[error("the scenario has no jobs")]
-    NoJobs,
+    /// No jobs and no background flows.
+    #[error("the scenario has neither a job nor background traffic")]
+    Nothing,
+    /// An index beyond the last job.
+    #[error("the scenario has no such job")]
+    NoSuchJob,
     /// A job that means nothing.
     #[error("job {name}: {error}")]
     Job {
@@ -217,8 +220,8 @@ pub enum SpecError {
 }
 
 fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbour<'a>>), SpecError> {
-    if spec.jobs.is_empty() {
-        return Err(SpecError::NoJobs);
+    if spec.jobs.is_empty() && spec.traffic.is_empty() {
+        return Err(SpecError::Nothing);
     }
     let host_count = fabric.graph.host_count;
     let mut idle = Idle::new(spec, fabric)?;

@@ -163,7 +163,8 @@ impl RunResult {
         };
         let samples = usage.samples.unwrap_or_default();
         let used = usage.links.unwrap_or_else(|| lock_step_links(&parts, spec.cluster.link.rate_bps));
-        let utilisation = |link: &LinkUsage| link.busy.ps() as f64 / end.ps() as f64;
+        // Without a job and without a flow no time passes.
+        let utilisation = |link: &LinkUsage| link.busy.ps() as f64 / end.ps().max(1) as f64;
         Self {
             iterations: iteration_table(&iterations(&parts).chain(served::iterations(&served)).collect::<Vec<_>>()),
             workers: worker_table(&workers(&parts).chain(served::workers(&served)).collect::<Vec<_>>()),

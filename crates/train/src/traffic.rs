@@ -25,6 +25,7 @@ pub struct Neighbour<'a> {
     turns: Turns,
     under_way: BTreeMap<FlowId, usize>,
     outcomes: Vec<Outcome>,
+    completed_count: usize,
 }
 
 /// Which flow is next.
@@ -74,7 +75,8 @@ impl<'a> Neighbour<'a> {
                 Turns::ByHost { due, idle: Time::from_ps(idle_ps), next, together: spec.together, ready: Vec::new() }
             }
         };
-        Self { spec, stream, turns, under_way: BTreeMap::new(), outcomes: vec![Outcome::default(); count] }
+        let (under_way, outcomes) = (BTreeMap::new(), vec![Outcome::default(); count]);
+        Self { spec, stream, turns, under_way, outcomes, completed_count: 0 }
     }
 
     /// The stream of its flows.
@@ -93,6 +95,12 @@ impl<'a> Neighbour<'a> {
     /// Whether all its flows are complete.
     pub fn is_finished(&self) -> bool {
         self.wakes_at().is_none() && self.under_way.is_empty()
+    }
+
+    /// What share of its flows is complete.
+    pub fn progress(&self) -> f64 {
+        let count = self.outcomes.len();
+        if count == 0 { 1.0 } else { self.completed_count as f64 / count as f64 }
     }
 
     /// Starts every flow that is due.
@@ -128,6 +136,7 @@ impl<'a> Neighbour<'a> {
     /// Takes in that a flow is complete.
     pub fn on_completion(&mut self, now: Time, completion: Completion) {
         let index = self.under_way.remove(&completion.flow).expect("the flow is under way");
+        self.completed_count += 1;
         let outcome = &mut self.outcomes[index];
         let start = outcome.start.expect("it is under way");
         (outcome.fct, outcome.received) = (Some(now - start), Some(completion.received - start));

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from gradtide.cli.options import Changes, Common, ModelArgument, split
-from gradtide.cli.printing import cell, print_table
+from gradtide.cli.printing import cell, print_table, say
 from gradtide.cli.samples import sample_of_buy
 from gradtide.cli.study import conduct
 
@@ -49,10 +49,10 @@ def buy(
         make=lambda how: study.buy(
             base,
             nodes=nodes,
-            fabrics=split(fabrics) or [],
-            bisection=split(bisection) or [],
-            collectives=study.COLLECTIVES if collectives is None else split(collectives) or [],
-            rates=split(rates),
+            fabrics=split("--fabrics", fabrics) or [],
+            bisection=split("--bisection", bisection) or [],
+            collectives=study.COLLECTIVES if collectives is None else split("--collectives", collectives) or [],
+            rates=split("--rates", rates),
             prices=prices,
             engine=engine,
             **how,
@@ -87,10 +87,10 @@ def _print_offers(summary: dict[str, Any]) -> None:
             ]
         )
     columns = ["", "network", "bisection", "exchanged by", "link", "switches x ports", "cables", unit]
-    print(f"The best for their cost, of {len(summary['rows'])} candidates")
+    say(f"The best for their cost, of {len(summary['rows'])} candidates")
     print_table([*columns, "exchange, ms", "iteration, ms", "slower"], rows)
     for one in summary["skipped"]:
-        print(f"  not offered: {one['why']}")
+        say(f"  not offered: {one['why']}")
     if summary["not_priced"]:
-        print(f"  not priced: {', '.join(summary['not_priced'])}")
-    print(f"\n{summary['headline']}")
+        say(f"  not priced: {', '.join(summary['not_priced'])}")
+    say(f"\n{summary['headline']}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gradtide.cli.options import Changes, Common, ScenarioArgument, split
-from gradtide.cli.printing import cell, print_table
+from gradtide.cli.printing import cell, print_table, say
 from gradtide.cli.study import conduct
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def collectives(
         common,
         make=lambda how: study.compare_collectives(
             loaded,
-            collectives=study.COLLECTIVES if collectives is None else split(collectives) or [],
-            sizes=study.SIZES if sizes is None else split(sizes) or [],
+            collectives=study.COLLECTIVES if collectives is None else split("--collectives", collectives) or [],
+            sizes=study.SIZES if sizes is None else split("--sizes", sizes) or [],
             engine=loaded.engine,
             **how,
         ),
@@ -57,19 +57,19 @@ def _print_collectives(result: "CollectivesResult") -> None:
 
     rows = {(row["collective"], row["bytes"]): row for row in result.rows}
     known = list(dict.fromkeys(row["collective"] for row in result.rows))
-    print("Exchange time in ms")
+    say("Exchange time in ms")
     times = [
         [words.size(size), *(_term(rows[name, size], "exchange") for name in known)]
         for size in dict.fromkeys(row["bytes"] for row in result.rows)
     ]
     print_table(["gradient", *map(words.collective, known)], times)
     largest = max(row["bytes"] for row in result.rows)
-    print(f"\nWhat they are made of at {words.size(largest)}, in ms")
+    say(f"\nWhat they are made of at {words.size(largest)}, in ms")
     terms = [
         [words.collective(name), *(_term(rows[name, largest], term) for term in ("exchange", *TERMS))] for name in known
     ]
     print_table(["", "exchange", *TERMS], terms)
-    print(f"\n{result.summary['headline']}")
+    say(f"\n{result.summary['headline']}")
 
 
 def _term(row: dict[str, Any], term: str) -> str:

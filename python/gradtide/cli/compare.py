@@ -7,7 +7,7 @@ import typer
 
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, check_target, counts, split
-from gradtide.cli.printing import print_table, signed_percent
+from gradtide.cli.printing import print_table, say, signed_percent
 from gradtide.cli.study import conduct
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ def compare(
         variants = study.grid(
             loaded,
             schedule or None,
-            split(model),
+            split("--model", model),
             counts("--workers", workers),
-            split(rate),
+            split("--rate", rate),
             servers=counts("--servers", servers),
             batches=counts("--batch", batch),
-            tasks=split(task),
+            tasks=split("--task", task),
         )
     run_comparison(variants, common)
 
@@ -96,7 +96,7 @@ def _print_comparison(result: "CompareResult") -> None:
             of = [words.rate(best[key]) if key == "rate_bps" else best[key] or "–" for key in shown]
             saves = f"{best['saves_percent']:.1f} %"
             table.append([*of, *times, saves, words.percent(1 - best["utilisation"])])
-        print("Iteration time in ms")
+        say("Iteration time in ms")
         names = ["link" if key == "rate_bps" else key for key in shown]
         print_table([*names, *schedules, "best saves", "still waits"], table)
     if len(groups) == 1 or len(schedules) > 1:
@@ -104,9 +104,9 @@ def _print_comparison(result: "CompareResult") -> None:
             groups.values(), key=lambda members: max(row["saves_percent"] for row in words.settled(members.values()))
         )
         row = next(iter(telling.values()))
-        print(("\n" if len(groups) > 1 else "") + f"{words.group(row, varied)}, {words.rate(row['rate_bps'])}")
+        say(("\n" if len(groups) > 1 else "") + f"{words.group(row, varied)}, {words.rate(row['rate_bps'])}")
         _print_figures(telling)
-    print(f"\n{result.summary['headline']}")
+    say(f"\n{result.summary['headline']}")
 
 
 def _print_figures(rows: dict[str, dict[str, Any]]) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import JsonOption, QuietOption
-from gradtide.cli.printing import print_json, print_table, talk
+from gradtide.cli.options import JsonOption, QuietOption, refuse
+from gradtide.cli.printing import print_json, print_table, say, talk
 from gradtide.errors import TraceError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def _show_formats(wanted: bool) -> None:
 
     rows = [[form.name, form.kind, form.suffix, form.what.replace("`", "")] for form in formats.FORMATS]
     print_table(["format", "holds", "suffix", "looks like"], rows)
-    print("\nFormats that hold the same convert into each other; --from and --to name what no suffix or content says.")
+    say("\nFormats that hold the same convert into each other; --from and --to name what no suffix or content says.")
     raise typer.Exit
 
 
@@ -51,7 +51,10 @@ def convert(
     cut: Annotated[
         bool, typer.Option("--cut", help="Trace to DAG: what is received starts without waiting, for order.")
     ] = False,
-    version: Annotated[str, typer.Option("--version", metavar="V", help="Chakra schema: 0.0.4 or 1.0.0.")] = "0.0.4",
+    version: Annotated[
+        str | None,
+        typer.Option(metavar="V", help="Trace to Chakra: write this schema, 0.0.4 or 1.0.0. Default: 0.0.4."),
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -64,13 +67,23 @@ def convert(
     with as_usage_error(ValueError):
         form = formats.recognised(Path(source)) if from_format is None else formats.known(from_format)
         if form is not None and form.kind != "trace":
-            if rank is not None or cut:
-                raise ValueError("--rank and --cut are for traces")
+            refuse(f"{form.name} is no trace", {"--rank": rank, "--cut": cut or None, "--version": version})
+            if target is None:
+                refuse("nothing is written without OUT", {"--to": to_format})
             _convert_file(Path(source), target, form, to_format, packet, topology, as_json, quiet)
             return
-        if packet is not None or topology is not None or to_format is not None:
-            raise ValueError("--packet, --topology and --to are not for traces: the suffix of OUT says the format")
-    _convert_trace(source, target, rank, cut, version, as_json, quiet)
+        refuse(
+            "of a trace the suffix of OUT says the format",
+            {"--packet": packet, "--topology": topology, "--to": to_format},
+        )
+        suffix = None if target is None else target.suffix
+        if suffix is None:
+            refuse("nothing is written without OUT", {"--rank": rank, "--cut": cut or None, "--version": version})
+        if suffix == ".et":
+            refuse("a Chakra trace is written as it is", {"--cut": cut or None})
+        if suffix == ".json":
+            refuse("an op DAG has no version", {"--version": version})
+    _convert_trace(source, target, rank, cut, version or "0.0.4", as_json, quiet)
 
 
 def _convert_file(
@@ -126,7 +139,7 @@ def _convert_trace(
             for row in summary["ranks"]
         ]
         print_table(["rank", "transfers", *(f"{part} ms" for part in parts)], rows)
-        print(f"\n{summary['headline']}")
+        say(f"\n{summary['headline']}")
     if not quiet:
         for warning in summary["warnings"]:
             talk(f"warning: {warning}")

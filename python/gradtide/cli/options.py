@@ -6,7 +6,7 @@ group, so that the command line sees them all, and the command gets one value.
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
@@ -16,6 +16,7 @@ import typer
 
 from gradtide.cli.checks import Check, parse_check
 from gradtide.cli.ends import as_usage_error, fail_usage
+from gradtide.cli.printing import talk, widen
 
 if TYPE_CHECKING:
     from gradtide.estimate import Limits
@@ -35,6 +36,9 @@ ClusterOption = Annotated[
         metavar="CLUSTER",
         help="For a model: a cluster of presets, as in ethernet-25g/16, a file of one, or a scenario.",
     ),
+]
+WideOption = Annotated[
+    bool, typer.Option("--wide", help="Do not fit tables and texts to the width of the terminal.", callback=widen)
 ]
 SeedsOption = Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds, from --seed on.")]
 
@@ -60,6 +64,7 @@ class Common:
     jobs: Annotated[
         int, typer.Option("-j", "--jobs", min=1, metavar="N", help="Run N simulations at once. Results do not change.")
     ] = 2
+    wide: WideOption = False
     quiet: QuietOption = False
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print what the simulation cost.")] = False
 
@@ -122,15 +127,22 @@ class Changes:
     @cached_property
     def _values(self) -> dict[str, Any]:
         values: dict[str, Any] = {}
+        given: dict[str, str] = {}
+
+        def add(key: str, value: Any, option: str) -> None:
+            if key in values and str(values[key]) != str(value):
+                fail_usage(f"{given[key]} and {option} give {key} two values; leave one of them out")
+            values[key], given[key] = value, option
+
         for change in self.set_ or ():
             key, equals, value = (part.strip() for part in change.partition("="))
             if not equals or not key:
                 fail_usage(f"--set {change}: write KEY=VALUE, as in --set cluster.link.rate=1Gbps")
-            values[key] = value
+            add(key, value, f"--set {change}")
         if self.seed is not None:
-            values["run.seed"] = self.seed
+            add("run.seed", self.seed, f"--seed {self.seed}")
         if self.engine is not None:
-            values["run.engine"] = self.engine
+            add("run.engine", self.engine, f"--engine {self.engine}")
         return values
 
 
@@ -179,24 +191,45 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
-def split(text: str | None) -> list[str] | None:
-    """Return the parts of a list such as `1Gbps,10Gbps`."""
-    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+def refuse(why: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that would have no effect, if they are given.
+
+    Args:
+        why: they have none, as in `nothing is written without OUT`.
+        options: their values; None for one that is not given.
+    """
+    given = [option for option, value in options.items() if value is not None]
+    if given:
+        fail_usage(f"{why}: {', '.join(given)} would do nothing; leave it out")
+
+
+def split(option: str, text: str | None) -> list[str] | None:
+    """Return the parts of a list such as `1Gbps,10Gbps`, as it was given for an option."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        fail_usage(f"{option} {text!r}: a part of the list is empty; write values with one comma between them")
+    return parts
 
 
 def counts(option: str, text: str | None) -> list[int] | None:
     """Return the whole numbers of a list such as `2,8`."""
-    counts = split(text)
-    if counts is not None and not all(count.isdecimal() for count in counts):
+    parts = split(option, text)
+    if parts is not None and not all(part.isdecimal() for part in parts):
         fail_usage(f"{option} {text}: write whole numbers, as in 2,8")
-    return None if counts is None else [int(count) for count in counts]
+    return None if parts is None else [int(part) for part in parts]
 
 
 def check_target(output: Path | None) -> None:
-    """Refuse a folder that must not or cannot be written, before long work."""
-    if output is not None:
-        from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable
+    """Refuse a folder that must not or cannot be written, before long work; say that an earlier one is replaced."""
+    if output is None:
+        return
+    from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, what_is_replaced
 
-        with as_usage_error(FolderError):
-            refuse_foreign(output)
-            refuse_unwritable(output)
+    with as_usage_error(FolderError):
+        refuse_foreign(output)
+        refuse_unwritable(output)
+    earlier = what_is_replaced(output)
+    if earlier is not None:
+        talk(f"note: {output} holds the results of an earlier {earlier}, and will be replaced")

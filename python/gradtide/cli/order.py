@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradtide.cli.ends import as_usage_error
+from gradtide.cli.ends import as_usage_error, fail_usage
 from gradtide.cli.options import JsonOption
-from gradtide.cli.printing import print_json, print_table
+from gradtide.cli.printing import print_json, print_table, say
 
 if TYPE_CHECKING:
     from gradtide.studies.order import OrderResult
@@ -25,9 +25,16 @@ def order(
         ),
     ] = "optimal",
     ties: Annotated[
-        str, typer.Option("--ties", metavar="RULE", help="Whom TAC holds for equal: id, or upstream as released.")
-    ] = "id",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Root of all random streams.")] = 0,
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help="Order transfers that TAC holds for equal by id, or as TicTac's released code does: upstream. "
+            "Default: id.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Set the root of all random streams, of random and optimal. Default: 0.")
+    ] = None,
     device: Annotated[
         str | None, typer.Option("--device", metavar="NAME", help="Built-in DAG: what computes; K80.")
     ] = None,
@@ -46,9 +53,12 @@ def order(
     from gradtide.studies import graph
     from gradtide.studies import order as study
 
+    for option, given, schedulers in (("--ties", ties, ("tac", "tac_folded")), ("--seed", seed, ("random", "optimal"))):
+        if given is not None and scheduler not in schedulers:
+            fail_usage(f"{option} changes nothing of the scheduler {scheduler}; it is for {' and '.join(schedulers)}")
     with as_usage_error(ValueError):
         loaded = graph.find_dag(dag, device, batch, task, rate)
-        result = study.order(loaded, scheduler, ties=ties, seed=seed)
+        result = study.order(loaded, scheduler, ties=ties or "id", seed=seed or 0)
     if as_json:
         print_json(result.to_dict())
         return
@@ -56,8 +66,8 @@ def order(
     shown = list(result.priority.items())[:MAX_TRANSFERS_SHOWN]
     print_table(["priority", "op", "name", "time"], [[rank, op, ops[op].name, ops[op].time] for op, rank in shown])
     if len(shown) < len(result.priority):
-        print(f"and {len(result.priority) - len(shown)} more; --json has them all")
-    print(f"\n{_words_of_order(result)}")
+        say(f"and {len(result.priority) - len(shown)} more; --json has them all")
+    say(f"\n{_words_of_order(result)}")
 
 
 MAX_TRANSFERS_SHOWN = 20

@@ -8,7 +8,7 @@ import typer
 
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import Changes, Common, ModelArgument, split
-from gradtide.cli.printing import print_table, talk, talk_of_files
+from gradtide.cli.printing import print_table, say, talk, talk_of_files
 from gradtide.cli.samples import sample_of_plan
 from gradtide.cli.study import conduct
 from gradtide.errors import GradtideError
@@ -21,15 +21,28 @@ def plan(
     scenario: ModelArgument,
     *,
     workers: Annotated[int | None, typer.Option(min=2, metavar="N", help="Set the number of workers.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Use only what this device can carry out: cpu, gpu, or a preset such as H100; ideal for whatever "
+            "gradtide models. Default: the scenario's; if it names none, what every device can do.",
+        ),
+    ] = None,
     level: Annotated[
-        str, typer.Option(metavar="NAME", help="Allow the runtime this much at most: buckets, priority or crossiter.")
-    ] = "crossiter",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Allow the runtime this much at most: buckets, priority or crossiter. Default: the most that the "
+            "device can do.",
+        ),
+    ] = None,
     collectives: Annotated[
         str | None,
         typer.Option(
             metavar="LIST",
-            help="Consider these collectives, each KIND[+KEY=VALUE], as in ring,tree. Default: those that suit the "
-            "network.",
+            help="Consider these collectives, each KIND[+KEY=VALUE], as in ring,tree. Default: those that the device's "
+            "library has.",
         ),
     ] = None,
     overhead: Annotated[
@@ -80,8 +93,9 @@ def plan(
         replace(common, output=output),
         make=lambda how: study.plan(
             base,
+            device=device,
             level=level,
-            collectives=split(collectives),
+            collectives=split("--collectives", collectives),
             overhead=overhead,
             worth=least,
             smallest=smallest,
@@ -101,43 +115,26 @@ def plan(
 def _print_plan(result: "PlanResult") -> None:
     from gradtide import words
 
-    rows = []
-    for row in result.rows:
-        interval = "–"
-        if row["saves_low_percent"] is not None:
-            interval = f"{row['saves_low_percent']:.1f} to {row['saves_high_percent']:.1f} %"
-        bound = row["above_bound_percent"]
-        rows.append(
-            [
-                "plan" if row["chosen"] else "",
-                words.level(row["name"]),
-                words.schedule(row["order"], row["barrier"]),
-                words.collective(row["collective"]) + (f", depth {row['depth']}" if row["depth"] > 1 else ""),
-                row["buckets"],
-                row["messages"],
-                f"{row['iteration_ms']:.1f}",
-                f"{row['saves_percent']:.1f} %",
-                interval,
-                "–" if bound is None else f"{bound:.1f} %",
-            ]
-        )
+    rows = [
+        [
+            "plan" if row["chosen"] else "",
+            words.level(row["name"]).partition(":")[0],
+            words.schedule(row["order"], row["barrier"]),
+            row["buckets"],
+            f"{row['iteration_ms']:.1f}",
+            f"{row['saves_percent']:.1f} %",
+            "–"
+            if row["saves_low_percent"] is None
+            else f"{row['saves_low_percent']:.0f} to {row['saves_high_percent']:.0f} %",
+        ]
+        for row in result.rows
+    ]
     bound_ms = result.summary["lower_bound_ms"]
     searched = result.summary["searched"]
-    print(f"The best of each level, of {searched['scored']} plans scored and {searched['pruned']} ruled out by bounds")
-    columns = [
-        "",
-        "level",
-        "schedule",
-        "exchanged by",
-        "buckets",
-        "messages",
-        "iteration, ms",
-        "saves",
-        "95 % interval",
-    ]
-    print_table([*columns, "above the bound"], rows)
+    say(f"The best of each level, of {searched['scored']} plans scored and {searched['pruned']} ruled out by bounds")
+    print_table(["", "level", "schedule", "buckets", "T, ms", "saves", "95 % interval"], rows)
     if bound_ms is not None:
-        print(f"  no plan can be faster than {words.milliseconds(bound_ms)}: compute, the wire, or the critical path")
-    print(f"\n{result.summary['headline']}")
+        say(f"No plan can be below {words.milliseconds(bound_ms)}.")
+    say(f"\n{result.summary['headline']}")
     for sentence in result.plan.advice:
-        print(f"  - {sentence}")
+        say(f"  - {sentence}")

@@ -6,7 +6,7 @@ import typer
 
 from gradtide.cli.ends import fail_usage
 from gradtide.cli.options import JsonOption
-from gradtide.cli.printing import cell, print_json, print_table
+from gradtide.cli.printing import cell, print_json, print_table, say
 
 if TYPE_CHECKING:
     pass
@@ -32,6 +32,6 @@ def presets(
     for one in room.KINDS if kind is None else (kind,):
         members = [row for row in rows if row["kind"] == one]
         columns = [name for name in members[0] if name not in ("kind", "source")]
-        print(f"{one}s")
+        say(f"{one}s")
         print_table(columns, [[cell(row[name]) for name in columns] for row in members])
         print()

@@ -1,11 +1,15 @@
 """Printing: tables and JSON go to stdout, messages to stderr."""
 
 import json
-import re
+import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from gradtide.cli.tables import layout, wrap
+from gradtide.words import legend
 
 
 def talk(text: str) -> None:
@@ -31,25 +35,44 @@ def cell(value: Any) -> str:
 
 def signed_percent(value: float | None) -> str:
     """Write a change in per cent, with its sign."""
-    return "–" if value is None else f"{value:+.1f} %"
+    return "–" if value is None else f"{round(value, 1) + 0.0:+.1f} %"
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    """Print a table that is no wider than the terminal, and what the symbols in it mean."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    above, blocks = layout(columns, texts, _width())
+    if above:
+        print(above)
+    bold = ("\033[1m", "\033[0m") if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" else ("", "")
+    for number, (header, *lines) in enumerate(blocks):
+        print(("\n" if number else "") + bold[0] + header + bold[1])
+        print("\n".join(lines)) if lines else None
+    meanings = legend([*columns, *(row[0] for row in texts)])
+    if meanings:
+        say(meanings)
 
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    numeric = [
-        all(re.match(r"^[-–+]?[\d.]*( ?%| ms)?$", str(row[index])) for row in rows) for index in range(len(columns))
-    ]
-    for column, is_numeric in zip(columns, numeric, strict=True):
-        table.add_column(Text(column), justify="right" if is_numeric else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
-    # What is piped is not wrapped: a table must survive `grep`.
-    Console(width=None if sys.stdout.isatty() else 240, highlight=False).print(table)
+
+def say(text: str) -> None:
+    """Print a text, with no line longer than the terminal is wide."""
+    print(wrap(text, _width()))
+
+
+def widen(is_wide: bool) -> bool:
+    """Print whatever follows as wide as it is, as `--wide` asks, or as wide as the terminal."""
+    _layout["is_wide"] = is_wide
+    return is_wide
+
+
+_layout = {"is_wide": False}
+
+
+def _width() -> int | None:
+    if _layout["is_wide"]:
+        return None
+    # What is piped is 80 columns wide, unless COLUMNS says another width.
+    is_known = sys.stdout.isatty() or os.environ.get("COLUMNS")
+    return max(shutil.get_terminal_size((80, 24)).columns, 20) if is_known else 80
 
 
 def talk_of_files(output: Path) -> None:

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import JsonOption, QuietOption
+from gradtide.cli.options import JsonOption, QuietOption, refuse
 from gradtide.cli.printing import print_json, print_table, talk
 
 if TYPE_CHECKING:
     from gradtide.profiling import ModelProfile
+
+RUNS = 20
 
 
 def profile(
@@ -27,8 +29,14 @@ def profile(
     ] = "V100",
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write a model file.")] = None,
     dag: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the step's graph of ops.")] = None,
-    rate: Annotated[str, typer.Option(metavar="RATE", help="With --dag: at which parameters are received.")] = "10Gbps",
-    runs: Annotated[int, typer.Option(min=1, help="With measure: how many to take the quickest of.")] = 20,
+    rate: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="With --dag: receive parameters at this rate. Default: 10Gbps."),
+    ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="With --device measure: take the quickest of N runs. Default: 20."),
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -39,16 +47,20 @@ def profile(
         room.require_torch()
         if not input_:
             fail_usage("--input is missing: what forward takes, as in --input 32x3x224x224")
-        specs = [room.parse_input(text) for text in input_]
         is_measured = device == room.MEASURE
+        if dag is None:
+            refuse("without --dag nothing is received", {"--rate": rate})
+        if not is_measured:
+            refuse("without --device measure nothing is timed", {"--runs": runs})
+        specs = [room.parse_input(text) for text in input_]
         say = (lambda text: None) if quiet else talk
         model = room.build(target, on_meta=not is_measured, say=say)
         args, kwargs = room.make_inputs(specs, room.best_device(model) if is_measured else "meta")
         name = target.rpartition(":")[2]
-        result = room.profile(model, *args, kwargs=kwargs, device=device, name=name, runs=runs)
+        result = room.profile(model, *args, kwargs=kwargs, device=device, name=name, runs=runs or RUNS)
         graph = None
         if dag is not None:
-            graph = room.op_dag(model, *args, kwargs=kwargs, device=device, rate=rate, runs=runs)
+            graph = room.op_dag(model, *args, kwargs=kwargs, device=device, rate=rate or "10Gbps", runs=runs or RUNS)
     with as_usage_error(OSError):
         if output is not None:
             result.save(output)

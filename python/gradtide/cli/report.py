@@ -7,7 +7,7 @@ import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
 from gradtide.cli.options import JsonOption, OutputOption, QuietOption, check_target
-from gradtide.cli.printing import print_json, print_table, talk, talk_of_files
+from gradtide.cli.printing import print_json, print_table, say, talk, talk_of_files
 from gradtide.errors import TraceError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _print_waterfall(result: "WaterfallResult") -> None:
         ]
         print_table(columns, rows)
         if len(shown) < len(result.rows):
-            print(f"… and {len(result.rows) - len(shown)} more that are less exposed")
+            say(f"… and {len(result.rows) - len(shown)} more that are less exposed")
         print()
     advice = result.summary["advice"]
     if advice["rows"]:
@@ -86,4 +86,4 @@ def _print_waterfall(result: "WaterfallResult") -> None:
         ]
         print_table(["the same step, sent", "predicted ms", "saves %"], rows)
         print()
-    print(result.summary["headline"])
+    say(result.summary["headline"])

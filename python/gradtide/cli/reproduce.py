@@ -8,7 +8,7 @@ import typer
 
 from gradtide.cli.ends import fail_usage
 from gradtide.cli.options import Common, Without
-from gradtide.cli.printing import cell, print_table
+from gradtide.cli.printing import cell, print_table, say
 from gradtide.cli.study import conduct
 
 
@@ -44,11 +44,11 @@ def reproduce(
 
 def _print_reproduction(summary: dict[str, Any]) -> None:
     for table in summary["tables"]:
-        print(f"\n{table['title']}")
+        say(f"\n{table['title']}")
         print_table(table["columns"], [[cell(one) for one in row] for row in table["rows"]])
         if table.get("note"):
-            print(f"  {table['note']}")
-    print("\nPublished beside ours")
+            say(f"  {table['note']}")
+    say("\nPublished beside ours")
     columns = ["figure", "quantity", "published", "ours", "verdict"]
     print_table(columns, [[check[name] for name in columns] for check in summary["checks"]])
-    print(f"\n{summary['headline']}")
+    say(f"\n{summary['headline']}")

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gradtide.cli.checks import apply_checks, refuse_unknown
+from gradtide.cli.ends import fail_usage
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Without, check_target
-from gradtide.cli.printing import print_json, print_table, talk_of_cost, talk_of_files
+from gradtide.cli.printing import print_json, print_table, say, talk_of_cost, talk_of_files
 from gradtide.cli.study import progress_bar
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ def run(
         loaded = read_plan(plan).on(loaded)
         loaded.check_built()
     if estimate:
+        for option, given in (("-o", common.output), ("--fail-if", common.fail_if), ("--verbose", common.verbose)):
+            if given:
+                fail_usage(f"{option} needs a run, and --estimate runs nothing; leave one of them out")
         from gradtide.estimate import estimate as estimate_of
 
         _print_estimate(estimate_of(loaded), common.as_json)
@@ -55,7 +59,7 @@ def run(
         for name, classes in summary["traffic"].items():
             print()
             print_table(*words.flow_rows(name, classes))
-        print(f"\n{summary['headline']}")
+        say(f"\n{summary['headline']}")
     if common.output is not None and common.names_files:
         talk_of_files(common.output)
     if common.verbose:
@@ -84,4 +88,4 @@ def _print_estimate(estimate: "Estimate", as_json: bool) -> None:
     ]
     rows += [["memory", memory_words(estimate.memory_bytes)], ["time", time_words(estimate.cpu_s)]]
     print_table(["about", "estimate"], rows)
-    print(f"\nMost of the time goes into {estimate.mostly}, most of the memory into {estimate.memory_mostly}.")
+    say(f"\nMost of the time goes into {estimate.mostly}, most of the memory into {estimate.memory_mostly}.")

@@ -81,25 +81,34 @@ def _under_way(
     try:
         with progress_bar(what, common.quiet) as progress:
             yield progress, keep
-    except Interrupted as stop:
-        talk(_words_of_kept(str(stop), keep))
-        if keep is not None and keep.count:
-            keep.show_part(stop)
-        if stop.study is not None:
-            show(stop.study)
+    except KeyboardInterrupt as stop:
+        kept = _words_of_kept(keep)
+        talk(f"interrupted: {kept or NOTHING_KEPT[keep is None]}")
+        if isinstance(stop, Interrupted):
+            if keep is not None and keep.count:
+                keep.show_part(stop)
+            if stop.study is not None:
+                show(stop.study)
         raise Stopped from stop
-    except (KeyboardInterrupt, GradtideError):
-        if keep is not None and keep.count:
-            talk(_words_of_kept("not finished", keep))
+    except GradtideError:
+        kept = _words_of_kept(keep)
+        if kept:
+            talk(kept)
         raise
 
 
-def _words_of_kept(what: str, keep: "Kept | None") -> str:
-    if keep is None:
-        return f"{what}; with -o DIR they would be kept"
-    if not keep.count:
-        return f"{what}; nothing is left behind"
-    return f"{what}; they are kept in {os.path.relpath(keep.folder)}, and the same command goes on from there"
+NOTHING_KEPT = {
+    False: "no run is finished, and nothing is left behind",
+    True: "finished runs are lost; with -o DIR they are kept, and the same command goes on from there",
+}
+"""What is true of an interrupted study without kept runs, by whether it has no folder to keep them beside."""
+
+
+def _words_of_kept(keep: "Kept | None") -> str:
+    if keep is None or not keep.count:
+        return ""
+    runs = "1 finished run is" if keep.count == 1 else f"{keep.count} finished runs are"
+    return f"{runs} kept in {os.path.relpath(keep.folder)}, and the same command goes on from there"
 
 
 @contextmanager

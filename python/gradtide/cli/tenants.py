@@ -3,7 +3,7 @@
 from typing import Any
 
 from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption
-from gradtide.cli.printing import cell, print_table, signed_percent
+from gradtide.cli.printing import cell, print_table, say, signed_percent
 from gradtide.cli.samples import sample_of_tenants
 from gradtide.cli.study import conduct
 
@@ -43,6 +43,6 @@ def _print_tenants(summary: dict[str, Any]) -> None:
     rows.append(["packets dropped", *cells(summary["drops"])])
     seeds = summary["seeds"]
     count = "1 seed" if len(seeds) == 1 else f"mean of {len(seeds)} seeds"
-    print(f"{summary['model']} in its neighbours' band and in a lower one; {count}")
+    say(f"{summary['model']} in its neighbours' band and in a lower one; {count}")
     print_table(["", "same band", "low band", "saves"], rows)
-    print(f"\n{summary['headline']}")
+    say(f"\n{summary['headline']}")

@@ -6,7 +6,7 @@ import typer
 
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption
-from gradtide.cli.printing import cell, print_table, signed_percent
+from gradtide.cli.printing import cell, print_table, say, signed_percent
 from gradtide.cli.samples import sample_of_lp
 from gradtide.cli.study import conduct
 
@@ -47,13 +47,13 @@ def tenants_lp(
 
 def _print_lp(summary: dict[str, Any]) -> None:
     times = ("ready", "start", "end", "needed", "slack", "margin")
-    print("Buckets in the order in which they are sent; times in ms from the start of the backward pass")
+    say("Buckets in the order in which they are sent; times in ms from the start of the backward pass")
     rows = [
         [bucket["layers"], *(f"{bucket[f'{key}_ms']:.2f}" for key in times), bucket["band"]]
         for bucket in summary["buckets"]
     ]
     print_table(["layers", *times, "band"], rows)
-    print("\nIteration time and neighbours' completion times in ms")
+    say("\nIteration time and neighbours' completion times in ms")
     policies = [
         [
             row["policy"],
@@ -67,4 +67,4 @@ def _print_lp(summary: dict[str, Any]) -> None:
     ]
     columns = ("bands", "bytes high", "predicted", "simulated", "off by", "small, mean", "small, p99", "large, mean")
     print_table(list(columns), policies)
-    print(f"\n{summary['headline']}")
+    say(f"\n{summary['headline']}")

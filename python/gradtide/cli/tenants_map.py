@@ -7,7 +7,7 @@ import typer
 
 from gradtide.cli.ends import fail_usage
 from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, split
-from gradtide.cli.printing import print_table, signed_percent
+from gradtide.cli.printing import print_table, say, signed_percent
 from gradtide.cli.samples import sample_of_tenants
 from gradtide.cli.study import conduct
 from gradtide.cli.tenants_policies import compare_policies
@@ -62,22 +62,22 @@ def parse_loads(option: str, text: str | None) -> list[float] | None:
     if text is None:
         return None
     try:
-        loads = [float(part) for part in split(text) or ()]
+        loads = [float(part) for part in split(option, text) or ()]
     except ValueError:
         fail_usage(f"{option} {text}: write shares of a link, as in 0.125,0.25")
-    return loads or fail_usage(f"{option} {text}: write at least one share of a link, as in 0.125,0.25")
+    return loads
 
 
 def _print_map(result: "BoundaryResult", rows: Sequence[float], columns: Sequence[float]) -> None:
     from gradtide.studies.tenants.boundary import load_words
 
     cells = {(row["job_load"], row["traffic_load"]): row for row in result.rows}
-    print("What the lower band costs the job, and what it saves small flows (mean FCT)")
+    say("What the lower band costs the job, and what it saves small flows (mean FCT)")
     print_table(
         ["job load", *(f"flows {load_words(load)}" for load in columns)],
         [[load_words(load), *(_boundary_cell(cells.get((load, other))) for other in columns)] for load in rows],
     )
-    print(f"\n{result.summary['headline']}")
+    say(f"\n{result.summary['headline']}")
 
 
 def _boundary_cell(row: dict[str, Any] | None) -> str:

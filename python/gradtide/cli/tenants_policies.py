@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption
-from gradtide.cli.printing import cell, print_table, signed_percent
+from gradtide.cli.printing import cell, print_table, say, signed_percent
 from gradtide.cli.samples import sample_of_tenants
 from gradtide.cli.study import conduct
 
@@ -76,6 +76,6 @@ def _print_policies(result: "PoliciesResult") -> None:
         for row in result.rows
     ]
     columns = ["policy", "colour", "iteration, ms", "change", "small, mean", "small, p99", "large, mean"]
-    print("What each policy costs the job, and by how much flows finish sooner, against the neighbours' band")
+    say("What each policy costs the job, and by how much flows finish sooner, against the neighbours' band")
     print_table([*(["cell"] if is_map else []), *columns], rows)
-    print(f"\n{result.summary['headline']}")
+    say(f"\n{result.summary['headline']}")

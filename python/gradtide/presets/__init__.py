@@ -90,6 +90,7 @@ class Device:
         source: of peak and bandwidth.
         efficiency: what kind of figure the compute efficiency is: calibrated, utilisation or unknown.
         basis: the measurement that it comes from, or that there is none.
+        kind: gpu or cpu, as in `gradtide.runtime`.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Device:
     source: str
     efficiency: str
     basis: str
+    kind: str = "gpu"
 
     @property
     def reached_flops(self) -> float:

@@ -36,7 +36,7 @@ def markdown_table(table: str) -> str:
                     str(row["layers"]),
                     f"{row['parameter_mib']:.2f}",
                     f"{row['forward_gflop']:.3f}",
-                    row["source"],
+                    row["source"].partition(";")[0],
                 )
                 for row in list_presets("model")
             ],
@@ -75,7 +75,10 @@ def markdown_table(table: str) -> str:
         )
     if table == "checks":
         rows: list[tuple[str, ...]] = []
+        sources: list[str] = []
         for figure in published_throughputs():
+            if figure.source not in sources:
+                sources.append(figure.source)
             ours = images_per_s(figure.model, figure.device, figure.batch)
             ratio = 100 * (ours / figure.images_per_s - 1)
             use = "calibrates" if figure.calibrates else "checks"
@@ -88,10 +91,11 @@ def markdown_table(table: str) -> str:
                     f"{ours:.0f}",
                     f"{ratio:+.0f} %",
                     use,
-                    figure.source,
+                    str(1 + sources.index(figure.source)),
                 )
             )
-        return _render(("device", "model", "batch", "published, images/s", "ours", "difference", "use", "source"), rows)
+        heads = ("device", "model", "batch", "published, images/s", "ours", "difference", "use", "source")
+        return "\n".join([_render(heads, rows), "", *(f"{n}. {text}" for n, text in enumerate(sources, 1))])
     if table == "times":
         rows = []
         for name in TIMED_MODELS:

@@ -72,15 +72,14 @@ def _saves(row: Row) -> str:
     low, high = row.get("saves_low_percent"), row.get("saves_high_percent")
     if not isinstance(low, (int, float)) or not isinstance(high, (int, float)):
         return ""
-    return f"{low:.1f} to {high:.1f} %".replace("-", "−")
+    return f"{low:.0f} to {high:.0f} %".replace("-", "−")
 
 
 def _tiles(path: Path, rows: Sequence[Row], chosen: int, predicted: Row, bound_ms: float) -> list[dict[str, Any]]:
     row = rows[chosen]
     before = _positive(path, predicted, "baseline_iteration_time_ms")
     interval = _saves(row)
-    seeds, noise = predicted.get("seeds"), predicted.get("noise")
-    how = f"95 % interval {interval}, {seeds} paired runs with {100 * noise:g} % noise" if interval and noise else ""
+    how = f"95 % interval {interval}, from measured errors of earlier predictions" if interval else ""
     return [
         {
             "name": "The plan saves",

@@ -329,7 +329,8 @@ def _bandwidth_chart(
         ylog=True,
         marks=marks,
         dots=dots,
-        caption="The same job at other link rates, both scales logarithmic. Lines that coincide are drawn inside each other. "
+        caption="The same job at other link rates, both scales logarithmic. Lines that coincide are drawn inside each "
+        "other. "
         "Where all meet the dashed line, the network no longer costs anything.",
         cap=caps.rows,
     )

@@ -1,8 +1,8 @@
 """The one parser of scenario files: TOML, JSON and Python dicts to a `Scenario` that has no invalid value.
 
 Every fault of a file is found at once and points at its line. `keys` holds what may be written, `source`
-where it stands, `tables` the models, `neighbours` other tenants' flows, `resolve` what keys mean for one
-another, `write` the way back to TOML.
+where it stands, `tables` the models, `neighbours` other tenants' flows, `check` what keys mean for one
+another, `defaults` what depends on other keys, `resolve` joins them, `write` is the way back to TOML.
 """
 
 import difflib
@@ -14,7 +14,7 @@ from typing import Any
 
 from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
-from gradtide.scenario import built, check
+from gradtide.scenario import built, read
 from gradtide.scenario import resolve as _resolve
 from gradtide.scenario.fabric import Fabric, Tree, Wiring
 from gradtide.scenario.job import Job
@@ -104,7 +104,7 @@ class Scenario:
 
     def __init__(self, data: Mapping[str, Any], source: Source, base_dir: Path) -> None:
         resolved = _resolve.resolve(data, source, base_dir)
-        object.__setattr__(self, "_data", check.plain(data, source))
+        object.__setattr__(self, "_data", read.plain(data, source))
         object.__setattr__(self, "_source", source)
         object.__setattr__(self, "_base_dir", base_dir)
         object.__setattr__(self, "_resolved", resolved)
@@ -206,7 +206,7 @@ class Scenario:
                 hint = f"did you mean {near[0]!r}?" if near else "see help(Scenario.replace)"
                 raise TypeError(f"replace() has no {name!r}; {hint}")
             if name in _JOB_NAMES:
-                paths = [("job", job, *_JOB_NAMES[name]) for job in data["job"]]
+                paths = [("job", job, *_JOB_NAMES[name]) for job in data.get("job", {})]
             else:
                 paths = [_OTHER_NAMES[name]]
             value = _written_value(name, value)
@@ -436,10 +436,10 @@ def _put(data: dict[str, Any], path: Loc, value: Any) -> None:
 
 
 def _path_problem(data: dict[str, Any], path: Loc) -> tuple[str, str] | None:
-    """Return what is wrong with a path of `--set` and its mend."""
+    """Return what is wrong with a path of `--set`, and how to fix it."""
     example = "write job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY, as in run.seed=1"
     if len(path) < 2 or not all(path) or path[0] not in ("job", "cluster", "traffic", "run"):
-        near = check.nearest_path(".".join(str(p) for p in path))
+        near = read.nearest_path(".".join(str(p) for p in path))
         return "the path names nothing", f"did you mean {near}?" if near else example
     if path[0] in ("job", "traffic"):
         names = list(data.get(str(path[0]), {}))

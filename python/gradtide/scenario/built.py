@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradtide.errors import Fault
+from gradtide.scenario.defaults import DEFAULT_TOLERANCE_PPM, announced_packets, transport_of
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import PPM, Adaptive, Probe, Queue, Schedule, SwitchBuffer, Transport
-from gradtide.scenario.resolve import DEFAULT_TOLERANCE_PPM, Resolved, announced_packets, transport_of
+from gradtide.scenario.resolve import Resolved
 from gradtide.scenario.servers import graph_spec
 from gradtide.scenario.source import Loc, Source
 from gradtide.scenario.write import toml_value

@@ -16,15 +16,13 @@ from gradtide import units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.files import write_whole
 from gradtide.layers import Layer
+from gradtide.runtime import LEVELS
 from gradtide.scenario.source import Loc, Source, parse_json, read_text
 
 if TYPE_CHECKING:
     from gradtide.scenario import Scenario
 
 SCHEMA = "gradtide.plan/1"
-LEVELS = ("none", "buckets", "priority", "crossiter")
-"""What the runtime is to do, each more than the one before: leave DDP alone; set DDP's buckets; send in another order;
-let the next iteration begin before all is sent."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,7 @@ class Plan:
         workers: number of workers that it was made for; `None` if it does not say.
         scenario_sha256: of the scenario that it was made for.
         version: of gradtide that made it.
+        runtime: what it was made for: `device`, `backend` and what gradtide `cannot_set` there.
         predicted: what it was predicted to do; `overhead_us` is what a message costs beyond the scenario's own.
         advice: what to do with it, in sentences.
     """
@@ -74,6 +73,7 @@ class Plan:
     workers: int | None = None
     scenario_sha256: str | None = None
     version: str | None = None
+    runtime: Mapping[str, Any] = field(default_factory=dict)
     predicted: Mapping[str, Any] = field(default_factory=dict)
     advice: tuple[str, ...] = ()
 
@@ -92,6 +92,7 @@ class Plan:
             "depth": self.depth,
             "collective": dict(self.collective),
             "buckets": [{"layers": list(one.layers), "bytes": one.bytes, "rank": one.rank} for one in self.buckets],
+            "runtime": dict(self.runtime),
             "predicted": dict(self.predicted),
             "advice": list(self.advice),
         }
@@ -240,6 +241,7 @@ _OPTIONAL: dict[str, tuple[type, str]] = {
     "workers": (int, "a whole number above 0"),
     "scenario_sha256": (str, "a text"),
     "version": (str, "a text"),
+    "runtime": (dict, "a table"),
     "predicted": (dict, "a table"),
     "advice": (list, "a list"),
 }

@@ -262,7 +262,7 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
         raise
     except json.JSONDecodeError as error:
         what = error.msg[:1].lower() + error.msg[1:]
-        hint = "is the file cut off?" if error.pos >= len(text.rstrip()) else "mend the syntax here"
+        hint = "is the file cut off?" if error.pos >= len(text.rstrip()) else "fix the syntax here"
         start = min(error.pos, max(len(text) - 1, 0))
         raise ScenarioError([pointed(text, start, start + 1, fault(what, hint))]) from None
     except RecursionError:
@@ -295,7 +295,7 @@ def _syntax_hint(text: str, start: int, *, ended: bool) -> str:
         if match[1] in ("True", "False"):
             return f"write {match[1].lower()}"
         return f'texts and quantities need quotes, as in "{match[1]}"'
-    return "mend the syntax here; texts and quantities need quotes"
+    return "fix the syntax here; texts and quantities need quotes"
 
 
 def _nearest_file(path: Path) -> str | None:
@@ -428,7 +428,8 @@ class _Scanner:
         if self.text.startswith(quote * 3, self.at):
             self.at += 3
             while not self.text.startswith(quote * 3, self.at):
-                self.at += 2 if quote == '"' and self.text[self.at] == "\\" else 1
+                # Past the end of a text that is not valid this raises, as it does in a short string.
+                self.at += 2 if self.text[self.at] == "\\" and quote == '"' else 1
             self.at += 3
             while self.at < len(self.text) and self.text[self.at] == quote:
                 self.at += 1  # up to two quotes may end the text itself

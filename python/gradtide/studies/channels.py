@@ -6,6 +6,7 @@ from typing import Any
 
 from gradtide.errors import ScenarioError
 from gradtide.estimate import Limits
+from gradtide.runtime import Runtime
 from gradtide.scenario import Scenario
 from gradtide.studies.exchange import alone, exchange_s, summing_collectives
 from gradtide.studies.run import run_all
@@ -52,10 +53,12 @@ def fit(
     base: Scenario,
     names: Sequence[str] | None,
     smallest_bytes: int,
-    is_deep: bool,
+    runtime: Runtime,
     jobs: int,
     progress: Callable[[float], object] | None,
     limits: Limits | None,
+    *,
+    is_deep: bool,
 ) -> list[Channel]:
     """Return the collectives at their depths that are worth a search, the scenario's own first.
 
@@ -63,8 +66,9 @@ def fit(
 
     Args:
         base: has one job and no neighbours.
-        names: each `KIND[+KEY=VALUE]`; None for those that suit the workers and the network.
+        names: each `KIND[+KEY=VALUE]`; None for those that the runtime has and that suit the workers and the network.
         smallest_bytes: of a message.
+        runtime: what can be carried out.
         is_deep: whether other depths than the scenario's are looked at.
         jobs: runs under way at once.
         progress: called with the share that is done.
@@ -72,11 +76,11 @@ def fit(
 
     Raises:
         ScenarioError: if a collective is wrong.
-        ValueError: if one cannot be read.
+        ValueError: if one cannot be read, does not sum, or cannot be chosen on the device.
     """
     job, own = base.jobs[0], own_collective(base)
     tables = [own]
-    for table in _alternatives(base) if names is None else summing_collectives(names, "--collectives").values():
+    for table in _alternatives(base, runtime) if names is None else _named(names, own["kind"], runtime):
         if table["kind"] != own["kind"] or (names is not None and table != own):
             kept = {key: own[key] for key in ("reduction_rate", "remainder") if key in own}
             tables.append(own_collective(base.set({f"job.{job.name}.collective": {**kept, **table}})))
@@ -109,15 +113,30 @@ def fit(
     return channels
 
 
-def _alternatives(base: Scenario) -> list[dict[str, Any]]:
-    """Return all-reduces that suit the job: at two workers all are one; halving and doubling is for powers of two."""
+def _named(names: Sequence[str], own: str, runtime: Runtime) -> list[dict[str, Any]]:
+    """Return collectives that the user has named; the scenario's own may be one that cannot be chosen."""
+    tables = summing_collectives(names, "--collectives")
+    for name, table in tables.items():
+        if not runtime.allows(table["kind"]) and table["kind"] != own:
+            raise ValueError(
+                f"--collectives: {name} cannot be chosen on {runtime.name}; there are {', '.join(runtime.collectives)} "
+                "and the scenario's own. --device ideal searches whatever gradtide models"
+            )
+    return list(tables.values())
+
+
+def _alternatives(base: Scenario, runtime: Runtime) -> list[dict[str, Any]]:
+    """Return all-reduces that suit runtime and job: two workers have one; halving-doubling is for powers of two."""
     job = base.jobs[0]
     own = job.collective.kind
     if base.engine == "pipe" or job.workers == 2 or own == "ps":
         return []
-    found: list[dict[str, Any]] = [{"kind": "ring"}, {"kind": "tree"}]
-    if job.workers & (job.workers - 1) == 0:
-        found.append({"kind": "halving_doubling"})
+    kinds = [kind for kind in ("ring", "tree", "halving_doubling") if runtime.allows(kind)]
+    if job.workers & (job.workers - 1):
+        kinds = [kind for kind in kinds if kind != "halving_doubling"]
+    found: list[dict[str, Any]] = [{"kind": kind} for kind in kinds]
+    if not runtime.allows("hierarchical"):
+        return found
     try:
         group = base.set({f"job.{job.name}.collective": {"kind": "hierarchical"}}).jobs[0].group
     except ScenarioError:

@@ -14,6 +14,8 @@ from typing import Any
 from gradtide import _core
 from gradtide.errors import GradtideError
 
+VERSIONS = "versions.json"
+
 
 class FolderError(GradtideError):
     """A folder cannot be written, or is not what it should be; the message names it and the mend."""
@@ -35,6 +37,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
         yield part
+        _name_entries(part)
         part.chmod(0o755)
         _replace(part, path)
     except OSError as error:
@@ -54,8 +57,20 @@ def refuse_foreign(path: Path) -> None:
         return
     if not path.is_dir():
         raise FolderError(f"{path} is a file; name a folder that does not exist yet")
-    if any(path.iterdir()) and "schema" not in _peek(path / "summary.json"):
+    there = {entry.name for entry in path.iterdir()}
+    if there and "schema" not in _peek(path / "summary.json"):
         raise FolderError(f"{path} holds files that are not a run's; name a folder that does not exist yet")
+    foreign = sorted(there - {VERSIONS, *_entries(path)}) if _entries(path) else []
+    if foreign:
+        raise FolderError(
+            f"{path} holds {foreign[0]}, which gradtide did not write; move it elsewhere, or name another folder"
+        )
+
+
+def what_is_replaced(path: Path) -> str | None:
+    """Return what a new folder at `path` takes the place of, as in `run`; None if nothing is there."""
+    schema = _peek(path / "summary.json").get("schema")
+    return None if schema is None else str(schema).removeprefix("gradtide.").partition("/")[0]
 
 
 def refuse_unwritable(path: Path) -> None:
@@ -81,6 +96,21 @@ def _peek(file: Path) -> dict[str, Any]:
     return document if isinstance(document, dict) and str(document.get("schema")).startswith("gradtide.") else {}
 
 
+def _name_entries(folder: Path) -> None:
+    """Write into `versions.json` what the folder holds, so that nobody else's file in it is ever replaced."""
+    versions = folder / VERSIONS
+    if versions.exists():
+        document = json.loads(versions.read_bytes())
+        write_json(versions, {**document, "entries": sorted(entry.name for entry in folder.iterdir())})
+
+
+def _entries(folder: Path) -> list[str]:
+    try:
+        return list(json.loads((folder / VERSIONS).read_bytes()).get("entries", ()))
+    except (OSError, ValueError, AttributeError):
+        return []
+
+
 def _replace(part: Path, path: Path) -> None:
     if not path.exists():
         part.rename(path)
@@ -98,7 +128,7 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
 def write_versions(folder: Path) -> None:
     """Write `versions.json`; `made_at` is the only thing in a run folder that two equal runs do not share."""
     write_json(
-        folder / "versions.json",
+        folder / VERSIONS,
         {
             "gradtide": _core.__version__,
             "python": platform.python_version(),

@@ -17,7 +17,7 @@ from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
-from gradtide.scenario.resolve import PLANNED
+from gradtide.scenario.defaults import PLANNED
 from gradtide.studies.folder import whole_folder, write_json, write_versions
 from gradtide.studies.keep import Kept
 
@@ -51,8 +51,8 @@ def run(
     """Run one scenario.
 
     Args:
-        scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model, which
-            is then trained with all defaults.
+        scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model,
+            which is then trained with all defaults.
         cluster: what a model is trained on: `NAME/N`, as in `ethernet-100g/16`, a file or dict of a cluster, or a
             scenario, in which the model takes the place of the job's.
         seed: replaces the scenario's seed.

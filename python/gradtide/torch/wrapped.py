@@ -16,7 +16,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from gradtide.errors import TrainingError
-from gradtide.scenario.plan import LEVELS, Plan, read_plan
+from gradtide.runtime import LEVELS, of_torch
+from gradtide.scenario.plan import Plan, read_plan
 from gradtide.torch.crossiter import USE_PRIORITY, CrossIteration, share_buffers, share_state
 from gradtide.torch.groups import Group, groups_of
 from gradtide.torch.parallel import PriorityHook, bucket_options, check_ddp_options
@@ -189,8 +190,7 @@ def wrap(
             f"the plan was made for {plan.workers} workers and is applied to {size}: its gain is not the predicted one",
             stacklevel=2,
         )
-    if level in ("priority", "crossiter"):
-        _refuse_devices(model, level)
+    _refuse_devices(model, level)
     wrapped = Wrapped(model, plan, level)
     base = process_group if process_group is not None else dist.group.WORLD
     cross = None
@@ -270,12 +270,13 @@ def _agree(plan: Plan, level: str, model: "torch.nn.Module", base: Any) -> None:
 
 
 def _refuse_devices(model: "torch.nn.Module", level: str) -> None:
-    kinds = {parameter.device.type for parameter in model.parameters()}
-    if kinds != {"cpu"}:
-        raise TrainingError(
-            f"level {level} is built and tested for models on the CPU (gloo), and this one is on "
-            f"{', '.join(sorted(kinds))}: levels none and buckets run anywhere"
-        )
+    for kind in sorted({parameter.device.type for parameter in model.parameters()}):
+        runtime = of_torch(kind)
+        if level not in runtime.levels:
+            raise TrainingError(
+                f"level {level} cannot be carried out on {kind}: gradtide.torch has {' and '.join(runtime.levels)} on "
+                f"{runtime.name}. Name the device to gradtide plan, or take level={runtime.levels[-1]!r}"
+            )
 
 
 def _refuse_for_crossiter(model: "torch.nn.Module", options: dict[str, Any]) -> None:

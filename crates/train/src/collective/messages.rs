@@ -2,6 +2,7 @@
 
 use super::plan::{Action, Algorithm, CollectivePlan, Message, Passage, PlanError};
 use super::progress::Progress;
+use super::ring;
 use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Rate, Time};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -16,6 +17,8 @@ pub struct Collective {
     adding: Option<Rate>,
     size: MessageSize,
     announced: Option<Announced>,
+    /// Time of a host for each message that it sends.
+    host_cost: Time,
 }
 
 /// Chunks into which a buffer is cut.
@@ -60,12 +63,25 @@ pub enum MessageSize {
 /// which they are started.
 #[derive(Debug)]
 pub struct Messages {
-    addressing: Addressing,
     chunks: Vec<Progress>,
-    under_way: InFlight<MessageInFlight>,
+    outbox: Outbox,
     adding: Option<Adding>,
     /// Chunks that are not complete.
     left_count: usize,
+}
+
+/// Messages on their way to the network and on it.
+#[derive(Debug)]
+struct Outbox {
+    addressing: Addressing,
+    /// Time of a host for each message, one after the other.
+    host_cost: Time,
+    /// When the host of each rank is done with all messages that it has been given.
+    free_at: Vec<Time>,
+    /// Messages that hosts are not done with: when they will be, and a number in the order in which they were given.
+    waiting: BTreeMap<(Time, u64), (u32, Message)>,
+    given_count: u64,
+    under_way: InFlight<MessageInFlight>,
 }
 
 /// What makes a flow of a message.
@@ -147,7 +163,12 @@ impl Collective {
         size: MessageSize,
     ) -> Result<Self, PlanError> {
         CollectivePlan::new(&algorithm, hosts.len() as u32, largest, ELEMENT_BYTES)?;
-        Ok(Self { algorithm, hosts, depth, adding, size, announced: None })
+        Ok(Self { algorithm, hosts, depth, adding, size, announced: None, host_cost: Time::ZERO })
+    }
+
+    /// The same where a message takes its host so long before its first byte enters the network.
+    pub fn with_host_cost(self, host_cost: Time) -> Self {
+        Self { host_cost, ..self }
     }
 
     /// The same with every message a burst that is announced.
@@ -192,9 +213,18 @@ impl Collective {
         &self.hosts
     }
 
-    /// Whether it is nothing but its plan: one chunk, even shares, and nothing to add.
+    /// A ring on `bytes` as one flow that stands for all hosts, and holds its queue for `hold` and what its messages cost
+    /// the host; see [`ring::lock_step`].
+    pub fn lock_step(&self, bytes: Bytes, band: Band, stream: u32, hold: Time) -> Option<Flow> {
+        let flow = ring::lock_step(&self.hosts, bytes, band, stream, hold)?;
+        let costs_ps = self.host_cost.ps().saturating_mul(flow.rounds.into());
+        Some(Flow { hold: Time::from_ps(hold.ps().saturating_add(costs_ps)), ..flow })
+    }
+
+    /// Whether it is nothing but its plan: one chunk, even shares, and no time of hosts.
     pub fn is_plain(&self) -> bool {
-        self.depth == Depth::Fixed(1) && self.adding.is_none() && self.size == MessageSize::Even
+        let is_whole = self.depth == Depth::Fixed(1) && self.size == MessageSize::Even;
+        is_whole && self.adding.is_none() && self.host_cost == Time::ZERO
     }
 
     /// Hosts of ranks that compute: all but parameter servers.
@@ -230,11 +260,17 @@ impl Collective {
 
     /// Starts every message of `bytes` that waits for nothing.
     pub fn begin(&self, bytes: Bytes, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> Messages {
-        let addressing = self.addressing(bands.into(), stream);
-        let mut under_way = InFlight::default();
+        let mut outbox = Outbox {
+            addressing: self.addressing(bands.into(), stream),
+            host_cost: self.host_cost,
+            free_at: vec![Time::ZERO; self.hosts.len()],
+            waiting: BTreeMap::new(),
+            given_count: 0,
+            under_way: InFlight::default(),
+        };
         let begin = |(chunk, plan)| {
             Progress::begin(plan, &mut |message: Message| {
-                addressing.send(chunk, message, &mut under_way, network);
+                outbox.send(chunk, message, network);
             })
         };
         let chunks: Vec<Progress> = (0..).zip(self.chunks(bytes)).map(begin).collect();
@@ -245,7 +281,7 @@ impl Collective {
             arrived_count: 0,
         });
         let left_count = chunks.iter().filter(|chunk| !chunk.is_complete()).count();
-        Messages { addressing, chunks, under_way, adding, left_count }
+        Messages { chunks, outbox, adding, left_count }
     }
 
     fn addressing(&self, bands: Bands, stream: u32) -> Addressing {
@@ -256,7 +292,7 @@ impl Collective {
 impl Messages {
     /// Takes in that a message has arrived, and starts what it makes possible; `true` if nothing is left to do.
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
-        let sent = self.under_way.remove(completion.flow);
+        let sent = self.outbox.under_way.remove(completion.flow);
         let is_added = match &mut self.adding {
             Some(adding) if sent.action == Action::Reduce => adding.is_added(network.now(), sent),
             _ => true,
@@ -269,39 +305,40 @@ impl Messages {
 
     /// Whether a flow is one of its messages under way.
     pub fn has(&self, flow: FlowId) -> bool {
-        self.under_way.has(flow)
+        self.outbox.under_way.has(flow)
     }
 
     /// From which rank to which a message under way goes.
     pub fn passage(&self, flow: FlowId) -> Passage {
-        self.under_way.get(flow).passage
+        self.outbox.under_way.get(flow).passage
     }
 
     /// Messages that `rank` has yet to send go in `band`, if ranks have bands of their own.
     pub fn set_band(&mut self, rank: u32, band: Band) {
-        if let Bands::OfRank { bands, .. } = &mut self.addressing.bands {
+        if let Bands::OfRank { bands, .. } = &mut self.outbox.addressing.bands {
             bands[rank as usize] = band;
         }
     }
 
-    /// When the next message has been added.
+    /// When a host is done with a message next: it has been added, or enters the network.
     pub fn wakes_at(&self) -> Option<Time> {
-        self.adding.as_ref()?.waiting.peek().map(|&Reverse((at, ..))| at)
+        let added = self.adding.as_ref().and_then(Adding::next_at);
+        added.into_iter().chain(self.outbox.next_at()).min()
     }
 
-    /// Takes in what has been added by now, and starts what that makes possible; `true` if nothing is left to do.
+    /// Takes in what has been added by now, and starts what that makes possible and what hosts are done with; `true` if
+    /// nothing is left to do.
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
-        while self.wakes_at().is_some_and(|at| at <= now) {
-            let next = self.adding.as_mut().and_then(|adding| adding.waiting.pop());
-            let Some(Reverse((_, _, chunk, passage))) = next else { break };
+        while let Some((chunk, passage)) = self.adding.as_mut().and_then(|adding| adding.pop_until(now)) {
             self.take_in(chunk, passage, network);
         }
+        self.outbox.settle(now, network);
         self.left_count == 0
     }
 
     fn take_in(&mut self, chunk: u32, passage: Passage, network: &mut dyn Network) {
         let progress = &mut self.chunks[chunk as usize];
-        progress.on_arrival(passage, &mut |next| self.addressing.send(chunk, next, &mut self.under_way, network));
+        progress.on_arrival(passage, &mut |next| self.outbox.send(chunk, next, network));
         self.left_count -= usize::from(progress.is_complete());
     }
 }
@@ -371,6 +408,52 @@ impl Adding {
         }
         over_at == now
     }
+
+    fn next_at(&self) -> Option<Time> {
+        self.waiting.peek().map(|&Reverse((at, ..))| at)
+    }
+
+    fn pop_until(&mut self, now: Time) -> Option<(u32, Passage)> {
+        let Reverse((_, _, chunk, passage)) =
+            self.next_at().filter(|&at| at <= now).and_then(|_| self.waiting.pop())?;
+        Some((chunk, passage))
+    }
+}
+
+impl Outbox {
+    /// Gives a message to its host, which takes its time for it.
+    fn send(&mut self, chunk: u32, message: Message, network: &mut dyn Network) {
+        if self.host_cost == Time::ZERO {
+            return self.start(chunk, message, network);
+        }
+        let free_at = &mut self.free_at[message.from as usize];
+        *free_at = Time::from_ps((*free_at).max(network.now()).ps().saturating_add(self.host_cost.ps()));
+        self.waiting.insert((*free_at, self.given_count), (chunk, message));
+        self.given_count += 1;
+    }
+
+    fn next_at(&self) -> Option<Time> {
+        self.waiting.first_key_value().map(|(&(at, _), _)| at)
+    }
+
+    /// Starts the messages that hosts are done with.
+    fn settle(&mut self, now: Time, network: &mut dyn Network) {
+        while let Some(next) = self.waiting.first_entry().filter(|next| next.key().0 <= now) {
+            let (chunk, message) = next.remove();
+            self.start(chunk, message, network);
+        }
+    }
+
+    fn start(&mut self, chunk: u32, message: Message, network: &mut dyn Network) {
+        let flow = self.addressing.flow(message);
+        let Flow { bytes, parts, .. } = flow;
+        let sent = MessageInFlight { chunk, passage: message.passage(), bytes, parts, action: message.action };
+        let id = match self.addressing.announced {
+            None => network.start(flow),
+            Some(announced) => network.start_announced(flow, announced),
+        };
+        self.under_way.insert(id, sent);
+    }
 }
 
 impl MessageSize {
@@ -387,17 +470,6 @@ impl Addressing {
     pub fn new(hosts: &[u32], size: MessageSize) -> Self {
         let bands = Bands::Alike(Band::new(0).expect("there is a first band"));
         Self { hosts: hosts.to_vec(), size, bands, stream: 0, announced: None }
-    }
-
-    fn send(&self, chunk: u32, message: Message, under_way: &mut InFlight<MessageInFlight>, network: &mut dyn Network) {
-        let flow = self.flow(message);
-        let Flow { bytes, parts, .. } = flow;
-        let sent = MessageInFlight { chunk, passage: message.passage(), bytes, parts, action: message.action };
-        let id = match self.announced {
-            None => network.start(flow),
-            Some(announced) => network.start_announced(flow, announced),
-        };
-        under_way.insert(id, sent);
     }
 
     pub fn flow(&self, message: Message) -> Flow {

@@ -1,6 +1,6 @@
 """Types and units of a whole file at once: what pydantic finds, in the words of a scenario file.
 
-What one key means for another is not here but in `resolve`.
+What one key means for another is not here but in `check`.
 """
 
 import difflib

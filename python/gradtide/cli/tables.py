@@ -1,0 +1,170 @@
+"""Tables of text that fit a width: no number is ever cut or broken.
+
+One rule for all. A table that is too wide first wraps its headers, then the texts in its cells. If that is not enough,
+columns that have one value in all rows are written once above it. If that is not enough either, it becomes several
+tables below one another, each with the columns that tell the rows apart; and if even one column is too wide for that,
+every row becomes a list of its cells.
+"""
+
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import NamedTuple
+
+GAP = 2
+NARROW = 16
+"""Texts in cells are wrapped to no fewer characters than this, except at a longer word."""
+
+SHORT = 6
+"""Texts of so many characters are never wrapped."""
+
+_NUMBER = re.compile(r"[-–+]?[\d.,]*(e[-+]?\d+)?( ?%| ms)?")
+_HOLD = "\u00a0"
+"""Between a number and its unit, where no line ends."""
+
+
+class Layout(NamedTuple):
+    """A table as lines.
+
+    Attributes:
+        above: what all rows share, where there is no room for it in the table; empty if there is.
+        blocks: the table in as few parts as fit the width; each begins with its header.
+    """
+
+    above: str
+    blocks: list[list[str]]
+
+
+def layout(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> Layout:
+    """Lay out a table for a width; None for any width."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    shown = list(range(len(columns)))
+    if width is None:
+        return Layout("", [_grid(columns, cells, shown, None)])
+    above = ""
+    if len(cells) > 1 and _widths(columns, cells, shown, width) is None:
+        shared = [index for index in shown if len({row[index] for row in cells}) == 1]
+        if len(shared) < len(shown):
+            above = "; ".join(f"{columns[index]}: {cells[0][index]}" for index in shared)
+            shown = [index for index in shown if index not in shared]
+    return Layout(
+        wrap(above, width), _blocks([columns[i] for i in shown], [[row[i] for i in shown] for row in cells], width)
+    )
+
+
+def _blocks(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[list[str]]:
+    everything = list(range(len(columns)))
+    if (widths := _widths(columns, cells, everything, width)) is not None:
+        return [_grid(columns, cells, everything, widths)]
+    keys = _keys(columns, cells, width)
+    blocks: list[list[int]] = []
+    for index in everything[len(keys) :]:
+        if blocks and _widths(columns, cells, [*blocks[-1], index], width) is not None:
+            blocks[-1].append(index)
+        else:
+            blocks.append([*keys, index])
+    fitting = [_widths(columns, cells, block, width) for block in blocks]
+    if not keys or None in fitting:
+        return [_record(columns, row, width) for row in cells]
+    return [_grid(columns, cells, block, widths) for block, widths in zip(blocks, fitting, strict=True)]
+
+
+def wrap(text: str, width: int | None) -> str:
+    """Return a text with no line longer than the width, unless a word is; what its first line is indented by stays."""
+    if width is None:
+        return text
+    return "\n".join(line for part in text.split("\n") for line in _wrapped_line(part, width))
+
+
+def _wrapped_line(line: str, width: int) -> list[str]:
+    indent = re.match(r" *(- )?", line)
+    after = " " * len(indent[0]) if indent else ""
+    wrapped = textwrap.wrap(_held(line), width, subsequent_indent=after, break_long_words=False, break_on_hyphens=False)
+    return [part.replace(_HOLD, " ") for part in wrapped] or [""]
+
+
+def _held(text: str) -> str:
+    return re.sub(r"(?<=\d) (?=[^\W\d]|%)", _HOLD, text)
+
+
+def _lines(text: str, width: int) -> list[str]:
+    wrapped = textwrap.wrap(_held(text), max(width, 1), break_long_words=False, break_on_hyphens=True)
+    return [part.replace(_HOLD, " ") for part in wrapped] or [""]
+
+
+def _longest_word(text: str) -> int:
+    # Short headers such as "T, ms" stay whole.
+    return len(text) if len(text) <= SHORT else max((len(line) for line in _lines(text, 1)), default=0)
+
+
+def _is_numeric(cells: Sequence[Sequence[str]], index: int) -> bool:
+    return all(_NUMBER.fullmatch(row[index]) for row in cells)
+
+
+def _widths(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], shown: Sequence[int], width: int
+) -> list[int] | None:
+    """Return how wide each shown column is made; None if they do not fit."""
+    natural, whole, least = [], [], []
+    for index in shown:
+        content = max((len(row[index]) for row in cells), default=0)
+        header = _longest_word(columns[index])
+        word = max((_longest_word(row[index]) for row in cells), default=0)
+        natural.append(max(len(columns[index]), content))
+        whole.append(max(header, content))
+        least.append(whole[-1] if _is_numeric(cells, index) else max(header, word, min(content, NARROW)))
+    widths = natural
+    for floor in (whole, least):
+        while _total(widths) > width:
+            column = max(range(len(widths)), key=lambda index: (widths[index] > floor[index], widths[index]))
+            if widths[column] <= floor[column]:
+                break
+            widths[column] -= 1
+    return widths if _total(widths) <= width else None
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _keys(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the first columns that tell the rows apart; none if they take more than two thirds of the width."""
+    for count in range(1, len(columns)):
+        keys = list(range(count))
+        if len({tuple(row[:count]) for row in cells}) == len(cells):
+            return keys if _widths(columns, cells, keys, 2 * width // 3) is not None else []
+    return []
+
+
+def _grid(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], shown: Sequence[int], widths: Sequence[int] | None
+) -> list[str]:
+    if widths is None:
+        widths = [max([len(columns[index]), *(len(row[index]) for row in cells)]) for index in shown]
+    numeric = [_is_numeric(cells, index) for index in shown]
+    lines = []
+    for number, row in enumerate([columns, *cells]):
+        parts = [_lines(row[index], width) for index, width in zip(shown, widths, strict=True)]
+        height = max(map(len, parts))
+        # A header ends right above its column, a text begins at its top.
+        padded = [
+            [""] * (height - len(part)) + part if number == 0 else part + [""] * (height - len(part)) for part in parts
+        ]
+        for pieces in zip(*padded, strict=True):
+            filled = [
+                piece.rjust(width) if is_number else piece.ljust(width)
+                for piece, width, is_number in zip(pieces, widths, numeric, strict=True)
+            ]
+            lines.append((" " * GAP).join(filled).rstrip())
+    return lines
+
+
+def _record(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
+    lines = []
+    for column, cell in zip(columns, row, strict=True):
+        first, *more = _lines(f"{column}: {cell}" if column else cell, width - GAP)
+        lines += [first, *(" " * GAP + line for line in more)]
+    return lines
+
+
+__all__ = ["Layout", "layout", "wrap"]

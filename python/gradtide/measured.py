@@ -1,0 +1,124 @@
+"""How far predictions were from measurements, and what that says of the next prediction.
+
+`measured.csv` has every pair of a predicted and a measured iteration time of real training that the documentation
+holds, with its page. Nothing is fitted to them: they only say how wide an interval has to be. An error is the logarithm
+of measured over predicted, so that errors of factors 1.1 and 1/1.1 are equally large. The spread of n errors about zero
+is s = sqrt(sum of squares / n), and 95 % of further ones are expected within s times Student's t for n degrees of
+freedom. Both directions are taken to be possible, also where all errors so far had one sign: few networks have been
+measured. docs/validation/plan.md has the table and what it cannot say.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+# Two-sided 95 % quantiles of Student's t by degrees of freedom.
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+      2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)  # fmt: skip
+
+
+def student_t(freedom: int) -> float:
+    """Return the two-sided 95 % quantile of Student's t; the normal one beyond 30 degrees of freedom."""
+    return _T[freedom - 1] if freedom <= len(_T) else 1.96
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One iteration time, predicted and measured.
+
+    Attributes:
+        setup: what machine, network and job were.
+        configuration: how gradients were sent.
+        baseline: the configuration of the same setup that savings are against; empty for none.
+        workers: number of workers.
+        backend: of torch.distributed.
+        network: rate of its links.
+        runs: measured runs, of which the measured time is the mean.
+        predicted_ms, measured_ms: mean iteration times.
+        source: page with the measurement.
+    """
+
+    setup: str
+    configuration: str
+    baseline: str
+    workers: int
+    backend: str
+    network: str
+    runs: int
+    predicted_ms: float
+    measured_ms: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of predictions of one kind.
+
+    Attributes:
+        logs: of measured over predicted.
+        setups: in how many setups they were measured.
+    """
+
+    logs: tuple[float, ...]
+    setups: int
+
+    @property
+    def half(self) -> float:
+        """Half of the 95 % interval of a further error's logarithm."""
+        count = len(self.logs)
+        return student_t(count) * math.sqrt(sum(log * log for log in self.logs) / count)
+
+    @property
+    def range_percent(self) -> tuple[float, float]:
+        """The lowest and the highest error that was measured, measured over predicted less one."""
+        return 100 * math.expm1(min(self.logs)), 100 * math.expm1(max(self.logs))
+
+    def around(self, predicted: float) -> tuple[float, float]:
+        """Return the ends of the 95 % interval of what will be measured, for a predicted time or ratio of times."""
+        return predicted * math.exp(-self.half), predicted * math.exp(self.half)
+
+
+@cache
+def pairs() -> tuple[Pair, ...]:
+    """Return every pair of a predicted and a measured iteration time."""
+    text = resources.files("gradtide").joinpath("measured.csv").read_text(encoding="utf-8")
+    return tuple(
+        Pair(
+            row["setup"],
+            row["configuration"],
+            row["baseline"],
+            int(row["workers"]),
+            row["backend"],
+            row["network"],
+            int(row["runs"]),
+            float(row["predicted_ms"]),
+            float(row["measured_ms"]),
+            row["source"],
+        )
+        for row in csv.DictReader(io.StringIO(text))
+    )
+
+
+def time_errors(known: Sequence[Pair] | None = None) -> Errors:
+    """Return the errors of iteration times."""
+    known = pairs() if known is None else known
+    logs = [math.log(one.measured_ms / one.predicted_ms) for one in known]
+    return Errors(tuple(logs), len({one.setup for one in known}))
+
+
+def saving_errors(known: Sequence[Pair] | None = None) -> Errors:
+    """Return the errors of savings: of the iteration time of a way to send, as a share of the baseline's."""
+    known = pairs() if known is None else known
+    by_name = {(one.setup, one.configuration): one for one in known}
+    logs, setups = [], set()
+    for one in known:
+        if one.baseline:
+            base = by_name[one.setup, one.baseline]
+            measured, predicted = one.measured_ms / base.measured_ms, one.predicted_ms / base.predicted_ms
+            logs.append(math.log(measured / predicted))
+            setups.add(one.setup)
+    return Errors(tuple(logs), len(setups))

@@ -1,0 +1,85 @@
+"""What a runtime can carry out of a plan: one table, device x levels and collectives.
+
+`gradtide plan` searches only what this table allows, and `gradtide.torch` refuses what it does not. A level is what
+gradtide.torch is built and tested for on that device. A collective is one that the device's library can be told to use:
+
+- gloo: PyTorch's ProcessGroupGloo names no algorithm to gloo, and gloo then takes its ring (gloo/allreduce.cc).
+- NCCL, and RCCL on AMD: NCCL_ALGO names algorithms; of those, gradtide models Ring and Tree.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+LEVELS = ("none", "buckets", "priority", "crossiter")
+"""What the runtime is to do, each more than the one before: leave DDP alone; set DDP's buckets; send in another order;
+let the next iteration begin before all is sent."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What PyTorch, gradtide.torch and the communication library can do on one kind of device.
+
+    Attributes:
+        device: as `--device` has it.
+        what: the devices, in sentences.
+        library: that exchanges gradients there; empty if it is not known which.
+        levels: those that can be carried out, of `LEVELS`.
+        collectives: those that can be chosen, and how.
+        any_collective: whether every collective and every depth may be searched.
+    """
+
+    device: str
+    what: str
+    library: str
+    levels: tuple[str, ...]
+    collectives: Mapping[str, str] = field(default_factory=dict)
+    any_collective: bool = False
+
+    @property
+    def name(self) -> str:
+        """Devices and library, in sentences."""
+        return f"{self.what} with {self.library}" if self.library else self.what
+
+    @property
+    def backend(self) -> str | None:
+        """Backend of torch.distributed; `None` if it is not known which."""
+        return self.library.lower() or None
+
+    @property
+    def cannot(self) -> tuple[str, ...]:
+        """What a plan might ask for and nobody carries out here, in a few words each."""
+        missing = [level for level in LEVELS if level not in self.levels]
+        found = [f"level {level}" for level in missing]
+        if not self.any_collective:
+            known = " or ".join(self.collectives)
+            found += [f"a collective other than {known}", "a collective cut into parts (depth)"]
+        return tuple(found)
+
+    def allows(self, collective: str) -> bool:
+        """Whether a collective can be chosen."""
+        return self.any_collective or collective in self.collectives
+
+
+RUNTIMES: Mapping[str, Runtime] = {
+    one.device: one
+    for one in (
+        Runtime("cpu", "CPUs", "gloo", LEVELS, {"ring": "gloo always uses a ring"}),
+        Runtime(
+            "gpu",
+            "GPUs",
+            "NCCL",
+            LEVELS[:2],
+            {"ring": "set NCCL_ALGO=Ring", "tree": "set NCCL_ALGO=Tree"},
+        ),
+        Runtime("unknown", "any device", "", LEVELS[:2], {"ring": "gloo and NCCL both have a ring"}),
+        Runtime("ideal", "an ideal runtime", "", LEVELS, any_collective=True),
+    )
+}
+"""Kinds of devices. `unknown` does what every device can; `ideal` does whatever gradtide models, and nobody has it."""
+
+_OF_TORCH = {"cpu": "cpu", "cuda": "gpu"}
+
+
+def of_torch(device_type: str) -> Runtime:
+    """Return what can be carried out on a torch device of a type, as `cuda`."""
+    return RUNTIMES[_OF_TORCH.get(device_type, "unknown")]

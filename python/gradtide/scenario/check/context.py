@@ -1,0 +1,75 @@
+"""What every check has before it: the keys, where they stand, and the faults found so far."""
+
+import difflib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gradtide.errors import Fault
+from gradtide.scenario.keys import JobTable, Queue, Run, ScenarioFile, TrafficTable
+from gradtide.scenario.source import Loc, Source
+from gradtide.scenario.tables import LayerTable
+
+MAX_WORKERS = 1_000_000
+
+
+@dataclass
+class Context:
+    """A scenario that is being checked.
+
+    Attributes:
+        file: the keys, each of its type; what was refused has its default.
+        source: where the file came from.
+        base_dir: directory that relative paths start from.
+        bad: paths whose values were refused.
+        faults: what was found so far.
+        tables: model of each job, once it is read.
+        rankings: layers in the order that the user gives, by job.
+    """
+
+    file: ScenarioFile
+    source: Source
+    base_dir: Path
+    bad: set[Loc]
+    faults: list[Fault]
+    tables: dict[str, LayerTable] = field(default_factory=dict)
+    rankings: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, code: str, loc: Loc, msg: str, hint: str, value: Any = None, *, at_key: bool = False) -> None:
+        """Add a fault at a path."""
+        self.faults.append(self.source.fault(code, loc, msg, hint, value, at_key=at_key))
+
+    def no_effect(self, loc: Loc, why: str, hint: str) -> None:
+        """Add the fault of a key that does nothing."""
+        self.add("GT015", loc, f"`{loc[-1]}` has no effect {why}", hint, at_key=True)
+
+    def too_many(self, loc: Loc, count: int, limit: int, what: str) -> None:
+        """Add the fault of a number that no run can hold."""
+        msg = f"{count:,} {what} are too many"
+        self.add("GT050", loc, msg, f"a run has at most {limit:,}: its results are held in memory", count)
+
+    def ok(self, *loc: str) -> bool:
+        """Whether the value at a path, or the one inside it that matters, is what the user wrote."""
+        return not any(b == loc[: len(b)] or loc == b[: len(loc)] for b in self.bad)
+
+    def misspelt(self, loc: Loc, *keys: str) -> bool:
+        """Whether an unknown key of a table, already a fault, was probably meant to be one of `keys`."""
+        unknown = [str(b[-1]) for b in self.bad if b[:-1] == loc]
+        known = {*JobTable.declared(), *TrafficTable.declared(), *Queue.declared(), *Run.declared()}
+        return any(difflib.get_close_matches(u, keys, 1, 0.5) for u in unknown if u not in known)
+
+    @property
+    def is_packet(self) -> bool:
+        """Whether the engine is known to be packet."""
+        return self.file.run.engine == "packet" and self.ok("run", "engine")
+
+    @property
+    def has_bands(self) -> bool:
+        """Whether the engine tells bands apart."""
+        return self.file.run.engine != "pipe" and self.ok("run", "engine")
+
+    @property
+    def is_open_star(self) -> bool:
+        """Whether the jobs decide how many hosts there are."""
+        topology = self.file.cluster.topology
+        return topology.kind == "star" and topology.hosts is None

@@ -1,0 +1,167 @@
+"""Which job has which hosts, and which rank is on which of them."""
+
+import itertools
+import random
+from collections.abc import Iterator
+
+from gradtide.scenario import servers as op_by_op
+from gradtide.scenario.check.context import MAX_WORKERS, Context
+from gradtide.scenario.fabric import (
+    Fabric,
+    dealt_out,
+    host_number,
+)
+from gradtide.scenario.keys import (
+    JobTable,
+)
+from gradtide.scenario.source import Loc
+
+
+def hosts(ctx: Context, fabric: Fabric | None) -> dict[str, tuple[int, ...]]:
+    """Give hosts to the workers; jobs that name none get free ones."""
+    named: dict[str, tuple[int, ...]] = {}
+    wanted: dict[str, int] = {}
+    faults_before = len(ctx.faults)
+    is_known = ctx.ok("cluster", "topology") and (fabric is not None or ctx.is_open_star)
+    for name, job in ctx.file.job.items():
+        loc: Loc = ("job", name)
+        if not all(ctx.ok("job", name, key) for key in ("workers", "hosts", "placement")):
+            is_known = False
+            continue
+        key = "placement" if isinstance(job.placement, list) else "hosts"
+        given = job.placement if isinstance(job.placement, list) else job.hosts
+        if isinstance(job.placement, list) and job.hosts is not None:
+            msg = "`hosts` and a list as `placement` contradict each other"
+            ctx.add("GT016", (*loc, "placement"), msg, "keep one of them")
+        elif job.workers is not None and job.workers > MAX_WORKERS:
+            ctx.too_many((*loc, "workers"), job.workers, MAX_WORKERS, "workers")
+        elif given is not None:
+            found = _named(ctx, job, given, (*loc, key), fabric)
+            if found is not None:
+                named[name] = _ranked(ctx, name, found, fabric)
+        elif job.workers is not None:
+            wanted[name] = job.workers + op_by_op.beside(job)
+        elif not ctx.misspelt(loc, "workers", "hosts"):
+            ctx.add(
+                "GT010",
+                (*loc, "workers"),
+                "`workers` is missing",
+                'write workers = 8, or hosts = ["h0", "h1"]',
+            )
+    if len(ctx.faults) > faults_before or not is_known:
+        return {}
+    return _share_out(ctx, named, wanted, fabric)
+
+
+def _named(ctx: Context, job: JobTable, hosts: list[str], here: Loc, fabric: Fabric | None) -> tuple[int, ...] | None:
+    before = len(ctx.faults)
+    if not hosts:
+        ctx.add(
+            "GT014",
+            here,
+            "the list of hosts is empty",
+            'write hosts = ["h0", "h1"], or workers = 2',
+            hosts,
+        )
+    if len(hosts) > MAX_WORKERS:
+        ctx.too_many(here, len(hosts), MAX_WORKERS, "workers")
+    if job.workers is not None and job.workers + op_by_op.beside(job) != len(hosts):
+        servers = f" and its servers {op_by_op.beside(job)}" if op_by_op.beside(job) else ""
+        msg = f"workers = {job.workers}{servers} but `{here[-1]}` names {len(hosts)}"
+        ctx.add("GT016", (*here[:-1], "workers"), msg, "leave one of the two keys out", job.workers)
+    seen: set[str] = set()
+    numbers = []
+    for index, host in enumerate(hosts[:MAX_WORKERS]):
+        number = host_number(host)
+        if number is None or number >= (MAX_WORKERS if fabric is None else fabric.host_count):
+            known = "h0, h1, …" if fabric is None else f"h0 to h{fabric.host_count - 1}"
+            ctx.add("GT040", (*here, index), f'unknown host "{host[:80]}"', f"hosts are {known}", host)
+        elif host in seen:
+            ctx.add(
+                "GT041",
+                (*here, index),
+                f'the host "{host}" is named twice',
+                "each worker has its own",
+                host,
+            )
+        else:
+            numbers.append(number)
+        seen.add(host)
+    return tuple(numbers) if len(ctx.faults) == before else None
+
+
+def _ranked(ctx: Context, name: str, hosts: tuple[int, ...], fabric: Fabric | None) -> tuple[int, ...]:
+    """Return the hosts that a job names, in the order of the ranks on them."""
+    placement = ctx.file.job[name].placement
+    if placement == "spread":
+        return tuple(dealt_out(hosts, fabric))
+    if placement == "random":
+        return tuple(_generator(ctx, name).sample(hosts, len(hosts)))
+    return hosts
+
+
+def _generator(ctx: Context, name: str) -> random.Random:
+    """Return the stream that places the ranks of a job."""
+    return random.Random(f"placement/{name}/{ctx.file.run.seed}")
+
+
+def _candidates(ctx: Context, name: str, count: int, fabric: Fabric | None) -> Iterator[int]:
+    """Yield hosts in the order in which a job takes those that are free."""
+    placement = ctx.file.job[name].placement
+    if fabric is None:
+        return itertools.count()
+    if placement == "spread":
+        return iter(dealt_out(range(fabric.host_count), fabric))
+    if placement == "random":
+        return iter(_generator(ctx, name).sample(range(fabric.host_count), fabric.host_count))
+    return iter(range(fabric.host_count))
+
+
+def _share_out(
+    ctx: Context, named: dict[str, tuple[int, ...]], wanted: dict[str, int], fabric: Fabric | None
+) -> dict[str, tuple[int, ...]]:
+    engine = ctx.file.run.engine
+    taken: dict[int, str] = {}
+    for name, numbers in named.items():
+        for index, number in enumerate(numbers):
+            if number in taken and engine == "pipe" and ctx.ok("run", "engine"):
+                msg = f'jobs "{taken[number]}" and "{name}" share the host h{number}'
+                hint = 'give each job hosts of its own; sharing is for engine = "fluid" and "packet"'
+                ctx.add("GT043", ("job", name, "hosts", index), msg, hint, f"h{number}")
+                break
+            taken.setdefault(number, name)
+    result = dict(named)
+    for name, count in wanted.items():
+        host_count = count if fabric is None else fabric.host_count
+        if count > host_count:
+            msg = f"{count} workers on {host_count} hosts"
+            too_few(ctx, msg, f"write hosts = {count}, or fewer workers", host_count)
+            continue
+        free = (host for host in _candidates(ctx, name, count, fabric) if host not in taken)
+        found = list(itertools.islice(free, count))
+        if len(found) < count and engine == "pipe":
+            total = sum(wanted.values()) + sum(map(len, named.values()))
+            msg = f"the jobs have {total} workers together, the cluster {host_count} hosts"
+            hint = f'write hosts = {total}; sharing hosts is for engine = "fluid" and "packet"'
+            too_few(ctx, msg, hint, host_count)
+            break
+        taken |= dict.fromkeys(found, name)
+        used = set(found)
+        shared = (host for host in _candidates(ctx, name, count, fabric) if host not in used)
+        found += itertools.islice(shared, count - len(found))
+        is_drawn = fabric is None and ctx.file.job[name].placement == "random"
+        result[name] = _ranked(ctx, name, tuple(found), fabric) if is_drawn else tuple(found)
+    return {name: result[name] for name in ctx.file.job if name in result}
+
+
+def too_few(ctx: Context, msg: str, hint: str, host_count: int | None) -> None:
+    """Add the fault of a cluster with too few hosts."""
+    kind = ctx.file.cluster.topology.kind
+    keys = {"star": "hosts", "leaf_spine": "leaves", "custom": "links"}
+    key = keys.get(kind, "ports")
+    if key == "ports" and host_count is not None:
+        ports = ctx.file.cluster.topology.ports
+        hint = f"{kind} of {ports} ports has {host_count} hosts: have more ports, or fewer workers"
+    elif key != "hosts":
+        hint = "enlarge the topology, or have fewer workers"
+    ctx.add("GT042", ("cluster", "topology", key), msg, hint, host_count)

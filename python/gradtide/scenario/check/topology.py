@@ -1,0 +1,168 @@
+"""The shape of the network, from its keys and from a file of cables."""
+
+from fractions import Fraction
+
+from gradtide.errors import ScenarioError
+from gradtide.scenario.check.context import MAX_WORKERS, Context
+from gradtide.scenario.defaults import link_of
+from gradtide.scenario.fabric import (
+    Cable,
+    Fabric,
+    Tree,
+    cable_fault,
+    clos,
+    host_number,
+    leaf_spine,
+    nearest_ratios,
+    read_cables,
+    star,
+    wired,
+)
+from gradtide.scenario.keys import Topology
+from gradtide.scenario.read import example
+from gradtide.scenario.source import Failure, Loc, read_text
+
+TOPOLOGY_KEYS = {
+    "star": ("hosts",),
+    "leaf_spine": ("leaves", "hosts_per_leaf", "hosts", "spines", "bisection", "fabric_link"),
+    "clos2": ("ports", "bisection"),
+    "clos3": ("ports", "bisection"),
+    "custom": ("hosts", "switches", "links"),
+}
+"""Keys of a topology by its kind."""
+
+
+def shape(ctx: Context, topology: Topology) -> Fabric | None:
+    """Return the shape of the network, or `None` if the jobs decide or it cannot be known."""
+    loc: Loc = ("cluster", "topology")
+    if not ctx.ok("cluster", "topology"):
+        return None
+    kind, before = topology.kind, len(ctx.faults)
+    allowed = TOPOLOGY_KEYS[kind]
+    for key in Topology.declared():
+        if key != "kind" and key not in allowed and topology.value(key) is not None:
+            ctx.no_effect((*loc, key), f'with kind = "{kind}"', "it has " + ", ".join(allowed))
+    needed = {"leaf_spine": ("leaves",), "clos2": ("ports",), "clos3": ("ports",), "custom": ("links",)}
+    for key in needed.get(kind, ()):
+        if topology.value(key) is None and not ctx.misspelt(loc, key):
+            hint = example(key, Topology.declared()[key])
+            ctx.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', hint)
+    if topology.hosts is not None and topology.hosts > MAX_WORKERS:
+        ctx.too_many((*loc, "hosts"), topology.hosts, MAX_WORKERS, "hosts")
+    if len(ctx.faults) > before:
+        return None
+    link = link_of(ctx.file.cluster)
+    if kind == "star":
+        return None if topology.hosts is None else star(topology.hosts, link)
+    if kind == "custom":
+        return _wiring(ctx, topology, loc, link)
+    tree = _leaf_spine(ctx, topology, loc, link) if kind == "leaf_spine" else _clos(ctx, topology, loc, link)
+    if tree is not None and tree.host_count > MAX_WORKERS:
+        key = "ports" if kind.startswith("clos") else "hosts" if topology.hosts_per_leaf is None else "leaves"
+        ctx.too_many((*loc, key), tree.host_count, MAX_WORKERS, "hosts")
+        return None
+    return tree
+
+
+def _clos(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -> Tree | None:
+    ports, bisection = topology.ports or 0, topology.bisection or Fraction(1)
+    if ports % 2:
+        msg = f"a switch of a Clos network has an even number of ports, not {ports}"
+        ctx.add("GT014", (*loc, "ports"), msg, f"write an even number: {ports - 1} or {ports + 1}", ports)
+        return None
+    if not _whole_switches(ctx, bisection, Fraction(ports, 2), f"{ports}-port switches", loc):
+        return None
+    return clos(topology.kind, ports, bisection, link)
+
+
+def _leaf_spine(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -> Tree | None:
+    leaves, per_leaf = topology.leaves or 1, topology.hosts_per_leaf
+    if per_leaf is None and topology.hosts is None:
+        ctx.add("GT010", (*loc, "hosts_per_leaf"), "`hosts_per_leaf` is missing", "write hosts_per_leaf = 8")
+        return None
+    if per_leaf is None:
+        per_leaf, rest = divmod(topology.hosts or 0, leaves)
+        if rest or per_leaf == 0:
+            msg = f"{topology.hosts} hosts are no whole number on each of {leaves} leaves"
+            near = max(1, round((topology.hosts or 0) / leaves)) * leaves
+            ctx.add("GT014", (*loc, "hosts"), msg, f"write hosts = {near}, or hosts_per_leaf", topology.hosts)
+            return None
+    elif topology.hosts not in (None, leaves * per_leaf):
+        msg = f"hosts = {topology.hosts} but {leaves} leaves of {per_leaf} hosts have {leaves * per_leaf}"
+        ctx.add("GT016", (*loc, "hosts"), msg, "leave `hosts` out", topology.hosts)
+        return None
+    given = topology.fabric_link
+    rate = link[0] if given is None or given.rate_bps is None else given.rate_bps
+    delay = link[1] if given is None or given.delay_ps is None else given.delay_ps
+    spines = topology.spines
+    if spines is not None and topology.bisection is not None:
+        msg = "`spines` and `bisection` contradict each other"
+        ctx.add("GT016", (*loc, "bisection"), msg, "keep one of them")
+        return None
+    if spines is None:
+        if not ctx.ok("cluster", "link", "rate"):
+            return None
+        bisection, parts = topology.bisection or Fraction(1), Fraction(per_leaf * link[0], rate)
+        if not _whole_switches(ctx, bisection, parts, f"leaves of {per_leaf} hosts", loc):
+            return None
+        spines = int(bisection * parts)
+    return leaf_spine(leaves, per_leaf, spines, link, (rate, delay))
+
+
+def _whole_switches(ctx: Context, bisection: Fraction, parts: Fraction, what: str, loc: Loc) -> bool:
+    """Check that a bisection ratio takes a whole number of switches, of which `parts` are a ratio of 1."""
+    if (bisection * parts).denominator == 1:
+        return True
+    near = nearest_ratios(parts, bisection)
+    ratios = " or ".join(f'bisection = "{ratio}"' for ratio in near)
+    hint = f"write {ratios}" if near else "write `spines`, or more hosts"
+    msg = f"a bisection of {bisection} with {what} takes {float(bisection * parts):g} switches above each"
+    ctx.add("GT044", (*loc, "bisection"), msg, hint, str(bisection))
+    return False
+
+
+def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -> Fabric | None:
+    """Return a network cable by cable, from the file or from the list."""
+    from gradtide import formats
+
+    given = topology.links or []
+    lines: list[tuple[int, str]] = []
+    hosts, switches = topology.hosts, topology.switches
+    name = given if isinstance(given, str) else ""
+    if isinstance(given, str):
+        try:
+            text = read_text(ctx.base_dir / given, given, Failure(ctx.source, (*loc, "links"), given))
+            if formats.form_of(text.split("\n")) == "hpcc-topology":
+                cables, lines, host_count, names = formats.network.read_hpcc(text.split("\n"), given)
+                hosts, switches = hosts or host_count, switches or names
+            else:
+                cables, lines = read_cables(text, given, link)
+        except ScenarioError as error:
+            ctx.faults += error.faults
+            return None
+    else:
+        cables = [
+            Cable(
+                cable.a,
+                cable.b,
+                link[0] if cable.rate_bps is None else cable.rate_bps,
+                link[1] if cable.delay_ps is None else cable.delay_ps,
+            )
+            for cable in given
+        ]
+    if topology.switches is not None:
+        for index, switch in enumerate(topology.switches):
+            at = (*loc, "switches", index)
+            if host_number(switch) is not None:
+                ctx.add("GT046", at, f'"{switch}" is the name of a host', "name switches otherwise: s0, s1", switch)
+            elif switch in topology.switches[:index]:
+                ctx.add("GT046", at, f'the switch "{switch[:80]}" is named twice', "delete one", switch)
+    fabric, complaints = wired(cables, hosts, switches, MAX_WORKERS)
+    for code, cable_index, key, msg, hint in complaints:
+        if cable_index is None or not lines:
+            at = (*loc, "links") if cable_index is None else (*loc, "links", cable_index, key)
+            ctx.add(code, at, msg, hint)
+        else:
+            number, line = lines[cable_index]
+            ctx.faults.append(cable_fault(code, key, msg, hint, name, number, line))
+    return fabric

@@ -1,0 +1,216 @@
+"""Defaults that depend on other keys."""
+
+from typing import Literal, TypeGuard
+
+from gradtide import units
+from gradtide.scenario.fabric import Fabric
+from gradtide.scenario.keys import (
+    PPM,
+    AdaptiveTable,
+    Cluster,
+    Collective,
+    Queue,
+    ScenarioFile,
+    Schedule,
+    ThesisModel,
+    Transport,
+)
+
+GROUPED = ("butterfly_layered", "hierarchical")
+"""Collectives that have groups of ranks."""
+
+PLANNED = ("caramel", "edf", "optimal")
+"""Orders that plan: what is sent together and where the barrier is, is theirs to say."""
+
+SETTINGS = {
+    "deadline": ("credit", "window", "tolerance", "margin", "exchange"),
+    "background": ("credit", "window"),
+    "oracle": ("price",),
+}
+"""Keys that a policy has beside its name."""
+
+# Differences of times need a sign: half of what 64 bits count.
+MAX_RUN_PS = units.U64_MAX // 2
+
+MAX_BANDS = 8
+
+HEADER_BYTES = 54
+"""IPv4, TCP, timestamps and framing on the wire."""
+
+SOCKET_BYTES = 32 * 1024 * 1024
+"""Send and receive buffer (Gao 2020, chapter 5)."""
+
+DCTCP_GAIN_PPM = 62_500
+"""RFC 8257, 4.2: g = 1/16."""
+
+RED_MAX_PROBABILITY_PPM, RED_WEIGHT_PPM = 100_000, 2_000
+"""Floyd & Jacobson (1993), section 6, recommend the weight; the probability is that of Floyd's later advice (1997)."""
+
+DEFAULT_TOLERANCE_PPM = 20_000
+DEFAULT_LOW_CREDIT = 4
+DEFAULT_PRICE_PPM = PPM
+LEAST_LOW_WINDOW = 16_000
+"""Bytes: an initial window (RFC 6928), so that slow start is not what limits a message."""
+LOW_WINDOW_PS = 100_000_000
+"""Time for which a window in the low band keeps a link busy: some tens of full packets at any rate of today."""
+
+
+def bands_of(queue: Queue) -> int:
+    """Return the number of bands that a queue has."""
+    return {"pfifo_fast": 3, "strict": queue.bands or 1, "drr": len(queue.weights or [1])}.get(queue.kind, 1)
+
+
+def kind_of(collective: Collective) -> str:
+    """Return the algorithm of a collective; giving parameter servers names it."""
+    return "ps" if collective.ps is not None else collective.kind
+
+
+def low_window(fabric: Fabric, segment: int) -> int:
+    """Return the bytes that a connection has under way in the low band: see `LOW_WINDOW_PS`."""
+    rate_bps, delay_ps = fabric.worst_link
+    busy_ps = max(LOW_WINDOW_PS, 4 * fabric.hops * delay_ps)
+    return max(LEAST_LOW_WINDOW, 2 * segment, rate_bps * busy_ps // (8 * units.PS_PER_SECOND))
+
+
+def adaptive_of(given: AdaptiveTable, fabric: Fabric, transport: Transport) -> AdaptiveTable | None:
+    """Return a policy with its defaults on a network; `None` for bands that do not change.
+
+    With marks, queues are short and next to nothing is held up for long: then chunks side by side only take turns,
+    which the one that is needed first pays for, and a small window spares neighbours nothing (decision 20).
+    """
+    if given.policy not in SETTINGS:
+        return None
+    if given.policy == "oracle":
+        return given.with_values(price_ppm=DEFAULT_PRICE_PPM if given.price_ppm is None else given.price_ppm)
+    has_deadlines = given.policy == "deadline"
+    credit = 1 if has_deadlines and transport.ecn else DEFAULT_LOW_CREDIT
+    window_bytes = transport.window_bytes if transport.ecn else low_window(fabric, transport.segment_bytes)
+    low = given.with_values(credit=given.credit or credit, window_bytes=given.window_bytes or window_bytes)
+    if not has_deadlines:
+        return low
+    return low.with_values(
+        tolerance_ppm=DEFAULT_TOLERANCE_PPM if given.tolerance_ppm is None else given.tolerance_ppm,
+        margin_ppm=given.margin_ppm or 0,
+        exchange=given.exchange is not False,
+    )
+
+
+def schedule_of(
+    schedule: Schedule, engine: str, *, bucketed: bool = False
+) -> tuple[int | Literal["adaptive"], bool, int | Literal["adaptive"]]:
+    """Return fusion, barrier and depth of a schedule with the defaults that its order has.
+
+    What reaches a cap, or is ready at the end of a cycle, needs a cap whatever the order.
+
+    Args:
+        schedule: the keys.
+        engine: network engine.
+        bucketed: whether layers are buckets already.
+    """
+    fusion, barrier, depth = schedule.fusion_bytes, schedule.barrier, schedule.depth
+    if (
+        bucketed
+        and not schedule.is_given("fusion")
+        and schedule.first_fusion_bytes is None
+        and schedule.cycle_ps is None
+    ):
+        fusion = 0
+    if schedule.order in PLANNED:
+        if not schedule.is_given("fusion") and schedule.first_fusion_bytes is None and schedule.cycle_ps is None:
+            fusion = "adaptive"
+        if not schedule.is_given("barrier"):
+            barrier = False
+        if not schedule.is_given("depth") and engine != "pipe":
+            depth = "adaptive"
+    return fusion, barrier, depth
+
+
+def marks(queue: Queue) -> bool:
+    """Return whether a queue marks where others drop."""
+    return queue.threshold_packets is not None or queue.kind == "pcn" or bool(queue.ecn)
+
+
+def announced_packets(announce: bool | int | None, queue: Queue) -> int | None:
+    """Return the threshold that bursts announce to the switches; `None` if they announce nothing."""
+    if isinstance(announce, bool) or announce is None:
+        return queue.announced_packets if announce else None
+    return announce
+
+
+def patience_ps(file: ScenarioFile, fabric: Fabric | None) -> tuple[int, int]:
+    """Return how long a sender waits for the answer to an announcement, and the age at which switches forget one.
+
+    The default of the first is a round trip over the longest route with every queue full, both ways: what has not come
+    by then is lost. That of the second is three of these: a first for the answer, a second for the handshake, and what
+    the first segment takes; and the longest time that a neighbour's application needs before it sends.
+    """
+    cluster = file.cluster
+    queue = cluster.queue
+    hops, (rate_bps, delay_ps) = (2, link_of(cluster)) if fabric is None else (fabric.hops, fabric.worst_link)
+    packet_bytes = cluster.transport.segment_bytes + HEADER_BYTES
+    full_bytes = queue.capacity.size if queue.capacity.is_bytes else queue.capacity.size * packet_bytes
+    # Two more packets are in the device and on the wire.
+    hop_ps = delay_ps + -(-(full_bytes + 3 * packet_bytes) * 8 * 10**12 // rate_bps)
+    round_ps = 2 * hops * hop_ps + 4 * cluster.host_latency_ps
+    timeout_ps = min(round_ps, MAX_RUN_PS // 4) if queue.timeout_ps is None else queue.timeout_ps
+    if queue.expire_ps is not None:
+        return timeout_ps, queue.expire_ps
+    setup_ps = max((one.bursts.setup_ps for one in file.traffic.values() if one.bursts and one.announce), default=0)
+    return timeout_ps, min(3 * timeout_ps + setup_ps, MAX_RUN_PS)
+
+
+def transport_of(cluster: Cluster, fabric: Fabric | None) -> Transport:
+    """Return the transport of a cluster with its defaults; those that are of the network need it."""
+    keys = cluster.transport
+    congestion, plus, _ = keys.kind.partition("+ecn")
+    window_bytes = _two_routes_bytes(cluster, fabric) if congestion == "ideal" else SOCKET_BYTES
+    return keys.with_values(
+        kind=congestion,
+        ecn=bool(plus) or (congestion == "dctcp" if keys.ecn is None else keys.ecn),
+        gain_ppm=(keys.gain_ppm or DCTCP_GAIN_PPM) if congestion == "dctcp" else None,
+        hystart=bool(keys.hystart) if congestion == "cubic" else None,
+        byte_counting=bool(keys.byte_counting) if congestion == "cubic" else None,
+        window_bytes=window_bytes if keys.window_bytes is None else keys.window_bytes,
+    )
+
+
+def queue_of(file: ScenarioFile, fabric: Fabric) -> Queue:
+    """Return the queue of a cluster with the defaults of its kind."""
+    queue = file.cluster.queue
+    if queue.threshold_packets is not None:
+        queue = queue.with_values(mark_at=queue.mark_at or "enqueue")
+    if queue.kind == "red":
+        queue = queue.with_values(
+            max_probability_ppm=queue.max_probability_ppm or RED_MAX_PROBABILITY_PPM,
+            weight_ppm=queue.weight_ppm or RED_WEIGHT_PPM,
+            ecn=bool(queue.ecn),
+        )
+    if queue.kind == "pcn":
+        timeout_ps, expire_ps = patience_ps(file, fabric)
+        queue = queue.with_values(timeout_ps=timeout_ps, expire_ps=expire_ps)
+    return queue
+
+
+def _two_routes_bytes(cluster: Cluster, fabric: Fabric | None) -> int:
+    """Return twice the segments that fit into a round trip over the longest route without queues.
+
+    Once keeps the sender's link busy; twice leaves room for delayed acknowledgements and for those that wait.
+    """
+    segment = cluster.transport.segment_bytes
+    hops, (rate_bps, delay_ps) = (2, link_of(cluster)) if fabric is None else (fabric.hops, fabric.worst_link)
+    packet_ps, ack_ps = (-(-n * 8 * 10**12 // rate_bps) for n in (segment + HEADER_BYTES, HEADER_BYTES))
+    round_ps = hops * (2 * delay_ps + packet_ps + ack_ps) + 4 * cluster.host_latency_ps
+    return int(2 * -(-round_ps // packet_ps) * segment)
+
+
+def link_of(cluster: Cluster) -> tuple[int, int]:
+    """Return rate and delay of a link of which the topology says nothing else."""
+    return cluster.link.rate_bps, cluster.link.delay_ps
+
+
+def is_remade(model: object) -> TypeGuard[ThesisModel]:
+    """Whether a model's table is made anew for another time, with its rounding and surplus, and not stretched.
+
+    The cells of the thesis's study differ in the time that its author's program was given.
+    """
+    return isinstance(model, ThesisModel) and model.precision == "float32"

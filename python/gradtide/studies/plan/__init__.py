@@ -1,0 +1,238 @@
+"""`gradtide plan`: how should this job send its gradients, what does that save, and is it worth it?
+
+`found` runs the search and its paired runs, `result` makes tables and plan.json of them, `sentences` the headline and
+the advice. What the plan may use on a device is in `gradtide.runtime`; how far predictions were off, in
+`gradtide.measured`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gradtide import presets, units
+from gradtide.errors import Interrupted
+from gradtide.estimate import Limits
+from gradtide.results import RunResult, numbers
+from gradtide.runtime import LEVELS, RUNTIMES, Runtime
+from gradtide.scenario import Scenario
+from gradtide.scenario.plan import Plan
+from gradtide.studies.channels import own_collective
+from gradtide.studies.exchange import check_one_job, parse_size
+from gradtide.studies.keep import Kept
+from gradtide.studies.plan.found import Found, Settings, ddp, fill
+from gradtide.studies.plan.result import PlanResult, check_target
+from gradtide.studies.plan.sentences import caps
+from gradtide.studies.run import part_of, run_all
+from gradtide.studies.search import Layers
+from gradtide.studies.trained import trained
+
+OVERHEAD = "1ms"
+"""Time that a scheduler in Python takes for a message: 0.8 to 1.1 ms were measured, with gloo on two loaded cores."""
+
+SMALLEST = "1MiB"
+"""No message is smaller: below, the cost of a message decides, of which the model knows the network's part only."""
+
+WORTH_PERCENT = 1.0
+NOISE = 0.03
+"""Coefficient of variation of a worker's compute time, where the scenario gives none."""
+
+SEEDS = 8
+BUDGET = 500
+"""Runs of local search, in each mode."""
+
+
+def plan(
+    scenario: Any,
+    *,
+    cluster: "Scenario | str | Path | Mapping[str, Any] | None" = None,
+    workers: int | None = None,
+    device: str | None = None,
+    level: str | None = None,
+    collectives: Sequence[str] | None = None,
+    overhead: str = OVERHEAD,
+    worth: float = WORTH_PERCENT,
+    smallest: int | str = SMALLEST,
+    baseline: str | None = None,
+    noise: float = NOISE,
+    seeds: int = SEEDS,
+    budget: int = BUDGET,
+    jobs: int = 1,
+    progress: Callable[[float], object] | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+) -> PlanResult:
+    """Search how a job should send its gradients: order, buckets, collective, barrier and chunk.
+
+    Args:
+        scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model (a
+            preset's name, a profile, a list of layers), which `cluster` or all defaults then train. It has one job and
+            no background traffic. The fluid engine takes the place of the packet engine.
+        cluster: a scenario in which the model takes the place of the job's, one with a cluster alone, or the name of
+            a cluster, as in `ethernet-25g/16`.
+        workers: number of workers. Default: the scenario's.
+        device: what trains, cpu, gpu, or a preset such as H100: the plan uses only what gradtide.torch and the
+            communication library can carry out there. ideal: whatever gradtide models. Default: the scenario's device;
+            if it names none, what every device can carry out.
+        level: the most that the runtime may be asked to do: buckets, priority or crossiter. Default: the most that it
+            can do on the device.
+        collectives: each `KIND[+KEY=VALUE]`. Default: the scenario's own and those that the device's library has.
+        overhead: what a message costs beyond the scenario's own overhead at the levels priority and crossiter.
+        worth: percent of an iteration that a plan, or a higher level, has to save.
+        smallest: no message is smaller, in bytes or with a unit; 0 for no limit.
+        baseline: ddp, PyTorch DistributedDataParallel's default buckets; or scenario. Default: the scenario's schedule
+            if it has one that is not the default, else ddp. Both are candidates.
+        noise: coefficient of variation of a worker's compute time, where `compute.noise` gives none; 0 for none.
+        seeds: paired runs with noise.
+        budget: runs of local search in each mode; equal budgets give equal plans.
+        jobs: runs under way at once; the result does not depend on it.
+        progress: called now and then with the share that is done.
+        keep: where finished runs are kept until the plan is made.
+        limits: memory and time that it may take.
+
+    Raises:
+        Interrupted: on Ctrl-C, with the best plan so far.
+        ScenarioError: if the scenario is wrong, or would take more than the limits.
+        ValueError: if an option means nothing, or asks for what nobody can carry out on the device.
+
+    Example:
+        >>> layers = [{"name": f"fc{i}", "forward": "8ms", "backward": "16ms", "parameters": "4MiB"} for i in range(10)]
+        >>> job = {"model": {"layers": layers}, "workers": 2}
+        >>> plan({"job": {"train": job}, "cluster": {"link": {"rate": "1Gbps"}}}, device="cpu").plan.level
+        'crossiter'
+    """
+    base = trained(scenario, cluster, workers)
+    check_one_job(base, "plan", trains=True)
+    known = runtime_of(base, scenario, device)
+    settings = _settings(base, known, level, overhead, worth, smallest, noise, seeds)
+    if base.jobs[0].workers < 2:
+        raise ValueError("a single worker exchanges nothing, so there is nothing to plan")
+    if base.engine == "packet":
+        base = _on_fluid(base)
+    if base.spec()["jobs"][0].get("servers") is not None:
+        raise ValueError("plan takes a job that exchanges gradients in buckets, not op by op with parameter servers")
+    if base.jobs[0].graph is not None:
+        raise ValueError("plan takes a model of layers, not a graph of ops")
+    if baseline not in (None, "ddp", "scenario"):
+        raise ValueError(f"there is no baseline {baseline!r}; there are ddp and scenario")
+
+    part = partial(part_of, progress)
+    layers = Layers(base.jobs[0])
+    plans = {"ddp": ddp(base, layers)}
+    if baseline == "scenario" or not _is_default(base):
+        own = base.jobs[0].schedule
+        # No buckets: the scenario is left as it is.
+        plans["scenario"] = Plan("none", (), own.order, own.barrier, own.chunk_bytes, collective=own_collective(base))
+    chosen = baseline or next(reversed(plans))
+    results = run_all([one.on(base) for one in plans.values()], jobs, part(0, 0.05), keep, limits)
+    runs = {name: (one, result) for (name, one), result in zip(plans.items(), results, strict=True)}
+    found = Found(base, settings, layers, chosen, runs, costs=[result.summary["cost"] for result in results])
+    try:
+        fill(found, collectives, budget, jobs, part, keep, limits)
+    except KeyboardInterrupt as error:
+        finished: list[RunResult | None] = [*results, *found.runs.values()]
+        stop = error if isinstance(error, Interrupted) else Interrupted([*finished, None])
+        if found.search is not None:
+            stop.tell(PlanResult(found))
+        raise stop from None
+    return PlanResult(found)
+
+
+def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | None:
+    """Return what can be carried out on the device of a job; `None` if nobody names it.
+
+    Args:
+        base: the scenario.
+        scenario: what the user has given; a profile names its device.
+        device: cpu, gpu, ideal, or the name of a device preset; `None` for the scenario's.
+
+    Raises:
+        ValueError: if there is no such device.
+    """
+    named = {name: one for name, one in RUNTIMES.items() if name != "unknown"}
+    if device in named:
+        return named[device]
+    own = base.jobs[0].compute.device or getattr(scenario, "device", None)
+    if device is None and own is None:
+        return None
+    try:
+        preset = presets.device(str(device or own))
+        return replace(RUNTIMES[preset.kind], what=preset.name)
+    except KeyError:
+        if device is None:
+            return None  # a profile may have been measured on any device
+        raise ValueError(
+            f"device: there is no {device!r}; there are {', '.join([*named, *presets.device_names()])}"
+        ) from None
+
+
+def parse_percent(text: str) -> float:
+    """Return percent, with or without their sign.
+
+    Raises:
+        ValueError: if it is no number.
+    """
+    try:
+        return float(text.strip().removesuffix("%"))
+    except ValueError:
+        raise ValueError(f"{text!r} is no percentage; write it as in 1%") from None
+
+
+def figures(result: PlanResult) -> dict[str, float | None]:
+    """Return what `--fail-if` can name: `saves_percent`, `iteration_ms` and so on, of the plan."""
+    return numbers(next(row for row in result.rows if row["chosen"]))
+
+
+def _settings(
+    base: Scenario,
+    known: Runtime | None,
+    level: str | None,
+    overhead: str,
+    worth: float,
+    smallest: int | str,
+    noise: float,
+    seeds: int,
+) -> Settings:
+    runtime = RUNTIMES["unknown"] if known is None else known
+    level = runtime.levels[-1] if level is None else level
+    if level not in LEVELS[1:]:
+        raise ValueError(f"level: there is no {level!r}; there are {', '.join(LEVELS[1:])}")
+    if level not in runtime.levels:
+        others = [one.device for one in RUNTIMES.values() if level in one.levels and one.backend is not None]
+        where = f"--device {' or --device '.join(others)} can"
+        why = f"{runtime.name} cannot" if known else "the scenario names no device, and not every device can"
+        raise ValueError(f"level: {why} carry out {level}; {where}; write level {' or '.join(runtime.levels[1:])}")
+    try:
+        overhead_ps = units.parse_time(overhead)
+    except units.UnitError as error:
+        raise ValueError(f"overhead: {error.msg}; {error.hint}") from None
+    if not 0 <= worth < 100:
+        raise ValueError(f"worth: {worth} is no percentage of an iteration; write 1 for 1 %")
+    if seeds < 1:
+        raise ValueError(f"seeds: {seeds} is below 1; write 8, or noise = 0 for no runs with noise")
+    if not 0 <= noise <= 0.5:
+        raise ValueError(f"noise: {noise} is no coefficient of variation; write 0.03 for 3 %")
+    own = base.jobs[0].compute.noise_ppm / 1e6
+    smallest_bytes = parse_size(smallest, "smallest")
+    return Settings(
+        runtime, known is not None, level, overhead_ps, worth / 100, smallest_bytes, seeds, own or noise, own == 0
+    )
+
+
+def _on_fluid(base: Scenario) -> Scenario:
+    """Return the scenario on the fluid engine, which has no queues and no transport."""
+    data = base.to_dict()
+    for key in ("queue", "switch_buffer", "transport"):
+        data["cluster"].pop(key, None)
+    data["run"].pop("probe", None)
+    data["run"]["engine"] = "fluid"
+    return Scenario.from_dict(data)
+
+
+def _is_default(base: Scenario) -> bool:
+    """Whether a scenario has the default schedule."""
+    return base.set({f"job.{base.jobs[0].name}.schedule": {}}) == base
+
+
+__all__ = ["PlanResult", "caps", "check_target", "figures", "parse_percent", "plan", "trained"]

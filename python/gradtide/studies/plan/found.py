@@ -1,0 +1,290 @@
+"""What `gradtide plan` was asked, and what it has found so far: choices, their times and what they save."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradtide.errors import Interrupted
+from gradtide.estimate import Limits
+from gradtide.measured import saving_errors, student_t
+from gradtide.results import RunResult
+from gradtide.runtime import LEVELS, Runtime
+from gradtide.scenario import Scenario
+from gradtide.scenario.plan import Plan, PlannedBucket
+from gradtide.studies.channels import Channel, fit, own_collective
+from gradtide.studies.keep import Kept
+from gradtide.studies.run import run_all
+from gradtide.studies.search import DDP_CAP, DDP_FIRST_CAP, MODES, Choice, Layers, Search, Space, explore, paces
+
+TRIALS = 2
+"""Seeds by which the best of a level is chosen, before it is run with all."""
+
+NOISY_ITERATIONS = 10
+
+Part = Callable[[float, float], Callable[[float], object] | None]
+"""Returns the progress of a part of the study, from one share of it to another."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was asked for.
+
+    Attributes:
+        runtime: what can be carried out.
+        runtime_is_known: whether the user or the scenario names the device.
+        level: the most that the runtime may be asked to do.
+        overhead_ps: time that a scheduler takes for a message.
+        worth: share of an iteration that a plan has to save.
+        smallest_bytes: of a message.
+        seeds: paired runs with noise.
+        noise: coefficient of variation of a worker's compute time in them.
+        noise_is_assumed: whether the scenario does not give one.
+    """
+
+    runtime: Runtime
+    runtime_is_known: bool
+    level: str
+    overhead_ps: int
+    worth: float
+    smallest_bytes: int
+    seeds: int
+    noise: float
+    noise_is_assumed: bool
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a choice saves, as shares of the baseline's iteration.
+
+    Attributes:
+        mean: predicted.
+        low, high: ends of the 95 % interval of what would be measured, by the errors of earlier predictions; `None`
+            where the choice is the baseline.
+        jitter: ends of the 95 % interval of the mean over paired runs with noise; `None` without such runs.
+    """
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+    jitter: tuple[float, float] | None = None
+
+    @classmethod
+    def predicted(cls, mean: float, jitter: tuple[float, float] | None = None) -> "Gain":
+        """Return a gain with the interval that the errors of earlier predictions give it."""
+        low, high = saving_errors().around(1 - mean)
+        return cls(mean, 1 - high, 1 - low, jitter)
+
+
+@dataclass
+class Found:
+    """What is known so far; a result can be made of it from the first run on."""
+
+    base: Scenario
+    settings: Settings
+    layers: Layers
+    baseline: str
+    baselines: dict[str, tuple[Plan, RunResult]]
+    channels: Sequence[Channel] = ()
+    search: Search | None = None
+    runs: dict[Choice, RunResult] = field(default_factory=dict)
+    noisy_s: dict[Choice | None, list[float]] = field(default_factory=dict)
+    costs: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def baseline_ms(self) -> float:
+        """The iteration time that savings are against."""
+        return mean_ms(self.baselines[self.baseline][1])
+
+    @property
+    def bound_ms(self) -> float | None:
+        """The iteration time that no plan can beat; `None` before the search."""
+        return None if self.search is None else self.search.space.least_ps / 1e9
+
+    def times_ps(self) -> dict[Choice, float]:
+        """Return iteration times: with noise on the scenario's network, else without, else as scored."""
+        if self.noisy_s:
+            known = {choice: times[:TRIALS] for choice, times in self.noisy_s.items() if choice is not None}
+            return {choice: 1e12 * sum(times) / len(times) for choice, times in known.items()}
+        if self.runs:
+            return {choice: 1e9 * mean_ms(run) for choice, run in self.runs.items()}
+        return {} if self.search is None else dict(self.search.scores)
+
+    def time_ms(self, choice: Choice) -> float:
+        """Return the predicted iteration time of a choice: by a run of the scenario, else as scored."""
+        assert self.search is not None
+        run = self.runs.get(choice)
+        return self.search.scores[choice] / 1e9 if run is None else mean_ms(run)
+
+    def best(self, level: str) -> Choice | None:
+        """Return the plainest choice of a level that is as good as its best, but for what is not worth anything."""
+        times = {choice: time for choice, time in self.times_ps().items() if choice.mode.level == level}
+        if not times:
+            return None
+        limit = min(times.values()) * (1 + self.settings.worth)
+        own = self.channels[0]
+
+        def plainness(choice: Choice) -> tuple[Any, ...]:
+            channel = self.channels[choice.channel]
+            differs = channel.collective != own.collective, channel.depth != own.depth
+            return (*differs, times[choice], len(choice.cuts), choice.cuts, choice.chunk_bytes or 0)
+
+        return min((choice for choice, time in times.items() if time <= limit), key=plainness)
+
+    def gain(self, choice: Choice) -> Gain:
+        """Return what a choice saves: the mean of paired runs, or of one run if there are none with noise."""
+        if self.is_baseline(choice):
+            return Gain(0.0)
+        pairs = zip(self.noisy_s.get(choice, ()), self.noisy_s.get(None, ()), strict=False)
+        gains = [1 - time / before for time, before in pairs]
+        if not gains:
+            return Gain.predicted(1 - self.time_ms(choice) / self.baseline_ms)
+        mean = sum(gains) / len(gains)
+        if len(gains) < 2:
+            return Gain.predicted(mean)
+        spread = math.sqrt(sum((gain - mean) ** 2 for gain in gains) / (len(gains) - 1))
+        half = student_t(len(gains) - 1) * spread / math.sqrt(len(gains))
+        return Gain.predicted(mean, (mean - half, mean + half))
+
+    def is_baseline(self, choice: Choice) -> bool:
+        """Whether a choice sends exactly as the baseline does."""
+        plan, _ = self.baselines[self.baseline]
+        made = plan_of(self, choice)
+        return (made.buckets, made.order, made.barrier, made.chunk_bytes, made.depth, made.collective) == (
+            plan.buckets,
+            plan.order,
+            plan.barrier,
+            plan.chunk_bytes,
+            plan.depth,
+            plan.collective,
+        )
+
+
+def mean_ms(run: RunResult) -> float:
+    """Return the mean iteration time of a run."""
+    return float(run.job["iteration_time_ms"]["mean"])
+
+
+# Plans and scenarios of choices
+
+
+def ddp(base: Scenario, layers: Layers) -> Plan:
+    """Return what PyTorch's DistributedDataParallel does by default."""
+    buckets = _buckets(layers, layers.capped(DDP_CAP, DDP_FIRST_CAP), "fifo")
+    return Plan("none", buckets, "fifo", True, depth=base.jobs[0].schedule.parts, collective=own_collective(base))
+
+
+def _buckets(layers: Layers, cuts: Sequence[int], order: str) -> tuple[PlannedBucket, ...]:
+    """Return buckets in the order in which they become ready: from the output side."""
+    rows, count = layers.job.layers, len(cuts) + 1
+    buckets = []
+    for index, (first, last) in enumerate(reversed(layers.stretches(cuts))):
+        names = [rows[layers.places[at]].name for at in range(last - 1, first - 1, -1)]
+        size = layers.bytes_below[last] - layers.bytes_below[first]
+        buckets.append(PlannedBucket(tuple(names), size, index if order == "fifo" else count - 1 - index))
+    return tuple(buckets)
+
+
+def plan_of(found: Found, choice: Choice) -> Plan:
+    """Return a choice as a plan, with what its messages cost."""
+    assert found.search is not None
+    channel = found.channels[choice.channel]
+    return Plan(
+        choice.mode.level,
+        _buckets(found.layers, choice.cuts, choice.mode.order),
+        choice.mode.order,
+        choice.mode.barrier,
+        choice.chunk_bytes,
+        channel.depth,
+        channel.collective,
+        predicted={"overhead_us": found.search.space.extra_ps(choice) / 1e6},
+    )
+
+
+# Finding
+
+
+def fill(
+    found: Found,
+    names: Sequence[str] | None,
+    budget: int,
+    jobs: int,
+    part: Part,
+    keep: Kept | None,
+    limits: Limits | None,
+) -> None:
+    """Fit channels, search, run the best on the scenario's network, then in pairs with noise."""
+    base, settings = found.base, found.settings
+    modes = [mode for mode in MODES if LEVELS.index(mode.level) <= LEVELS.index(settings.level)]
+    found.channels = fit(
+        base,
+        names,
+        settings.smallest_bytes,
+        settings.runtime,
+        jobs,
+        part(0.05, 0.2),
+        limits,
+        is_deep=settings.runtime.any_collective and settings.level != "buckets",
+    )
+    steps = paces(settings.noise, base.jobs[0].workers)
+    plain = found.baselines["ddp"][0].on(base)
+    space = Space(
+        found.layers, found.channels, modes, settings.overhead_ps, settings.smallest_bytes, plain.spec(), steps
+    )
+    found.search = Search(space)
+    explore(found.search, budget, part(0.2, 0.5))
+    finalists = {choice: plan_of(found, choice).on(base) for choice in _finalists(found.search)}
+    try:
+        results = run_all(list(finalists.values()), jobs, part(0.5, 0.7), keep, limits)
+    except Interrupted as stop:
+        found.runs = {one: run for one, run in zip(finalists, stop.results, strict=True) if run is not None}
+        raise
+    found.runs = dict(zip(finalists, results, strict=True))
+    found.costs += [result.summary["cost"] for result in results]
+    if settings.noise == 0 and not base.jobs[0].is_uneven:
+        return
+    scenarios: dict[Choice | None, Scenario] = {None: found.baselines[found.baseline][0].on(base)}
+    scenarios.update(finalists.items())
+    trials = range(min(TRIALS, settings.seeds))
+    run_noisy(found, scenarios, trials, jobs, part(0.7, 0.85), keep, limits)
+    best = [found.best(level) for level in LEVELS]
+    compared = {choice: scenarios[choice] for choice in (None, *best)}
+    run_noisy(found, compared, range(len(trials), settings.seeds), jobs, part(0.85, 1), keep, limits)
+
+
+def run_noisy(
+    found: Found,
+    scenarios: Mapping[Choice | None, Scenario],
+    seeds: Sequence[int],
+    jobs: int,
+    progress: Callable[[float], object] | None,
+    keep: Kept | None,
+    limits: Limits | None,
+) -> None:
+    """Run scenarios with noise, each with the same seeds."""
+    asked = [
+        (choice, _noisy(found, one, found.base.seed + seed)) for choice, one in scenarios.items() for seed in seeds
+    ]
+    results = run_all([one for _, one in asked], jobs, progress, keep, limits)
+    found.costs += [result.summary["cost"] for result in results]
+    for (choice, _), result in zip(asked, results, strict=True):
+        found.noisy_s.setdefault(choice, []).append(result.iteration_time)
+
+
+def _noisy(found: Found, scenario: Scenario, seed: int) -> Scenario:
+    count = scenario.jobs[0].iterations
+    changes: dict[str, Any] = {"noise": found.settings.noise} if found.settings.noise_is_assumed else {}
+    if count is not None and count > NOISY_ITERATIONS:
+        changes["iterations"] = NOISY_ITERATIONS
+    return scenario.replace(seed=seed, timeline=0, **changes)
+
+
+def _finalists(search: Search) -> list[Choice]:
+    """Return the best of every mode on every channel, and the runner-up with another number of buckets."""
+    found: list[Choice] = []
+    for mode in search.space.modes:
+        ranked = sorted((choice for choice in search.scores if choice.mode == mode), key=search.key)
+        for channel in range(len(search.space.channels)):
+            found += [choice for choice in ranked if choice.channel == channel][:1]
+        found += [choice for choice in ranked if len(choice.cuts) != len(ranked[0].cuts)][:1]
+    return list(dict.fromkeys(found))
