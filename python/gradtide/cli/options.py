@@ -108,6 +108,8 @@ class Changes:
         """Return the changed scenario; it can be run."""
         changed = scenario.set(self._values) if self._values else scenario
         changed.check_built()
+        for warning in changed.warnings:
+            talk(f"warning: {warning}")
         return changed
 
     @cached_property
