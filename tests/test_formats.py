@@ -514,7 +514,7 @@ def test_formats_convert_only_into_those_that_hold_the_same(tmp_path):
         convert(DATA / "flow.txt", tmp_path / "a.dat")
     with pytest.raises(ValueError, match="no format is called 'x'"):
         formats.known("x")
-    with pytest.raises(ValueError, match="--packet is for cdf-ns2"):
+    with pytest.raises(ValueError, match="--packet has no effect here; it is for the format cdf-ns2"):
         convert(DATA / "flow.txt", packet_bytes=1)
     with pytest.raises(ValueError, match="--topology is for"):
         convert(DATA / "incast.cm", topology=DATA / "topology.txt")

@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT / "python"))
 
 from gradtide.errors import CODES  # noqa: E402
 from gradtide.scenario import json_schema  # noqa: E402
+from gradtide.scenario.keys import short_names  # noqa: E402
 from gradtide.scenario.write import toml_value  # noqa: E402
 
 _NOTE = "<!-- Made by tools/reference_scenario.py from the code. Edit that. -->\n"
@@ -101,6 +102,18 @@ def scenario_page() -> str:
             )
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
+    lines += [
+        "## Short names\n",
+        '`Scenario.replace` takes these names: `scenario.replace(link_rate="1Gbps", barrier=False)`. A key of a job changes '
+        "in every job.\n",
+        "| name | key |",
+        "|---|---|",
+        *(
+            f"| `{name}` | `{'.'.join('NAME' if p == '*' else p for p in path)}` |"
+            for name, path in short_names().items()
+        ),
+        "",
+    ]
     return "\n".join(lines)
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 PS_PER_MS = 1e9
 PS_PER_S = 1e12
 
+Flow = tuple[str, int, int, int]
+"""What makes a background flow: tenant, sender, receiver, bytes."""
+
 
 class Table:
     """Named columns of one length. polars, pyarrow and pandas read it directly (Arrow PyCapsule interface).
@@ -161,7 +164,7 @@ class RunResult:
         transfers: one row per bucket of each measured iteration.
         operations: one row per operation of the first measured iterations.
         links: one row per link.
-        flows: one row per neighbours' flow that started.
+        flows: one row per background flow that started.
         queues: one row per link and instant, with `run.probe`; else none.
         cwnd: one row per connection and instant, with `run.probe.cwnd`; else none.
     """
@@ -178,22 +181,45 @@ class RunResult:
         self.queues = Table(output.queues)
         self.cwnd = Table(output.cwnd)
         self.summary = _summary(scenario, json.loads(output.summary_json), cost)
-        self.summary["traffic"] = self._traffic()
+        self.summary["traffic"] = self.flow_classes()
 
-    def _traffic(self) -> dict[str, Any]:
-        """Completion times of each neighbour's flows by class of size."""
+    def flow_classes(
+        self, classes: fct.Classes = fct.DEFAULT, alone_ps: Mapping[Flow, int] | None = None
+    ) -> dict[str, dict[str, dict[str, Any]]]:
+        """Return completion times of the background flows: by tenant, then by class of size.
+
+        Args:
+            classes: which flows are small and which are large.
+            alone_ps: how long flows take alone, in picoseconds; adds slowdowns.
+        """
         if not self.scenario.traffic:
             return {}
         names = np.asarray(self.flows["traffic"])
         columns = (self.flows["start_us"], self.flows["bytes"], self.flows["fct_us"])
         start_ps, size_bytes, fct_ps = np.rint(columns[0] * 1e6).astype(np.uint64), columns[1], columns[2] * 1e6
+        own_ps = None
+        if alone_ps is not None:
+            own_ps = np.array([alone_ps.get(flow, math.nan) for flow in self._flow_keys()], dtype=np.float64)
         return {
-            neighbour.name: fct.class_summary(
-                start_ps[mine], size_bytes[mine], fct_ps[mine], self.scenario.warmup_ps, self.scenario.cooldown_ps
+            tenant.name: fct.class_summary(
+                start_ps[mine],
+                size_bytes[mine],
+                fct_ps[mine],
+                self.scenario.warmup_ps,
+                self.scenario.cooldown_ps,
+                classes=classes,
+                alone_ps=None if own_ps is None else own_ps[mine],
             )
-            for neighbour in self.scenario.traffic
-            for mine in [names == neighbour.name]
+            for tenant in self.scenario.traffic
+            for mine in [names == tenant.name]
         }
+
+    def distinct_flows(self) -> set[Flow]:
+        """Return every flow that differs from the others in tenant, sender, receiver or bytes."""
+        return set(self._flow_keys())
+
+    def _flow_keys(self) -> list[Flow]:
+        return list(zip(*(self.flows[name].tolist() for name in ("traffic", "src", "dst", "bytes")), strict=True))
 
     @property
     def job(self) -> dict[str, Any]:

@@ -48,12 +48,14 @@ def compare(
     common: Common,
 ) -> None:
     """Compare schedules, over link rates, workers, servers, mini-batches, tasks and models."""
+    from gradtide.scenario.source import as_options
     from gradtide.studies import compare as study
     from gradtide.studies.trained import trained
 
     loaded = changes.of(trained(scenario, cluster))
     check_target(common.output)
-    with as_usage_error(ValueError):
+    flags = {"link_rate": "--rate"} | {name: f"--{name}" for name in ("model", "workers", "servers", "batch", "task")}
+    with as_usage_error(ValueError), as_options(flags):
         variants = study.grid(
             loaded,
             schedule or None,

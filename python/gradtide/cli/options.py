@@ -106,7 +106,12 @@ class Changes:
 
     def of(self, scenario: "Scenario") -> "Scenario":
         """Return the changed scenario; it can be run."""
-        changed = scenario.set(self._values) if self._values else scenario
+        from gradtide.scenario.source import as_options
+
+        typed = {change.partition("=")[0].strip() for change in self.set_ or ()}
+        own = {"run.seed": "--seed", "run.engine": "--engine"}
+        with as_options({key: option for key, option in own.items() if key not in typed}):
+            changed = scenario.set(self._values) if self._values else scenario
         changed.check_built()
         for warning in changed.warnings:
             talk(f"warning: {warning}")

@@ -9,7 +9,7 @@ from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.ends import fail_usage
 from gradtide.cli.options import Changes, Common, ScenarioArgument, Without, check_target
 from gradtide.cli.printing import print_json, print_table, say, talk_of_cost, talk_of_files
-from gradtide.cli.study import progress_bar
+from gradtide.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from gradtide.estimate import Estimate
@@ -46,9 +46,11 @@ def run(
     refuse_unknown(common.checks, lambda: figures_of_job(study.run(study.sample()).job))
     with progress_bar("simulating", common.quiet) as progress:
         [result] = study.run_all([loaded], progress=progress, limits=common.limits)
-    summary = study.summary(result)
-    if common.output is not None:
-        result.save(common.output)
+        summary = study.summary(result)
+        if common.output is not None:
+            if progress is not None:
+                progress.stage("writing the report")
+            result.save(common.output)
     if common.as_json:
         print_json(summary)
     else:
