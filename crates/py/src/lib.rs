@@ -1,4 +1,4 @@
-//! The door between the core and Python: conversions and the one table of errors. No decisions.
+//! What Python calls of the core: conversions and the one table of errors. No decisions.
 
 mod convert;
 mod errors;

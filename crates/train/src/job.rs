@@ -121,7 +121,7 @@ pub enum AggregationForm {
     },
 }
 
-/// A job that means nothing. The face refuses all of these first, with a file and a line.
+/// A job that means nothing. `gradtide.scenario` refuses all of these first, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum JobError {
     /// No layers.

@@ -1,6 +1,6 @@
 //! The training step: what must be sent, when, and in what order.
 //!
-//! [`run`] is the whole floor in one function: scenario -> DAG and schedule -> network engine -> results.
+//! [`run`] is the whole crate in one function: scenario -> DAG and schedule -> network engine -> results.
 
 pub mod bucket;
 pub mod caramel;
@@ -111,7 +111,7 @@ pub enum RunError {
     Iteration(#[from] iteration::IterationError),
 }
 
-/// A scenario that means nothing. The face refuses these first, with a file and a line; the core holds the line.
+/// A scenario that means nothing. `gradtide.scenario` refuses these first, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SpecError {
     /// No jobs and no background flows.

@@ -1,5 +1,5 @@
 //! The co-tenancy study of seed 000, ch. 5, as a plain loop over [`Network`]: replayed background flows and one
-//! ring all-reduce job. Shared by tests, examples and benchmarks; the real job driver lives a floor above.
+//! ring all-reduce job. Shared by tests, examples and benchmarks; the real job driver is in gradtide-train.
 #![allow(dead_code, missing_docs, clippy::print_stdout)]
 
 use gradtide_net::packet::Capacity;
