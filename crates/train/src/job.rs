@@ -434,7 +434,14 @@ const MOST_SENDING_PS: f64 = 8.64e16;
 /// [`PlanError`] if its ranks do not suit the algorithm.
 pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, sizes: MessageSize) -> Result<Collective, PlanError> {
     let adding = spec.collective.reduction_rate_bps.and_then(Rate::from_bps);
-    let collective = Collective::new(algorithm(spec), spec.hosts.clone(), largest, depth, adding, sizes)?;
+    let collective = Collective::new(
+        algorithm(spec.collective.algorithm, spec.hosts.len() as u32),
+        spec.hosts.clone(),
+        largest,
+        depth,
+        adding,
+        sizes,
+    )?;
     Ok(collective.with_host_cost(Time::from_ps(spec.collective.host_cost_ps)))
 }
 
@@ -457,10 +464,9 @@ pub fn costs(spec: &JobSpec, sizes: MessageSize, alone: Alone<'_>) -> Result<Cos
     Ok(costs)
 }
 
-/// What a job's collective sends.
-fn algorithm(spec: &JobSpec) -> Algorithm {
-    let ranks = spec.hosts.len() as u32;
-    match spec.collective.algorithm {
+/// What a collective of so many ranks sends.
+pub fn algorithm(spec: AlgorithmSpec, ranks: u32) -> Algorithm {
+    match spec {
         // Nobody to send to, whatever the algorithm.
         _ if ranks == 1 => Algorithm::Ring,
         AlgorithmSpec::Ring => Algorithm::Ring,

@@ -27,6 +27,7 @@ pub mod spec;
 pub mod traffic;
 
 use collective::messages::{Collective, Depth};
+use collective::plan::Counts;
 use engine::{Engine, Idle};
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
@@ -36,7 +37,7 @@ use gradtide_table::Table;
 use iteration::Limits;
 use job::{AggregationForm, AnyJob, Job, JobError};
 use result::RunResult;
-use spec::{EngineSpec, RunSpec, Spec, TrafficSpec};
+use spec::{AlgorithmSpec, EngineSpec, RunSpec, Spec, TrafficSpec};
 use thiserror::Error;
 use traffic::Neighbour;
 
@@ -75,6 +76,11 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
     let collective = job::collective(job, bytes, depth, sizes).map_err(|error| refused(error.into()))?;
     let bytes = if job.collective.drops_remainder() { job::divisible(bytes, job.hosts.len()) } else { bytes };
     Ok(result::messages(&collective, bytes))
+}
+
+/// What one exchange of a collective among `ranks` takes, without a network.
+pub fn collective_counts(algorithm: AlgorithmSpec, ranks: u32) -> Counts {
+    job::algorithm(algorithm, ranks).counts(ranks)
 }
 
 /// What a transfer of each layer of job `job` takes, or of each parameter of its graph, as its schedulers expect: a pull
