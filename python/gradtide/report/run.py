@@ -184,6 +184,7 @@ def _job(
                 "kind": "compute",
                 "note": f"share of the iteration in which workers compute; {pieces.ms(number('compute_ms'))} ms",
             },
+            *_speed_up(path, facts, key),
             {
                 "name": "Exposed communication",
                 "value": pieces.ms(waterfall["exposed"]),
@@ -221,6 +222,23 @@ def _job(
             where="summary.json",
         ),
     }
+
+
+def _speed_up(path: Path, facts: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the tile of the speed-up over one worker; folders of earlier versions have none."""
+    if "speed_up" not in facts:
+        return []
+    efficiency = pieces.percent(_number(path, facts, "scaling_efficiency"))
+    return [
+        {
+            "name": "Speed-up",
+            "value": f"{_number(path, facts, 'speed_up'):.4g}",
+            "unit": "x",
+            "key": f"{key}.speed_up",
+            "kind": "slack",
+            "note": f"over one worker without a network: a scaling efficiency of {efficiency} %",
+        }
+    ]
 
 
 def _flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
@@ -307,9 +325,12 @@ def _bandwidth_chart(
         xname="at",
         xunit="Gbit/s",
         xlog=True,
+        # Near the fastest links all lines end in the compute time: only steps of equal ratio show both ends.
+        ylog=True,
         marks=marks,
         dots=dots,
-        caption="The same job at other link rates. Lines that coincide are drawn inside each other. "
+        caption="The same job at other link rates, both scales logarithmic. Lines that coincide are drawn inside each "
+        "other. "
         "Where all meet the dashed line, the network no longer costs anything.",
         cap=caps.rows,
     )
