@@ -322,7 +322,7 @@ def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scena
     fixed_us, us_per_byte = line(sizes, times) if is_alone else (0.0, 0.0)
     if us_per_byte <= 0:
         fixed_us, us_per_byte = 0.0, together_us / sum(sizes)
-    table = layers_table(model.name, model.layers, bucketed=True, source=model.source)
+    table = layers_table(model.name, model.layers, bucketed=True, source=model.source, left_out=model.left_out)
     overhead = {"overhead": f"{round(1000 * fixed_us)}ns"}
     rate = units.format_rate(max(1, round(8e6 / us_per_byte)))
     return Scenario.from_dict(
