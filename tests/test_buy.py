@@ -9,7 +9,7 @@ import pytest
 
 import gradtide as gt
 from gradtide import report
-from gradtide.collectives import NOT_SUMMED
+from gradtide.counts import NOT_SUMMED
 from gradtide.fabrics import SOLD
 from gradtide.report import RunFolderError
 from gradtide.studies import buy as study
@@ -242,7 +242,7 @@ def test_terms_are_the_textbooks_on_one_switch(workers: int) -> None:
     base = job()
     base["job"]["train"]["workers"] = workers
     names = ["ring", "halving_doubling", "shuffle", "butterfly", "ps+servers=2"]
-    result = gt.compare_collectives(base, collectives=names, sizes=["1MB", "100MB"])
+    result = gt.collectives(base, collectives=names, sizes=["1MB", "100MB"])
     levels = workers.bit_length() - 1
     share = 2 * (workers - 1) / workers
     steps = {"ring": 2 * (workers - 1), "halving_doubling": 2 * levels, "shuffle": 2, "butterfly": levels, "ps": 2}
@@ -262,9 +262,7 @@ def test_contention_is_what_a_thin_network_adds(tmp_path: Path) -> None:
     thin = job()
     thin["cluster"]["topology"] = {"kind": "clos2", "ports": 8, "bisection": "1/4"}
     thin["job"]["train"]["workers"] = 32
-    result = gt.compare_collectives(
-        thin, collectives=["butterfly", "butterfly-layered", "ring"], sizes=["100B", "100MB"]
-    )
+    result = gt.collectives(thin, collectives=["butterfly", "butterfly-layered", "ring"], sizes=["100B", "100MB"])
     rows = {(row["collective"], row["bytes"]): row for row in result.rows}
     # Three steps of five cross the leaf, through a quarter of the links: each takes four times as long.
     step_us = 8e6 * 1e8 / RATE_BPS
@@ -319,7 +317,7 @@ def test_two_that_are_the_same_have_no_crossover() -> None:
 )
 def test_a_comparison_that_means_nothing_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        gt.compare_collectives(job(), **{"collectives": ["ring"], **options})
+        gt.collectives(job(), **{"collectives": ["ring"], **options})
 
 
 # Collectives that do not sum
@@ -344,7 +342,7 @@ def test_no_study_crowns_a_collective_that_does_not_sum() -> None:
 
 
 def test_exchanges_that_do_not_sum_are_timed_and_said_to_be_no_choice() -> None:
-    result = gt.compare_collectives(job(), collectives=["ring", "all-gather"], sizes=["1MB", "100MB"])
+    result = gt.collectives(job(), collectives=["ring", "all-gather"], sizes=["1MB", "100MB"])
     times = {(row["collective"], row["bytes"]): row["exchange_us"] for row in result.rows}
     assert times["all_gather", 10**8] < times["ring", 10**8]
     assert {row["collective"] for row in result.rows if row["is_best"]} == {"ring"}

@@ -354,6 +354,8 @@ def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -
     if core["probe_every_ps"] is not None:
         # What it came to: a probe thins itself in a long run.
         summary["probe_every_ms"] = core["probe_every_ps"] / PS_PER_MS
+    if scenario.warnings:
+        summary["warnings"] = list(scenario.warnings)
     summary["headline"] = words.run_headline(summary)
     return summary
 

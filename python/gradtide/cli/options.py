@@ -127,6 +127,8 @@ class Changes:
         with as_options({key: option for key, option in own.items() if key not in typed}):
             changed = scenario.set(self._values) if self._values else scenario
         changed.check_built()
+        for warning in changed.warnings:
+            talk(f"warning: {warning}")
         return changed
 
     @cached_property

@@ -51,6 +51,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "traffic": [_neighbour(path, name, traffic[name], caps) for name in list(traffic)[: caps.jobs]],
         "probed": probed.draw({"": read_table(run_dir, "queues.csv", required=False)}, ["transfer"], caps),
         "links": _links(links, packets, caps),
+        "warnings": [pieces.clip(text, 200) for text in summary.get("warnings", []) if isinstance(text, str)],
         "scenario": resolved_scenario(run_dir, caps),
     }
 
