@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import gradtide as gt
 from gradtide import _core, report
-from gradtide.collectives import ALL_REDUCES
+from gradtide.counts import ALL_REDUCES
 from gradtide.errors import Interrupted
 from gradtide.measured import pairs, saving_errors
 from gradtide.report import RunFolderError
