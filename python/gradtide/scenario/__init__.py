@@ -212,6 +212,11 @@ class Scenario:
         return self._resolved.jobs
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the files of models hold and the jobs leave out, a sentence each."""
+        return self._resolved.warnings
+
+    @property
     def engine(self) -> str:
         """Network engine: pipe, fluid or packet."""
         return self._resolved.file.run.engine
@@ -415,8 +420,12 @@ def _written_value(name: str, value: Any) -> Any:
             return graph_table(value, value.name or "graph", value.time_unit)
         layers = getattr(value, "layers", value)
         if isinstance(layers, Sequence) and all(isinstance(row, Layer) for row in layers):
-            bucketed, source = getattr(value, "bucketed", False), getattr(value, "source", None)
-            return layers_table(getattr(value, "name", "inline"), layers, bucketed=bucketed, source=source)
+            said: dict[str, Any] = {
+                "bucketed": getattr(value, "bucketed", False),
+                "source": getattr(value, "source", None),
+                "left_out": getattr(value, "left_out", ()),
+            }
+            return layers_table(getattr(value, "name", "inline"), layers, **said)
     return value
 
 
