@@ -1,7 +1,8 @@
-"""`gradtide reproduce`: a paper's tables and figures, the published value beside ours.
+"""`gradtide reproduce`: a paper's tables and figures, with the published value beside ours.
 
-Published values are constants of these files, each with its figure; ours are computed when the command runs. Nothing is
-fitted; where a paper leaves something open, as the size of a burst in `pcn`, the file says what was taken and why.
+Published values are constants of these files, each with its figure. Ours are computed when the command runs. Two files
+fit one value each: `caramel2020` the share of the link that programs get, and `pcn` the size of a burst. Where a paper
+leaves something else open, the file says what was taken and why.
 """
 
 from gradtide.papers.caramel2020 import FIGURES as FIGURES_CARAMEL
