@@ -5,7 +5,7 @@
 SimGrid runs validation/simgrid/exchange, which is built here against libsimgrid-dev (3.32, `-O3`); where that is
 missing, the bench says so and ends. All cases take about three minutes; --long adds parameter servers on 2048 hosts,
 which take SimGrid as long again. --growth measures instead how cost grows with nodes. It prints a table, appends one
-JSON line to bench/history.jsonl, and asserts nothing; --page writes the table into docs/validation/simgrid.md, and the
+JSON line to bench/history.jsonl, and asserts nothing; --page writes the table into bench/README.md, and the
 growth into docs/images/simgrid-growth.svg.
 """
 
@@ -20,8 +20,9 @@ from run import HISTORY, ROOT, where
 sys.path.insert(0, str(ROOT / "validation" / "simgrid"))
 
 from cases import GRADTIDE, SIMGRID, Case, build_gradtide, build_simgrid, flows, star
-from compare import PAGE, differs, put
+from compare import differs, put
 
+PAGE = ROOT / "bench" / "README.md"
 PICTURE = ROOT / "docs" / "images" / "simgrid-growth.svg"
 # A collective that took SimGrid more CPU seconds than this is not tried with more hosts.
 PATIENCE_S = 5

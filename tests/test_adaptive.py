@@ -216,12 +216,14 @@ def test_policies_are_compared_on_the_same_flows(tmp_path: Path) -> None:
     study = policies(tiny_tenants(), seeds=(0, 1), jobs=2)
     assert [row["policy"] for row in study.rows] == list(POLICIES)
     flows = {
-        name: [(row["start_us"], row["src"], row["dst"], row["bytes"]) for row in result.flows.to_dicts()]
-        for name, result in study.runs.items()
+        (case.seed, case.side): [
+            (row["start_us"], row["src"], row["dst"], row["bytes"]) for row in run.flows.to_dicts()
+        ]
+        for case, run in study.runs.items()
     }
     assert len(flows) == 2 * (1 + len(POLICIES))
     for seed in (0, 1):
-        assert all(flows[f"seed{seed}-{policy}"] == flows[f"seed{seed}-same"] for policy in POLICIES)
+        assert all(flows[seed, policy] == flows[seed, "same"] for policy in POLICIES)
     folder = study.save(tmp_path / "study")
     page = (folder / "report.html").read_text()
     assert all(policy in page for policy in POLICIES)
@@ -237,12 +239,12 @@ def test_the_headline_names_the_best_that_a_worker_can_do() -> None:
     else:
         best = min(real, key=lambda row: row["iteration_change_percent"])
     headline = study.summary["headline"]
-    assert headline.startswith(best["policy"].capitalize())
-    assert ("is free here" in headline) == bool(free)
+    assert headline.startswith(f"One run (seed 0), {best['policy']}: ")
+    assert headline.endswith("One run has no interval: add --seeds 5.")
     assert f"take {abs(best['iteration_change_percent']):.1f} %" in headline or "as long" in headline
     alone = policies(tiny_tenants(), ["oracle"]).summary["headline"]
-    assert alone.startswith("Oracle")
-    assert "All-low" not in alone
+    assert alone.startswith("One run (seed 0), oracle: ")
+    assert "all-low" not in alone
 
 
 def test_a_map_of_policies_has_a_row_for_every_cell_and_policy(tmp_path: Path) -> None:

@@ -79,6 +79,56 @@ def test_yes_and_no_in_rows_are_booleans_everywhere_and_words_in_csv(result):
     assert [row["is_knee"] for row in bought.rows] == [row["is_knee"] for row in bought.to_dicts()]
 
 
+@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+def test_a_run_says_its_speed_up_over_one_worker_without_a_network(engine):
+    layers = [{"name": "a", "forward": "4ms", "backward": "6ms", "parameters": "10MB"}]
+    job = {"model": {"layers": layers}, "workers": 4, "schedule": {"barrier": True}}
+    run = gt.run(
+        {"job": {"train": job}, "cluster": {"link": {"rate": "10Gbps", "delay": "0s"}}, "run": {"engine": engine}}
+    )
+    # One bucket that nothing overlaps: 10 ms, then a ring of 4 sends 2 x 3/4 x 10 MB at 10 Gbit/s.
+    expected_ms = 10 + 1.5 * 8
+    assert run.job["iteration_time_ms"]["mean"] == pytest.approx(expected_ms, rel=1e-6)
+    assert run.job["alone_ms"] == 10
+    assert run.job["speed_up"] == pytest.approx(4 * 10 / expected_ms, rel=1e-6)
+    assert run.job["scaling_efficiency"] == pytest.approx(10 / expected_ms, rel=1e-6)
+    assert run.job["samples_per_s"] is None  # a table of times has no mini-batch
+    alone = gt.run({"job": {"train": {**job, "workers": 1}}})
+    assert (alone.job["speed_up"], alone.job["scaling_efficiency"]) == (1, 1)
+
+
+def test_a_slow_worker_costs_scaling_efficiency():
+    job = {"model": "resnet50", "workers": 4, "compute": {"straggler": {"worker": 1, "factor": 2.0}, "batch": 16}}
+    run = gt.run({"job": {"train": job}, "cluster": {"link": {"rate": "800Gbps", "delay": "0s"}}})
+    assert run.job["scaling_efficiency"] < 0.5 < run.job["utilisation"]
+    assert run.job["samples_per_s"] == pytest.approx(4 * 16 / run.iteration_time)
+
+
+def test_a_model_runs_on_a_cluster_of_the_presets_as_in_compare():
+    run = gt.run("resnet50", cluster="ethernet-100g/16")
+    compared = gt.compare("resnet50", cluster="ethernet-100g/16", schedules=["fifo+barrier"])
+    assert run.job["workers"] == compared.rows[0]["workers"] == 16
+    assert run.scenario.link_rate_bps == compared.rows[0]["rate_bps"] == 100 * 10**9
+    assert gt.run("resnet50").job["workers"] == 8
+
+
+@pytest.mark.parametrize(
+    ("own", "slowest", "around"), [("10Gbps", 10**9, 5 * 10**9), ("400Gbps", 5 * 10**10, 2 * 10**11)]
+)
+def test_what_if_rates_lie_around_the_runs_own_and_reach_800_gigabits(own, slowest, around):
+    run = gt.run("resnet50", cluster={"cluster": {"link": {"rate": own}}, "run": {"engine": "fluid"}})
+    rates = sorted(set(run.bandwidth["rate_bps"].tolist()))
+    assert rates[0] == slowest
+    assert rates[-1] == 800 * 10**9
+    assert {around, run.scenario.link_rate_bps, 2 * run.scenario.link_rate_bps} <= set(rates)
+    # On the run's own rate it is the run itself.
+    own_rows = [
+        row for row in run.bandwidth.to_dicts()
+        if (row["rate_bps"], row["order"], row["barrier"]) == (run.scenario.link_rate_bps, "fifo", True)
+    ]  # fmt: skip
+    assert [row["iteration_time_us"] for row in own_rows] == [pytest.approx(1e6 * run.iteration_time, rel=1e-9)]
+
+
 def test_results_show_themselves_in_notebooks_without_trusting_names():
     layer = {"name": "<b>", "forward": "1ms", "backward": "1ms", "parameters": "1MB"}
     result = gt.run({"job": {"a": {"model": {"name": "<i>x</i>", "layers": [layer]}, "workers": 2}}})

@@ -246,6 +246,29 @@ def test_importing_the_package_loads_nothing_that_costs_time():
     assert not set(OUTSIDE) & set(output.split())
 
 
+# The map
+
+
+def definitions(path):
+    """Return the source of a file, or of all files of a folder."""
+    files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
+def test_every_place_that_the_page_names_exists(tables):
+    rows = tables["where is"]
+    assert len(rows) >= 20
+    for row in rows:
+        path = ROOT / row["file"]
+        assert path.exists(), f"ARCHITECTURE.md: where {row['where …']} {row['file']} does not exist"
+        source = definitions(path)
+        for name in quoted(row["name"]):
+            found = re.search(
+                rf"^\s*(?:pub(?:\(\w+\))? )?(?:fn|def|class|struct|enum) {name}\b|^{name}\b", source, re.MULTILINE
+            )
+            assert found, f"ARCHITECTURE.md: where {row['where …']} {row['file']} defines no {name}"
+
+
 # The checker itself
 
 

@@ -14,6 +14,7 @@ import gradtide as gt
 from gradtide import cli, lp
 from gradtide.errors import ScenarioError
 from gradtide.studies.tenants import lp as study
+from gradtide.studies.tenants.cases import Case
 
 # A toy: five layers of Gao (2020), chapter 4, with F = 100 and B = 200 (docs/models/pipe.md): forward 40, 30, 20, 10,
 # 10, backward 20, 20, 40, 60, 80, sizes 1, 1, 1, 4, 12. Chapter 6 has five layers and three levels, too, and prints no
@@ -356,8 +357,8 @@ def test_a_run_has_the_bands_and_the_order_that_were_chosen():
     chosen = {bucket["layers"]: bucket["band"] for bucket in result.summary["buckets"]}
     applied = result.policies["lp"].scenario.jobs[0]
     assert {str(layer): band for layer, band in enumerate(applied.bands)} == chosen
-    assert applied.in_turn
-    rows = [row for row in result.results["seed0-lp"].transfers.to_dicts() if row["iteration"] == 1]
+    assert applied.schedule.in_turn
+    rows = [row for row in result.results[Case(0, "lp")].transfers.to_dicts() if row["iteration"] == 1]
     sent = [str(row["first_layer"]) for row in sorted(rows, key=lambda row: row["start_us"])]
     assert sent == [bucket["layers"] for bucket in result.summary["buckets"]]
     by_policy = {row["policy"]: row for row in result.summary["policies"]}
@@ -373,7 +374,7 @@ def test_where_the_plan_never_rests_the_queue_does_not_either():
     # One layer of all: the order is one bucket, and no list has to wait.
     result = study.plan_bands(beside_a_neighbour(fusion="100MB"))
     assert len(result.summary["buckets"]) == 1
-    assert not result.policies["lp"].scenario.jobs[0].in_turn
+    assert not result.policies["lp"].scenario.jobs[0].schedule.in_turn
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gradtide as gt
+from gradtide.errors import SchedulerError
 from gradtide.scenario.opdag import load_op_dag, op_dag
+from gradtide.studies.order import ranks_of
 
 REFERENCES = sorted((Path(__file__).parent / "orders").glob("*.json"))
 
@@ -213,26 +216,68 @@ def test_a_scheduler_of_the_users_own():
     assert result.proven_gap == 0
 
 
+NAN = float("nan")
+
+
 @pytest.mark.parametrize(
-    ("ranks", "what"), [({0: 1}, "leaves out transfer 1"), ({0: 1, 1: 2, 2: 3}, "ranks 2, which is no needed transfer")]
+    ("ranks", "what"),
+    [
+        ({}, r"Mine ranks no transfer 0 \(fc\): 0 of 2 transfers have a rank"),
+        ({0: 1}, r"Mine ranks no transfer 1 \(\w+\): 1 of 2 transfers have a rank"),
+        ({0: 1, 1: 2, 2: 3}, "Mine ranks 2, which is no needed transfer"),
+        ({0: 1, 1: 2, "w": 3}, "Mine ranks 'w', which is no needed transfer"),
+        ({0: NAN, 1: 2}, r"transfer 0 \(fc\) the rank nan, which is no number"),
+        ({0: "first", 1: 2}, "the rank 'first', which is no number"),
+        ({0: None, 1: 2}, "the rank None, which is no number"),
+        (None, r"Mine.ranks\(dag\) returned NoneType; return {op id: number}"),
+        ([1, 0], r"Mine.ranks\(dag\) returned list"),
+    ],
 )
-def test_a_scheduler_that_does_not_rank_the_transfers(ranks, what):
+@pytest.mark.parametrize("study", [gt.order, lambda dag, mine: ranks_of(mine, op_dag(dag))])
+def test_a_scheduler_that_does_not_rank_the_transfers(study, ranks, what):
     class Mine:
         def ranks(self, dag):
             return ranks
 
-    with pytest.raises(ValueError, match=f"Mine.ranks {what}"):
-        gt.order(DAG, Mine())
+    with pytest.raises(SchedulerError, match=what):
+        study(DAG, Mine())
 
 
-def test_an_exception_of_the_users_own_is_the_cause_of_one_error():
+def test_numbers_of_any_kind_are_ranks():
+    class Mine:
+        def ranks(self, dag):
+            return {0: float("inf"), 1: np.float32(0.5)}
+
+    assert gt.order(DAG, Mine()).order == [1, 0]
+
+
+def test_a_scheduler_that_fails_is_one_error_with_its_line_and_cause():
     class Broken:
         def ranks(self, dag):
-            raise ZeroDivisionError("of mine")
+            raise ZeroDivisionError("nothing to divide")
 
-    with pytest.raises(ValueError, match=r"Broken\.ranks failed: ZeroDivisionError: of mine") as raised:
+    class NoArgument:
+        def ranks(self):
+            return {}
+
+    with pytest.raises(
+        SchedulerError, match=r"Broken.ranks\(dag\) failed in test_order.py, line \d+: ZeroDiv"
+    ) as caught:
         gt.order(DAG, Broken())
-    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    with pytest.raises(SchedulerError, match=r"NoArgument.ranks\(dag\) failed: TypeError"):
+        gt.order(DAG, NoArgument())
+    with pytest.raises(SchedulerError, match=r"Broken.ranks\(dag\) failed in test_order.py"):
+        gt.compare("alexnet", cluster="ethernet-10g/2", schedules=["fifo+barrier", Broken()])
+
+
+def test_ctrl_c_in_a_scheduler_stops_the_study():
+    class Slow:
+        def ranks(self, dag):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gt.order(DAG, Slow())
 
 
 def test_an_order_file_is_what_json_prints(tmp_path):

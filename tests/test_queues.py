@@ -12,7 +12,8 @@ from gradtide import Scenario, run
 from gradtide.report import encode_timeline, render
 from gradtide.report.folder import read_table
 from gradtide.report.probed import busiest
-from gradtide.studies.tenants.bands import SAMPLES, probed, tenants
+from gradtide.studies.tenants.bands import tenants
+from gradtide.studies.tenants.cases import SAMPLES, probed
 from run_folders import tiny_tenants
 
 TABLES = ("iterations", "transfers", "operations", "links", "flows")

@@ -20,6 +20,7 @@ from gradtide import units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
 from gradtide.scenario import Scenario, json_schema, preset_names
+from gradtide.scenario.keys import short_names
 from gradtide.scenario.source import Failure, Source, locate, tomllib
 from gradtide.scenario.tables import read_layers_csv, scaled, thesis_layers
 from specs import NEWRENO
@@ -805,3 +806,37 @@ run = {{ engine = "{engine}", duration = "20ms" }}
     assert "job" not in scenario.to_dict()
     again = Scenario.from_toml(scenario.to_toml())
     assert (again, again.replace(seed=3).seed) == (scenario, 3)
+
+
+def test_every_short_name_reaches_its_key() -> None:
+    base = Scenario.from_toml(f"[job.a]\n{MODEL}\nworkers = 2")
+    tables = json_schema()["$defs"]
+    assert {"overhead", "link_rate", "compute_order", "order_file", "servers"} <= set(short_names())
+    for name, path in short_names().items():
+        with pytest.raises(ScenarioError) as caught:
+            base.replace(**{name: {"nonsense": 1}})
+        where = ".".join("a" if part == "*" else part for part in path)
+        assert any(fault.loc.startswith(where) or fault.text.startswith(f"{name}=") for fault in caught.value.faults)
+    assert path[-1] in tables["Run"]["properties"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["compare", "--rate", "10"], "--rate 10"),
+        (["compare", "--workers", "0"], "--workers 0"),
+        (["run", "--engine", "foo"], "--engine foo"),
+        (["run", "--set", "run.engine=foo"], "run.engine=foo"),
+    ],
+)
+def test_a_fault_names_the_option_that_was_typed(arguments: list[str], shown: str) -> None:
+    command, *rest = arguments
+    done = subprocess.run(
+        [sys.executable, "-m", "gradtide", command, str(ROOT / "scenarios" / "own-model.toml"), *rest],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"--> {rest[0]} " in done.stderr
+    assert f"   | {shown}\n" in done.stderr
+    assert "replace()" not in done.stderr

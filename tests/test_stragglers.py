@@ -271,7 +271,7 @@ def test_tenants_compares_the_neighbours_band_with_the_jobs_own_list_of_bands():
         }
     )
     study = tenants(scenario.replace(iterations=None))
-    bands = {name: result.scenario.jobs[0].bands for name, result in study.results.items()}
+    bands = {case.folder: run.scenario.jobs[0].bands for case, run in study.results.items() if run.scenario.jobs}
     assert bands == {"seed0-same": (0,), "seed0-low": (0, 2, 2, 2)}
 
 

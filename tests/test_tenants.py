@@ -9,9 +9,11 @@ import pytest
 
 from gradtide import Scenario
 from gradtide.results import PS_PER_MS
-from gradtide.studies.tenants.bands import TenantsResult, colour, figures, tenants
-from gradtide.studies.tenants.boundary import BoundaryResult, boundary, cell_name
+from gradtide.studies.tenants.bands import TenantsResult, figures, tenants
+from gradtide.studies.tenants.boundary import BoundaryResult, boundary
 from gradtide.studies.tenants.boundary import figures as figures_of_cell
+from gradtide.studies.tenants.cases import SAME, Case, Cell
+from gradtide.studies.tenants.verdict import colour
 from run_folders import TINY_LOADS, listed_flows, tiny_tenants
 
 
@@ -37,7 +39,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_both_bands_of_a_seed_see_the_same_flows_and_seeds_differ(beside: TenantsResult) -> None:
     def flows(seed: int, band: str) -> list[tuple[Any, ...]]:
-        table = beside.results[f"seed{seed}-{band}"].flows.to_dicts()
+        table = beside.results[Case(seed, band)].flows.to_dicts()
         return [tuple(row[key] for key in ("traffic", "flow", "start_us", "src", "dst", "bytes")) for row in table]
 
     assert len(flows(0, "same")) > 20
@@ -47,7 +49,7 @@ def test_both_bands_of_a_seed_see_the_same_flows_and_seeds_differ(beside: Tenant
 
 
 def test_the_bands_differ_in_the_priority_of_the_job_alone(beside: TenantsResult) -> None:
-    same, low = (beside.results[f"seed0-{band}"].scenario.to_dict() for band in ("same", "low"))
+    same, low = (beside.results[Case(0, band)].scenario.to_dict() for band in ("same", "low"))
     assert same["job"]["train"].pop("priority") != low["job"]["train"].pop("priority")
     assert same == low
 
@@ -97,7 +99,7 @@ def test_the_loads_of_a_cell_are_those_of_the_thesis(mapped: BoundaryResult) -> 
         seconds = job.compute_ps / 1e12
         assert bits / (seconds * study.scenario.link_rate_bps) == pytest.approx(job_load, rel=1e-8)
         assert study.scenario.to_dict()["traffic"]["web"]["load"] == traffic_load
-        row = next(row for row in mapped.rows if row["cell"] == cell_name((job_load, traffic_load)))
+        row = next(row for row in mapped.rows if row["cell"] == Cell(job_load, traffic_load).name)
         assert row["compute_ms"] == job.compute_ps / PS_PER_MS
 
 
@@ -114,7 +116,7 @@ def test_a_cell_is_the_study_of_its_own_scenario(mapped: BoundaryResult) -> None
 
 
 def test_more_flows_come_at_a_higher_load(mapped: BoundaryResult) -> None:
-    counts = {cell: len(study.results["seed0-same"].flows.to_dicts()) for cell, study in mapped.cells.items()}
+    counts = {cell: len(study.results[Case(0, SAME, cell)].flows.to_dicts()) for cell, study in mapped.cells.items()}
     assert counts[0.125, 0.25] > 2 * counts[0.125, 0.0625]
     assert counts[0.125, 0.25] == counts[0.5, 0.25]
 
@@ -150,23 +152,29 @@ def test_the_scenario_of_any_run_of_a_map_makes_the_map_again(mapped: BoundaryRe
 
 def test_the_headline_counts_every_colour(mapped: BoundaryResult) -> None:
     study = next(iter(mapped.cells.values()))
-    unknown = TenantsResult(study.scenario, [0], study.results)
+    unknown = TenantsResult(study.comparison)
     unknown.summary["colour"] = "unknown"
-    text = BoundaryResult({(0.1, 0.1): unknown}).summary["headline"]
-    assert "free in 0 of 1 cells" in text
+    text = BoundaryResult({Cell(0.1, 0.1): unknown}).summary["headline"]
+    assert "less than 1 % in 0 of 1 cells" in text
     assert "In 1 too little completed to say." in text
 
 
 def test_a_headline_promises_no_gain_that_is_a_loss(mapped: BoundaryResult) -> None:
     study = next(iter(mapped.cells.values()))
-    losing = TenantsResult(study.scenario, [0], study.results)
+    losing = TenantsResult(study.comparison)
     losing.summary["colour"] = "green"
     losing.summary["classes"]["small"]["mean_fct_ms"]["saves_percent"] = -3.0
-    assert "sooner" not in BoundaryResult({(0.1, 0.1): losing}).summary["headline"]
+    assert "sooner" not in BoundaryResult({Cell(0.1, 0.1): losing}).summary["headline"]
 
 
 def without_flows() -> dict[str, Any]:
     return {key: value for key, value in tiny_tenants().items() if key != "traffic"}
+
+
+def of_four_hosts() -> dict[str, Any]:
+    base = tiny_tenants()
+    base["cluster"]["topology"] = {"kind": "star", "hosts": 4}
+    return base
 
 
 def of_two_jobs() -> dict[str, Any]:
@@ -180,7 +188,7 @@ def of_two_jobs() -> dict[str, Any]:
     ("scenario", "options", "message"),
     [
         (without_flows(), {}, r"no \[traffic\.NAME\]"),
-        (of_two_jobs(), {}, "has 2 jobs"),
+        ({key: value for key, value in of_four_hosts().items() if key != "job"}, {}, r"no \[job\.NAME\]"),
         (tiny_tenants(), {"seeds": ()}, "at least one seed"),
     ],
 )
@@ -205,6 +213,11 @@ def test_what_is_no_study_of_tenants_is_refused(
 def test_loads_that_make_no_map_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         boundary(tiny_tenants(), **options)
+
+
+def test_a_map_is_of_one_job() -> None:
+    with pytest.raises(ValueError, match=r"has 2 jobs \(train, other\); this study takes one"):
+        boundary(of_two_jobs())
 
 
 def test_flows_that_are_listed_and_a_job_that_sends_nothing_have_no_map() -> None:

@@ -136,6 +136,8 @@ def cases(beside: str) -> dict[str, list[str]]:
     found["policies"] = ["tenants", beside, "--policy", "all-low", "--policy", "deadline"]
     found["lp"] = ["tenants", beside, "--lp"]
     found["buy"] = ["buy", "resnet50", "--nodes", "16"]
+    # Its routes do not depend on a hash.
+    found["buy-spread"] = [*found["buy"], "--set", "cluster.routing=spread"]
     found["plan"] = ["plan", "resnet50", "--workers", "4", "--seeds", "2"]
     found["waterfall"] = [
         "report",
@@ -162,7 +164,7 @@ def respelt(name: str, arguments: list[str]) -> list[str]:
         return arguments
     rest = [part for part in arguments[1:] if part not in ("--map", "--lp", "--collective")]
     if name == "collectives":
-        rest.insert(1, "--collective")
+        rest.insert(1, "--collectives")
     return [*NEW_SPELLING[name], *rest]
 
 

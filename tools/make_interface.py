@@ -54,10 +54,7 @@ def commands() -> str:
     for name, command in found:
         usage = " ".join(["gradtide", name, *(_argument(param) for param in _arguments(command))])
         own = _table(("option", "meaning"), [row for row in rows[name] if row not in shared])
-        also = ", ".join(f"`{row[0].split('`')[-2].split()[0]}`" for row in rows[name] if row in shared)
-        sections.append(
-            f"### {name}\n\n    {usage}\n\n{command.help}\n\n{own}" + (f"\nAlso: {also}.\n" if also else "")
-        )
+        sections.append(f"### {name}\n\n    {usage}\n\n{command.help}\n\n{own}")
     return "\n".join(sections)
 
 
@@ -109,39 +106,40 @@ def exit_codes() -> str:
 
 
 def names() -> str:
-    """Return a section per public name: its signature and what it does, and a line per member of a class."""
-    sections = [f"What every result of a study has:\n\n{_table(('name', 'meaning'), _own_members(StudyRows))}"]
+    """Return a section per public name: its signature, what it does, and the members of a class."""
+    of_all = ", ".join(f"`{name}`" for name in _own_members(StudyRows))
+    sections = [f"Every result of a study also has {of_all}.\n"]
     for name in gradtide.__all__:
         thing = getattr(gradtide, name)
         if inspect.isclass(thing):
-            sections.append(f"### gradtide.{name}\n\n{_first(thing)}\n\n{_members(thing)}".rstrip() + "\n")
+            members = ", ".join(f"`{one}`" for one in _members(thing))
+            has = f"\nMembers: {members}.\n" if members else ""
+            sections.append(f"### gradtide.{name}\n\n{_first(thing)}\n{has}")
         elif callable(thing):
             sections.append(f"### gradtide.{name}\n\n    gradtide.{name}{_signature(thing)}\n\n{_first(thing)}\n")
     return "\n".join(sections)
 
 
-def _members(thing: type) -> str:
+def _members(thing: type) -> list[str]:
     _, _, attributes = inspect.cleandoc(thing.__doc__ or "").partition("Attributes:\n")
-    found = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", attributes, re.MULTILINE)
-    rows = {f"`{name}`": _sentence(text) for name, text in found}
+    found = re.findall(r"^ {4}(\w+): ", attributes, re.MULTILINE)
+    inherited = _own_members(StudyRows) if issubclass(thing, StudyRows) and thing is not StudyRows else []
     for cls in reversed([cls for cls in thing.__mro__ if cls.__module__.startswith("gradtide")]):
-        rows |= {name: text for name, text in _own_members(cls) if name not in rows}
-    if issubclass(thing, StudyRows):
-        rows = {name: text for name, text in rows.items() if (name, text) not in _own_members(StudyRows)}
-    return _table(("name", "meaning"), list(rows.items()))
+        found += [name for name in _own_members(cls) if name not in found]
+    return [name for name in found if name not in inherited]
 
 
-def _own_members(cls: type) -> list[tuple[str, str]]:
-    rows = []
+def _own_members(cls: type) -> list[str]:
+    found = []
     for name, member in vars(cls).items():
         inner = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
         if name.startswith("_"):
             continue
         if inspect.isfunction(inner):
-            rows.append((f"`{name}{_signature(inner)}`", _first(inner)))
+            found.append(f"{name}{_signature(inner)}")
         elif isinstance(inner, property) or hasattr(inner, "func"):
-            rows.append((f"`{name}`", _first(getattr(inner, "fget", None) or inner.func)))
-    return rows
+            found.append(name)
+    return found
 
 
 def _signature(function: Any) -> str:
@@ -155,12 +153,6 @@ def _signature(function: Any) -> str:
 
 def _first(thing: Any) -> str:
     return " ".join(inspect.cleandoc(thing.__doc__ or "").split("\n\n")[0].split())
-
-
-def _sentence(text: str) -> str:
-    """Return the first sentence: the rest is for `help`."""
-    whole = " ".join(text.split())
-    return re.split(r"(?<=[^.]\.) (?=[A-Z`])", whole)[0].rstrip(".") + "."
 
 
 def summary_keys() -> str:

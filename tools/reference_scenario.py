@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT / "python"))
 
 from gradtide.errors import CODES  # noqa: E402
 from gradtide.scenario import json_schema  # noqa: E402
+from gradtide.scenario.keys import short_names  # noqa: E402
 from gradtide.scenario.write import toml_value  # noqa: E402
 
 _NOTE = "<!-- Made by tools/reference_scenario.py from the code. Edit that. -->\n"
@@ -101,6 +102,18 @@ def scenario_page() -> str:
             )
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
+    lines += [
+        "## Short names\n",
+        '`Scenario.replace` takes these names: `scenario.replace(link_rate="1Gbps", barrier=False)`. A key of a job changes '
+        "in every job.\n",
+        "| name | key |",
+        "|---|---|",
+        *(
+            f"| `{name}` | `{'.'.join('NAME' if p == '*' else p for p in path)}` |"
+            for name, path in short_names().items()
+        ),
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -108,13 +121,13 @@ def errors_page() -> str:
     lines = [
         "# Errors\n",
         _NOTE,
-        "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` prints an entry. "
+        "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` prints an entry, with a wrong and a fixed example. "
         "In Python, `ScenarioError.errors` lists all faults of a file as dicts with `code`, `loc`, `msg`, `input`, `hint`, "
         "`file` and `line`.\n",
     ]
     for code, entry in CODES.items():
         lines += [f"## {code}\n", f"**{entry.title}.** {entry.text}\n"]
-        lines += [f"Wrong:\n\n```text\n{entry.bad}\n```\n", f"Mended:\n\n```text\n{entry.good}\n```\n"]
+        lines += [f"```text\n{entry.bad}\n```\n", f"Fixed:\n\n```text\n{entry.good}\n```\n"]
     return "\n".join(lines)
 
 

@@ -24,8 +24,17 @@ HEADS = {
 
 
 def rows(checks: list[dict[str, Any]]) -> list[str]:
-    """Return one row of Markdown per statement."""
-    return ["| " + " | ".join(str(one[name]) for name in HEADS if name in one) + " |" for one in checks]
+    """Return one row of Markdown per statement; within a figure a reason is not repeated below itself."""
+    found: list[str] = []
+    above: tuple[str, str] | None = None
+    for one in checks:
+        cells = {name: str(one[name]) for name in HEADS if name in one}
+        note = cells.get("note", "")
+        if note and (one["figure"], note) == above:
+            cells["note"] = "as above"
+        above = (one["figure"], note)
+        found.append("| " + " | ".join(cells.values()) + " |")
+    return found
 
 
 def page(paper: str, text: str, made: dict[str, Any]) -> str:

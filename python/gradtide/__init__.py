@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 from gradtide._core import __version__
 
 if TYPE_CHECKING:
-    from gradtide.errors import GradtideError, ProfileError, ScenarioError, SimulationError, TraceError
+    from gradtide.errors import (
+        GradtideError,
+        ProfileError,
+        ScenarioError,
+        SchedulerError,
+        SimulationError,
+        TraceError,
+    )
     from gradtide.lp import StartAndBand, start_and_band
     from gradtide.profiling import ModelProfile, op_dag, profile
     from gradtide.results import RunResult, Series, Table
@@ -48,6 +55,7 @@ _HOMES = {
     "RunResult": "results",
     "Scenario": "scenario",
     "ScenarioError": "errors",
+    "SchedulerError": "errors",
     "Series": "results",
     "SimulationError": "errors",
     "StartAndBand": "lp",
@@ -87,6 +95,7 @@ __all__ = [
     "RunResult",
     "Scenario",
     "ScenarioError",
+    "SchedulerError",
     "Series",
     "SimulationError",
     "StartAndBand",

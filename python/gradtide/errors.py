@@ -27,6 +27,10 @@ class ProfileError(GradtideError, ValueError):
     """A model cannot be profiled; the message says why, and quotes the model's own error."""
 
 
+class SchedulerError(GradtideError, ValueError):
+    """A scheduler of the user's own failed or gave ranks that order nothing; its exception, if any, is the cause."""
+
+
 class TrainingError(GradtideError, RuntimeError):
     """Training cannot go on as the plan says; the message says why, and what to do instead."""
 
@@ -86,7 +90,7 @@ class Fault:
         loc: dotted path of the offending key, or field of a model file.
         msg: what is wrong, in one clause.
         input: the offending value.
-        hint: the mend, in one clause.
+        hint: the fix, in one clause.
         file: file as the user named it, `<dict>` or `--set`.
         line: line in the file, from 1; `None` if the input has no lines.
         text: that source line.
@@ -199,7 +203,7 @@ class Code(NamedTuple):
         title: the fault in a few words.
         text: a paragraph: why it is refused and what to do.
         bad: an example that has the fault.
-        good: the same, mended.
+        good: the same, fixed.
     """
 
     title: str
@@ -212,7 +216,7 @@ CODES: dict[str, Code] = {
     "GT001": Code(
         "the file is not valid TOML or JSON",
         "The text breaks the grammar of its format, so no key of it can be trusted. This fault is "
-        "reported alone; other faults follow once it is mended. Frequent causes: a text without "
+        "reported alone; other faults follow once it is fixed. Frequent causes: a text without "
         "quotes, a key written twice, a bracket that is never closed, a file that was cut off.",
         "link = { rate = 10Gbps }",
         'link = { rate = "10Gbps" }',
@@ -633,7 +637,7 @@ CODES: dict[str, Code] = {
 
 
 def explain(code: str) -> str:
-    """Return the entry of a code as plain text: title, paragraph, a bad and a mended example.
+    """Return the entry of a code as plain text: title, paragraph, a wrong and a fixed example.
 
     Raises:
         KeyError: if there is no such code.
@@ -648,7 +652,7 @@ def explain(code: str) -> str:
             "wrong:",
             *(f"    {line}" for line in entry.bad.splitlines()),
             "",
-            "mended:",
+            "fixed:",
             *(f"    {line}" for line in entry.good.splitlines()),
             "",
         ]

@@ -1,25 +1,77 @@
-"""Flow completion times to figures: how long small, medium and large flows of a neighbour take.
+"""Flow completion times to figures: how long small, medium and large background flows take.
 
 Columns in, a dictionary out; no run and no scenario is known here.
 """
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gradtide import units
+
 SMALL_BYTES = 100_000
-"""Largest small flow; Gao (2020), section 5.3."""
+"""Largest small flow by default; Gao (2020), section 5.3."""
 
 LARGE_BYTES = 10_000_000
-"""Smallest large flow; Gao (2020), section 5.3."""
+"""Smallest large flow by default; Gao (2020), section 5.3."""
 
 CLASSES = ("small", "medium", "large", "all")
+TIMES = ("mean_fct_ms", "p50_fct_ms", "p90_fct_ms", "p99_fct_ms")
+SLOWDOWNS = ("mean_slowdown", "p99_slowdown")
 _PS_PER_MS = 1e9
-_PERCENTILES = (50, 90, 99)
 
 Column = Sequence[int] | npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Where small flows end and large ones begin; medium is between.
+
+    Attributes:
+        small_bytes: payload of the largest small flow.
+        large_bytes: payload of the smallest large flow.
+
+    Raises:
+        ValueError: if a large flow could be a small one.
+    """
+
+    small_bytes: int = SMALL_BYTES
+    large_bytes: int = LARGE_BYTES
+
+    def __post_init__(self) -> None:
+        if not 0 < self.small_bytes < self.large_bytes:
+            small, large = units.format_bytes(self.small_bytes), units.format_bytes(self.large_bytes)
+            raise ValueError(f"small is up to {small} and large from {large}: write a larger size for large")
+
+    @classmethod
+    def parse(cls, text: str) -> "Classes":
+        """Read size classes such as `small=100kB,large=1MB`; what is not named keeps its default.
+
+        Raises:
+            ValueError: if a name is neither, is written twice, or its size is none.
+        """
+        sizes: dict[str, int] = {}
+        for part in text.split(","):
+            match = re.fullmatch(r"\s*(small|large)\s*=\s*(.*\S)\s*", part)
+            if match is None:
+                raise ValueError(f'"{part}" is no size class; write small=SIZE, large=SIZE or both, as in large=1MB')
+            if f"{match[1]}_bytes" in sizes:
+                raise ValueError(f"{match[1]} is given twice")
+            sizes[f"{match[1]}_bytes"] = units.parse_bytes(match[2])
+        return cls(**sizes)
+
+    def members(self, sizes: npt.NDArray[np.uint64]) -> dict[str, npt.NDArray[np.bool_]]:
+        """Return for each of `CLASSES` which of some flows are of it, by their sizes in bytes."""
+        is_small, is_large = sizes <= self.small_bytes, sizes >= self.large_bytes
+        of = (is_small, ~is_small & ~is_large, is_large, np.ones_like(is_small))
+        return dict(zip(CLASSES, of, strict=True))
+
+
+DEFAULT = Classes()
 
 
 def counted(start_ps: Column, warmup_ps: int, cooldown_ps: int) -> npt.NDArray[np.bool_]:
@@ -50,20 +102,26 @@ def class_summary(
     fct_ps: "Sequence[int | None] | npt.NDArray[np.float64]",
     warmup_ps: int = 0,
     cooldown_ps: int = 0,
+    *,
+    classes: Classes = DEFAULT,
+    alone_ps: "Sequence[int | None] | npt.NDArray[np.float64] | None" = None,
 ) -> dict[str, dict[str, Any]]:
     """Return count, mean and percentiles of the completion times of each class of flows.
 
     Args:
         start_ps: when each flow starts.
-        size_bytes: payload of each flow; small is at most 100 kB, large at least 10 MB, medium between.
+        size_bytes: payload of each flow.
         fct_ps: completion time of each flow; `None` or NaN for one that had not ended when the run did.
         warmup_ps: flows that start before this do not count.
         cooldown_ps: flows that start within this before the last start, or at it, do not count; 0 counts them all.
+        classes: which flows are small and which are large. Default: up to 100 kB, and from 10 MB on.
+        alone_ps: completion time of each flow alone on an idle network.
 
     Returns:
         For "small", "medium", "large" and "all": `started`, `completed`, `mean_fct_ms`, `p50_fct_ms`, `p90_fct_ms` and
         `p99_fct_ms` (linear between the two nearest flows), which are of the completed flows, and `None` if there is
-        none.
+        none. With `alone_ps` also `mean_slowdown` and `p99_slowdown`: a flow's slowdown is its completion time divided
+        by that of the same flow alone.
 
     Raises:
         ValueError: if the columns differ in length.
@@ -76,16 +134,29 @@ def class_summary(
     times_ms = np.asarray(fct_ps, dtype=np.float64) / _PS_PER_MS
     if not len(start_ps) == sizes.size == times_ms.size:
         raise ValueError(f"columns of {len(start_ps)}, {sizes.size} and {times_ms.size} flows")
+    slowdowns = None
+    if alone_ps is not None:
+        slowdowns = times_ms / (np.asarray(alone_ps, dtype=np.float64) / _PS_PER_MS)
     is_counted = counted(start_ps, warmup_ps, cooldown_ps)
-    is_small, is_large = sizes <= SMALL_BYTES, sizes >= LARGE_BYTES
-    members = (is_small, ~is_small & ~is_large, is_large, np.ones_like(is_small))
-    return {name: _figures(times_ms[is_counted & member]) for name, member in zip(CLASSES, members, strict=True)}
+    return {
+        name: _figures(times_ms[is_counted & member], None if slowdowns is None else slowdowns[is_counted & member])
+        for name, member in classes.members(sizes).items()
+    }
 
 
-def _figures(times_ms: npt.NDArray[np.float64]) -> dict[str, Any]:
+def _figures(times_ms: npt.NDArray[np.float64], slowdowns: npt.NDArray[np.float64] | None) -> dict[str, Any]:
     done = times_ms[~np.isnan(times_ms)]
     figures: dict[str, Any] = {"started": int(times_ms.size), "completed": int(done.size)}
-    figures["mean_fct_ms"] = float(done.mean()) if done.size else None
-    for percentile in _PERCENTILES:
-        figures[f"p{percentile}_fct_ms"] = float(np.percentile(done, percentile)) if done.size else None
+    figures.update({figure: _statistic(figure, done) for figure in TIMES})
+    if slowdowns is not None:
+        known = slowdowns[~np.isnan(slowdowns)]
+        figures.update({figure: _statistic(figure, known) for figure in SLOWDOWNS})
     return figures
+
+
+def _statistic(figure: str, values: npt.NDArray[np.float64]) -> float | None:
+    """Return what a figure's name asks for: the mean, or a percentile as in `p99_slowdown`."""
+    if not values.size:
+        return None
+    name = figure.partition("_")[0]
+    return float(values.mean() if name == "mean" else np.percentile(values, int(name[1:])))

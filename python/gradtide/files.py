@@ -12,7 +12,7 @@ def write_whole(path: Path, data: bytes) -> Path:
     """Write a file, or replace it, so that it is never seen in part.
 
     Raises:
-        OSError: if it cannot be written; what was there before stays.
+        OSError: if it cannot be written; an older file stays.
     """
     with whole(path) as file:
         file.write(data)

@@ -4,7 +4,9 @@
     first the least iteration time, then the fewest bytes in the highest band, then in the next
 
 Gao (2020), chapter 6, names the idea and prints no formula; docs/models/lp.md has ours. Times are numbers of any one
-unit, offsets from the start of the backward pass. What estimates rest on, and what a run makes of them, is not here.
+unit, offsets from the start of the backward pass. Estimating them and simulating the answer is done elsewhere.
+
+The module is long because the programme, its bounds and the search that proves them share one formulation.
 """
 
 import math
@@ -44,7 +46,7 @@ class TimedBucket:
 
     Attributes:
         name: for people.
-        bytes: what it moves; above 0.
+        bytes: size; above 0.
         ready: when its last gradient has been computed.
         needed: when the next forward pass asks for it, if nothing was late before; not before `ready`.
         times: on the network, alone: one for each band, the highest first; each 0 or more.
@@ -59,7 +61,7 @@ class TimedBucket:
 
 @dataclass(frozen=True)
 class StartAndBand:
-    """When each bucket starts, in which band, and what is known of how good that is. Times are in the input's unit.
+    """When each bucket starts and in which band, and how far that is from the optimum. Times are in the input's unit.
 
     Attributes:
         buckets: as they were given.
@@ -299,7 +301,7 @@ class _Problem:
         return len(self.buckets[0].times)
 
     def tail(self, index: int) -> int | float:
-        """What is still to be computed when a bucket is there."""
+        """Compute time that is left when a bucket has arrived."""
         return self.compute - self.buckets[index].needed
 
     def least_of(self, order: Sequence[int]) -> int | float:
@@ -352,7 +354,7 @@ def _time(buckets: Sequence[TimedBucket], compute: int | float, ends: Sequence[i
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a programme came to: an order and bands, and bounds of what it looked for, one after the other."""
+    """Result of a linear programme: an order and bands, and bounds of its objectives, one after the other."""
 
     order: tuple[int, ...]
     bands: tuple[int, ...]
@@ -514,7 +516,7 @@ def _decided(problem: _Problem) -> StartAndBand:
     is_fewest = all(level <= bound + SAME for level, bound in zip(best.levels, parted.bounds, strict=True))
     if not (is_least and is_fewest) and len(indices) <= MOST_DECIDED:
         free = _Model(problem, limit, decides=True).try_solve()
-        # What is proven goes by the least that there is; the lists' may be longer, and leave room for lower bands.
+        # The proof counts from the least iteration time. That of the lists may be longer, which allows lower bands.
         if free is not None and (
             free.is_proven or (problem.least_of(free.order), *free.levels) <= (least, *best.levels)
         ):
@@ -590,7 +592,7 @@ def _highspy() -> Any:
 
 
 def _highs() -> Any:
-    """Return a solver that says nothing, counts its effort in nodes and uses one thread.
+    """Return a solver that prints nothing, counts its effort in nodes and uses one thread.
 
     Not by the option `threads`, which is one of the whole process and may be the user's.
     """

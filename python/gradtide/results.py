@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 from gradtide import _core, fct, words
 
 if TYPE_CHECKING:
-    from gradtide.scenario import Scenario
+    from gradtide.scenario import Job, Scenario
 
 PS_PER_MS = 1e9
 PS_PER_S = 1e12
+
+Flow = tuple[str, int, int, int]
+"""What makes a background flow: tenant, sender, receiver, bytes."""
 
 
 class Table:
@@ -161,7 +164,7 @@ class RunResult:
         transfers: one row per bucket of each measured iteration.
         operations: one row per operation of the first measured iterations.
         links: one row per link.
-        flows: one row per neighbours' flow that started.
+        flows: one row per background flow that started.
         queues: one row per link and instant, with `run.probe`; else none.
         cwnd: one row per connection and instant, with `run.probe.cwnd`; else none.
     """
@@ -178,22 +181,45 @@ class RunResult:
         self.queues = Table(output.queues)
         self.cwnd = Table(output.cwnd)
         self.summary = _summary(scenario, json.loads(output.summary_json), cost)
-        self.summary["traffic"] = self._traffic()
+        self.summary["traffic"] = self.flow_classes()
 
-    def _traffic(self) -> dict[str, Any]:
-        """Completion times of each neighbour's flows by class of size."""
+    def flow_classes(
+        self, classes: fct.Classes = fct.DEFAULT, alone_ps: Mapping[Flow, int] | None = None
+    ) -> dict[str, dict[str, dict[str, Any]]]:
+        """Return completion times of the background flows: by tenant, then by class of size.
+
+        Args:
+            classes: which flows are small and which are large.
+            alone_ps: how long flows take alone, in picoseconds; adds slowdowns.
+        """
         if not self.scenario.traffic:
             return {}
         names = np.asarray(self.flows["traffic"])
         columns = (self.flows["start_us"], self.flows["bytes"], self.flows["fct_us"])
         start_ps, size_bytes, fct_ps = np.rint(columns[0] * 1e6).astype(np.uint64), columns[1], columns[2] * 1e6
+        own_ps = None
+        if alone_ps is not None:
+            own_ps = np.array([alone_ps.get(flow, math.nan) for flow in self._flow_keys()], dtype=np.float64)
         return {
-            neighbour.name: fct.class_summary(
-                start_ps[mine], size_bytes[mine], fct_ps[mine], self.scenario.warmup_ps, self.scenario.cooldown_ps
+            tenant.name: fct.class_summary(
+                start_ps[mine],
+                size_bytes[mine],
+                fct_ps[mine],
+                self.scenario.warmup_ps,
+                self.scenario.cooldown_ps,
+                classes=classes,
+                alone_ps=None if own_ps is None else own_ps[mine],
             )
-            for neighbour in self.scenario.traffic
-            for mine in [names == neighbour.name]
+            for tenant in self.scenario.traffic
+            for mine in [names == tenant.name]
         }
+
+    def distinct_flows(self) -> set[Flow]:
+        """Return every flow that differs from the others in tenant, sender, receiver or bytes."""
+        return set(self._flow_keys())
+
+    def _flow_keys(self) -> list[Flow]:
+        return list(zip(*(self.flows[name].tolist() for name in ("traffic", "src", "dst", "bytes")), strict=True))
 
     @property
     def job(self) -> dict[str, Any]:
@@ -304,8 +330,8 @@ class RunResult:
 
 
 def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -> dict[str, Any]:
-    labels = {job.name: job.model for job in scenario.jobs}
-    jobs = {job["name"]: _job_summary(job, labels[job["name"]]) for job in core["jobs"]}
+    known = {job.name: job for job in scenario.jobs}
+    jobs = {job["name"]: _job_summary(job, known[job["name"]]) for job in core["jobs"]}
     summary = {
         "schema": "gradtide.run/1",
         "version": _core.__version__,
@@ -328,18 +354,22 @@ def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -
     if core["probe_every_ps"] is not None:
         # What it came to: a probe thins itself in a long run.
         summary["probe_every_ms"] = core["probe_every_ps"] / PS_PER_MS
+    if scenario.warnings:
+        summary["warnings"] = list(scenario.warnings)
     summary["headline"] = words.run_headline(summary)
     return summary
 
 
-def _job_summary(core: dict[str, Any], model: str) -> dict[str, Any]:
+def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
     times_ms = np.array(core["iteration_time_ps"]) / PS_PER_MS
     mean_ms = float(times_ms.mean())
     compute_ms, comm_ms = core["compute_ps"] / PS_PER_MS, core["comm_ps"] / PS_PER_MS
     shorter = min(compute_ms, comm_ms)
     sent = core["bytes_per_worker"]
+    # A worker that is alone computes and never waits. What it computes of a graph is the core's to say.
+    alone_ms = compute_ms if job.graph is not None else job.compute_ps / PS_PER_MS
     return {
-        "model": model,
+        "model": job.model,
         "workers": core["worker_count"],
         "iterations": core["iteration_count"],
         "iteration_time_ms": {
@@ -355,6 +385,12 @@ def _job_summary(core: dict[str, Any], model: str) -> dict[str, Any]:
         "rho": comm_ms / compute_ms if compute_ms else None,
         "alpha": (compute_ms + comm_ms - mean_ms) / shorter if shorter else None,
         "utilisation": compute_ms / mean_ms,
+        "alone_ms": alone_ms,
+        "speed_up": core["worker_count"] * alone_ms / mean_ms,
+        "scaling_efficiency": alone_ms / mean_ms,
+        "samples_per_s": None
+        if job.compute.batch is None
+        else 1e3 * core["worker_count"] * job.compute.batch / mean_ms,
         "lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS,
         "straggler_percent": core["straggler_percent"],
         **({} if core["lower_bound_ps"] is None else {"lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS}),

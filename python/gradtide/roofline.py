@@ -38,7 +38,7 @@ def op_seconds(flops: int, moved_bytes: int, winograd: bool, device: "Device") -
 
     Args:
         flops: multiplications and additions, of the whole mini-batch.
-        moved_bytes: what it reads and writes, at 4 bytes an element for what is fp32.
+        moved_bytes: bytes that it reads and writes, with 4 bytes per fp32 element.
         winograd: whether fp32 libraries compute it with fewer multiplications.
         device: what computes it.
 

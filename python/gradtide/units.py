@@ -68,7 +68,7 @@ class UnitError(ValueError):
     Attributes:
         code: id of the fault in `gradtide.errors.CODES`.
         msg: what is wrong.
-        hint: how to mend it.
+        hint: how to fix it.
     """
 
     def __init__(self, code: str, msg: str, hint: str) -> None:

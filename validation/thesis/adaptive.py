@@ -22,7 +22,8 @@ from gradtide.papers import gao2020_ch5 as ch5
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.run import run_all
-from gradtide.studies.tenants.bands import colour, variant
+from gradtide.studies.tenants.cases import variant
+from gradtide.studies.tenants.verdict import colour
 
 KEPT = Path(__file__).with_name("adaptive.jsonl")
 CELLS = Path(__file__).with_name("adaptive-cells.csv")

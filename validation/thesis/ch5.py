@@ -9,7 +9,7 @@ from itertools import product
 from gradtide.papers import gao2020_ch5 as ch5
 from gradtide.scenario import Scenario
 from gradtide.studies.run import run_all
-from gradtide.studies.tenants.bands import BANDS, variant
+from gradtide.studies.tenants.cases import BANDS, variant
 
 
 def means(recovery: str, jobs: int) -> dict[ch5.Cell, ch5.Means]:

@@ -9,7 +9,7 @@ from itertools import product
 from gradtide.papers import gao2020_ch5 as ch5
 from gradtide.scenario import Scenario
 from gradtide.studies.run import run_all
-from gradtide.studies.tenants.bands import BANDS, variant
+from gradtide.studies.tenants.cases import BANDS, variant
 
 CELLS = (8, 46), (8, 92), (16, 184), (2, 23), (2, 46)
 DELAYS_NS = 9998, 9999, 10000, 10001, 10002

@@ -2,8 +2,7 @@
 
 use crate::convert::PyTable;
 use crate::errors;
-use gradtide_trace::kineto::Unsaid;
-use gradtide_trace::{RankTrace, TraceError, dag, step, tables};
+use gradtide_trace::{Gap, RankTrace, TraceError, dag, step, tables};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator};
@@ -13,7 +12,6 @@ use std::sync::Arc;
 #[pyclass(frozen, name = "Trace", module = "gradtide._core")]
 pub struct PyTrace {
     ranks: Vec<(u32, Arc<RankTrace>)>,
-    unsaid: Unsaid,
 }
 
 impl PyTrace {
@@ -28,12 +26,10 @@ impl PyTrace {
     /// Puts traces of single ranks together; each `number` is the rank that its trace is of.
     #[staticmethod]
     fn of_ranks(numbers: Vec<u32>, parts: Vec<Py<PyTrace>>) -> Self {
-        let mut whole = Self { ranks: Vec::new(), unsaid: Unsaid::default() };
+        let mut whole = Self { ranks: Vec::new() };
         for (number, part) in numbers.into_iter().zip(parts) {
             let part = part.get();
             whole.ranks.extend(part.ranks.iter().map(|(_, trace)| (number, trace.clone())));
-            whole.unsaid.sizes += part.unsaid.sizes;
-            whole.unsaid.types += part.unsaid.types;
         }
         whole.ranks.sort_by_key(|(rank, _)| *rank);
         whole
@@ -45,7 +41,7 @@ impl PyTrace {
         let document: dag::Document =
             serde_json::from_str(text).map_err(|error| errors::from_trace_json(py, &error))?;
         let trace = dag::read(&document).map_err(|error| errors::from_trace(py, &error))?;
-        Ok(Self { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))], unsaid: Unsaid::default() })
+        Ok(Self { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))] })
     }
 
     /// Per rank: its number, what the file calls it, the job's ranks, and the schema's version.
@@ -57,10 +53,15 @@ impl PyTrace {
         self.ranks.iter().map(about).collect()
     }
 
-    /// Transfers whose size, and whose type, no file said.
+    /// What files do not say, or what cannot be represented: rank, kind of gap, the file's name for it, count.
     #[getter]
-    fn unsaid(&self) -> (u64, u64) {
-        (self.unsaid.sizes, self.unsaid.types)
+    fn gaps(&self) -> Vec<(u32, &'static str, String, u64)> {
+        let of_rank = |(number, trace): &(u32, Arc<RankTrace>)| {
+            let number = *number;
+            let row = move |(gap, name, count): (Gap, &str, u64)| (number, gap.word(), name.to_owned(), count);
+            trace.gaps.iter().map(row).collect::<Vec<_>>()
+        };
+        self.ranks.iter().flat_map(of_rank).collect()
     }
 
     /// Ranks that some group has, and that no trace is of.
@@ -124,8 +125,8 @@ impl PyTrace {
 pub fn kineto(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<PyTrace> {
     let mut reader = gradtide_trace::kineto::KinetoReader::default();
     feed(py, chunks, &mut |chunk| reader.feed(chunk))?;
-    let (trace, unsaid) = py.detach(|| reader.finish()).map_err(|error| errors::from_trace(py, &error))?;
-    Ok(PyTrace { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))], unsaid })
+    let trace = py.detach(|| reader.finish()).map_err(|error| errors::from_trace(py, &error))?;
+    Ok(PyTrace { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))] })
 }
 
 /// Reads a Chakra execution trace, chunk by chunk.
@@ -134,7 +135,7 @@ pub fn chakra(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<PyTrac
     let mut reader = gradtide_trace::chakra::ChakraReader::default();
     feed(py, chunks, &mut |chunk| reader.feed(chunk))?;
     let trace = py.detach(|| reader.finish()).map_err(|error| errors::from_trace(py, &error))?;
-    Ok(PyTrace { ranks: vec![(0, Arc::new(trace))], unsaid: Unsaid::default() })
+    Ok(PyTrace { ranks: vec![(0, Arc::new(trace))] })
 }
 
 /// Hands every chunk on; an exception of the iterator ends it and passes through, and so does Ctrl-C.

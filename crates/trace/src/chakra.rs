@@ -4,7 +4,8 @@
 //! Fields that nothing here needs (tensors, shapes) are skipped by protobuf's own rule for unknown fields.
 
 use crate::{
-    About, CollectiveType, Comm, MAX_PIECE_BYTES, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, check_ids,
+    About, CollectiveType, Comm, Gap, Gaps, MAX_PIECE_BYTES, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp,
+    checked,
 };
 use prost::Message;
 
@@ -117,7 +118,7 @@ impl ChakraReader {
             let read = if self.messages == 0 {
                 metadata(message).map(|about| self.trace.about = about)
             } else {
-                op(message, &mut self.names).map(|op| self.trace.ops.push(op))
+                op(message, &mut self.names, &mut self.trace.gaps).map(|op| self.trace.ops.push(op))
             };
             read.map_err(|what| self.fault(what))?;
             self.messages += 1;
@@ -144,7 +145,11 @@ impl ChakraReader {
         if self.trace.ops.is_empty() {
             return Err(TraceError::NoOps { what: "there are no nodes after the metadata" });
         }
-        self.trace.dangling_deps = check_ids(&mut self.trace.ops)?;
+        let RankTrace { ops, gaps, .. } = &mut self.trace;
+        checked(ops, gaps)?;
+        if ops.len() > 1 && ops.iter().all(|op| op.start_ns == 0) {
+            gaps.add_many(Gap::Start, "", ops.len() as u64);
+        }
         Ok(self.trace)
     }
 
@@ -185,10 +190,18 @@ fn metadata(message: &[u8]) -> Result<About, String> {
     Ok(About { version: if is_version { text } else { String::new() }, ..About::default() })
 }
 
-fn op(message: &[u8], names: &mut Names) -> Result<TraceOp, String> {
+fn op(message: &[u8], names: &mut Names, gaps: &mut Gaps) -> Result<TraceOp, String> {
     let node = Node::decode(message).map_err(|error| error.to_string())?;
     let kind =
         NodeType::from_number(node.kind).ok_or_else(|| format!("no type of node has the number {}", node.kind))?;
+    let has = |name: &str| node.attr.iter().any(|attr| attr.name == name);
+    // Generators of workloads write how much is to be computed, and leave the time to a model of the device.
+    if kind.is_busy() && node.duration_micros == 0 && has("num_ops") {
+        gaps.add(Gap::Duration, &node.name);
+    }
+    if kind == NodeType::Coll && !has("comm_type") {
+        gaps.add(Gap::CollectiveType, &node.name);
+    }
     let nanoseconds = |micros: u64| micros.checked_mul(NS_PER_US).ok_or_else(|| format!("a time of {micros} us"));
     Ok(TraceOp {
         id: node.id,

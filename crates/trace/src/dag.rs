@@ -1,6 +1,6 @@
 //! A rank's trace as an op DAG: the JSON that `gradtide.order` reads, with enough beside it to be the trace again.
 
-use crate::{About, CollectiveType, Comm, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, check_ids};
+use crate::{About, CollectiveType, Comm, Gaps, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, checked};
 use serde::{Deserialize, Serialize};
 
 /// The document. Times are nanoseconds.
@@ -148,7 +148,8 @@ pub fn read(document: &Document) -> Result<RankTrace, TraceError> {
     if ops.is_empty() {
         return Err(TraceError::NoOps { what: "the DAG holds its target alone" });
     }
-    let dangling_deps = check_ids(&mut ops)?;
+    let mut gaps = Gaps::default();
+    checked(&mut ops, &mut gaps)?;
     let about = About { rank: document.rank, world_size: document.world_size, version: String::new() };
-    Ok(RankTrace { ops, marks: Vec::new(), about, dangling_deps })
+    Ok(RankTrace { ops, marks: Vec::new(), about, gaps })
 }

@@ -6,7 +6,9 @@
 //! waits for it starts. What waits *for* a collective is not in these files, so no op does (docs/models/traces.md).
 
 use crate::json::{Piece, Splitter};
-use crate::{About, CollectiveType, Comm, Mark, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp};
+use crate::{
+    About, CollectiveType, Comm, Gap, Gaps, Mark, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, checked,
+};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -16,6 +18,27 @@ use std::sync::Arc;
 
 /// Bytes of an element whose type the file does not name: those of float32.
 const ASSUMED_ELEMENT_BYTES: u64 = 4;
+
+/// Categories of events that hold no work of their own: calls that launch it, notes, and what the profiler says of itself.
+const NO_WORK: &[&str] = &[
+    "ac2g",
+    "cpu_instant_event",
+    "cuda_driver",
+    "cuda_profiler_range",
+    "cuda_runtime",
+    "cuda_sync",
+    "fwdbwd",
+    "gpu_user_annotation",
+    "mtia_runtime",
+    "overhead",
+    "privateuse1_driver",
+    "privateuse1_runtime",
+    "python_function",
+    "Trace",
+    "user_annotation",
+    "xpu_runtime",
+    "",
+];
 
 #[derive(Deserialize)]
 struct Event<'a> {
@@ -91,6 +114,9 @@ enum Level {
     Kernel,
 }
 
+/// What kind of transfer an event is of.
+type Transferred = (NodeType, Option<CollectiveType>);
+
 struct Span {
     name: Arc<str>,
     lane: u32,
@@ -110,15 +136,6 @@ impl Span {
     }
 }
 
-/// What a reader came to, beside the trace.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Unsaid {
-    /// Transfers whose size is not in the file (recorded without `record_shapes`); they count as 0 bytes.
-    pub sizes: u64,
-    /// Transfers whose type is not in the file; their elements count as float32.
-    pub types: u64,
-}
-
 /// Reads one rank's file, chunk by chunk.
 pub struct KinetoReader {
     splitter: Splitter,
@@ -136,7 +153,7 @@ struct Events {
     distributed: Distributed,
     version: String,
     base_ns: u64,
-    unsaid: Unsaid,
+    gaps: Gaps,
 }
 
 impl Default for KinetoReader {
@@ -162,7 +179,7 @@ impl KinetoReader {
     ///
     /// # Errors
     /// [`TraceError::Empty`], [`TraceError::NotThis`], [`TraceError::Truncated`] or [`TraceError::NoOps`].
-    pub fn finish(self) -> Result<(RankTrace, Unsaid), TraceError> {
+    pub fn finish(self) -> Result<RankTrace, TraceError> {
         self.splitter.finish()?;
         self.events.finish()
     }
@@ -189,6 +206,9 @@ impl Events {
         let is_update = &*event.cat == "user_annotation" && event.name.starts_with("Optimizer.step#");
         let is_kept = is_device || is_backend || is_update || step.is_some() || &*event.cat == "cpu_op";
         if &*event.ph != "X" || !is_kept {
+            if &*event.ph == "X" && !NO_WORK.contains(&&*event.cat) {
+                self.gaps.add(Gap::UnknownCategory, &event.cat);
+            }
             return Ok(());
         }
         let time = |raw: Option<&RawValue>, key: &str| {
@@ -221,6 +241,11 @@ impl Events {
             Level::Call
         };
         let comm = self.comm(level, &event.name, &args).map(|(kind, comm)| Box::new((level, kind, comm)));
+        if comm.is_none()
+            && let Some(name) = unknown_transfer(level, &event.name, &args)
+        {
+            self.gaps.add(Gap::UnknownTransfer, name);
+        }
         self.spans.push(Span {
             name: self.names.get(&event.name),
             lane,
@@ -262,14 +287,17 @@ impl Events {
         let is_barrier = collective == Some(CollectiveType::Barrier);
         let (bytes, assumed) = if is_barrier { (0, 0) } else { size.unwrap_or((UNKNOWN, 0)) };
         let group = args.group.as_deref().unwrap_or("");
+        if assumed > 0 && level > Level::Call {
+            self.gaps.add(Gap::ElementType, name);
+        }
         Some((kind, Comm { collective, bytes, group: self.names.get(group), ranks: None, ends, ready_ns: None }))
-            .inspect(|_| self.unsaid.types += u64::from(assumed > 0 && level > Level::Call))
     }
 
-    fn finish(mut self) -> Result<(RankTrace, Unsaid), TraceError> {
+    fn finish(mut self) -> Result<RankTrace, TraceError> {
         self.spans.sort_by_key(|span| (span.start_ns, u64::MAX - span.duration_ns));
         let outer = self.outermost();
         let moving = self.moving();
+        self.count_unmatched();
         let mut ids = vec![None; self.spans.len()];
         let mut kept = Vec::new();
         for (index, span) in self.spans.iter().enumerate() {
@@ -340,7 +368,6 @@ impl Events {
                 && comm.bytes == UNKNOWN
             {
                 comm.bytes = 0;
-                self.unsaid.sizes += 1;
             }
         }
         self.marks.extend(launched.marks());
@@ -350,7 +377,8 @@ impl Events {
         }
         let Distributed { rank, world_size, .. } = self.distributed;
         let about = About { rank, world_size, version: self.version };
-        Ok((RankTrace { ops, marks: self.marks, about, dangling_deps: 0 }, self.unsaid))
+        checked(&mut ops, &mut self.gaps)?;
+        Ok(RankTrace { ops, marks: self.marks, about, gaps: self.gaps })
     }
 
     /// The part of a step that an operator is of: the optimizer's if it is within a call of its step.
@@ -387,8 +415,7 @@ impl Events {
 
     /// The spans that stand for transfers, each with the call that launched it where that can be told.
     fn moving(&self) -> BTreeMap<usize, Option<usize>> {
-        type MoveKind = (NodeType, Option<CollectiveType>);
-        let mut found: BTreeMap<MoveKind, BTreeMap<Level, Vec<usize>>> = BTreeMap::new();
+        let mut found: BTreeMap<Transferred, BTreeMap<Level, Vec<usize>>> = BTreeMap::new();
         for (index, span) in self.spans.iter().enumerate() {
             if let Some((level, kind, comm)) = span.comm.as_deref() {
                 found.entry((*kind, comm.collective)).or_default().entry(*level).or_default().push(index);
@@ -404,6 +431,23 @@ impl Events {
             }
         }
         moving
+    }
+
+    /// Counts calls that move bytes and have no kernel or backend event, where others of their kind have one.
+    fn count_unmatched(&mut self) {
+        let mut counts: BTreeMap<Transferred, BTreeMap<Level, (u64, Arc<str>)>> = BTreeMap::new();
+        for span in &self.spans {
+            if let Some((level, kind, comm)) = span.comm.as_deref() {
+                let levels = counts.entry((*kind, comm.collective)).or_default();
+                levels.entry(*level).or_insert_with(|| (0, span.name.clone())).0 += 1;
+            }
+        }
+        for levels in counts.into_values() {
+            let best = levels.last_key_value().map_or(0, |(_, (count, _))| *count);
+            if let Some((count, name)) = levels.into_values().max_by_key(|&(count, _)| count) {
+                self.gaps.add_many(Gap::UnmatchedCall, &name, count - best);
+            }
+        }
     }
 
     /// The number of every operator, and the outermost one around it, by number.
@@ -525,6 +569,18 @@ fn moved(name: &str) -> Option<(NodeType, Option<CollectiveType>)> {
         None if plain.starts_with("send") => Some((NodeType::Send, None)),
         None if plain.starts_with("recv") => Some((NodeType::Recv, None)),
         None => None,
+    }
+}
+
+/// The name of an event that says it moves bytes, in a way that [`moved`] does not know.
+fn unknown_transfer<'a>(level: Level, name: &'a str, args: &'a Args) -> Option<&'a str> {
+    // What ProcessGroupNCCL records of a group and of its streams moves nothing.
+    const NO_TRANSFER: &[&str] = &["", "wait", "init", "startCoalescing", "endCoalescing"];
+    let backend = args.collective.as_deref().or(name.strip_prefix("gloo:"));
+    match level {
+        Level::Call => None,
+        Level::Backend => backend.filter(|one| !NO_TRANSFER.contains(one)),
+        Level::Kernel => name.starts_with("nccl").then_some(name),
     }
 }
 

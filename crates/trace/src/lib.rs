@@ -27,8 +27,79 @@ pub struct RankTrace {
     pub marks: Vec<Mark>,
     /// What the file says of itself.
     pub about: About,
-    /// Dependencies on ops that are not in the file; they are left out of `ops`.
-    pub dangling_deps: u64,
+    /// What the file does not say, or what `ops` cannot represent.
+    pub gaps: Gaps,
+}
+
+/// How often something is missing: by what it is, and by the name that the file has for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gaps(BTreeMap<(Gap, Arc<str>), u64>);
+
+impl Gaps {
+    /// Counts one more.
+    pub fn add(&mut self, gap: Gap, name: &str) {
+        self.add_many(gap, name, 1);
+    }
+
+    /// Counts `count` more.
+    pub fn add_many(&mut self, gap: Gap, name: &str, count: u64) {
+        if count > 0 {
+            *self.0.entry((gap, name.into())).or_default() += count;
+        }
+    }
+
+    /// Every kind of gap and name, with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (Gap, &str, u64)> {
+        self.0.iter().map(|((gap, name), &count)| (*gap, name.as_ref(), count))
+    }
+
+    /// How many there are of a kind.
+    pub fn count(&self, gap: Gap) -> u64 {
+        self.iter().filter(|&(other, ..)| other == gap).map(|(.., count)| count).sum()
+    }
+}
+
+/// What is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Gap {
+    /// The size of a transfer, which counts as 0 bytes.
+    Size,
+    /// The element type of a transfer, whose elements count as float32.
+    ElementType,
+    /// The kind of a collective, which counts as an all-reduce.
+    CollectiveType,
+    /// A transfer of a kind that this program does not know; it counts as computation.
+    UnknownTransfer,
+    /// The kernel or backend event of a call that moves bytes; the call is left out.
+    UnmatchedCall,
+    /// Events of a category that this program does not know; they are left out.
+    UnknownCategory,
+    /// The duration of a node that computes something.
+    Duration,
+    /// The start of every node: the file describes a workload, and nothing was recorded.
+    Start,
+    /// The op that a dependency names; the dependency is left out.
+    Dependency,
+    /// Nodes that neither compute nor move anything but take time, as those that write a checkpoint.
+    Other,
+}
+
+impl Gap {
+    /// The word that Python has for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Size => "size",
+            Self::ElementType => "element_type",
+            Self::CollectiveType => "collective_type",
+            Self::UnknownTransfer => "unknown_transfer",
+            Self::UnmatchedCall => "unmatched_call",
+            Self::UnknownCategory => "unknown_category",
+            Self::Duration => "duration",
+            Self::Start => "start",
+            Self::Dependency => "dependency",
+            Self::Other => "other",
+        }
+    }
 }
 
 /// A step that the profiler was told of: `ProfilerStep#7`.
@@ -284,25 +355,33 @@ impl Names {
     }
 }
 
-/// Leaves out dependencies on what is not there, and counts them.
+/// Leaves out dependencies on ops that the file does not hold, and counts what ops lack in every format.
 ///
 /// # Errors
 /// [`TraceError::SameId`].
-fn check_ids(ops: &mut [TraceOp]) -> Result<u64, TraceError> {
+fn checked(ops: &mut [TraceOp], gaps: &mut Gaps) -> Result<(), TraceError> {
     let mut ids: Vec<u64> = ops.iter().map(|op| op.id).collect();
     ids.sort_unstable();
     if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(TraceError::SameId(pair[0]));
     }
-    let mut dangling = 0;
     for op in ops {
         for deps in [&mut op.data_deps, &mut op.ctrl_deps] {
             let missing = deps.iter().filter(|dep| ids.binary_search(dep).is_err()).count();
             if missing > 0 {
-                dangling += missing as u64;
+                gaps.add_many(Gap::Dependency, &op.name, missing as u64);
                 *deps = deps.iter().copied().filter(|dep| ids.binary_search(dep).is_ok()).collect();
             }
         }
+        if let Some(comm) = &op.comm
+            && comm.bytes == 0
+            && comm.collective != Some(CollectiveType::Barrier)
+        {
+            gaps.add(Gap::Size, &op.name);
+        }
+        if op.duration_ns > 0 && !op.kind.is_comm() && !op.kind.is_busy() {
+            gaps.add(Gap::Other, op.kind.word());
+        }
     }
-    Ok(dangling)
+    Ok(())
 }

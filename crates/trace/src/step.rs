@@ -10,7 +10,7 @@
 use crate::tables::{Ranks, has_device, is_computing};
 use crate::{CollectiveType, Comm, NodeType, RankTrace, StepPart, TraceOp};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How the steps of a trace were told apart.
@@ -32,6 +32,8 @@ pub struct Steps {
     pub found_by: FoundBy,
     /// In their order.
     pub steps: Vec<Step>,
+    /// Steps that some ranks have and others lack; they are left out.
+    pub partial: u64,
 }
 
 /// When a step was under way.
@@ -54,11 +56,13 @@ pub fn steps(ranks: &Ranks) -> Steps {
         let steps: Vec<Step> =
             in_all.map(|&number| Step { number, windows_ns: found.iter().map(|one| one[&number]).collect() }).collect();
         if !steps.is_empty() {
-            return Steps { found_by, steps };
+            let known: BTreeSet<u64> = found.iter().flat_map(BTreeMap::keys).copied().collect();
+            let partial = (known.len() - steps.len()) as u64;
+            return Steps { found_by, steps, partial };
         }
     }
     let windows_ns = ranks.iter().map(|(_, trace)| crate::tables::ends(trace)).collect();
-    Steps { found_by: FoundBy::Whole, steps: vec![Step { number: 0, windows_ns }] }
+    Steps { found_by: FoundBy::Whole, steps: vec![Step { number: 0, windows_ns }], partial: 0 }
 }
 
 /// Steps by the marks of the profiler: a device's, where there are some, since the host runs ahead of it.
@@ -118,10 +122,16 @@ fn repeated(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
                 windows.push((start_ns, end_ns));
                 start_ns = end_ns;
             }
-            // A backward pass may send alike buckets: each step has a forward pass too.
-            let is_whole = |&window: &(u64, u64)| has(&backward, window) && has(&other, window);
+            // A backward pass may send alike buckets: each step has a forward pass too, and sends nothing before its
+            // own backward pass has begun.
+            let is_whole = |(&window, cycle): (&(u64, u64), &[(&TraceOp, &Comm)])| {
+                let first = backward.get(backward.partition_point(|&ns| ns < window.0));
+                let sends_own = first.is_some_and(|&ns| cycle.iter().all(|(op, _)| op.start_ns >= ns));
+                sends_own && has(&backward, window) && has(&other, window)
+            };
             let is_sorted = windows.iter().all(|window| window.1 > window.0);
-            let is_told = if backward.is_empty() { period > 1 } else { windows.iter().all(is_whole) };
+            let mut steps = windows.iter().zip(moves.chunks_exact(period));
+            let is_told = if backward.is_empty() { period > 1 } else { steps.all(is_whole) };
             if is_sorted && is_told {
                 return (0..).zip(windows).collect();
             }

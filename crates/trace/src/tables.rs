@@ -1,6 +1,6 @@
 //! What users see of the traces of a job: a row per rank, per op and per transfer.
 
-use crate::{CollectiveType, NodeType, RankTrace, TraceOp};
+use crate::{CollectiveType, Gap, NodeType, RankTrace, TraceOp};
 use gradtide_table::{Column, Table};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ pub fn ranks(ranks: &Ranks) -> Table {
             "transfer_bytes",
             count(|trace| trace.ops.iter().filter_map(|op| Some(op.comm.as_ref()?.bytes)).fold(0, u64::saturating_add)),
         ),
-        ("dangling_deps", count(|trace| trace.dangling_deps)),
+        ("dangling_deps", count(|trace| trace.gaps.count(Gap::Dependency))),
         ("span_us", time(|parts| parts.span_ns)),
         ("compute_us", time(|parts| parts.compute_ns)),
         ("overlapped_us", time(|parts| parts.overlapped_ns)),
@@ -134,13 +134,13 @@ pub fn ops(ranks: &Ranks) -> Table {
         let (start, _) = ends(trace);
         for op in &trace.ops {
             rows.push(*rank, op, start);
-            hosts.push(u64::from(op.is_host));
+            hosts.push(op.is_host);
             data.push(list(op.data_deps.iter()));
             ctrl.push(list(op.ctrl_deps.iter()));
         }
     }
     let mut columns = rows.columns();
-    columns.push(("is_host", Column::Count(hosts)));
+    columns.push(("is_host", Column::Flag(hosts)));
     columns.push(("data_deps", Column::Text(data)));
     columns.push(("ctrl_deps", Column::Text(ctrl)));
     table(columns)

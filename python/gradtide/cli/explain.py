@@ -8,7 +8,7 @@ from gradtide.cli.ends import fail_usage
 
 
 def explain(code: Annotated[str, typer.Argument(help="Code of an error, as in GT012.")]) -> None:
-    """Say what an error's code means, with an example and its mend."""
+    """Say what an error's code means, with an example and how to fix it."""
     from gradtide import errors
 
     if code.upper() not in errors.CODES:

@@ -7,17 +7,18 @@ import typer
 
 from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.ends import fail_usage
-from gradtide.cli.options import Changes, Common, ScenarioArgument, Without, check_target
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Without, check_target
 from gradtide.cli.printing import print_json, print_table, say, talk_of_cost, talk_of_files
-from gradtide.cli.study import progress_bar
+from gradtide.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from gradtide.estimate import Estimate
 
 
 def run(
-    scenario: ScenarioArgument,
+    scenario: ModelArgument,
     *,
+    cluster: ClusterOption = None,
     plan: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Send gradients as this plan.json of gradtide plan says.")
     ] = None,
@@ -26,7 +27,7 @@ def run(
     common: Annotated[Common, Without("jobs")],
 ) -> None:
     """Simulate one scenario: how long is an iteration, and what does it wait for?"""
-    loaded = changes.load(scenario)
+    loaded = changes.trained(scenario, cluster)
     if plan is not None:
         from gradtide.scenario.plan import read_plan
 
@@ -46,9 +47,11 @@ def run(
     refuse_unknown(common.checks, lambda: figures_of_job(study.run(study.sample()).job))
     with progress_bar("simulating", common.quiet) as progress:
         [result] = study.run_all([loaded], progress=progress, limits=common.limits)
-    summary = study.summary(result)
-    if common.output is not None:
-        result.save(common.output)
+        summary = study.summary(result)
+        if common.output is not None:
+            if progress is not None:
+                progress.stage("writing the report")
+            result.save(common.output)
     if common.as_json:
         print_json(summary)
     else:
@@ -68,7 +71,7 @@ def run(
 
 def figures_of_job(job: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of a job that `--fail-if` knows."""
-    figures = {name: value for name, value in job.items() if isinstance(value, (int, float))}
+    figures = {name: value for name, value in job.items() if value is None or isinstance(value, (int, float))}
     figures["iteration_time_ms"] = job["iteration_time_ms"]["mean"]
     figures.update({f"{name}_ms": value for name, value in job["waterfall_ms"].items()})
     return figures

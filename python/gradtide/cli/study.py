@@ -1,7 +1,6 @@
 """A study on the command line, from its checks and its progress to what is printed and kept of it."""
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.ends import Stopped, as_usage_error
 from gradtide.cli.options import Common, check_target
 from gradtide.cli.printing import print_json, talk, talk_of_cost, talk_of_files
+from gradtide.cli.progress import Bar, progress_bar
 from gradtide.errors import GradtideError, Interrupted
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ def conduct(
     with as_usage_error(*usage_errors), _under_way(what, common, print_result) as (progress, keep):
         result = make({"jobs": common.jobs, "progress": progress, "keep": keep, "limits": common.limits})
         if common.output is not None and keep is not None:
+            if progress is not None:
+                progress.stage("writing the report")
             result.save(common.output)
             keep.forget()
     print_result(result)
@@ -69,9 +71,7 @@ def conduct(
 
 
 @contextmanager
-def _under_way(
-    what: str, common: Common, show: Callable[[Any], None]
-) -> Iterator[tuple[Callable[[float], object] | None, "Kept | None"]]:
+def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterator[tuple[Bar | None, "Kept | None"]]:
     """Give a study its progress and the place for its finished runs; when it is interrupted, show what is known."""
     from gradtide.studies.folder import FolderError
     from gradtide.studies.keep import Kept
@@ -109,18 +109,3 @@ def _words_of_kept(keep: "Kept | None") -> str:
         return ""
     runs = "1 finished run is" if keep.count == 1 else f"{keep.count} finished runs are"
     return f"{runs} kept in {os.path.relpath(keep.folder)}, and the same command goes on from there"
-
-
-@contextmanager
-def progress_bar(what: str, quiet: bool) -> Iterator[Callable[[float], object] | None]:
-    """Show a bar with the time left on stderr, if somebody looks."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=1.0)
-        yield lambda share: bar.update(task, completed=share)

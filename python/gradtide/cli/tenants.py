@@ -1,22 +1,44 @@
 """`gradtide tenants`."""
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption
 from gradtide.cli.printing import cell, print_table, say, signed_percent
 from gradtide.cli.samples import sample_of_tenants
 from gradtide.cli.study import conduct
 
+SHOWN = {"mean_fct_ms": "mean, ms", "p99_fct_ms": "p99, ms", "mean_slowdown": "slowdown"}
+"""Figures of a class in the table; the others are in the report, in rows.csv and in the JSON."""
 
-def tenants(scenario: ScenarioArgument, *, seeds: SeedsOption = 1, changes: Changes, common: Common) -> None:
+
+def tenants(
+    scenario: ScenarioArgument,
+    *,
+    seeds: SeedsOption = 1,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Move this job to the lower band. Default: all jobs.")
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Set the largest small and the smallest large flow. Default: small=100kB,large=10MB.",
+        ),
+    ] = None,
+    changes: Changes,
+    common: Common,
+) -> None:
     """What does a training job do to background flows, and is a lower priority band free here?"""
     from gradtide.studies.tenants import bands as study
 
     loaded = changes.load(scenario)
+    seed_range = range(loaded.seed, loaded.seed + seeds)
     conduct(
-        f"{2 * seeds} runs",
+        f"{4 * seeds} runs",
         common,
-        make=lambda how: study.tenants(loaded, seeds=range(loaded.seed, loaded.seed + seeds), **how),
+        make=lambda how: study.tenants(loaded, seeds=seed_range, job=job, classes=classes, **how),
         show=lambda result: _print_tenants(result.summary),
         example=lambda: study.figures(sample_of_tenants().summary),
         figures=lambda result: {"tenants": study.figures(result.summary)},
@@ -24,25 +46,37 @@ def tenants(scenario: ScenarioArgument, *, seeds: SeedsOption = 1, changes: Chan
 
 
 def _print_tenants(summary: dict[str, Any]) -> None:
-    def cells(pair: dict[str, Any], *, saves: bool = True) -> list[str]:
-        change = pair["saves_percent"]
-        change = change if saves or change is None else -change
-        return [cell(pair["same"]), cell(pair["low"]), signed_percent(change)]
+    from gradtide import words
 
-    rows = []
-    for size, figures in summary["classes"].items():
-        for name, label in (
-            ("mean_fct_ms", "mean"),
-            ("p50_fct_ms", "p50"),
-            ("p90_fct_ms", "p90"),
-            ("p99_fct_ms", "p99"),
-        ):
-            rows.append([f"{size} flows, {label}, ms", *cells(figures[name])])
-    rows.append(["iteration time, ms", *cells(summary["iteration_time_ms"])])
-    rows.append(["busiest link", *cells(summary["max_link_utilisation"])])
-    rows.append(["packets dropped", *cells(summary["drops"])])
-    seeds = summary["seeds"]
-    count = "1 seed" if len(seeds) == 1 else f"mean of {len(seeds)} seeds"
-    say(f"{summary['model']} in its neighbours' band and in a lower one; {count}")
-    print_table(["", "same band", "low band", "saves"], rows)
+    rows = [
+        [f"{size} flows, {label}", *_cells(figures[name])]
+        for size, figures in summary["classes"].items()
+        for name, label in SHOWN.items()
+    ]
+    jobs = summary["jobs"]
+    for name, job in jobs.items():
+        of = "iteration" if len(jobs) == 1 else f"{name}: iteration"
+        rows.append([f"{of} time, ms", *_cells(job["iteration_time_ms"])])
+    rows.append(["busiest link, use", *_cells(summary["max_link_utilisation"])])
+    rows.append(["packets dropped", *_cells(summary["drops"])])
+    seeds, moved = summary["seeds"], [name for name, job in jobs.items() if job["moved"]]
+    count = f"one run, seed {seeds[0]}" if len(seeds) == 1 else f"means of {len(seeds)} seeds"
+    say(f"{', '.join(moved)} ({summary['model']}) and the flows of {summary['counted']['traffic']}; {count}")
+    print_table(["", "no job", "same band", "low band", "change", "95 % interval"], rows)
+    small, large = (words.size(summary["counted"][f"{size}_bytes"]) for size in ("small", "large"))
+    say(
+        f"small: up to {small}; large: from {large}; slowdown: completion time / that of the flow alone\n"
+        "no job: the same flows without any job; change: low band against same band"
+    )
     say(f"\n{summary['headline']}")
+
+
+def _cells(pair: dict[str, Any]) -> list[str]:
+    """Return the values of a pair and its change, from the same band to the low one."""
+    change, ends = pair["saves_percent"], pair["saves_interval_percent"]
+    interval = "–" if ends is None else f"{-ends[1]:+.1f} … {-ends[0]:+.1f} %"
+    return [
+        *(cell(pair[side]) for side in ("no_job", "same", "low")),
+        signed_percent(None if change is None else -change),
+        interval,
+    ]

@@ -39,6 +39,7 @@ def tenants_map(
 ) -> None:
     """Map where a lower priority band is free: tenants over the loads of the job and of background traffic."""
     from gradtide.studies.tenants import boundary as study
+    from gradtide.studies.tenants.cases import Cell
 
     rows = parse_loads("--job-loads", job_loads) or study.JOB_LOADS
     columns = parse_loads("--traffic-loads", traffic_loads) or study.TRAFFIC_LOADS
@@ -52,7 +53,7 @@ def tenants_map(
         common,
         make=lambda how: study.boundary(loaded, job_loads=rows, traffic_loads=columns, seeds=seed_range, **how),
         show=lambda result: _print_map(result, rows, columns),
-        example=lambda: study.figures(study.BoundaryResult({(0.5, 0.5): sample_of_tenants()}).rows[0]),
+        example=lambda: study.figures(study.BoundaryResult({Cell(0.5, 0.5): sample_of_tenants()}).rows[0]),
         figures=lambda result: {row["cell"]: study.figures(row) for row in result.rows},
     )
 

@@ -48,8 +48,7 @@ def compare_policies(
     from gradtide.studies.tenants import policies as study
 
     def example() -> dict[str, float | None]:
-        tenants = sample_of_tenants()
-        return study.figures(study.PoliciesResult({(None, "all-low"): tenants}, tenants.results).rows[0])
+        return study.figures(study.PoliciesResult([sample_of_tenants().comparison]).rows[0])
 
     cells = 1 if loads is None else len(loads[0]) * len(loads[1])
     conduct(

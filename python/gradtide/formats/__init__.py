@@ -24,9 +24,9 @@ class Format:
         name: what `--from` and `--to` call it.
         kind: what it holds: formats of one kind convert into each other.
         what: what a file looks like.
-        recognised: by what it is told from the others.
-        suffix: of a file to write, where `--to` does not say; empty if only `--to` does.
-        source: whose it is, and where that stands.
+        recognised: what tells it from the other formats.
+        suffix: suffix that chooses this format for a file to write; empty if only `--to` can choose it.
+        source: the tool that defines it, and where.
     """
 
     name: str
@@ -53,7 +53,7 @@ FORMATS = (
     Format(
         "cdf-percent",
         "sizes",
-        "lines `bytes,percent` up to 100; a blank, tab, colon or semicolon does too",
+        "lines `bytes,percent` up to 100; the separator may be a blank, tab, colon or semicolon",
         "two columns up to 100",
         "",
         "plain pairs, as papers print them",
@@ -61,7 +61,7 @@ FORMATS = (
     Format(
         "cdf-ns2",
         "sizes",
-        "lines `value count cdf`; `--packet` says what a value is, the count is not looked at",
+        "lines `value count cdf`; `--packet` says what a value is, the count is ignored",
         "three columns",
         ".tcl",
         "ns-2, tools/ranvar.cc (pFabric, PIAS)",
@@ -104,7 +104,7 @@ FORMATS = (
     Format("chakra", "trace", "length-delimited protobuf", "`.et`", ".et", "MLCommons Chakra"),
     Format("dag", "trace", "JSON of one rank's ops", "`.json`, schema", ".json", "gradtide"),
 )
-"""Every format; of two that could be told from the same content, the first is taken."""
+"""Every format. If a text could be of two formats, the first one is taken."""
 
 _CONVERT: dict[str, Callable[[Path, str, Path | None, str, Options], dict[str, Any]]] = {
     "model": model.convert,
@@ -124,7 +124,7 @@ _HEADERS = (
 
 @dataclass(frozen=True)
 class Conversion:
-    """What was read, and written.
+    """What was read and written.
 
     Attributes:
         source: format that was read.
@@ -152,7 +152,7 @@ def known(name: str) -> Format:
 
 
 def recognised(path: Path) -> Format | None:
-    """Return the format of a file by its content; `None` for what is a trace, a folder or a pattern.
+    """Return the format of a file by its content; `None` for a trace, a folder or a pattern.
 
     Raises:
         ValueError: if the text is of no format.
@@ -171,7 +171,7 @@ def recognised(path: Path) -> Format | None:
         lines = []
     name = form_of(lines)
     if name is None:
-        raise ValueError(f"{path} is of no format that is known by its content; name it with --from")
+        raise ValueError(f"{path} has no format that its content tells; name it with --from")
     return known(name)
 
 
@@ -212,21 +212,21 @@ def convert(
         source: file to read.
         target: file to write; nothing is written without.
         form: format of `source`.
-        into: name of the format of `target`; by its suffix if not given.
+        into: name of the format of `target`. Default: the format of its suffix.
         packet_bytes: what a value of a cdf-ns2 file is.
         topology: HPCC topology file that says which nodes of an hpcc-flow file are hosts.
 
     Raises:
         ScenarioError: with every fault of the file, each at its line and field.
         TraceError: if `target` cannot be written.
-        ValueError: if there is no such conversion, or something has to be said that is not.
+        ValueError: if there is no such conversion, or an option is missing or without effect.
     """
     chosen = None if target is None else _target(form, target, into)
     names = {form.name, chosen.name if chosen else ""}
     if packet_bytes is not None and "cdf-ns2" not in names:
-        raise ValueError("--packet is for cdf-ns2")
+        raise ValueError("--packet has no effect here; it is for the format cdf-ns2")
     if topology is not None and form.name != "hpcc-flow":
-        raise ValueError("--topology is for reading hpcc-flow")
+        raise ValueError("--topology has no effect here; it is for reading hpcc-flow")
     hosts = None if topology is None else network.hosts_of(topology)
     options = Options(packet_bytes, hosts)
     figures = _CONVERT[form.kind](source, form.name, target, chosen.name if chosen else "", options)
@@ -243,5 +243,5 @@ def _target(form: Format, path: Path, into: str | None) -> Format:
         return chosen
     by_suffix = next((one for one in siblings if one.suffix and one.suffix == path.suffix), None)
     if by_suffix is None:
-        raise ValueError(f"{path} has no suffix that says a format of {form.kind}; name one with --to: {names}")
+        raise ValueError(f"{path} has no suffix that tells a format of {form.kind}; name one with --to: {names}")
     return by_suffix

@@ -31,7 +31,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
     """Read flows and write them, line by line, and return their figures.
 
     Raises:
-        ScenarioError: with every fault of the file; what was at `target` before stays.
+        ScenarioError: with every fault of the file; an older file at `target` stays.
     """
     tally = _Tally()
     rows = tally.of(_READERS[form](lines_of(source), str(source), options))
@@ -54,7 +54,7 @@ def read_flows(text: str, file: str, form: str, name: str, host_count: int, band
         text: the whole file.
         file: the file as the user named it.
         form: htsim-cm or hpcc-flow.
-        name: key of the neighbour in the scenario.
+        name: key of the flows in the scenario.
         host_count: hosts of the cluster.
         band: band of the flows.
 
@@ -80,7 +80,7 @@ def read_flows(text: str, file: str, form: str, name: str, host_count: int, band
 
 
 class _Tally:
-    """What is counted of flows as they pass."""
+    """Counts flows while they are read."""
 
     def __init__(self) -> None:
         self.flows = 0
@@ -193,16 +193,14 @@ def _read_htsim(lines: Iterable[str], file: str, options: Options) -> Iterator[R
             if row is not None and not wrong.any:
                 yield row
         elif word == "failure":
-            wrong.add(
-                number, line, "failure", "a link fails", "a list of flows says nothing of links; delete the line", 0
-            )
+            wrong.add(number, line, "failure", "a link fails", "a list of flows has no links; delete the line", 0)
         elif word != "trigger":
             hint = "lines are Nodes N, Connections N, or SRC->DST id N start PS size BYTES"
             wrong.add(number, line, "", f'"{word[:40]}" begins no line of a connection matrix', hint, 0)
     if said.get("Connections") != read and not wrong.any:
-        found = "not at all" if "Connections" not in said else f"{said['Connections']:,} flows"
+        found = "missing" if "Connections" not in said else f"{said['Connections']:,} flows"
         hint = "the file is cut off, or the count is wrong"
-        wrong.add(None, None, "Connections", f"`Connections` says {found}, and {read:,} follow", hint)
+        wrong.add(None, None, "Connections", f"`Connections` is {found}, but {read:,} follow", hint)
     if not read and not wrong.any:
         wrong.add(None, None, "", f"{file} has no flows", "write at least one")
     wrong.end()
@@ -268,7 +266,8 @@ def _node(wrong: Complaints, number: int, line: str, cells: list[str], at: int, 
         return node
     host = options.hosts.get(node)
     if host is None:
-        wrong.add(number, line, field, f"node {node} is no host of the topology", "hosts are what is no switch", at)
+        hint = "every node that is not a switch is a host"
+        wrong.add(number, line, field, f"node {node} is no host of the topology", hint, at)
     return host
 
 

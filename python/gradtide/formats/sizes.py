@@ -22,7 +22,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
 
     Raises:
         ScenarioError: with every fault of the file, or if the other dialect cannot say it.
-        ValueError: if the dialect is ns-2's and nobody said what its values are.
+        ValueError: if the format is ns-2's and `--packet` is missing.
     """
     points = _ns2(source, options) if form == "cdf-ns2" else _pairs(source)
     if target is not None:

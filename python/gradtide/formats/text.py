@@ -1,4 +1,4 @@
-"""Lines of text files of any size, and what is wrong in them."""
+"""Lines of text files of any size, and the faults in them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ class Options:
     Attributes:
         packet_bytes: bytes that a value of an ns-2 distribution stands for.
         hosts: numbers of hosts by numbers of nodes; `None` where they are the same.
-        notes: what was left out or rounded, for the user to know; readers and writers add to it.
+        notes: what was left out or rounded; readers and writers add to it, and the user sees it.
     """
 
     packet_bytes: int | None = None
@@ -36,7 +36,7 @@ class Options:
 
 
 class Complaints:
-    """What is wrong with a file, each at its line and word."""
+    """The faults of a file, each at its line and word."""
 
     def __init__(self, file: str, code: str) -> None:
         self._file = file
@@ -44,7 +44,7 @@ class Complaints:
         self._faults: list[Fault] = []
 
     def add(self, number: int | None, line: str | None, where: str, msg: str, hint: str, word: int = -1) -> None:
-        """Add what is wrong with a line, or with its blank-separated `word`; end the reading if it is too much."""
+        """Add a fault of a line, or of its blank-separated `word`; stop reading after too many."""
         start, stop = 0, len(line or "")
         if line is not None and word >= 0:
             found = list(_WORD.finditer(line))

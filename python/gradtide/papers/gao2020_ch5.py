@@ -22,7 +22,8 @@ from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import run_all, total_cost
-from gradtide.studies.tenants.bands import BANDS, colour, variant
+from gradtide.studies.tenants.cases import BANDS, variant
+from gradtide.studies.tenants.verdict import colour
 
 # Table 5.3: compute-to-network ratio, compute time per iteration in ms.
 COMPUTE_MS = {16: 2240, 8: 1120, 4: 560, 2: 280}

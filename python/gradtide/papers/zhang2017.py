@@ -382,7 +382,7 @@ def _headline(checks: Sequence[dict[str, str]], _study: Study, figure: str | Non
 
 # What a statement that does not hold ends with, and how that is said in a sentence.
 _BUT = {
-    "3 layers, d-mod-k": "on 3 layers with d-mod-k, where routes that spread mend it",
+    "3 layers, d-mod-k": "on 3 layers with d-mod-k, where routes that spread restore it",
     f"against {NAMES[DISTRIBUTED]}": "against distributed servers",
 }
 

@@ -174,7 +174,7 @@ def require_torch() -> None:
     """Check that torch can be imported.
 
     Raises:
-        ProfileError: if it cannot; it says what to install.
+        ProfileError: if it cannot; the message tells what to install.
     """
     try:
         import torch  # noqa: F401 - whether it is there is the question

@@ -1,4 +1,4 @@
-"""What the command line says of a model: where its factory is, and what its inputs look like.
+"""The model of a command line: where its factory is, and what its inputs look like.
 
 `MODULE:FACTORY` is an importable module or a file ending in .py, and a callable in it that needs no argument; a model
 class of transformers is built with its default configuration. `[NAME=]SHAPE[:DTYPE]` is one input, as in

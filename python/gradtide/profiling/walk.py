@@ -418,7 +418,7 @@ def _fake_mode() -> Iterator[None]:
 
     log = logging.getLogger("torch._subclasses.fake_tensor")
     level = log.level
-    log.setLevel(logging.CRITICAL)  # it logs with a traceback what it raises all the same
+    log.setLevel(logging.CRITICAL)  # It logs a traceback of each exception that it raises anyway.
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
             yield

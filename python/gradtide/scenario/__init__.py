@@ -18,7 +18,7 @@ from gradtide.scenario import built, read
 from gradtide.scenario import resolve as _resolve
 from gradtide.scenario.fabric import Fabric, Tree, Wiring
 from gradtide.scenario.job import Job
-from gradtide.scenario.keys import json_schema
+from gradtide.scenario.keys import json_schema, short_names
 from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.source import Loc, Overlay, Source, parse_json, parse_toml, read_text, scalar
 from gradtide.scenario.tables import graph_table, layers_table
@@ -29,54 +29,6 @@ __all__ = ["Fabric", "Job", "Neighbour", "Scenario", "Tree", "Wiring", "json_sch
 
 _PRESETS = Path(__file__).resolve().parent.parent / "presets"
 
-_JOB_NAMES: dict[str, Loc] = {
-    "model": ("model",),
-    "workers": ("workers",),
-    "hosts": ("hosts",),
-    "iterations": ("iterations",),
-    "placement": ("placement",),
-    "task": ("task",),
-    "collective": ("collective",),
-    "servers": ("collective", "ps", "servers"),
-    "priority": ("priority",),
-    "order": ("schedule", "order"),
-    "fusion": ("schedule", "fusion"),
-    "first_fusion": ("schedule", "first_fusion"),
-    "cycle": ("schedule", "cycle"),
-    "buckets": ("schedule", "buckets"),
-    "chunk": ("schedule", "chunk"),
-    "credit": ("schedule", "credit"),
-    "queues": ("schedule", "queues"),
-    "barrier": ("schedule", "barrier"),
-    "depth": ("schedule", "depth"),
-    "overhead": ("schedule", "overhead"),
-    "sync": ("schedule", "sync"),
-    "order_file": ("schedule", "file"),
-    "ranking": ("schedule", "ranking"),
-    "in_turn": ("schedule", "in_turn"),
-    "scale_to": ("compute", "scale_to"),
-    "device": ("compute", "device"),
-    "efficiency": ("compute", "efficiency"),
-    "batch": ("compute", "batch"),
-    "compute_order": ("compute", "order"),
-    "overlap_slowdown": ("compute", "overlap_slowdown"),
-    "noise": ("compute", "noise"),
-    "straggler": ("compute", "straggler"),
-}
-_OTHER_NAMES: dict[str, Loc] = {
-    "link_rate": ("cluster", "link", "rate"),
-    "link_delay": ("cluster", "link", "delay"),
-    "link_efficiency": ("cluster", "link", "efficiency"),
-    "host_latency": ("cluster", "host_latency"),
-    "topology": ("cluster", "topology"),
-    "routing": ("cluster", "routing"),
-    "engine": ("run", "engine"),
-    "seed": ("run", "seed"),
-    "duration": ("run", "duration"),
-    "warmup": ("run", "warmup"),
-    "cooldown": ("run", "cooldown"),
-    "timeline": ("run", "timeline"),
-}
 _EITHER = {"workers": "hosts", "hosts": "workers"}
 _INSTEAD: dict[str, tuple[str, ...]] = {
     "replay": ("sizes", "cdf", "arrivals", "load", "burst", "replay_sha256", "flows", "incast", "bursts"),
@@ -178,17 +130,13 @@ class Scenario:
     def replace(self, **changes: Any) -> "Scenario":
         """Return a scenario with some keys changed, by short names.
 
-        `None` puts a key back to its default. What belongs to a job changes in every job. `workers` takes
-        the place of `hosts` and the reverse; a profile, a trace's model, a list of layers or an `OpDag` may be given as
-        `model`;
-        `collective` is the name of its kind or a table; `servers` is a number of parameter servers.
+        `None` puts a key back to its default. What belongs to a job changes in every job. `workers` takes the place of
+        `hosts` and the reverse. `model` may also be a profile, a trace's model, a list of layers or an `OpDag`,
+        `collective` the name of its kind.
 
         Args:
-            changes: model, workers, hosts, placement, iterations, task, collective, servers, priority, order,
-                order_file, ranking, in_turn, fusion, first_fusion, cycle, buckets, chunk, credit, queues, barrier,
-                depth, overhead, sync, scale_to, device, efficiency, batch, compute_order, overlap_slowdown, noise,
-                straggler, link_rate, link_delay, link_efficiency, host_latency, topology, routing, engine, seed,
-                duration, warmup, cooldown, timeline.
+            changes: values by short name: the key's own name for keys of `job.NAME`, its `compute`, `collective` and
+                `schedule`, of `cluster` and of `run`. docs/reference/scenario.md lists all of them.
 
         Raises:
             TypeError: if a name is not one of these.
@@ -199,16 +147,14 @@ class Scenario:
             >>> base.replace(link_rate="1Gbps", order="priority", barrier=False).link_rate_bps
             1000000000
         """
-        data, overlays = _copy(self._data), dict(self._source.overlays)
+        data, overlays, known = _copy(self._data), dict(self._source.overlays), short_names()
         for name, value in changes.items():
-            if name not in _JOB_NAMES and name not in _OTHER_NAMES:
-                near = difflib.get_close_matches(name, [*_JOB_NAMES, *_OTHER_NAMES], 1, 0.5)
-                hint = f"did you mean {near[0]!r}?" if near else "see help(Scenario.replace)"
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1, 0.5)
+                hint = f"did you mean {near[0]!r}?" if near else "docs/reference/scenario.md lists the names"
                 raise TypeError(f"replace() has no {name!r}; {hint}")
-            if name in _JOB_NAMES:
-                paths = [("job", job, *_JOB_NAMES[name]) for job in data.get("job", {})]
-            else:
-                paths = [_OTHER_NAMES[name]]
+            jobs = data.get("job", {}) if known[name][:1] == ("job",) else ("",)
+            paths = [tuple(job if part == "*" else part for part in known[name]) for job in jobs]
             value = _written_value(name, value)
             text = f"{name}={_shown(value)}"
             for path in paths:
@@ -263,6 +209,11 @@ class Scenario:
     def jobs(self) -> tuple[Job, ...]:
         """The jobs, resolved, in the order of the file."""
         return self._resolved.jobs
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the files of models hold and the jobs leave out, a sentence each."""
+        return self._resolved.warnings
 
     @property
     def engine(self) -> str:
@@ -436,7 +387,7 @@ def _put(data: dict[str, Any], path: Loc, value: Any) -> None:
 
 
 def _path_problem(data: dict[str, Any], path: Loc) -> tuple[str, str] | None:
-    """Return what is wrong with a path of `--set` and its mend."""
+    """Return what is wrong with a path of `--set`, and how to fix it."""
     example = "write job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY, as in run.seed=1"
     if len(path) < 2 or not all(path) or path[0] not in ("job", "cluster", "traffic", "run"):
         near = read.nearest_path(".".join(str(p) for p in path))
@@ -468,8 +419,12 @@ def _written_value(name: str, value: Any) -> Any:
             return graph_table(value, value.name or "graph", value.time_unit)
         layers = getattr(value, "layers", value)
         if isinstance(layers, Sequence) and all(isinstance(row, Layer) for row in layers):
-            bucketed, source = getattr(value, "bucketed", False), getattr(value, "source", None)
-            return layers_table(getattr(value, "name", "inline"), layers, bucketed=bucketed, source=source)
+            said: dict[str, Any] = {
+                "bucketed": getattr(value, "bucketed", False),
+                "source": getattr(value, "source", None),
+                "left_out": getattr(value, "left_out", ()),
+            }
+            return layers_table(getattr(value, "name", "inline"), layers, **said)
     return value
 
 

@@ -1,6 +1,6 @@
-"""plan.json: how a job is to send its gradients, written by `gradtide plan` and read by whoever carries it out.
+"""plan.json: how a job should send its gradients. `gradtide plan` writes it; `run` and `gradtide.torch` read it.
 
-`read_plan` checks a file by itself, `Plan.on` against a scenario. docs/planning.md says what each key means.
+`read_plan` checks the file alone, `Plan.on` checks it against a scenario. docs/planning.md explains each key.
 """
 
 import difflib
@@ -119,7 +119,7 @@ class Plan:
 
         if len(scenario.jobs) != 1:
             msg = f"a plan is for one job, and {scenario.name} has {len(scenario.jobs)}"
-            add("GT082", "", msg, "leave the plan out")
+            add("GT082", "", msg, "run the scenario without --plan")
             raise ScenarioError(faults)
         job = scenario.jobs[0]
         if self.workers not in (None, job.workers):
@@ -131,7 +131,7 @@ class Plan:
             return scenario
         counts = () if faults else self._stretches(job.layers)
         if counts is None:
-            msg = "the buckets are no stretches of layers, one behind the other from the output side"
+            msg = "a bucket is not a run of consecutive layers, from the output side on"
             add("GT080", "buckets", msg, "make the plan again")
         if faults:
             raise ScenarioError(faults)
@@ -155,7 +155,7 @@ class Plan:
         )
 
     def faults_of_layers(self, layer_bytes: Mapping[str, int], model: str) -> list[Fault]:
-        """Return what of a model's layers the plan does not know, or knows otherwise; one fault.
+        """Return a fault if the plan lacks a layer of a model or gives it another size; at most one.
 
         Args:
             layer_bytes: bytes of the gradient of every layer of the model, by its name.
@@ -272,7 +272,7 @@ class _Reader:
                 self.add((key,), f"expected {what}, found {units.describe(value)}", again, value)
         level = data.get("level")
         if level not in LEVELS:
-            self.add(("level",), f"there is no level {units.describe(level)}", f"there are {', '.join(LEVELS)}", level)
+            self.add(("level",), f"there is no level {units.describe(level)}", f"write {', '.join(LEVELS)}", level)
         predicted = given.get("predicted")
         overhead = predicted.get("overhead_us", 0) if isinstance(predicted, dict) else 0
         if isinstance(overhead, bool) or not isinstance(overhead, (int, float)) or not 0 <= float(overhead) < 1e9:

@@ -61,6 +61,7 @@ class Resolved:
         jobs: the jobs, in the order of the file.
         origins: where each neighbour's flows come from, in the order of the file.
         written: the resolved scenario as plain data.
+        warnings: what the files of models hold and the jobs leave out, a sentence each.
     """
 
     file: ScenarioFile
@@ -68,6 +69,7 @@ class Resolved:
     jobs: tuple[Job, ...]
     origins: tuple[Origin, ...]
     written: dict[str, Any]
+    warnings: tuple[str, ...]
 
 
 def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved:
@@ -116,7 +118,8 @@ def _resolve(ctx: Context) -> Resolved | None:
     resolved = tuple(job for job in jobs if job is not None)
     check.limits.check(ctx, resolved, fabric)
     complete = _completed(ctx, resolved, fabric)
-    return Resolved(complete, fabric, resolved, origins, _written(ctx, complete, origins, fabric))
+    warnings = dict.fromkeys(warning for table in ctx.tables.values() for warning in table.left_out)
+    return Resolved(complete, fabric, resolved, origins, _written(ctx, complete, origins, fabric), tuple(warnings))
 
 
 def _without_jobs(ctx: Context) -> None:

@@ -8,8 +8,9 @@ them points at its line.
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +44,29 @@ class Overlay(NamedTuple):
     file: str
     text: str
     column: int
+
+
+@contextmanager
+def as_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Let faults of what was set over a file name the option that the user typed.
+
+    Args:
+        options: option by what it sets: a short name of `Scenario.replace`, or a path of `Scenario.set`.
+    """
+
+    def named(fault: Fault) -> Fault:
+        what, equals, value = (fault.text or "").partition("=")
+        option = options.get(what)
+        if not equals or option is None or fault.line is not None:
+            return fault
+        value = value[1:-1] if value[:1] == value[-1:] == '"' else value
+        text = f"{option} {value}"
+        return replace(fault, file=option, text=text, column=len(option) + 1, width=max(1, len(value)))
+
+    try:
+        yield
+    except ScenarioError as error:
+        raise ScenarioError([named(fault) for fault in error.faults]) from None
 
 
 @dataclass(frozen=True)
@@ -262,7 +286,7 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
         raise
     except json.JSONDecodeError as error:
         what = error.msg[:1].lower() + error.msg[1:]
-        hint = "is the file cut off?" if error.pos >= len(text.rstrip()) else "mend the syntax here"
+        hint = "is the file cut off?" if error.pos >= len(text.rstrip()) else "fix the syntax here"
         start = min(error.pos, max(len(text) - 1, 0))
         raise ScenarioError([pointed(text, start, start + 1, fault(what, hint))]) from None
     except RecursionError:
@@ -295,7 +319,7 @@ def _syntax_hint(text: str, start: int, *, ended: bool) -> str:
         if match[1] in ("True", "False"):
             return f"write {match[1].lower()}"
         return f'texts and quantities need quotes, as in "{match[1]}"'
-    return "mend the syntax here; texts and quantities need quotes"
+    return "fix the syntax here; texts and quantities need quotes"
 
 
 def _nearest_file(path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""What a collective takes on a scenario's network: a + b·d for d bytes, fitted to exchanges by themselves."""
+"""The time of a collective on a scenario's network, a + b·d for d bytes, fitted to single exchanges."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ DEPTHS = (1, 2, 4, 8)
 """Parts into which a message may be cut, as in Caramel (2020), section 4.4."""
 
 MAX_MESSAGES = 1_000_000
-"""Messages of one exchange, beyond which no other depth is tried."""
+"""Another depth is tried only if an exchange then has at most this many messages."""
 
 FIT_STEP = 4
 """Ratio of the sizes of exchanges that a channel is fitted to."""
 
 SAME_CHANNEL = 0.005
-"""A collective that is at no size faster by more than this share is not searched."""
+"""A collective is searched only if it is faster than the others at some size, by more than this share."""
 
 
 @dataclass(frozen=True)

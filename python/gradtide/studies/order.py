@@ -2,7 +2,7 @@
 
 import difflib
 import json
-import math
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gradtide import _core
+from gradtide.errors import SchedulerError
 from gradtide.scenario.opdag import OpDag, load_ranks, op_dag
 from gradtide.studies.graph import find_dag
 
@@ -170,23 +171,45 @@ def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
     """Return the ranks that a scheduler of the user's own gives, 0 first, equal ones by id.
 
     Raises:
-        ValueError: if it raises an exception, which is then the cause, or returns no dict; if it leaves a transfer
-            out, or ranks what is none; if a rank is not a number.
+        SchedulerError: if it fails, returns no mapping, leaves a transfer out, ranks what is none, or gives a rank that
+            is no number.
     """
-    who, recvs = f"{type(scheduler).__name__}.ranks", dag.recvs
+    name, recvs = type(scheduler).__name__, dag.recvs
     try:
-        given = dict(scheduler.ranks(dag))
+        given = scheduler.ranks(dag)
     except Exception as error:
-        raise ValueError(f"{who} failed: {type(error).__name__}: {error}") from error
+        raise SchedulerError(f"{name}.ranks(dag) failed{_place(error)}: {type(error).__name__}: {error}") from error
+    wanted = "{op id: number} for every id in dag.recvs"
+    if not isinstance(given, Mapping):
+        raise SchedulerError(f"{name}.ranks(dag) returned {type(given).__name__}; return {wanted}")
     missing = [op for op in recvs if op not in given]
-    unknown = [op for op in given if op not in recvs]
-    if missing or unknown:
-        what = f"leaves out transfer {missing[0]}" if missing else f"ranks {unknown[0]!r}, which is no needed transfer"
-        raise ValueError(f"{who} {what}; return a rank for each of the {len(recvs)} transfers in dag.recvs")
-    for op, rank in given.items():
-        if isinstance(rank, bool) or not isinstance(rank, Real) or math.isnan(rank):
-            raise ValueError(f"{who} gives transfer {op} the rank {rank!r}; a rank is a number, and NaN is none")
+    if missing:
+        raise SchedulerError(
+            f"{name} ranks no transfer {missing[0]} ({_name_of(dag, missing[0])}): {len(recvs) - len(missing)} of "
+            f"{len(recvs)} transfers have a rank; return {wanted}"
+        )
+    unknown = [op for op in given if op not in set(recvs)]
+    if unknown:
+        raise SchedulerError(f"{name} ranks {unknown[0]!r}, which is no needed transfer; return {wanted}")
+    for op in recvs:
+        rank = given[op]
+        if isinstance(rank, bool) or not isinstance(rank, Real) or rank != rank:
+            raise SchedulerError(
+                f"{name} gives transfer {op} ({_name_of(dag, op)}) the rank {rank!r}, which is no number; "
+                f"return {wanted}"
+            )
     return {op: rank for rank, op in enumerate(sorted(recvs, key=lambda op: given[op]))}
+
+
+def _name_of(dag: OpDag, op: int) -> str:
+    return next(one.name for one in dag.ops if one.id == op)
+
+
+def _place(error: Exception) -> str:
+    """Say in which line of the user's code an exception began."""
+    frames = traceback.extract_tb(error.__traceback__)
+    # The first frame is the call in this file; without another one the call itself failed.
+    return f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if len(frames) > 1 else ""
 
 
 def _given(dag: OpDag, ranks: Mapping[int, int]) -> dict[str, list[int]]:

@@ -1,4 +1,4 @@
-"""A scheduler of the user's own on the jobs of a scenario: what it is asked, and how a scenario says its answer."""
+"""Asks a scheduler of the user's own for the order of each job's transfers, and writes it into the scenario."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def ordered(scenario: Scenario, scheduler: OrderScheduler | Path) -> Scenario:
 
     Raises:
         ScenarioError: if the file is wrong.
-        ValueError: if the scheduler leaves transfers out.
+        SchedulerError: if the scheduler fails, or does not rank every transfer with a number.
     """
     if isinstance(scheduler, Path) and scheduler.suffix != ".json":
         return scenario.replace(order="file", order_file=str(scheduler.resolve()), ranking=None, queues=None)
@@ -32,7 +32,7 @@ def ordered(scenario: Scenario, scheduler: OrderScheduler | Path) -> Scenario:
         ranks = load_ranks(scheduler, dag) if isinstance(scheduler, Path) else ranks_of(scheduler, dag)
         places = {op.id: place for place, op in enumerate(op for op in dag.ops if op.kind == "recv")}
         rows = [row.name for row in job.layers if row.parameter_bytes]
-        # What the iteration does not need, as a backward pass's own parameters in inference, is received last.
+        # Parameters that the iteration does not need, such as those of the backward pass in inference, come last.
         first = [rows[places[op]] for op in sorted(ranks, key=lambda op: (ranks[op], op))]
         rankings[job.name] = [*first, *(name for name in rows if name not in set(first))]
     for name, ranking in rankings.items():
@@ -43,13 +43,13 @@ def ordered(scenario: Scenario, scheduler: OrderScheduler | Path) -> Scenario:
 def dag_of(job: Job, transfer_ps: list[int]) -> OpDag:
     """Return what a worker of a job receives and computes in an iteration, as a scheduler is shown it.
 
-    Every parameter is one transfer, `op.bytes` long. Of parameter servers it is pulled; of a collective it is the
-    exchange that the iteration before has begun. Layers are the chain that they mean; a backward op `updates` what it
-    completes the gradient of. Times are picoseconds.
+    Every parameter is one transfer of `op.bytes`. With parameter servers the transfer is a pull; with a collective it
+    is the exchange that the previous iteration began. Layers become a chain of ops. A backward op `updates` the
+    parameters whose gradients it completes. Times are picoseconds.
 
     Args:
         job: of a resolved scenario.
-        transfer_ps: what a transfer of each layer, or of each that the graph receives, is expected to take.
+        transfer_ps: expected time of the transfer of each layer, or of each parameter that the graph receives.
     """
     if job.graph is None:
         return _chain(job, transfer_ps)
@@ -59,7 +59,7 @@ def dag_of(job: Job, transfer_ps: list[int]) -> OpDag:
     if job.task == "inference":
         target = target if job.graph.inference_target is None else job.graph.inference_target
     else:
-        # All gradients are waited for, and not what the file's target needs alone.
+        # Training waits for all gradients, not only for those that the file's target needs.
         ends = tuple(dict.fromkeys([target, *(op.id for op in ops if op.updates)]))
         target = max(op.id for op in ops) + 1
         ops.append(Op(target, "comp", ends, 0, "end"))

@@ -1,11 +1,11 @@
-"""The search of `gradtide plan`: ways to send a job's gradients, what each is worth, and the best of them.
+"""The search of `gradtide plan` over ways to send a job's gradients.
 
     choice = mode (level, order, barrier) x buckets x chunk x channel (collective, depth)
 
-A choice is scored by one short run of the pipe engine on a channel that takes a + b·d for d bytes, fitted to exchanges
-on the scenario's own network; no choice is scored that a lower bound rules out. The best of a coarse grid are improved
-by local search over the edges of buckets, chunk and channel. Everything is counted in steps, so equal scenarios give
-equal plans on any machine.
+The score of a choice is its iteration time in a short run of the pipe engine. The run's channel takes a + b·d for d
+bytes, fitted to exchanges on the scenario's own network. A choice is not run if its bound is above the best score.
+Local search over the edges of buckets, chunk and channel improves the best choices of a coarse grid. Budgets count
+runs, not seconds, so equal scenarios give equal plans on any machine.
 """
 
 import json
@@ -26,34 +26,34 @@ DDP_FIRST_CAP = MIB
 """PyTorch DDP closes its first bucket with the gradient that reaches 1 MiB (`_DEFAULT_FIRST_BUCKET_BYTES`)."""
 
 DDP_CAP = 25 * MIB
-"""And every other with the one that reaches 25 MiB (`bucket_cap_mb`)."""
+"""DDP closes every further bucket with the gradient that reaches 25 MiB (`bucket_cap_mb`)."""
 
 CAPS = tuple(count * MIB for count in (1, 2, 4, 8, 16, 25, 50, 100))
 EVEN = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 """Numbers of buckets of about equal size that the grid begins with."""
 
 MOST_CHUNKS = 256
-"""No chunk is smaller than this part of the whole gradient: they would cost more than they could save."""
+"""No chunk is smaller than this part of the whole gradient: smaller ones would cost more than they could save."""
 
 ITERATIONS = 3
-"""Of a scoring run, after one that is not measured: iterations repeat."""
+"""Measured iterations of a scoring run, after one that is not measured."""
 
 BATCH = 8
-"""Choices scored between two looks at the best. One after the other: a run takes a fraction of a millisecond, and two
-threads get in each other's way."""
+"""Choices scored before the best is updated. They run one after the other: a run takes a fraction of a millisecond, and
+threads would slow each other down."""
 
 EQUAL_PARTS = (2, 3, 4, 6, 8, 12, 16)
-"""Of the largest bucket, as chunks in local search."""
+"""Local search tries chunks that cut the largest bucket into so many equal parts."""
 
 STARTS = 3
-"""Choices of the grid from which local search sets out, in each mode."""
+"""Choices of the grid that local search starts from, in each mode."""
 
 BETTER = 1e-4
-"""A step of local search gains at least this share."""
+"""Local search takes a step only if it gains at least this share."""
 
 
 def paces(noise: float, workers: int) -> tuple[float, ...]:
-    """Return factors that stand for a noise: of no one, and of the slowest of so many workers, sooner and later.
+    """Return factors on compute times that stand for noise: none, and the slowest worker's, a little below and above.
 
     A worker's factor is uniform within 1 ± √3 · noise, as `compute.noise` draws it. The largest of N has the mean
     1 + √3 · noise · (N - 1)/(N + 1) and the standard deviation 2 √3 · noise · √(N / (N + 2)) / (N + 1).
@@ -107,7 +107,7 @@ class Choice:
 
 
 class Layers:
-    """What a search knows of a model: sizes and times of its layers, summed up."""
+    """Sizes and times of a model's layers, and their sums."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -180,7 +180,7 @@ class Layers:
 
 @dataclass
 class Space:
-    """What may be chosen, and what it costs.
+    """The choices, and what each costs.
 
     Attributes:
         layers: of the model.
@@ -189,8 +189,8 @@ class Space:
         overhead_ps: what a message costs at the levels priority and crossiter, beyond the scenario's own overhead.
         smallest_bytes: no bucket and no chunk is smaller, but where the whole gradient is.
         spec: the scenario as the core takes it.
-        paces: factors on compute times; a choice's score is the mean over them, so that one which is good only as long
-            as nobody is late is not the best.
+        paces: factors on compute times. A choice's score is the mean over them, so that a choice which is good only
+            without late workers does not win.
     """
 
     layers: Layers
@@ -212,11 +212,11 @@ class Space:
         return sum(1 if chunk is None else -(-size // chunk) for size in sizes)
 
     def fixed_ps(self, choice: Choice) -> float:
-        """Return what every message costs, however small."""
+        """Return the cost of a message without bytes."""
         return self.channels[choice.channel].fixed_ps + self.layers.job.schedule.overhead_ps + self.extra_ps(choice)
 
     def extra_ps(self, choice: Choice) -> int:
-        """Return what a message costs beyond the scenario's own overhead: each of `depth` parts is a message."""
+        """Return the cost of a message beyond the scenario's own overhead: each of `depth` parts counts."""
         if choice.mode.level == "buckets":
             return 0
         return self.overhead_ps * self.channels[choice.channel].depth
@@ -227,10 +227,10 @@ class Space:
         return choice.mode.level != "buckets" or self.channels[choice.channel].depth == own
 
     def bound_ps(self, choice: Choice) -> float:
-        """Return what no run of the choice can be faster than.
+        """Return a lower bound of the choice's iteration time.
 
-        With the barrier: what is sent from some bucket on begins when that bucket is ready. Without: compute, the
-        channel, and from a bucket's arrival through both passes to its next one.
+        With the barrier: a bucket and those after it are sent no earlier than when the bucket is ready. Without:
+        compute, the channel, and the way from a bucket's arrival through both passes back to its gradient.
         """
         fixed, slope, chunk = self.fixed_ps(choice), self.channels[choice.channel].ps_per_byte, choice.chunk_bytes
         layers = self.layers
@@ -247,7 +247,7 @@ class Space:
 
     @cached_property
     def least_ps(self) -> float:
-        """What no choice can be faster than: compute, the whole gradient in one exchange, and the critical path."""
+        """Lower bound of every choice: compute, the whole gradient in one exchange, and the critical path."""
         layers = self.layers
         whole_ps = min(channel.whole_ps for channel in self.channels)
         per_byte = whole_ps / layers.bytes_below[-1]
@@ -290,7 +290,7 @@ class Search:
         self._spec = spec
 
     def _input(self, choice: Choice) -> str:
-        """Return a run of two hosts whose ring takes what the channel takes: 2 · (d/2) at 1/b."""
+        """Return a run of two hosts whose ring takes as long as the channel: 2 · (d/2) at the rate 1/b."""
         (job,) = self._spec["jobs"]
         channel = self.space.channels[choice.channel]
         order = {"kind": choice.mode.order, **({"queues": None} if choice.mode.order == "priority" else {})}
@@ -315,12 +315,12 @@ class Search:
         return float(sum(times) / len(times))
 
     def score(self, choices: Iterable[Choice]) -> None:
-        """Run what has no score yet."""
+        """Run the choices that have no score yet."""
         new = [choice for choice in dict.fromkeys(choices) if choice not in self.scores]
         self.scores.update((choice, self._run(choice)) for choice in new)
 
     def key(self, choice: Choice) -> tuple[float, int, int, tuple[int, ...], int]:
-        """Return what choices are compared by: time; then fewer messages; then what makes the order total."""
+        """Return the sort key of choices: time, then number of messages; the rest makes the order total."""
         return (
             self.scores[choice],
             self.space.messages(choice),
@@ -335,7 +335,7 @@ class Search:
         return min(known, key=self.key, default=None)
 
     def grid(self) -> None:
-        """Score the coarse grid, those with the lowest bounds first, and leave out what a bound rules out."""
+        """Score the coarse grid, lowest bounds first, without the choices that a bound rules out."""
         for mode in self.space.modes:
             found = sorted(grid(self.space, mode), key=lambda choice: (self.space.bound_ps(choice), choice.cuts))
             for some in _batches(found):
@@ -381,11 +381,11 @@ def grid(space: Space, mode: Mode) -> list[Choice]:
     layers = space.layers
     cuts = [layers.capped(DDP_CAP, DDP_FIRST_CAP), *(layers.capped(cap) for cap in CAPS), *map(layers.even, EVEN)]
     cuts.append(tuple(range(1, layers.count)))
-    # DDP's own buckets are looked at as they are, however small the last of them.
+    # DDP's own buckets are tried unchanged, however small the last one is.
     partitions = dict.fromkeys([cuts[0], *(layers.not_below(each, space.smallest_bytes) for each in cuts)])
     chunks: list[int | None] = [None]
     if mode.order != "fifo":
-        # First come first served gains nothing from chunks.
+        # First in, first out gains nothing from chunks.
         chunks.append(space.smallest_chunk)
         while 2 * (chunks[-1] or 0) < layers.bytes_below[-1]:
             chunks.append(2 * (chunks[-1] or 0))
@@ -400,7 +400,7 @@ def grid(space: Space, mode: Mode) -> list[Choice]:
 
 
 def neighbours(space: Space, choice: Choice) -> Iterator[Choice]:
-    """Give what differs from a choice in one thing: channel, chunk, an edge of a bucket, a bucket more or less."""
+    """Yield choices that differ in one thing: channel, chunk, an edge of a bucket, a bucket more or less."""
     seen = {choice}
     for other in _neighbours(space, choice):
         if other not in seen and space.allows(other):
@@ -426,7 +426,7 @@ def _neighbours(space: Space, choice: Choice) -> Iterator[Choice]:
 
     for index in range(len(cuts)):
         yield with_cuts([*cuts[:index], *cuts[index + 1 :]])
-    # Where buckets are few, every layer in them is tried; where they are large, some.
+    # Of a large bucket, about eight layers are tried as new edges.
     for first, last in layers.stretches(cuts):
         step = max(1, (last - first) // 8)
         for cut in range(first + 1, last, step):

@@ -3,8 +3,8 @@
     trace -> step -> transfers with what each rank saw -> verdicts -> the step's model on a network like the recorded
     one -> the same step sent otherwise
 
-No rank leaves a collective before the last has come to it, so of what ranks saw the shortest is the moving and the rest
-is waiting for the last one; clocks need not agree for that.
+A collective ends on no rank before its last rank has joined. So the shortest duration that any rank saw is the time in
+which bytes moved, and the rest of each rank's duration is waiting for the last rank. Clocks need not agree for that.
 """
 
 import math
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from gradtide.traces.model import TraceModel
 
 HIDDEN = 0.05
-"""A transfer of which less than this share is exposed costs nothing worth a name."""
+"""A transfer is called hidden if less than this share of it is exposed."""
 
 MOSTLY = 0.5
-"""What takes this share of something decides it."""
+"""A cause that takes at least this share of a time is said to bound it."""
 
 LEFT = 0.1
-"""Computing left beside a transfer, as a share of its moving, below which there is none."""
+"""A transfer has no computing left to hide behind if there is less than this share of its moving time."""
 
 REPRODUCED = 0.1
-"""Share of the step by which the prediction of the recorded schedule may be off for others to be believed."""
+"""Other schedules are predicted only if the prediction of the recorded one is off by at most this share of the step."""
 
 UNEVEN = 0.1
-"""Share of a step by which ranks may differ in computing before it is said."""
+"""The headline names ranks whose computing differs by at least this share of a step."""
 
 PART = "4MiB"
 """Largest part sent at once where the order is by priority: larger ones let urgent gradients wait."""
@@ -81,7 +81,7 @@ class WaterfallResult(StudyRows):
         self.summary |= {
             "world_size": size,
             "missing_ranks": about["missing_ranks"],
-            # Ranks that nobody recorded are taken to be like the others.
+            # Ranks without a recording are assumed to be like the others.
             "effective_ranks": size * mean_ns / shown["span_ns"] if shown["span_ns"] else 0.0,
         }
         self.summary["advice"] = self._advice(trace, step, shown)
@@ -89,7 +89,7 @@ class WaterfallResult(StudyRows):
         self.summary["headline"] = _headline(self.summary)
 
     def _advice(self, trace: "Trace", step: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
-        """Predict the step as it was sent, and if that is true enough, sent otherwise."""
+        """Predict the step as it was sent and, if that is close enough to the trace, under other schedules."""
         try:
             model = trace.to_model(shown["rank"], step=step["number"], name="trace")
             base = _like_recorded(model, self.rows)
@@ -102,7 +102,7 @@ class WaterfallResult(StudyRows):
             "by priority, without barrier": base.replace(order="priority", chunk=PART, barrier=False),
             "as recorded, at twice the bandwidth": base.replace(link_rate=units.format_rate(2 * base.link_rate_bps)),
         }
-        # What neither computes nor moves is no schedule's.
+        # Time in which a rank neither computes nor sends does not depend on the schedule.
         still_ms = shown["idle_ns"] / _NS_PER_MS
         times_ms = [1e3 * result.iteration_time + still_ms for result in run_all(list(tried.values()))]
         span_ms = shown["span_ns"] / _NS_PER_MS
@@ -116,7 +116,7 @@ class WaterfallResult(StudyRows):
         if abs(off) > REPRODUCED:
             took, recorded = words.milliseconds(times_ms[0]), words.milliseconds(span_ms)
             said = f"the model of this step takes {took} where {recorded} were recorded"
-            return {**fit, "why_not": f"{said}, so what it says of other schedules is not shown", "rows": []}
+            return {**fit, "why_not": f"{said}, so its predictions of other schedules are not shown", "rows": []}
         rows = [
             {"what": name, "iteration_time_ms": time_ms, "saves_percent": 100 * (1 - time_ms / times_ms[0])}
             for name, time_ms in zip(tried, times_ms, strict=True)
@@ -154,7 +154,7 @@ class WaterfallResult(StudyRows):
 
 
 def waterfall(trace: "Trace", step: int | None = None) -> WaterfallResult:
-    """Say where the time of a recorded step goes.
+    """Return where the time of a recorded step goes.
 
     Args:
         trace: of any number of the job's ranks.
@@ -305,7 +305,7 @@ def _picture(step: dict[str, Any]) -> dict[str, Any]:
 
 
 def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scenario:
-    """Return the step on one switch whose links move as the recorded all-reduces did: a + b·d for d bytes.
+    """Return the step on one switch whose links are as fast as the recorded all-reduces: a + b·d for d bytes.
 
     Raises:
         TraceError: if no all-reduce with a size took any time.
@@ -317,12 +317,12 @@ def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scena
     sizes = [bus_bytes("all_reduce", row["bytes"], row["ranks"]) for row in sent]
     times = [row["moving_us"] for row in sent]
     together_us = _covered([(row["start_us"] + row["duration_us"], row["moving_us"]) for row in sent])
-    # Transfers that share the network, as gloo's threads let them, say together what it moves, and not one by one.
+    # Transfers that run side by side, as gloo's threads let them, show the rate only together, not one by one.
     is_alone = together_us >= 0.95 * sum(times) and len(set(sizes)) > 1
     fixed_us, us_per_byte = line(sizes, times) if is_alone else (0.0, 0.0)
     if us_per_byte <= 0:
         fixed_us, us_per_byte = 0.0, together_us / sum(sizes)
-    table = layers_table(model.name, model.layers, bucketed=True, source=model.source)
+    table = layers_table(model.name, model.layers, bucketed=True, source=model.source, left_out=model.left_out)
     overhead = {"overhead": f"{round(1000 * fixed_us)}ns"}
     rate = units.format_rate(max(1, round(8e6 / us_per_byte)))
     return Scenario.from_dict(

@@ -5,8 +5,8 @@
     model = gradtide.torch.unwrap(model)
 
 `control` connects the ranks, `sender` sums by priority, `parallel` has the levels that DDP carries out, `crossiter` the
-one without a barrier, `check` compares prediction and practice, `wire` marks the job's packets. Only this room needs
-torch to be imported.
+one without a barrier, `check` compares predicted and measured times, `wire` marks the job's packets. Only this package
+and `profiling` need torch.
 """
 
 try:

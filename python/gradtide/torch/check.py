@@ -1,4 +1,4 @@
-"""Predicted against measured: some iterations of the user's own, timed."""
+"""Times some iterations of the user's training and compares them with the plan's prediction."""
 
 import statistics
 import sys
@@ -12,12 +12,12 @@ from gradtide.torch.sender import Tally
 from gradtide.torch.wrapped import Wrapped
 
 APART = 0.15
-"""Share by which measured and predicted may differ before a reason is looked for."""
+"""A reason is given if measured and predicted times differ by more than this share."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """Iterations as they were and as they were to be; times in seconds.
+    """Measured and predicted iteration times, in seconds.
 
     Attributes:
         level: that the model is wrapped at.

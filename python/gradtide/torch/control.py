@@ -1,8 +1,8 @@
-"""A connection from the first rank to every other, beside the gradients: what is sent next, and who has ended.
+"""Connections from rank 0 to every other rank: they announce the next piece to send and report ranks that ended.
 
-Nine bytes a message, on TCP of our own: the kernel closes a connection when its process dies, so that a lost rank is
-known at once and by its number; the low-delay type of service keeps announcements out of the queue of the gradients
-where a port has bands (pfifo_fast). Keep-alive finds a host that has gone without a word.
+A message has nine bytes and uses its own TCP connection. When a process dies, the kernel closes its connection, so the
+other ranks know at once which rank is lost. The low-delay type of service lets announcements overtake gradients where a
+port has bands (pfifo_fast). Keep-alive detects a host that disappears without closing its connection.
 """
 
 import contextlib

@@ -4,9 +4,9 @@
     step()        notes the learning rates; nothing is updated yet
     next forward  hook of each module: waits for the buckets that it uses, and updates them with the user's optimizer
 
-Where a bucket is waited for is seen in the first forward pass: at the call of the innermost module in which a parameter
-is first used, as `profiling.walk` has it. That holds for shared parameters and for those that a parent uses without
-calling their module. A later pass that uses one earlier is found out when its gradient arrives, and refused.
+The first forward pass shows where each bucket has to be waited for: at the call of the innermost module in which one of
+its parameters is first used, as in `profiling.walk`. This also holds for shared parameters and for those that a parent
+uses without calling their module. If a later pass uses a parameter earlier, its gradient's arrival raises an error.
 
 Same arithmetic as DistributedDataParallel: gradients times 1/N, summed, and the optimizer's own step on the sums.
 """
@@ -73,7 +73,7 @@ def buckets_of(groups: Sequence[Group]) -> list[Bucket]:
 
 
 class CrossIteration:
-    """Hooks on a module and its optimizer; `close` takes them off again.
+    """Hooks on a module and its optimizer; `close` removes them.
 
     Args:
         module: the bare module, equal on all ranks.
@@ -97,7 +97,7 @@ class CrossIteration:
         self._handles: list[Any] = []
 
     def start(self, sender: Sender) -> None:
-        """Put the hooks on."""
+        """Install the hooks."""
         self._sender = sender
         for bucket in self._buckets:
             for place, parameter in enumerate(bucket.parameters):
@@ -109,7 +109,7 @@ class CrossIteration:
         self._step.put_on()
 
     def close(self) -> None:
-        """Take the hooks off; the caller has flushed, if there was a point in it."""
+        """Remove the hooks; the caller has flushed before, if training can go on."""
         for handle in self._handles:
             handle.remove()
         self._step.take_off()
@@ -120,7 +120,7 @@ class CrossIteration:
 
     @contextmanager
     def forward(self) -> Iterator[None]:
-        """A forward pass of the module; the first one of training shows where its parameters are used."""
+        """Surround a forward pass of the module; the first one of training records where its parameters are used."""
         if self._watched or not torch.is_grad_enabled():
             yield
             return
@@ -202,7 +202,7 @@ class CrossIteration:
             bucket.due = True
 
     def drop(self) -> None:
-        """The gradients are set to none: forget what has arrived of buckets that are not on their way."""
+        """Forget the gradients of buckets that are not being summed, since they were set to none."""
         for bucket in self._buckets:
             if bucket.transfer is None:
                 bucket.arrived.clear()
@@ -308,7 +308,7 @@ class _DeferredStep:
         return zero_grad
 
     def bind(self, buckets: Sequence[Bucket]) -> None:
-        """Note what the parameter groups say now; update what no bucket has at once."""
+        """Record the settings of the parameter groups; update parameters that are in no bucket at once."""
         self._refuse_hooks()
         groups = self._optimizer.param_groups
         sizes = tuple(len(group["params"]) for group in groups)
@@ -353,12 +353,12 @@ _OF_MEMBERS = ("params", "param_names")
 
 
 def _held(value: Any) -> Any:
-    """Return a value of a parameter group that later changes leave alone."""
+    """Return a copy of a value of a parameter group, which later changes do not reach."""
     return value.clone() if isinstance(value, torch.Tensor) else copy.copy(value)
 
 
 class _Uses(TorchFunctionMode):  # type: ignore[misc]
-    """In which module's call each parameter is first used, while this is active."""
+    """Records in which module's call each parameter is first used."""
 
     def __init__(self, module: "torch.nn.Module", parameters: "dict[int, Any]") -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A plan's layers found in a module: which parameters each of its buckets holds."""
+"""Finds the layers of a plan in a module: which parameters each bucket holds."""
 
 import difflib
 from collections.abc import Iterator

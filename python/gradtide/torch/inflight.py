@@ -1,7 +1,7 @@
-"""What stands in `.grad` while a gradient is on its way: a tensor that cannot be read.
+"""The tensor that `.grad` holds while a gradient is being summed: it cannot be read.
 
-Whatever wants its numbers (clipping, a GradScaler, a print, a second backward pass that adds to it) gets an error that
-says what to do instead of a local gradient that looks like the sum of all ranks'.
+Code that reads its numbers (clipping, a GradScaler, a print, a second backward pass) gets an error with the remedy.
+Otherwise it would read a local gradient and take it for the sum of all ranks.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from gradtide.errors import TrainingError
 
 
 class InFlight(torch.Tensor):  # type: ignore[misc]
-    """A gradient that is being summed: shape, dtype and device, and no numbers."""
+    """A gradient that is being summed: it has shape, dtype and device, but no numbers."""
 
     __slots__ = ("name",)
 

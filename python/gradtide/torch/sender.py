@@ -1,9 +1,9 @@
-"""Sums over the ranks, the most urgent piece first: what the levels `priority` and `crossiter` send with.
+"""Sums tensors over the ranks, most urgent piece first, for the levels `priority` and `crossiter`.
 
-Collectives must begin in one order on all ranks. The first rank decides: whenever fewer than `IN_FLIGHT` pieces or
-`IN_FLIGHT_BYTES` are under way it takes the one of least rank that is ready there, announces it and begins; the others
-begin it as soon as they have heard of it and have it too. No thread waits for the network: a piece is begun by whoever
-makes that possible (the backward pass, the end of another piece, an announcement).
+Collectives must begin in the same order on all ranks, and rank 0 decides the order. Whenever fewer than `IN_FLIGHT`
+pieces or `IN_FLIGHT_BYTES` are being sent, it takes the ready piece of least rank, announces it and begins. The other
+ranks begin it when they have both the announcement and the piece. No thread waits for the network: a piece is
+begun by the event that makes it sendable (the backward pass, the end of another piece, an announcement).
 """
 
 import heapq
@@ -21,15 +21,15 @@ from gradtide.errors import RankLostError, TrainingError
 from gradtide.torch.control import LEFT, LOST, SEND, Control
 
 IN_FLIGHT = 2
-"""Pieces under way at once: one on the wire, and one that is announced meanwhile. More would make priority late."""
+"""Pieces being sent at once: one on the wire, and one that is announced meanwhile. More would delay urgent pieces."""
 IN_FLIGHT_BYTES = 2**20
-"""Bytes under way that make no priority late (8 ms at 1 Gbit/s): small pieces may be more than `IN_FLIGHT`."""
+"""Up to so many bytes (8 ms at 1 Gbit/s), more than `IN_FLIGHT` pieces may be sent at once: no urgent piece is late."""
 GRACE_S = 3.0
-"""How long a failed collective waits for the connection that knows which rank has ended."""
+"""How long a failed collective waits for the connections to report which rank has ended."""
 
 
 class Transfer:
-    """A flat tensor that becomes the sum of all ranks' own.
+    """A flat tensor that is replaced by its sum over all ranks.
 
     Attributes:
         key: names it on all ranks; one at a time has a key.
@@ -50,7 +50,7 @@ class Transfer:
 
 @dataclass
 class Tally:
-    """What a sender has done.
+    """Counters of a sender.
 
     Attributes:
         pieces, bytes: begun so far.
@@ -136,7 +136,7 @@ class Sender:
         self.tally.waited_s += time.perf_counter() - start
 
     def watch(self, work: Any) -> None:
-        """Wait for a collective of another group, no longer than there is hope for it.
+        """Wait for a collective of another group, until it ends or cannot end any more.
 
         Raises:
             TrainingError: if it fails, or a rank has ended.
@@ -161,7 +161,7 @@ class Sender:
                 raise self._overdue() if self._departed is None else self._stopped()
 
     def explain(self, action: Callable[[], Any]) -> Any:
-        """Do what may fail because a rank has ended; if it does, say which.
+        """Run an action that may fail because a rank has ended; if it does, name the rank.
 
         Raises:
             RankLostError: in place of the backend's error, if that is the reason.
@@ -181,7 +181,7 @@ class Sender:
             raise TrainingError(f"a collective failed: {_first_line(error)}") from error
 
     def check(self) -> None:
-        """Raise what has failed, if anything has; a lost rank rather than what its loss has caused.
+        """Raise the first failure, if there is one; a lost rank takes precedence over errors that it caused.
 
         Raises:
             TrainingError: if training cannot go on.
@@ -192,7 +192,7 @@ class Sender:
             raise self.fault
 
     def close(self) -> None:
-        """End the connections; what is under way is given up. No thread is left."""
+        """End the connections and their thread; sums in progress are abandoned."""
         with self._changed:
             ended = self._fail(TrainingError("the model is unwrapped"))
         _tell(ended)
@@ -201,7 +201,7 @@ class Sender:
     # Called with the lock held
 
     def _pump(self) -> None:
-        """Begin what may begin."""
+        """Begin every piece that may begin."""
         if self._pumping:  # a piece that ends while it is begun
             return
         self._pumping = True
@@ -238,7 +238,7 @@ class Sender:
         work.get_future().add_done_callback(lambda future: self._ended(transfer, tensor.nbytes, future))
 
     def _is_lost(self, transfer: Transfer) -> bool:
-        """Whether a sum can no longer be."""
+        """Whether a sum can no longer be completed."""
         is_begun = transfer.issued == len(transfer.pieces) or bool(self._announced)
         if self.fault is None and self._departed is not None and not is_begun:
             self.fault = self._stopped()
@@ -295,7 +295,7 @@ class Sender:
         _tell(ended)
 
     def _fail(self, fault: TrainingError) -> list[Transfer]:
-        """Note why training cannot go on, the lost rank rather than what its loss has caused; return who must know."""
+        """Record why training cannot go on, a lost rank before its consequences; return the transfers to notify."""
         if self.fault is None or (isinstance(fault, RankLostError) and not isinstance(self.fault, RankLostError)):
             self.fault = fault
         self._changed.notify_all()

@@ -1,9 +1,9 @@
-"""The job's priority on the wire: the type of service of its packets, by which hosts and switches tell them apart.
+"""Marks the job's packets with a type of service, by which hosts and switches give them a priority.
 
-The connections between ranks are sockets of the training process itself, whoever opened them, and a process may set
-the type of service of its own sockets: so gloo's are marked, and those of NCCL over TCP, without root and without
-a word to either library. What cannot be reached from inside (RDMA, addresses that are translated, connections that are
-still to come) has rules for the operator, or a setting of NCCL.
+The connections between ranks are sockets of the training process, and a process may set the type of service of its own
+sockets. So the connections of gloo, and of NCCL over TCP, are marked without root and without any option of these
+libraries. For traffic that a process cannot mark (RDMA, translated addresses, connections that open later) there are
+rules for the operator, or a setting of NCCL.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The module that stands in for the user's: `wrap` makes it by a plan, `unwrap` undoes it."""
+"""`wrap` applies a plan to the user's module, and `unwrap` undoes it."""
 
 import atexit
 import contextlib
@@ -45,7 +45,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module; gradients of the last iteration are waited for on the way."""
+        """Call the module. Each layer waits for its gradients of the last iteration."""
         if self._ddp is not None:
             if self._sender is None:
                 return self._ddp(*args, **kwargs)
@@ -60,7 +60,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
             return self.module(*args, **kwargs)
 
     def flush(self) -> None:
-        """Wait for all gradients whose step was called, and update: then weights are what DDP's would be.
+        """Wait for all gradients whose step was called, and update; afterwards weights are those of DDP.
 
         Raises:
             TrainingError: if training cannot go on.
@@ -70,7 +70,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
 
     @property
     def tally(self) -> Tally:
-        """What was sent so far and how long training waited, at levels priority and crossiter."""
+        """Pieces and bytes sent so far, and how long training waited, at levels priority and crossiter."""
         return Tally() if self._sender is None else self._sender.tally
 
     def no_sync(self) -> Any:
@@ -86,7 +86,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         return self._ddp.no_sync()
 
     def train(self, mode: bool = True) -> "Wrapped":
-        """Set the mode; what evaluation reads is up to date."""
+        """Set the mode; weights are up to date before evaluation."""
         if not mode:
             self.flush()
         super().train(mode)
@@ -104,7 +104,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
             self._cross.drop()
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> "Iterator[tuple[str, torch.nn.Parameter]]":
-        """Return the parameters with their values of now: whoever asks may read them."""
+        """Return the parameters with up-to-date values."""
         if self._cross is not None:
             self._cross.flush("parameters()")
         return super().named_parameters(*args, **kwargs)  # type: ignore[no-any-return]
@@ -125,7 +125,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
             self._undo()
 
     def _undo(self) -> None:
-        """Take everything off; once or several times, after a fault too."""
+        """Remove all hooks and connections; may be called several times and after an error."""
         atexit.unregister(self._at_exit)
         if self._made_in != os.getpid():
             return
@@ -218,7 +218,7 @@ def wrap(
 
 
 def unwrap(model: Wrapped) -> "torch.nn.Module":
-    """Undo `wrap`: what is on its way is waited for, hooks, connections and threads are gone.
+    """Undo `wrap`: wait for gradients that are being summed, and remove hooks, connections and threads.
 
     Returns:
         The user's module, with the weights that DDP would have given it.

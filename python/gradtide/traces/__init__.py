@@ -12,6 +12,7 @@ from gradtide.errors import TraceError
 from gradtide.results import Table
 from gradtide.scenario.opdag import OpDag, op_dag
 from gradtide.traces import files
+from gradtide.traces.gaps import Gap, found_gaps
 from gradtide.traces.model import TraceModel, of_step
 
 if TYPE_CHECKING:
@@ -65,7 +66,6 @@ class Trace:
         members = self._core.members
         known = max([size or 0 for _, _, size, _ in about] + [members[-1] + 1 if members else 0])
         expected = range(known) if known else range(max(self.rank_numbers) + 1)
-        sizes, types = self._core.unsaid
         summary: dict[str, Any] = {
             "schema": "gradtide.trace-summary/1",
             "format": self.format,
@@ -74,12 +74,19 @@ class Trace:
             "missing_ranks": [rank for rank in expected if rank not in set(self.rank_numbers)],
             "effective_ranks": _effective(rows),
             "ranks": rows,
-            "transfers_without_size": sizes,
-            "transfers_without_type": types,
+            "left_out": [gap.to_dict() for gap in self._gaps],
         }
-        summary["warnings"] = _warnings(summary)
+        summary["warnings"] = [*_warnings(summary), *map(str, self._gaps), *self._step_warnings()]
         summary["headline"] = _headline(summary)
         return summary
+
+    @cached_property
+    def _gaps(self) -> list[Gap]:
+        return found_gaps(self._core.gaps)
+
+    def _step_warnings(self) -> list[str]:
+        partial = self._steps["partial"]
+        return [f"steps that only some ranks have: {partial}, left out"] if partial else []
 
     @cached_property
     def _steps(self) -> dict[str, Any]:
@@ -133,13 +140,18 @@ class Trace:
             name: what results call it.
 
         Raises:
-            TraceError: if there is no such rank or step, or it has no all-reduce of a gradient.
+            TraceError: if there is no such rank or step, it has no all-reduce of a gradient, or the files hold
+                something that changes the answer and that no layer can represent.
         """
         if rank is not None:
             self._known(rank)
+        fatal = [f"{gap}; {gap.fix}" for gap in self._gaps if gap.fix]
+        if fatal:
+            raise TraceError(f"the trace is no model: {' · '.join(fatal)}")
         document = self.step(step)
-        world_size = self.summary()["world_size"] or len(self.rank_numbers)
-        return of_step(document, document["number"], rank, name, world_size)
+        about = self.summary()
+        world_size = about["world_size"] or len(self.rank_numbers)
+        return of_step(document, self.steps_found_by, rank, name, world_size, tuple(about["warnings"]))
 
     def waterfall(self, step: int | None = None) -> "WaterfallResult":
         """Return where the time of a step goes, what bounds each transfer, and what would help.
@@ -301,14 +313,6 @@ def _warnings(summary: dict[str, Any]) -> list[str]:
     if missing:
         shown = _some(missing)
         found.append(f"there is no trace of {shown}; what is said is of the others")
-    sizes, types = summary["transfers_without_size"], summary["transfers_without_type"]
-    dangling = sum(row["dangling_deps"] for row in summary["ranks"])
-    if sizes:
-        found.append(f"transfers without a size: {sizes}, counted as 0 bytes; record with record_shapes=True")
-    if types:
-        found.append(f"transfers without a type: {types}, taken for float32")
-    if dangling:
-        found.append(f"dependencies on ops that the files do not have: {dangling}, left out")
     for row in summary["ranks"]:
         offset = row["clock_offset_us"]
         # Ranks see the end of one collective at different times, too: only what is longer than any of it is the clock.

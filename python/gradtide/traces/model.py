@@ -7,12 +7,14 @@ given out (docs/models/traces.md) and the model's `source` says so.
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gradtide import units
 from gradtide.errors import TraceError
 from gradtide.layers import Layer
 from gradtide.traces import files
@@ -24,6 +26,10 @@ PS_PER_NS = 1000
 UNSAID_FORWARD = 3
 """A third of the computing of a step is forward where nothing tells the passes apart: backward takes twice as long, as
 in the synthetic model of Gao (2020), section 4.2."""
+
+
+NEGLIGIBLE = 0.02
+"""Bytes of other transfers, as a share of the gradients', up to which they are left out: buffers, a loss."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ class TraceModel:
         rank: that rank.
         step: number of the step.
         world_size: ranks of the group that exchanges gradients.
+        left_out: what the files hold and the model does not, a sentence each.
     """
 
     name: str
@@ -46,6 +53,7 @@ class TraceModel:
     rank: int
     step: int
     world_size: int
+    left_out: tuple[str, ...] = ()
 
     bucketed = True
     """Its layers are buckets already."""
@@ -61,24 +69,28 @@ class TraceModel:
         return sum(layer.forward_ps + layer.backward_ps + layer.update_ps for layer in self.layers) / 1e12
 
 
-def of_step(document: dict[str, Any], number: int, rank: int | None, name: str, members: int) -> TraceModel:
+def of_step(
+    document: dict[str, Any], found_by: str, rank: int | None, name: str, members: int, warnings: tuple[str, ...] = ()
+) -> TraceModel:
     """Return the model that a step of a trace is.
 
     Args:
-        document: what the core says of the step.
-        number: of the step.
+        document: number of the step, and what the core says of it.
+        found_by: how steps were told apart: by marks, by transfers that repeat, or not at all (whole).
         rank: whose; None for the one that computes longest, for which the others wait.
         name: what results call it.
         members: ranks of the job, for groups whose ranks are not listed.
+        warnings: what is missing in the whole trace.
 
     Raises:
-        TraceError: if the step has no all-reduce of a gradient, or computes nothing.
+        TraceError: if the step has no all-reduce of a gradient, computes nothing, or sends more than gradients.
     """
+    number = document["number"]
     rows = [row for row in document["ranks"] if rank in (None, row["rank"])]
     chosen = max(rows, key=lambda row: (row["compute_ns"] + row["overlapped_ns"], -row["rank"]))
     passes = chosen["passes"]
     is_split = chosen["backward_ns"] is not None
-    sent = _gradients(document, chosen)
+    sent, others = _gradients(document, chosen, found_by)
     compute_ns = sum(passes.values())
     if compute_ns == 0:
         raise TraceError(f"step {number} of rank {chosen['rank']} computes nothing; record operators and kernels")
@@ -109,47 +121,78 @@ def of_step(document: dict[str, Any], number: int, rank: int | None, name: str, 
     ]
     if not layers[-1].forward_ps + layers[-1].backward_ps:
         layers.pop()
-    left_out = len([t for t in document["transfers"] if _of(t, chosen["rank"]) is not None]) - len(sent)
+    left_out = list(warnings)
+    if found_by == "whole":
+        left_out.append("nothing tells steps apart: the whole trace is taken for one step")
     said = [f"step {number} of rank {chosen['rank']}"]
     said.append("forward times are shares by backward times" + (", update times by bytes" if update_ns else ""))
     if not is_split:
         said.append("no op says that it is of the backward pass: a third of the computing is taken for forward")
-    if left_out:
-        said.append(f"transfers that are no gradients, left out: {left_out}")
+    if others:
+        said.append(f"transfers that are no gradients, left out: {len(others)}")
+        left_out.append(f"transfers that are no gradients: {_counted(others)}, left out")
     listed = [one["group_ranks"] for one in sent if one["group_ranks"]]
     size = len(listed[0]) if listed else members
-    return TraceModel(name, tuple(reversed(layers)), "; ".join(said), chosen["rank"], number, size)
+    source = "; ".join(said)
+    return TraceModel(name, tuple(reversed(layers)), source, chosen["rank"], number, size, tuple(left_out))
 
 
 def _of(transfer: dict[str, Any], rank: int) -> dict[str, Any] | None:
     return next((seen for seen in transfer["seen"] if seen["rank"] == rank), None)
 
 
-def _gradients(document: dict[str, Any], chosen: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the all-reduces of gradients that a rank saw, in the order in which they were ready."""
+def _gradients(
+    document: dict[str, Any], chosen: dict[str, Any], found_by: str
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the all-reduces of gradients of a rank, in the order in which they were ready, and its other transfers.
+
+    Raises:
+        TraceError: if there is no gradient, one has no size, or what else was sent is too much to leave out.
+    """
     rank, backward_ns = chosen["rank"], chosen["backward_ns"]
+    seen_by = ({**transfer, "seen": _of(transfer, rank)} for transfer in document["transfers"])
+    moved = [row for row in seen_by if row["seen"] is not None]
+    # What was ready before the step is of the step before it, and what is ready after it of the next.
+    own = [row for row in moved if 0 <= row["seen"]["ready_ns"] < chosen["span_ns"]]
+    # Before the backward pass there is no gradient to send.
     found: dict[str, list[dict[str, Any]]] = {}
-    kinds: dict[str, int] = {}
-    for transfer in document["transfers"]:
-        seen = _of(transfer, rank)
-        if seen is None:
-            continue
-        kinds[transfer["collective"]] = kinds.get(transfer["collective"], 0) + 1
-        # Before the backward pass there is no gradient to send, and what was ready before is of the step before.
-        is_of = (backward_ns or 0) <= seen["ready_ns"] < chosen["span_ns"]
-        if transfer["collective"] == "all_reduce" and is_of:
-            found.setdefault(transfer["group"], []).append({**transfer, "seen": seen})
+    for row in own:
+        if row["collective"] == "all_reduce" and row["seen"]["ready_ns"] >= (backward_ns or 0):
+            found.setdefault(row["group"], []).append(row)
     if not found:
-        others = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "no transfer at all"
         raise TraceError(
-            f"the step has no all-reduce of a gradient ({others}), so what a worker sends is not known; "
-            "use the trace of a data-parallel job, or `gradtide profile` for the model alone"
+            f"the step has no all-reduce of a gradient ({_counted(moved) or 'no transfer at all'}), so what a worker "
+            "sends is not known; use the trace of a data-parallel job, or `gradtide profile` for the model alone"
         )
     # Of several groups, as with tensor parallelism, gradients are where most is moved.
-    sent = max(found.values(), key=lambda rows: sum(row["bytes"] for row in rows))
-    if not any(row["bytes"] for row in sent):
-        raise TraceError("its all-reduces have no size; record with record_shapes=True")
-    return sorted(sent, key=lambda row: (row["seen"]["ready_ns"], row["seen"]["start_ns"]))
+    group, sent = max(found.items(), key=lambda item: sum(row["bytes"] for row in item[1]))
+    whole = sum(row["bytes"] for row in sent)
+    sizeless = sum(not row["bytes"] for row in sent)
+    if sizeless:
+        what = "its all-reduces" if sizeless == len(sent) else f"{sizeless} of its {len(sent)} all-reduces"
+        raise TraceError(f"{what} have no size; record with record_shapes=True")
+    cut = [row for row in moved if row["collective"] == "all_reduce" and row["group"] == group and row not in own]
+    if cut and found_by == "transfers":
+        count = f"{len(cut)} of {len(cut) + len(sent)} all-reduces"
+        raise TraceError(
+            f"{count} of step {document['number']} belong to another step, and "
+            "nothing marks where a step begins; record with profiler.step() and read the profiler's own file"
+        )
+    others = [row for row in own if row not in sent]
+    other_bytes = sum(row["bytes"] for row in others)
+    if other_bytes > NEGLIGIBLE * whole:
+        raise TraceError(
+            f"beside gradients of {units.format_bytes(whole)} the step sends {units.format_bytes(other_bytes)} that no "
+            f"layer can represent ({_counted(others)}); use the trace of a data-parallel job, or `gradtide profile` "
+            "for the model alone"
+        )
+    return sorted(sent, key=lambda row: (row["seen"]["ready_ns"], row["seen"]["start_ns"])), others
+
+
+def _counted(transfers: Sequence[dict[str, Any]]) -> str:
+    """Return how many transfers there are of each kind: `2 all_gather, 1 broadcast`."""
+    counts = Counter(row["collective"] for row in transfers)
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
 
 
 def _shared(total: int, weights: Sequence[int]) -> list[int]:

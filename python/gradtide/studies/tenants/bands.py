@@ -1,123 +1,111 @@
-"""`gradtide tenants`: what does a training job do to everyone else's flows, and where is de-prioritising it free?
+"""`gradtide tenants`: what do training jobs do to everyone else's flows, and where is de-prioritising them free?
 
-The job runs in its neighbours' band and in a lower one, with the same flows, seed by seed.
+The jobs run in the band of the background flows and in a lower one, with the same flows, seed by seed; beside them
+stands the network without jobs.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from gradtide import _core, fct, report
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
-from gradtide.results import PS_PER_MS, RunResult, StudyRows
+from gradtide.results import PS_PER_MS, Flow, RunResult, StudyRows
 from gradtide.scenario import Scenario
+from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import as_scenario, run_all, total_cost, write_runs, write_summary
-
-FIGURES = ("mean_fct_ms", "p50_fct_ms", "p90_fct_ms", "p99_fct_ms")
-BANDS = ("same", "low")
-
-SAMPLES, SAMPLED_ROWS = 800, 400_000
-"""Instants that the probe of a run sees, and rows that it keeps at most; for pictures."""
-
-# Fig. 5.19 of Gao (2020): green costs the job less than 1 %, yellow up to 30 %, red more.
-FREE_PERCENT, DEAR_PERCENT = 1.0, 30.0
+from gradtide.studies.run import as_scenario, part_of, run_all, total_cost, write_runs, write_summary
+from gradtide.studies.tenants.cases import (
+    BANDS,
+    NO_JOB,
+    Case,
+    check,
+    known_seeds,
+    moved_jobs,
+    probed,
+    variant,
+)
+from gradtide.studies.tenants.comparison import FIGURES, Comparison
+from gradtide.studies.tenants.verdict import HINT, sentence, verdict
 
 
 class TenantsResult(StudyRows):
-    """A job beside its neighbours, in their band and in a lower one.
+    """Jobs beside other tenants' flows, in their band and in a lower one.
 
     Attributes:
-        rows: one dict per seed, band and class of flows; the columns of `rows.csv`.
-        results: the runs by name, as in `seed0-low`.
+        comparison: both bands, paired by seed.
+        rows: one dict per seed, side, tenant and class of flows; the columns of `rows.csv`.
+        results: the runs by case.
         summary: what `--json` prints.
     """
 
-    def __init__(self, scenario: Scenario, seeds: Sequence[int], results: dict[str, RunResult]) -> None:
-        self.scenario = scenario
-        self.seeds = list(seeds)
-        self.results = results
-        self.rows = [row for name, result in results.items() for row in _rows(name, result)]
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+        self.scenario, self.seeds = comparison.scenario, list(comparison.seeds)
+        of = {(seed, side): comparison.run(seed, side) for seed in self.seeds for side in (*BANDS, NO_JOB)}
+        self.results = {Case(*key, comparison.cell): run for key, run in of.items() if run is not None}
+        self.rows = [row for case, result in self.results.items() for row in _rows(comparison, case, result)]
         self.summary = self._summary()
 
     def write(self, folder: Path) -> None:
         """Write everything into `folder`, which is made if it is missing."""
-        write_runs(self.results, folder)
+        write_runs({case.folder: result for case, result in self.results.items()}, folder)
         (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
         write_summary(self.summary, folder)
         write_versions(folder)
         report.write_report(folder)
 
-    def _mean(self, band: str, of: Callable[[RunResult], float | None]) -> float | None:
-        """Mean over the seeds; None if a seed has no such figure."""
-        values = [of(self.results[f"seed{seed}-{band}"]) for seed in self.seeds]
-        return None if any(value is None for value in values) else float(np.mean([v for v in values if v is not None]))
-
     def _summary(self) -> dict[str, Any]:
-        first = next(iter(self.results.values())).summary
-        classes = {
-            name: {
-                "flows": self._mean("same", _figure_of(name, "completed")),
-                **{figure: self._pair(_figure_of(name, figure)) for figure in FIGURES},
-            }
-            for name in fct.CLASSES
-        }
-        iteration = self._pair(lambda result: result.job["iteration_time_ms"]["mean"], grows=True)
+        found = self.comparison
+        cost, gain = found.cost, found.gain
         return {
             "schema": "gradtide.tenants/1",
             "version": _core.__version__,
             "complete": True,
-            "engine": first["engine"],
+            "engine": self.scenario.engine,
             "seeds": self.seeds,
-            "job": self.scenario.jobs[0].name,
-            "model": self.scenario.jobs[0].model,
-            "headline": _headline(classes, iteration),
+            "job": found.payer,
+            "model": found.jobs_summary[found.payer]["model"],
+            "headline": _headline(found),
+            "verdict": verdict(cost, gain),
             "counted": {
                 "traffic": self.scenario.traffic[0].name,
                 "warmup_ms": self.scenario.warmup_ps / PS_PER_MS,
                 "cooldown_ms": self.scenario.cooldown_ps / PS_PER_MS,
-                "small_bytes": fct.SMALL_BYTES,
-                "large_bytes": fct.LARGE_BYTES,
+                "small_bytes": found.classes.small_bytes,
+                "large_bytes": found.classes.large_bytes,
             },
-            "classes": classes,
-            "iteration_time_ms": iteration,
-            "max_link_utilisation": self._pair(lambda result: result.summary["links"]["max_utilisation"]),
-            "drops": self._pair(lambda result: result.summary["links"]["drops"]),
-            "colour": colour(iteration["change_percent"]),
+            "classes": found.classes_summary,
+            "iteration_time_ms": found.iteration_time_ms,
+            "jobs": found.jobs_summary,
+            "max_link_utilisation": found.pair(found.links("max_utilisation")),
+            "drops": found.pair(found.links("drops")),
+            "colour": cost.colour,
             "cost": total_cost(result.summary for result in self.results.values()),
         }
-
-    def _pair(self, of: Callable[[RunResult], float | None], *, grows: bool = False) -> dict[str, float | None]:
-        """Return both bands' means and the change.
-
-        The change is the thesis's (section 5.4): (same - low) / low for what shrinks, and (low - same) / same for the
-        iteration time, which grows.
-        """
-        same, low = self._mean("same", of), self._mean("low", of)
-        before, after = (low, same) if not grows else (same, low)
-        change = None if not before or after is None else 100 * (after - before) / before
-        saved = None if not same or low is None else 100 * (same - low) / same
-        return {"same": same, "low": low, "change_percent": change, "saves_percent": saved}
 
 
 def tenants(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
     seeds: Sequence[int] = (0,),
+    job: str | None = None,
+    classes: fct.Classes | str | None = None,
     jobs: int = 1,
     progress: Callable[[float], object] | None = None,
     keep: Kept | None = None,
     limits: Limits | None = None,
 ) -> TenantsResult:
-    """Run a job beside its neighbours, in their band and in a lower one, paired by seed.
+    """Run jobs beside other tenants' flows, in their band and in a lower one, and the flows without jobs.
 
     Args:
-        scenario: has one job, neighbours and the packet engine.
-        seeds: each draws the neighbours' flows anew; both bands see the same flows.
+        scenario: has a job or several, background flows, and the fluid or the packet engine.
+        seeds: each draws the background flows anew; all sides see the same flows. From two on, changes have intervals.
+        job: name of the job that changes its band. Default: all jobs.
+        classes: which flows are small and which are large, as in `small=100kB,large=1MB`. Default: small is up to
+            100 kB, and large from 10 MB on.
         jobs: runs under way at once; the result does not depend on it.
         progress: called now and then with the share that is done.
         keep: where finished runs are kept until the study is whole.
@@ -126,53 +114,41 @@ def tenants(
     Raises:
         Interrupted: on Ctrl-C, with the study of the seeds that are finished.
         ScenarioError: if the scenario is wrong, or the study would take more than the limits.
-        ValueError: if it does not have one job and neighbours, or no seed is given.
+        ValueError: if it has no job or no background flows, no seed is given, or `job` or `classes` is wrong.
     """
     base = as_scenario(scenario)
     check(base, seeds)
+    moved = moved_jobs(base, job)
+    sizes = fct.Classes.parse(classes) if isinstance(classes, str) else classes or fct.DEFAULT
     base = probed(base)
-    cases = {f"seed{seed}-{band}": variant(base, seed, band) for seed in seeds for band in BANDS}
+    cases = {
+        Case(seed, side): variant(base, seed, side, moved) for seed in dict.fromkeys(seeds) for side in (*BANDS, NO_JOB)
+    }
+
+    def study(results: Mapping[Case, RunResult], alone: Mapping[int, Mapping[Flow, int]]) -> TenantsResult:
+        known = tuple(known_seeds(results, seeds, (*BANDS, NO_JOB)))
+        return TenantsResult(Comparison(base, known, results, moved, classes=sizes, alone_ps=alone))
+
+    finished: dict[Case, RunResult] = {}
     try:
-        results = run_all(list(cases.values()), jobs, progress, keep, limits)
+        first = run_all(list(cases.values()), jobs, part_of(progress, 0, 0.8), keep, limits)
+        finished = dict(zip(cases, first, strict=True))
+        told = part_of(progress, 0.8, 1)
+        times = alone_ps(
+            [(cases[Case(seed, NO_JOB)], _flows(finished, seed)) for seed in seeds],
+            lambda scenarios: run_all(scenarios, jobs, told, keep, limits),
+        )
     except Interrupted as stop:
-        finished = {name: result for name, result in zip(cases, stop.results, strict=True) if result is not None}
-        known = known_seeds(finished, seeds)
-        if known:
-            names = [f"seed{seed}-{band}" for seed in known for band in BANDS]
-            stop.tell(TenantsResult(base, known, {name: finished[name] for name in names}))
+        if not finished:
+            finished = {case: run for case, run in zip(cases, stop.results, strict=True) if run is not None}
+        if known_seeds(finished, seeds, (*BANDS, NO_JOB)):
+            stop.tell(study(finished, {}))
         raise
-    return TenantsResult(base, seeds, dict(zip(cases, results, strict=True)))
+    return study(finished, dict(zip(seeds, times, strict=True)))
 
 
-def known_seeds(finished: Iterable[str], seeds: Sequence[int]) -> list[int]:
-    """Return the seeds of which both bands are among the names of `finished` runs."""
-    names = set(finished)
-    return [seed for seed in seeds if all(f"seed{seed}-{band}" in names for band in BANDS)]
-
-
-def check(base: Scenario, seeds: Sequence[int]) -> None:
-    """Refuse what this study is not about.
-
-    Raises:
-        ValueError: if the scenario does not have one job and neighbours, or no seed is given.
-    """
-    if not base.traffic:
-        raise ValueError("the scenario has no [traffic.NAME]: there are no tenants to disturb")
-    if len(base.jobs) != 1:
-        raise ValueError(f"the scenario has {len(base.jobs)} jobs; this study moves one between two bands")
-    if not seeds:
-        raise ValueError("give at least one seed")
-
-
-def probed(base: Scenario) -> Scenario:
-    """Return the scenario with a probe, for the pictures of queues and links; its own if it has one."""
-    if "probe" in base.to_dict()["run"] or base.duration_ps is None or base.engine != "packet":
-        return base
-    count = max(50, min(SAMPLES, SAMPLED_ROWS // (2 * base.fabric.cable_count)))
-    least_ps = max(base.duration_ps // count, 1)
-    unit_ps = 10 ** (len(str(least_ps)) - 1)
-    every_ps = next(factor * unit_ps for factor in (1, 2, 5, 10) if factor * unit_ps >= least_ps)
-    return base.set({"run.probe": {"every": f"{every_ps}ps"}})
+def _flows(finished: Mapping[Case, RunResult], seed: int) -> set[Flow]:
+    return flows_of([result for case, result in finished.items() if case.seed == seed])
 
 
 def figures(summary: dict[str, Any]) -> dict[str, float | None]:
@@ -184,75 +160,27 @@ def figures(summary: dict[str, Any]) -> dict[str, float | None]:
     return named
 
 
-def variant(base: Scenario, seed: int, band: str) -> Scenario:
-    """Return the scenario of one seed with the job in its neighbours' band or in the low one.
-
-    A job whose priority is a list, so that it travels in several bands, keeps it in place of the low one.
-    """
-    if band == "same":
-        return base.replace(seed=seed, priority=int(base.traffic[0].band[0]))
-    bands = base.jobs[0].bands
-    return base.replace(seed=seed, priority=list(bands) if len(bands) > 1 else "low")
-
-
-def colour(cost_percent: float | None) -> str:
-    """Return the colour of a cell of fig. 5.19 for what de-prioritising costs the job."""
-    if cost_percent is None:
-        return "unknown"
-    return "green" if cost_percent < FREE_PERCENT else "yellow" if cost_percent <= DEAR_PERCENT else "red"
-
-
-def _flows(result: RunResult) -> dict[str, Any]:
-    """Figures of the first neighbour."""
-    figures: dict[str, Any] = next(iter(result.summary["traffic"].values()))
-    return figures
-
-
-def _figure_of(size: str, figure: str) -> Callable[[RunResult], float | None]:
-    """Return what reads one figure of a class of the first neighbour's flows."""
-
-    def read(result: RunResult) -> float | None:
-        value: float | None = _flows(result)[size][figure]
-        return value
-
-    return read
-
-
-def _rows(name: str, result: RunResult) -> list[dict[str, Any]]:
-    seed, band = name.removeprefix("seed").split("-")
+def _rows(comparison: Comparison, case: Case, result: RunResult) -> list[dict[str, Any]]:
+    job = result.summary["jobs"].get(comparison.payer)
     return [
         {
-            "run": name,
-            "seed": int(seed),
-            "band": band,
-            "traffic": neighbour,
+            "run": case.folder,
+            "seed": case.seed,
+            "band": case.side,
+            "traffic": tenant,
             "class": size,
             "started": figures["started"],
             "completed": figures["completed"],
-            **{figure: figures[figure] for figure in FIGURES},
-            "iteration_time_ms": result.job["iteration_time_ms"]["mean"],
+            **{figure: figures.get(figure) for figure in FIGURES},
+            "iteration_time_ms": None if job is None else job["iteration_time_ms"]["mean"],
         }
-        for neighbour, classes in result.summary["traffic"].items()
+        for tenant, classes in comparison.flow_classes[case.seed, case.side].items()
         for size, figures in classes.items()
     ]
 
 
-def _headline(classes: dict[str, Any], iteration: dict[str, float | None]) -> str:
-    cost, gain = iteration["change_percent"], classes["small"]["mean_fct_ms"]["saves_percent"]
-    if cost is None or gain is None:
-        return "Too few flows or iterations completed to say what de-prioritising does."
-    return verdict("De-prioritising this job", cost, gain)
-
-
-def verdict(what: str, cost: float, gain: float, where: str = "here") -> str:
-    """Say what something costs the job and saves small flows, in percent, and whether that is worth it."""
-    costs = f"its iterations take {abs(cost):.1f} % {'more' if cost > 0 else 'less'}"
-    if round(cost, 1) == 0:
-        costs = "its iterations take as long"
-    gains = f"small flows finish {gain:.1f} % sooner on average" if gain > 0 else "small flows gain nothing"
-    match colour(cost):
-        case "green":
-            return f"{what} is free {where}: {gains} and {costs}."
-        case "yellow":
-            return f"{what} has a price {where}: {gains}, and {costs}."
-    return f"{what} is too dear {where}: {costs}, though {gains}."
+def _headline(found: Comparison) -> str:
+    what = "this job" if len(found.scenario.jobs) == 1 else found.moved[0]
+    what = what if len(found.moved) == 1 else f"these {len(found.moved)} jobs"
+    text = sentence(f"de-prioritising {what}", found.cost, found.gain, found.seeds, whose=found.whose)
+    return f"{text} {HINT}" if len(found.seeds) == 1 else text

@@ -1,7 +1,7 @@
 """`gradtide tenants map`: the operating boundary, job load against background load (fig. 5.19 of Gao 2020)."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,17 +14,18 @@ from gradtide.scenario import Scenario
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, run_all, total_cost, write_summary
-from gradtide.studies.tenants.bands import BANDS, TenantsResult, check, known_seeds, variant
+from gradtide.studies.tenants.bands import TenantsResult
+from gradtide.studies.tenants.cases import BANDS, Case, Cell, check, check_one_job, known_seeds, moved_jobs, variant
+from gradtide.studies.tenants.comparison import Comparison
+from gradtide.studies.tenants.verdict import HINT
 
 # Table 5.4 of Gao (2020): shares of the hosts' links that the job and the flows take.
 JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)
 TRAFFIC_LOADS = (0.03125, 0.0625, 0.125, 0.25)
 
-Cell = tuple[float, float]
-
 
 class BoundaryResult(StudyRows):
-    """Cells of job load and background load, each a job beside its neighbours in two bands.
+    """Cells of job load and background load, each a job beside background flows in two bands.
 
     Attributes:
         cells: the study of every cell, by (job load, background load).
@@ -40,7 +41,7 @@ class BoundaryResult(StudyRows):
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
         for cell, study in self.cells.items():
-            study.write(folder / "cells" / cell_name(cell))
+            study.write(folder / "cells" / cell.name)
         (folder / "cells.csv").write_text(self.table.to_csv(), encoding="utf-8")
         write_summary(self.summary, folder)
         write_versions(folder)
@@ -56,7 +57,7 @@ class BoundaryResult(StudyRows):
             "seeds": first["seeds"],
             "job": first["job"],
             "model": first["model"],
-            "headline": _headline(self.rows),
+            "headline": _headline(self.rows, first["seeds"]),
             "cells": self.rows,
             "cost": total_cost(study.summary for study in self.cells.values()),
         }
@@ -93,7 +94,7 @@ def boundary(
     """
     points = points_of(as_scenario(scenario), job_loads, traffic_loads, seeds)
     cases = {
-        f"{cell_name(cell)}/seed{seed}-{band}": variant(point, seed, band)
+        Case(seed, band, cell): variant(point, seed, band)
         for cell, point in points.items()
         for seed in seeds
         for band in BANDS
@@ -101,11 +102,11 @@ def boundary(
     try:
         results = run_all(list(cases.values()), jobs, progress, keep, limits)
     except Interrupted as stop:
-        known = _cells(points, seeds, cases, stop.results)
+        known = _cells(points, seeds, dict(zip(cases, stop.results, strict=True)))
         if known:
             stop.tell(BoundaryResult(known))
         raise
-    return BoundaryResult(_cells(points, seeds, cases, results))
+    return BoundaryResult(_cells(points, seeds, dict(zip(cases, results, strict=True))))
 
 
 def points_of(
@@ -117,33 +118,24 @@ def points_of(
         ValueError: as `boundary`.
     """
     check(base, seeds)
+    check_one_job(base)
     _check_scalable(base)
     _check_loads(job_loads)
     _check_loads(traffic_loads)
     _check_duration(base, min(job_loads))
-    return {cell: _at(base, *cell) for cell in product(job_loads, traffic_loads)}
+    return {Cell(*loads): _at(base, *loads) for loads in product(job_loads, traffic_loads)}
 
 
 def _cells(
-    points: dict[Cell, Scenario], seeds: Sequence[int], names: Iterable[str], results: Iterable[RunResult | None]
+    points: Mapping[Cell, Scenario], seeds: Sequence[int], results: Mapping[Case, RunResult | None]
 ) -> dict[Cell, TenantsResult]:
     """Return the study of every cell whose runs are all finished."""
-    by_cell: dict[str, dict[str, RunResult]] = {}
-    for name, result in zip(names, results, strict=True):
-        cell, _, run = name.partition("/")
-        if result is not None:
-            by_cell.setdefault(cell, {})[run] = result
-    finished = {cell: by_cell.get(cell_name(cell), {}) for cell in points}
+    finished = {case: result for case, result in results.items() if result is not None}
     return {
-        cell: TenantsResult(points[cell], seeds, runs)
-        for cell, runs in finished.items()
-        if known_seeds(runs, seeds) == list(seeds)
+        cell: TenantsResult(Comparison(point, tuple(seeds), finished, moved_jobs(point, None), cell=cell))
+        for cell, point in points.items()
+        if known_seeds([case for case in finished if case.cell == cell], seeds) == list(seeds)
     }
-
-
-def cell_name(cell: Cell) -> str:
-    """Return the name of a cell's folder, as in `job-25-flows-3.125`."""
-    return "job-{:g}-flows-{:g}".format(*(100 * load for load in cell))
 
 
 def load_words(share: float) -> str:
@@ -207,32 +199,43 @@ def _at(base: Scenario, job_load: float, traffic_load: float) -> Scenario:
 def _row(cell: Cell, study: TenantsResult) -> dict[str, Any]:
     classes, iteration = study.summary["classes"], study.summary["iteration_time_ms"]
     return {
-        "cell": cell_name(cell),
-        "job_load": cell[0],
-        "traffic_load": cell[1],
+        "cell": cell.name,
+        "job_load": cell.job_load,
+        "traffic_load": cell.traffic_load,
         "compute_ms": study.scenario.jobs[0].compute_ps / PS_PER_MS,
         "colour": study.summary["colour"],
         "iteration_change_percent": iteration["change_percent"],
+        **_ends("iteration_change", study.comparison.cost.ends),
         "iteration_same_ms": iteration["same"],
         "iteration_low_ms": iteration["low"],
         **{f"{size}_saves_percent": classes[size]["mean_fct_ms"]["saves_percent"] for size in classes},
+        **_ends("small_saves", study.comparison.gain.ends),
         **{f"{size}_flows": classes[size]["flows"] for size in classes},
     }
 
 
-def _headline(rows: Sequence[dict[str, Any]]) -> str:
+def _ends(name: str, ends: tuple[float, float] | None) -> dict[str, float | None]:
+    """Return the ends of an interval as columns."""
+    low, high = ends or (None, None)
+    return {f"{name}_from_percent": low, f"{name}_to_percent": high}
+
+
+def _headline(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> str:
     colours = [row["colour"] for row in rows]
-    free = [row for row in rows if row["colour"] == "green" and (row["small_saves_percent"] or 0) > 0]
+    known = [row for row in rows if row["colour"] == "green" and (row["small_saves_percent"] or 0) > 0]
+    free = [row for row in known if row["small_saves_from_percent"] is None or row["small_saves_from_percent"] > 0]
     sentence = (
-        f"De-prioritising is free in {colours.count('green')} of {len(rows)} cells, costs up to 30 % in "
+        f"De-prioritising costs the job less than 1 % in {colours.count('green')} of {len(rows)} cells, up to 30 % in "
         f"{colours.count('yellow')}, more in {colours.count('red')}."
     )
+    if "unclear" in colours:
+        sentence += f" {colours.count('unclear')} are unclear with {len(seeds)} seeds."
     if "unknown" in colours:
         sentence += f" In {colours.count('unknown')} too little completed to say."
-    if not free:
-        return sentence
-    best = max(free, key=lambda row: row["small_saves_percent"])
-    return (
-        f"{sentence} It pays most at a job load of {load_words(best['job_load'])} and a background load of "
-        f"{load_words(best['traffic_load'])}: small flows finish {best['small_saves_percent']:.0f} % sooner."
-    )
+    if free:
+        best = max(free, key=lambda row: row["small_saves_percent"])
+        sentence += (
+            f" Where that is free, it pays most at a job load of {load_words(best['job_load'])} and a background load "
+            f"of {load_words(best['traffic_load'])}: small flows finish {best['small_saves_percent']:.0f} % sooner."
+        )
+    return f"One run of each cell (seed {seeds[0]}): {sentence} {HINT}" if len(seeds) == 1 else sentence

@@ -23,7 +23,7 @@ from gradtide.studies.channels import line
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import as_scenario, part_of, run_all, total_cost, write_runs, write_summary
-from gradtide.studies.tenants import bands as tenants
+from gradtide.studies.tenants.cases import Case, check, check_one_job
 
 ORDERS = ("fifo", "priority", "tic", "tac", "file")
 """Orders of the queue that are the same in every iteration."""
@@ -57,7 +57,7 @@ class LpResult(StudyRows):
     Attributes:
         rows: one dict per policy and seed; the columns of `rows.csv`.
         found: starts and bands, in picoseconds.
-        results: the runs by name, as in `seed0-lp`.
+        results: the runs by case; its side is a policy.
         summary: what `--json` prints.
     """
 
@@ -69,7 +69,7 @@ class LpResult(StudyRows):
         quantile: float | None,
         found: lp.StartAndBand,
         policies: Sequence[Policy],
-        results: dict[str, RunResult],
+        results: dict[Case, RunResult],
     ) -> None:
         self.found, self.results, self.policies = found, results, {policy.name: policy for policy in policies}
         self.rows = [self._row(policy, seed) for policy in policies for seed in seeds]
@@ -96,14 +96,14 @@ class LpResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write everything into `folder`, which is made if it is missing."""
-        write_runs(self.results, folder)
+        write_runs({case.folder: result for case, result in self.results.items()}, folder)
         (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
         write_summary(self.summary, folder)
         write_versions(folder)
         report.write_report(folder)
 
     def _row(self, policy: Policy, seed: int) -> dict[str, Any]:
-        result = self.results[f"seed{seed}-{policy.name}"]
+        result = self.results[Case(seed, policy.name)]
         flows = next(iter(result.summary["traffic"].values()))
         return {
             "policy": policy.name,
@@ -174,7 +174,8 @@ def plan_bands(
         ValueError: if the scenario is not of this kind, or a number is out of range.
     """
     base = as_scenario(scenario)
-    tenants.check(base, seeds)
+    check(base, seeds)
+    check_one_job(base)
     job = base.jobs[0]
     _check(job)
     if quantile is not None and not 0 <= quantile <= 1:
@@ -200,7 +201,7 @@ def plan_bands(
     except Interrupted as stop:
         raise Interrupted([*first, *stop.results]) from None
     known.update(zip(missing, second, strict=True))
-    results = {f"seed{seed}-{policy}": known[one] for (policy, seed), one in asked.items()}
+    results = {Case(seed, policy): known[one] for (policy, seed), one in asked.items()}
     return LpResult(base, seeds, bands, quantile, found, list(policies.values()), results)
 
 

@@ -1,0 +1,69 @@
+"""Intervals of a mean from a few paired runs: Student's t, computed and not looked up.
+
+Numbers in, numbers out; no run and no scenario is known here.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cache
+
+CONFIDENCE = 0.95
+"""Share of such intervals that hold the mean of all runs, if what varies between runs is normally distributed."""
+
+
+@cache
+def student_t(degrees: int) -> float:
+    """Return the value that |T| of Student's distribution stays below with the probability `CONFIDENCE`.
+
+    Args:
+        degrees: degrees of freedom, 1 or more.
+
+    Raises:
+        ValueError: if `degrees` is less than 1.
+
+    Source:
+        Abramowitz & Stegun (1964), 26.7.3 and 26.7.4; solved by bisection.
+
+    Example:
+        >>> round(student_t(4), 3)
+        2.776
+    """
+    if degrees < 1:
+        raise ValueError(f"{degrees} degrees of freedom: at least two runs are needed")
+    low, high = 0.0, 13.0
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if _within(middle, degrees) < CONFIDENCE else (low, middle)
+    return high
+
+
+def _within(t: float, degrees: int) -> float:
+    """Return the probability that |T| is at most `t`."""
+    angle = math.atan(t / math.sqrt(degrees))
+    cosine = math.cos(angle)
+    is_odd = degrees % 2
+    term = cosine if is_odd else 1.0
+    total = 0.0
+    for step in range(1 + is_odd, degrees, 2):
+        total += term
+        term *= cosine * cosine * step / (step + 1)
+    total *= math.sin(angle)
+    return 2 / math.pi * (angle + total) if is_odd else total
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the ends of the interval of the mean of independent values; `None` for fewer than two.
+
+    Args:
+        values: one per run, as the change that each pair of runs gives.
+
+    Example:
+        >>> [round(end, 2) for end in mean_interval([1.0, 2.0, 3.0])]
+        [-0.48, 4.48]
+    """
+    count = len(values)
+    if count < 2:
+        return None
+    mean = math.fsum(values) / count
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+    half = student_t(count - 1) * spread / math.sqrt(count)
+    return mean - half, mean + half

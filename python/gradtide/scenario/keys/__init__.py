@@ -1,0 +1,112 @@
+"""Every key of a scenario file: type, default, unit and meaning; source of schema, reference, resolved file and spec.
+
+A key is written once, where its table declares it. Quantities are held as whole picoseconds, bytes and bits per second
+and written back with their units. What one key means for another is not here but in `check`.
+"""
+
+from functools import cache
+from typing import Any
+
+from gradtide.scenario.keys.cluster import (
+    Cables,
+    Cluster,
+    CustomLink,
+    FabricLink,
+    Link,
+    Queue,
+    SwitchBuffer,
+    Topology,
+    Transport,
+)
+from gradtide.scenario.keys.job import Collective, Compute, JobTable, Ps, Schedule, Straggler
+from gradtide.scenario.keys.model import GraphModel, InlineLayer, InlineModel, ThesisModel
+from gradtide.scenario.keys.priority import Adaptive, AdaptiveTable, JobPriority, Priority
+from gradtide.scenario.keys.run import Probe, Run
+from gradtide.scenario.keys.table import Table, key, notes
+from gradtide.scenario.keys.traffic import Arrivals, Burst, Bursts, CdfPoint, Incast, ListedFlow, TrafficTable
+from gradtide.scenario.keys.types import MAX_NAME, PPM
+from gradtide.scenario.source import Loc
+
+__all__ = [
+    "MAX_NAME",
+    "PPM",
+    "Adaptive",
+    "AdaptiveTable",
+    "Arrivals",
+    "Burst",
+    "Bursts",
+    "Cables",
+    "CdfPoint",
+    "Cluster",
+    "Collective",
+    "Compute",
+    "CustomLink",
+    "FabricLink",
+    "GraphModel",
+    "Incast",
+    "InlineLayer",
+    "InlineModel",
+    "JobPriority",
+    "JobTable",
+    "Link",
+    "ListedFlow",
+    "Priority",
+    "Probe",
+    "Ps",
+    "Queue",
+    "Run",
+    "ScenarioFile",
+    "Schedule",
+    "Straggler",
+    "SwitchBuffer",
+    "Table",
+    "ThesisModel",
+    "Topology",
+    "TrafficTable",
+    "Transport",
+    "json_schema",
+    "short_names",
+]
+
+
+class ScenarioFile(Table):
+    """Training jobs on a cluster. Quantities carry their units; B is byte, b is bit."""
+
+    job: dict[str, JobTable] = key(default={}, examples=[{"train": {"model": "resnet50", "workers": 8}}])
+    """Training jobs by name; at least one."""
+    cluster: Cluster = key(default={}, examples=[{"link": {"rate": "10Gbps"}}])
+    """Hosts, links and switches."""
+    traffic: dict[str, TrafficTable] = key(default={}, examples=[{"web": {"sizes": "web-search", "load": 0.3}}])
+    """Neighbours' flows by name."""
+    run: Run = key(default={}, examples=[{"engine": "pipe", "seed": 0}])
+    """Engine, seed and length."""
+
+
+@cache
+def short_names() -> dict[str, Loc]:
+    """Return the path of every key that has a short name, from its job or from the root; `*` stands for the job."""
+    tables: list[tuple[type[Table], Loc]] = [
+        (JobTable, ("job", "*")),
+        (Compute, ("job", "*", "compute")),
+        (Collective, ("job", "*", "collective")),
+        (Ps, ("job", "*", "collective", "ps")),
+        (Schedule, ("job", "*", "schedule")),
+        (Cluster, ("cluster",)),
+        (Link, ("cluster", "link")),
+        (Run, ("run",)),
+    ]
+    found: dict[str, Loc] = {}
+    for table, path in tables:
+        for name, info in table.declared().items():
+            short = notes(info).short
+            short = table.SHORT.format(name) if short is None else short
+            if short:
+                assert short not in found, f"{short} is the short name of two keys"
+                found[short] = (*path, name)
+    return found
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a scenario file; every field has a description and examples."""
+    schema = ScenarioFile.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "gradtide scenario", **schema}

@@ -1,0 +1,113 @@
+"""Keys of a model that is written in the scenario itself."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    Discriminator,
+    PlainValidator,
+    Tag,
+    WithJsonSchema,
+)
+
+from gradtide import units
+from gradtide.scenario.keys.table import Table, key
+from gradtide.scenario.keys.types import Duration, FileName, Name, Size, Time, custom
+
+
+class InlineLayer(Table):
+    """One layer: times of one worker for one mini-batch."""
+
+    name: Name = key(examples=["conv1"])
+    """Name of the layer; no other layer has it."""
+    forward_ps: Time = key(examples=["1ms"])
+    """Forward time."""
+    backward_ps: Time = key(examples=["2ms"])
+    """Backward time."""
+    parameter_bytes: Size = key(alias="parameters", examples=["4MB"])
+    """Bytes of the layer's gradient; "0B" for a layer that sends nothing."""
+    update_ps: Time = key(default="0s", examples=["50us"])
+    """Time to apply the aggregated gradient."""
+
+
+class InlineModel(Table):
+    """A model written in the scenario itself, layer by layer."""
+
+    name: Name = key(default="inline", examples=["my-model"])
+    """Name of the model in results."""
+    layers: list[InlineLayer] = key(
+        examples=[[{"name": "fc", "forward": "1ms", "backward": "2ms", "parameters": "4MB"}]]
+    )
+    """Layers from the input side to the output side."""
+    bucketed: bool = key(default=False, examples=[True])
+    """Whether layers are buckets already, as those of a trace: `schedule.fusion` is "0B" then, if nothing is said."""
+    source: FileName | None = key(default=None, examples=["step 7 of rank 0"])
+    """Where the figures come from; it changes nothing."""
+    left_out: list[FileName] = key(default=[], examples=[["events of an unknown category: 1 (hpu_op), left out"]])
+    """What the figures' file holds and the layers do not, a warning each; it changes nothing."""
+
+
+class ThesisModel(Table):
+    """The synthetic layer table of Gao (2020), section 4.2: size rises with depth, forward time falls."""
+
+    kind: Literal["thesis"] = key(default="thesis", examples=["thesis"])
+    """Which synthetic table."""
+    layers: int = key(default=100, ge=2, examples=[50, 100])
+    """Number of layers L."""
+    size_bytes: Size = key(default="100MB", examples=["100MB"])
+    """Nominal size M; a unit of s = floor(2M / 9L) bytes gives layers of s, 4s and 12s."""
+    time_ps: Duration = key(default="900ms", examples=["900ms", "2240ms"])
+    """Nominal compute time T of an iteration: a third forward, two thirds backward. With precision = "float32",
+    `compute.scale_to` takes its place; else it stretches the table."""
+    precision: Literal["exact", "float32"] = key(default="exact", examples=["exact"])
+    """exact: every time rounded to a picosecond. float32: as the author's program of chapter 5 keeps them, in
+    single-precision milliseconds cut to whole nanoseconds; some nanoseconds less, and flows beside the job can tell."""
+
+
+def _rows(value: object) -> list[object]:
+    if not isinstance(value, list):
+        msg = f"expected a list of tables, found {units.describe(value)}"
+        raise custom("GT011", msg, 'write ops = [{ id = 0, kind = "recv", inputs = [], time = 0, bytes = 4096 }]')
+    return value
+
+
+Rows = Annotated[list[Any], PlainValidator(_rows), WithJsonSchema({"type": "array", "items": {"type": "object"}})]
+
+
+class GraphModel(Table):
+    """A graph of ops written in the scenario itself."""
+
+    kind: Literal["graph"] = key(default="graph", examples=["graph"])
+    """That it is one."""
+    name: Name = key(default="graph", examples=["my-model"])
+    """Name of the model in results."""
+    time_unit: Literal["ps", "ns", "us", "ms", "s"] = key(examples=["ns"])
+    """What a tick of a time is."""
+    target: int = key(ge=0, examples=[3])
+    """Id of the op that ends an iteration's computation."""
+    inference_target: int | None = key(default=None, ge=0, examples=[1])
+    """Id of the op that ends the forward pass. Default: the graph is a forward pass."""
+    ops: Rows = key(examples=[[{"id": 0, "kind": "recv", "inputs": [], "time": 0, "bytes": 4096}]])
+    """Ops as in an op DAG file (docs/models/orders.md): id, kind, inputs, time, and for a recv its bytes, for others
+    `updates`, the ids of the recvs whose gradient is done then."""
+
+
+def _model_tag(value: object) -> str | None:
+    if isinstance(value, str):
+        return "<name>"
+    if isinstance(value, GraphModel) or (isinstance(value, dict) and (value.get("kind") == "graph" or "ops" in value)):
+        return "<graph>"
+    if isinstance(value, (InlineModel, ThesisModel)):
+        return "<table>" if isinstance(value, InlineModel) else "<thesis>"
+    if isinstance(value, dict):
+        synthetic = "kind" in value or (type(value.get("layers")) is int) or "time" in value
+        return "<thesis>" if synthetic else "<table>"
+    return None
+
+
+Model = Annotated[
+    Annotated[Name, Tag("<name>")]
+    | Annotated[InlineModel, Tag("<table>")]
+    | Annotated[ThesisModel, Tag("<thesis>")]
+    | Annotated[GraphModel, Tag("<graph>")],
+    Discriminator(_model_tag),
+]

@@ -1,0 +1,110 @@
+"""A table of keys, and the one place where a key is declared."""
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+)
+from pydantic.fields import FieldInfo
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Notes:
+    """What a key is to the code, beside its type and bounds; nothing of it is in the schema.
+
+    Attributes:
+        core: whether the core's spec has it as it is, under the field's name.
+        short: its name in `Scenario.replace`; `None` for what its table says, empty for none.
+    """
+
+    __slots__ = ("core", "short")
+
+    def __init__(self, *, core: bool, short: str | None) -> None:
+        self.core = core
+        self.short = short
+
+    def __call__(self, schema: dict[str, Any]) -> None:
+        """Leave the schema as it is."""
+
+
+def key(default: Any = ..., *, examples: list[Any], core: bool = True, short: str | None = None, **bounds: Any) -> Any:
+    """Declare a key: the one place where it is written.
+
+    The field's name is the core's, with the unit that it is held in (`overhead_ps`); the file's key is that name
+    without the unit (`overhead`).
+
+    Args:
+        default: what holds where the key is not given, as a file would write it.
+        examples: values for the schema and for hints.
+        core: whether the core's spec has the field as it is; what it has in another form is a hook of `spec`.
+        short: name of the key in `Scenario.replace`, where it is not the one that its table gives; empty for none.
+        bounds: `ge` and `le`.
+    """
+    return Field(default=default, examples=examples, json_schema_extra=Notes(core=core, short=short), **bounds)
+
+
+_UNIT = re.compile(r"_(ps|bytes|bps|ppm|packets|iterations)$")
+
+
+def _file_key(field: str) -> str:
+    return _UNIT.sub("", field)
+
+
+class Table(BaseModel):
+    """A table of the file: nothing unknown, nothing converted, not changed once read."""
+
+    SHORT: ClassVar[str] = ""
+    """What its keys are called in `Scenario.replace`; empty where they have no names of their own."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        validate_default=True,
+        use_attribute_docstrings=True,
+        alias_generator=_file_key,
+    )
+
+    @classmethod
+    def declared(cls) -> dict[str, FieldInfo]:
+        """Return the keys as a file writes them, in order."""
+        return {info.alias or name: info for name, info in cls.model_fields.items()}
+
+    def value(self, key: str) -> Any:
+        """Return the value of a key of the file."""
+        return getattr(self, _fields(type(self))[key])
+
+    def is_given(self, key: str) -> bool:
+        """Return whether the file has a key."""
+        return _fields(type(self))[key] in self.model_fields_set
+
+    def core(self) -> dict[str, Any]:
+        """Return the fields that the core has as they are, under their names."""
+        return {
+            name: value.core() if isinstance(value, Table) else value
+            for name, info in type(self).model_fields.items()
+            if notes(info).core
+            for value in (getattr(self, name),)
+        }
+
+    def with_values(self, **values: Any) -> "Self":
+        """Return the table with fields replaced by values that are known to be right."""
+        return self.model_copy(update=values)
+
+
+@cache
+def _fields(table: type[Table]) -> dict[str, str]:
+    """Return the field that holds each key of the file."""
+    return {info.alias or name: name for name, info in table.model_fields.items()}
+
+
+def notes(info: FieldInfo) -> Notes:
+    """Return what the declaration of a key says to the code."""
+    assert isinstance(info.json_schema_extra, Notes)  # every field of a table is made by `key`
+    return info.json_schema_extra

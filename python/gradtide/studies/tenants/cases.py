@@ -1,0 +1,139 @@
+"""The runs that studies of tenants are made of: what tells them apart, their scenarios, and their folders' names."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gradtide.scenario import Scenario
+
+SAME, LOW, NO_JOB = "same", "low", "no-job"
+"""Sides of a study: the jobs in the band of the background flows, in a lower one, and not there at all. Policies are
+further sides, by their names."""
+
+BANDS = (SAME, LOW)
+
+SAMPLES, SAMPLED_ROWS = 800, 400_000
+"""Instants that the probe of a run sees, and rows that it keeps at most; for pictures."""
+
+
+class Cell(NamedTuple):
+    """A cell of a map: shares of a host's link that the job and the background flows take."""
+
+    job_load: float
+    traffic_load: float
+
+    @property
+    def name(self) -> str:
+        """The name of its folder, as in `job-25-flows-3.125`."""
+        return f"job-{100 * self.job_load:g}-flows-{100 * self.traffic_load:g}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of a study.
+
+    Attributes:
+        seed: root of its random streams.
+        side: what the job does: `SAME`, `LOW`, `NO_JOB` or a policy.
+        cell: of a map; None for the scenario as it is.
+    """
+
+    seed: int
+    side: str
+    cell: Cell | None = None
+
+    @property
+    def folder(self) -> str:
+        """The name of its run folder."""
+        return f"seed{self.seed}-{self.side}"
+
+
+def known_seeds(finished: Iterable[Case], seeds: Sequence[int], sides: Sequence[str] = BANDS) -> list[int]:
+    """Return the seeds of which every side is finished."""
+    found = {(case.seed, case.side) for case in finished}
+    return [seed for seed in seeds if all((seed, side) in found for side in sides)]
+
+
+def check(base: Scenario, seeds: Sequence[int]) -> None:
+    """Refuse a scenario in which there is nobody to disturb.
+
+    Raises:
+        ValueError: if the scenario has no job or no background flows, or no seed is given.
+    """
+    if not base.traffic:
+        raise ValueError("the scenario has no [traffic.NAME]: there are no tenants to disturb")
+    if not base.jobs:
+        raise ValueError("the scenario has no [job.NAME]: nothing can be de-prioritised; use `gradtide run`")
+    if not seeds:
+        raise ValueError("give at least one seed")
+
+
+def check_one_job(base: Scenario) -> None:
+    """Refuse a scenario with several jobs where a study scales or plans one.
+
+    Raises:
+        ValueError: if there is more than one job.
+    """
+    if len(base.jobs) > 1:
+        names = ", ".join(job.name for job in base.jobs)
+        raise ValueError(f"the scenario has {len(base.jobs)} jobs ({names}); this study takes one: delete the others")
+
+
+def moved_jobs(base: Scenario, job: str | None) -> tuple[str, ...]:
+    """Return the names of the jobs that a study moves between bands: all of them, or the one that is named.
+
+    Raises:
+        ValueError: if there is no such job.
+    """
+    names = tuple(one.name for one in base.jobs)
+    if job is None:
+        return names
+    if job not in names:
+        raise ValueError(f'the scenario has no job "{job}"; it has {", ".join(names)}')
+    return (job,)
+
+
+def variant(base: Scenario, seed: int, side: str, moved: Sequence[str] | None = None) -> Scenario:
+    """Return the scenario of one seed with jobs in the band of the background flows, in the low one, or without jobs.
+
+    A job whose priority is a list, so that it travels in several bands, keeps it in place of the low one.
+
+    Args:
+        base: the scenario of the study.
+        seed: draws the background flows.
+        side: `SAME`, `LOW` or `NO_JOB`.
+        moved: names of the jobs that change; None for all.
+    """
+    if side == NO_JOB:
+        return without_jobs(base).replace(seed=seed)
+
+    def priority(bands: Sequence[int]) -> int | str | list[int]:
+        if side == SAME:
+            return int(base.traffic[0].band[0])
+        return list(bands) if len(bands) > 1 else "low"
+
+    return prioritised(base, seed, {job.name: priority(job.bands) for job in base.jobs}, moved)
+
+
+def prioritised(base: Scenario, seed: int, priority: Mapping[str, Any], moved: Sequence[str] | None = None) -> Scenario:
+    """Return the scenario of one seed in which jobs have other priorities, by name."""
+    names = [name for name in priority if moved is None or name in moved]
+    return base.replace(seed=seed).set({f"job.{name}.priority": priority[name] for name in names})
+
+
+def without_jobs(base: Scenario) -> Scenario:
+    """Return the scenario with its background flows alone."""
+    keys = base.to_dict()
+    del keys["job"]
+    return Scenario.from_dict(keys)
+
+
+def probed(base: Scenario) -> Scenario:
+    """Return the scenario with a probe, for the pictures of queues and links; its own if it has one."""
+    if "probe" in base.to_dict()["run"] or base.duration_ps is None or base.engine != "packet":
+        return base
+    count = max(50, min(SAMPLES, SAMPLED_ROWS // (2 * base.fabric.cable_count)))
+    least_ps = max(base.duration_ps // count, 1)
+    unit_ps = 10 ** (len(str(least_ps)) - 1)
+    every_ps = next(factor * unit_ps for factor in (1, 2, 5, 10) if factor * unit_ps >= least_ps)
+    return base.set({"run.probe": {"every": f"{every_ps}ps"}})
