@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import gradtide as gt
 from gradtide import _core, report
-from gradtide.collectives import ALL_REDUCES
+from gradtide.counts import ALL_REDUCES
 from gradtide.errors import Interrupted
 from gradtide.measured import pairs, saving_errors
 from gradtide.report import RunFolderError
@@ -176,7 +176,7 @@ def test_a_plan_is_never_worse_than_its_baseline_and_runs_again_exactly(
     rows: list[tuple[int, int, int]], schedule: dict[str, Any], noise: float
 ) -> None:
     base = Scenario.from_dict(job([(f, b, m) for f, b, m in rows], schedule=schedule))
-    result = on_cpus(base, noise=noise, seeds=2)
+    result = on_cpus(base, noise=noise, seeds=2 if noise else None)
     predicted = result.plan.predicted
     assert predicted["baseline"] == ("scenario" if schedule else "ddp") or len(result.rows) < 5
     assert gt.run(result.plan.on(base)).job["iteration_time_ms"]["mean"] == predicted["iteration_time_ms"]
@@ -434,6 +434,9 @@ def test_a_plan_of_the_runtimes_alone_needs_little() -> None:
         ({"worth": -1}, "worth"),
         ({"noise": 0.9}, "noise"),
         ({"seeds": 0}, "seeds"),
+        ({"seeds": 4, "noise": 0}, "seeds: has no effect with noise = 0"),
+        ({"overhead": "2ms", "level": "buckets"}, "overhead: has no effect at level buckets"),
+        ({"overhead": "2ms", "device": "gpu"}, "overhead: has no effect at level buckets"),
         ({"smallest": "1"}, "smallest"),
         ({"baseline": "horovod"}, "no baseline"),
         ({"collectives": []}, "collectives"),
@@ -592,6 +595,11 @@ def test_the_verdict_follows_the_interval() -> None:
     assert try_it.predicted["verdict"] == "worth a try"
     assert "measure it" in try_it.advice[0]
     assert on_cpus(SIX, worth=60).plan.predicted["verdict"] == "leave alone"
+
+
+def test_noise_beside_the_scenarios_own_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"noise: the scenario has compute.noise = 0.05"):
+        gt.plan(job([(8, 16, 4)] * 6, compute={"noise": 0.05}), noise=0.01)
 
 
 def test_a_single_worker_has_no_plan() -> None:

@@ -11,7 +11,7 @@ from pydantic import (
 )
 
 from gradtide import units
-from gradtide.collectives import CollectiveKind
+from gradtide.counts import CollectiveKind
 from gradtide.scenario.keys.model import Model
 from gradtide.scenario.keys.priority import JobPriority
 from gradtide.scenario.keys.table import Table, key
