@@ -1,10 +1,15 @@
 """The Python names that a user imports: results as arrays, dicts, Arrow and files."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import gradtide as gt
+from gradtide import cli
+
+SCENARIOS = Path(__file__).parent.parent / "scenarios"
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +68,7 @@ def test_yes_and_no_in_rows_are_booleans_everywhere_and_words_in_csv(result):
     small = {"job": {"train": {"model": "alexnet", "workers": 4}}}
     bought = gt.buy(small, fabrics=["star"], collectives=["ring", "butterfly"])
     compared = gt.compare(small, schedules=["fifo+barrier", "priority"])
-    exchanged = gt.compare_collectives(small, collectives=["ring", "butterfly"], sizes=["1MB"])
+    exchanged = gt.collectives(small, collectives=["ring", "butterfly"], sizes=["1MB"])
     for columns, table in (
         (("is_knee", "is_frontier"), bought.table),
         (("barrier",), compared.table),
@@ -77,6 +82,56 @@ def test_yes_and_no_in_rows_are_booleans_everywhere_and_words_in_csv(result):
         at = table.columns.index(columns[0])
         assert {line.split(",")[at] for line in table.to_csv().splitlines()[1:]} <= {"true", "false"}
     assert [row["is_knee"] for row in bought.rows] == [row["is_knee"] for row in bought.to_dicts()]
+
+
+@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+def test_a_run_says_its_speed_up_over_one_worker_without_a_network(engine):
+    layers = [{"name": "a", "forward": "4ms", "backward": "6ms", "parameters": "10MB"}]
+    job = {"model": {"layers": layers}, "workers": 4, "schedule": {"barrier": True}}
+    run = gt.run(
+        {"job": {"train": job}, "cluster": {"link": {"rate": "10Gbps", "delay": "0s"}}, "run": {"engine": engine}}
+    )
+    # One bucket that nothing overlaps: 10 ms, then a ring of 4 sends 2 x 3/4 x 10 MB at 10 Gbit/s.
+    expected_ms = 10 + 1.5 * 8
+    assert run.job["iteration_time_ms"]["mean"] == pytest.approx(expected_ms, rel=1e-6)
+    assert run.job["alone_ms"] == 10
+    assert run.job["speed_up"] == pytest.approx(4 * 10 / expected_ms, rel=1e-6)
+    assert run.job["scaling_efficiency"] == pytest.approx(10 / expected_ms, rel=1e-6)
+    assert run.job["samples_per_s"] is None  # a table of times has no mini-batch
+    alone = gt.run({"job": {"train": {**job, "workers": 1}}})
+    assert (alone.job["speed_up"], alone.job["scaling_efficiency"]) == (1, 1)
+
+
+def test_a_slow_worker_costs_scaling_efficiency():
+    job = {"model": "resnet50", "workers": 4, "compute": {"straggler": {"worker": 1, "factor": 2.0}, "batch": 16}}
+    run = gt.run({"job": {"train": job}, "cluster": {"link": {"rate": "800Gbps", "delay": "0s"}}})
+    assert run.job["scaling_efficiency"] < 0.5 < run.job["utilisation"]
+    assert run.job["samples_per_s"] == pytest.approx(4 * 16 / run.iteration_time)
+
+
+def test_a_model_runs_on_a_cluster_of_the_presets_as_in_compare():
+    run = gt.run("resnet50", cluster="ethernet-100g/16")
+    compared = gt.compare("resnet50", cluster="ethernet-100g/16", schedules=["fifo+barrier"])
+    assert run.job["workers"] == compared.rows[0]["workers"] == 16
+    assert run.scenario.link_rate_bps == compared.rows[0]["rate_bps"] == 100 * 10**9
+    assert gt.run("resnet50").job["workers"] == 8
+
+
+@pytest.mark.parametrize(
+    ("own", "slowest", "around"), [("10Gbps", 10**9, 5 * 10**9), ("400Gbps", 5 * 10**10, 2 * 10**11)]
+)
+def test_what_if_rates_lie_around_the_runs_own_and_reach_800_gigabits(own, slowest, around):
+    run = gt.run("resnet50", cluster={"cluster": {"link": {"rate": own}}, "run": {"engine": "fluid"}})
+    rates = sorted(set(run.bandwidth["rate_bps"].tolist()))
+    assert rates[0] == slowest
+    assert rates[-1] == 800 * 10**9
+    assert {around, run.scenario.link_rate_bps, 2 * run.scenario.link_rate_bps} <= set(rates)
+    # On the run's own rate it is the run itself.
+    own_rows = [
+        row for row in run.bandwidth.to_dicts()
+        if (row["rate_bps"], row["order"], row["barrier"]) == (run.scenario.link_rate_bps, "fifo", True)
+    ]  # fmt: skip
+    assert [row["iteration_time_us"] for row in own_rows] == [pytest.approx(1e6 * run.iteration_time, rel=1e-9)]
 
 
 def test_results_show_themselves_in_notebooks_without_trusting_names():
@@ -110,3 +165,29 @@ def test_every_public_name_is_there():
         assert getattr(gt, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'rum'"):
         gt.rum  # noqa: B018 - the access is the test
+
+
+def test_every_command_has_a_function_of_its_name():
+    names = {name.replace(" ", "_") for name in command_names()}
+    assert {"run", "tenants_map", "collectives", "presets", "report", "schema"} <= names
+    assert names <= set(gt.__all__)
+    assert all(callable(getattr(gt, name)) for name in names)
+
+
+def command_names():
+    for name in cli.COMMANDS:
+        yield name
+        yield from (f"{name} {inner}" for inner in cli.SUBCOMMANDS.get(name, ()))
+
+
+def test_small_commands_give_in_python_what_they_print(tmp_path):
+    assert {row["kind"] for row in gt.presets("device")} == {"device"}
+    assert gt.explain("GT012").startswith("GT012")
+    assert gt.schema()["$schema"].startswith("https://json-schema.org")
+    assert {row["what"] for row in gt.doctor()} >= {"gradtide", "core"}
+    gt.run("paper/gao2020-ch4").save(tmp_path / "run")
+    assert gt.report(tmp_path / "run") == tmp_path / "run" / "report.html"
+    with pytest.raises(ValueError, match="no reproduction"):
+        gt.reproduce("nobody/1")
+    with pytest.raises(ValueError, match="--rank"):
+        gt.convert(SCENARIOS / "twelve-layers.csv", from_format="layers", rank=1)

@@ -127,7 +127,7 @@ FLOW_FAULTS = [
     ("htsim-cm", "Nodes 1\nConnections 1\n0->1 id 1 start 0 size 9\n", 3, "", "there is no node 1"),
     ("htsim-cm", "Connections 1\n0->1 id 1 start 0 size 9 speed 3\n", 2, "", 'unknown word "speed"'),
     ("htsim-cm", "Connections 1\n0->1 id 1 start 0 size 9\nfailure switch_type TOR\n", 3, "failure", "a link fails"),
-    ("htsim-cm", "Connections 2\n0->1 id 1 start 0 size 9\n", None, "Connections", "says 2 flows, and 1 follow"),
+    ("htsim-cm", "Connections 2\n0->1 id 1 start 0 size 9\n", None, "Connections", "is 2 flows, but 1 follow"),
     ("htsim-cm", "Connections 0\n", None, "", "has no flows"),
     ("htsim-cm", "what\n", 1, "", "begins no line"),
     ("hpcc-flow", "", 1, "", "not the number of flows"),
@@ -516,7 +516,7 @@ def test_formats_convert_only_into_those_that_hold_the_same(tmp_path):
         formats.known("x")
     with pytest.raises(ValueError, match="--packet has no effect here; it is for the format cdf-ns2"):
         convert(DATA / "flow.txt", packet_bytes=1)
-    with pytest.raises(ValueError, match="--topology is for"):
+    with pytest.raises(ValueError, match="--topology has no effect here"):
         convert(DATA / "incast.cm", topology=DATA / "topology.txt")
     with pytest.raises(gt.TraceError, match="cannot be written"):
         convert(DATA / "flow.txt", tmp_path / "no" / "a.csv")

@@ -440,6 +440,21 @@ def test_small_transfers_and_unknown_events_are_left_out_of_a_model_and_counted(
     assert model.left_out[-1:] == ("transfers that are no gradients: 1 broadcast, left out",)
 
 
+def test_a_run_says_what_its_trace_leaves_out_and_so_does_its_folder(tmp_path):
+    path = kineto_of(tmp_path, event("step", "hpu_op", 5, 3, 9))
+    (tmp_path / "job.toml").write_text(f'[job.train]\nmodel = "{path}"\nworkers = 2\n')
+    said = "events of an unknown category: 1 (hpu_op), left out"
+
+    def run(scenario, folder):
+        command = [sys.executable, "-m", "gradtide", "run", str(scenario), "-o", str(folder), "-q"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+
+    for scenario, folder in ((tmp_path / "job.toml", "a"), (tmp_path / "a" / "scenario.resolved.toml", "b")):
+        assert f"warning: {said}" in run(scenario, tmp_path / folder)
+        assert said in json.loads((tmp_path / folder / "summary.json").read_text())["warnings"]
+        assert said in (tmp_path / folder / "report.html").read_text()
+
+
 def chakra_of(folder, *, starts=True, comm_type=True, size=True, duration=True):
     metadata, node = chakra_messages()
     nodes = []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gradtide import _core, fct, words
 
 if TYPE_CHECKING:
-    from gradtide.scenario import Scenario
+    from gradtide.scenario import Job, Scenario
 
 PS_PER_MS = 1e9
 PS_PER_S = 1e12
@@ -330,8 +330,8 @@ class RunResult:
 
 
 def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -> dict[str, Any]:
-    labels = {job.name: job.model for job in scenario.jobs}
-    jobs = {job["name"]: _job_summary(job, labels[job["name"]]) for job in core["jobs"]}
+    known = {job.name: job for job in scenario.jobs}
+    jobs = {job["name"]: _job_summary(job, known[job["name"]]) for job in core["jobs"]}
     summary = {
         "schema": "gradtide.run/1",
         "version": _core.__version__,
@@ -354,18 +354,22 @@ def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -
     if core["probe_every_ps"] is not None:
         # What it came to: a probe thins itself in a long run.
         summary["probe_every_ms"] = core["probe_every_ps"] / PS_PER_MS
+    if scenario.warnings:
+        summary["warnings"] = list(scenario.warnings)
     summary["headline"] = words.run_headline(summary)
     return summary
 
 
-def _job_summary(core: dict[str, Any], model: str) -> dict[str, Any]:
+def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
     times_ms = np.array(core["iteration_time_ps"]) / PS_PER_MS
     mean_ms = float(times_ms.mean())
     compute_ms, comm_ms = core["compute_ps"] / PS_PER_MS, core["comm_ps"] / PS_PER_MS
     shorter = min(compute_ms, comm_ms)
     sent = core["bytes_per_worker"]
+    # A worker that is alone computes and never waits. What it computes of a graph is the core's to say.
+    alone_ms = compute_ms if job.graph is not None else job.compute_ps / PS_PER_MS
     return {
-        "model": model,
+        "model": job.model,
         "workers": core["worker_count"],
         "iterations": core["iteration_count"],
         "iteration_time_ms": {
@@ -381,6 +385,12 @@ def _job_summary(core: dict[str, Any], model: str) -> dict[str, Any]:
         "rho": comm_ms / compute_ms if compute_ms else None,
         "alpha": (compute_ms + comm_ms - mean_ms) / shorter if shorter else None,
         "utilisation": compute_ms / mean_ms,
+        "alone_ms": alone_ms,
+        "speed_up": core["worker_count"] * alone_ms / mean_ms,
+        "scaling_efficiency": alone_ms / mean_ms,
+        "samples_per_s": None
+        if job.compute.batch is None
+        else 1e3 * core["worker_count"] * job.compute.batch / mean_ms,
         "lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS,
         "straggler_percent": core["straggler_percent"],
         **({} if core["lower_bound_ps"] is None else {"lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS}),

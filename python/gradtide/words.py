@@ -54,6 +54,12 @@ def milliseconds(value_ms: float) -> str:
     return "0 ms" if value_ms == 0 else f"{value_ms:#.4g}".rstrip(".") + " ms"
 
 
+def spaced(quantity: str) -> str:
+    """Write a quantity of a scenario file with a space before its unit, as in `10 us`."""
+    at = next((index for index, letter in enumerate(quantity) if letter.isalpha()), len(quantity))
+    return f"{quantity[:at]} {quantity[at:]}".rstrip()
+
+
 def percent(share: float) -> str:
     """Write a share with one decimal, as in `16.0 %`."""
     return f"{100 * share:.1f} %"
@@ -171,6 +177,10 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         add("  slowed by overlap", part("slowdown"))
     if any("slowest_worker" in job for job in jobs.values()):
         add("slowest worker", _slowest)
+    add("speed-up", lambda job: f"{job['speed_up']:.3g} times one worker without a network")
+    add("scaling efficiency", lambda job: f"{percent(job['scaling_efficiency'])} of {workers(job['workers'])}")
+    if any(job["samples_per_s"] for job in jobs.values()):
+        add("throughput", lambda job: f"{number(job['samples_per_s'])} samples/s" if job["samples_per_s"] else "–")
     add("communication (N)", lambda job: ms(job["comm_ms"]))
     add("ratio rho = N/C", lambda job: share(job["rho"]))
     add("overlap alpha", lambda job: share(job["alpha"]))

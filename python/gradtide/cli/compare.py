@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import Changes, Common, ModelArgument, check_target, counts, split
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, check_target, counts, split
 from gradtide.cli.printing import print_table, say, signed_percent
 from gradtide.cli.study import conduct
 
@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 def compare(
     scenario: ModelArgument,
     *,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CLUSTER",
-            help="For a model: a cluster of presets, as in ethernet-25g/16, a file of one, or a scenario.",
-        ),
-    ] = None,
+    cluster: ClusterOption = None,
     schedule: Annotated[
         list[str] | None,
         typer.Option(
@@ -50,9 +44,8 @@ def compare(
     """Compare schedules, over link rates, workers, servers, mini-batches, tasks and models."""
     from gradtide.scenario.source import as_options
     from gradtide.studies import compare as study
-    from gradtide.studies.trained import trained
 
-    loaded = changes.of(trained(scenario, cluster))
+    loaded = changes.trained(scenario, cluster)
     check_target(common.output)
     flags = {"link_rate": "--rate"} | {name: f"--{name}" for name in ("model", "workers", "servers", "batch", "task")}
     with as_usage_error(ValueError), as_options(flags):

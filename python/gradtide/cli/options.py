@@ -29,6 +29,14 @@ ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="File 
 ModelArgument = Annotated[
     str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json), preset (paper/…) or model preset.")
 ]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="CLUSTER",
+        help="For a model: a cluster of presets, as in ethernet-25g/16, a file of one, or a scenario.",
+    ),
+]
 WideOption = Annotated[
     bool, typer.Option("--wide", help="Do not fit tables and texts to the width of the terminal.", callback=widen)
 ]
@@ -104,6 +112,12 @@ class Changes:
 
         return self.of(Scenario.load(name))
 
+    def trained(self, name: str, cluster: str | None) -> "Scenario":
+        """Read a scenario, or a model with the cluster that it is trained on, and change it."""
+        from gradtide.studies.trained import trained
+
+        return self.of(trained(name, cluster))
+
     def of(self, scenario: "Scenario") -> "Scenario":
         """Return the changed scenario; it can be run."""
         from gradtide.scenario.source import as_options
@@ -113,6 +127,8 @@ class Changes:
         with as_options({key: option for key, option in own.items() if key not in typed}):
             changed = scenario.set(self._values) if self._values else scenario
         changed.check_built()
+        for warning in changed.warnings:
+            talk(f"warning: {warning}")
         return changed
 
     @cached_property

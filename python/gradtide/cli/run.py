@@ -7,7 +7,7 @@ import typer
 
 from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.ends import fail_usage
-from gradtide.cli.options import Changes, Common, ScenarioArgument, Without, check_target
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Without, check_target
 from gradtide.cli.printing import print_json, print_table, say, talk_of_cost, talk_of_files
 from gradtide.cli.progress import progress_bar
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def run(
-    scenario: ScenarioArgument,
+    scenario: ModelArgument,
     *,
+    cluster: ClusterOption = None,
     plan: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Send gradients as this plan.json of gradtide plan says.")
     ] = None,
@@ -26,7 +27,7 @@ def run(
     common: Annotated[Common, Without("jobs")],
 ) -> None:
     """Simulate one scenario: how long is an iteration, and what does it wait for?"""
-    loaded = changes.load(scenario)
+    loaded = changes.trained(scenario, cluster)
     if plan is not None:
         from gradtide.scenario.plan import read_plan
 
@@ -70,7 +71,7 @@ def run(
 
 def figures_of_job(job: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of a job that `--fail-if` knows."""
-    figures = {name: value for name, value in job.items() if isinstance(value, (int, float))}
+    figures = {name: value for name, value in job.items() if value is None or isinstance(value, (int, float))}
     figures["iteration_time_ms"] = job["iteration_time_ms"]["mean"]
     figures.update({f"{name}_ms": value for name, value in job["waterfall_ms"].items()})
     return figures

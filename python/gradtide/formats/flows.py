@@ -198,7 +198,7 @@ def _read_htsim(lines: Iterable[str], file: str, options: Options) -> Iterator[R
             hint = "lines are Nodes N, Connections N, or SRC->DST id N start PS size BYTES"
             wrong.add(number, line, "", f'"{word[:40]}" begins no line of a connection matrix', hint, 0)
     if said.get("Connections") != read and not wrong.any:
-        found = "not at all" if "Connections" not in said else f"{said['Connections']:,} flows"
+        found = "missing" if "Connections" not in said else f"{said['Connections']:,} flows"
         hint = "the file is cut off, or the count is wrong"
         wrong.add(None, None, "Connections", f"`Connections` is {found}, but {read:,} follow", hint)
     if not read and not wrong.any:

@@ -4,6 +4,7 @@ Published values are constants of these files, each with its figure; ours are co
 fitted; where a paper leaves something open, as the size of a burst in `pcn`, the file says what was taken and why.
 """
 
+from gradtide.estimate import Limits
 from gradtide.papers.caramel2020 import FIGURES as FIGURES_CARAMEL
 from gradtide.papers.caramel2020 import caramel2020
 from gradtide.papers.gao2020_ch4 import FIGURES as FIGURES_4
@@ -38,4 +39,33 @@ def find(what: str) -> tuple[Part, str | None] | None:
     return (part, found) if part and found else None
 
 
-__all__ = ["PARTS", "Part", "Reproduction", "find"]
+def named(what: str) -> tuple[Part, str | None]:
+    """Return the part of a paper and the figure that `PAPER/PART[/FIGURE]` means.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    found = find(what)
+    if found is None:
+        name = what.rpartition("/")[0]
+        known = f"{name} has {', '.join(PARTS[name].figures)}" if name in PARTS else ", ".join(PARTS)
+        raise ValueError(f"no reproduction {what!r}; there are {known}")
+    return found
+
+
+def reproduce(what: str, *, jobs: int = 1, limits: Limits | None = None) -> Reproduction:
+    """Reproduce tables and figures of a paper.
+
+    Args:
+        what: `PAPER/PART[/FIGURE]`, as in `gao2020/ch5/5.12` or `caramel/11`.
+        jobs: runs under way at once; the result does not depend on it.
+        limits: memory and time that the reproduction may take.
+
+    Raises:
+        ValueError: if there is no such reproduction.
+    """
+    part, figure = named(what)
+    return part.make(jobs, None, figure, None, limits)
+
+
+__all__ = ["PARTS", "Part", "Reproduction", "find", "named", "reproduce"]

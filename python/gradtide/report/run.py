@@ -51,6 +51,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "traffic": [_neighbour(path, name, traffic[name], caps) for name in list(traffic)[: caps.jobs]],
         "probed": probed.draw({"": read_table(run_dir, "queues.csv", required=False)}, ["transfer"], caps),
         "links": _links(links, packets, caps),
+        "warnings": [pieces.clip(text, 200) for text in summary.get("warnings", []) if isinstance(text, str)],
         "scenario": resolved_scenario(run_dir, caps),
     }
 
@@ -184,6 +185,7 @@ def _job(
                 "kind": "compute",
                 "note": f"share of the iteration in which workers compute; {pieces.ms(number('compute_ms'))} ms",
             },
+            *_speed_up(path, facts, key),
             {
                 "name": "Exposed communication",
                 "value": pieces.ms(waterfall["exposed"]),
@@ -221,6 +223,23 @@ def _job(
             where="summary.json",
         ),
     }
+
+
+def _speed_up(path: Path, facts: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the tile of the speed-up over one worker; folders of earlier versions have none."""
+    if "speed_up" not in facts:
+        return []
+    efficiency = pieces.percent(_number(path, facts, "scaling_efficiency"))
+    return [
+        {
+            "name": "Speed-up",
+            "value": f"{_number(path, facts, 'speed_up'):.4g}",
+            "unit": "x",
+            "key": f"{key}.speed_up",
+            "kind": "slack",
+            "note": f"over one worker without a network: a scaling efficiency of {efficiency} %",
+        }
+    ]
 
 
 def _flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
@@ -307,9 +326,12 @@ def _bandwidth_chart(
         xname="at",
         xunit="Gbit/s",
         xlog=True,
+        # Near the fastest links all lines end in the compute time: only steps of equal ratio show both ends.
+        ylog=True,
         marks=marks,
         dots=dots,
-        caption="The same job at other link rates. Lines that coincide are drawn inside each other. "
+        caption="The same job at other link rates, both scales logarithmic. Lines that coincide are drawn inside each "
+        "other. "
         "Where all meet the dashed line, the network no longer costs anything.",
         cap=caps.rows,
     )

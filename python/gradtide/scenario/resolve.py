@@ -32,7 +32,6 @@ from gradtide.scenario.fabric import (
 )
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import (
-    PPM,
     Adaptive,
     Collective,
     JobTable,
@@ -61,6 +60,7 @@ class Resolved:
         jobs: the jobs, in the order of the file.
         origins: where each neighbour's flows come from, in the order of the file.
         written: the resolved scenario as plain data.
+        warnings: what the files of models hold and the jobs leave out, a sentence each.
     """
 
     file: ScenarioFile
@@ -68,6 +68,7 @@ class Resolved:
     jobs: tuple[Job, ...]
     origins: tuple[Origin, ...]
     written: dict[str, Any]
+    warnings: tuple[str, ...]
 
 
 def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved:
@@ -116,7 +117,8 @@ def _resolve(ctx: Context) -> Resolved | None:
     resolved = tuple(job for job in jobs if job is not None)
     check.limits.check(ctx, resolved, fabric)
     complete = _completed(ctx, resolved, fabric)
-    return Resolved(complete, fabric, resolved, origins, _written(ctx, complete, origins, fabric))
+    warnings = dict.fromkeys(warning for table in ctx.tables.values() for warning in table.left_out)
+    return Resolved(complete, fabric, resolved, origins, _written(ctx, complete, origins, fabric), tuple(warnings))
 
 
 def _without_jobs(ctx: Context) -> None:
@@ -134,12 +136,9 @@ def _without_jobs(ctx: Context) -> None:
 
 
 def _cluster(ctx: Context, fabric: Fabric | None) -> None:
-    """Check queue, transport and link against one another and against the engine."""
+    """Check queue, transport and link against one another."""
     check.queue.check(ctx, ctx.file.cluster.queue)
     check.transport.check(ctx, ctx.file.cluster, fabric)
-    if ctx.is_packet and ctx.file.cluster.link.efficiency_ppm != PPM and ctx.ok("cluster", "link", "efficiency"):
-        hint = "leave it out: headers and retransmissions are simulated"
-        ctx.no_effect(("cluster", "link", "efficiency"), 'with engine = "packet"', hint)
 
 
 def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Job | None:

@@ -63,6 +63,7 @@ class LayerTable:
         place: where the graph stands, for faults.
         batch: mini-batch of a built-in graph: the one asked for, or its paper's.
         bucketed: whether layers are buckets already.
+        left_out: what the model's file holds and its layers do not, a sentence each.
     """
 
     label: str
@@ -73,6 +74,7 @@ class LayerTable:
     place: Source | Under | None = None
     batch: int | None = None
     bucketed: bool = False
+    left_out: tuple[str, ...] = ()
 
 
 def read_model(
@@ -150,8 +152,9 @@ def _trace(value: str, path: Path, fail: Fail) -> LayerTable:
     except TraceError as error:
         hint = "name a trace of a data-parallel step; `gradtide convert FILE` says what is in one"
         raise ScenarioError([fail("GT038", str(error), hint)]) from None
-    rows = layers_table(model.name, model.layers, bucketed=True, source=f"{value}: {model.source}")
-    return LayerTable(model.name, model.layers, rows, True, bucketed=True)
+    source = f"{value}: {model.source}"
+    rows = layers_table(model.name, model.layers, bucketed=True, source=source, left_out=model.left_out)
+    return LayerTable(model.name, model.layers, rows, True, bucketed=True, left_out=model.left_out)
 
 
 def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fail: Fail) -> tuple[Layer, ...]:
@@ -214,7 +217,12 @@ def scaled(layers: Sequence[Layer], total_ps: int) -> tuple[Layer, ...]:
 
 
 def layers_table(
-    label: str, layers: Sequence[Layer], *, bucketed: bool = False, source: str | None = None
+    label: str,
+    layers: Sequence[Layer],
+    *,
+    bucketed: bool = False,
+    source: str | None = None,
+    left_out: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the inline table of a scenario that says what `layers` are.
 
@@ -223,6 +231,7 @@ def layers_table(
         layers: input side first.
         bucketed: whether they are buckets already.
         source: where the figures come from.
+        left_out: what their file holds and the layers do not.
     """
     rows = []
     for layer in layers:
@@ -236,7 +245,8 @@ def layers_table(
             row["update"] = units.format_time(layer.update_ps)
         rows.append(row)
     table: dict[str, Any] = {"name": label, "layers": rows}
-    return table | ({"bucketed": True} if bucketed else {}) | ({} if source is None else {"source": source})
+    given = {"bucketed": bucketed, "source": source, "left_out": list(left_out)}
+    return table | {name: value for name, value in given.items() if value}
 
 
 def read_layers_csv(text: str, name: str) -> tuple[Layer, ...]:
@@ -599,8 +609,9 @@ def _inline(model: InlineModel, source: Source, loc: Loc) -> LayerTable:
     faults = _table_faults(layers, at, fail)
     if faults:
         raise ScenarioError(faults)
-    rows = layers_table(model.name, layers, bucketed=model.bucketed, source=model.source)
-    return LayerTable(model.name, tuple(layers), rows, True, bucketed=model.bucketed)
+    bucketed, left_out = model.bucketed, tuple(model.left_out)
+    rows = layers_table(model.name, layers, bucketed=bucketed, source=model.source, left_out=left_out)
+    return LayerTable(model.name, tuple(layers), rows, True, bucketed=bucketed, left_out=left_out)
 
 
 def _written_out(label: str, layers: Sequence[Layer], *, is_timed: bool) -> LayerTable:

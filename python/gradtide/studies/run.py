@@ -10,18 +10,24 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradtide import _core, estimate, report, words
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
+from gradtide.scenario.defaults import PLANNED
 from gradtide.studies.folder import whole_folder, write_json, write_versions
 from gradtide.studies.keep import Kept
 
-# What a run is also tried at, so that its report can say from which rate on the network does not matter.
-WHAT_IF_RATES_BPS = tuple(int(gbps * 1e9) for gbps in (0.5, 1, 2, 5, 10, 25, 50, 100))
+if TYPE_CHECKING:
+    from gradtide.studies.trained import Cluster
+
+# What a run is also tried at, so that its report can say from which rate on the network does not matter: links that are
+# sold and steps between slow ones, from a tenth of the run's own rate on; and half, twice and four times that rate.
+WHAT_IF_RATES_BPS = tuple(int(gbps * 1e9) for gbps in (0.1, 0.2, 0.5, 1, 2, 5, 10, 25, 50, 100, 200, 400, 800))
+SLOWEST_WHAT_IF = 10
 
 # Enough for the mean of random orders; the others repeat from the second iteration on.
 WHAT_IF_ITERATIONS = 20
@@ -37,6 +43,7 @@ GRACE_S = 0.5
 def run(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
+    cluster: "Cluster" = None,
     seed: int | None = None,
     progress: Callable[[float], object] | None = None,
     limits: Limits | None = None,
@@ -44,7 +51,10 @@ def run(
     """Run one scenario.
 
     Args:
-        scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file.
+        scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model,
+            which is then trained with all defaults.
+        cluster: what a model is trained on: `NAME/N`, as in `ethernet-100g/16`, a file or dict of a cluster, or a
+            scenario, in which the model takes the place of the job's.
         seed: replaces the scenario's seed.
         progress: called now and then with the share that is done, 0 to 1.
         limits: memory and time that it may take; the default is 80 % of what is free and an hour.
@@ -56,7 +66,9 @@ def run(
         ScenarioError: if the scenario is wrong, or would take more than the limits; all faults at once.
         SimulationError: if the run cannot go on.
     """
-    scenario = as_scenario(scenario)
+    from gradtide.studies.trained import trained
+
+    scenario = trained(scenario, cluster)
     if seed is not None:
         scenario = scenario.replace(seed=seed)
     scenario.check_built()
@@ -204,7 +216,7 @@ def write_part(result: RunResult, path: Path, name: str) -> Path:
 def write_run(result: RunResult, folder: Path) -> None:
     """Write into the existing `folder` what the run gave, and what it would give at other rates."""
     write_core(result, folder)
-    if result.scenario.engine == "pipe":
+    if has_what_ifs(result.scenario):
         (folder / "bandwidth.csv").write_text(result.bandwidth.to_csv(), encoding="utf-8")
     write_summary(summary(result), folder)
 
@@ -245,8 +257,7 @@ def summary(result: RunResult) -> dict[str, Any]:
 
 
 def _what_if_sentences(result: RunResult) -> list[str]:
-    if result.scenario.engine != "pipe":
-        # Packet by packet, so many runs would take longer than the one that was asked for.
+    if not has_what_ifs(result.scenario):
         return []
     rows = result.bandwidth.to_dicts()
     sentences = []
@@ -268,6 +279,19 @@ def _what_if_sentences(result: RunResult) -> list[str]:
     return sentences
 
 
+def has_what_ifs(scenario: Scenario) -> bool:
+    """Return whether a run is also tried at other rates: on the pipe engine, or a job alone on the fluid engine.
+
+    There all rates together take a fraction of a second, since an exchange of each size is simulated once; orders that
+    are planned anew for each rate take seconds. Packet by packet, or beside other flows, other rates would take longer
+    than the run that was asked for.
+    """
+    if scenario.engine != "fluid":
+        return scenario.engine == "pipe"
+    is_alone = len(scenario.jobs) == 1 and not scenario.traffic
+    return is_alone and scenario.jobs[0].schedule.order not in PLANNED
+
+
 def bandwidth(scenario: Scenario) -> Table:
     """Run the jobs at other link rates, under FIFO and priority (or their own order), with the barrier and without.
 
@@ -279,7 +303,7 @@ def bandwidth(scenario: Scenario) -> Table:
     own = [job.schedule.order for job in scenario.jobs if job.schedule.order not in ("fifo", "priority")]
     orders = dict.fromkeys(("fifo", *own))
     orders = orders if len(orders) > 1 else dict.fromkeys(("fifo", "priority"))
-    rates_bps = sorted({*WHAT_IF_RATES_BPS, scenario.link_rate_bps})
+    rates_bps = what_if_rates(scenario.link_rate_bps)
     senders = [job.name for job in scenario.jobs if job.workers > 1 and job.parameter_bytes]
     if any(job.is_pulled for job in scenario.jobs):
         senders = []
@@ -292,6 +316,14 @@ def bandwidth(scenario: Scenario) -> Table:
             rows.append((job["name"], rate_bps, order, barrier, mean_us, *waits_us))
     names = ("job", "rate_bps", "order", "barrier", "iteration_time_us", "exposed_us", "barrier_us")
     return Table.of({name: [row[index] for row in rows] for index, name in enumerate(names)})
+
+
+def what_if_rates(own_bps: int) -> list[int]:
+    """Return the link rates that a run is also tried at: around its own, and up to the fastest links that there are."""
+    fastest_bps = max(WHAT_IF_RATES_BPS[-1], own_bps)
+    around = {rate_bps for rate_bps in (own_bps // 2, own_bps, 2 * own_bps, 4 * own_bps) if rate_bps <= fastest_bps}
+    known = {rate_bps for rate_bps in WHAT_IF_RATES_BPS if rate_bps * SLOWEST_WHAT_IF >= own_bps}
+    return sorted((around | known) - {0})
 
 
 def what_if(spec: dict[str, Any], rate_bps: int, order: str, barrier: bool) -> dict[str, Any]:

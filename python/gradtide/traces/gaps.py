@@ -63,11 +63,16 @@ class Gap:
         return f"{subject}: {self.count}{f' ({shown})' if shown else ''}, {taken}"
 
 
+def _shown(name: str) -> str:
+    """Return a file's name for something, short and printable."""
+    return "".join(char if char.isprintable() else "?" for char in name)[:60]
+
+
 def found_gaps(rows: Iterable[tuple[int, str, str, int]]) -> list[Gap]:
     """Join what the core counted by rank, kind and name."""
     counts: dict[str, int] = {}
     names: dict[str, dict[str, None]] = {}
     for _, what, name, count in rows:
         counts[what] = counts.get(what, 0) + count
-        names.setdefault(what, {}).update({name: None} if name else {})
+        names.setdefault(what, {}).update({_shown(name): None} if name else {})
     return [Gap(what, count, tuple(names[what])) for what, count in counts.items()]

@@ -42,6 +42,8 @@ class InlineModel(Table):
     """Whether layers are buckets already, as those of a trace: `schedule.fusion` is "0B" then, if nothing is said."""
     source: FileName | None = key(default=None, examples=["step 7 of rank 0"])
     """Where the figures come from; it changes nothing."""
+    left_out: list[FileName] = key(default=[], examples=[["events of an unknown category: 1 (hpu_op), left out"]])
+    """What the figures' file holds and the layers do not, a warning each; it changes nothing."""
 
 
 class ThesisModel(Table):
