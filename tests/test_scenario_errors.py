@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gradtide.errors import CODES, Fault, GradtideError, ScenarioError, explain
+from gradtide.codes import CODES, explain
+from gradtide.errors import Fault, GradtideError, ScenarioError
 from gradtide.scenario import Scenario
 from gradtide.scenario.support import ENGINES, FEATURES, Feature, Support
 

@@ -12,7 +12,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
 
-from gradtide.errors import CODES  # noqa: E402
+from gradtide.codes import CODES  # noqa: E402
 from gradtide.scenario import json_schema, support  # noqa: E402
 from gradtide.scenario.keys import short_names  # noqa: E402
 from gradtide.scenario.write import toml_value  # noqa: E402
