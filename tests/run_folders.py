@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gradtide import Scenario, buy, compare, compare_collectives, from_kineto, run
+from gradtide import Scenario, buy, collectives, compare, from_kineto, run
 from gradtide.papers import PARTS
 from gradtide.studies.run import summary as described
 from gradtide.studies.run import write_core, write_run, write_summary
@@ -131,7 +131,7 @@ def make_buy(folder: Path) -> Path:
 def make_collectives(folder: Path) -> Path:
     """Write a comparison of three collectives over three sizes for the same job."""
     names = ["ring", "halving_doubling", "ps+servers=2"]
-    return compare_collectives(_sender(), collectives=names, sizes=["1kB", "1MB", "100MB"]).save(folder)
+    return collectives(_sender(), collectives=names, sizes=["1kB", "1MB", "100MB"]).save(folder)
 
 
 def make_lp(folder: Path) -> Path:

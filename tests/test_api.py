@@ -1,10 +1,15 @@
 """The Python names that a user imports: results as arrays, dicts, Arrow and files."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import gradtide as gt
+from gradtide import cli
+
+SCENARIOS = Path(__file__).parent.parent / "scenarios"
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +68,7 @@ def test_yes_and_no_in_rows_are_booleans_everywhere_and_words_in_csv(result):
     small = {"job": {"train": {"model": "alexnet", "workers": 4}}}
     bought = gt.buy(small, fabrics=["star"], collectives=["ring", "butterfly"])
     compared = gt.compare(small, schedules=["fifo+barrier", "priority"])
-    exchanged = gt.compare_collectives(small, collectives=["ring", "butterfly"], sizes=["1MB"])
+    exchanged = gt.collectives(small, collectives=["ring", "butterfly"], sizes=["1MB"])
     for columns, table in (
         (("is_knee", "is_frontier"), bought.table),
         (("barrier",), compared.table),
@@ -160,3 +165,29 @@ def test_every_public_name_is_there():
         assert getattr(gt, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'rum'"):
         gt.rum  # noqa: B018 - the access is the test
+
+
+def test_every_command_has_a_function_of_its_name():
+    names = {name.replace(" ", "_") for name in command_names()}
+    assert {"run", "tenants_map", "collectives", "presets", "report", "schema"} <= names
+    assert names <= set(gt.__all__)
+    assert all(callable(getattr(gt, name)) for name in names)
+
+
+def command_names():
+    for name in cli.COMMANDS:
+        yield name
+        yield from (f"{name} {inner}" for inner in cli.SUBCOMMANDS.get(name, ()))
+
+
+def test_small_commands_give_in_python_what_they_print(tmp_path):
+    assert {row["kind"] for row in gt.presets("device")} == {"device"}
+    assert gt.explain("GT012").startswith("GT012")
+    assert gt.schema()["$schema"].startswith("https://json-schema.org")
+    assert {row["what"] for row in gt.doctor()} >= {"gradtide", "core"}
+    gt.run("paper/gao2020-ch4").save(tmp_path / "run")
+    assert gt.report(tmp_path / "run") == tmp_path / "run" / "report.html"
+    with pytest.raises(ValueError, match="no reproduction"):
+        gt.reproduce("nobody/1")
+    with pytest.raises(ValueError, match="--rank"):
+        gt.convert(SCENARIOS / "twelve-layers.csv", from_format="layers", rank=1)

@@ -297,7 +297,9 @@ def test_tenants_prints_both_bands_or_one_document(gradtide, tiny, tmp_path):
     assert (code, err) == (0, "")
     summary = json.loads(out)
     assert (summary["schema"], summary["seeds"]) == ("gradtide.tenants/1", [5, 6])
-    assert sorted(os.listdir(tmp_path / "out/runs")) == ["seed5-low", "seed5-same", "seed6-low", "seed6-same"]
+    assert sorted(os.listdir(tmp_path / "out/runs")) == [
+        f"seed{n}-{side}" for n in (5, 6) for side in ("low", "no-job", "same")
+    ]
     code, out, _ = gradtide("tenants", tiny)
     assert code == 0
     assert "same band" in out
@@ -627,3 +629,20 @@ def test_the_report_is_written_while_progress_is_shown(gradtide, monkeypatch, tm
         monkeypatch.setattr(f"gradtide.cli.{module}.progress_bar", bar)
     assert gradtide(*command, "-o", tmp_path / "out")[0] == 0
     assert told[-2:] == ["writing the report", "end"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("gradtide ten", "tenants"),
+        ("gradtide tenants po", "policies"),
+        ("gradtide tenants map s.toml --job-l", "--job-loads"),
+    ],
+)
+def test_the_shell_completes_commands_and_options(typed, completed):
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1), "_GRADTIDE_COMPLETE": "complete_bash"}
+    script = "from gradtide.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, **words}, capture_output=True, text=True, check=False
+    )
+    assert completed in done.stdout.split(), done.stderr

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gradtide as gt
-from gradtide import collectives
+from gradtide import counts as collectives
 from gradtide.errors import ScenarioError
 from gradtide.estimate import estimate
 from gradtide.scenario import Scenario

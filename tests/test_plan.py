@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import gradtide as gt
 from gradtide import _core, report
-from gradtide.collectives import ALL_REDUCES
+from gradtide.counts import ALL_REDUCES
 from gradtide.errors import Interrupted
 from gradtide.measured import pairs, saving_errors
 from gradtide.report import RunFolderError
@@ -176,7 +176,7 @@ def test_a_plan_is_never_worse_than_its_baseline_and_runs_again_exactly(
     rows: list[tuple[int, int, int]], schedule: dict[str, Any], noise: float
 ) -> None:
     base = Scenario.from_dict(job([(f, b, m) for f, b, m in rows], schedule=schedule))
-    result = on_cpus(base, noise=noise, seeds=2)
+    result = on_cpus(base, noise=noise, seeds=2 if noise else None)
     predicted = result.plan.predicted
     assert predicted["baseline"] == ("scenario" if schedule else "ddp") or len(result.rows) < 5
     assert gt.run(result.plan.on(base)).job["iteration_time_ms"]["mean"] == predicted["iteration_time_ms"]
@@ -434,6 +434,9 @@ def test_a_plan_of_the_runtimes_alone_needs_little() -> None:
         ({"worth": -1}, "worth"),
         ({"noise": 0.9}, "noise"),
         ({"seeds": 0}, "seeds"),
+        ({"seeds": 4, "noise": 0}, "seeds: has no effect with noise = 0"),
+        ({"overhead": "2ms", "level": "buckets"}, "overhead: has no effect at level buckets"),
+        ({"overhead": "2ms", "device": "gpu"}, "overhead: has no effect at level buckets"),
         ({"smallest": "1"}, "smallest"),
         ({"baseline": "horovod"}, "no baseline"),
         ({"collectives": []}, "collectives"),
@@ -563,6 +566,27 @@ def test_the_documentation_holds_every_measured_pair() -> None:
         assert any(f"{pair.predicted_ms:.{digits}f}" in text for digits in (0, 1, 2)), pair
 
 
+def test_the_page_on_validation_has_every_pair_and_saving() -> None:
+    text = (ROOT / "docs" / "validation" / "plan.md").read_text().replace("−", "-")
+    by_name = {(pair.setup, pair.configuration): pair for pair in pairs()}
+    digits = {"eight-layers-tenants": 2}
+    for pair in pairs():
+        error = round(100 * (pair.measured_ms / pair.predicted_ms - 1))
+        measured = f"{pair.measured_ms:.{digits.get(pair.setup, 1)}f}".removesuffix(".0")
+        row = (
+            f"| {pair.predicted_ms:.{digits.get(pair.setup, 1)}f} | {measured} | {f'{error:+d}' if error else '0'} % |"
+        )
+        assert row in text or row.replace(measured, f"{measured}.0") in text, row
+        if pair.baseline:
+            base = by_name[pair.setup, pair.baseline]
+            shares = [1 - pair.predicted_ms / base.predicted_ms, 1 - pair.measured_ms / base.measured_ms]
+            assert f"| {100 * shares[0]:.1f} % | {100 * shares[1]:.1f} % |" in text, (pair, shares)
+    half = saving_errors().half
+    assert f"within ±{half:.3f}" in text
+    assert "eleven of thirteen" in text
+    assert sum(pair.measured_ms > pair.predicted_ms for pair in pairs()) == 11
+
+
 @pytest.mark.parametrize("pair", [pair for pair in pairs() if pair.setup != "eight-layers-tenants"], ids=str)
 def test_predicted_times_of_the_pairs_are_what_gradtide_predicts(pair: Any) -> None:
     schedules = {
@@ -592,6 +616,11 @@ def test_the_verdict_follows_the_interval() -> None:
     assert try_it.predicted["verdict"] == "worth a try"
     assert "measure it" in try_it.advice[0]
     assert on_cpus(SIX, worth=60).plan.predicted["verdict"] == "leave alone"
+
+
+def test_noise_beside_the_scenarios_own_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"noise: the scenario has compute.noise = 0.05"):
+        gt.plan(job([(8, 16, 4)] * 6, compute={"noise": 0.05}), noise=0.01)
 
 
 def test_a_single_worker_has_no_plan() -> None:
@@ -655,3 +684,9 @@ def test_results_show_themselves(planned: gt.PlanResult) -> None:
     assert "crossiter" in repr(planned) or "barrier" in repr(planned)
     assert "<table>" in planned._repr_html_()
     assert set(planned.to_numpy()) == set(planned.rows[0])
+
+
+def test_the_reference_has_the_columns_of_the_tables(planned: gt.PlanResult) -> None:
+    text = (ROOT / "docs" / "reference" / "run-folder.md").read_text()
+    assert f"`levels.csv`: `{', '.join(planned.rows[0])}`" in text
+    assert f"`scored.csv`: `{', '.join(planned.candidates[0])}`" in text

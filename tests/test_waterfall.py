@@ -202,7 +202,8 @@ def test_the_waterfall_of_a_simulated_run_is_that_of_the_run(simulated):
 
 def test_the_predicted_step_is_the_recorded_one_and_the_same_as_a_run_says(simulated):
     result, folder = simulated
-    advice = gt.from_kineto(folder).waterfall().summary["advice"]
+    found = gt.from_kineto(folder).waterfall()
+    advice = found.summary["advice"]
     # A pipe's exchange is a fixed part and a rate: 2 steps of 10 us and 5 Gbit/s; fitted to times of whole nanoseconds.
     assert advice["overhead_us"] == pytest.approx(20, abs=0.1)
     assert advice["link_rate_bps"] == pytest.approx(5e9, rel=1e-6)
@@ -211,6 +212,8 @@ def test_the_predicted_step_is_the_recorded_one_and_the_same_as_a_run_says(simul
     double = gt.run(result.scenario.replace(link_rate="10Gbps")).iteration_time
     assert by_name["as recorded, at twice the bandwidth"] == pytest.approx(1e3 * double, rel=1e-6)
     assert by_name["by priority, without barrier"] < by_name["as recorded"]
+    # The order is not recommended to someone whose device cannot carry it out.
+    assert found.summary["headline"].endswith("; gradtide.torch can do that on CPUs with gloo.")
 
 
 def test_a_recorded_job_on_a_real_network_is_predicted_and_its_network_found():

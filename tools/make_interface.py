@@ -111,6 +111,8 @@ def names() -> str:
     sections = [f"Every result of a study also has {of_all}.\n"]
     for name in gradtide.__all__:
         thing = getattr(gradtide, name)
+        # A module that is a command, too.
+        thing = type(thing).__call__ if inspect.ismodule(thing) else thing
         if inspect.isclass(thing):
             members = ", ".join(f"`{one}`" for one in _members(thing))
             has = f"\nMembers: {members}.\n" if members else ""

@@ -185,7 +185,7 @@ impl Engine {
         }
     }
 
-    /// Itself, as `train` calls every engine.
+    /// Itself, as jobs see it.
     pub fn network(&mut self) -> &mut dyn Network {
         match self {
             Self::Pipe(pipe) => pipe,

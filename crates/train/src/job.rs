@@ -434,15 +434,9 @@ const MOST_SENDING_PS: f64 = 8.64e16;
 /// [`PlanError`] if its ranks do not suit the algorithm.
 pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, sizes: MessageSize) -> Result<Collective, PlanError> {
     let adding = spec.collective.reduction_rate_bps.and_then(Rate::from_bps);
-    let collective = Collective::new(
-        algorithm(spec.collective.algorithm, spec.hosts.len() as u32),
-        spec.hosts.clone(),
-        largest,
-        depth,
-        adding,
-        sizes,
-    )?;
-    Ok(collective.with_host_cost(Time::from_ps(spec.collective.host_cost_ps)))
+    let algorithm = algorithm(spec.collective.algorithm, spec.hosts.len() as u32);
+    let collective = Collective::new(algorithm, spec.hosts.clone(), largest, depth, adding, sizes)?;
+    Ok(collective.with_host_cost(Time::from_ps(spec.collective.host_cost_ps.unwrap_or(0))))
 }
 
 /// What a job's messages cost, each with the time for which it holds the queue before its first byte.

@@ -90,7 +90,6 @@ app = typer.Typer(
     cls=Root,
     help="See, plan and tame the network traffic of distributed training.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

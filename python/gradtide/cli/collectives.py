@@ -38,7 +38,7 @@ def collectives(
     conduct(
         "exchanges",
         common,
-        make=lambda how: study.compare_collectives(
+        make=lambda how: study.collectives(
             loaded,
             collectives=study.COLLECTIVES if collectives is None else split("--collectives", collectives) or [],
             sizes=study.SIZES if sizes is None else split("--sizes", sizes) or [],

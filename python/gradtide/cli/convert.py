@@ -1,17 +1,14 @@
 """`gradtide convert`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import JsonOption, QuietOption, refuse
+from gradtide.cli.options import JsonOption, QuietOption
 from gradtide.cli.printing import print_json, print_table, say, talk
 from gradtide.errors import TraceError
-
-if TYPE_CHECKING:
-    from gradtide.formats import Format
 
 
 def _show_formats(wanted: bool) -> None:
@@ -62,86 +59,48 @@ def convert(
 
     Traces of PyTorch and Chakra, flow sizes, lists of flows, networks and models: --formats lists them.
     """
-    from gradtide import formats
-
-    with as_usage_error(ValueError):
-        form = formats.recognised(Path(source)) if from_format is None else formats.known(from_format)
-        if form is not None and form.kind != "trace":
-            refuse(f"{form.name} is no trace", {"--rank": rank, "--cut": cut or None, "--version": version})
-            if target is None:
-                refuse("nothing is written without OUT", {"--to": to_format})
-            _convert_file(Path(source), target, form, to_format, packet, topology, as_json, quiet)
-            return
-        refuse(
-            "of a trace the suffix of OUT says the format",
-            {"--packet": packet, "--topology": topology, "--to": to_format},
-        )
-        suffix = None if target is None else target.suffix
-        if suffix is None:
-            refuse("nothing is written without OUT", {"--rank": rank, "--cut": cut or None, "--version": version})
-        if suffix == ".et":
-            refuse("a Chakra trace is written as it is", {"--cut": cut or None})
-        if suffix == ".json":
-            refuse("an op DAG has no version", {"--version": version})
-    _convert_trace(source, target, rank, cut, version or "0.0.4", as_json, quiet)
-
-
-def _convert_file(
-    source: Path,
-    target: Path | None,
-    form: "Format",
-    to_format: str | None,
-    packet: str | None,
-    topology: Path | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    from gradtide import formats, units
+    from gradtide.studies import convert as study
 
     with as_usage_error(ValueError, TraceError):
-        packet_bytes = None if packet is None else units.parse_bytes(packet)
-        if packet_bytes == 0:
-            raise ValueError("--packet: a value of 0 bytes is no size; write 1460B or 1B")
-        done = formats.convert(source, target, form=form, into=to_format, packet_bytes=packet_bytes, topology=topology)
+        document = study.convert(
+            source,
+            target,
+            from_format=from_format,
+            to_format=to_format,
+            packet=packet,
+            topology=topology,
+            rank=rank,
+            cut=cut,
+            version=version,
+        )
     if as_json:
-        written = None if done.target is None else {"file": str(target), "format": done.target.name}
-        summary = {"schema": "gradtide.convert/1", "format": form.name, "holds": form.kind, **done.figures}
-        print_json({**summary, "written": written, "notes": list(done.notes)})
+        print_json(document)
+    elif target is None and "ranks" in document:
+        _print_trace(document)
     elif target is None:
-        rows = [[key.replace("_", " "), _figure(value)] for key, value in done.figures.items()]
-        print_table([form.name, ""], rows)
-    if not quiet:
-        for note in done.notes:
-            talk(f"note: {note}")
-        if done.target is not None:
-            talk(f"wrote {target} ({done.target.name})")
+        known = ("schema", "format", "holds", "written", "notes")
+        rows = [[key.replace("_", " "), _figure(value)] for key, value in document.items() if key not in known]
+        print_table([document["format"], ""], rows)
+    if quiet:
+        return
+    for note in document.get("notes", ()):
+        talk(f"note: {note}")
+    for warning in document.get("warnings", ()):
+        talk(f"warning: {warning}")
+    written = document["written"]
+    for file in [f"{written['file']} ({written['format']})"] if isinstance(written, dict) else written or ():
+        talk(f"wrote {file}")
+
+
+def _print_trace(summary: dict[str, Any]) -> None:
+    parts = ("span", "compute", "overlapped", "exposed", "idle")
+    rows = [
+        [row["rank"], row["transfers"], *(f"{row[f'{part}_us'] / 1000:.3f}" for part in parts)]
+        for row in summary["ranks"]
+    ]
+    print_table(["rank", "transfers", *(f"{part} ms" for part in parts)], rows)
+    say(f"\n{summary['headline']}")
 
 
 def _figure(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.9g}"
-
-
-def _convert_trace(
-    source: str, target: Path | None, rank: int | None, cut: bool, version: str, as_json: bool, quiet: bool
-) -> None:
-    from gradtide import traces
-
-    with as_usage_error(ValueError, TraceError):
-        trace = traces.read(source)
-        written = [] if target is None else trace.save(target, rank=rank, cut=cut, version=version)
-    summary = trace.summary()
-    if as_json:
-        print_json(summary)
-    elif target is None:
-        parts = ("span", "compute", "overlapped", "exposed", "idle")
-        rows = [
-            [row["rank"], row["transfers"], *(f"{row[f'{part}_us'] / 1000:.3f}" for part in parts)]
-            for row in summary["ranks"]
-        ]
-        print_table(["rank", "transfers", *(f"{part} ms" for part in parts)], rows)
-        say(f"\n{summary['headline']}")
-    if not quiet:
-        for warning in summary["warnings"]:
-            talk(f"warning: {warning}")
-        for file in written:
-            talk(f"wrote {file}")

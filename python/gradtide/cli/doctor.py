@@ -11,7 +11,7 @@ def doctor(as_json: JsonOption = False) -> None:
     """Say what is installed, what is missing, and what for."""
     from gradtide.studies import doctor as study
 
-    findings = study.examine()
+    findings = study.doctor()
     if as_json:
         print_json({"schema": "gradtide.doctor/1", "findings": findings})
     else:

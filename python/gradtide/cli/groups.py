@@ -38,5 +38,11 @@ class CommandWithSubcommands(TyperGroup):
         return pieces
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters; a subcommand, whose usage begins with those of its parent, sees none."""
-        return list(Command.get_params(self, ctx)) if ctx.command is self else []
+        """Return the parameters; a subcommand, whose usage begins with those of its parent, sees none.
+
+        To the shell, which completes what is typed, the first argument may be a subcommand.
+        """
+        if ctx.command is not self:
+            return []
+        params = Command.get_params(self, ctx)
+        return [param for param in params if not (ctx.resilient_parsing and param.param_type_name == "argument")]

@@ -46,8 +46,11 @@ def plan(
         ),
     ] = None,
     overhead: Annotated[
-        str, typer.Option(metavar="TIME", help="Charge a scheduler this time per message, above level buckets.")
-    ] = "1ms",
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Charge a scheduler this time per message, above level buckets. Default: 1ms."
+        ),
+    ] = None,
     worth: Annotated[
         str, typer.Option(metavar="PERCENT", help="Recommend a plan only if it saves at least this.")
     ] = "1%",
@@ -60,10 +63,14 @@ def plan(
         ),
     ] = None,
     noise: Annotated[
-        float,
-        typer.Option(min=0, max=0.5, metavar="SHARE", help="Vary compute times by this, if the scenario does not."),
-    ] = 0.03,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds with noise, paired.")] = 8,
+        float | None,
+        typer.Option(
+            min=0, max=0.5, metavar="SHARE", help="Vary compute times by this, if the scenario does not. Default: 0.03."
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds with noise, paired. Default: 8.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="PATH", help="Write the plan to NAME.json, or a folder of results."),

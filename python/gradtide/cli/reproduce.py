@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gradtide.cli.ends import fail_usage
+from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import Common, Without
 from gradtide.cli.printing import cell, print_table, say
 from gradtide.cli.study import conduct
@@ -26,13 +26,8 @@ def reproduce(
     if what is None:
         print_table(["name", "what"], [[name, part.title] for name, part in papers.PARTS.items()])
         return
-    found = papers.find(what)
-    if found is None:
-        name = what.rpartition("/")[0]
-        part_of = papers.PARTS.get(name)
-        known = f"{name} has {', '.join(part_of.figures)}" if part_of else ", ".join(papers.PARTS)
-        fail_usage(f"no reproduction {what!r}; there are {known}")
-    part, figure = found
+    with as_usage_error(ValueError):
+        part, figure = papers.named(what)
     conduct(
         what,
         replace(common, output=common.output or Path("out") / what.replace("/", "-")),

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -410,3 +411,14 @@ def _toml(file: str) -> dict[str, Any]:
 def _devices() -> dict[str, Device]:
     unknown = {"compute_efficiency": None}
     return {name: Device(name=name, **(unknown | fields)) for name, fields in _devices_document()["device"].items()}
+
+
+class _Command(ModuleType):
+    """This module can be called, as the command of its name can: `gradtide.presets("model")`."""
+
+    def __call__(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """Return one dict per preset, of one kind or of all."""
+        return list_presets(kind)
+
+
+sys.modules[__name__].__class__ = _Command

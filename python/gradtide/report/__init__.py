@@ -3,7 +3,9 @@
 Nothing of a simulation lives here: a folder written by another version, or by hand, reports as well.
 """
 
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from gradtide.files import write_whole
@@ -51,3 +53,14 @@ def read_summary(run_dir: Path | str) -> dict[str, Any]:
         RunFolderError: if the file is missing, truncated or garbled.
     """
     return read_json(Path(run_dir) / "summary.json")
+
+
+class _Command(ModuleType):
+    """This module can be called, as the command of its name can: `gradtide.report("out/run")`."""
+
+    def __call__(self, run_dir: Path | str) -> Path:
+        """Make the report of a finished run or study again; return its path."""
+        return write_report(run_dir)
+
+
+sys.modules[__name__].__class__ = _Command

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gradtide import collectives
+from gradtide import counts
 from gradtide.layers import Layer
 from gradtide.scenario.keys import PPM, AdaptiveTable, Collective, Compute, Schedule
 from gradtide.scenario.opdag import OpDag
@@ -114,7 +114,7 @@ class Job:
         return sum(r.parameter_bytes for r in self.layers)
 
     @property
-    def counts(self) -> collectives.Counts:
+    def counts(self) -> counts.Counts:
         """What one exchange takes."""
         keys = self.collective
-        return collectives.count(keys.kind, len(self.hosts), self.group or 1, keys.inside or "", self.servers or 1)
+        return counts.count(keys.kind, len(self.hosts), self.group or 1, keys.inside or "", self.servers or 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import _core, report, words
-from gradtide.collectives import NOT_SUMMED
+from gradtide.counts import NOT_SUMMED
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, StudyRows
@@ -82,7 +82,7 @@ class CollectivesResult(StudyRows):
         return f"<gradtide.CollectivesResult {len(self.rows)} rows: {self.summary['headline']}>"
 
 
-def compare_collectives(
+def collectives(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
     collectives: Sequence[str] = COLLECTIVES,
@@ -284,4 +284,4 @@ def _headline(where: str, spans: Sequence[dict[str, Any]], rows: Sequence[dict[s
     return f"On {where}: {text}.{end}"
 
 
-__all__ = ["COLLECTIVES", "SIZES", "CollectivesResult", "compare_collectives", "winners"]
+__all__ = ["COLLECTIVES", "SIZES", "CollectivesResult", "collectives", "winners"]

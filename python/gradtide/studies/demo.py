@@ -1,7 +1,7 @@
 """`gradtide demo`: what schedules save on two well-known models, from slow to fast links."""
 
 from gradtide.scenario import Scenario
-from gradtide.studies.compare import Variant, grid
+from gradtide.studies.compare import CompareResult, Variant, grid, run_variants
 
 QUESTION = "What do priority and no barrier save, on V100s (32 images each), from 1 to 25 Gbit/s?"
 
@@ -27,3 +27,12 @@ def variants() -> list[Variant]:
         }
     )
     return grid(base, SCHEDULES, MODELS, WORKERS, RATES)
+
+
+def demo(*, jobs: int = 1) -> CompareResult:
+    """Run the built-in study.
+
+    Args:
+        jobs: runs under way at once; the result does not depend on it.
+    """
+    return run_variants(variants(), jobs=jobs)

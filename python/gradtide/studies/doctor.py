@@ -16,7 +16,7 @@ OPTIONAL = {
 }
 
 
-def examine() -> list[dict[str, str]]:
+def doctor() -> list[dict[str, str]]:
     """Return one finding per thing looked at: state (ok, missing, broken), what, found, needed for."""
     findings = [
         _finding("ok", "gradtide", _core.__version__, "everything"),

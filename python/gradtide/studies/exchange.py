@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import _core, units
-from gradtide.collectives import ALL_REDUCES, NOT_SUMMED
+from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
 from gradtide.studies.run import as_scenario

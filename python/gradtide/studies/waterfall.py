@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gradtide import _core, report, units, words
 from gradtide.errors import ScenarioError, TraceError
 from gradtide.results import StudyRows
+from gradtide.runtime import RUNTIMES
 from gradtide.scenario import Scenario
 from gradtide.scenario.tables import layers_table
 from gradtide.studies.channels import line
@@ -374,7 +375,10 @@ def _headline(summary: dict[str, Any]) -> str:
     rows = summary["advice"]["rows"]
     best = min(rows[1:3], key=lambda row: row["iteration_time_ms"], default=None)
     if best is not None and best["saves_percent"] >= 1:
-        said.append(f"Sent {best['what']}, it would take {ms(best['iteration_time_ms'])}.")
+        level = "crossiter" if "without barrier" in best["what"] else "priority"
+        where = " and ".join(one.name for one in RUNTIMES.values() if one.library and level in one.levels)
+        takes = ms(best["iteration_time_ms"])
+        said.append(f"Sent {best['what']}, it would take {takes}; gradtide.torch can do that on {where}.")
     return " ".join(said)
 
 

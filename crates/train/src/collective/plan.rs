@@ -94,10 +94,38 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Bytes that the rank sends that sends most, of `bytes` that divide evenly.
+    /// Bytes that the rank sends that sends most, of `bytes` that divide evenly: [`Counts::most`] in floating point, added
+    /// up term by term, because results print all its digits.
     pub fn sent_by_busiest(&self, ranks: u32, bytes: u128) -> f64 {
-        let Counts { most: (parts, of), .. } = self.counts(ranks);
-        (u128::from(parts) * bytes) as f64 / of as f64
+        let total = bytes as f64;
+        let around = |ranks: u32, bytes: u128| (u128::from(ranks - 1) * bytes) as f64 / f64::from(ranks);
+        let ring = |ranks| around(ranks, 2 * bytes);
+        let levels = |ranks: u32| f64::from(ranks.next_power_of_two().ilog2());
+        let fold = |ranks: u32| f64::from(u8::from(!ranks.is_power_of_two()));
+        let butterfly = |ranks: u32| f64::from(ranks.ilog2()) + fold(ranks);
+        let heads = |group: u32| ranks.div_ceil(group.min(ranks));
+        match self {
+            Self::Ring | Self::Shuffle => ring(ranks),
+            Self::HalvingDoubling => ring(1 << ranks.ilog2()) + fold(ranks) * total,
+            Self::Tree => total * f64::from((ranks - 1).min(ranks.div_ceil(2)).min(3)),
+            Self::Butterfly => total * butterfly(ranks),
+            Self::ButterflyLayered { group } => total * (levels(ranks.min(*group)) + butterfly(heads(*group))),
+            Self::Hierarchical { group, inside } => {
+                let (group, heads) = (ranks.min(*group), heads(*group));
+                match inside {
+                    Inside::Reduce => levels(group) * total + ring(heads),
+                    Inside::Ring => ring(group) + ring(heads) + levels(group) * total,
+                    Inside::Sharded => ring(group) + ring(heads) / f64::from(group),
+                }
+            }
+            Self::ParameterServer { servers } => {
+                let workers = f64::from(ranks) - servers.len() as f64;
+                total * (workers / servers.len() as f64).max(1.0)
+            }
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll => around(ranks, bytes),
+            Self::Broadcast => total * levels(ranks),
+            Self::PointToPoint => total,
+        }
     }
 
     /// What one exchange takes, in closed form: the table of `docs/models/collectives.md`.

@@ -1,6 +1,6 @@
 """The collective of a job against its ranks, and its parameter servers."""
 
-from gradtide.collectives import ALL_REDUCES, NOT_SUMMED
+from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import GROUPED, kind_of

@@ -51,12 +51,12 @@ def plan(
     device: str | None = None,
     level: str | None = None,
     collectives: Sequence[str] | None = None,
-    overhead: str = OVERHEAD,
+    overhead: str | None = None,
     worth: float = WORTH_PERCENT,
     smallest: int | str = SMALLEST,
     baseline: str | None = None,
-    noise: float = NOISE,
-    seeds: int = SEEDS,
+    noise: float | None = None,
+    seeds: int | None = None,
     budget: int = BUDGET,
     jobs: int = 1,
     progress: Callable[[float], object] | None = None,
@@ -78,13 +78,15 @@ def plan(
         level: the most that the runtime may be asked to do: buckets, priority or crossiter. Default: the most that it
             can do on the device.
         collectives: each `KIND[+KEY=VALUE]`. Default: the scenario's own and those that the device's library has.
-        overhead: what a message costs beyond the scenario's own overhead at the levels priority and crossiter.
+        overhead: what a message costs beyond the scenario's own overhead at the levels priority and crossiter. Default:
+            1 ms.
         worth: percent of an iteration that a plan, or a higher level, has to save.
         smallest: no message is smaller, in bytes or with a unit; 0 for no limit.
         baseline: ddp, PyTorch DistributedDataParallel's default buckets; or scenario. Default: the scenario's schedule
             if it has one that is not the default, else ddp. Both are candidates.
-        noise: coefficient of variation of a worker's compute time, where `compute.noise` gives none; 0 for none.
-        seeds: paired runs with noise.
+        noise: coefficient of variation of a worker's compute time, if `compute.noise` gives none; 0 for none. Default:
+            0.03.
+        seeds: paired runs with noise. Default: 8.
         budget: runs of local search in each mode; equal budgets give equal plans.
         jobs: runs under way at once; the result does not depend on it.
         progress: called now and then with the share that is done.
@@ -188,11 +190,11 @@ def _settings(
     base: Scenario,
     known: Runtime | None,
     level: str | None,
-    overhead: str,
+    overhead: str | None,
     worth: float,
     smallest: int | str,
-    noise: float,
-    seeds: int,
+    noise: float | None,
+    seeds: int | None,
 ) -> Settings:
     runtime = RUNTIMES["unknown"] if known is None else known
     level = runtime.levels[-1] if level is None else level
@@ -203,8 +205,16 @@ def _settings(
         where = f"--device {' or --device '.join(others)} can"
         why = f"{runtime.name} cannot" if known else "the scenario names no device, and not every device can"
         raise ValueError(f"level: {why} carry out {level}; {where}; write level {' or '.join(runtime.levels[1:])}")
+    own = base.jobs[0].compute.noise_ppm / 1e6
+    if overhead is not None and level == "buckets":
+        raise ValueError("overhead: has no effect at level buckets, which needs no scheduler; leave it out")
+    if noise is not None and own:
+        raise ValueError(f"noise: the scenario has compute.noise = {own:g}; leave noise out, or change the scenario")
+    if seeds is not None and noise == 0 and not base.jobs[0].is_uneven:
+        raise ValueError("seeds: has no effect with noise = 0, since all runs would be equal; leave it out")
+    noise, seeds = NOISE if noise is None else noise, SEEDS if seeds is None else seeds
     try:
-        overhead_ps = units.parse_time(overhead)
+        overhead_ps = units.parse_time(OVERHEAD if overhead is None else overhead)
     except units.UnitError as error:
         raise ValueError(f"overhead: {error.msg}; {error.hint}") from None
     if not 0 <= worth < 100:
@@ -213,7 +223,6 @@ def _settings(
         raise ValueError(f"seeds: {seeds} is below 1; write 8, or noise = 0 for no runs with noise")
     if not 0 <= noise <= 0.5:
         raise ValueError(f"noise: {noise} is no coefficient of variation; write 0.03 for 3 %")
-    own = base.jobs[0].compute.noise_ppm / 1e6
     smallest_bytes = parse_size(smallest, "smallest")
     return Settings(
         runtime, known is not None, level, overhead_ps, worth / 100, smallest_bytes, seeds, own or noise, own == 0

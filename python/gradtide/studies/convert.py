@@ -1,0 +1,101 @@
+"""`gradtide convert`: what a file of another tool holds, and the same in another format."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradtide import units
+
+if TYPE_CHECKING:
+    from gradtide.formats import Format
+
+VERSION = "0.0.4"
+"""Schema of Chakra that is written."""
+
+
+def convert(
+    source: str | Path,
+    target: str | Path | None = None,
+    *,
+    from_format: str | None = None,
+    to_format: str | None = None,
+    packet: str | None = None,
+    topology: str | Path | None = None,
+    rank: int | None = None,
+    cut: bool = False,
+    version: str | None = None,
+) -> dict[str, Any]:
+    """Read a file of another tool, and write what it holds in another format.
+
+    Args:
+        source: file of any format that `gradtide convert --formats` lists; traces also as folder or pattern.
+        target: file to write; nothing is written without.
+        from_format: format of `source`. Default: what its content shows.
+        to_format: format of `target`. Default: what its suffix says.
+        packet: what a value of a cdf-ns2 file is, as in `1460B`.
+        topology: file that says which nodes of an hpcc-flow file are hosts.
+        rank: of a trace: this rank alone.
+        cut: trace to op DAG: what is received starts without waiting.
+        version: trace to Chakra: schema to write, 0.0.4 or 1.0.0. Default: 0.0.4.
+
+    Returns:
+        The document that `gradtide convert --json` prints.
+
+    Raises:
+        ScenarioError: with every fault of the file, each at its line and field.
+        TraceError: if a trace is wrong, or `target` cannot be written.
+        ValueError: if there is no such conversion, something has to be said that is not, or an argument has no effect.
+    """
+    from gradtide import formats
+
+    target = None if target is None else Path(target)
+    form = formats.recognised(Path(source)) if from_format is None else formats.known(from_format)
+    of_trace = {"--rank": rank, "--cut": cut or None, "--version": version}
+    if form is None or form.kind == "trace":
+        of_files = {"--packet": packet, "--topology": topology, "--to": to_format}
+        _refuse("the suffix of OUT says the format of a trace", of_files)
+        if target is None:
+            _refuse("nothing is written without OUT", of_trace)
+        elif target.suffix == ".et":
+            _refuse("a Chakra trace is written as it is", {"--cut": cut or None})
+        elif target.suffix == ".json":
+            _refuse("an op DAG has no version", {"--version": version})
+        return _trace(source, target, rank, cut, version or VERSION)
+    _refuse(f"{form.name} is no trace", of_trace)
+    if target is None:
+        _refuse("nothing is written without OUT", {"--to": to_format})
+    return _file(Path(source), target, form, to_format, packet, topology)
+
+
+def _refuse(why: str, options: Mapping[str, Any]) -> None:
+    given = [option for option, value in options.items() if value is not None]
+    if given:
+        raise ValueError(f"{why}: {', '.join(given)} would do nothing; leave it out")
+
+
+def _file(
+    source: Path,
+    target: Path | None,
+    form: "Format",
+    to_format: str | None,
+    packet: str | None,
+    topology: str | Path | None,
+) -> dict[str, Any]:
+    from gradtide import formats
+
+    packet_bytes = None if packet is None else units.parse_bytes(packet)
+    if packet_bytes == 0:
+        raise ValueError("--packet: a value of 0 bytes is no size; write 1460B or 1B")
+    hosts = None if topology is None else Path(topology)
+    done = formats.convert(source, target, form=form, into=to_format, packet_bytes=packet_bytes, topology=hosts)
+    written = None if done.target is None else {"file": str(target), "format": done.target.name}
+    summary = {"schema": "gradtide.convert/1", "format": form.name, "holds": form.kind, **done.figures}
+    return {**summary, "written": written, "notes": list(done.notes)}
+
+
+def _trace(source: str | Path, target: Path | None, rank: int | None, cut: bool, version: str) -> dict[str, Any]:
+    from gradtide import traces
+
+    trace = traces.read(source)
+    written = [] if target is None else trace.save(target, rank=rank, cut=cut, version=version)
+    return {**trace.summary(), "written": [str(file) for file in written]}
