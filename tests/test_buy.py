@@ -10,6 +10,7 @@ import pytest
 import gradtide as gt
 from gradtide import report
 from gradtide.counts import NOT_SUMMED
+from gradtide.fabrics import SOLD
 from gradtide.report import RunFolderError
 from gradtide.studies import buy as study
 from gradtide.studies.collectives import TERMS, winners
@@ -77,6 +78,8 @@ def test_the_knee_is_the_cheapest_within_five_percent(bought: gt.BuyResult) -> N
     assert knee in near
     assert knee["candidate"] in bought.summary["knees"]
     assert knee["cost"] == knee["switches"] * (knee["ports"] / 2) ** 2
+    # Switches of 8 ports would do, and the smallest that is sold at 10 Gbit/s has 16.
+    assert {row["ports"] for row in bought.rows if row["fabric"] == "clos2"} == {16}
     for row in bought.rows:
         assert row["slower_percent"] == pytest.approx(100 * (row["iteration_ms"] / fastest_ms - 1))
         cheaper = [
@@ -126,7 +129,8 @@ def test_prices_compare_rates_and_say_what_is_free(tmp_path: Path) -> None:
     assert star[10**11]["price"] == 5000 + 16 * 10
     assert star[10**10]["ports"] == 32
     assert star[10**10]["unused_ports"] == 16
-    assert len(result.knees) == 1
+    # The knee is that of one rate: a faster link is another purchase.
+    assert [row["rate_bps"] for row in result.knees] == [10**10, 10**11]
     assert result.summary["not_priced"] == ["network cards"]
 
 
@@ -134,6 +138,48 @@ def test_without_prices_every_rate_has_its_knee() -> None:
     result = gt.buy(job(), nodes=8, fabrics=["star"], collectives=["ring"], rates=["10Gbps", "25Gbps"])
     assert [row["rate_bps"] for row in result.knees] == [10**10, 25 * 10**9]
     assert result.summary["headline"].count("buy one switch") == 2
+
+
+def test_switches_have_sizes_that_are_sold_and_spare_ports_are_told() -> None:
+    rates = ["100Gbps", "25Gbps"]
+    result = gt.buy(
+        "resnet50", nodes=128, fabrics=["clos2", "star"], bisection=["1/4"], collectives=["ring"], rates=rates
+    )
+    rows = {(row["fabric"], row["rate_bps"]): row for row in result.rows}
+    for (_, rate_bps), row in rows.items():
+        sizes = next(sizes for gbps, sizes in SOLD if gbps * 10**9 == rate_bps)
+        assert row["ports"] in sizes
+        trunks = row["cables"] - row["nodes"]
+        assert row["unused_ports"] == row["switches"] * row["ports"] - 2 * trunks - row["nodes"]
+    assert rows["clos2", 100 * 10**9]["ports"] == 16
+    assert rows["clos2", 25 * 10**9]["ports"] == 16
+    large = gt.buy(job(), nodes=300, fabrics=["clos2", "star"], bisection=[1], collectives=["ring"], rates=["100Gbps"])
+    assert [row["fabric"] for row in large.rows] == ["clos2"]
+    assert "no switch of 300 ports or more is sold at 100 Gbit/s" in large.summary["skipped"][0]["why"]
+
+
+def test_the_answer_says_its_cable_delay_and_what_it_is_at_another() -> None:
+    options: dict[str, Any] = {"nodes": 128, "rates": ["100Gbps"], "fabrics": ["leaf_spine"], "bisection": ["1/4"]}
+    result = gt.buy("resnet50", collectives=["ring", "halving_doubling"], **options)
+    assert (result.summary["cable_delay"], result.summary["other_cable_delay"]) == ("10us", "1us")
+    answer, delays = result.summary["headline"].split("\n")
+    assert "exchange by halving-doubling" in answer
+    assert delays.startswith("A cable delays by 10 us; at 1 us it would be a leaf-spine network")
+    assert "and ring: " in delays
+    # Each figure at the other delay is that of the scenario with this delay.
+    there = gt.Scenario.from_dict({"job": {"train": {"model": "resnet50", "workers": 8}}}).replace(link_delay="1us")
+    again = gt.buy(there, collectives=["ring", "halving_doubling"], **options)
+    assert again.summary["other_cable_delay"] == "10us"
+    assert [row["iteration_ms"] for row in again.rows] == [row["other_delay_iteration_ms"] for row in result.rows]
+    assert [row["other_delay_iteration_ms"] for row in again.rows] == [row["iteration_ms"] for row in result.rows]
+    assert "exchange by ring" in again.summary["headline"]
+
+
+def test_a_scenario_with_a_network_of_its_own_is_refused_with_what_to_do() -> None:
+    own = job()
+    own["cluster"]["topology"] = {"kind": "clos2", "ports": 8, "bisection": "1/4"}
+    with pytest.raises(ValueError, match=r"one of its own, 2-layer Clos: delete \[cluster.topology\]"):
+        gt.buy(own, nodes=16)
 
 
 def test_what_cannot_be_built_is_skipped_by_name_and_refused_if_asked_for_alone() -> None:

@@ -21,6 +21,37 @@ MAX_PORTS = 1024
 """Of a switch of a Clos or leaf-spine network, as scenarios allow."""
 
 
+SOLD = (
+    (1, (8, 16, 24, 48)),
+    (10, (16, 24, 48, 64)),
+    (25, (16, 48, 64, 128)),
+    (50, (32, 64, 128)),
+    (100, (16, 32, 64, 128, 256)),
+    (200, (32, 64, 128, 256)),
+    (400, (32, 64, 128)),
+    (800, (64, 144)),
+)
+"""Port counts of switches that are sold, by rate in Gbit/s; a port of four lanes broken out counts as four.
+
+Sources: fixed-port switches of many vendors (1G); Broadcom Trident+ with 64 x 10G; NVIDIA SN2100 with 16 x 100G,
+32 x 50G or 64 x 25G, SN2410 with 48 x 25G, SN2700 with 32 x 100G; Broadcom Tomahawk 1 to 5 with 32, 64, 128, 256 and
+512 ports of 100G, or half as many of twice the rate; NVIDIA Quantum-2 with 64 x 400G and Quantum-X800 with 144 x 800G.
+"""
+
+
+def sold_ports(ports: int, rate_bps: int) -> int | None:
+    """Return the ports of the smallest switch that is sold with so many at this rate; None if there is none.
+
+    A rate between two of the list takes the switches of the faster one.
+
+    Example:
+        >>> sold_ports(18, 100 * 10**9), sold_ports(18, 25 * 10**9), sold_ports(600, 100 * 10**9)
+        (32, 48, None)
+    """
+    sizes = next((sizes for gbps, sizes in SOLD if rate_bps <= gbps * 10**9), ())
+    return next((size for size in sizes if size >= ports), None)
+
+
 class NoFabricError(ValueError):
     """There is no such network; the message says why."""
 

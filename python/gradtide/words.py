@@ -54,6 +54,12 @@ def milliseconds(value_ms: float) -> str:
     return "0 ms" if value_ms == 0 else f"{value_ms:#.4g}".rstrip(".") + " ms"
 
 
+def spaced(quantity: str) -> str:
+    """Write a quantity of a scenario file with a space before its unit, as in `10 us`."""
+    at = next((index for index, letter in enumerate(quantity) if letter.isalpha()), len(quantity))
+    return f"{quantity[:at]} {quantity[at:]}".rstrip()
+
+
 def percent(share: float) -> str:
     """Write a share with one decimal, as in `16.0 %`."""
     return f"{100 * share:.1f} %"

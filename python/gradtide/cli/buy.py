@@ -79,16 +79,21 @@ def _print_offers(summary: dict[str, Any]) -> None:
                 words.collective(row["collective"]),
                 words.rate(row["rate_bps"]),
                 f"{row['switches']} x {row['ports']}",
+                row["unused_ports"],
                 row["cables"],
                 words.amount(row["cost"]),
                 cell(row["exchange_ms"]),
                 cell(row["iteration_ms"]),
                 f"{row['slower_percent']:.1f} %",
+                cell(row["other_delay_iteration_ms"]),
             ]
         )
-    columns = ["", "network", "bisection", "exchanged by", "link", "switches x ports", "cables", unit]
+    columns = ["", "network", "bisection", "exchanged by", "link", "switches x ports", "spare ports", "cables", unit]
     say(f"The best for their cost, of {len(summary['rows'])} candidates")
-    print_table([*columns, "exchange, ms", "iteration, ms", "slower"], rows)
+    print_table(
+        [*columns, "exchange, ms", "iteration, ms", "slower", f"at {words.spaced(summary['other_cable_delay'])}, ms"],
+        rows,
+    )
     for one in summary["skipped"]:
         say(f"  not offered: {one['why']}")
     if summary["not_priced"]:

@@ -55,7 +55,15 @@ class _Offer:
 _WORDS = ("candidate", "fabric", "bisection", "collective")
 _FLAGS = ("is_knee", "is_frontier")
 _COUNTS = ("rate_bps", "nodes", "hosts", "ports", "switches", "cables", "unused_ports", "crossbars")
-_FIGURES = ("cost", "exchange_ms", "iteration_ms", "compute_ms", "slower_percent", "max_link_utilisation")
+_FIGURES = (
+    "cost",
+    "exchange_ms",
+    "iteration_ms",
+    "other_delay_iteration_ms",
+    "compute_ms",
+    "slower_percent",
+    "max_link_utilisation",
+)
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
@@ -102,6 +110,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "skipped": _skipped(path, summary),
         "not_priced": " and ".join(pieces.clip(x, 30) for x in entry(path, summary, "not_priced", list)[:3]),
         "parameter_bytes": words.size(entry(path, summary, "parameter_bytes", int)),
+        "other_delay": words.spaced(pieces.clip(entry(path, summary, "other_cable_delay", str), 20)),
         "routing": pieces.clip(entry(path, summary, "routing", str), 20),
         "scenario": resolved_scenario(candidate, caps) if (candidate / "scenario.resolved.toml").is_file() else None,
     }
@@ -130,10 +139,10 @@ def _series(path: Path, summary: Row, figure: str) -> list[Mapping[str, Any]]:
 
 
 def _comparable(offers: Sequence[_Offer]) -> dict[int, list[_Offer]]:
-    """Group candidates whose costs can be compared: crossbars say nothing of rates, prices do."""
+    """Group candidates by link rate: the knee is that of one rate."""
     groups: dict[int, list[_Offer]] = {}
     for one in offers:
-        groups.setdefault(0 if one.row.get("price") is not None else one.row["rate_bps"], []).append(one)
+        groups.setdefault(one.row["rate_bps"], []).append(one)
     return groups
 
 
@@ -291,6 +300,7 @@ def _line(one: _Offer) -> dict[str, Any]:
         "exchange": pieces.ms(row["exchange_ms"]),
         "iteration": pieces.ms(row["iteration_ms"]),
         "slower": f"{row['slower_percent']:.1f}",
+        "delayed": pieces.ms(row["other_delay_iteration_ms"]),
         "key": one.key("iteration_ms"),
         "cls": "best" if one.is_knee else "",
         "words": one.words,

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gradtide import _core, presets, report, units, words
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
-from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1, fit
+from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1, fit, sold_ports
 from gradtide.results import RunResult, StudyRows, Table, numbers
 from gradtide.scenario import Scenario
 from gradtide.scenario.prices import Prices, read_prices
@@ -40,6 +40,10 @@ ITERATIONS = 2
 HOTTEST = 8
 """Links of every candidate that are kept."""
 
+OTHER_DELAY_PS = (1_000_000, 10_000_000)
+"""Of a cable: messages sent by the network card (RDMA), and by TCP in the kernel. Candidates are also run at the first
+of these that is not the scenario's own, because the answer can hang on it."""
+
 EXCHANGES = 2
 """In a run of one exchange: one before it is measured."""
 
@@ -58,6 +62,7 @@ class Candidate:
         rate_bps: of every link.
         run: the user's job on it.
         exchange: one exchange of the whole gradient on it.
+        delayed: the user's job on it, with another delay of the cables.
         price: of all switches, cables and network cards; None without prices.
     """
 
@@ -67,6 +72,7 @@ class Candidate:
     rate_bps: int
     run: Scenario
     exchange: Scenario
+    delayed: Scenario
     price: float | None
 
 
@@ -95,13 +101,13 @@ class BuyResult(StudyRows):
         base: Scenario,
         nodes: int,
         candidates: Sequence[Candidate],
-        results: Sequence[tuple[RunResult, RunResult]],
+        results: Sequence[tuple[RunResult, RunResult, RunResult]],
         skipped: Sequence[Skipped],
         prices: Prices | None,
     ) -> None:
-        self.runs = {one.name: run for one, (run, _) in zip(candidates, results, strict=True)}
-        exchanges = [exchange for _, exchange in results]
-        self.rows = [_row(one, *pair) for one, pair in zip(candidates, results, strict=True)]
+        self.runs = {one.name: run for one, (run, _, _) in zip(candidates, results, strict=True)}
+        exchanges = [exchange for _, exchange, _ in results]
+        self.rows = [_row(one, *three) for one, three in zip(candidates, results, strict=True)]
         _judge(self.rows)
         hot = [link for one, exchange in zip(candidates, exchanges, strict=True) for link in _hottest(one, exchange)]
         self.hottest = Table.of({key: [link[key] for link in hot] for key in hot[0]})
@@ -109,7 +115,7 @@ class BuyResult(StudyRows):
 
     @property
     def knees(self) -> list[dict[str, Any]]:
-        """The knee; one for every link rate if there are no prices, since crossbars do not tell rates apart."""
+        """The knee of every link rate."""
         return [row for row in self.rows if row["is_knee"]]
 
     def write(self, folder: Path) -> None:
@@ -140,7 +146,9 @@ class BuyResult(StudyRows):
             "routing": str(base.to_dict()["cluster"]["routing"]),
             "cost_unit": unit,
             "not_priced": [] if prices is None else prices.free,
-            "headline": _headline(self.rows, base.jobs[0].model, nodes, unit),
+            "cable_delay": units.format_time(_delay_ps(base)),
+            "other_cable_delay": units.format_time(_other_delay_ps(base)),
+            "headline": _headline(self.rows, base, nodes, unit),
             "knees": [row["candidate"] for row in self.knees],
             "rows": self.rows,
             "needs": _needs(self.rows),
@@ -197,19 +205,52 @@ def buy(
     """
     base = trained(scenario, nodes)
     check_one_job(base, "buy", trains=True)
+    _check_no_network(base)
     nodes = base.jobs[0].workers if nodes is None else nodes
     known = None if prices is None else read_prices(prices)
     candidates, skipped = offers(base, nodes, fabrics, bisection, collectives, rates, known, engine)
-    runs = [scenario for one in candidates for scenario in (one.run, one.exchange)]
+    runs = [scenario for one in candidates for scenario in (one.run, one.exchange, one.delayed)]
     try:
         results = run_all(runs, jobs, progress, keep, limits)
     except Interrupted as stop:
-        pairs = list(zip(stop.results[::2], stop.results[1::2], strict=True))
-        done = [(one, (a, b)) for one, (a, b) in zip(candidates, pairs, strict=True) if a is not None and b is not None]
+        done = [
+            (one, (run, exchange, delayed))
+            for one, (run, exchange, delayed) in zip(candidates, _in_threes(stop.results), strict=True)
+            if run is not None and exchange is not None and delayed is not None
+        ]
         if done:
-            stop.tell(BuyResult(base, nodes, [one for one, _ in done], [pair for _, pair in done], skipped, known))
+            stop.tell(BuyResult(base, nodes, [one for one, _ in done], [three for _, three in done], skipped, known))
         raise
-    return BuyResult(base, nodes, candidates, list(zip(results[::2], results[1::2], strict=True)), skipped, known)
+    return BuyResult(base, nodes, candidates, _in_threes(results), skipped, known)
+
+
+T = TypeVar("T")
+
+
+def _in_threes(results: Sequence[T]) -> list[tuple[T, T, T]]:
+    return list(zip(results[::3], results[1::3], results[2::3], strict=True))
+
+
+def _delay_ps(scenario: Scenario) -> int:
+    return int(scenario.spec()["cluster"]["link"]["delay_ps"])
+
+
+def _other_delay_ps(scenario: Scenario) -> int:
+    return next(ps for ps in OTHER_DELAY_PS if ps != _delay_ps(scenario))
+
+
+def _check_no_network(base: Scenario) -> None:
+    """Refuse a scenario whose own network would be left out of the answer.
+
+    Raises:
+        ValueError: if it has a topology that is more than one switch.
+    """
+    kind = str(base.to_dict()["cluster"]["topology"]["kind"])
+    if kind != "star":
+        raise ValueError(
+            f"buy chooses the network, and {base.name} has one of its own, {words.fabric(kind)}: delete "
+            "[cluster.topology] to ask what to buy, or time the network that is there with gradtide run"
+        )
 
 
 def figures(row: dict[str, Any]) -> dict[str, float | None]:
@@ -263,7 +304,16 @@ def offers(
             continue
         for rate_bps in rates_bps:
             price, bought = None, fabric
-            if prices is not None:
+            if prices is None:
+                ports = sold_ports(fabric.ports, rate_bps)
+                if ports is None:
+                    why = f"no switch of {fabric.ports} ports or more is sold at {words.rate(rate_bps)}"
+                    skipped.append(
+                        Skipped(kind, str(ratio), rate_bps, f"{words.fabric(kind)} for {nodes} nodes: {why}")
+                    )
+                    continue
+                bought = replace(fabric, ports=ports)
+            else:
                 found = prices.switch(fabric.ports, rate_bps)
                 if found is None:
                     rate = units.format_rate(rate_bps)
@@ -295,7 +345,8 @@ def _candidate(
         run = run.replace(iterations=min(job.iterations or ITERATIONS, ITERATIONS))
     parts = [fabric.kind, f"r{fabric.bisection}", collective, units.format_rate(rate_bps)]
     name = re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.")
-    return Candidate(name, fabric, collective, rate_bps, run, alone(run, job.parameter_bytes), price)
+    delayed = run.replace(link_delay=units.format_time(_other_delay_ps(run)))
+    return Candidate(name, fabric, collective, rate_bps, run, alone(run, job.parameter_bytes), delayed, price)
 
 
 def _kind(name: str) -> str:
@@ -322,7 +373,7 @@ def _rate(text: str) -> int:
     return rate_bps
 
 
-def _row(one: Candidate, run: RunResult, exchange: RunResult) -> dict[str, Any]:
+def _row(one: Candidate, run: RunResult, exchange: RunResult, delayed: RunResult) -> dict[str, Any]:
     fabric = one.fabric
     return {
         "candidate": one.name,
@@ -341,6 +392,7 @@ def _row(one: Candidate, run: RunResult, exchange: RunResult) -> dict[str, Any]:
         "cost": float(fabric.crossbars) if one.price is None else one.price,
         "exchange_ms": 1e3 * exchange_s(exchange),
         "iteration_ms": run.job["iteration_time_ms"]["mean"],
+        "other_delay_iteration_ms": delayed.job["iteration_time_ms"]["mean"],
         "compute_ms": run.job["compute_ms"],
         "max_link_utilisation": exchange.summary["links"]["max_utilisation"],
     }
@@ -351,7 +403,7 @@ def _judge(rows: list[dict[str, Any]]) -> None:
     for group in _comparable(rows):
         fastest_ms = min(row["iteration_ms"] for row in group)
         near = [row for row in group if row["iteration_ms"] <= fastest_ms * (1 + KNEE)]
-        knee = min(near, key=lambda row: (row["cost"], row["iteration_ms"]))
+        knee = _cheapest(near)
         best_ms = float("inf")
         for row in sorted(group, key=lambda row: (row["cost"], row["iteration_ms"])):
             row["slower_percent"] = 100 * (row["iteration_ms"] / fastest_ms - 1)
@@ -360,11 +412,21 @@ def _judge(rows: list[dict[str, Any]]) -> None:
             best_ms = min(best_ms, row["iteration_ms"])
 
 
+def _cheapest(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return min(rows, key=lambda row: (row["cost"], row["iteration_ms"]))
+
+
+def _knee_at_other_delay(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    fastest_ms = min(row["other_delay_iteration_ms"] for row in group)
+    near = [row for row in group if row["other_delay_iteration_ms"] <= fastest_ms * (1 + KNEE)]
+    return min(near, key=lambda row: (row["cost"], row["other_delay_iteration_ms"]))
+
+
 def _comparable(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return the rows whose costs can be compared: crossbars of one rate; prices of all."""
+    """Return the rows of each link rate: a faster link is another purchase, and not a better network."""
     groups: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
-        groups.setdefault(row["rate_bps"] if row["price"] is None else 0, []).append(row)
+        groups.setdefault(row["rate_bps"], []).append(row)
     return list(groups.values())
 
 
@@ -410,27 +472,42 @@ def _hottest(one: Candidate, exchange: RunResult) -> list[dict[str, Any]]:
     ]
 
 
-def _headline(rows: Sequence[dict[str, Any]], model: str, nodes: int, unit: str) -> str:
-    """Say what to buy, in a sentence per knee, and what full bisection would cost."""
-    sentences = []
-    for group in _comparable(rows):
-        knee = next(row for row in group if row["is_knee"])
-        full = [row for row in group if row["bisection"] == "1" and row["fabric"] == knee["fabric"]]
-        several = len({row["rate_bps"] for row in rows}) > 1
-        at = f" at {words.rate(knee['rate_bps'])}" if several else ""
-        sentence = (
-            f"For {model} on {nodes} nodes{at}, buy {_network(knee)} and exchange by "
-            f"{words.collective(knee['collective'])}: {words.milliseconds(knee['iteration_ms'])} an iteration"
-        )
-        if len(group) > 1:
-            slower = knee["slower_percent"]
-            sentence += ", the fastest there is," if slower < 0.05 else f", {slower:.1f} % more than the fastest,"
-        sentence += f" for {words.amount(knee['cost'])} {unit}"
-        dearest = max(full, key=lambda row: row["cost"], default=None)
-        if dearest is not None and dearest["cost"] > 1.005 * knee["cost"]:
-            sentence += f"; at full bisection it would cost {dearest['cost'] / knee['cost']:.2g} times as much"
-        sentences.append(sentence + ".")
-    return " ".join(sentences)
+def _headline(rows: Sequence[dict[str, Any]], base: Scenario, nodes: int, unit: str) -> str:
+    """Say in one line what to buy, for each link rate, and in one more what the answer hangs on."""
+    groups = _comparable(rows)
+    return "\n".join([*(_answer(group, base, nodes, unit, len(groups) > 1) for group in groups), _delays(groups, base)])
+
+
+def _answer(group: Sequence[dict[str, Any]], base: Scenario, nodes: int, unit: str, several: bool) -> str:
+    knee = next(row for row in group if row["is_knee"])
+    at = f" at {words.rate(knee['rate_bps'])}" if several else ""
+    text = (
+        f"For {base.jobs[0].model} on {nodes} nodes{at}, buy {_network(knee)} and exchange by "
+        f"{words.collective(knee['collective'])}: {words.milliseconds(knee['iteration_ms'])} an iteration"
+    )
+    if len(group) > 1:
+        slower = knee["slower_percent"]
+        text += ", the fastest there is," if slower < 0.05 else f", {slower:.1f} % more than the fastest,"
+    text += f" for {words.amount(knee['cost'])} {unit}"
+    full = [row for row in group if row["bisection"] == "1" and row["fabric"] == knee["fabric"]]
+    dearest = max(full, key=lambda row: row["cost"], default=None)
+    if dearest is not None and dearest["cost"] > 1.005 * knee["cost"]:
+        text += f"; at full bisection {dearest['cost'] / knee['cost']:.2g} times as much"
+    return text + "."
+
+
+def _delays(groups: Sequence[Sequence[dict[str, Any]]], base: Scenario) -> str:
+    """Say which delay of a cable the answer holds for, and what the answer is at another."""
+    own, other = (words.spaced(units.format_time(ps)) for ps in (_delay_ps(base), _other_delay_ps(base)))
+    moved = []
+    for group in groups:
+        knee, there = next(row for row in group if row["is_knee"]), _knee_at_other_delay(group)
+        if knee is not there:
+            at = f" at {words.rate(there['rate_bps'])}" if len(groups) > 1 else ""
+            what = f"{_network(there)} and {words.collective(there['collective'])}"
+            moved.append(f"{what}{at}: {words.milliseconds(there['other_delay_iteration_ms'])}")
+    answer = f"it would be {'; '.join(moved)}" if moved else "the answer is the same"
+    return f"A cable delays by {own}; at {other} {answer}."
 
 
 def _network(row: dict[str, Any]) -> str:
