@@ -298,7 +298,7 @@ def test_tenants_prints_both_bands_or_one_document(gradtide, tiny, tmp_path):
     summary = json.loads(out)
     assert (summary["schema"], summary["seeds"]) == ("gradtide.tenants/1", [5, 6])
     assert sorted(os.listdir(tmp_path / "out/runs")) == [
-        f"seed{seed}-{case}" for seed in (5, 6) for case in ("low", "no-job", "same")
+        f"seed{n}-{side}" for n in (5, 6) for side in ("low", "no-job", "same")
     ]
     code, out, _ = gradtide("tenants", tiny)
     assert code == 0
