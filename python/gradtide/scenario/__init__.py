@@ -14,13 +14,14 @@ from typing import Any
 
 from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
-from gradtide.scenario import built, read
+from gradtide.scenario import read, support
 from gradtide.scenario import resolve as _resolve
 from gradtide.scenario.fabric import Fabric, Tree, Wiring
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import json_schema, short_names
 from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.source import Loc, Overlay, Source, parse_json, parse_toml, read_text, scalar
+from gradtide.scenario.spec import spec as core_spec
 from gradtide.scenario.tables import graph_table, layers_table
 from gradtide.scenario.write import toml, toml_value
 from gradtide.traffic import Neighbour
@@ -322,9 +323,9 @@ class Scenario:
         """Check that this version has an engine for everything that the scenario asks.
 
         Raises:
-            ScenarioError: with a fault GT090 for each thing that is not built yet.
+            ScenarioError: with a fault for each thing that its engine does not model (docs/reference/engines.md).
         """
-        faults = built.not_built(self._resolved, self._source)
+        faults = support.faults(self._resolved, self._source)
         if faults:
             raise ScenarioError(sorted(faults, key=lambda f: f.line or 0))
 
@@ -335,7 +336,7 @@ class Scenario:
             ScenarioError: if something is not built yet.
         """
         self.check_built()
-        return built.spec(self._resolved, self.traffic)
+        return core_spec(self._resolved, self.traffic)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Scenario) and self._identity == other._identity

@@ -32,7 +32,6 @@ from gradtide.scenario.fabric import (
 )
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import (
-    PPM,
     Adaptive,
     Collective,
     JobTable,
@@ -137,12 +136,9 @@ def _without_jobs(ctx: Context) -> None:
 
 
 def _cluster(ctx: Context, fabric: Fabric | None) -> None:
-    """Check queue, transport and link against one another and against the engine."""
+    """Check queue, transport and link against one another."""
     check.queue.check(ctx, ctx.file.cluster.queue)
     check.transport.check(ctx, ctx.file.cluster, fabric)
-    if ctx.is_packet and ctx.file.cluster.link.efficiency_ppm != PPM and ctx.ok("cluster", "link", "efficiency"):
-        hint = "leave it out: headers and retransmissions are simulated"
-        ctx.no_effect(("cluster", "link", "efficiency"), 'with engine = "packet"', hint)
 
 
 def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Job | None:

@@ -134,6 +134,9 @@ class Collective(Table):
     reduction_rate_bps: Rate | None = key(default=None, examples=["20GB/s"])
     """Rate at which a rank adds what it has received to its own, one message after another. Default: it takes no
     time."""
+    host_cost_ps: Time | None = key(default=None, examples=["10us"])
+    """Time that a host takes for each message before the message's first byte enters the network: o of LogP (Culler et
+    al. 1993). A host prepares one message at a time. Default: it takes no time."""
     remainder: Literal["sent", "dropped"] = key(default="sent", examples=["sent"])
     """What a bucket leaves when it is divided by the workers. sent: some parts are a byte longer. dropped: it is not
     sent, as in the simulator of Gao (2020), chapter 5."""
