@@ -20,6 +20,7 @@ from gradtide.scenario import Scenario
 from gradtide.scenario.defaults import PLANNED
 from gradtide.studies.folder import whole_folder, write_json, write_versions
 from gradtide.studies.keep import Kept
+from gradtide.studies.trained import as_scenario as as_scenario
 
 if TYPE_CHECKING:
     from gradtide.studies.trained import Cluster
@@ -188,13 +189,6 @@ def total_cost(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
         **{key: sum(cost[key] for cost in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")},
         "peak_rss_mb": max((cost["peak_rss_mb"] for cost in costs), default=0.0),
     }
-
-
-def as_scenario(scenario: "Scenario | str | Path | dict[str, Any]") -> Scenario:
-    """Read a scenario from whatever a user has: one already, a file, a preset's name, or a dict."""
-    if isinstance(scenario, Scenario):
-        return scenario
-    return Scenario.from_dict(scenario) if isinstance(scenario, dict) else Scenario.load(scenario)
 
 
 def save(result: RunResult, path: Path) -> Path:
