@@ -684,3 +684,9 @@ def test_results_show_themselves(planned: gt.PlanResult) -> None:
     assert "crossiter" in repr(planned) or "barrier" in repr(planned)
     assert "<table>" in planned._repr_html_()
     assert set(planned.to_numpy()) == set(planned.rows[0])
+
+
+def test_the_reference_has_the_columns_of_the_tables(planned: gt.PlanResult) -> None:
+    text = (ROOT / "docs" / "reference" / "run-folder.md").read_text()
+    assert f"`levels.csv`: `{', '.join(planned.rows[0])}`" in text
+    assert f"`scored.csv`: `{', '.join(planned.candidates[0])}`" in text
