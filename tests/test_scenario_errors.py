@@ -2095,7 +2095,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "GT015",
         "cluster.transport.ecn",
         5,
-        "does not answer",
+        "does not react to marks",
     ),
     (
         "gain of newreno",

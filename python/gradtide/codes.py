@@ -308,7 +308,7 @@ CODES: dict[str, Code] = {
     ),
     "GT050": Code(
         "the run would be too big",
-        "The number of workers, layers, iterations or neighbours' flows, or the product of iterations and the "
+        "The number of workers, layers, iterations or background flows, or the product of iterations and the "
         "chunks of a bucket, is beyond what one run can hold in memory. The message gives the limit.",
         "iterations = 1000000000",
         "iterations = 100",
@@ -376,8 +376,8 @@ CODES: dict[str, Code] = {
         'replay = "flows.csv"                   # as it was\nreplay_sha256 = "875275…"',
     ),
     "GT065": Code(
-        "no flow of a neighbour starts within the run",
-        "Every flow starts at or after `run.duration`, so there would be no neighbour at all. Often times are in "
+        "no background flow of a tenant starts within the run",
+        "Every flow starts at or after `run.duration`, so there would be no background traffic. Often the times are in "
         "another unit than the column says.",
         'run.duration = "1s"\nincast = { dst = "h0", bytes = "1MB", every = "1s", start = "5s" }',
         'run.duration = "10s"\nincast = { dst = "h0", bytes = "1MB", every = "1s", start = "5s" }',

@@ -19,7 +19,7 @@ from gradtide.papers.harness import Claim, of_statements
 from gradtide.presets import graphs
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
-from gradtide.studies.compare import parse_schedule
+from gradtide.studies.schedules import parse_schedule
 
 # Section 6, with the mini-batches of TicTac's table 1; it has no ResNet-152 v2, which gets that of ResNet-101 v2.
 MODELS = {

@@ -41,7 +41,7 @@ from gradtide.scenario.keys import (
     Table,
     TrafficTable,
 )
-from gradtide.scenario.neighbours import Origin
+from gradtide.scenario.origins import Origin
 from gradtide.scenario.read import plain, read_keys
 from gradtide.scenario.source import Loc, Source
 from gradtide.scenario.tables import scaled
@@ -58,7 +58,7 @@ class Resolved:
         file: the keys, with defaults.
         fabric: shape of the network.
         jobs: the jobs, in the order of the file.
-        origins: where each neighbour's flows come from, in the order of the file.
+        origins: where the flows of each tenant come from, in the order of the file.
         written: the resolved scenario as plain data.
         warnings: what the files of models hold and the jobs leave out, a sentence each.
     """

@@ -21,7 +21,7 @@ def spec(resolved: Resolved, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
 
     Args:
         resolved: the scenario.
-        neighbours: the flows of its neighbours.
+        neighbours: its background flows, by tenant.
     """
     cluster, run = resolved.file.cluster, resolved.file.run
     return {
