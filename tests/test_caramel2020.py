@@ -1,20 +1,17 @@
 """`gradtide reproduce caramel`: what is shown, and what holds."""
 
-import importlib
 from pathlib import Path
 
 import pytest
 
 from gradtide import report
 from gradtide.papers import PARTS, Reproduction, find
-
-# The package has a function of the same name.
-paper = importlib.import_module("gradtide.papers.caramel2020")
+from gradtide.papers import caramel2020 as paper
 
 
 @pytest.fixture(scope="module")
 def whole() -> Reproduction:
-    return paper.caramel2020(2, None)
+    return paper.PART.make(2, None)
 
 
 def test_every_figure_is_there_with_a_verdict(whole: Reproduction, tmp_path: Path) -> None:

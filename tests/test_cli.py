@@ -297,7 +297,9 @@ def test_tenants_prints_both_bands_or_one_document(gradtide, tiny, tmp_path):
     assert (code, err) == (0, "")
     summary = json.loads(out)
     assert (summary["schema"], summary["seeds"]) == ("gradtide.tenants/1", [5, 6])
-    assert sorted(os.listdir(tmp_path / "out/runs")) == ["seed5-low", "seed5-same", "seed6-low", "seed6-same"]
+    assert sorted(os.listdir(tmp_path / "out/runs")) == [
+        f"seed{n}-{side}" for n in (5, 6) for side in ("low", "no-job", "same")
+    ]
     code, out, _ = gradtide("tenants", tiny)
     assert code == 0
     assert "same band" in out

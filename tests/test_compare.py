@@ -423,7 +423,7 @@ def test_without_communication_all_orders_of_pulls_tie(drawn):
 def test_optimal_is_no_worse_than_the_others_in_an_exchange(drawn, workers, rate, engine):
     base = exchanging(rows_of(drawn), workers, engine, iterations=2).replace(link_rate=rate)
     best, *others = [row["iteration_time_us"] for row in gt.compare(base, schedules=NAMED).rows]
-    # The channel that it is chosen on has a line for what messages cost, as in tests/planned.rs.
+    # The channel that it is chosen on has a line for what messages cost, as in crates/train/tests/planned.rs.
     assert best <= min(others) * 1.001
 
 

@@ -327,7 +327,7 @@ def test_comments_texts_and_lifetimes_are_no_code(tables, harmless):
             "def f():\n    from gradtide.cli import app",
             "studies imports cli inside a function",
         ),
-        ("python/gradtide/scenario/keys.py", "from ..results import Table", "scenario imports results"),
+        ("python/gradtide/scenario/read.py", "from ..results import Table", "scenario imports results"),
         ("python/gradtide/results.py", "import gradtide.studies.run", "results imports studies"),
         ("python/gradtide/words.py", "import numpy as np", "words imports numpy"),
         (

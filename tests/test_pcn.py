@@ -1,6 +1,5 @@
 """Announced bursts: what a scenario says of them, and `gradtide reproduce pcn` on runs that are short."""
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,8 @@ import pytest
 
 from gradtide import Scenario, report, run
 from gradtide.papers import PARTS, Reproduction, find
+from gradtide.papers import pcn as paper
 from run_folders import tiny_tenants
-
-# The package has a function of the same name.
-paper = importlib.import_module("gradtide.papers.pcn")
 
 PCN = {"kind": "pcn", "capacity": "60pkt", "threshold": "40pkt", "announced": "10pkt"}
 BURSTS = {"src": ["h1", "h2"], "dst": "h0", "bytes": "50kB", "count": 3, "idle": "5ms", "start": "2ms"}
@@ -177,7 +174,7 @@ def whole() -> Reproduction:
         shown = {
             name: (title, says, needed.get(name, paper.REPEATED)) for name, (title, says, _) in paper.FIGURES.items()
         }
-        return paper.reproduction(shown, 2, None, base=base)
+        return paper.PART.make(2, None, shown=shown, base=base)
 
 
 def test_every_figure_is_there(whole: Reproduction, tmp_path: Path) -> None:

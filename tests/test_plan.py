@@ -566,6 +566,27 @@ def test_the_documentation_holds_every_measured_pair() -> None:
         assert any(f"{pair.predicted_ms:.{digits}f}" in text for digits in (0, 1, 2)), pair
 
 
+def test_the_page_on_validation_has_every_pair_and_saving() -> None:
+    text = (ROOT / "docs" / "validation" / "plan.md").read_text().replace("−", "-")
+    by_name = {(pair.setup, pair.configuration): pair for pair in pairs()}
+    digits = {"eight-layers-tenants": 2}
+    for pair in pairs():
+        error = round(100 * (pair.measured_ms / pair.predicted_ms - 1))
+        measured = f"{pair.measured_ms:.{digits.get(pair.setup, 1)}f}".removesuffix(".0")
+        row = (
+            f"| {pair.predicted_ms:.{digits.get(pair.setup, 1)}f} | {measured} | {f'{error:+d}' if error else '0'} % |"
+        )
+        assert row in text or row.replace(measured, f"{measured}.0") in text, row
+        if pair.baseline:
+            base = by_name[pair.setup, pair.baseline]
+            shares = [1 - pair.predicted_ms / base.predicted_ms, 1 - pair.measured_ms / base.measured_ms]
+            assert f"| {100 * shares[0]:.1f} % | {100 * shares[1]:.1f} % |" in text, (pair, shares)
+    half = saving_errors().half
+    assert f"within ±{half:.3f}" in text
+    assert "eleven of thirteen" in text
+    assert sum(pair.measured_ms > pair.predicted_ms for pair in pairs()) == 11
+
+
 @pytest.mark.parametrize("pair", [pair for pair in pairs() if pair.setup != "eight-layers-tenants"], ids=str)
 def test_predicted_times_of_the_pairs_are_what_gradtide_predicts(pair: Any) -> None:
     schedules = {
@@ -663,3 +684,9 @@ def test_results_show_themselves(planned: gt.PlanResult) -> None:
     assert "crossiter" in repr(planned) or "barrier" in repr(planned)
     assert "<table>" in planned._repr_html_()
     assert set(planned.to_numpy()) == set(planned.rows[0])
+
+
+def test_the_reference_has_the_columns_of_the_tables(planned: gt.PlanResult) -> None:
+    text = (ROOT / "docs" / "reference" / "run-folder.md").read_text()
+    assert f"`levels.csv`: `{', '.join(planned.rows[0])}`" in text
+    assert f"`scored.csv`: `{', '.join(planned.candidates[0])}`" in text

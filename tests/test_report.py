@@ -300,9 +300,11 @@ def test_studies_of_tenants_give_small_sound_pages_with_the_numbers_of_the_summa
     assert "<script>alert" not in text
     assert page.texts["headline"] == [facts["headline"]]
     numbers = {key: texts for key, texts in page.texts.items() if key != "headline"}
-    # Of four classes the flows, and of four figures what is saved and both bands; the iteration time; the drops.
-    none = sum(figures["mean_fct_ms"]["same"] is None for figures in facts["classes"].values())
-    assert len(numbers) == 4 * (1 + 4 * 3) - none * 4 * 2 + 3 + 2
+    # Of four classes the flows, and of each figure what is saved, both bands and no job; the iteration time; the drops.
+    pairs = [pair for figures in facts["classes"].values() for name, pair in figures.items() if name != "flows"]
+    shown = sum(1 + 2 * (pair["same"] is not None) + (pair["no_job"] is not None) for pair in pairs)
+    assert len(pairs) == 4 * 6
+    assert len(numbers) == 4 + shown + 3 + 2
     for key, texts in numbers.items():
         assert all(agrees(shown, leaf(facts, key)) for shown in texts), (key, texts, leaf(facts, key))
     for run in (tmp_path / "study" / "runs").iterdir():

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import gradtide
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
@@ -321,6 +322,7 @@ timeline = 0
                     "remainder": "sent",
                     "depth": 1,
                     "reduction_rate_bps": None,
+                    "host_cost_ps": None,
                 },
                 "schedule": {
                     "order": {"kind": "priority", "queues": 8},
@@ -769,7 +771,7 @@ def test_examples_of_the_schema_are_valid() -> None:
             Scenario.from_toml(f"[job.a]\n{MODEL}\nworkers = 2").set({f"job.a.schedule.{key}": value})
 
 
-@pytest.mark.parametrize("page", ["scenario.md", "errors.md"])
+@pytest.mark.parametrize("page", ["scenario.md", "errors.md", "engines.md"])
 def test_the_reference_is_made_from_the_code(page: str) -> None:
     sys.path.insert(0, str(ROOT / "tools"))
     try:
@@ -840,3 +842,15 @@ def test_a_fault_names_the_option_that_was_typed(arguments: list[str], shown: st
     assert f"--> {rest[0]} " in done.stderr
     assert f"   | {shown}\n" in done.stderr
     assert "replace()" not in done.stderr
+
+
+def test_a_host_cost_is_paid_for_every_message() -> None:
+    base = Scenario.from_toml(f'[job.a]\n{MODEL}\nworkers = 4\n[cluster]\nlink = {{ delay = "10us" }}')
+    slow = base.replace(host_cost="10us")
+    assert "host_cost" not in base.to_toml()
+    assert slow.to_dict()["job"]["a"]["collective"]["host_cost"] == "10us"
+    assert slow.spec()["jobs"][0]["collective"]["host_cost_ps"] == 10_000_000
+    # Another 10 us in each of the 2(N-1) steps is what a link's delay of 20 us is.
+    delayed = base.replace(link_delay="20us")
+    times = [gradtide.run(one).job["iteration_time_ms"]["mean"] for one in (base, slow, delayed)]
+    assert times[0] < times[1] == times[2]

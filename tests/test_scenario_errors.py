@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gradtide.errors import CODES, Fault, GradtideError, ScenarioError, explain
+from gradtide.codes import CODES, explain
+from gradtide.errors import Fault, GradtideError, ScenarioError
 from gradtide.scenario import Scenario
+from gradtide.scenario.support import ENGINES, FEATURES, Feature, Support
 
 MODEL = 'model = { kind = "thesis", layers = 4, size = "1MB", time = "9ms" }'
 JOB = f"[job.train]\n{MODEL}\nworkers = 2\n"  # three lines
@@ -2093,7 +2095,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "GT015",
         "cluster.transport.ecn",
         5,
-        "does not answer",
+        "does not react to marks",
     ),
     (
         "gain of newreno",
@@ -2145,7 +2147,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
 @pytest.mark.parametrize(("text", "code", "loc", "line", "hint"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_a_fault_names_code_path_line_and_mend(text: str, code: str, loc: str, line: int | None, hint: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        Scenario.from_toml(text, name="s.toml")
+        Scenario.from_toml(text, name="s.toml").check_built()
     faults = {(e["code"], e["loc"], e["line"]): e for e in caught.value.errors}
     assert (code, loc, line) in faults, str(caught.value)
     fault = faults[code, loc, line]
@@ -2427,8 +2429,6 @@ def test_a_path_of_set_that_names_nothing(path: str, hint: str) -> None:
 
 
 NOT_BUILT = [
-    ("run.warmup", "2s", '"0s"'),
-    ("run.cooldown", "2s", '"0s"'),
     ("job.train.schedule.depth", "2", "1"),
     ("job.train.schedule.depth", "adaptive", "1"),
     ("job.train.collective.kind", "shuffle", '"ring"'),
@@ -2442,12 +2442,7 @@ NOT_BUILT = [
         {"kind": "custom", "links": [{"a": "h0", "b": "s"}, {"a": "h1", "b": "s"}]},
         'engine = "fluid"',
     ),
-    ("cluster.queue", {"kind": "ecn", "threshold": "40pkt", "mark_at": "dequeue"}, "pfifo_fast"),
-    ("cluster.queue", {"kind": "pcn", "threshold": "40pkt", "announced": "10pkt"}, "pfifo_fast"),
-    ("cluster.queue.capacity", "60pkt", "pfifo_fast"),
-    ("cluster.switch_buffer", {"capacity": "4MB"}, "packet"),
     ("run.probe", {"every": "1ms"}, "packet"),
-    ("cluster.transport.kind", "dctcp", "newreno"),
 ]
 
 
@@ -2461,6 +2456,35 @@ def test_what_is_not_built_is_understood_but_not_run(path: str, value: object, a
     assert fault["code"] == "GT090"
     assert "is not built yet" in fault["msg"]
     assert available in fault["hint"]
+
+
+NO_MEANING = [
+    ("run.warmup", "2s", '"0s"'),
+    ("run.cooldown", "2s", '"0s"'),
+    ("cluster.queue", {"kind": "ecn", "threshold": "40pkt", "mark_at": "dequeue"}, "pfifo_fast"),
+    ("cluster.queue", {"kind": "pcn", "threshold": "40pkt", "announced": "10pkt"}, "pfifo_fast"),
+    ("cluster.queue.capacity", "60pkt", "pfifo_fast"),
+    ("cluster.switch_buffer", {"capacity": "4MB"}, "packet"),
+    ("cluster.transport.kind", "dctcp", "newreno"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "instead"), NO_MEANING, ids=[f"{p}={v}" for p, v, _ in NO_MEANING])
+def test_what_has_no_meaning_for_the_engine_is_not_run(path: str, value: object, instead: str) -> None:
+    scenario = Scenario.load("paper/gao2020-ch4").set({path: value})
+    assert Scenario.from_toml(scenario.to_toml()) == scenario
+    with pytest.raises(ScenarioError) as caught:
+        scenario.spec()
+    (fault,) = caught.value.errors
+    assert fault["code"] == "GT015"
+    assert 'has no effect with engine = "pipe"' in fault["msg"]
+    assert instead in fault["hint"]
+
+
+@pytest.mark.parametrize("feature", [one for one in FEATURES if one.asked is None], ids=lambda one: one.name)
+def test_only_what_is_refused_elsewhere_has_no_check(feature: Feature) -> None:
+    missing = {feature.on(engine) for engine in ENGINES} - {Support.YES, Support.IGNORED}
+    assert not missing or re.search(r"\(GT\d{3}\)", feature.name)
 
 
 @pytest.mark.parametrize(
@@ -2489,7 +2513,7 @@ def test_traffic_is_not_for_the_pipe_engine() -> None:
     with pytest.raises(ScenarioError) as caught:
         scenario.spec()
     assert [(e["code"], e["line"]) for e in caught.value.errors] == [("GT090", 4), ("GT090", 7)]
-    assert 'traffic of neighbours, with engine = "pipe", is not built yet' in caught.value.errors[0]["msg"]
+    assert 'background traffic is not built yet with engine = "pipe"' in caught.value.errors[0]["msg"]
 
 
 @pytest.mark.parametrize(
@@ -2506,7 +2530,7 @@ def test_what_has_no_meaning_for_the_fluid_engine(path: str, value: object) -> N
     with pytest.raises(ScenarioError) as caught:
         scenario.spec()
     (fault,) = caught.value.errors
-    assert fault["code"] == "GT090"
+    assert fault["code"] == ("GT090" if path == "run.probe" else "GT015")
     assert 'engine = "packet"' in fault["hint"]
 
 
@@ -2544,8 +2568,8 @@ def codes_tested() -> set[str]:
 
 def test_the_table_holds_exactly_the_codes_in_use() -> None:
     package = Path(__file__).parent.parent / "python" / "gradtide"
-    names = ("estimate", "traffic", "units")
-    files = [*(package / f"{name}.py" for name in names), *sorted((package / "scenario").rglob("*.py"))]
+    folders = [file for name in ("scenario", "traffic") for file in sorted((package / name).rglob("*.py"))]
+    files = [package / "estimate.py", package / "units.py", *folders]
     used = {code for file in files for code in re.findall(r'"(GT\d{3})"', file.read_text())}
     assert used == set(CODES)
     assert codes_tested() == set(CODES)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gradtide.errors import CODES, ScenarioError
+from gradtide.codes import CODES
+from gradtide.errors import ScenarioError
 from gradtide.scenario import Scenario
 from gradtide.scenario.keys import json_schema
 from gradtide.scenario.source import locate, parse_json

@@ -6,7 +6,7 @@ import pytest
 
 from gradtide import Scenario, compare, run
 from gradtide.errors import ScenarioError
-from gradtide.studies.compare import SYSTEMS, parse_schedule
+from gradtide.studies.schedules import SYSTEMS, parse_schedule
 
 MS = 10**9
 

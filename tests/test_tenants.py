@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from gradtide import Scenario
+from gradtide import Scenario, run
 from gradtide.results import PS_PER_MS
+from gradtide.studies.alone import alone_ps
+from gradtide.studies.run import run_all
 from gradtide.studies.tenants.bands import TenantsResult, figures, tenants
 from gradtide.studies.tenants.boundary import BoundaryResult, boundary
 from gradtide.studies.tenants.boundary import figures as figures_of_cell
-from gradtide.studies.tenants.cases import SAME, Case, Cell
-from gradtide.studies.tenants.verdict import colour
+from gradtide.studies.tenants.cases import SAME, Case, Cell, variant
+from gradtide.studies.tenants.verdict import Effect, colour, sentence, verdict
 from run_folders import TINY_LOADS, listed_flows, tiny_tenants
 
 
@@ -148,6 +150,137 @@ def test_the_scenario_of_any_run_of_a_map_makes_the_map_again(mapped: BoundaryRe
     scenario = tmp_path / "map/cells/job-50-flows-6.25/runs/seed0-same/scenario.resolved.toml"
     boundary(Scenario.load(str(scenario)), **TINY_LOADS).save(tmp_path / "again")
     assert files(tmp_path / "map") == files(tmp_path / "again")
+
+
+def test_one_seed_is_called_one_run_and_its_headline_tells_how_to_get_an_interval() -> None:
+    summary = tenants(tiny_tenants(), seeds=(2,)).summary
+    assert summary["headline"].startswith("One run (seed 2), de-prioritising this job: ")
+    assert summary["headline"].endswith("One run has no interval: add --seeds 5.")
+    assert summary["verdict"] == "one run"
+    assert summary["iteration_time_ms"]["saves_interval_percent"] is None
+
+
+def test_the_interval_is_students_t_on_what_each_seed_saves(beside: TenantsResult) -> None:
+    of = {(row["seed"], row["band"]): row["mean_fct_ms"] for row in beside.rows if row["class"] == "small"}
+    saved = [of[seed, "same"] - of[seed, "low"] for seed in (0, 3)]
+    mean_same = (of[0, "same"] + of[3, "same"]) / 2
+    # Two values: their mean, and 12.706 times half their distance (the standard error of two values).
+    half = 12.706 * abs(saved[0] - saved[1]) / 2
+    ends = [100 * (sum(saved) / 2 + sign * half) / mean_same for sign in (-1, 1)]
+    pair = beside.summary["classes"]["small"]["mean_fct_ms"]
+    assert pair["saves_interval_percent"] == pytest.approx(ends, rel=1e-4)
+    assert ends[0] < pair["saves_percent"] < ends[1]
+
+
+@pytest.mark.parametrize(
+    ("cost", "gain", "said", "begins"),
+    [
+        ((-0.2, 0.3), (12.0, 30.0), "free", "Doing so is free here: "),
+        ((-0.2, 0.3), (-4.0, 30.0), "no cost", "Doing so costs the job nothing here, and with 2 seeds it is unclear"),
+        ((-0.2, 0.3), (-20.0, -4.0), "harmful", "Doing so costs the job nothing here, but small flows finish later: "),
+        ((0.5, 2.0), (12.0, 30.0), "unclear", "Unclear with 2 seeds whether doing so is free here: "),
+        ((2.0, 9.0), (12.0, 30.0), "costs", "Doing so has a price here: "),
+        ((31.0, 50.0), (12.0, 30.0), "too expensive", "Doing so is too expensive here: "),
+    ],
+)
+def test_the_verdict_follows_from_both_intervals(
+    cost: tuple[float, float], gain: tuple[float, float], said: str, begins: str
+) -> None:
+    effects = [Effect(sum(ends) / 2, ends) for ends in (cost, gain)]
+    assert verdict(*effects) == said
+    assert sentence("doing so", *effects, (0, 1)).startswith(begins)
+
+
+def test_small_flows_that_are_slower_are_never_said_to_gain_nothing() -> None:
+    text = sentence("doing so", Effect(0.0), Effect(-10.6), (2,))
+    assert "small flows finish 10.6 % later on average" in text
+    assert "free" not in text
+
+
+def test_a_single_measured_iteration_is_called_that() -> None:
+    keys = {**tiny_tenants(), "run": {"engine": "packet", "duration": "300ms"}}
+    keys["job"]["train"]["iterations"] = 1
+    keys["traffic"]["web"]["arrivals"] = {"rate": "400/s"}
+    result = tenants(keys)
+    assert result.summary["jobs"]["train"]["measured_iterations"] == 1
+    assert "its only measured iteration takes" in result.summary["headline"]
+
+
+def test_seeds_that_give_the_same_run_have_no_interval() -> None:
+    result = tenants({**tiny_tenants(), "traffic": {"web": listed_flows(0, 20)}}, seeds=(0, 1))
+    assert result.comparison.is_repeated
+    assert result.summary["headline"].startswith("2 seeds that gave the same run, ")
+    assert result.summary["classes"]["small"]["mean_fct_ms"]["saves_interval_percent"] is None
+
+
+def test_the_flows_without_any_job_are_always_beside(beside: TenantsResult) -> None:
+    small = beside.summary["classes"]["small"]["mean_fct_ms"]
+    alone = [beside.results[Case(seed, "no-job")] for seed in (0, 3)]
+    assert all(not run.scenario.jobs for run in alone)
+    own = [run.summary["traffic"]["web"]["small"]["mean_fct_ms"] for run in alone]
+    assert small["no_job"] == pytest.approx(sum(own) / 2)
+    assert small["no_job"] < small["same"]
+
+
+def test_a_flow_alone_takes_what_a_run_with_that_flow_alone_takes() -> None:
+    base = Scenario.from_dict(tiny_tenants())
+    quiet = variant(base, 0, "no-job")
+    flows = {("web", 0, 1, 9000), ("web", 2, 3, 2_000_000), ("web", 3, 0, 70_000)}
+    (times,) = alone_ps([(quiet, flows)], run_all)
+    assert set(times) == flows
+    for name, src, dst, size in flows:
+        row = {"start": "0s", "src": f"h{src}", "dst": f"h{dst}", "bytes": f"{size}B"}
+        keys = quiet.to_dict()
+        keys["traffic"] = {name: {"flows": [row]}}
+        assert times[name, src, dst, size] == round(run(Scenario.from_dict(keys)).flows["fct_us"][0] * 1e6)
+
+
+def test_slowdown_is_completion_time_by_that_of_the_flow_alone(beside: TenantsResult) -> None:
+    for seed, side in ((0, "same"), (3, "low")):
+        result, alone = beside.results[Case(seed, side)], beside.comparison.alone_ps[seed]
+        flows = result.flows.to_dicts()
+        own = [1e6 * f["fct_us"] / alone[f["traffic"], f["src"], f["dst"], f["bytes"]] for f in flows if f["fct_us"]]
+        row = next(row for row in beside.rows if (row["seed"], row["band"], row["class"]) == (seed, side, "all"))
+        assert row["mean_slowdown"] == pytest.approx(sum(own) / len(own))
+        # Nothing is faster than alone, but for the luck of what TCP loses in its own queue.
+        assert min(own) > 0.9
+
+
+def test_size_classes_can_be_set() -> None:
+    result = tenants(tiny_tenants(), classes="small=10kB,large=1MB")
+    sizes = result.results[Case(0, SAME)].flows["bytes"]
+    counts = {row["class"]: row["started"] for row in result.rows if row["band"] == "same"}
+    assert (counts["small"], counts["large"]) == ((sizes <= 10_000).sum(), (sizes >= 1_000_000).sum())
+    assert result.summary["counted"]["small_bytes"] == 10_000
+
+
+@pytest.mark.parametrize("text", ["tiny=1kB", "small=1MB,large=1MB", "small=1kB,small=2kB", "small", "large=3", ""])
+def test_size_classes_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"size class|larger size|given twice|unit"):
+        tenants(tiny_tenants(), classes=text)
+
+
+def test_of_several_jobs_all_or_one_move_and_each_is_shown() -> None:
+    keys = of_two_jobs()
+    both, one = tenants(keys), tenants(keys, job="other")
+    assert [job["moved"] for job in both.summary["jobs"].values()] == [True, True]
+    assert {name: job["moved"] for name, job in one.summary["jobs"].items()} == {"train": False, "other": True}
+    low = one.results[Case(0, "low")].scenario
+    assert [job.bands for job in low.jobs] == [(0,), (2,)]
+    assert all(job["iteration_time_ms"]["same"] for job in both.summary["jobs"].values())
+    assert "these 2 jobs" in both.summary["headline"]
+    with pytest.raises(ValueError, match='no job "third"; it has train, other'):
+        tenants(keys, job="third")
+
+
+def test_a_cell_whose_interval_has_several_colours_is_unclear() -> None:
+    assert Effect(0.5, (-1.0, 0.9)).colour == "green"
+    assert Effect(0.5, (-1.0, 1.5)).colour == "unclear"
+    assert Effect(0.5).colour == "green"
+    study = boundary(tiny_tenants(), job_loads=(0.5,), traffic_loads=(0.25,), seeds=(0, 1))
+    (row,) = study.rows
+    ends = (row["iteration_change_from_percent"], row["iteration_change_to_percent"])
+    assert row["colour"] == Effect(row["iteration_change_percent"], ends).colour
 
 
 def test_the_headline_counts_every_colour(mapped: BoundaryResult) -> None:

@@ -1,6 +1,5 @@
 """`gradtide reproduce tictac`: what is shown, and what holds; on few runs where that is enough."""
 
-import importlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +8,10 @@ import pytest
 
 from gradtide import report
 from gradtide.papers import PARTS, Reproduction, find
+from gradtide.papers import tictac2019 as paper
 from gradtide.presets import graphs
 from gradtide.scenario import Scenario
 from gradtide.studies.run import run_all
-
-# The package has a function of the same name.
-paper = importlib.import_module("gradtide.papers.tictac2019")
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +61,7 @@ def tiny() -> Reproduction:
             "15": paper._pairs(heuristics, (paper.TIC, paper.TAC)),
         }
         figures = {name: (title, says, needed[name]) for name, (title, says, _) in paper.FIGURES.items()}
-        patch.setattr(paper, "FIGURES", figures)
-        return paper.tictac2019(2, None)
+        return paper.PART.make(2, None, shown=figures)
 
 
 def test_every_figure_is_there_with_a_verdict(tiny: Reproduction, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """`gradtide reproduce zhang2017`: its statements on networks so small that a test can run them."""
 
-import importlib
 from fractions import Fraction
 from pathlib import Path
 
@@ -9,12 +8,10 @@ import pytest
 from gradtide import report
 from gradtide.fabrics import fit
 from gradtide.papers import PARTS, Reproduction, find
+from gradtide.papers import zhang2017 as paper
 from gradtide.scenario import Scenario
 from gradtide.studies.exchange import exchange_s
 from gradtide.studies.run import run_all
-
-# The package has a function of the same name.
-paper = importlib.import_module("gradtide.papers.zhang2017")
 
 STEP_S = paper.GRADIENT_BYTES * 8 / paper.RATES_BPS["4 GB/s"]
 
@@ -36,7 +33,7 @@ def whole() -> Reproduction:
             name: (title, says, tuple(dict.fromkeys((smaller[case[0]], *case[1:]) for case in cases)))
             for name, (title, says, cases) in paper.FIGURES.items()
         }
-        return paper.reproduction(shown, 2, None)
+        return paper.PART.make(2, None, shown=shown)
 
 
 def test_every_figure_is_there_with_a_verdict(whole: Reproduction, tmp_path: Path) -> None:

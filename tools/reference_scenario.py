@@ -12,8 +12,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
 
-from gradtide.errors import CODES  # noqa: E402
-from gradtide.scenario import json_schema  # noqa: E402
+from gradtide.codes import CODES  # noqa: E402
+from gradtide.scenario import json_schema, support  # noqa: E402
 from gradtide.scenario.keys import short_names  # noqa: E402
 from gradtide.scenario.write import toml_value  # noqa: E402
 
@@ -61,7 +61,7 @@ _PATHS = {
 
 
 def pages() -> dict[str, str]:
-    return {"scenario.md": scenario_page(), "errors.md": errors_page()}
+    return {"scenario.md": scenario_page(), "errors.md": errors_page(), "engines.md": engines_page()}
 
 
 def scenario_page() -> str:
@@ -112,6 +112,29 @@ def scenario_page() -> str:
             f"| `{name}` | `{'.'.join('NAME' if p == '*' else p for p in path)}` |"
             for name, path in short_names().items()
         ),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def engines_page() -> str:
+    lines = [
+        "# What each engine models\n",
+        _NOTE,
+        "A scenario file is read and checked for any engine. Before a run, gradtide compares it with this table. A feature "
+        "that the engine could model but does not yet is refused with [GT090](errors.md#gt090). A key that has no meaning for "
+        "the engine is refused with [GT015](errors.md#gt015).\n",
+        "| feature | key | pipe | fluid | packet |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {row.name} | `{row.key}` | " + " | ".join(row.on(engine).value for engine in support.ENGINES) + " |"
+            for row in support.FEATURES
+        ),
+        "",
+        "No engine models these pairs yet:\n",
+        "| feature | not built yet | available |",
+        "|---|---|---|",
+        *(f"| {pair.name} | {pair.beside} | {pair.instead} |" for pair in support.COMBINATIONS),
         "",
     ]
     return "\n".join(lines)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gradtide._core import __version__
 
 if TYPE_CHECKING:
+    from gradtide.codes import explain
     from gradtide.errors import (
         GradtideError,
         ProfileError,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
         SchedulerError,
         SimulationError,
         TraceError,
-        explain,
     )
     from gradtide.lp import StartAndBand, start_and_band
     from gradtide.papers import Reproduction, reproduce
@@ -86,7 +86,7 @@ _HOMES = {
     "convert": "studies.convert",
     "demo": "studies.demo",
     "doctor": "studies.doctor",
-    "explain": "errors",
+    "explain": "codes",
     "from_chakra": "traces",
     "from_kineto": "traces",
     "from_networkx": "scenario.graph",

@@ -32,7 +32,7 @@ MAX_ADAPTIVE_DEPTH = 8
 FORESEEN_RUNS = 4
 """What a run takes whose transfers are tried in two bands first, until both copies have ended; in runs."""
 NS_PER_COPIED_FLOW = 10.0
-"""Of each flow of a neighbour, for each copy that is made of it."""
+"""Time for each background flow in each copy that is made of it."""
 LEAST_CHUNK_BYTES = 64 * 1024
 BASE_BYTES = 60_000_000
 BYTES_PER_HOST = 2_500
@@ -67,7 +67,7 @@ class Estimate:
     """What a run will take, about.
 
     Attributes:
-        flows: neighbours' flows.
+        flows: background flows.
         iterations: of all jobs together.
         packets: data and acknowledgements; 0 for the pipe and the fluid engine, which have none.
         packet_hops: packets put on links.

@@ -66,7 +66,7 @@ class UnitError(ValueError):
     """A text that is not a quantity of the wanted kind.
 
     Attributes:
-        code: id of the fault in `gradtide.errors.CODES`.
+        code: id of the fault in `gradtide.codes.CODES`.
         msg: what is wrong.
         hint: how to fix it.
     """

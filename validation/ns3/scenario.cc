@@ -130,7 +130,7 @@ struct Star
     std::vector<Ipv4Address> address;
 };
 
-// Worst-case RTT of basic-sim's examples, from which all timers derive: MODELS.md section 2. Nanoseconds.
+// Worst-case RTT of basic-sim's examples, from which all timers derive: README.md. Nanoseconds.
 double
 WorstCaseRtt(uint32_t hosts)
 {
@@ -498,7 +498,7 @@ struct Bucket
     bool done = false;
 };
 
-// The job of MODELS.md sections 1 and 2: L layers, fused buckets, most urgent first, no barrier, first backward then forward.
+// The job of Gao (2020), chapter 5: L layers, fused buckets, most urgent first, no barrier, first backward then forward.
 // All workers compute alike and wait for the same buckets, so one clock serves them all.
 class Job
 {

@@ -3,7 +3,7 @@
 //! Nothing here knows a layer, a gradient or an iteration. No file, clock, thread or global is touched: time is
 //! simulated ([`Network::now`]), so thousands of runs can live in one process and every run gives the same bytes.
 //!
-//! The floor above meets this one at [`Network`], and at nothing else.
+//! The crate above uses this one through [`Network`], and through nothing else.
 
 pub mod event;
 pub mod fluid;

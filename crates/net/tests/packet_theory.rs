@@ -154,7 +154,7 @@ fn mirrored_flows_end_together() {
 
 #[test]
 fn a_ring_step_is_its_bytes_and_one_serialisation_more() {
-    // seed 000, eq. 4.1, on the wire: 2(N-1) partitions, each ceil(S/N / 1380) segments, one full segment more for the
+    // Gao (2020), equation 4.1, on the wire: 2(N-1) partitions, each ceil(S/N / 1380) segments, one full segment more for the
     // switch, two delays and the nanosecond of the write.
     let all_reduces = all_reduce_everything(&mut engine(8), &Job::thesis(2240, 16));
     let partition = 666_666;

@@ -185,7 +185,7 @@ impl Engine {
         }
     }
 
-    /// Itself, as the waist between the floors sees it.
+    /// Itself, as jobs see it.
     pub fn network(&mut self) -> &mut dyn Network {
         match self {
             Self::Pipe(pipe) => pipe,

@@ -260,9 +260,8 @@ pub struct CollectiveSpec {
     /// Rate at which a rank adds to its own what it has received, in bits per second; `None` takes no time. Not 0.
     pub reduction_rate_bps: Option<u64>,
     /// Time that a host takes for each message, one after the other, before its first byte enters the network: o of LogP
-    /// (Culler et al. 1993).
-    #[serde(default)]
-    pub host_cost_ps: u64,
+    /// (Culler et al. 1993). `None` takes no time.
+    pub host_cost_ps: Option<u64>,
 }
 
 impl CollectiveSpec {

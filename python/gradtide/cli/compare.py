@@ -49,16 +49,15 @@ def compare(
     check_target(common.output)
     flags = {"link_rate": "--rate"} | {name: f"--{name}" for name in ("model", "workers", "servers", "batch", "task")}
     with as_usage_error(ValueError), as_options(flags):
-        variants = study.grid(
-            loaded,
-            schedule or None,
-            split("--model", model),
-            counts("--workers", workers),
-            split("--rate", rate),
+        axes = study.Axes(
+            models=split("--model", model),
+            workers=counts("--workers", workers),
             servers=counts("--servers", servers),
             batches=counts("--batch", batch),
             tasks=split("--task", task),
+            rates=split("--rate", rate),
         )
+        variants = study.grid(loaded, schedule or None, axes)
     run_comparison(variants, common)
 
 

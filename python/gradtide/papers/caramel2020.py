@@ -15,14 +15,11 @@ from statistics import fmean
 from typing import Any
 
 from gradtide import words
-from gradtide.estimate import Limits
-from gradtide.papers.harness import Claim, Progress, Reproduction, cases_of, of_statements
+from gradtide.papers.harness import Claim, of_statements
 from gradtide.presets import graphs
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
-from gradtide.studies.compare import parse_schedule
-from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all
+from gradtide.studies.schedules import parse_schedule
 
 # Section 6, with the mini-batches of TicTac's table 1; it has no ResNet-152 v2, which gets that of ResNet-101 v2.
 MODELS = {
@@ -125,33 +122,6 @@ FIGURES: dict[str, tuple[str, str, list[Case]]] = {
         _sent(KINDS, ["adaptive"], [SMALL, LARGE], CROWDS),
     ),
 }
-
-
-def caramel2020(
-    jobs: int,
-    progress: Progress,
-    figure: str | None = None,
-    keep: Kept | None = None,
-    limits: Limits | None = None,
-) -> Reproduction:
-    """Caramel: figs 2, 4 and 8 to 14, or one of them; all runs together take about a minute."""
-    shown = FIGURES if figure is None else {figure: FIGURES[figure]}
-    base = Scenario.load("paper/caramel2020")
-    cases = cases_of(shown)
-    results = run_all([scenario(base, case) for case in cases], jobs, progress, keep, limits)
-    study = Study(base, dict(zip(cases, results, strict=True)))
-    return of_statements(
-        "caramel",
-        "Caramel (Hashemi et al., 2020): decentralised training with computation scheduling",
-        figure=figure,
-        shown=shown,
-        study=study,
-        claims=_CHECKS,
-        engine=base.engine,
-        summaries=[result.summary for result in results],
-        tables=_TABLES,
-        series=_SERIES,
-    )
 
 
 def scenario(base: Scenario, case: Case) -> Scenario:
@@ -484,3 +454,18 @@ _SERIES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {
     ),
     "14": _over_workers,
 }
+
+
+PART = of_statements(
+    "Caramel (Hashemi et al., 2020): figs 2, 4, 8 to 14",
+    name="caramel",
+    preset="paper/caramel2020",
+    subject="Caramel (Hashemi et al., 2020): decentralised training with computation scheduling",
+    figures=FIGURES,
+    scenario=scenario,
+    study=Study,
+    claims=_CHECKS,
+    tables=_TABLES,
+    series=_SERIES,
+)
+"""All runs together take about a minute."""

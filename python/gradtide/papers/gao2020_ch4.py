@@ -5,7 +5,7 @@ from typing import Any
 
 from gradtide import _core, words
 from gradtide.estimate import Limits
-from gradtide.papers.harness import Progress, Reproduction, check
+from gradtide.papers.harness import Part, Progress, Reproduction, check
 from gradtide.results import RunResult
 from gradtide.scenario import Job, Scenario
 from gradtide.studies.keep import Kept
@@ -219,3 +219,6 @@ def _figure_checks(
             abs(_saving(times_ms, 5)) < words.SAME,
         ),
     ]
+
+
+PART = Part("Gao (2020), chapter 4: table 3.1, figs 4.7 to 4.11", chapter4, FIGURES)

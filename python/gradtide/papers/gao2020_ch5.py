@@ -2,6 +2,8 @@
 
 The thesis ran on ns-3.30.1, whose fast recovery repeats segments that are under way already; so do these runs
 (`cluster.transport.recovery`). Why, and what the default gives: docs/validation/thesis-ch5.md.
+
+Long, because a quarter of it is what 5 tables and 19 figures print, and all figures share one grid of runs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 
 from gradtide import _core
 from gradtide.estimate import Limits
-from gradtide.papers.harness import Claim, Progress, Reproduction, check
+from gradtide.papers.harness import Claim, Part, Progress, Reproduction, check
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
@@ -805,3 +807,6 @@ def _gains_over_time(study: Study, seed: int) -> dict[str, Any]:
         ],
         "note": "Sum over the small flows that start within a fifth of a second.",
     }  # fmt: skip
+
+
+PART = Part("Gao (2020), chapter 5: tables 5.1 to 5.5, figs 5.5 to 5.23", chapter5, FIGURES)

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 from gradtide import _core, report
 from gradtide.estimate import Limits
 from gradtide.results import RunResult
+from gradtide.scenario import Scenario
 from gradtide.studies.folder import whole_folder, write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import total_cost, write_core, write_summary
+from gradtide.studies.run import part_of, run_all, total_cost, write_core, write_summary
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -64,65 +65,9 @@ Makers = Mapping[str, Callable[[T], Iterable[M]]]
 """By figure, what makes its claims, tables, series or bars from a study."""
 
 
-def cases_of(shown: Shown[C]) -> list[C]:
-    """Return the cases that figures need, each once."""
-    return list(dict.fromkeys(case for _, _, needed in shown.values() for case in needed))
-
-
-def statements_hold(checks: Sequence[dict[str, str]]) -> str:
+def statements_hold(checks: Sequence[dict[str, str]], _study: object = None, _figure: str | None = None) -> str:
     """Return the result of checks in a sentence."""
     return f"{sum(one['verdict'] == 'agrees' for one in checks)} of {len(checks)} statements hold."
-
-
-def of_statements(
-    paper: str,
-    title: str,
-    *,
-    figure: str | None,
-    shown: Shown[Any],
-    study: T,
-    claims: Makers[T, Claim],
-    headline: Callable[[Sequence[dict[str, str]]], str] = statements_hold,
-    engine: str,
-    summaries: Iterable[dict[str, Any]],
-    **drawn: Makers[T, dict[str, Any]],
-) -> Reproduction:
-    """Return a reproduction of what a paper says of its figures, without timelines.
-
-    Args:
-        paper: its name for `gradtide reproduce`.
-        title: authors, year and subject.
-        figure: the one that is shown alone; None for all.
-        shown: the figures.
-        study: what the makers are given.
-        claims: published beside ours.
-        headline: the result in a sentence, of the checks that claims become.
-        engine: of the runs.
-        summaries: of the runs, for what they cost.
-        drawn: `tables`, `series`, `bars`.
-    """
-    checks = [check(name, *claim) for name in shown if name in claims for claim in claims[name](study)]
-    kinds: dict[str, Makers[T, dict[str, Any]]] = {"tables": {}, "series": {}, **drawn}
-    summary = {
-        "schema": "gradtide.reproduce/1",
-        "version": _core.__version__,
-        "engine": engine,
-        "paper": paper,
-        "part": figure or "",
-        "title": title,
-        "headline": headline(checks),
-        "figures": [{"figure": name, "title": title, "says": says} for name, (title, says, _) in shown.items()],
-        "checks": checks,
-        "maps": [],
-        **{
-            kind: [{"figure": name, **item} for name in shown if name in makers for item in makers[name](study)]
-            for kind, makers in kinds.items()
-        },
-        "timelines": [],
-        "progress": [],
-        "cost": total_cost(summaries),
-    }
-    return Reproduction(summary, {})
 
 
 @dataclass(frozen=True)
@@ -131,12 +76,13 @@ class Part:
 
     Attributes:
         title: what it is.
-        make: runs it; with a figure, what that figure needs alone.
+        make: runs it, given the number of jobs, progress, and if wanted a figure, what is kept and the limits; with a
+            figure, what that figure needs alone.
         figures: what can be reproduced alone.
     """
 
     title: str
-    make: Callable[[int, Progress, str | None, Kept | None, Limits | None], Reproduction]
+    make: Callable[..., Reproduction]
     figures: Collection[str]
 
     def figure(self, name: str) -> str | None:
@@ -146,6 +92,86 @@ class Part:
             return text.lower().replace("-", " ")
 
         return next((f for f in self.figures if plain(name) in (plain(f), *plain(f).split(", "))), None)
+
+
+def of_statements(
+    title: str,
+    *,
+    name: str,
+    preset: str,
+    subject: str,
+    figures: Shown[C],
+    scenario: Callable[[Scenario, C], Scenario],
+    study: Callable[[Scenario, dict[C, Any]], T],
+    claims: Makers[T, Claim],
+    headline: Callable[[Sequence[dict[str, str]], T, str | None], str] = statements_hold,
+    seen: Callable[[C, RunResult], Any] = lambda _case, result: result,
+    batch: int | None = None,
+    **drawn: Makers[T, dict[str, Any]],
+) -> Part:
+    """Return a part that compares what a paper says of its figures with runs, without timelines.
+
+    Args:
+        title: what is listed.
+        name: of the paper for `gradtide reproduce`.
+        preset: scenario that all runs start from.
+        subject: authors, year and subject.
+        figures: what is shown.
+        scenario: from the paper's preset to the scenario of a case.
+        study: what the makers are given, of the preset and what has been seen of each case.
+        claims: published beside ours.
+        headline: the result in a sentence, of the checks that claims become.
+        seen: what is kept of a run.
+        batch: runs that are in memory at one time; None for all.
+        drawn: `tables`, `series`, `bars`.
+    """
+
+    def make(
+        jobs: int,
+        progress: Progress,
+        figure: str | None = None,
+        keep: Kept | None = None,
+        limits: Limits | None = None,
+        *,
+        shown: Shown[C] | None = None,
+        base: Scenario | None = None,
+    ) -> Reproduction:
+        shown = shown or (figures if figure is None else {figure: figures[figure]})
+        base = base or Scenario.load(preset)
+        cases = list(dict.fromkeys(case for _, _, needed in shown.values() for case in needed))
+        kept: dict[C, Any] = {}
+        summaries: list[dict[str, Any]] = []
+        for first in range(0, len(cases), batch or max(1, len(cases))):
+            now = cases[first : first + batch] if batch else cases
+            told = part_of(progress, first / len(cases), (first + len(now)) / len(cases))
+            results = run_all([scenario(base, case) for case in now], jobs, told, keep, limits)
+            kept |= {case: seen(case, result) for case, result in zip(now, results, strict=True)}
+            summaries += [result.summary for result in results]
+        done = study(base, kept)
+        checks = [check(of, *claim) for of in shown if of in claims for claim in claims[of](done)]
+        kinds: dict[str, Makers[T, dict[str, Any]]] = {"tables": {}, "series": {}, **drawn}
+        summary = {
+            "schema": "gradtide.reproduce/1",
+            "version": _core.__version__,
+            "engine": base.engine,
+            "paper": name,
+            "part": figure or "",
+            "title": subject,
+            "headline": headline(checks, done, figure),
+            "figures": [{"figure": of, "title": title, "says": says} for of, (title, says, _) in shown.items()],
+            "checks": checks,
+            "maps": [],
+            **{
+                kind: [{"figure": of, **item} for of in shown if of in makers for item in makers[of](done)]
+                for kind, makers in kinds.items()
+            },
+            "timelines": [],
+            "progress": [],
+            "cost": total_cost(summaries),
+        }
+        return Reproduction(summary, {})
+
+    return Part(title, make, figures)
 
 
 def check(figure: str, quantity: str, published: str, ours: str, agrees: bool, note: str = "") -> dict[str, str]:

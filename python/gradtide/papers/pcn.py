@@ -17,12 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gradtide import units
-from gradtide.estimate import Limits
-from gradtide.papers.harness import Claim, Progress, Reproduction, cases_of, of_statements
+from gradtide.papers.harness import Claim, of_statements
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
-from gradtide.studies.keep import Kept
-from gradtide.studies.run import part_of, run_all
 
 LINK, WORKER = "a-root", 0
 SWITCHES = {"a", "b", "root"}
@@ -170,54 +167,6 @@ FIGURES: dict[str, tuple[str, str, tuple[Case, ...]]] = {
         ),
     ),
 }
-
-
-def pcn(
-    jobs: int,
-    progress: Progress,
-    figure: str | None = None,
-    keep: Kept | None = None,
-    limits: Limits | None = None,
-) -> Reproduction:
-    """Kang et al. (2021): figs 8 to 10, section 4.4 and equation 3, or one of them; a minute or two."""
-    return reproduction(FIGURES if figure is None else {figure: FIGURES[figure]}, jobs, progress, figure, keep, limits)
-
-
-def reproduction(
-    shown: dict[str, tuple[str, str, tuple[Case, ...]]],
-    jobs: int,
-    progress: Progress,
-    figure: str | None = None,
-    keep: Kept | None = None,
-    limits: Limits | None = None,
-    base: Scenario | None = None,
-) -> Reproduction:
-    """Return what these figures show."""
-    base = Scenario.load("paper/pcn") if base is None else base
-    cases = cases_of(shown)
-    seen: dict[Case, Seen] = {}
-    summaries: list[dict[str, Any]] = []
-    # A run's samples are some ten megabytes: what is seen of them is kept, and the rest is not.
-    for first in range(0, len(cases), BATCH):
-        batch = cases[first : first + BATCH]
-        told = part_of(progress, first / len(cases), (first + len(batch)) / len(cases))
-        results = run_all([scenario(base, case) for case in batch], jobs, told, keep, limits)
-        seen |= {case: Seen(case, result) for case, result in zip(batch, results, strict=True)}
-        summaries += [result.summary for result in results]
-    study = Study(seen)
-    return of_statements(
-        "pcn",
-        "Kang et al. (2021): what do announced bursts gain?",
-        figure=figure,
-        shown=shown,
-        study=study,
-        claims=_CHECKS,
-        headline=lambda checks: _headline(checks, study),
-        engine=base.engine,
-        summaries=summaries,
-        tables=_TABLES,
-        series=_SERIES,
-    )
 
 
 def scenario(base: Scenario, case: Case) -> Scenario:
@@ -490,7 +439,7 @@ _CHECKS: dict[str, Callable[[Study], Iterable[Claim]]] = {
 }
 
 
-def _headline(checks: Sequence[dict[str, str]], study: Study) -> str:
+def _headline(checks: Sequence[dict[str, str]], study: Study, _figure: str | None) -> str:
     if not checks or not study.bursts(True):
         return "What the paper does not say decides how much announcing gains."
     agree = sum(one["verdict"] == "agrees" for one in checks)
@@ -623,3 +572,22 @@ _SERIES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {
     "9c": _by_iteration(lambda burst: burst.longest),
     "k": _over_k,
 }
+
+
+PART = of_statements(
+    "Kang et al. (2021): figs 8 to 10, section 4.4, equation 3",
+    name="pcn",
+    preset="paper/pcn",
+    subject="Kang et al. (2021): what do announced bursts gain?",
+    figures=FIGURES,
+    scenario=scenario,
+    study=lambda _base, seen: Study(seen),
+    claims=_CHECKS,
+    headline=_headline,
+    seen=Seen,
+    # A run's samples are some ten megabytes: what is seen of them is kept, and the rest is not.
+    batch=BATCH,
+    tables=_TABLES,
+    series=_SERIES,
+)
+"""All runs together take a minute or two."""

@@ -3,6 +3,8 @@
 Most figures have no numbers in print, so what is compared is what the text says of them. `paper/tictac2019` has the
 choices that the paper leaves open, with their reasons; they hold for all figures, and none is fitted. As in section 6,
 an iteration's time is the mean of 10 after 2, and of stragglers and overlap the largest of them counts.
+
+Long, because one study serves eleven figures: cases, statements, tables and bars of all of them share its choices.
 """
 
 import time
@@ -14,14 +16,11 @@ from typing import Any
 import numpy as np
 
 from gradtide import words
-from gradtide.estimate import Limits
-from gradtide.papers.harness import Claim, Progress, Reproduction, cases_of, of_statements
+from gradtide.papers.harness import Claim, of_statements
 from gradtide.presets import graphs
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
-from gradtide.studies.keep import Kept
 from gradtide.studies.order import order
-from gradtide.studies.run import run_all
 
 PAPER = {
     # model: preset, parameters, MiB, ops of inference and of training, mini-batch
@@ -193,34 +192,6 @@ FIGURES: dict[str, tuple[str, str, list[Case]]] = {
         _pairs(HEURISTICS, (TIC, TAC)),
     ),
 }
-
-
-def tictac2019(
-    jobs: int,
-    progress: Progress,
-    figure: str | None = None,
-    keep: Kept | None = None,
-    limits: Limits | None = None,
-) -> Reproduction:
-    """TicTac: table 1, orders, figs 4 and 9 to 15, or one of them; all runs together take less than a minute."""
-    shown = FIGURES if figure is None else {figure: FIGURES[figure]}
-    base = Scenario.load("paper/tictac2019")
-    cases = cases_of(shown)
-    results = run_all([scenario(base, case) for case in cases], jobs, progress, keep, limits)
-    study = Study(dict(zip(cases, results, strict=True)))
-    return of_statements(
-        "tictac",
-        "TicTac (Hashemi et al., 2019): communication scheduling with parameter servers",
-        figure=figure,
-        shown=shown,
-        study=study,
-        claims=_CHECKS,
-        engine=base.engine,
-        summaries=[result.summary for result in results],
-        bars=_BARS,
-        tables=_TABLES,
-        series=_SERIES,
-    )
 
 
 def scenario(base: Scenario, case: Case) -> Scenario:
@@ -727,3 +698,19 @@ def _overlap_series(study: Study) -> list[dict[str, Any]]:
 
 
 _SERIES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {"12": _size_series, "13": _overlap_series}
+
+
+PART = of_statements(
+    "TicTac (Hashemi et al., 2019): table 1, orders, figs 4, 9 to 15",
+    name="tictac",
+    preset="paper/tictac2019",
+    subject="TicTac (Hashemi et al., 2019): communication scheduling with parameter servers",
+    figures=FIGURES,
+    scenario=scenario,
+    study=lambda _base, results: Study(results),
+    claims=_CHECKS,
+    bars=_BARS,
+    tables=_TABLES,
+    series=_SERIES,
+)
+"""All runs together take less than a minute."""

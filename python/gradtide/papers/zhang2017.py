@@ -13,14 +13,11 @@ from itertools import product
 from typing import Any
 
 from gradtide import words
-from gradtide.estimate import Limits
 from gradtide.fabrics import crossbars_of_table_1
-from gradtide.papers.harness import Claim, Progress, Reproduction, cases_of, of_statements
+from gradtide.papers.harness import Claim, of_statements
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.exchange import alone, exchange_s, on_cluster, parse_collective
-from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all
 
 GRADIENT_BYTES = 100_000_000
 RATIOS = (Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
@@ -143,45 +140,6 @@ FIGURES: dict[str, tuple[str, str, tuple[Case, ...]]] = {
         tuple(_cases(NETS, RATES_BPS, DELAYS)),
     ),
 }  # fmt: skip
-
-
-def zhang2017(
-    jobs: int,
-    progress: Progress,
-    figure: str | None = None,
-    keep: Kept | None = None,
-    limits: Limits | None = None,
-) -> Reproduction:
-    """Zhang et al. (2017): table 1, figs 6 to 10 and the four conclusions, or one of them; minutes at most."""
-    return reproduction(FIGURES if figure is None else {figure: FIGURES[figure]}, jobs, progress, figure, keep, limits)
-
-
-def reproduction(
-    shown: dict[str, tuple[str, str, tuple[Case, ...]]],
-    jobs: int,
-    progress: Progress,
-    figure: str | None = None,
-    keep: Kept | None = None,
-    limits: Limits | None = None,
-) -> Reproduction:
-    """Return what these figures show."""
-    base = Scenario.load("paper/zhang2017")
-    cases = cases_of(shown)
-    results = run_all([scenario(base, case) for case in cases], jobs, progress, keep, limits)
-    study = Study(dict(zip(cases, results, strict=True)))
-    return of_statements(
-        "zhang2017",
-        "Zhang et al. (2017): how much network does a gradient exchange need?",
-        figure=figure,
-        shown=shown,
-        study=study,
-        claims=_CHECKS,
-        headline=lambda checks: _headline(checks, figure),
-        engine=base.engine,
-        summaries=[result.summary for result in results],
-        tables=_TABLES,
-        series=_SERIES,
-    )
 
 
 def scenario(base: Scenario, case: Case) -> Scenario:
@@ -406,7 +364,7 @@ _CHECKS: dict[str, Callable[[Study], Iterable[Claim]]] = {
 }
 
 
-def _headline(checks: Sequence[dict[str, str]], figure: str | None) -> str:
+def _headline(checks: Sequence[dict[str, str]], _study: Study, figure: str | None) -> str:
     agree = sum(one["verdict"] == "agrees" for one in checks)
     if figure is not None:
         return f"{agree} of {len(checks)} statements hold here."
@@ -519,3 +477,19 @@ _SERIES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {
         for routing in ROUTINGS
     ],
 }
+
+
+PART = of_statements(
+    "Zhang et al. (2017): table 1, figs 6 to 10, four conclusions",
+    name="zhang2017",
+    preset="paper/zhang2017",
+    subject="Zhang et al. (2017): how much network does a gradient exchange need?",
+    figures=FIGURES,
+    scenario=scenario,
+    study=lambda _base, results: Study(results),
+    claims=_CHECKS,
+    headline=_headline,
+    tables=_TABLES,
+    series=_SERIES,
+)
+"""All runs together take minutes at most."""

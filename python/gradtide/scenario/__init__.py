@@ -1,7 +1,7 @@
 """The one parser of scenario files: TOML, JSON and Python dicts to a `Scenario` that has no invalid value.
 
 Every fault of a file is found at once and points at its line. `keys` holds what may be written, `source`
-where it stands, `tables` the models, `neighbours` other tenants' flows, `check` what keys mean for one
+where it stands, `tables` the models, `origins` background flows, `check` what keys mean for one
 another, `defaults` what depends on other keys, `resolve` joins them, `write` is the way back to TOML.
 """
 
@@ -14,13 +14,14 @@ from typing import Any
 
 from gradtide.errors import Fault, ScenarioError
 from gradtide.layers import Layer
-from gradtide.scenario import built, read
+from gradtide.scenario import read, support
 from gradtide.scenario import resolve as _resolve
 from gradtide.scenario.fabric import Fabric, Tree, Wiring
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import json_schema, short_names
 from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.source import Loc, Overlay, Source, parse_json, parse_toml, read_text, scalar
+from gradtide.scenario.spec import spec as core_spec
 from gradtide.scenario.tables import graph_table, layers_table
 from gradtide.scenario.write import toml, toml_value
 from gradtide.traffic import Neighbour
@@ -38,7 +39,7 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     "incast": ("sizes", "cdf", "arrivals", "load", "burst", "replay", "replay_sha256", "flows", "bursts"),
     "bursts": ("sizes", "cdf", "arrivals", "load", "burst", "replay", "replay_sha256", "flows", "incast"),
 }
-"""Keys of a neighbour that make way when another is set over the file."""
+"""Keys of background traffic that another one replaces when it is set over the file."""
 
 
 class Scenario:
@@ -170,7 +171,7 @@ class Scenario:
         Args:
             values: path to value, as in `{"cluster.link.rate_bps": "1Gbps", "job.train.workers": "16"}`. A text
                 that reads as a
-                TOML value is one; any other is a text. What a neighbour replays takes the place of its sizes and
+                TOML value is one; any other is a text. A replayed list takes the place of sizes and
                 arrivals, and the reverse.
 
         Raises:
@@ -252,12 +253,12 @@ class Scenario:
 
     @cached_property
     def traffic(self) -> tuple[Neighbour, ...]:
-        """The flows of the neighbours, in the order of the file; drawn when first asked for."""
+        """The background flows of each tenant, in the order of the file; drawn when first asked for."""
         return tuple(origin.flows.draw() for origin in self._resolved.origins)
 
     @property
     def expected_traffic(self) -> tuple[tuple[int, int], ...]:
-        """Number of flows and bytes of payload of each neighbour, on average if they are random; nothing is drawn."""
+        """Number of flows and bytes of payload of each tenant, on average if they are random; nothing is drawn."""
         return tuple((origin.flows.expected_count, origin.flows.expected_bytes) for origin in self._resolved.origins)
 
     @property
@@ -283,12 +284,12 @@ class Scenario:
 
     @property
     def warmup_ps(self) -> int:
-        """Flows of neighbours that start before this do not count."""
+        """Background flows that start before this are not counted."""
         return self._resolved.file.run.warmup_ps
 
     @property
     def cooldown_ps(self) -> int:
-        """Flows of neighbours that start within this before the last start do not count."""
+        """Background flows that start within this time before the last start are not counted."""
         return self._resolved.file.run.cooldown_ps
 
     def to_dict(self) -> dict[str, Any]:
@@ -322,9 +323,9 @@ class Scenario:
         """Check that this version has an engine for everything that the scenario asks.
 
         Raises:
-            ScenarioError: with a fault GT090 for each thing that is not built yet.
+            ScenarioError: with a fault for each thing that its engine does not model (docs/reference/engines.md).
         """
-        faults = built.not_built(self._resolved, self._source)
+        faults = support.faults(self._resolved, self._source)
         if faults:
             raise ScenarioError(sorted(faults, key=lambda f: f.line or 0))
 
@@ -335,7 +336,7 @@ class Scenario:
             ScenarioError: if something is not built yet.
         """
         self.check_built()
-        return built.spec(self._resolved, self.traffic)
+        return core_spec(self._resolved, self.traffic)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Scenario) and self._identity == other._identity

@@ -76,7 +76,7 @@ def adaptive_of(given: AdaptiveTable, fabric: Fabric, transport: Transport) -> A
     """Return a policy with its defaults on a network; `None` for bands that do not change.
 
     With marks, queues are short and next to nothing is held up for long: then chunks side by side only take turns,
-    which the one that is needed first pays for, and a small window spares neighbours nothing (decision 20).
+    which the one that is needed first pays for, and a small window does not help background flows (decision 20).
     """
     if given.policy not in SETTINGS:
         return None
@@ -142,7 +142,7 @@ def patience_ps(file: ScenarioFile, fabric: Fabric | None) -> tuple[int, int]:
 
     The default of the first is a round trip over the longest route with every queue full, both ways: what has not come
     by then is lost. That of the second is three of these: a first for the answer, a second for the handshake, and what
-    the first segment takes; and the longest time that a neighbour's application needs before it sends.
+    the first segment takes; and the longest time that an application of a tenant needs before it sends.
     """
     cluster = file.cluster
     queue = cluster.queue

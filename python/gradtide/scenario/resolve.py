@@ -32,7 +32,6 @@ from gradtide.scenario.fabric import (
 )
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import (
-    PPM,
     Adaptive,
     Collective,
     JobTable,
@@ -42,7 +41,7 @@ from gradtide.scenario.keys import (
     Table,
     TrafficTable,
 )
-from gradtide.scenario.neighbours import Origin
+from gradtide.scenario.origins import Origin
 from gradtide.scenario.read import plain, read_keys
 from gradtide.scenario.source import Loc, Source
 from gradtide.scenario.tables import scaled
@@ -59,7 +58,7 @@ class Resolved:
         file: the keys, with defaults.
         fabric: shape of the network.
         jobs: the jobs, in the order of the file.
-        origins: where each neighbour's flows come from, in the order of the file.
+        origins: where the flows of each tenant come from, in the order of the file.
         written: the resolved scenario as plain data.
         warnings: what the files of models hold and the jobs leave out, a sentence each.
     """
@@ -137,12 +136,9 @@ def _without_jobs(ctx: Context) -> None:
 
 
 def _cluster(ctx: Context, fabric: Fabric | None) -> None:
-    """Check queue, transport and link against one another and against the engine."""
+    """Check queue, transport and link against one another."""
     check.queue.check(ctx, ctx.file.cluster.queue)
     check.transport.check(ctx, ctx.file.cluster, fabric)
-    if ctx.is_packet and ctx.file.cluster.link.efficiency_ppm != PPM and ctx.ok("cluster", "link", "efficiency"):
-        hint = "leave it out: headers and retransmissions are simulated"
-        ctx.no_effect(("cluster", "link", "efficiency"), 'with engine = "packet"', hint)
 
 
 def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Job | None:

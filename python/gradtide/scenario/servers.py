@@ -58,7 +58,7 @@ def order_of(job: JobTable) -> str:
 
 
 def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
-    """Return what a job says that has no effect with its servers or without them: where, why, the mend."""
+    """Return what a job says that has no effect with its servers or without them: where, why, how to fix it."""
     found: list[tuple[Loc, str, str]] = []
     schedule, ps = job.schedule, job.collective.ps
     if job.task == "exchange" and is_pulled(job.collective):

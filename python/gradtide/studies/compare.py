@@ -14,9 +14,8 @@ from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.order import OrderScheduler
-from gradtide.studies.own import ordered
 from gradtide.studies.run import run_all, total_cost, write_runs, write_summary
+from gradtide.studies.schedules import Contender, Schedule, contender
 from gradtide.studies.trained import Cluster, trained
 
 DEFAULT_SCHEDULES = ("fifo+barrier", "random", "fifo", "priority", "tic", "tac", "caramel", "optimal")
@@ -25,39 +24,7 @@ DEFAULT_SCHEDULES = ("fifo+barrier", "random", "fifo", "priority", "tic", "tac",
 PULL_SCHEDULES = ("random", "priority", "tic", "tac", "tac_folded", "optimal")
 """What is compared where every iteration begins with a pull from parameter servers."""
 
-_OWN = dict.fromkeys(
-    ("fusion", "first_fusion", "cycle", "buckets", "chunk", "credit", "queues", "barrier", "depth", "order_file")
-)
-"""Keys of a schedule that a system's name puts back to their defaults, so that the scenario's are not in its way."""
-
-SYSTEMS: dict[str, dict[str, Any]] = {
-    # Li et al. (2020), 3.2.3, and DistributedDataParallel's defaults.
-    "ddp": {"order": "fifo", "barrier": True, "first_fusion": "1MiB", "fusion": "25MiB"},
-    # Sergeev & Del Balso (2018), section 4; the defaults of its documentation until version 0.21.
-    "horovod": {"order": "fifo", "barrier": True, "fusion": "64MiB", "cycle": "5ms"},
-    # Jayarajan et al. (2019), section 5.1: slices of 50,000 parameters.
-    "p3": {"order": "priority", "fusion": "0B", "chunk": "200kB", "barrier": False},
-    # Peng et al. (2019); its program's defaults: partitions of 1,000,000 parameters, a credit of four of them.
-    "bytescheduler": {"order": "priority", "fusion": "0B", "chunk": "4MB", "credit": 4, "barrier": False},
-    # With the defaults that these orders have.
-    "caramel": {"order": "caramel"},
-    "edf": {"order": "edf"},
-    "optimal": {"order": "optimal"},
-}
-"""Schedules of whole systems, as keys of a scenario; `parse_schedule` knows them by name."""
-
-GRAMMAR = (
-    "ORDER[+barrier][+fusion=SIZE|adaptive][+first_fusion=SIZE][+cycle=TIME][+chunk=SIZE][+credit=N]"
-    "[+depth=N|adaptive][+queues=N]"
-)
-
-FILE = "file:"
-"""Before the path of an order file, where an order's name may stand."""
-
 TASKS = ("train", "inference")
-
-Schedule = str | Path | OrderScheduler
-"""What is compared: a text as `parse_schedule` reads it, an order file, or a scheduler of the user's own."""
 
 RANDOM_ITERATIONS = 100
 """Of an order that is drawn anew, without a barrier: a run begins and ends with other transfers owed, up to all of an
@@ -210,7 +177,8 @@ def compare(
         'priority without barrier'
     """
     base = trained(scenario, cluster)
-    variants = grid(base, schedules, models, workers, rates, servers=servers, batches=batches, tasks=tasks)
+    axes = Axes(models=models, workers=workers, servers=servers, batches=batches, tasks=tasks, rates=rates)
+    variants = grid(base, schedules, axes)
     return run_variants(variants, jobs=jobs, progress=progress, keep=keep, limits=limits)
 
 
@@ -237,49 +205,77 @@ def run_variants(
     return CompareResult(variants, results)
 
 
-def grid(
-    base: Scenario,
-    schedules: Sequence[Schedule] | None,
-    models: Sequence[str] | None = None,
-    workers: Sequence[int] | None = None,
-    rates: Sequence[str] | None = None,
-    *,
-    servers: Sequence[int] | None = None,
-    batches: Sequence[int] | None = None,
-    tasks: Sequence[str] | None = None,
-) -> list[Variant]:
-    """Return the runs of a comparison, all schedules of one point together; the arguments are those of `compare`."""
-    axes: dict[str, Sequence[Any] | None] = {
-        "models": models,
-        "workers": workers,
-        "servers": servers,
-        "batches": batches,
-        "tasks": tasks,
-        "rates": rates,
-    }
+@dataclass(frozen=True, kw_only=True)
+class Axes:
+    """What a comparison varies beside the schedule; None keeps the scenario's.
+
+    Attributes:
+        models: presets or files.
+        workers: numbers of workers.
+        servers: numbers of parameter servers.
+        batches: samples in a worker's mini-batch.
+        tasks: train, inference.
+        rates: link rates with their units.
+    """
+
+    models: Sequence[str] | None = None
+    workers: Sequence[int] | None = None
+    servers: Sequence[int] | None = None
+    batches: Sequence[int] | None = None
+    tasks: Sequence[str] | None = None
+    rates: Sequence[str] | None = None
+
+    def points(self) -> list[dict[str, Any]]:
+        """Return what `Scenario.replace` is told at each point of the grid."""
+        values = (self.models, self.workers, self.servers, self.batches, self.tasks, self.rates)
+        keys = ("model", "workers", "servers", "batch", "task", "link_rate")
+        points = product(*(one or (None,) for one in values))
+        return [{k: v for k, v in zip(keys, point, strict=True) if v is not None} for point in points]
+
+    def check(self, base: Scenario) -> None:
+        """Refuse lists that are empty, or mean nothing for the jobs."""
+        for name, values in vars(self).items():
+            refuse_empty(name, values)
+        for job in base.jobs:
+            if self.servers is not None and job.collective.kind != "ps":
+                raise ValueError(
+                    f"servers: job {job.name} has none, it exchanges gradients by {job.collective.kind}; "
+                    'write collective = { ps = { pull = "start" } }'
+                )
+            if self.batches is not None and self.models is None and job.compute.batch is None:
+                raise ValueError(f"batches: {job.model} of job {job.name} has times of its own, for one mini-batch")
+            if self.tasks is not None and not job.is_pulled:
+                raise ValueError(
+                    f"tasks: job {job.name} exchanges gradients, which inference does not; it is for "
+                    'collective = { ps = { pull = "start" } }'
+                )
+        unknown = [task for task in self.tasks or () if task not in TASKS]
+        if unknown:
+            raise ValueError(f"tasks: there is no task {unknown[0]!r}; there are {', '.join(TASKS)}")
+
+
+def refuse_empty(name: str, values: Sequence[Any] | None) -> None:
+    """Refuse a list without anything in it."""
+    if values is not None and not list(values):
+        raise ValueError(f"{name} is empty; leave it out to keep the scenario's")
+
+
+def grid(base: Scenario, schedules: Sequence[Schedule] | None, axes: Axes) -> list[Variant]:
+    """Return the runs of a comparison, all schedules of one point together."""
     if schedules is None:
         schedules = PULL_SCHEDULES if all(job.is_pulled for job in base.jobs) else DEFAULT_SCHEDULES
-    for name, values in ({"schedules": schedules} | axes).items():
-        if values is not None and not list(values):
-            raise ValueError(f"{name} is empty; leave it out to keep the scenario's")
-    _check_axes(base, servers, batches if models is None else None, tasks)
-    named = [f"{FILE}{one}" if isinstance(one, Path) else one for one in schedules]
-    for schedule in named:
-        if isinstance(schedule, str):
-            parse_schedule(schedule)
-        elif not callable(getattr(schedule, "ranks", None)):
-            raise ValueError(f"{schedule!r} is neither the name of a schedule nor has a method `ranks(dag)`")
-    keys = ("model", "workers", "servers", "batch", "task", "link_rate")
+    refuse_empty("schedules", schedules)
+    axes.check(base)
+    contenders = [contender(one) for one in schedules]
     variants = []
-    for group, point in enumerate(product(*(values or (None,) for values in axes.values()))):
-        changes = {key: value for key, value in zip(keys, point, strict=True) if value is not None}
+    for group, changes in enumerate(axes.points()):
         if {"workers", "servers"} & set(changes) and base.fabric.kind == "star":
             # The cluster grows and shrinks with the job.
             grown = base.replace(topology={"kind": "star"}, **changes)
             changed = grown.set({"cluster.topology.hosts": sum(len(job.hosts) for job in grown.jobs)})
         else:
             changed = base.replace(**changes)
-        variants += [_variant(changed, group, schedule, changes) for schedule in named]
+        variants += [_variant(changed, group, one, changes) for one in contenders]
     names = [variant.name for variant in variants]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -287,80 +283,9 @@ def grid(
     return variants
 
 
-def _check_axes(
-    base: Scenario, servers: Sequence[int] | None, batches: Sequence[int] | None, tasks: Sequence[str] | None
-) -> None:
-    """Refuse lists that mean nothing for the jobs."""
-    for job in base.jobs:
-        if servers is not None and job.collective.kind != "ps":
-            raise ValueError(
-                f"servers: job {job.name} has none, it exchanges gradients by {job.collective.kind}; "
-                'write collective = { ps = { pull = "start" } }'
-            )
-        if batches is not None and job.compute.batch is None:
-            raise ValueError(f"batches: {job.model} of job {job.name} has times of its own, for one mini-batch")
-        if tasks is not None and not job.is_pulled:
-            raise ValueError(
-                f"tasks: job {job.name} exchanges gradients, which inference does not; it is for "
-                'collective = { ps = { pull = "start" } }'
-            )
-    unknown = [task for task in tasks or () if task not in TASKS]
-    if unknown:
-        raise ValueError(f"tasks: there is no task {unknown[0]!r}; there are {', '.join(TASKS)}")
-
-
-def parse_schedule(text: str) -> dict[str, Any]:
-    """Return the changes that a schedule's name stands for, as `Scenario.replace` takes them.
-
-    `ORDER[+barrier][+fusion=SIZE|adaptive][+first_fusion=SIZE][+cycle=TIME][+chunk=SIZE][+credit=N][+depth=N|adaptive]
-    [+queues=N]`: what is not named stays as the scenario has it, except for the barrier. In place of an order, the name
-    of one of `SYSTEMS`: then what neither it nor the text names is as if the scenario said nothing; or `file:PATH`, an
-    order file, of which `ordered` makes the order.
-
-    Raises:
-        ValueError: if it is not written so.
-
-    Example:
-        >>> parse_schedule("priority+chunk=1MB")
-        {'order': 'priority', 'barrier': False, 'chunk': '1MB'}
-    """
-    order, *extras = [part.strip() for part in text.split("+")]
-    changes: dict[str, Any] = _OWN | SYSTEMS[order] if order in SYSTEMS else {"order": order, "barrier": False}
-    if order.startswith(FILE):
-        changes = {"barrier": False}
-    for extra in extras:
-        key, equals, value = extra.partition("=")
-        if extra == "barrier":
-            changes["barrier"] = True
-        elif equals and (key in ("fusion", "first_fusion", "cycle", "chunk") or (key, value) == ("depth", "adaptive")):
-            changes[key] = value
-        elif equals and key in ("queues", "credit", "depth") and value.isdigit():
-            changes[key] = int(value)
-        else:
-            raise ValueError(
-                f"schedule {text!r}: cannot read {extra!r}; write {GRAMMAR}, as in priority+chunk=1MB, or one of "
-                f"{', '.join(SYSTEMS)}, {FILE}PATH"
-            )
-    return changes
-
-
-def _variant(point: Scenario, group: int, given: str | OrderScheduler, axes: Mapping[str, Any]) -> Variant:
+def _variant(point: Scenario, group: int, contender: Contender, axes: Mapping[str, Any]) -> Variant:
+    scenario, schedule = contender.on(point)
     is_pulled = all(job.is_pulled for job in point.jobs)
-    named = parse_schedule(given) if isinstance(given, str) else {"barrier": False}
-    # What every iteration begins with a pull has a barrier, and an order is all that a name stands for.
-    changes = {k: v for k, v in named.items() if k != "barrier" and v is not None} if is_pulled else named
-    scenario = point.replace(**changes)
-    system, *extras = [part.strip().replace("=", " ") for part in given.split("+")] if isinstance(given, str) else [""]
-    if not isinstance(given, str):
-        scenario = ordered(scenario, given)
-        system = str(getattr(given, "name", type(given).__name__))
-    elif system.startswith(FILE):
-        scenario = ordered(scenario, Path(system.removeprefix(FILE).strip()))
-    elif not is_pulled and system not in SYSTEMS:
-        own = scenario.jobs[0].schedule
-        system = words.schedule(own.order, own.barrier)
-        extras = [f"{key} {changes[key]}" for key in changes if key not in ("order", "barrier")]
-    schedule = ", ".join([system, *extras])
     if not is_pulled and scenario.engine != "packet" and scenario.duration_ps is None:
         owing = [job for job in scenario.jobs if job.schedule.order == "random" and not job.schedule.barrier]
         counts = {f"job.{job.name}.iterations": max(job.iterations or 0, RANDOM_ITERATIONS) for job in owing}
@@ -427,12 +352,10 @@ def _as_ms(row: dict[str, Any]) -> dict[str, Any]:
 
 __all__ = [
     "DEFAULT_SCHEDULES",
-    "GRAMMAR",
     "GROUP",
-    "SYSTEMS",
+    "Axes",
     "CompareResult",
     "Variant",
     "compare",
     "grid",
-    "parse_schedule",
 ]

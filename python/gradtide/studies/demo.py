@@ -1,7 +1,7 @@
 """`gradtide demo`: what schedules save on two well-known models, from slow to fast links."""
 
 from gradtide.scenario import Scenario
-from gradtide.studies.compare import CompareResult, Variant, grid, run_variants
+from gradtide.studies.compare import Axes, CompareResult, Variant, grid, run_variants
 
 QUESTION = "What do priority and no barrier save, on V100s (32 images each), from 1 to 25 Gbit/s?"
 
@@ -26,7 +26,7 @@ def variants() -> list[Variant]:
             "cluster": {"link": {"rate": "10Gbps", "delay": "10us"}},
         }
     )
-    return grid(base, SCHEDULES, MODELS, WORKERS, RATES)
+    return grid(base, SCHEDULES, Axes(models=MODELS, workers=WORKERS, rates=RATES))
 
 
 def demo(*, jobs: int = 1) -> CompareResult:

@@ -61,7 +61,7 @@ pub struct PacketConfig {
 }
 
 impl PacketConfig {
-    /// The network of seed 000, ch. 5, as ns-3 with basic-sim's settings runs it: MODELS.md, section 2.
+    /// The network of Gao (2020), chapter 5, as ns-3 runs it with basic-sim's settings: validation/ns3/README.md.
     pub fn basic_sim(star: &Star) -> Self {
         Self {
             tcp: TcpConfig::basic_sim(star.host_count, star.link.rate, star.link.delay),

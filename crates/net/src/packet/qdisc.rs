@@ -103,7 +103,7 @@ pub struct QueueConfig {
 }
 
 impl QueueConfig {
-    /// pfifo_fast with the 1000 packets of seed 000, ch. 5.
+    /// pfifo_fast with the 1000 packets of Gao (2020), chapter 5.
     pub fn pfifo_fast() -> Self {
         Self { discipline: Discipline::PfifoFast, capacity: Capacity::Packets(1000), marking: Marking::None }
     }

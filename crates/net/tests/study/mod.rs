@@ -1,5 +1,5 @@
-//! The co-tenancy study of seed 000, ch. 5, as a plain loop over [`Network`]: replayed background flows and one
-//! ring all-reduce job. Shared by tests, examples and benchmarks; the real job driver lives a floor above.
+//! The co-tenancy study of Gao (2020), chapter 5, as a plain loop over [`Network`]: replayed background flows and one
+//! ring all-reduce job. Shared by tests, examples and benchmarks; the real job driver is in the crate `train`.
 #![allow(dead_code, missing_docs, clippy::print_stdout)]
 
 use gradtide_net::packet::Capacity;
@@ -164,7 +164,7 @@ pub fn replay(engine: &mut PacketEngine, list: &[Arrival]) -> Vec<Option<Fct>> {
     }
 }
 
-/// The training job of MODELS.md, section 1: its compute, and its buckets by the backward pass.
+/// The training job of Gao (2020), chapter 5: its compute, and its buckets by the backward pass.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub worker_count: u32,

@@ -1,4 +1,4 @@
-"""The report of a job beside its neighbours, in their band and in a lower one."""
+"""The report of a job beside background flows, in their band and in a lower one."""
 
 import math
 from bisect import bisect_right
@@ -14,7 +14,14 @@ from gradtide.report.timeline import milliseconds, size
 
 BANDS = {"same": "same band", "low": "lower band"}
 CLASSES = ("small", "medium", "large", "all")
-FIGURES = {"mean_fct_ms": "mean", "p50_fct_ms": "p50", "p90_fct_ms": "p90", "p99_fct_ms": "p99"}
+FIGURES = {
+    "mean_fct_ms": "mean, ms",
+    "p50_fct_ms": "p50, ms",
+    "p90_fct_ms": "p90, ms",
+    "p99_fct_ms": "p99, ms",
+    "mean_slowdown": "slowdown, mean",
+    "p99_slowdown": "slowdown, p99",
+}
 CDF_POINTS = 160
 GAINS, LOSSES = 10, 5
 
@@ -22,7 +29,8 @@ GAINS, LOSSES = 10, 5
 VERDICTS = {
     "green": ("✓", "green: free for the job"),
     "yellow": ("!", "yellow: the job pays"),
-    "red": ("✕", "red: too dear for the job"),
+    "red": ("✕", "red: too expensive for the job"),
+    "unclear": ("~", "unclear"),
 }
 
 
@@ -59,9 +67,10 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     drawn = _progress(runs, iterations, flows, job, seeds[0], caps)
     return "tenants.html.j2", {
         "title": f"gradtide tenants: {pieces.clip(model, 40)}",
-        "what": f"{pieces.clip(job, 30)}: {pieces.clip(model, 40)} beside its neighbours, {several}",
+        "what": f"{pieces.clip(job, 30)}: {pieces.clip(model, 40)} beside background flows, {several}",
         "reproduce": f"gradtide tenants runs/seed{seeds[0]}-same/scenario.resolved.toml --seeds {len(seeds)}",
         "figures": _figures(path, summary),
+        "one_run": len(seeds) == 1,
         "classes": _classes(path, summary),
         "of": pieces.clip(counted.traffic, 40),
         "others": len(neighbours) > 1,
@@ -154,6 +163,7 @@ def _figures(path: Path, summary: Row) -> list[dict[str, Any]]:
             "name": name,
             "value": saved(value),
             "unit": "%",
+            "interval": _interval(path, summary, key, saves=True),
             "key": f"{key}.saves_percent",
             "kind": kind,
             "pair": {"same": same, "low": low, "unit": unit, "key": key},
@@ -165,6 +175,7 @@ def _figures(path: Path, summary: Row) -> list[dict[str, Any]]:
     job = tile("Job's iteration time", "iteration_time_ms", "compute", "ms")
     job["key"] = "iteration_time_ms.change_percent"
     job["value"] = change(_known(path, summary, job["key"]))
+    job["interval"] = _interval(path, summary, "iteration_time_ms", saves=False)
     job["badge"] = {"colour": colour if colour in VERDICTS else "unknown", "mark": mark, "words": words}
     small, large = (
         tile(f"{name.capitalize()} flows save", f"classes.{name}.mean_fct_ms", "transfer", "ms, mean")
@@ -173,19 +184,47 @@ def _figures(path: Path, summary: Row) -> list[dict[str, Any]]:
     dropped = tile("Packets dropped", "drops", "exposed", "packets", lambda v: f"{v:.0f}")
     fewer = _known(path, summary, "drops.saves_percent")
     dropped |= {"key": "", "value": change(None if fewer is None else -fewer)}
+    dropped["interval"] = _interval(path, summary, "drops", saves=False)
     return [job, small, large, dropped]
 
 
+def _interval(path: Path, summary: Row, key: str, *, saves: bool) -> str:
+    """Write the 95 % interval of a change; nothing where the study has none. `saves`: of what is saved, not added."""
+    pair = entry(path, summary, key, dict)
+    ends = pair.get("saves_interval_percent")
+    if ends is None:
+        return ""
+    if not (isinstance(ends, list) and len(ends) == 2 and all(isinstance(end, (int, float)) for end in ends)):
+        raise RunFolderError(f"{path}: key `{key}.saves_interval_percent`: two numbers were expected")
+    low, high = ends if saves else (-ends[1], -ends[0])
+    return f"{saved(low)} to {saved(high)} %"
+
+
 def _classes(path: Path, summary: Row) -> dict[str, Any]:
-    """Return the table of classes: in each cell what is saved, and from what to what."""
+    """Return the table of classes: in each cell what is saved, from what to what, and what it is without a job."""
 
     def cell(name: str, figure: str) -> dict[str, Any]:
         key = f"classes.{name}.{figure}"
         saves = _known(path, summary, f"{key}.saves_percent")
         same, low = (_maybe(_known(path, summary, f"{key}.{band}")) for band in BANDS)
-        cls = "" if saves is None or abs(saves) < 0.5 else "agrees" if saves > 0 else "differs"
-        return {"key": key, "saves": saved(saves), "same": same, "low": low, "cls": cls}
+        ends = entry(path, summary, key, dict).get("saves_interval_percent")
+        is_clear = saves is not None and abs(saves) >= 0.5 and (ends is None or ends[0] * ends[1] > 0)
+        cls = "" if saves is None or not is_clear else "agrees" if saves > 0 else "differs"
+        alone = _known(path, summary, f"{key}.no_job") if "no_job" in entry(path, summary, key, dict) else None
+        interval = _interval(path, summary, key, saves=True)
+        no_job = "" if alone is None else _maybe(alone)
+        return {
+            "key": key,
+            "saves": saved(saves),
+            "same": same,
+            "low": low,
+            "cls": cls,
+            "interval": interval,
+            "no_job": no_job,
+        }
 
+    first = entry(path, summary, f"classes.{CLASSES[0]}", dict)
+    shown = {figure: title for figure, title in FIGURES.items() if figure in first}
     rows = []
     for name in CLASSES:
         count = _known(path, summary, f"classes.{name}.flows")
@@ -194,10 +233,10 @@ def _classes(path: Path, summary: Row) -> dict[str, Any]:
                 "name": name,
                 "flows": _maybe(count, lambda v: f"{v:.1f}".removesuffix(".0")),
                 "key": f"classes.{name}.flows",
-                "cells": [cell(name, figure) for figure in FIGURES],
+                "cells": [cell(name, figure) for figure in shown],
             }
         )
-    return {"columns": list(FIGURES.values()), "rows": rows}
+    return {"columns": list(shown.values()), "rows": rows}
 
 
 def _cdfs(pairs: Sequence[Pair], counted: _Counted, caps: pieces.Caps) -> list[dict[str, Any]]:
@@ -339,7 +378,7 @@ def _progress(
     if drawn < every:
         caption += f" Rows show {drawn} of {every} buckets."
     if any(row["fct_us"] for row in flows[seed, "same"]):
-        caption += " Neighbours: what they send together, each flow's bytes spread evenly over its completion time."
+        caption += " Background: all flows together, each flow's bytes spread evenly over its completion time."
     return {
         "svg": svg,
         "label": label,

@@ -37,7 +37,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     ]
     return "boundary.html.j2", {
         "title": f"gradtide operating boundary: {pieces.clip(model, 40)}",
-        "what": f"{pieces.clip(job, 30)}: {pieces.clip(model, 40)} beside its neighbours, job load against "
+        "what": f"{pieces.clip(job, 30)}: {pieces.clip(model, 40)} beside background flows, job load against "
         f"background load, {several}",
         "reproduce": _command(scenario_of, on.rows, on.columns, seeds),
         "maps": drawn,
@@ -72,7 +72,7 @@ def _cell(path: Path, row: object, index: int, run_dir: Path) -> maps.Cell:
         "iteration_low_ms",
         *(f"{size}_saves_percent" for size in CLASSES),
     ]
-    extra = ["compute_ms", *(f"{size}_flows" for size in CLASSES)]
+    extra = ["compute_ms", "small_saves_from_percent", "small_saves_to_percent", *(f"{size}_flows" for size in CLASSES)]
     return maps.Cell(
         f"cells.{index}",
         name,

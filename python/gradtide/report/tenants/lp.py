@@ -1,4 +1,4 @@
-"""The report of start and band: each bucket in its window, and what the policies cost the job and its neighbours."""
+"""The report of start and band: each bucket in its window, and what the policies cost the job and other tenants."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -111,7 +111,7 @@ def _plot(rows: Sequence[Row]) -> Markup:
         points,
         [],
         label="Iteration time against mean completion time of small flows",
-        xlabel="mean completion time of neighbours' small flows, ms",
+        xlabel="mean completion time of small background flows, ms",
         ylabel="iteration time, ms",
     )
 

@@ -13,6 +13,7 @@ VERDICTS = {
     "green": ("✓", "free: the job pays less than 1 %"),
     "yellow": ("!", "the job pays 1 to 30 %"),
     "red": ("✕", "the job pays more than 30 %"),
+    "unclear": ("~", "the 95 % interval has several colours"),
     "unknown": ("?", "too little completed to say"),
 }
 
@@ -112,7 +113,7 @@ def legends(cells: Sequence[Cell]) -> dict[str, Any]:
                 "cells": "1 cell" if count == 1 else f"{count} cells",
             }
             for colour, (mark, words) in VERDICTS.items()
-            if colour != "unknown" or any(cell.colour == "unknown" for cell in cells)
+            if colour not in ("unclear", "unknown") or any(cell.colour == colour for cell in cells)
         ],
         "shades": shades(),
     }
@@ -166,6 +167,10 @@ def saves(size: str, figure: str) -> Sight:
             return figure, Look("unknown", "–", "too few", f"too few {size} flows have ended to say")
         if text == "0.0":
             return figure, Look("shade-0", text, "same", f"{size} flows finish at the same time")
+        low, high = (cell.figures.get(figure.replace("_saves_", f"_saves_{end}_")) for end in ("from", "to"))
+        if low is not None and high is not None and low < 0 < high:
+            words = f"unclear: {size} flows finish {text} % sooner, 95 % interval {saved(low)} to {saved(high)} %"
+            return figure, Look("unknown", text, "unclear", words)
         if value < 0:
             later = text.removeprefix("−")
             return figure, Look("loss", text, "later", f"{size} flows take {later} % longer on average")

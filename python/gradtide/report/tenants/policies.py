@@ -11,6 +11,7 @@ from gradtide.report.folder import Row, RunFolderError, entry, finite, row_of
 from gradtide.report.tenants import maps
 from gradtide.report.tenants.bands import change, saved
 
+ENDS = ("small_mean_saves_from_percent", "small_mean_saves_to_percent")
 FIGURES = (
     ("small_mean", "small, mean"),
     ("small_p99", "small, p99"),
@@ -48,7 +49,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     columns = ["cell", "policy", "#iteration time, %", *(f"#{words}, % sooner" for _, words in FIGURES)]
     return "policies.html.j2", {
         "title": f"gradtide policies: {pieces.clip(model, 40)}",
-        "what": f"{pieces.clip(job, 30)}: {pieces.clip(model, 40)} beside its neighbours, {len(names)} policies in "
+        "what": f"{pieces.clip(job, 30)}: {pieces.clip(model, 40)} beside background flows, {len(names)} policies in "
         f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}, {several}",
         "reproduce": None,
         "label": label,
@@ -85,7 +86,10 @@ def _cell(path: Path, row: Row, index: int) -> tuple[str, maps.Cell]:
         job_load=loads[0] or 0.0,
         traffic_load=loads[1] or 0.0,
         colour=colour if colour in maps.VERDICTS else "unknown",
-        figures={key: finite(path, row, key) for key in keys},
+        figures={
+            **{key: finite(path, row, key) for key in keys},
+            **{key: finite(path, row, key) for key in ENDS if key in row},
+        },
         linked=False,
     )
 

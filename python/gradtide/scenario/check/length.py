@@ -10,13 +10,13 @@ def check(ctx: Context) -> None:
     if not ctx.ok("run", "duration"):
         return
     if run.duration_ps is None and has_traffic and not ctx.misspelt(("run",), "duration"):
-        msg = "`duration` is missing: neighbours' flows do not end by themselves"
+        msg = "`duration` is missing: background flows do not end by themselves"
         ctx.add("GT010", ("run", "duration"), msg, 'write duration = "12s"')
     if not (ctx.ok("run", "warmup") and ctx.ok("run", "cooldown")):
         return
     for key in ("warmup", "cooldown"):
         if run.value(key) and ctx.has_bands and not has_traffic and ctx.ok("traffic"):
-            ctx.no_effect(("run", key), "without traffic", "it is for neighbours' flows; leave it out")
+            ctx.no_effect(("run", key), "without traffic", "it is for background flows; leave it out")
     if run.duration_ps is not None and run.warmup_ps + run.cooldown_ps >= run.duration_ps:
         key = "warmup" if run.warmup_ps >= run.cooldown_ps else "cooldown"
         parts = f"{units.format_time(run.warmup_ps)} and {units.format_time(run.cooldown_ps)}"

@@ -22,7 +22,7 @@ def ranks(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTab
     if not ctx.ok("job", name, "schedule", "order"):
         return None
     if schedule.cycle_ps is not None and schedule.order in PLANNED:
-        msg = f'`cycle` contradicts order = "{schedule.order}", which decides itself when each bucket is sent'
+        msg = f'`cycle` contradicts order = "{schedule.order}", which decides when each bucket is sent'
         ctx.add("GT016", (*at, "cycle"), msg, 'leave `cycle` out, or write order = "fifo"')
     if (
         schedule.queues is not None

@@ -34,5 +34,5 @@ def check(ctx: Context, fabric: Fabric | None) -> None:
             flow and (owner not in ctx.file.traffic or not re.fullmatch(r"\d{1,9}", flow, re.ASCII))
         ):
             names = ", ".join([*ctx.file.job, *ctx.file.traffic])
-            hint = f"there is {names}; a single flow of a neighbour is NAME.NUMBER"
+            hint = f"there is {names}; write NAME.NUMBER for one background flow"
             ctx.add("GT013", (*loc, "cwnd", index), f'"{name[:80]}" names no connection', hint, name)

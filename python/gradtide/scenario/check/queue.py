@@ -60,7 +60,7 @@ def check(ctx: Context, queue: Queue) -> None:
     for announce, at in _announcements(ctx):
         packets, threshold = announced_packets(announce, queue), queue.threshold_packets
         if queue.kind == "pcn" and packets is not None and packets > (threshold or packets):
-            msg = f"{packets} packets are above the threshold of {threshold:,}, which no burst would lower"
+            msg = f"the announced {packets} packets are above the threshold of {threshold:,}: no burst would lower it"
             ctx.add("GT014", at, msg, "lower it", packets)
     _buffer(ctx, queue.capacity, (*loc, "capacity"))
     if ctx.file.cluster.switch_buffer is not None and ctx.ok("cluster", "switch_buffer"):

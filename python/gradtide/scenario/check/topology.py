@@ -41,7 +41,7 @@ def shape(ctx: Context, topology: Topology) -> Fabric | None:
     allowed = TOPOLOGY_KEYS[kind]
     for key in Topology.declared():
         if key != "kind" and key not in allowed and topology.value(key) is not None:
-            ctx.no_effect((*loc, key), f'with kind = "{kind}"', "it has " + ", ".join(allowed))
+            ctx.no_effect((*loc, key), f'with kind = "{kind}"', f'keys of kind = "{kind}" are ' + ", ".join(allowed))
     needed = {"leaf_spine": ("leaves",), "clos2": ("ports",), "clos3": ("ports",), "custom": ("links",)}
     for key in needed.get(kind, ()):
         if topology.value(key) is None and not ctx.misspelt(loc, key):

@@ -6,16 +6,16 @@ from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import MAX_BANDS, bands_of
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.keys import TrafficTable
-from gradtide.scenario.neighbours import Origin, read_origin
+from gradtide.scenario.origins import Origin, read_origin
 from gradtide.scenario.source import Failure, Loc
 from gradtide.traffic import MAX_FLOWS, too_many
 
 FLOW_KEYS = ("sizes", "cdf", "replay", "flows", "incast", "bursts")
-"""Keys of a neighbour that say what its flows are; one of them."""
+"""Keys that say what the flows of a tenant are; a table has one of them."""
 
 
 def origins(ctx: Context, fabric: Fabric | None) -> tuple[Origin, ...]:
-    """Return where each neighbour's flows come from; without those at fault."""
+    """Return where the flows of each tenant come from; without those at fault."""
     origins: list[Origin] = []
     total = 0
     for name, traffic in ctx.file.traffic.items():
@@ -57,7 +57,7 @@ def origins(ctx: Context, fabric: Fabric | None) -> tuple[Origin, ...]:
 
 
 def _check(ctx: Context, traffic: TrafficTable, loc: Loc) -> bool:
-    """Check what the keys of a neighbour mean for one another; return whether its flows can be looked at."""
+    """Check the keys of a tenant against one another; return whether its flows can be looked at."""
     before = len(ctx.faults)
     given = [key for key in FLOW_KEYS if traffic.value(key) is not None]
     if len(given) > 1:

@@ -35,7 +35,7 @@ def check(ctx: Context, cluster: Cluster, fabric: Fabric | None) -> None:
         if keys.value(key) is not None and kind != "cubic":
             ctx.no_effect((*loc, key), f'with kind = "{keys.kind}"', 'it is for kind = "cubic"')
     if keys.ecn and kind == "ideal":
-        ctx.no_effect((*loc, "ecn"), 'with kind = "ideal"', "leave it out: the window does not answer marks")
+        ctx.no_effect((*loc, "ecn"), 'with kind = "ideal"', "leave it out: the ideal transport does not react to marks")
     elif keys.ecn is False and (plus or kind == "dctcp"):
         msg = f'`ecn = false` contradicts kind = "{keys.kind}"'
         ctx.add("GT016", (*loc, "ecn"), msg, f'leave it out, or write kind = "{kind if plus else "newreno"}"')

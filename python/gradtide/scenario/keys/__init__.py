@@ -77,7 +77,7 @@ class ScenarioFile(Table):
     cluster: Cluster = key(default={}, examples=[{"link": {"rate": "10Gbps"}}])
     """Hosts, links and switches."""
     traffic: dict[str, TrafficTable] = key(default={}, examples=[{"web": {"sizes": "web-search", "load": 0.3}}])
-    """Neighbours' flows by name."""
+    """Background flows, by tenant."""
     run: Run = key(default={}, examples=[{"engine": "pipe", "seed": 0}])
     """Engine, seed and length."""
 

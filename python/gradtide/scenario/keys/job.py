@@ -134,6 +134,9 @@ class Collective(Table):
     reduction_rate_bps: Rate | None = key(default=None, examples=["20GB/s"])
     """Rate at which a rank adds what it has received to its own, one message after another. Default: it takes no
     time."""
+    host_cost_ps: Time | None = key(default=None, examples=["10us"])
+    """Time that a host takes for each message before the message's first byte enters the network: o of LogP (Culler et
+    al. 1993). A host prepares one message at a time. Default: it takes no time."""
     remainder: Literal["sent", "dropped"] = key(default="sent", examples=["sent"])
     """What a bucket leaves when it is divided by the workers. sent: some parts are a byte longer. dropped: it is not
     sent, as in the simulator of Gao (2020), chapter 5."""
@@ -185,19 +188,19 @@ class Schedule(Table):
     layer, as in Horovod, which has 5 ms and 64 MiB; "0ms": whenever the network is free. Default: buckets do not depend
     on times."""
     buckets: list[Annotated[int, Field(ge=1)]] | None = key(default=None, examples=[[28, 23, 49]], core=False)
-    """In place of `fusion`, your own buckets: the number of layers in each, from the input side. Together
-    they hold all layers of the model, those without parameters included."""
+    """Your own buckets, in place of `fusion`: the number of layers in each, from the input side. Together they hold all
+    layers of the model, with or without parameters."""
     chunk_bytes: PartSize | None = key(default=None, examples=["1MB"])
-    """Largest part of a bucket that is sent without looking at the queue again. Default: a bucket is sent
-    whole; with order = "edf", parts of whose time a tenth is fixed cost; with order = "optimal", what is best."""
+    """Largest part of a bucket that is sent before the queue is looked at again. Default: a bucket is sent whole. With
+    order = "edf", fixed costs are a tenth of a part's time. With order = "optimal", the best size is searched."""
     credit: int = key(default=1, ge=1, le=1024, examples=[4])
-    """Parts that are on the network at one time: those that have been handed to it cannot be overtaken any more."""
+    """Parts that are on the network at one time. A more urgent part cannot overtake them."""
     queues: int | None = key(default=None, ge=1, le=1_000_000, examples=[8], core=False)
     """With order = "priority": this many classes of layers, first come first served inside a class.
     Default: each layer has its own."""
     barrier: bool = key(default=True, examples=[False])
-    """Whether the next forward pass waits for all transfers; without it each layer waits for its own. With
-    order caramel, edf or optimal the default is false."""
+    """Whether the next forward pass waits for all transfers. Without the barrier, each layer waits for its own.
+    Default: true; with order caramel, edf or optimal: false."""
     depth: Depth = key(default=1, examples=[1], core=False)
     """Parts into which what is sent at once is cut, each of which goes through the collective by itself, so that one is
     reduced while the next is sent (Caramel 2020, section 4.4). "adaptive": 1 for what is small, up to 8 for what is
@@ -216,8 +219,8 @@ class Schedule(Table):
     overhead_ps: Time = key(default="0us", examples=["20us"])
     """Time for which every transfer holds the transmission queue before its first byte."""
     sync_ps: Time = key(default="0us", examples=["20us"])
-    """Time from the end of a transfer on all workers to the earliest start of the next: what a global syncer takes to
-    learn that all have finished and to let them go on."""
+    """Time from the end of a transfer on all workers to the earliest start of the next. A global syncer takes it to
+    learn that all workers have finished, and to tell them to go on."""
 
     @property
     def cap_bytes(self) -> int:

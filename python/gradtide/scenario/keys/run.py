@@ -16,7 +16,7 @@ class Probe(Table):
     """Links whose queues are sampled into `queues.csv`: h0 is what host 0 sends, s-h0 what the switch of a star sends
     to it; on other networks links are named from end to end, as leaf0-h3 and leaf0-spine1. Default: all."""
     cwnd: list[str] | None = key(default=None, examples=[["train", "web.17"]], core=False)
-    """Jobs and neighbours whose senders' congestion windows are sampled into `cwnd.csv`; "web.17" is flow 17 of `web`
+    """Jobs and tenants whose senders' congestion windows are sampled into `cwnd.csv`; "web.17" is flow 17 of `web`
     alone. Default: none."""
 
 
@@ -31,12 +31,12 @@ class Run(Table):
     seed: int = key(default=0, ge=0, le=2**63 - 1, examples=[0])
     """Root of all random streams. Equal seeds give equal results."""
     duration_ps: Duration | None = key(default=None, examples=["12s"])
-    """Simulated time after which no further iteration is begun and no neighbour's flow starts. Needed with traffic;
+    """Simulated time after which no iteration begins and no background flow starts. Needed with traffic;
     without, the default is no limit."""
     warmup_ps: Time = key(default="0s", examples=["2s"], core=False)
-    """Flows of neighbours that start before this do not count."""
+    """Background flows that start before this are not counted."""
     cooldown_ps: Time = key(default="0s", examples=["2s"], core=False)
-    """Flows of neighbours that start within this before the last start do not count."""
+    """Background flows that start within this time before the last start are not counted."""
     timeline_iterations: int = key(default=2, ge=0, le=1000, examples=[2])
     """Measured iterations of each job whose operations are recorded one by one, for pictures."""
     probe: Probe | None = key(default=None, examples=[{"every": "100us"}], core=False)

@@ -95,11 +95,11 @@ class ListedFlow(Table):
     bytes: PartSize = key(examples=["1MB"])
     """Payload."""
     band: int | None = key(default=None, ge=0, le=7, examples=[1])
-    """Band on the network. Default: that of the neighbour's `priority`."""
+    """Band on the network. Default: the tenant's `priority`."""
 
 
 class TrafficTable(Table):
-    """Flows of a neighbour that is not training; they start before `run.duration`. Not for the pipe engine."""
+    """Background flows of a tenant that does not train. They start before `run.duration`. The pipe engine has none."""
 
     sizes: Name | None = key(default=None, examples=["web-search"])
     """Flow-size distribution: a preset (web-search, data-mining, cache-follower) or a CDF file, whose lines are bytes
@@ -109,8 +109,8 @@ class TrafficTable(Table):
     """In place of `sizes`, the distribution written here; the resolved scenario carries a CDF file so."""
     arrivals: Arrivals | None = key(default=None, examples=[{"rate": "23/s", "per": "host"}])
     """When flows start, each between two hosts drawn at random. This or `load` is needed with `sizes`. The first
-    neighbour with random arrivals draws exactly as Gao (2020) does with the run's number for seed; every other one from
-    a stream of its own name."""
+    tenant with random arrivals draws exactly as Gao (2020) does with the run's number for seed; every other one draws
+    from a stream of its own name."""
     load_ppm: Share | None = key(default=None, examples=[0.3])
     """In place of `arrivals`, the share of the hosts' nominal link rate that the flows' payload takes on average."""
     burst: Burst | None = key(default=None, examples=[{"on": "10ms", "off": "90ms"}])

@@ -57,8 +57,8 @@ def headline(found: Found, plan: Plan, rows: Sequence[dict[str, Any]]) -> str:
     what = words.schedule(plan.order, plan.barrier)
     by = words.collective(dict(plan.collective)["kind"])
     sentence = (
-        f"{who}: {what} in {words.buckets(len(plan.buckets))}, exchanged by {by}, saves {gain_of(row)} over "
-        f"{baseline}: {after} instead of {before}"
+        f"{who}: {what} in {words.buckets(len(plan.buckets))}, exchanged by {by}, is predicted to save {gain_of(row)} "
+        f"over {baseline}: {after} instead of {before}"
     )
     bound = row["above_bound_percent"]
     return f"{sentence}." if bound is None else f"{sentence}, {bound:.1f} % above what no plan can beat."
@@ -157,10 +157,9 @@ def _basis() -> str:
     savings, times = saving_errors(), time_errors()
     ratios, errors = (" to ".join(f"{100 + end:.0f}" for end in one.range_percent) for one in (savings, times))
     return (
-        f"The interval rests on {len(savings.logs)} savings that were predicted and measured, in {savings.setups} "
-        f"setups, all with gloo on CPUs: the measured ratio of plan to baseline was {ratios} % of the predicted one. "
-        f"Errors of either sign are taken to be possible. Of {len(times.logs)} iteration times, the measured ones were "
-        f"{errors} % of the predicted ones."
+        f"The interval comes from {len(savings.logs)} measured savings in {savings.setups} setups, all with gloo on "
+        f"CPUs. Measured over predicted, the ratio of plan to baseline was {ratios} %, and {len(times.logs)} iteration "
+        f"times were {errors} %. Errors of either sign are assumed possible."
     )
 
 

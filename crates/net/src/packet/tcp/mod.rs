@@ -1,7 +1,6 @@
 //! TCP: one sender and one receiver per connection, data one way.
 //!
-//! RFC 5681 (congestion control), 6298 (timeout), 6582 and 6675 (recovery with SACK), 6937 (proportional rate
-//! reduction), 7323 (timestamps and window scaling), 2018 (SACK), 3168 (ECN), handshake and close of 9293; CUBIC (9438)
+//! RFC 5681 (congestion control), 6298 (timeout), 6582 and 6675 (recovery with SACK), 7323 (timestamps and window scaling), 2018 (SACK), 3168 (ECN), handshake and close of 9293; CUBIC (9438)
 //! and DCTCP (8257) in place of NewReno. Neither end reads a clock or knows a queue: time is an argument, packets to
 //! send are appended to a list.
 
@@ -35,11 +34,6 @@ pub enum Recovery {
     /// lost segment crosses the network twice or more; an acknowledgement with SACK blocks is a duplicate whether they
     /// say anything new or not; and the window grows in disorder, but not by the acknowledgement that ends recovery.
     Ns330,
-    /// RFC 6937, proportional rate reduction: the window comes down to ssthresh in the course of a round trip (Linux).
-    RateReduction,
-    /// The same with its product in 32 bits, as ns-3.37's default keeps it: with windows beyond 64 KiB it wraps round,
-    /// and next to nothing is sent until the flight has fallen to ssthresh.
-    RateReduction32,
 }
 
 /// Parameters of every connection.
@@ -82,7 +76,7 @@ pub struct TcpConfig {
 }
 
 impl TcpConfig {
-    /// Seed 000, ch. 5, for a network of `host_count` hosts on links of `rate` and `delay`: MODELS.md, section 2.
+    /// Gao (2020), chapter 5, for a network of `host_count` hosts on links of `rate` and `delay`: docs/models/packet.md.
     ///
     /// Everything that waits is derived from w, a deliberately high estimate of the worst round trip: up to 20
     /// hops, each with 100 times three packets of 1502 bytes and a propagation delay.

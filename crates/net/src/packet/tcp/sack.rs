@@ -59,15 +59,6 @@ pub(crate) struct Scoreboard {
     seen: [(Block, Block); 3],
 }
 
-/// What a cumulative acknowledgement took away.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Discarded {
-    /// Bytes delivered that no SACK had reported.
-    pub delivered_bytes: u64,
-    /// Whether a segment that had been sent again, and was not SACKed, is among them.
-    pub retransmission: bool,
-}
-
 impl Scoreboard {
     /// A new segment has been sent.
     #[inline]
@@ -345,8 +336,7 @@ impl Scoreboard {
 
     /// Everything below `acknowledged` has arrived.
     #[inline]
-    pub fn discard(&mut self, acknowledged: u64) -> Discarded {
-        let mut discarded = Discarded::default();
+    pub fn discard(&mut self, acknowledged: u64) {
         while let Some(head) = self.segments.front_mut() {
             if head.start >= acknowledged {
                 break;
@@ -358,14 +348,12 @@ impl Scoreboard {
                 self.sacked_bytes -= if head.is(SACKED) { bytes } else { 0 };
                 self.lost_bytes -= if head.is(LOST) { bytes } else { 0 };
                 self.retransmitted_bytes -= if head.is(RETRANSMITTED) { bytes } else { 0 };
-                discarded.retransmission |= whole && head.flags & (SACKED | RETRANSMITTED) == RETRANSMITTED;
             }
             if !whole {
                 head.start = acknowledged;
                 head.length -= bytes as u16;
                 break;
             }
-            discarded.delivered_bytes += if head.is(SACKED) { 0 } else { bytes };
             self.segments.pop_front();
             self.front += 1;
         }
@@ -376,7 +364,6 @@ impl Scoreboard {
             // Reneging, or a segment cut anew: it cannot be SACKed and not acknowledged.
             self.mark_head_lost();
         }
-        discarded
     }
 }
 
@@ -505,8 +492,7 @@ mod tests {
         assert_eq!(board.next_lost(), Some(1));
         assert_eq!(board.flight_bytes(), 600);
         assert!(board.is_lost(100) && !board.is_lost(400));
-        let discarded = board.discard(400);
-        assert_eq!((discarded.delivered_bytes, discarded.retransmission), (200, true));
+        board.discard(400);
         assert_eq!(board.flight_bytes(), 500);
     }
 

@@ -37,14 +37,6 @@ enum CongestionState {
     Loss,
 }
 
-/// Proportional rate reduction (RFC 6937 with slow-start reduction bound).
-#[derive(Clone, Copy, Debug, Default)]
-struct Reduction {
-    delivered: u32,
-    out: u32,
-    flight: u32,
-}
-
 /// What has happened to the connection, for the host to act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
@@ -87,7 +79,6 @@ pub(crate) struct Sender {
     fin_sent: bool,
     recover_active: bool,
     first_partial_ack: bool,
-    retransmission_acked: bool,
     congestion: Congestion,
     /// ECN has been negotiated.
     ecn: bool,
@@ -100,7 +91,6 @@ pub(crate) struct Sender {
     /// Every packet starts as a copy of it.
     pub template: Wire,
     board: Scoreboard,
-    reduction: Reduction,
     syn_count: u32,
     pub retransmits: u64,
     pub timeouts: u64,
@@ -125,10 +115,8 @@ impl Sender {
             recover: 0,
             recover_active: false,
             first_partial_ack: true,
-            retransmission_acked: false,
             odd_bytes: 0,
             flight: 0,
-            reduction: Reduction::default(),
             board: Scoreboard::default(),
             congestion,
             window_bytes: window.0,
@@ -251,16 +239,13 @@ impl Sender {
         }
         let before = self.una;
         let duplicate = sacked > 0 || (config.recovery == Recovery::Ns330 && self.board.reports_segments(blocks.len()));
-        let discarded = self.board.discard(acknowledged);
+        self.board.discard(acknowledged);
         self.una = acknowledged;
-        self.retransmission_acked =
-            self.phase == CongestionState::Recovery && acknowledged < self.recover && discarded.retransmission;
         self.flight = self.board.flight_bytes();
         if self.ecn {
             self.on_echo(config, acknowledged - before, ack.flags & flag::ECE != 0);
         }
-        self.process(config, now_ps, before, duplicate, discarded.delivered_bytes + sacked, out);
-        self.retransmission_acked = false;
+        self.process(config, now_ps, before, duplicate, out);
         self.pump(config, now_ps, out);
         self.congestion.on_sent(self.cwnd, self.flight, u64::from(config.segment_bytes));
         if self.fin_sent && ack.flags & flag::FIN != 0 && acknowledged == end {
@@ -273,17 +258,9 @@ impl Sender {
     }
 
     /// RFC 6675, section 5, up to (C).
-    fn process(
-        &mut self,
-        config: &TcpConfig,
-        now_ps: u64,
-        before: u64,
-        duplicate: bool,
-        delivered: u64,
-        out: &mut Vec<Wire>,
-    ) {
+    fn process(&mut self, config: &TcpConfig, now_ps: u64, before: u64, duplicate: bool, out: &mut Vec<Wire>) {
         if duplicate {
-            self.on_duplicate(config, now_ps, delivered, out);
+            self.on_duplicate(config, now_ps, out);
         }
         if self.una == before {
             return;
@@ -300,7 +277,7 @@ impl Sender {
             self.dup_acks = 0;
         }
         if self.una < self.recover && self.phase == CongestionState::Recovery {
-            self.on_partial(config, now_ps, segments, delivered, out);
+            self.on_partial(config, now_ps, segments, out);
             return;
         }
         if self.una < self.recover && self.phase == CongestionState::Loss {
@@ -379,23 +356,23 @@ impl Sender {
     }
 
     /// RFC 6675, section 5: an acknowledgement with news of data above it.
-    fn on_duplicate(&mut self, config: &TcpConfig, now_ps: u64, delivered: u64, out: &mut Vec<Wire>) {
+    fn on_duplicate(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         match self.phase {
             CongestionState::Loss => {}
-            CongestionState::Recovery => self.reduce(config, delivered),
+            CongestionState::Recovery => self.cwnd = self.ssthresh,
             CongestionState::Open | CongestionState::Disorder => {
                 self.phase = CongestionState::Disorder;
                 self.dup_acks += 1;
                 let third = self.dup_acks == DUP_ACKS && (self.una >= self.recover || !self.recover_active);
                 if third || self.board.is_lost(self.una + u64::from(config.segment_bytes)) {
-                    self.enter_recovery(config, now_ps, delivered, out);
+                    self.enter_recovery(config, now_ps, out);
                 }
             }
         }
     }
 
-    /// RFC 6675, (4).
-    fn enter_recovery(&mut self, config: &TcpConfig, now_ps: u64, delivered: u64, out: &mut Vec<Wire>) {
+    /// RFC 6675, (4): the window is ssthresh until recovery ends.
+    fn enter_recovery(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         if !self.board.head_lost() {
             self.board.mark_head_lost();
         }
@@ -409,47 +386,14 @@ impl Sender {
             self.ssthresh = self.congestion.on_loss(self.cwnd, self.flight, outstanding, segment);
             self.on_reduced();
         }
-        self.reduction = Reduction { delivered: 0, out: 0, flight: outstanding as u32 };
-        self.reduce(config, delivered);
+        self.cwnd = self.ssthresh;
         self.retransmit_one(config, now_ps, out);
     }
 
-    /// The window in recovery: RFC 6675, (4.2), or RFC 6937, on every acknowledgement.
-    fn reduce(&mut self, config: &TcpConfig, delivered: u64) {
-        if matches!(config.recovery, Recovery::Pipe | Recovery::Ns330) {
-            self.cwnd = self.ssthresh;
-            return;
-        }
-        let reduction = &mut self.reduction;
-        let delivered = delivered as u32;
-        let segment = u32::from(config.segment_bytes);
-        reduction.delivered = reduction.delivered.wrapping_add(delivered);
-        let room = self.ssthresh as i64 - self.flight as i64;
-        let send = if room < 0 {
-            let product = match config.recovery {
-                Recovery::RateReduction32 => u64::from(reduction.delivered.wrapping_mul(self.ssthresh as u32)),
-                _ => u64::from(reduction.delivered) * self.ssthresh,
-            };
-            product.div_ceil(u64::from(reduction.flight.max(1))) as i64 - i64::from(reduction.out)
-        } else {
-            let limit = if self.retransmission_acked {
-                // ns-3: unsigned, and so is the overdraft.
-                let owed = reduction.delivered.wrapping_sub(reduction.out).max(delivered);
-                i64::from(owed.wrapping_add(segment) as i32)
-            } else {
-                i64::from(delivered)
-            };
-            limit.min(room)
-        };
-        // The fast retransmit goes out in any case.
-        let least = if reduction.out > 0 { 0 } else { i64::from(segment) };
-        self.cwnd = self.flight + send.max(least) as u64;
-    }
-
     /// RFC 6675, (B): an acknowledgement below the recovery point.
-    fn on_partial(&mut self, config: &TcpConfig, now_ps: u64, segments: u64, delivered: u64, out: &mut Vec<Wire>) {
+    fn on_partial(&mut self, config: &TcpConfig, now_ps: u64, segments: u64, out: &mut Vec<Wire>) {
         if segments >= 1 {
-            self.reduce(config, delivered);
+            self.cwnd = self.ssthresh;
         }
         if config.recovery == Recovery::Ns330 {
             self.board.forget_head_retransmission();
@@ -590,9 +534,6 @@ impl Sender {
         }
         if self.deadline_ps == NEVER {
             self.deadline_ps = now_ps + self.rto_ps;
-        }
-        if self.phase == CongestionState::Recovery {
-            self.reduction.out = self.reduction.out.wrapping_add(u32::from(length));
         }
         out.push(Wire {
             number: start,

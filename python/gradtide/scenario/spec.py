@@ -1,96 +1,19 @@
-"""From a resolved scenario to the core: what this version has an engine for, and the core's input."""
+"""From a resolved scenario to the core's input.
+
+What the core has as the file declares it comes from `Table.core`; what it has in another form is a function here.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
-from gradtide.errors import Fault
-from gradtide.scenario.defaults import DEFAULT_TOLERANCE_PPM, announced_packets, transport_of
+from gradtide.scenario.defaults import DEFAULT_TOLERANCE_PPM, announced_packets
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.job import Job
-from gradtide.scenario.keys import PPM, Adaptive, Probe, Queue, Schedule, SwitchBuffer, Transport
+from gradtide.scenario.keys import Probe, Queue, Schedule, SwitchBuffer, Transport
 from gradtide.scenario.resolve import Resolved
 from gradtide.scenario.servers import graph_spec
-from gradtide.scenario.source import Loc, Source
-from gradtide.scenario.write import toml_value
 from gradtide.traffic import Neighbour
 from gradtide.units import Buffer
-
-_ADAPTIVE = ("adaptive priority of neighbours", '"high", "low", 0 to 7')
-
-
-def not_built(resolved: Resolved, source: Source) -> list[Fault]:
-    """Return a fault for everything that is understood but that this version cannot run."""
-    faults = []
-
-    def add(loc: Loc, what: str, available: str) -> None:
-        faults.append(source.fault("GT090", loc, f"{what} is not built yet", f"available: {available}"))
-
-    def word(loc: Loc, value: str, available: tuple[str, ...]) -> None:
-        if value not in available:
-            add(loc, f'{loc[-1]} = "{value}"', ", ".join(f'"{a}"' for a in available))
-
-    file = resolved.file
-    cluster = file.cluster
-    is_pipe = file.run.engine == "pipe"
-    if is_pipe and resolved.fabric.kind != "star":
-        what = f'kind = "{resolved.fabric.kind}", with engine = "pipe",'
-        add(("cluster", "topology", "kind"), what, 'engine = "fluid" or "packet", or kind = "star"')
-    if file.run.engine != "packet":
-        engine = f'with engine = "{file.run.engine}"'
-        if cluster.queue != Queue():
-            what = f"a queue other than the default, {engine},"
-            add(("cluster", "queue"), what, 'engine = "packet", or the default, pfifo_fast of 1000pkt')
-        if cluster.switch_buffer is not None:
-            add(("cluster", "switch_buffer"), f"a shared buffer, {engine},", 'engine = "packet", or none')
-        if file.run.probe is not None:
-            add(("run", "probe"), f"a probe, {engine},", 'engine = "packet", or none')
-        default = cluster.with_values(transport=Transport())
-        if cluster.transport != transport_of(default, resolved.fabric):
-            what = f"a transport other than the default, {engine},"
-            add(("cluster", "transport"), what, 'engine = "packet", or the default, newreno of 1380B')
-    if is_pipe:
-        engine, others = 'with engine = "pipe"', 'engine = "fluid" or "packet"'
-        for name in file.traffic:
-            add(("traffic", name), f"traffic of neighbours, {engine},", f"{others}, or jobs only")
-        for key in ("warmup", "cooldown"):
-            if file.run.value(key):
-                add(("run", key), f"{key}, which is for neighbours' traffic, {engine},", f'{others}, or "0s"')
-    for job in resolved.jobs:
-        loc: Loc = ("job", job.name)
-        if is_pipe:
-            if job.collective.kind != "ring":
-                what = f'kind = "{job.collective.kind}", with engine = "pipe",'
-                add((*loc, "collective", "kind"), what, 'engine = "fluid" or "packet", or kind = "ring"')
-            if job.collective.reduction_rate_bps is not None:
-                what = 'a rate of reduction, with engine = "pipe",'
-                add((*loc, "collective", "reduction_rate"), what, 'engine = "fluid" or "packet", or none')
-            if job.schedule.depth != 1:
-                what = f'depth = {toml_value(job.schedule.depth)}, with engine = "pipe",'
-                add((*loc, "schedule", "depth"), what, 'engine = "fluid" or "packet", or 1')
-        if job.is_pulled:
-            if job.compute.overlap_slowdown_ppm != PPM:
-                what = 'compute that overlap slows down, with pull = "start",'
-                add((*loc, "compute", "overlap_slowdown"), what, 'pull = "update", or 1')
-            if len(job.bands) > 1:
-                add((*loc, "priority"), 'a list of bands, with pull = "start",', "one band")
-            if job.schedule.overhead_ps and file.run.engine == "packet":
-                what = 'an overhead, with pull = "start" and engine = "packet",'
-                add((*loc, "schedule", "overhead"), what, 'engine = "fluid", or "0us"')
-        if job.schedule.credit > 1 and len(set(job.bands)) > 1:
-            what = f"credit = {job.schedule.credit}, with several bands of priority,"
-            add((*loc, "schedule", "credit"), what, "credit = 1, or one priority")
-        if job.adaptive is not None:
-            plain = job.collective.kind == "ring" and job.schedule.depth == 1 and job.schedule.credit == 1
-            if not plain or job.is_pulled or job.graph is not None:
-                what = f'policy = "{job.adaptive.policy}" for more than a chain of layers and one ring at a time'
-                add((*loc, "priority"), what, 'kind = "ring", depth = 1 and credit = 1, or another policy')
-        if job.is_foreseen and len(resolved.jobs) > 1:
-            what = 'policy = "oracle" beside another job'
-            add((*loc, "priority"), what, 'policy = "deadline", or one job')
-    for name, table in file.traffic.items():
-        if isinstance(table.priority, Adaptive):
-            add(("traffic", name, "priority"), *_ADAPTIVE)
-    return faults
 
 
 def spec(resolved: Resolved, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
@@ -98,7 +21,7 @@ def spec(resolved: Resolved, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
 
     Args:
         resolved: the scenario.
-        neighbours: the flows of its neighbours.
+        neighbours: its background flows, by tenant.
     """
     cluster, run = resolved.file.cluster, resolved.file.run
     return {

@@ -1,4 +1,4 @@
-"""From the keys of a neighbour to where its flows come from: presets, CDF files, lists, incasts.
+"""From the keys of background traffic to where its flows come from: presets, CDF files, lists, incasts.
 
 The flows themselves are drawn or held by `gradtide.traffic`; files are opened here.
 """
@@ -32,10 +32,10 @@ MAX_WRITTEN_FLOWS = 100
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a neighbour's flows come from.
+    """Where the flows of a tenant come from.
 
     Attributes:
-        name: key of the neighbour in the scenario.
+        name: key of the tenant in the scenario.
         key: key of the table that decides the number of flows.
         flows: draws them.
         replaced: keys that `written` takes the place of.
@@ -68,10 +68,10 @@ def read_origin(
     run_seed: int,
     is_first: bool,
 ) -> Origin:
-    """Return where the flows of a neighbour come from.
+    """Return where the flows of a tenant come from.
 
     Args:
-        name: key of the neighbour in the scenario.
+        name: key of the tenant in the scenario.
         table: its keys, which do not contradict each other.
         source: where the scenario came from.
         base_dir: directory that relative paths start from.
@@ -81,7 +81,7 @@ def read_origin(
         band_count: bands of the queue.
         until_ps: flows start before this.
         run_seed: seed of the run.
-        is_first: whether no neighbour before it draws its flows.
+        is_first: whether no tenant before it draws its flows.
 
     Raises:
         ScenarioError: with every fault of a file or list, or if there are too many flows.

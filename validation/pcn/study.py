@@ -1,8 +1,8 @@
 """Measures when announced bursts pay, and writes the tables of docs/validation/pcn.md.
 
-    python tools/pcn_study.py            prints them, and those of `gradtide reproduce pcn` (paper)
-    python tools/pcn_study.py --page     writes them into the page, the longest into validation/pcn
-    python tools/pcn_study.py --page --only paper policy
+    python validation/pcn/study.py            prints them, and those of `gradtide reproduce pcn` (paper)
+    python validation/pcn/study.py --page     writes them into the page, the longest into validation/pcn
+    python validation/pcn/study.py --page --only paper policy
 
 Long flows share a link with a host that sends bursts, as in `paper/pcn`, but on links of today. Minutes on two cores.
 """
@@ -21,9 +21,9 @@ from gradtide import RunResult, Scenario
 from gradtide.papers import PARTS
 from gradtide.studies.run import run_all
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "validation" / "pcn.md"
-FILES = ROOT / "validation" / "pcn"
+FILES = Path(__file__).parent
 IN_FILES = ("hosts", "settled", "k")
 """Tables that are too long for the page."""
 PACKET_BYTES, SEGMENT_BYTES = 1500, 1446
