@@ -5,7 +5,7 @@ use gradtide_train::RunError;
 use gradtide_train::opdag::OpDagError;
 use pyo3::prelude::*;
 
-/// What the face should have caught: our bug, not the user's.
+/// What `gradtide.scenario` should have caught: our bug, not the user's.
 pub fn from_json(error: &serde_json::Error) -> PyErr {
     pyo3::exceptions::PyValueError::new_err(format!("the core does not understand the resolved scenario: {error}"))
 }

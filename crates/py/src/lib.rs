@@ -1,4 +1,4 @@
-//! The door between the core and Python: conversions and the one table of errors. No decisions.
+//! What Python calls of the core: conversions and the one table of errors. No decisions.
 
 mod convert;
 mod errors;
@@ -6,6 +6,7 @@ mod traces;
 
 use convert::PyTable;
 use gradtide_net::Bytes;
+use gradtide_train::collective::plan::Counts;
 use gradtide_train::opdag::OpDagError;
 use gradtide_train::spec::Spec;
 use pyo3::prelude::*;
@@ -118,6 +119,15 @@ fn messages(py: Python<'_>, spec_json: &str, job: usize, bytes: u64) -> PyResult
     table.map(PyTable::new).map_err(|error| errors::from_run(py, &error.into()))
 }
 
+/// What one exchange of S bytes by an algorithm takes: steps, messages, all bytes, and those of the rank that sends most,
+/// as numerator and denominator; bytes in units of S.
+#[pyfunction]
+fn collective_counts(algorithm_json: &str, ranks: u32) -> PyResult<(u64, u64, u64, (u64, u64))> {
+    let algorithm = serde_json::from_str(algorithm_json).map_err(|error| errors::from_json(&error))?;
+    let Counts { steps, messages, sent, most } = gradtide_train::collective_counts(algorithm, ranks);
+    Ok((steps, messages, sent, most))
+}
+
 /// Picoseconds that a transfer of each layer of job `job` of a resolved scenario takes, as its schedulers expect.
 #[pyfunction]
 fn transfer_times(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<u64>> {
@@ -154,6 +164,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<traces::PyTrace>()?;
     module.add_function(wrap_pyfunction!(traces::chakra, module)?)?;
     module.add_function(wrap_pyfunction!(traces::kineto, module)?)?;
+    module.add_function(wrap_pyfunction!(collective_counts, module)?)?;
     module.add_function(wrap_pyfunction!(messages, module)?)?;
     module.add_function(wrap_pyfunction!(order, module)?)?;
     module.add_function(wrap_pyfunction!(transfer_times, module)?)?;

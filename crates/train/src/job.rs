@@ -121,7 +121,7 @@ pub enum AggregationForm {
     },
 }
 
-/// A job that means nothing. The face refuses all of these first, with a file and a line.
+/// A job that means nothing. `gradtide.scenario` refuses all of these first, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum JobError {
     /// No layers.
@@ -434,7 +434,8 @@ const MOST_SENDING_PS: f64 = 8.64e16;
 /// [`PlanError`] if its ranks do not suit the algorithm.
 pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, sizes: MessageSize) -> Result<Collective, PlanError> {
     let adding = spec.collective.reduction_rate_bps.and_then(Rate::from_bps);
-    let collective = Collective::new(algorithm(spec), spec.hosts.clone(), largest, depth, adding, sizes)?;
+    let algorithm = algorithm(spec.collective.algorithm, spec.hosts.len() as u32);
+    let collective = Collective::new(algorithm, spec.hosts.clone(), largest, depth, adding, sizes)?;
     Ok(collective.with_host_cost(Time::from_ps(spec.collective.host_cost_ps.unwrap_or(0))))
 }
 
@@ -457,10 +458,9 @@ pub fn costs(spec: &JobSpec, sizes: MessageSize, alone: Alone<'_>) -> Result<Cos
     Ok(costs)
 }
 
-/// What a job's collective sends.
-fn algorithm(spec: &JobSpec) -> Algorithm {
-    let ranks = spec.hosts.len() as u32;
-    match spec.collective.algorithm {
+/// What a collective of so many ranks sends.
+pub fn algorithm(spec: AlgorithmSpec, ranks: u32) -> Algorithm {
+    match spec {
         // Nobody to send to, whatever the algorithm.
         _ if ranks == 1 => Algorithm::Ring,
         AlgorithmSpec::Ring => Algorithm::Ring,

@@ -1,6 +1,6 @@
 //! The training step: what must be sent, when, and in what order.
 //!
-//! [`run`] is the whole floor in one function: scenario -> DAG and schedule -> network engine -> results.
+//! [`run`] is the whole crate in one function: scenario -> DAG and schedule -> network engine -> results.
 
 pub mod bucket;
 pub mod caramel;
@@ -27,6 +27,7 @@ pub mod spec;
 pub mod traffic;
 
 use collective::messages::{Collective, Depth};
+use collective::plan::Counts;
 use engine::{Engine, Idle};
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
@@ -36,7 +37,7 @@ use gradtide_table::Table;
 use iteration::Limits;
 use job::{AggregationForm, AnyJob, Job, JobError};
 use result::RunResult;
-use spec::{EngineSpec, RunSpec, Spec, TrafficSpec};
+use spec::{AlgorithmSpec, EngineSpec, RunSpec, Spec, TrafficSpec};
 use thiserror::Error;
 use traffic::Neighbour;
 
@@ -77,6 +78,11 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
     Ok(result::messages(&collective, bytes))
 }
 
+/// What one exchange of a collective among `ranks` takes, without a network.
+pub fn collective_counts(algorithm: AlgorithmSpec, ranks: u32) -> Counts {
+    job::algorithm(algorithm, ranks).counts(ranks)
+}
+
 /// What a transfer of each layer of job `job` takes, or of each parameter of its graph, as its schedulers expect: a pull
 /// has its share of the time in which all workers pull, and an exchange the time that it has on an idle network.
 ///
@@ -111,7 +117,7 @@ pub enum RunError {
     Iteration(#[from] iteration::IterationError),
 }
 
-/// A scenario that means nothing. The face refuses these first, with a file and a line; the core holds the line.
+/// A scenario that means nothing. `gradtide.scenario` refuses these first, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SpecError {
     /// No jobs and no background flows.

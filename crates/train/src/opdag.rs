@@ -46,7 +46,7 @@ pub enum Kind {
     Comp,
 }
 
-/// A DAG that means nothing. The face refuses these first, with a file and a line.
+/// A DAG that means nothing. `gradtide.scenario` refuses these first, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum OpDagError {
     /// The target or an input is no op.

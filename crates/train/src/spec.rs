@@ -1,4 +1,4 @@
-//! The valid scenario, as the face hands it down: integers with their units in their names, nothing optional
+//! The valid scenario, as Python hands it down: integers with their units in their names, nothing optional
 //! that has a default, nothing unknown.
 //!
 //! Defaults, unit parsing and every message to a user live in `gradtide.scenario` (Python). What arrives here is
@@ -443,7 +443,7 @@ pub enum OrderSpec {
     },
 }
 
-/// Flows of one neighbour, drawn or read by the face; columns of one length, in order of start.
+/// Flows of one neighbour, drawn or read in Python; columns of one length, in order of start.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrafficSpec {

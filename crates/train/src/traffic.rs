@@ -1,4 +1,4 @@
-//! Neighbours: flows that are not training. What they are is drawn or read by the face; here they are started.
+//! Neighbours: flows that are not training. What they are is drawn or read in Python; here they are started.
 
 use crate::spec::TrafficSpec;
 use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Time};

@@ -94,8 +94,8 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Bytes that the rank sends that sends most, of `bytes` that divide evenly: the table of
-    /// `docs/models/collectives.md`.
+    /// Bytes that the rank sends that sends most, of `bytes` that divide evenly: [`Counts::most`] in floating point, added
+    /// up term by term, because results print all its digits.
     pub fn sent_by_busiest(&self, ranks: u32, bytes: u128) -> f64 {
         let total = bytes as f64;
         let around = |ranks: u32, bytes: u128| (u128::from(ranks - 1) * bytes) as f64 / f64::from(ranks);
@@ -127,6 +127,116 @@ impl Algorithm {
             Self::PointToPoint => total,
         }
     }
+
+    /// What one exchange takes, in closed form: the table of `docs/models/collectives.md`.
+    pub fn counts(&self, ranks: u32) -> Counts {
+        match self {
+            Self::ParameterServer { servers } => Counts::of_servers(ranks.into(), servers.len() as u64),
+            Self::ButterflyLayered { group } => {
+                let (group, heads) = (ranks.min(*group), ranks.div_ceil(ranks.min(*group)));
+                Self::Butterfly.counts(heads).between(ranks, group)
+            }
+            Self::Hierarchical { group, inside } => {
+                let (group, heads) = (ranks.min(*group), ranks.div_ceil(ranks.min(*group)));
+                let (within, between) = (Self::Ring.counts(group), Self::Ring.counts(heads));
+                let last = Self::Ring.counts(ranks - (heads - 1) * group);
+                match inside {
+                    Inside::Reduce => between.between(ranks, group),
+                    Inside::Sharded => Counts {
+                        steps: within.steps + between.steps,
+                        messages: u64::from(heads) * within.messages + u64::from(group) * between.messages,
+                        sent: u64::from(heads) * within.sent + between.sent,
+                        most: sum(within.most, (between.most.0, between.most.1 * u64::from(group))),
+                    },
+                    Inside::Ring => {
+                        let down = u64::from(ranks - heads);
+                        let full = u64::from(heads - 1);
+                        let most = sum(within.most, between.most);
+                        Counts {
+                            steps: within.steps + between.steps + levels(group),
+                            messages: full * within.messages + last.messages + between.messages + down,
+                            sent: full * within.sent + last.sent + between.sent + down,
+                            most: sum(most, (levels(group), 1)),
+                        }
+                    }
+                }
+            }
+            _ => self.alone(ranks),
+        }
+    }
+
+    /// The counts of an algorithm without parts.
+    fn alone(&self, ranks: u32) -> Counts {
+        let n = u64::from(ranks);
+        if n < 2 {
+            return Counts { steps: 0, messages: 0, sent: 0, most: (0, 1) };
+        }
+        let (low, power) = (u64::from(ranks.ilog2()), 1_u64 << ranks.ilog2());
+        let extra = n - power;
+        let (is_folded, fold) = (u64::from(extra > 0), 2 * u64::from(extra > 0));
+        let counts = |steps, messages, sent, most| Counts { steps, messages, sent, most };
+        match self {
+            Self::Ring => counts(2 * (n - 1), 2 * n * (n - 1), 2 * (n - 1), (2 * (n - 1), n)),
+            Self::Shuffle => counts(2, 2 * n * (n - 1), 2 * (n - 1), (2 * (n - 1), n)),
+            Self::AllGather | Self::ReduceScatter => counts(n - 1, n * (n - 1), n - 1, (n - 1, n)),
+            Self::AllToAll => counts(1, n * (n - 1), n - 1, (n - 1, n)),
+            Self::Tree => counts(2 * low, 2 * (n - 1), 2 * (n - 1), ((n - 1).min(n.div_ceil(2)).min(3), 1)),
+            Self::Broadcast => counts(levels(ranks), n - 1, n - 1, (levels(ranks), 1)),
+            Self::PointToPoint => counts(1, 1, 1, (1, 1)),
+            Self::Butterfly => {
+                let messages = power * low + 2 * extra;
+                counts(low + fold, messages, messages, (low + is_folded, 1))
+            }
+            Self::HalvingDoubling => {
+                let most = sum((2 * (power - 1), power), (is_folded, 1));
+                counts(2 * low + fold, 2 * power * low + 2 * extra, 2 * (power - 1) + 2 * extra, most)
+            }
+            Self::ButterflyLayered { .. } | Self::Hierarchical { .. } | Self::ParameterServer { .. } => {
+                unreachable!("`counts` puts these together")
+            }
+        }
+    }
+}
+
+/// What one exchange of S bytes takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages that follow one upon another.
+    pub steps: u64,
+    /// Messages in all.
+    pub messages: u64,
+    /// Bytes in all, in units of S.
+    pub sent: u64,
+    /// Bytes of the rank that sends most, in units of S: numerator and denominator.
+    pub most: (u64, u64),
+}
+
+impl Counts {
+    fn of_servers(ranks: u64, servers: u64) -> Self {
+        let workers = ranks.saturating_sub(servers);
+        let most = if workers > servers { (workers, servers) } else { (1, 1) };
+        Self { steps: 2, messages: 2 * servers * workers, sent: 2 * workers, most }
+    }
+
+    /// These counts among the first ranks of groups, with a binomial reduce before and a binomial broadcast after.
+    fn between(self, ranks: u32, group: u32) -> Self {
+        let below = u64::from(ranks - ranks.div_ceil(group));
+        Self {
+            steps: self.steps + 2 * levels(group),
+            messages: self.messages + 2 * below,
+            sent: self.sent + 2 * below,
+            most: sum(self.most, (levels(group), 1)),
+        }
+    }
+}
+
+/// Levels of a binomial tree of so many ranks.
+fn levels(ranks: u32) -> u64 {
+    ranks.next_power_of_two().ilog2().into()
+}
+
+fn sum(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
+    if a.1 == b.1 { (a.0 + b.0, a.1) } else { (a.0 * b.1 + b.0 * a.1, a.1 * b.1) }
 }
 
 /// What a hierarchical all-reduce does within a group.

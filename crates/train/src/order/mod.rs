@@ -1,6 +1,6 @@
 //! In which order a worker receives its parameters: TIC and TAC of TicTac (2019), and what is better than both.
 //!
-//! [`order`] is the whole room in one function: op DAG -> what an order decides -> order -> makespan and bound.
+//! [`order`] is the whole module in one function: op DAG -> what an order decides -> order -> makespan and bound.
 
 pub mod exact;
 pub mod makespan;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use tac::{Ties, tac};
 use tic::tic;
 
-/// A DAG and how its transfers are to be ordered, as the face hands it down.
+/// A DAG and how its transfers are to be ordered, as Python hands it down.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OrderRequest {

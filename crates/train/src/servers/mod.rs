@@ -12,7 +12,7 @@
 //! Pulls are handed to it in the worker's order, at most: a server holds one back until the counter of what it has
 //! handed over for this worker has come to its rank (TicTac section 5.1). Pushes are handed over when they are ready.
 //!
-//! What the network is, how collectives work and what tables are made of it are no matter of this room
+//! What the network is, how collectives work and what tables are made of it are no matter of this module
 //! (docs/models/servers.md, docs/decisions/17-op-dags-and-servers.md).
 
 mod channels;
@@ -119,7 +119,7 @@ pub enum ServerOperation {
     Push(u32),
 }
 
-/// A job with servers that means nothing. The face refuses all of these first, with a file and a line.
+/// A job with servers that means nothing. `gradtide.scenario` refuses all of these first, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ServersError {
     /// The target, an input or an updated parameter is no op.
