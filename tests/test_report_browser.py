@@ -157,8 +157,9 @@ def test_what_scrolls_on_a_phone_says_so_and_names_and_verdicts_stay_on_screen(
             const faded = x.classList.contains('more-right');
             x.scrollLeft = 1e6;
             const edge = x.getBoundingClientRect();
-            const seen = [...x.querySelectorAll('tbody td:first-child, thead th:first-child, td.agrees:last-child, td.differs:last-child')]
-                .map(c => c.getBoundingClientRect()).every(c => c.left >= edge.left - 1 && c.right <= edge.right + 1);
+            const pinned = 'tbody td:first-child, thead th:first-child, td.agrees:last-child, td.differs:last-child';
+            const seen = [...x.querySelectorAll(pinned)].map(c => c.getBoundingClientRect())
+                .every(c => c.left >= edge.left - 1 && c.right <= edge.right + 1);
             return {is_wide, told, faded, seen};
         })""")
     assert boxes
