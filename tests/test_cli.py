@@ -143,7 +143,7 @@ def test_bad_input_with_json_is_json(gradtide, tmp_path):
 def test_what_is_not_built_yet_is_refused_by_name(gradtide):
     code, _, err = gradtide("run", "paper/gao2020-ch4", "--set", "job.train.schedule.depth=2")
     assert code == 2
-    assert 'depth = 2, with engine = "pipe", is not built yet' in err
+    assert 'depth = 2 is not built yet with engine = "pipe"' in err
 
 
 @pytest.mark.parametrize(
@@ -158,6 +158,8 @@ def test_what_is_not_built_yet_is_refused_by_name(gradtide):
         (["compare", "paper/gao2020-ch4", "--schedule", "fifo+x"], "priority+chunk=1MB"),
         (["compare", "paper/gao2020-ch4", "--schedule", "fifo", "--schedule", "fifo"], "twice"),
         (["compare", "paper/gao2020-ch4", "--schedule", "fito"], '"fifo"'),
+        (["compare", "paper/gao2020-ch4", "--schedule", "fito"], "--> --schedule"),
+        (["compare", "paper/gao2020-ch4", "--rate", "10"], "--> --rate"),
         (["compare", "paper/gao2020-ch4", "--workers", "a"], "whole numbers"),
         (["compare", "paper/gao2020-ch4", "--workers", ","], "empty"),
         (["compare", "paper/gao2020-ch4", "--rate", "10"], "unit"),

@@ -313,7 +313,7 @@ def test_studies_of_tenants_give_small_sound_pages_with_the_numbers_of_the_summa
 
 @pytest.mark.parametrize(
     ("change", "colour", "words"),
-    [(0.99, "green", "green: free"), (30.0, "yellow", "yellow: the job pays"), (31.0, "red", "red: too dear")],
+    [(0.99, "green", "green: free"), (30.0, "yellow", "yellow: the job pays"), (31.0, "red", "red: too expensive")],
 )
 def test_the_verdict_is_a_word_beside_its_colour(
     change: float, colour: str, words: str, beside: Path, tmp_path: Path

@@ -47,7 +47,7 @@ class SimulationError(GradtideError):
     """A run could not go on; the message says what waits for what."""
 
 
-class CoreRefusal(GradtideError):  # noqa: N818 - the name that the door in crates/py uses
+class CoreRefusal(GradtideError):  # noqa: N818 - the name that crates/py uses
     """The core refused a scenario that passed the parser: its limits on simulated time and memory."""
 
 

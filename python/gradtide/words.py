@@ -17,6 +17,7 @@ SYMBOLS = {
     "alpha": "(N + C - T) / min(N, C), the overlap",
     "U": "C / T, the utilisation",
     "FCT": "flow completion time",
+    "slowdown": "FCT / FCT of the flow alone",
 }
 
 
@@ -205,11 +206,37 @@ def flow_rows(name: str, classes: Mapping[str, Any]) -> tuple[list[str], list[li
     def ms(value: float | None) -> str:
         return "–" if value is None else milliseconds(value)
 
+    def slowdown(figures: Mapping[str, Any]) -> list[str]:
+        value = figures.get("mean_slowdown", 0.0)
+        return [] if "mean_slowdown" not in figures else ["–" if value is None else f"{value:.2f}"]
+
     rows = [
-        [size, f"{figures['completed']} of {figures['started']}", *(ms(figures[key]) for key in names)]
+        [
+            size,
+            f"{figures['completed']} of {figures['started']}",
+            *(ms(figures[key]) for key in names),
+            *slowdown(figures),
+        ]
         for size, figures in classes.items()
     ]
-    return [f"{name}: flows", "completed", "mean FCT", "p50", "p90", "p99"], rows
+    more = ["slowdown"] if len(rows[0]) > 6 else []
+    return [f"{name}: flows", "completed", "mean FCT", "p50", "p90", "p99", *more], rows
+
+
+def flows_headline(traffic: Mapping[str, Any]) -> str:
+    """Say in a sentence per tenant how long its flows take, where there is no job."""
+    return " ".join(_flows_sentence(name, classes["all"]) for name, classes in traffic.items())
+
+
+def _flows_sentence(name: str, figures: Mapping[str, Any]) -> str:
+    done = f"{name}: {figures['completed']} of {figures['started']} flows complete"
+    if figures["mean_fct_ms"] is None:
+        return f"{done}."
+    mean, slowest = (milliseconds(figures[f"{name}_fct_ms"]) for name in ("mean", "p99"))
+    took = f"in {mean} on average, {slowest} at the 99th percentile"
+    if figures.get("mean_slowdown") is None:
+        return f"{done}, {took}."
+    return f"{done}, {took}: {figures['mean_slowdown']:.2f} times as long as each flow alone on the idle network."
 
 
 _FABRICS = {"clos2": "2-layer Clos", "clos3": "3-layer Clos", "leaf_spine": "leaf-spine", "star": "one switch"}

@@ -44,10 +44,12 @@ def compare(
     """Compare schedules, over link rates, workers, servers, mini-batches, tasks and models."""
     from gradtide.scenario.source import as_options
     from gradtide.studies import compare as study
+    from gradtide.studies.schedules import SCHEDULE_KEYS
 
     loaded = changes.trained(scenario, cluster)
     check_target(common.output)
     flags = {"link_rate": "--rate"} | {name: f"--{name}" for name in ("model", "workers", "servers", "batch", "task")}
+    flags |= dict.fromkeys(SCHEDULE_KEYS, "--schedule")
     with as_usage_error(ValueError), as_options(flags):
         axes = study.Axes(
             models=split("--model", model),

@@ -27,26 +27,30 @@ def convert(
         str, typer.Argument(metavar="IN", help="File of any format of --formats; traces also as folder or pattern.")
     ],
     target: Annotated[
-        Path | None, typer.Argument(metavar="OUT", help="File to write; its suffix says the format, or --to.")
+        Path | None, typer.Argument(metavar="OUT", help="File to write. Its suffix or --to says the format.")
     ] = None,
     from_format: Annotated[
-        str | None, typer.Option("--from", metavar="FORMAT", help="Format of IN; by its content if not given.")
+        str | None,
+        typer.Option("--from", metavar="FORMAT", help="Read IN as this format. Default: what its content shows."),
     ] = None,
     to_format: Annotated[
-        str | None, typer.Option("--to", metavar="FORMAT", help="Format of OUT; by its suffix if not given.")
+        str | None,
+        typer.Option("--to", metavar="FORMAT", help="Write OUT in this format. Default: what its suffix says."),
     ] = None,
     formats_wanted: Annotated[
         bool, typer.Option("--formats", help="List the formats.", is_eager=True, callback=_show_formats)
     ] = False,
     packet: Annotated[
-        str | None, typer.Option("--packet", metavar="SIZE", help="cdf-ns2: what a value is, 1460B or 1B.")
+        str | None, typer.Option("--packet", metavar="SIZE", help="cdf-ns2: read a value as this size, 1460B or 1B.")
     ] = None,
     topology: Annotated[
-        Path | None, typer.Option("--topology", metavar="FILE", help="hpcc-flow: which nodes are hosts.")
+        Path | None,
+        typer.Option("--topology", metavar="FILE", help="hpcc-flow: read from this file which nodes are hosts."),
     ] = None,
-    rank: Annotated[int | None, typer.Option("--rank", min=0, help="Trace: this rank alone.")] = None,
+    rank: Annotated[int | None, typer.Option("--rank", min=0, help="Trace: write this rank alone.")] = None,
     cut: Annotated[
-        bool, typer.Option("--cut", help="Trace to DAG: what is received starts without waiting, for order.")
+        bool,
+        typer.Option("--cut", help="Trace to DAG: let what is received start without waiting, for gradtide order."),
     ] = False,
     version: Annotated[
         str | None,
@@ -55,7 +59,7 @@ def convert(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Read a file of another tool and say what is in it; write it as another format.
+    """Read a file of another tool and print what is in it, or write it as another format.
 
     Traces of PyTorch and Chakra, flow sizes, lists of flows, networks and models: --formats lists them.
     """

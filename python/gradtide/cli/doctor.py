@@ -8,7 +8,7 @@ from gradtide.cli.printing import print_json, print_table
 
 
 def doctor(as_json: JsonOption = False) -> None:
-    """Say what is installed, what is missing, and what for."""
+    """Print what is installed, what is missing, and what it is needed for."""
     from gradtide.studies import doctor as study
 
     findings = study.doctor()

@@ -21,7 +21,7 @@ def order(
         typer.Option(
             "--scheduler",
             metavar="NAME",
-            help="layer, tic, tac, tac_folded, random, optimal, or an order file (.json).",
+            help="Order by layer, tic, tac, tac_folded, random, optimal, or an order file (.json).",
         ),
     ] = "optimal",
     ties: Annotated[
@@ -36,16 +36,18 @@ def order(
         int | None, typer.Option(min=0, help="Set the root of all random streams, of random and optimal. Default: 0.")
     ] = None,
     device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="Built-in DAG: what computes; K80.")
+        str | None, typer.Option("--device", metavar="NAME", help="Built-in DAG: compute on this device. Default: K80.")
     ] = None,
     batch: Annotated[
-        int | None, typer.Option("--batch", min=1, help="Built-in DAG: samples; as the paper has.")
+        int | None,
+        typer.Option("--batch", min=1, help="Built-in DAG: set the samples of a mini-batch. Default: the paper's."),
     ] = None,
     task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="Built-in DAG: train or inference; train.")
+        str | None, typer.Option("--task", metavar="NAME", help="Built-in DAG: train or inference. Default: train.")
     ] = None,
     rate: Annotated[
-        str | None, typer.Option("--rate", metavar="RATE", help="Built-in DAG: rate of transfers; 10Gbps.")
+        str | None,
+        typer.Option("--rate", metavar="RATE", help="Built-in DAG: receive parameters at this rate. Default: 10Gbps."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -22,10 +22,17 @@ def profile(
     ],
     input_: Annotated[
         list[str] | None,
-        typer.Option("--input", metavar="[NAME=]SHAPE[:DTYPE]", help="As in 32x3x224x224 or input_ids=8x128:int64."),
+        typer.Option(
+            "--input",
+            metavar="[NAME=]SHAPE[:DTYPE]",
+            help="Call the module with this input, as in 32x3x224x224 or input_ids=8x128:int64.",
+        ),
     ] = None,
     device: Annotated[
-        str, typer.Option(metavar="NAME", help="A device preset, or measure: time it on this machine.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Compute times of this device preset, or measure them on this machine: measure."
+        ),
     ] = "V100",
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write a model file.")] = None,
     dag: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the step's graph of ops.")] = None,
@@ -40,7 +47,7 @@ def profile(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """A torch module's layers with bytes and times, by roofline or measured: a model file for scenarios."""
+    """Write a torch module's layers with bytes and times, by roofline or measured, as a model file for scenarios."""
     from gradtide import profiling as room
 
     with as_usage_error(room.ProfileError):

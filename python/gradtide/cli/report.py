@@ -17,14 +17,18 @@ if TYPE_CHECKING:
 def report(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="RUN_DIR|TRACE…", help="Folder of a finished run or study; or traces, one a rank."),
+        typer.Argument(
+            metavar="RUN_DIR|TRACE…", help="Folder of a finished run or study, or traces, one for each rank."
+        ),
     ],
     output: OutputOption = None,
-    step: Annotated[int | None, typer.Option("--step", min=0, help="Of a trace: this step; the typical one.")] = None,
+    step: Annotated[
+        int | None, typer.Option("--step", min=0, metavar="N", help="Trace: show this step. Default: the typical one.")
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Make the report of a finished run or study again, or say where the time of a trace's step goes."""
+    """Make the report of a finished run or study again, or show where the time of a trace's step goes."""
     from gradtide import report as room
 
     if len(paths) == 1 and Path(paths[0]).is_dir() and (Path(paths[0]) / "summary.json").exists():

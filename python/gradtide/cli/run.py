@@ -47,6 +47,7 @@ def run(
     refuse_unknown(common.checks, lambda: figures_of_job(study.run(study.sample()).job))
     with progress_bar("simulating", common.quiet) as progress:
         [result] = study.run_all([loaded], progress=progress, limits=common.limits)
+        study.add_slowdowns(result, common.limits)
         summary = study.summary(result)
         if common.output is not None:
             if progress is not None:
@@ -57,9 +58,11 @@ def run(
     else:
         from gradtide import words
 
-        print_table(*words.run_rows(summary))
-        for name, classes in summary["traffic"].items():
-            print()
+        if summary["jobs"]:
+            print_table(*words.run_rows(summary))
+        for index, (name, classes) in enumerate(summary["traffic"].items()):
+            if summary["jobs"] or index:
+                print()
             print_table(*words.flow_rows(name, classes))
         say(f"\n{summary['headline']}")
     if common.output is not None and common.names_files:

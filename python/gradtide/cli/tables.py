@@ -44,7 +44,7 @@ def layout(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | N
     above = ""
     if len(cells) > 1 and _widths(columns, cells, shown, width) is None:
         shared = [index for index in shown if len({row[index] for row in cells}) == 1]
-        if len(shared) < len(shown):
+        if len(shared) < len(shown) - 1:
             above = "; ".join(f"{columns[index]}: {cells[0][index]}" for index in shared)
             shown = [index for index in shown if index not in shared]
     return Layout(

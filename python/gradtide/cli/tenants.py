@@ -65,8 +65,8 @@ def _print_tenants(summary: dict[str, Any]) -> None:
     print_table(["", "no job", "same band", "low band", "change", "95 % interval"], rows)
     small, large = (words.size(summary["counted"][f"{size}_bytes"]) for size in ("small", "large"))
     say(
-        f"small: up to {small}; large: from {large}; slowdown: completion time / that of the flow alone\n"
-        "no job: the same flows without any job; change: low band against same band"
+        f"small: up to {small}; large: from {large}; no job: the same flows without any job; "
+        "change: low band against same band"
     )
     say(f"\n{summary['headline']}")
 

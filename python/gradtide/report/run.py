@@ -36,10 +36,10 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         cap=caps.rows,
         where="summary.json",
     )
-    first = views[0]["what"] if len(views) == 1 else f"{len(jobs)} jobs"
+    first = views[0]["what"] if len(views) == 1 else f"{len(jobs)} jobs" if jobs else "background flows without a job"
     traffic: Mapping[str, Any] = entry(path, summary, "traffic", dict) if "traffic" in summary else {}
     return "run.html.j2", {
-        "title": f"gradtide run: {', '.join(pieces.clip(name, 30) for name in list(jobs)[:3])}",
+        "title": f"gradtide run: {', '.join(pieces.clip(name, 30) for name in list(jobs or traffic)[:3])}",
         "what": first if rate is None else f"{first}, {pieces.rate(rate)} links",
         "reproduce": "gradtide run scenario.resolved.toml",
         "jobs": views,
@@ -84,7 +84,9 @@ def _neighbour(path: Path, name: str, classes: Any, caps: pieces.Caps) -> dict[s
     """Return the completion times of one neighbour's flows by class of size."""
     if not isinstance(classes, Mapping):
         raise RunFolderError(f"{path}: key `traffic.{pieces.clip(name)}`: an object was expected")
-    figures = {"mean_fct_ms": "mean", "p50_fct_ms": "p50", "p90_fct_ms": "p90", "p99_fct_ms": "p99"}
+    figures = {f"{name}_fct_ms": f"{name}, ms" for name in ("mean", "p50", "p90", "p99")}
+    if all("mean_slowdown" in of for of in classes.values() if isinstance(of, Mapping)):
+        figures |= {"mean_slowdown": "slowdown, mean", "p99_slowdown": "slowdown, p99"}
 
     def cell(size_class: str, figure: str) -> dict[str, str]:
         value = entry(path, classes, f"{size_class}.{figure}", (int, float, type(None)))
@@ -93,7 +95,7 @@ def _neighbour(path: Path, name: str, classes: Any, caps: pieces.Caps) -> dict[s
 
     table = pieces.table(
         f"Completion times of the flows of {pieces.clip(name)}",
-        ("flows", "#started", "#completed", *(f"#{word}, ms" for word in figures.values())),
+        ("flows", "#started", "#completed", *(f"#{word}" for word in figures.values())),
         [[label, *(cell(label, figure) for figure in ("started", "completed", *figures))] for label in classes],
         cap=caps.rows,
         where="summary.json",

@@ -18,6 +18,7 @@ from gradtide.estimate import Limits
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
 from gradtide.scenario.defaults import PLANNED
+from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.folder import whole_folder, write_json, write_versions
 from gradtide.studies.keep import Kept
 
@@ -73,7 +74,24 @@ def run(
         scenario = scenario.replace(seed=seed)
     scenario.check_built()
     estimate.check([scenario], limits or Limits())
-    return _run(scenario, progress)
+    result = _run(scenario, progress)
+    add_slowdowns(result, limits)
+    return result
+
+
+def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
+    """Add to a run without jobs how much longer each flow takes than alone; its headline says so.
+
+    Every distinct flow is simulated once more, alone on the idle network. A run with jobs is left as it is: for those,
+    `gradtide tenants` compares.
+    """
+    if result.scenario.jobs:
+        return
+    (times,) = alone_ps(
+        [(result.scenario, flows_of([result]))], lambda scenarios: run_all(scenarios, limits=limits or Limits())
+    )
+    result.summary["traffic"] = result.flow_classes(alone_ps=times)
+    result.summary["headline"] = words.flows_headline(result.summary["traffic"])
 
 
 def _run(scenario: Scenario, progress: Callable[[float], object] | None) -> RunResult:
@@ -188,13 +206,6 @@ def total_cost(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
         **{key: sum(cost[key] for cost in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")},
         "peak_rss_mb": max((cost["peak_rss_mb"] for cost in costs), default=0.0),
     }
-
-
-def as_scenario(scenario: "Scenario | str | Path | dict[str, Any]") -> Scenario:
-    """Read a scenario from whatever a user has: one already, a file, a preset's name, or a dict."""
-    if isinstance(scenario, Scenario):
-        return scenario
-    return Scenario.from_dict(scenario) if isinstance(scenario, dict) else Scenario.load(scenario)
 
 
 def save(result: RunResult, path: Path) -> Path:

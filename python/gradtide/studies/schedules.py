@@ -15,6 +15,9 @@ _OWN = dict.fromkeys(
 )
 """Keys of a schedule that a system's name puts back to their defaults, so that the scenario's are not in its way."""
 
+SCHEDULE_KEYS = ("order", *_OWN)
+"""What a schedule can say, by the names of `Scenario.replace`."""
+
 SYSTEMS: dict[str, dict[str, Any]] = {
     # Li et al. (2020), 3.2.3, and DistributedDataParallel's defaults.
     "ddp": {"order": "fifo", "barrier": True, "first_fusion": "1MiB", "fusion": "25MiB"},
