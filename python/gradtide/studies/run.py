@@ -21,7 +21,6 @@ from gradtide.scenario.defaults import PLANNED
 from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.folder import whole_folder, write_json, write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.trained import as_scenario as as_scenario
 
 if TYPE_CHECKING:
     from gradtide.studies.trained import Cluster

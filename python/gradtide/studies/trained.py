@@ -10,6 +10,7 @@ from gradtide.errors import Fault, ScenarioError, TraceError
 from gradtide.scenario import Scenario
 from gradtide.scenario.opdag import OpDag, op_dag
 from gradtide.scenario.source import parse_json, parse_toml
+from gradtide.studies.asked import as_scenario
 
 DEFAULT_WORKERS = 8
 """Of a model whose cluster does not say how many hosts it has."""
@@ -60,13 +61,6 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None) 
         if workers is not None and workers != base.jobs[0].workers:
             base = base.replace(workers=workers)
     return base.replace(model=model)
-
-
-def as_scenario(scenario: "Scenario | str | Path | dict[str, Any]") -> Scenario:
-    """Read a scenario from whatever a user has: one already, a file, a preset's name, or a dict."""
-    if isinstance(scenario, Scenario):
-        return scenario
-    return Scenario.from_dict(scenario) if isinstance(scenario, dict) else Scenario.load(scenario)
 
 
 def _model(given: Any) -> Any:
