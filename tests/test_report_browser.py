@@ -144,6 +144,42 @@ def test_opens_clean_in_both_themes_and_on_narrow_screens(
     context.close()
 
 
+@pytest.mark.parametrize("name", ["boundary", "buy", "collectives", "compare", "fifo", "lp", "reproduce", "tenants"])
+def test_what_scrolls_on_a_phone_says_so_and_names_and_verdicts_stay_on_screen(
+    browser: "Browser", pages: dict[str, Path], name: str
+) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 900})
+    visit = Visit(context, pages[name])
+    boxes = visit.page.evaluate("""() => [...document.querySelectorAll('.table, .scroll, pre')]
+        .filter(x => x.checkVisibility()).map(x => {
+            const is_wide = x.scrollWidth > x.clientWidth + 1, hint = x.previousElementSibling;
+            const told = hint.className === 'more' && hint.checkVisibility();
+            const faded = x.classList.contains('more-right');
+            x.scrollLeft = 1e6;
+            const edge = x.getBoundingClientRect();
+            const pinned = 'tbody td:first-child, thead th:first-child, td.agrees:last-child, td.differs:last-child';
+            const seen = [...x.querySelectorAll(pinned)].map(c => c.getBoundingClientRect())
+                .every(c => c.left >= edge.left - 1 && c.right <= edge.right + 1);
+            return {is_wide, told, faded, seen};
+        })""")
+    assert boxes
+    for box in boxes:
+        assert box["told"] == box["faded"] == box["is_wide"], box
+        assert box["seen"], box
+    if name in ("buy", "compare", "fifo"):
+        assert any(box["is_wide"] for box in boxes)
+    # At its end a box does not fade any more; the scroll event comes with the next frame.
+    frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    visit.page.evaluate(frames)
+    assert (
+        visit.page.evaluate("[...document.querySelectorAll('.more-right')].filter(x => x.checkVisibility()).length")
+        == 0
+    )
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert visit.faults == []
+    context.close()
+
+
 def test_what_a_reader_sees_is_the_summary(browser: "Browser", pages: dict[str, Path]) -> None:
     context = browser.new_context()
     page = Visit(context, pages["fifo"]).page

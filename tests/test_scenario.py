@@ -854,3 +854,15 @@ def test_a_host_cost_is_paid_for_every_message() -> None:
     delayed = base.replace(link_delay="20us")
     times = [gradtide.run(one).job["iteration_time_ms"]["mean"] for one in (base, slow, delayed)]
     assert times[0] < times[1] == times[2]
+
+
+def test_an_error_is_answered_without_what_a_run_needs() -> None:
+    code = (
+        "import sys\n"
+        "from gradtide.errors import ScenarioError\n"
+        "from gradtide.studies.trained import trained\n"
+        "try:\n    trained('no-such.toml')\n"
+        "except ScenarioError:\n    print('numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

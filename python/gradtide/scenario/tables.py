@@ -1,6 +1,7 @@
 """From what `model` names to a table of layers: presets, CSV, JSON, traces, inline and synthetic tables.
 
-No cluster and no schedule here.
+No cluster and no schedule here. The module is longer than 600 lines because each form of a model has its own faults
+with line and field, and all of them end in one `LayerTable`.
 """
 
 import csv

@@ -14,6 +14,7 @@ from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1,
 from gradtide.results import RunResult, StudyRows, Table, numbers
 from gradtide.scenario import Scenario
 from gradtide.scenario.prices import Prices, read_prices
+from gradtide.studies.asked import as_scenario
 from gradtide.studies.exchange import (
     COLLECTIVES,
     alone,
@@ -26,7 +27,7 @@ from gradtide.studies.exchange import (
 )
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import as_scenario, run_all, total_cost, write_core, write_summary
+from gradtide.studies.run import run_all, total_cost, write_core, write_summary
 
 FABRICS = ("clos2", "clos3", "leaf_spine", "star")
 BISECTIONS = (Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))

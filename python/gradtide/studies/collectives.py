@@ -16,6 +16,7 @@ from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
+from gradtide.studies.asked import as_scenario
 from gradtide.studies.exchange import (
     COLLECTIVES,
     alone,
@@ -28,7 +29,7 @@ from gradtide.studies.exchange import (
 )
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import as_scenario, run_all, total_cost, write_summary
+from gradtide.studies.run import run_all, total_cost, write_summary
 
 SIZES = (*(step * 10**power for power in range(3, 9) for step in (1, 3)), 10**9)
 TERMS = ("latency", "bandwidth", "contention")

@@ -9,7 +9,7 @@ from gradtide import _core, units
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
-from gradtide.studies.run import as_scenario
+from gradtide.studies.asked import as_scenario
 
 COLLECTIVES = ("ring", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 

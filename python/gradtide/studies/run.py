@@ -208,13 +208,6 @@ def total_cost(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def as_scenario(scenario: "Scenario | str | Path | dict[str, Any]") -> Scenario:
-    """Read a scenario from whatever a user has: one already, a file, a preset's name, or a dict."""
-    if isinstance(scenario, Scenario):
-        return scenario
-    return Scenario.from_dict(scenario) if isinstance(scenario, dict) else Scenario.load(scenario)
-
-
 def save(result: RunResult, path: Path) -> Path:
     """Write a run folder with its report and timeline."""
     with whole_folder(path) as folder:

@@ -10,7 +10,7 @@ from gradtide.errors import Fault, ScenarioError, TraceError
 from gradtide.scenario import Scenario
 from gradtide.scenario.opdag import OpDag, op_dag
 from gradtide.scenario.source import parse_json, parse_toml
-from gradtide.studies.run import as_scenario
+from gradtide.studies.asked import as_scenario
 
 DEFAULT_WORKERS = 8
 """Of a model whose cluster does not say how many hosts it has."""

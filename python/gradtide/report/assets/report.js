@@ -180,6 +180,23 @@
     for (const entry of charts) seen.observe(entry.box);
   }
 
+  // What is wider than the page says that it scrolls, and fades out on the right until its end is reached.
+  for (const box of document.querySelectorAll(".table, .scroll, pre")) {
+    const hint = document.createElement("p");
+    hint.className = "more";
+    hint.textContent = "scroll for more →";
+    hint.setAttribute("aria-hidden", "true");
+    hint.hidden = true;
+    box.before(hint);
+    const show = () => {
+      hint.hidden = box.scrollWidth <= box.clientWidth + 1;
+      box.classList.toggle("more-right", box.scrollWidth - box.clientWidth - box.scrollLeft > 1);
+    };
+    box.addEventListener("scroll", show, { passive: true });
+    if (window.ResizeObserver) new ResizeObserver(show).observe(box);
+    show();
+  }
+
   // Paper is light: canvases keep their pixels, so they are drawn again for it.
   let before;
   addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; redraw(); });

@@ -14,9 +14,10 @@ from gradtide.estimate import Limits
 from gradtide.results import PS_PER_MS, Flow, RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.alone import alone_ps, flows_of
+from gradtide.studies.asked import as_scenario
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import as_scenario, part_of, run_all, total_cost, write_runs, write_summary
+from gradtide.studies.run import part_of, run_all, total_cost, write_runs, write_summary
 from gradtide.studies.tenants.cases import (
     BANDS,
     NO_JOB,

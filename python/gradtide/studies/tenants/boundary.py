@@ -11,9 +11,10 @@ from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Scenario
+from gradtide.studies.asked import as_scenario
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import as_scenario, run_all, total_cost, write_summary
+from gradtide.studies.run import run_all, total_cost, write_summary
 from gradtide.studies.tenants.bands import TenantsResult
 from gradtide.studies.tenants.cases import BANDS, Case, Cell, check, check_one_job, known_seeds, moved_jobs, variant
 from gradtide.studies.tenants.comparison import Comparison

@@ -19,10 +19,11 @@ from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Job, Scenario
+from gradtide.studies.asked import as_scenario
 from gradtide.studies.channels import line
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import as_scenario, part_of, run_all, total_cost, write_runs, write_summary
+from gradtide.studies.run import part_of, run_all, total_cost, write_runs, write_summary
 from gradtide.studies.tenants.cases import Case, check, check_one_job
 
 ORDERS = ("fifo", "priority", "tic", "tac", "file")

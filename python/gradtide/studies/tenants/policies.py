@@ -11,9 +11,10 @@ from gradtide import _core, fct, report
 from gradtide.estimate import Limits
 from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
+from gradtide.studies.asked import as_scenario
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import as_scenario, run_all, total_cost, write_runs, write_summary
+from gradtide.studies.run import run_all, total_cost, write_runs, write_summary
 from gradtide.studies.tenants.boundary import points_of
 from gradtide.studies.tenants.cases import SAME, Case, Cell, check, check_one_job, moved_jobs, prioritised, variant
 from gradtide.studies.tenants.comparison import Comparison, averaged

@@ -1,0 +1,13 @@
+"""The scenario that a user asks about, read without anything that a run needs: an error is answered at once."""
+
+from pathlib import Path
+from typing import Any
+
+from gradtide.scenario import Scenario
+
+
+def as_scenario(scenario: Scenario | str | Path | dict[str, Any]) -> Scenario:
+    """Read a scenario from whatever a user has: one already, a file, a preset's name, or a dict."""
+    if isinstance(scenario, Scenario):
+        return scenario
+    return Scenario.from_dict(scenario) if isinstance(scenario, dict) else Scenario.load(scenario)
