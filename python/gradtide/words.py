@@ -200,7 +200,7 @@ def _slowest(job: Mapping[str, Any]) -> str:
 
 
 def flow_rows(name: str, classes: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of a neighbour's completion times."""
+    """Return header and rows of the completion times of a tenant's flows."""
     names = ("mean_fct_ms", "p50_fct_ms", "p90_fct_ms", "p99_fct_ms")
 
     def ms(value: float | None) -> str:

@@ -11,7 +11,7 @@ from gradtide import traffic
 from gradtide.errors import Fault, ScenarioError
 from gradtide.files import whole
 from gradtide.formats.text import Complaints, Options, cannot_write, count, decimal, lines_of
-from gradtide.traffic import Neighbour
+from gradtide.traffic import BackgroundFlows
 from gradtide.units import U64_MAX, round_half_up
 
 PS_PER_NS = 1000
@@ -47,7 +47,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
     return tally.figures()
 
 
-def read_flows(text: str, file: str, form: str, name: str, host_count: int, band: int) -> Neighbour:
+def read_flows(text: str, file: str, form: str, name: str, host_count: int, band: int) -> BackgroundFlows:
     """Return the flows of another tool's list for a scenario, if nothing of it has to be left out.
 
     Args:
@@ -76,7 +76,7 @@ def read_flows(text: str, file: str, form: str, name: str, host_count: int, band
         hint = f"gradtide convert {file} flows.csv, and replay that"
         raise ScenarioError([Fault("GT062", "", "; ".join(options.notes), None, hint, file)])
     wrong.end()
-    return traffic.neighbour(name, starts_ps, sources, sinks, sizes, band)
+    return traffic.background_flows(name, starts_ps, sources, sinks, sizes, band)
 
 
 class _Tally:

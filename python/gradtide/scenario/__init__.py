@@ -24,9 +24,9 @@ from gradtide.scenario.source import Loc, Overlay, Source, parse_json, parse_tom
 from gradtide.scenario.spec import spec as core_spec
 from gradtide.scenario.tables import graph_table, layers_table
 from gradtide.scenario.write import toml, toml_value
-from gradtide.traffic import Neighbour
+from gradtide.traffic import BackgroundFlows
 
-__all__ = ["Fabric", "Job", "Neighbour", "Scenario", "Tree", "Wiring", "json_schema", "preset_names"]
+__all__ = ["BackgroundFlows", "Fabric", "Job", "Scenario", "Tree", "Wiring", "json_schema", "preset_names"]
 
 _PRESETS = Path(__file__).resolve().parent.parent / "presets"
 
@@ -252,7 +252,7 @@ class Scenario:
         return self._resolved.file.cluster.link.delay_ps
 
     @cached_property
-    def traffic(self) -> tuple[Neighbour, ...]:
+    def traffic(self) -> tuple[BackgroundFlows, ...]:
         """The background flows of each tenant, in the order of the file; drawn when first asked for."""
         return tuple(origin.flows.draw() for origin in self._resolved.origins)
 

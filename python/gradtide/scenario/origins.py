@@ -18,7 +18,7 @@ from gradtide.scenario.keys import PPM, CdfPoint, ListedFlow, TrafficTable
 from gradtide.scenario.keys import Bursts as BurstsTable
 from gradtide.scenario.keys import Incast as IncastTable
 from gradtide.scenario.source import Failure, Loc, Source, decoded, read_data, read_text
-from gradtide.traffic import Bursts, FlowList, Incast, Neighbour, Poisson, Sizes
+from gradtide.traffic import BackgroundFlows, Bursts, FlowList, Incast, Poisson, Sizes
 
 MAX_LIST_BYTES = 300_000_000
 """Size of a list of flows; calibration, that of the largest number of flows."""
@@ -221,7 +221,7 @@ def _heard(origin: Origin, fail: Failure) -> Origin:
     return origin
 
 
-def _rows(flows: Neighbour, *, has_bands: bool) -> list[dict[str, Any]]:
+def _rows(flows: BackgroundFlows, *, has_bands: bool) -> list[dict[str, Any]]:
     rows = []
     for index in range(len(flows)):
         row: dict[str, Any] = {
@@ -234,7 +234,9 @@ def _rows(flows: Neighbour, *, has_bands: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def _listed(name: str, rows: Sequence[ListedFlow], source: Source, loc: Loc, bounds: tuple[int, int, int]) -> Neighbour:
+def _listed(
+    name: str, rows: Sequence[ListedFlow], source: Source, loc: Loc, bounds: tuple[int, int, int]
+) -> BackgroundFlows:
     host_count, band_count, band = bounds
     faults: list[Fault] = []
 
@@ -262,7 +264,7 @@ def _listed(name: str, rows: Sequence[ListedFlow], source: Source, loc: Loc, bou
         ends.append((src or 0, dst or 0))
     if faults:
         raise ScenarioError(faults)
-    return traffic.neighbour(
+    return traffic.background_flows(
         name,
         [row.start_ps for row in rows],
         [src for src, _ in ends],

@@ -12,21 +12,21 @@ from gradtide.scenario.job import Job
 from gradtide.scenario.keys import Probe, Queue, Schedule, SwitchBuffer, Transport
 from gradtide.scenario.resolve import Resolved
 from gradtide.scenario.servers import graph_spec
-from gradtide.traffic import Neighbour
+from gradtide.traffic import BackgroundFlows
 from gradtide.units import Buffer
 
 
-def spec(resolved: Resolved, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
+def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, Any]:
     """Return the core's input (`crates/train/src/spec.rs`) for a scenario that has an engine.
 
     Args:
         resolved: the scenario.
-        neighbours: its background flows, by tenant.
+        traffic: its background flows, by tenant.
     """
     cluster, run = resolved.file.cluster, resolved.file.run
     return {
         "jobs": [_job_spec(job, resolved.fabric) for job in resolved.jobs],
-        "traffic": [_traffic_spec(neighbour, resolved) for neighbour in neighbours],
+        "traffic": [_traffic_spec(flows, resolved) for flows in traffic],
         "cluster": {
             "topology": resolved.fabric.spec(),
             **cluster.core(),
@@ -38,18 +38,18 @@ def spec(resolved: Resolved, neighbours: Sequence[Neighbour]) -> dict[str, Any]:
     }
 
 
-def _traffic_spec(neighbour: Neighbour, resolved: Resolved) -> dict[str, Any]:
-    announce = resolved.file.traffic[neighbour.name].announce
+def _traffic_spec(flows: BackgroundFlows, resolved: Resolved) -> dict[str, Any]:
+    announce = resolved.file.traffic[flows.name].announce
     return {
-        "name": neighbour.name,
-        "start_ps": neighbour.start_ps.tolist(),
-        "src": neighbour.src.tolist(),
-        "dst": neighbour.dst.tolist(),
-        "bytes": neighbour.bytes.tolist(),
-        "band": neighbour.band.tolist(),
-        "idle_ps": neighbour.idle_ps,
-        "together": neighbour.together,
-        "setup_ps": neighbour.setup_ps,
+        "name": flows.name,
+        "start_ps": flows.start_ps.tolist(),
+        "src": flows.src.tolist(),
+        "dst": flows.dst.tolist(),
+        "bytes": flows.bytes.tolist(),
+        "band": flows.band.tolist(),
+        "idle_ps": flows.idle_ps,
+        "together": flows.together,
+        "setup_ps": flows.setup_ps,
         "announced_packets": announced_packets(announce, resolved.file.cluster.queue),
     }
 

@@ -1,7 +1,7 @@
 """Background flows: size distributions, arrivals and lists of flows; texts and numbers in, columns out.
 
     sizes (a CDF) + arrivals (Poisson, perhaps in bursts)  ─┐
-    a list of flows (CSV)                                   ├─► Neighbour: start_ps, src, dst, bytes, band
+    a list of flows (CSV)                                   ├─► BackgroundFlows: start_ps, src, dst, bytes, band
     incast (many to one, again and again)                  ─┘
 
 No file is opened here, and nothing here reads a scenario.
@@ -13,9 +13,9 @@ from gradtide.traffic.flows import (
     MAX_FAULTS_OF_A_FILE,
     MAX_FLOW_BYTES,
     MAX_FLOWS,
-    Neighbour,
+    BackgroundFlows,
+    background_flows,
     host_index,
-    neighbour,
     too_many,
 )
 from gradtide.traffic.lists import FlowList, flow_rows, read_flows
@@ -28,17 +28,17 @@ __all__ = [
     "MAX_FLOW_BYTES",
     "MAX_POINTS",
     "MAX_SHARE_DIGITS",
+    "BackgroundFlows",
     "Bursts",
     "FlowList",
     "Incast",
-    "Neighbour",
     "Point",
     "Poisson",
     "Sizes",
+    "background_flows",
     "checked_points",
     "flow_rows",
     "host_index",
-    "neighbour",
     "read_flows",
     "read_points",
     "read_sizes",

@@ -11,7 +11,7 @@ from array import array
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from gradtide.traffic.flows import Neighbour, neighbour
+from gradtide.traffic.flows import BackgroundFlows, background_flows
 from gradtide.traffic.sizes import Sizes
 
 _THESIS_SEED = 123456789876
@@ -65,7 +65,7 @@ class Poisson:
         """Mean payload of all flows together, rounded up."""
         return math.ceil(self.expected_count * self.sizes.mean_bytes)
 
-    def draw(self) -> Neighbour:
+    def draw(self) -> BackgroundFlows:
         """Draw the flows; equal sources give equal flows."""
         root = random.Random(self.root_seed)
         seeds = [root.randint(0, 100_000_000) for _ in range(3)]
@@ -82,7 +82,7 @@ class Poisson:
                 dst = generator.randint(0, last)
             sources.append(src)
             sinks.append(dst)
-        return neighbour(self.name, starts, sources, sinks, sizes, self.band)
+        return background_flows(self.name, starts, sources, sinks, sizes, self.band)
 
     def _starts_ps(self, generator: random.Random) -> "array[int]":
         """Return the starts, whole nanoseconds as in the thesis.
@@ -150,12 +150,12 @@ class Incast:
         """Payload of all flows together."""
         return self.expected_count * self.size_bytes
 
-    def draw(self) -> Neighbour:
+    def draw(self) -> BackgroundFlows:
         """Return the flows."""
         times = range(self.start_ps, self.until_ps, self.every_ps)
         starts = [time for time in times for _ in self.senders]
         count = len(starts)
-        return neighbour(
+        return background_flows(
             self.name, starts, self.senders * len(times), [self.dst] * count, [self.size_bytes] * count, self.band
         )
 
@@ -198,10 +198,10 @@ class Bursts:
         """Payload of all flows together."""
         return self.expected_count * self.size_bytes
 
-    def draw(self) -> Neighbour:
+    def draw(self) -> BackgroundFlows:
         """Return the flows; when all but the first of each host start is seen in the run."""
         count = self.expected_count
-        flows = neighbour(
+        flows = background_flows(
             self.name,
             [self.start_ps] * count,
             self.senders * self.count,

@@ -21,7 +21,7 @@ _HOST = re.compile(r"h?(0|[1-9]\d{0,8})", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Neighbour:
+class BackgroundFlows:
     """Background flows of one `traffic` table; columns of one length, in order of start.
 
     Attributes:
@@ -50,24 +50,26 @@ class Neighbour:
     def __len__(self) -> int:
         return len(self.start_ps)
 
-    def before(self, until_ps: int) -> "Neighbour":
+    def before(self, until_ps: int) -> "BackgroundFlows":
         """Return the flows that start before `until_ps`."""
         stop = bisect_left(self.start_ps, until_ps)
         if stop == len(self):
             return self
         columns = (self.start_ps, self.src, self.dst, self.bytes, self.band)
         start_ps, src, dst, size_bytes, band = (column[:stop] for column in columns)
-        return Neighbour(self.name, start_ps, src, dst, size_bytes, band, self.idle_ps, self.together, self.setup_ps)
+        return BackgroundFlows(
+            self.name, start_ps, src, dst, size_bytes, band, self.idle_ps, self.together, self.setup_ps
+        )
 
 
-def neighbour(
+def background_flows(
     name: str,
     start_ps: Sequence[int],
     src: Sequence[int],
     dst: Sequence[int],
     size_bytes: Sequence[int],
     band: "int | Sequence[int]",
-) -> Neighbour:
+) -> BackgroundFlows:
     """Make columns of flows, sorted by start; flows that start together keep their order."""
     bands = array("B", [band]) * len(start_ps) if isinstance(band, int) else array("B", band)
     starts, sizes = array("Q", start_ps), array("Q", size_bytes)
@@ -79,7 +81,7 @@ def neighbour(
         sinks = array("I", [sinks[i] for i in order])
         sizes = array("Q", [sizes[i] for i in order])
         bands = array("B", [bands[i] for i in order])
-    return Neighbour(name, starts, sources, sinks, sizes, bands)
+    return BackgroundFlows(name, starts, sources, sinks, sizes, bands)
 
 
 def host_index(text: str, host_count: int) -> int | None:

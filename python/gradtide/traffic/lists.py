@@ -10,10 +10,10 @@ from gradtide.traffic.flows import (
     MAX_FAULTS_OF_A_FILE,
     MAX_FLOW_BYTES,
     MAX_FLOWS,
-    Neighbour,
+    BackgroundFlows,
+    background_flows,
     fault_at,
     host_index,
-    neighbour,
     too_many,
 )
 
@@ -36,7 +36,7 @@ class FlowList:
         until_ps: flows that start at or after this are left out of a run.
     """
 
-    flows: Neighbour
+    flows: BackgroundFlows
     has_bands: bool
     until_ps: int
 
@@ -50,12 +50,14 @@ class FlowList:
         """Payload of the flows of the run together."""
         return sum(self.flows.bytes[: self.expected_count])
 
-    def draw(self) -> Neighbour:
+    def draw(self) -> BackgroundFlows:
         """Return the flows of the run."""
         return self.flows.before(self.until_ps)
 
 
-def read_flows(text: str, file: str, name: str, host_count: int, band_count: int, band: int) -> tuple[Neighbour, bool]:
+def read_flows(
+    text: str, file: str, name: str, host_count: int, band_count: int, band: int
+) -> tuple[BackgroundFlows, bool]:
     """Return the flows of a list with the header `start_ns,src,dst,bytes[,band]`.
 
     Args:
@@ -84,7 +86,7 @@ def read_flows(text: str, file: str, name: str, host_count: int, band_count: int
         if own_band is not None:
             bands.append(own_band)
     has_bands = bool(bands)
-    return neighbour(name, starts_ps, sources, sinks, sizes, bands if has_bands else band), has_bands
+    return background_flows(name, starts_ps, sources, sinks, sizes, bands if has_bands else band), has_bands
 
 
 def flow_rows(lines: Iterable[str], file: str, host_count: int, band_count: int) -> Iterator[FlowRow]:
