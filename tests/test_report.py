@@ -345,8 +345,8 @@ def test_distributions_count_the_flows_that_the_summary_counts(beside: Path) -> 
 def test_flows_that_did_not_end_keep_a_distribution_below_its_top(tmp_path: Path) -> None:
     make_tenants(tmp_path, **nasty_tenants()["none-completed"])
     text = render(tmp_path)
-    assert "No flow that counts has ended" in text
-    assert "0 of 4 flows end sooner, 0 later; 4 did not end in one of the bands." in text
+    assert "No counted flow completed" in text
+    assert "0 of 4 flows end sooner, 0 later; 4 did not complete in at least one of the bands." in text
     for name in ("seed0-same", "seed0-low"):
         path = tmp_path / "runs" / name / "flows.csv"
         with path.open(encoding="utf-8", newline="") as file:
@@ -358,7 +358,7 @@ def test_flows_that_did_not_end_keep_a_distribution_below_its_top(tmp_path: Path
             writer.writerows(flows)
     charts = [c for c in chart_specs(render(tmp_path)) if c["ylabel"].startswith("flows")]
     assert [line["values"][-1] for chart in charts for line in chart["lines"]] == [25] * 4
-    assert "3 did not end within the run in the same band, 3 in the lower" in render(tmp_path)
+    assert "not completed: 3 in the same band, 3 in the lower" in render(tmp_path)
 
 
 def test_flows_that_gain_most_are_paired_by_neighbour_number_and_seed(beside: Path) -> None:
@@ -421,7 +421,7 @@ def test_a_run_of_the_packet_engine_draws_its_first_whole_iteration(beside: Path
     assert {row["iteration"] for row in view.transfers} == {1}
     assert view.compute[0]["kind"] == "forward"
     text = render(run)
-    assert "measured from backward to backward pass" in text
+    assert "measured from one backward pass to the next" in text
     assert "Flows of web" in text
     assert "longest queue, packets" in text
 
@@ -517,7 +517,7 @@ def test_every_cell_of_every_map_links_to_its_report_and_says_so_in_words(mapped
 @pytest.mark.parametrize(
     ("value", "cls", "words"),
     [
-        (None, "unknown", "too few small flows have ended to say"),
+        (None, "unknown", "too few small flows completed to say"),
         (0.04, "shade-0", "finish at the same time"),
         (-0.04, "shade-0", "finish at the same time"),
         (-3.2, "loss", "take 3.2 % longer"),

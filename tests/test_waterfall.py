@@ -331,7 +331,7 @@ def test_the_page_stays_small_whatever_the_trace_holds(tmp_path):
     recorded_step(tmp_path, transfers, compute)
     page = read(tmp_path / "rank0.json").waterfall().report(tmp_path / "page.html")
     assert page.stat().st_size < 400_000
-    assert "Of 2000 transfers the 30 that are most exposed have a row." in page.read_text()
+    assert "Only the 30 most exposed of 2000 transfers have a row." in page.read_text()
 
 
 def gradtide(*arguments):

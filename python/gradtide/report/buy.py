@@ -158,13 +158,13 @@ def _tiles(knee: _Offer, offers: Sequence[_Offer], unit: str) -> list[dict[str, 
             "value": pieces.ms(row["iteration_ms"]),
             "unit": "ms",
             "kind": "compute",
-            "note": "the fastest there is"
+            "note": "the fastest of all candidates"
             if slower < 0.05
             else f"{slower:.1f} % more than the fastest, {fastest.words}",
             "key": knee.key("iteration_ms"),
         },
         {
-            "name": "One exchange by itself",
+            "name": "One exchange with no other traffic",
             "value": pieces.ms(row["exchange_ms"]),
             "unit": "ms",
             "kind": "transfer",
@@ -257,9 +257,9 @@ def _needs(path: Path, summary: Row, by_name: Mapping[str, _Offer], unit: str, c
             ]
         )
     rate = ["#link"] if rows and len(rows[0]) == 9 else []
-    columns = ("exchanged by", *rate, "needs", "#bisection", f"#{unit}", "#iteration, ms")
+    columns = ("collective", *rate, "needs", "#bisection", f"#{unit}", "#iteration, ms")
     return pieces.table(
-        "What each way to exchange gradients needs",
+        "What each collective needs",
         (*columns, "#fastest exchange, ms", "#slowest, ms", "#spread"),
         rows,
         cap=caps.rows,
@@ -271,7 +271,7 @@ def _hottest(run_dir: Path, knee: _Offer, caps: pieces.Caps) -> dict[str, Any]:
     rows = [row for row in read_table(run_dir, "hottest.csv") if row["candidate"] == knee.name]
     return pieces.table(
         f"Busiest links in an exchange, {knee.words}",
-        ("link", "#carries, MB", "#busy, ms", "#busy for, %"),
+        ("link", "#carries, MB", "#busy, ms", "#utilisation, %"),
         [
             [
                 row["link"],

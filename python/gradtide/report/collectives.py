@@ -1,4 +1,4 @@
-"""The report of ways to exchange gradients: time over size, and what it is made of."""
+"""The report of a comparison of collectives: exchange time over size, and its parts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ TERMS = (
     ("contention", "contention", "exposed"),
 )
 SHOWN = 3
-"""Sizes whose times are taken apart."""
+"""Sizes whose exchange times are shown as latency, bandwidth and contention."""
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
@@ -50,7 +50,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     chosen = sorted({sizes[round(i * (len(sizes) - 1) / max(SHOWN - 1, 1))] for i in range(SHOWN)})
     return "collectives.html.j2", {
         "title": "gradtide compare: collectives",
-        "what": f"{len(names)} ways to exchange gradients on {where}",
+        "what": f"{len(names)} collectives on {where}",
         "reproduce": "",
         "chart": chart,
         "bars": [
@@ -115,7 +115,7 @@ def _winners(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
     for index, span in enumerate(entry(path, summary, "winners", list)):
         low, high = (entry(path, span, key, (int, float)) for key in ("from_bytes", "to_bytes"))
         because, rival = entry(path, span, "because", str), entry(path, span, "next", str)
-        why = f"less {because} than {words.collective(rival)}" if because else "nothing beside it"
+        why = f"less {because} than {words.collective(rival)}" if because else "the only one"
         rows.append(
             [
                 words.size(low, 2),
@@ -126,7 +126,7 @@ def _winners(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
                 why,
             ]
         )
-    return pieces.table("The fastest from size to size", ("#from", "#to", "fastest", "because of"), rows, cap=caps.rows)
+    return pieces.table("The fastest collective by size", ("#from", "#to", "fastest", "reason"), rows, cap=caps.rows)
 
 
 def _times(

@@ -11,7 +11,7 @@ from gradtide.report.run import resolved_scenario, slack_chart
 from gradtide.report.timeline import milliseconds
 
 GROUP = ("job", "model", "workers", "servers", "batch", "task", "rate_bps")
-"""What schedules compete on; last the one that charts are over."""
+"""Schedules are compared within one value of each of these columns. Charts are over the last one."""
 
 MOST_COLUMNS = 12
 MOST_LINES = len(pieces.STYLES)
@@ -68,8 +68,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     charts, more = _rate_charts(groups, names, schedules, title, gain, caps)
     several = len(groups) > 1
     why = (
-        f"The most telling of {len(groups)} groups: the best schedule, {names[best['run']]}, saves "
-        f"{gain(telling):.1f} % against {names[chosen[0]['run']]}."
+        f"The group of {len(groups)} with the largest saving: the best schedule, {names[best['run']]}, saves "
+        f"{gain(telling):.1f} % over {names[chosen[0]['run']]}."
         if several
         else _fastest(chosen, names)
     )
@@ -81,7 +81,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "reproduce": "",
         "telling": {
             "name": title(telling),
-            "why": f"{why} Fastest first; throughput is against {names[chosen[0]['run']]}.",
+            "why": f"{why} The fastest is on top. Gains in throughput are over {names[chosen[0]['run']]}.",
             "waterfall": _group_bars(chosen, names, caps),
             "figures": _figures(chosen, names, caps),
         },
@@ -116,7 +116,7 @@ def _fastest(rows: Sequence[Row], names: Mapping[str, str]) -> str:
     least = min(row["iteration_time_us"] for row in rows)
     some = [names[row["run"]] for row in rows if row["iteration_time_us"] <= least * (1 + SAME)]
     if len(some) == len(rows) > 1:
-        return "All take equally long."
+        return "All schedules take equally long."
     return f"{some[0]} is the fastest." if len(some) == 1 else f"{', '.join(some[:-1])} and {some[-1]} are the fastest."
 
 
@@ -259,7 +259,9 @@ def _pivot(
         cap=min(caps.rows, 80),
         where="rows.csv",
     )
-    note = "Iteration time, ms; the fastest in each group in green, change against the first schedule beside it."
+    note = (
+        "Iteration time in ms. The fastest in each group is green. The change against the first schedule is beside it."
+    )
     if len(schedules) > len(shown):
         note += f" The first {len(shown)} of {len(schedules)} schedules."
     made["note"] = f"{note} {made['note']}".strip()

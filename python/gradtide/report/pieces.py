@@ -90,6 +90,8 @@ def table(
         f"The first {cap} of {len(cells)} rows{'; all are in ' + where if where else ''}." if len(cells) > cap else ""
     )
     heads = [{"title": clip(c.removeprefix("#")), "number": c.startswith("#")} for c in columns]
+    meanings = words.legend(columns)
+    note = ". ".join(part for part in (meanings, note) if part)
     return {"label": label, "columns": heads, "rows": cells[:cap], "note": note}
 
 

@@ -90,7 +90,7 @@ def _tiles(path: Path, rows: Sequence[Row], chosen: int, predicted: Row, bound_m
             "key": "plan.predicted.gain_percent",
         },
         {
-            "name": "An iteration",
+            "name": "Iteration time",
             "value": pieces.ms(row["iteration_ms"]),
             "unit": "ms",
             "kind": "compute",
@@ -98,11 +98,11 @@ def _tiles(path: Path, rows: Sequence[Row], chosen: int, predicted: Row, bound_m
             "key": f"rows.{chosen}.iteration_ms",
         },
         {
-            "name": "No plan beats",
+            "name": "Lower bound",
             "value": pieces.ms(bound_ms),
             "unit": "ms",
             "kind": "transfer",
-            "note": f"the plan is {100 * (row['iteration_ms'] / bound_ms - 1):.1f} % above",
+            "note": f"the plan is {100 * (row['iteration_ms'] / bound_ms - 1):.1f} % above; no plan is below",
             "key": "lower_bound_ms",
         },
         {
@@ -147,7 +147,7 @@ def _levels(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
         )
     columns = ("level", "schedule", "exchanged by", "#buckets", "#chunk", "#messages", "#iteration, ms", "#saves, %")
     return pieces.table(
-        "The best of each level", (*columns, "#95 % interval", "#above the bound, %"), table, cap=caps.rows
+        "The best plan of each level", (*columns, "#95 % interval", "#above the bound, %"), table, cap=caps.rows
     )
 
 
@@ -204,19 +204,21 @@ def _plot(scored: Sequence[Row], modes: Sequence[str], bound_ms: float, caps: pi
             points,
             [],
             label=label,
-            xlabel="messages an iteration",
-            ylabel="iteration time as scored, ms",
-            floor=(bound_ms, "no plan beats this"),
+            xlabel="messages per iteration",
+            ylabel="scored iteration time, ms",
+            floor=(bound_ms, "lower bound: no plan is faster"),
         ),
-        "note": f"{len(shown)} of {len(scored)} are shown, of equal mode, collective and messages the best; all are in "
-        "scored.csv. Scores are of the lines in the table below, which may be a percent off."
-        + (" Squares: messages that are cut into parts (depth)." if any(row["depth"] > 1 for row in shown) else ""),
+        "note": f"{len(shown)} of {len(scored)} are shown: the best of those with equal mode, collective and number of "
+        "messages. All are in scored.csv. Scores use the cost lines in the table below, which can be a percent off."
+        + (" Squares: plans that cut messages into parts (depth)." if any(row["depth"] > 1 for row in shown) else ""),
     }
 
 
 def _searched(path: Path, summary: Row, scored: int) -> str:
     pruned, run = (entry(path, summary, f"searched.{key}", int) for key in ("pruned", "run"))
-    return f"{scored} were scored, {pruned} ruled out by lower bounds, {run} run on the network of the scenario."
+    return (
+        f"{scored} plans were scored, {pruned} ruled out by lower bounds, and {run} run on the network of the scenario."
+    )
 
 
 def _buckets(path: Path, plan: Row, caps: pieces.Caps) -> dict[str, Any]:
@@ -228,7 +230,7 @@ def _buckets(path: Path, plan: Row, caps: pieces.Caps) -> dict[str, Any]:
         layers = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
         size, rank = entry(path, bucket, "bytes", int), entry(path, bucket, "rank", int)
         table.append([index, layers, len(names), words.size(size), f"{size:,}", rank])
-    columns = ("#bucket", "layers, last first", "#layers", "#size", "#bytes", "#rank")
+    columns = ("#bucket", "layers, the last first", "#layers", "#size", "#bytes", "#rank")
     return pieces.table("Buckets of the plan", columns, table, cap=caps.rows, where="plan.json")
 
 
@@ -240,5 +242,5 @@ def _channels(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
         ]
         for one in entry(path, summary, "searched.channels", list)
     ]
-    columns = ("exchanged by", "#a message, us", "#a byte, ns", "#the whole gradient at once, ms")
-    return pieces.table("What exchanges take on this network", columns, table, cap=caps.rows)
+    columns = ("exchanged by", "#per message, us", "#per byte, ns", "#whole gradient in one message, ms")
+    return pieces.table("Cost of an exchange on this network", columns, table, cap=caps.rows)

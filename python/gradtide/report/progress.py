@@ -1,7 +1,7 @@
-"""The progress of a job beside its neighbours as SVG: every bucket of a few iterations, one panel per band.
+"""The progress of a job beside background flows as SVG: every bucket of a few iterations, one panel per band.
 
-After Gao (2020), figs 5.20-5.23. The panels share one time axis, so that what moved between them shows. In each, top to
-bottom: what the neighbours send, the job's compute, one row per bucket with the input side on top.
+After Gao (2020), figs 5.20-5.23. The panels share one time axis, so that they can be compared. Each shows, from top to
+bottom: the background traffic, the job's compute, and one row per bucket, with the input side on top.
 """
 
 from collections.abc import Callable, Sequence
@@ -104,7 +104,7 @@ def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup
             text("muted", (a + b) / 2, y + 15, words if b - a > 150 else milliseconds(row["time_us"]), "middle")
         y += head
         if peak:
-            text("label", _LEFT - 10, y + 10, "neighbours", "end")
+            text("label", _LEFT - 10, y + 10, "background", "end")
             text("muted small", _LEFT - 10, y + 24, f"{max(load):.3g} Gbit/s at most", "end")
             points = "".join(
                 f"H{_LEFT + _PLOT * i / len(load):.1f}V{y + lane + 5 - (lane + 5) * value / peak:.1f}"
@@ -195,7 +195,7 @@ def _sentence(row: Row, origin: float) -> str:
 
 
 def _load(flows: Sequence[Row], start: float, end: float) -> list[float]:
-    """Return what the neighbours send together, Gbit/s in equal steps of time; a flow's bytes spread evenly over it."""
+    """Return the background traffic in Gbit/s in equal steps of time. The bytes of a flow are spread evenly over it."""
     step = (end - start) / _LOAD_STEPS
     bits = [0.0] * _LOAD_STEPS
     for row in flows:

@@ -21,9 +21,10 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     links = read_table(run_dir, "links.csv")
     rates = {row["rate_bps"] for row in links}
     rate = rates.pop() if len(rates) == 1 else None
-    # The pipe engine's first iteration begins forward, the packet engine's backward; both last until the same again.
+    # The first iteration of the pipe engine begins with the forward pass, that of the packet engine with the backward
+    # pass. Both end when the same pass begins again.
     packets = summary.get("engine") == "packet"
-    measured = ", measured from backward to backward pass" if packets else ""
+    measured = ", measured from one backward pass to the next" if packets else ""
     views = []
     for number, name in enumerate(jobs):
         if number < caps.jobs:
@@ -48,7 +49,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "dropped": f"{len(views)} of {len(jobs)} jobs are drawn; the table above has them all."
         if len(views) < len(jobs)
         else "",
-        "traffic": [_neighbour(path, name, traffic[name], caps) for name in list(traffic)[: caps.jobs]],
+        "traffic": [_tenant(path, name, traffic[name], caps) for name in list(traffic)[: caps.jobs]],
         "probed": probed.draw({"": read_table(run_dir, "queues.csv", required=False)}, ["transfer"], caps),
         "links": _links(links, packets, caps),
         "warnings": [pieces.clip(text, 200) for text in summary.get("warnings", []) if isinstance(text, str)],
@@ -80,8 +81,8 @@ def _links(rows: Sequence[Row], queues: bool, caps: pieces.Caps) -> dict[str, An
     )
 
 
-def _neighbour(path: Path, name: str, classes: Any, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the completion times of one neighbour's flows by class of size."""
+def _tenant(path: Path, name: str, classes: Any, caps: pieces.Caps) -> dict[str, Any]:
+    """Return the completion times of one tenant's flows by size class."""
     if not isinstance(classes, Mapping):
         raise RunFolderError(f"{path}: key `traffic.{pieces.clip(name)}`: an object was expected")
     figures = {f"{name}_fct_ms": f"{name}, ms" for name in ("mean", "p50", "p90", "p99")}
@@ -202,7 +203,7 @@ def _job(
                 "unit": "",
                 "key": f"{key}.rho",
                 "kind": "transfer",
-                "note": f"communication over compute: {pieces.ms(number('comm_ms'))} ms to "
+                "note": f"communication / compute: {pieces.ms(number('comm_ms'))} ms / "
                 f"{pieces.ms(number('compute_ms'))} ms",
             },
         ],
@@ -264,7 +265,9 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
     for row in transfers:
         slack.setdefault((row["first_layer"], row["last_layer"]), []).append(row)
     spans = sorted(slack)
-    step = -(-len(spans) // 400)  # neighbours share a step of the chart: the least of them is what matters
+    step = -(
+        -len(spans) // 400
+    )  # Adjacent buckets share a step of the chart, which shows the least value: it is the one that delays compute.
     x: list[float] = []
     lines: list[list[float]] = [[], []]
     for i in range(0, len(spans), step):
@@ -275,7 +278,7 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
     x.append(spans[-1][1] + 1)
     for values in lines:
         values.append(values[-1])
-    note = f" Every step is the least of {step} neighbouring buckets." if step > 1 else ""
+    note = f" Every step shows the least value of {step} adjacent buckets." if step > 1 else ""
     chart = pieces.chart(
         "Slack and margin against layer index",
         x=x,
@@ -295,8 +298,8 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
         band=[1, 2],
         marks=[{"y": 0, "label": "below 0: compute waits", "token": "exposed-text"}],
         legend=[{"token": "slack", "name": "queueing and sending"}],
-        caption="Layers near the input get their gradients last and need them first: least slack. "
-        "Layers of one bucket share its values; means over the measured iterations." + note,
+        caption="Layers near the input get their gradients last and need them first, so they have the least slack. "
+        "Layers of one bucket have the same values. Values are means over the measured iterations." + note,
         cap=caps.rows,
     )
     return chart
@@ -332,9 +335,8 @@ def _bandwidth_chart(
         ylog=True,
         marks=marks,
         dots=dots,
-        caption="The same job at other link rates, both scales logarithmic. Lines that coincide are drawn inside each "
-        "other. "
-        "Where all meet the dashed line, the network no longer costs anything.",
+        caption="The same job at other link rates; both scales are logarithmic. Lines that coincide are drawn inside "
+        "each other. Where all lines meet the dashed one, the network costs no time.",
         cap=caps.rows,
     )
 

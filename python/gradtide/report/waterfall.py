@@ -66,14 +66,14 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
                 pieces.ms(waits),
                 "ms",
                 "exposed",
-                f"of the {pieces.ms(number('network_ms'))} ms that the network works",
+                f"of the {pieces.ms(number('network_ms'))} ms in which the network is in use",
             ),
             _figure(
-                "The work of",
+                "Effective ranks",
                 f"{number('effective_ranks'):.2f}",
                 f"of {ranks}",
                 "transfer",
-                "ranks that never wait",
+                "as much work as this many ranks that never wait",
                 "effective_ranks",
             ),
         ],
@@ -83,7 +83,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "why": _why(rows),
         "ranks": pieces.table(
             "Ranks",
-            ("#rank", "#step, ms", "#computing, ms", "#of it beside transfers, ms", "#exposed, ms", "#neither, ms"),
+            ("#rank", "#step, ms", "#computing, ms", "#of it during transfers, ms", "#exposed, ms", "#neither, ms"),
             [
                 [
                     one["rank"],
@@ -98,7 +98,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             cap=caps.rows,
             where="summary.json",
         ),
-        "alone": "" if is_shared else "From one rank alone, waiting for a late rank cannot be told from moving.",
+        "alone": "" if is_shared else "A trace of one rank cannot tell waiting for a late rank from moving data.",
         "advice": _advice(path, advice, caps),
         "fit": _fit(path, advice, ranks),
         "has_scenario": (run_dir / "scenario.toml").exists(),
@@ -133,7 +133,7 @@ def _stretches(path: Path, picture: Row) -> list[dict[str, Any]]:
 def _what(path: Path, summary: Row) -> str:
     found = entry(path, summary, "steps_found_by", str)
     count = entry(path, summary, "steps", int)
-    how = {"marks": "marked by the profiler", "transfers": "told apart by what repeats"}.get(found, "")
+    how = {"marks": "marked by the profiler", "transfers": "recognised by what repeats"}.get(found, "")
     ranks = entry(path, summary, "ranks", list)
     of = f"{len(ranks)} of {entry(path, summary, 'world_size', int)} ranks"
     if not how:
@@ -259,10 +259,10 @@ def _fit(path: Path, advice: Mapping[str, Any], ranks: int) -> str:
     if why_not:
         return f"No prediction: on a network fitted to the recorded all-reduces ({network}), {why_not}."
     return (
-        f"Predicted on a network fitted to the recorded all-reduces: {network}. The schedule as recorded comes to "
-        f"{pieces.ms(advice['predicted_ms'])} ms there, {abs(advice['off_percent']):.1f} % "
-        f"{'above' if advice['off_percent'] > 0 else 'below'} what was recorded. Which layer needs which gradient is "
-        "not in a trace: the forward pass is shared out over the buckets, needed in the reverse of their order."
+        f"Predicted on a network that is fitted to the recorded all-reduces: {network}. On it, the recorded schedule "
+        f"takes {pieces.ms(advice['predicted_ms'])} ms, {abs(advice['off_percent']):.1f} % "
+        f"{'above' if advice['off_percent'] > 0 else 'below'} what was recorded. A trace does not "
+        "say which layer needs which gradient, so the forward pass is divided among the buckets, in reverse order."
     )
 
 
@@ -331,7 +331,7 @@ def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> d
         f'patternTransform="rotate({angle})"><rect width="7" height="7"/><path d="M0 0V7"/></pattern>'
         for cause, angle in (("exposed", 45), ("barrier", -45))
     )
-    label = "Ranks computing and transfers under way, on one axis of time"
+    label = "Compute of the ranks and transfers on one time axis"
     svg = (
         f'<svg class="timeline" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="{label}">'
         f"<defs>{patterns}</defs>{''.join(out)}</svg>"
@@ -340,8 +340,10 @@ def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> d
     if len(ordered) < len(ranks):
         said.append(f"{len(ordered)} of {len(ranks)} ranks are drawn.")
     if len(kept) < len(rows):
-        said.append(f"Of {len(rows)} transfers the {len(kept)} that are most exposed have a row.")
-    said.append(f"Transfers are as rank {shown} saw them; each rank starts at its own clock's start of the step.")
+        said.append(f"Only the {len(kept)} most exposed of {len(rows)} transfers have a row.")
+    said.append(
+        f"Transfers are shown as rank {shown} saw them. Each rank starts when the step starts by its own clock."
+    )
     return {
         "svg": Markup(svg),
         "label": label,

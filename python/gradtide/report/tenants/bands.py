@@ -36,7 +36,7 @@ VERDICTS = {
 
 @dataclass(frozen=True)
 class Pair:
-    """One neighbours' flow in both bands; completion times in microseconds, None for one that did not end."""
+    """A background flow in both bands. Completion times are in microseconds; None if the flow did not complete."""
 
     seed: int
     row: Row
@@ -62,7 +62,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     links = {key: read_table(folder, "links.csv") for key, folder in runs.items()}
     counted = _Counted.of(path, summary)
     pairs = [pair for seed in seeds for pair in _paired(seed, flows[seed, "same"], flows[seed, "low"], counted)]
-    neighbours = list(dict.fromkeys(pair.row["traffic"] for pair in pairs))
+    tenants = list(dict.fromkeys(pair.row["traffic"] for pair in pairs))
     several = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
     drawn = _progress(runs, iterations, flows, job, seeds[0], caps)
     return "tenants.html.j2", {
@@ -73,7 +73,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "one_run": len(seeds) == 1,
         "classes": _classes(path, summary),
         "of": pieces.clip(counted.traffic, 40),
-        "others": len(neighbours) > 1,
+        "others": len(tenants) > 1,
         "seeds": several,
         "mean_of": f"Means of {several}. " if len(seeds) > 1 else "",
         "cdfs": _cdfs([pair for pair in pairs if pair.row["traffic"] == counted.traffic], counted, caps),
@@ -81,7 +81,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "progress": drawn,
         "probed": _probed(runs, seeds[0], caps),
         "links": _links(links, seeds, caps),
-        "gains": _gains(pairs, len(neighbours) > 1, caps),
+        "gains": _gains(pairs, len(tenants) > 1, caps),
         "scenario": resolved_scenario(runs[seeds[0], "low"], caps),
         "scenario_of": f"runs/seed{seeds[0]}-low",
     }
@@ -89,7 +89,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 @dataclass(frozen=True)
 class _Counted:
-    """Which flows the figures are of: those of one neighbour, away from both ends of the run."""
+    """The flows that count: those of one tenant, outside the warm-up and the cool-down of the run."""
 
     traffic: str
     warmup_us: float
@@ -115,7 +115,7 @@ class _Counted:
         return "small" if count <= self.small_bytes else "large" if count >= self.large_bytes else "medium"
 
     def rows(self, flows: Sequence[Row]) -> list[Row]:
-        """Return the rows that count; every neighbour's last start ends its own cool-down."""
+        """Return the rows that count. The cool-down of a tenant ends with the last start of its flows."""
         last: dict[str, float] = {}
         for row in flows:
             last[row["traffic"]] = max(last.get(row["traffic"], 0.0), row["start_us"])
@@ -171,7 +171,7 @@ def _figures(path: Path, summary: Row) -> list[dict[str, Any]]:
         }
 
     colour = entry(path, summary, "colour", str)
-    mark, words = VERDICTS.get(colour, ("?", "unknown: too little completed"))
+    mark, words = VERDICTS.get(colour, ("?", "unknown: too few flows or iterations completed"))
     job = tile("Job's iteration time", "iteration_time_ms", "compute", "ms")
     job["key"] = "iteration_time_ms.change_percent"
     job["value"] = change(_known(path, summary, job["key"]))
@@ -272,7 +272,7 @@ def _cdfs(pairs: Sequence[Pair], counted: _Counted, caps: pieces.Caps) -> list[d
         missing = {band: len(own) - len(times[band]) for band in BANDS}
         caption = f"{len(own)} flow{'s' if len(own) != 1 else ''}"
         if any(missing.values()):
-            caption += f"; {missing['same']} did not end within the run in the same band, {missing['low']} in the lower"
+            caption += f"; not completed: {missing['same']} in the same band, {missing['low']} in the lower"
         charts.append(
             {
                 **pieces.chart(
@@ -280,7 +280,7 @@ def _cdfs(pairs: Sequence[Pair], counted: _Counted, caps: pieces.Caps) -> list[d
                     x=x,
                     lines=lines,
                     xlabel="completion time, ms",
-                    ylabel="flows that have ended, %",
+                    ylabel="flows completed, %",
                     xname="within",
                     xunit="ms",
                     unit="%",
@@ -329,7 +329,7 @@ def _iterations(
     compute = tables[seeds[0], "same"][0]["compute_us"] / 1e3 if tables[seeds[0], "same"] else None
     notes = ["From the start of one backward pass to the start of the next."]
     if len(seeds) > 1:
-        notes.append(f"Mean of {len(seeds)} seeds, as far as all of them got.")
+        notes.append(f"Mean of {len(seeds)} seeds, up to the last iteration that all of them completed.")
     if step > 1:
         notes.append(f"Every point is the mean of {step} iterations.")
     return pieces.chart(
@@ -373,12 +373,14 @@ def _progress(
     drawn, every = len(progress.rows_of(panels, caps.rows)), len({row["bucket"] for row in panels[0].transfers})
     caption = (
         f"Seed {seed}, {f'the first {count} iterations' if count > 1 else 'the first iteration'}. Of {total} transfers "
-        f"{late[0]} arrive after they are needed in the same band, {late[1]} in the lower."
+        f"{late[0]} arrive after they are needed in the same band, and {late[1]} in the lower band."
     )
     if drawn < every:
         caption += f" Rows show {drawn} of {every} buckets."
     if any(row["fct_us"] for row in flows[seed, "same"]):
-        caption += " Background: all flows together, each flow's bytes spread evenly over its completion time."
+        caption += (
+            " Background traffic: all flows together; the bytes of a flow are spread evenly over its completion time."
+        )
     return {
         "svg": svg,
         "label": label,
@@ -458,7 +460,7 @@ def _gains(pairs: Sequence[Pair], several: bool, caps: pieces.Caps) -> dict[str,
     gains = [p for p in known if p.gain_us > 0]
     losses = [p for p in reversed(known) if p.gain_us < 0]
     columns = ["#flow", "#seed", "#starts, ms", "from, to", "#size", "#same, ms", "#low, ms"]
-    columns = [*(["neighbour"] if several else []), *columns, "#sooner by, ms", "#low ÷ same"]
+    columns = [*(["tenant"] if several else []), *columns, "#sooner by, ms", "#low ÷ same"]
 
     def cells(pair: Pair, cls: str) -> list[Any]:
         row = pair.row
@@ -487,5 +489,5 @@ def _gains(pairs: Sequence[Pair], several: bool, caps: pieces.Caps) -> dict[str,
     unfinished = len(pairs) - len(known)
     note = f"{len(gains)} of {len(pairs)} flows end sooner, {len(losses)} later"
     note += f", {same} at the same time" if same else ""
-    note += f"; {unfinished} did not end in one of the bands" if unfinished else ""
+    note += f"; {unfinished} did not complete in at least one of the bands" if unfinished else ""
     return {**made, "note": note + "."}

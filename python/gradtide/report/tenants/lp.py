@@ -42,7 +42,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "plot": _plot(plotted) if plotted else None,
         "policies": pieces.table(
             "Policies",
-            ("bands", "#bytes high, %", "#predicted, ms", "#simulated, ms", "#off by, %", *_columns()),
+            ("bands", "#bytes in high band, %", "#predicted, ms", "#simulated, ms", "#difference, %", *_columns()),
             [[*_policy(row), *(_figure(row.get(key)) for key in _FIGURES)] for row in policies],
             cap=caps.rows,
         ),
@@ -54,10 +54,13 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 def _proof(path: Path, summary: Row) -> str:
     if entry(path, summary, "optimal", bool):
-        return "proven: nothing is better by these times"
+        return "proven optimal for these transfer times"
     least_ms = pieces.ms(entry(path, summary, "lower_bound_ms", _NUMBER))
     share = entry(path, summary, "least_high_percent", _NUMBER)
-    return f"not proven; none takes less than {least_ms} ms, and none of this time sends less than {share:.1f} % high"
+    return (
+        f"not proven optimal: no solution takes less than {least_ms} ms, and no solution with this time sends less "
+        f"than {share:.1f} % of the bytes in the high band"
+    )
 
 
 def _rows(path: Path, summary: Row, key: str, texts: Sequence[str], numbers: Sequence[str]) -> list[Row]:
@@ -102,7 +105,7 @@ def _plot(rows: Sequence[Row]) -> Markup:
             colour=place,
             shape=place,
             words=f"{row['policy']}: iterations of {pieces.ms(row['simulated_ms'])} ms, small flows "
-            f"{pieces.ms(row[_FIGURES[0]])} ms, {row['high_percent']:.0f} % of the bytes high",
+            f"{pieces.ms(row[_FIGURES[0]])} ms, {row['high_percent']:.0f} % of the bytes in the high band",
             label=row["policy"],
         )
         for place, row in enumerate(rows)

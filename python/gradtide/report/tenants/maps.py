@@ -13,8 +13,8 @@ VERDICTS = {
     "green": ("✓", "free: the job pays less than 1 %"),
     "yellow": ("!", "the job pays 1 to 30 %"),
     "red": ("✕", "the job pays more than 30 %"),
-    "unclear": ("~", "the 95 % interval has several colours"),
-    "unknown": ("?", "too little completed to say"),
+    "unclear": ("~", "the 95 % interval spans several colours"),
+    "unknown": ("?", "too few flows or iterations completed to say"),
 }
 
 # A saving is shaded darker from each of these on, in percent.
@@ -65,7 +65,7 @@ Sight = Callable[[Cell], tuple[str, Look]]
 
 @dataclass(frozen=True)
 class Axes:
-    """Loads of the job from the greatest on and of the neighbours from the least on, and those of them that fit."""
+    """Job loads, the greatest first, background loads, the least first, and those of both that fit on the page."""
 
     rows: Sequence[float]
     columns: Sequence[float]
@@ -164,7 +164,7 @@ def saves(size: str, figure: str) -> Sight:
         value = cell.figures[figure]
         text = saved(value)
         if value is None or text == "–":
-            return figure, Look("unknown", "–", "too few", f"too few {size} flows have ended to say")
+            return figure, Look("unknown", "–", "too few", f"too few {size} flows completed to say")
         if text == "0.0":
             return figure, Look("shade-0", text, "same", f"{size} flows finish at the same time")
         low, high = (cell.figures.get(figure.replace("_saves_", f"_saves_{end}_")) for end in ("from", "to"))
