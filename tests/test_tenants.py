@@ -335,7 +335,7 @@ def test_what_is_no_study_of_tenants_is_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"job_loads": ()}, "at least one job load"),
+        ({"job_loads": ()}, "job_loads: the list is empty"),
         ({"traffic_loads": (0.1, 1.0)}, "1.0 is no load"),
         ({"job_loads": (0.0,)}, "0.0 is no load"),
         ({"job_loads": (math.nan,)}, "nan is no load"),

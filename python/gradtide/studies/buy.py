@@ -282,6 +282,8 @@ def offers(
         ScenarioError: if a scenario is wrong.
         ValueError: as `buy`.
     """
+    if engine == "pipe":
+        raise ValueError("engine: pipe has a star only; write fluid or packet")
     kinds = [_kind(name) for name in fabrics]
     ratios = [one if isinstance(one, Fraction) else _ratio(one) for one in bisection]
     rates_bps = [base.link_rate_bps] if rates is None else [_rate(text) for text in rates]

@@ -236,6 +236,9 @@ class Axes:
         """Refuse lists that are empty, or mean nothing for the jobs."""
         for name, values in vars(self).items():
             refuse_empty(name, values)
+            twice = next((one for one in values or () if list(values).count(one) > 1), None)
+            if twice is not None:
+                raise ValueError(f"{name}: {twice} is given twice; delete one of them")
         for job in base.jobs:
             if self.servers is not None and job.collective.kind != "ps":
                 raise ValueError(

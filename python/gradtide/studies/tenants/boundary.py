@@ -121,8 +121,8 @@ def points_of(
     check(base, seeds)
     check_one_job(base)
     _check_scalable(base)
-    _check_loads(job_loads)
-    _check_loads(traffic_loads)
+    _check_loads("job_loads", job_loads)
+    _check_loads("traffic_loads", traffic_loads)
     _check_duration(base, min(job_loads))
     return {Cell(*loads): _at(base, *loads) for loads in product(job_loads, traffic_loads)}
 
@@ -149,16 +149,16 @@ def figures(row: dict[str, Any]) -> dict[str, float | None]:
     return {name: value for name, value in row.items() if name not in ("cell", "colour")}
 
 
-def _check_loads(loads: Sequence[float]) -> None:
+def _check_loads(name: str, loads: Sequence[float]) -> None:
     if not loads:
-        raise ValueError("give at least one job load and one background load")
+        raise ValueError(f"{name}: the list is empty; write shares of a link, as in 0.125,0.25")
     for load in loads:
         if not 0 < load < 1:
-            raise ValueError(f"{load} is no load; write a share above 0 and below 1")
+            raise ValueError(f"{name}: {load} is no load; write a share above 0 and below 1")
     names = [f"{100 * load:g}" for load in loads]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise ValueError(f"a load of {twice[0]} % is given twice")
+        raise ValueError(f"{name}: a load of {twice[0]} % is given twice")
 
 
 def _check_scalable(base: Scenario) -> None:
