@@ -53,7 +53,7 @@ def _print_lp(summary: dict[str, Any]) -> None:
         for bucket in summary["buckets"]
     ]
     print_table(["layers", *times, "band"], rows)
-    say("\nIteration time and neighbours' completion times in ms")
+    say("\nIteration time and completion times of background flows in ms")
     policies = [
         [
             row["policy"],
