@@ -347,7 +347,7 @@ def test_exchanges_that_do_not_sum_are_timed_and_said_to_be_no_choice() -> None:
     assert times["all_gather", 10**8] < times["ring", 10**8]
     assert {row["collective"] for row in result.rows if row["is_best"]} == {"ring"}
     assert {span["collective"] for span in result.summary["winners"]} == {"ring"}
-    assert "Not for gradients, since it does not sum them: all-gather." in result.summary["headline"]
+    assert "Not for gradients, because it does not sum them: all-gather." in result.summary["headline"]
 
 
 # Damaged folders

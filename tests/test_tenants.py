@@ -289,7 +289,7 @@ def test_the_headline_counts_every_colour(mapped: BoundaryResult) -> None:
     unknown.summary["colour"] = "unknown"
     text = BoundaryResult({Cell(0.1, 0.1): unknown}).summary["headline"]
     assert "less than 1 % in 0 of 1 cells" in text
-    assert "In 1 too little completed to say." in text
+    assert "In 1, too few flows or iterations completed to say." in text
 
 
 def test_a_headline_promises_no_gain_that_is_a_loss(mapped: BoundaryResult) -> None:
@@ -335,7 +335,7 @@ def test_what_is_no_study_of_tenants_is_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"job_loads": ()}, "at least one job load"),
+        ({"job_loads": ()}, "job_loads: the list is empty"),
         ({"traffic_loads": (0.1, 1.0)}, "1.0 is no load"),
         ({"job_loads": (0.0,)}, "0.0 is no load"),
         ({"job_loads": (math.nan,)}, "nan is no load"),

@@ -197,7 +197,7 @@ def test_the_waterfall_of_a_simulated_run_is_that_of_the_run(simulated):
     assert parts["exposed"] + parts["late"] + parts["idle"] == pytest.approx(waits_ms, abs=tolerance_ms)
     assert sum(parts.values()) == pytest.approx(found["step_ms"])
     assert found["effective_ranks"] == pytest.approx(2 * job["utilisation"], rel=1e-6)
-    assert "2 ranks do the work of 0.91" in found["headline"]
+    assert "2 ranks do as much work as 0.91" in found["headline"]
 
 
 def test_the_predicted_step_is_the_recorded_one_and_the_same_as_a_run_says(simulated):
@@ -344,7 +344,7 @@ def test_the_command_writes_a_folder_that_reports_again_and_a_scenario_that_runs
     out = tmp_path / "step"
     said = gradtide("report", folder, "-o", out)
     assert said.returncode == 0, said.stderr
-    assert "2 ranks do the work of 0.91" in said.stdout
+    assert "2 ranks do as much work as 0.91" in said.stdout
     names = {path.name for path in out.iterdir()}
     assert names == {"report.html", "summary.json", "waterfall.csv", "picture.json", "scenario.toml", "versions.json"}
     page = (out / "report.html").read_bytes()

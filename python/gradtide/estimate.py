@@ -263,9 +263,16 @@ def limits(max_memory: str | None = None, max_time: str | None = None) -> Limits
         ValueError: if a text has no unit or means nothing.
     """
     return Limits(
-        None if max_memory is None else units.parse_bytes(max_memory),
+        None if max_memory is None else _bytes(max_memory),
         DEFAULT_MAX_S if max_time is None else _seconds(max_time),
     )
+
+
+def _bytes(text: str) -> int:
+    try:
+        return units.parse_bytes(text)
+    except units.UnitError as error:
+        raise ValueError(f"max_memory: {error.msg}; {error.hint}") from None
 
 
 def _seconds(text: str) -> float:
@@ -273,7 +280,7 @@ def _seconds(text: str) -> float:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|min|h|d)\s*", text, re.ASCII)
     if match is not None:
         return float(match[1]) * {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}[match[2]]
-    raise ValueError(f'"{text}" is no time; write a number and its unit: s, min, h or d, as in 10h')
+    raise ValueError(f'max_time: "{text}" is no time; write a number and its unit: s, min, h or d, as in 10h')
 
 
 def free_memory_bytes() -> int:

@@ -118,7 +118,7 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
     wait_ms = waterfall["exposed"] + waterfall["barrier"]
     who = f"{job['model']} on {workers(job['workers'])}{at}: {milliseconds(mean_ms)} per iteration"
     if wait_ms < SAME * mean_ms:
-        return f"{who}, and the network is never waited for."
+        return f"{who}, and no time is lost waiting for the network."
     why = "at the barrier" if waterfall["barrier"] > waterfall["exposed"] else "for gradients"
     return f"{who}, {percent(wait_ms / mean_ms)} of it waiting {why}."
 
@@ -278,12 +278,12 @@ def amount(value: float) -> str:
 
 
 _BOUNDS = {
-    "hidden": "computing goes on beside it",
-    "late rank": "a rank comes late, and the others wait for it",
-    "queued": "it waits for transfers before it",
-    "small message": "too small to use the network; better sent together with others",
-    "last": "nothing is left to compute beside it",
-    "bandwidth": "as long as the bandwidth makes it",
+    "hidden": "compute goes on during it",
+    "late rank": "a rank is late, and the others wait for it",
+    "queued": "it waits behind earlier transfers",
+    "small message": "too small to fill the network; send it together with others",
+    "last": "no compute is left to hide it",
+    "bandwidth": "limited by the bandwidth",
 }
 
 

@@ -213,10 +213,10 @@ pub fn run(
                 None => runners[completion.stream as usize].on_completion(now, completion, network),
             }
         }
-        if pauses || round.is_multiple_of(OBSERVE_EVERY) {
-            if !observe(progress(&runners, neighbours, network.now(), limits.duration)) {
-                return Err(IterationError::Interrupted);
-            }
+        if (pauses || round.is_multiple_of(OBSERVE_EVERY))
+            && !observe(progress(&runners, neighbours, network.now(), limits.duration))
+        {
+            return Err(IterationError::Interrupted);
         }
     }
     let names: Vec<String> = runners.iter().map(|runner| runner.name().to_owned()).collect();

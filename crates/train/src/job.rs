@@ -350,7 +350,7 @@ impl Job {
                 }
                 let bands = bands.unwrap_or(Bands::Alike(band));
                 let messages = self.collective.begin(self.chunk_bytes(bucket, index), bands, stream, network);
-                Aggregation::Messages(messages)
+                Aggregation::Messages(Box::new(messages))
             }
         }
     }

@@ -6,7 +6,8 @@ group, so that the command line sees them all, and the command gets one value.
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 import typer
 
 from gradtide.cli.checks import Check, parse_check
-from gradtide.cli.ends import as_usage_error, fail_usage
+from gradtide.cli.ends import UsageError, as_usage_error, fail_usage
 from gradtide.cli.printing import talk, widen
+from gradtide.errors import ScenarioError
 
 if TYPE_CHECKING:
     from gradtide.estimate import Limits
@@ -189,9 +191,11 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def flat(**given: Any) -> None:
-        for name, (group, fields) in groups.items():
-            given[name] = group(**{field: given.pop(field) for field in fields})
-        command(**given)
+        typed = {name: "--" + name.strip("_").replace("_", "-") for name, value in given.items() if value is not None}
+        with _naming_options(typed):
+            for name, (group, fields) in groups.items():
+                given[name] = group(**{field: given.pop(field) for field in fields})
+            command(**given)
 
     flat.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
     flat.__annotations__ = {name: option.annotation for name, option in options.items()}
@@ -208,6 +212,29 @@ def refuse(why: str, options: Mapping[str, Any]) -> None:
     given = [option for option, value in options.items() if value is not None]
     if given:
         fail_usage(f"{why}: {', '.join(given)} would do nothing; leave it out")
+
+
+@contextmanager
+def _naming_options(options: dict[str, str]) -> Iterator[None]:
+    """Let errors name the option that the user typed, where the Python functions name a parameter.
+
+    Args:
+        options: option by parameter. A list may be the plural in Python (`rates` for `--rate`), and so may an option
+            whose values are set one by one (`collective` for `--collectives`).
+    """
+    try:
+        yield
+    except UsageError as error:
+        name, colon, rest = str(error).partition(": ")
+        known = next((one for one in (name, name.removesuffix("s"), name.removesuffix("es")) if one in options), None)
+        if not colon or known is None:
+            raise
+        raise UsageError(f"{options[known]}: {rest}") from None
+    except ScenarioError:
+        from gradtide.scenario.source import as_options
+
+        with as_options({name.removesuffix("s"): option for name, option in options.items()} | options):
+            raise
 
 
 def split(option: str, text: str | None) -> list[str] | None:

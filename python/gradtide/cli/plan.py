@@ -82,7 +82,7 @@ def plan(
     from gradtide.studies import plan as study
 
     with as_usage_error(ValueError):
-        least = study.parse_percent(worth)
+        least = study.parse_percent("worth", worth)
         base = changes.of(study.trained(scenario, None, workers))
 
     def check_output(path: Path | None) -> None:

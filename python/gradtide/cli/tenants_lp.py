@@ -31,7 +31,7 @@ def tenants_lp(
     from gradtide.studies.tenants import lp as study
 
     with as_usage_error(ValueError):
-        share = 0.0 if give is None else parse_percent(give) / 100
+        share = 0.0 if give is None else parse_percent("give", give) / 100
     loaded = changes.load(scenario)
     seed_range = range(loaded.seed, loaded.seed + seeds)
     conduct(
@@ -53,7 +53,7 @@ def _print_lp(summary: dict[str, Any]) -> None:
         for bucket in summary["buckets"]
     ]
     print_table(["layers", *times, "band"], rows)
-    say("\nIteration time and neighbours' completion times in ms")
+    say("\nIteration time and completion times of background flows in ms")
     policies = [
         [
             row["policy"],

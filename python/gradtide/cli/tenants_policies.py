@@ -75,6 +75,6 @@ def _print_policies(result: "PoliciesResult") -> None:
         for row in result.rows
     ]
     columns = ["policy", "colour", "iteration, ms", "change", "small, mean", "small, p99", "large, mean"]
-    say("What each policy costs the job, and by how much flows finish sooner, against the neighbours' band")
+    say("What each policy costs the job, and by how much flows finish sooner, against the band of the background flows")
     print_table([*(["cell"] if is_map else []), *columns], rows)
     say(f"\n{result.summary['headline']}")

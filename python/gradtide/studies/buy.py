@@ -43,7 +43,7 @@ HOTTEST = 8
 
 OTHER_DELAY_PS = (1_000_000, 10_000_000)
 """Of a cable: messages sent by the network card (RDMA), and by TCP in the kernel. Candidates are also run at the first
-of these that is not the scenario's own, because the answer can hang on it."""
+of these that is not the scenario's own, because the answer can depend on it."""
 
 EXCHANGES = 2
 """In a run of one exchange: one before it is measured."""
@@ -54,7 +54,7 @@ NODES = tuple(range(64, 2049, 64))
 
 @dataclass(frozen=True)
 class Candidate:
-    """One network with a way to exchange gradients over it.
+    """A network and a collective that exchanges the gradients over it.
 
     Attributes:
         name: of its folder.
@@ -184,7 +184,7 @@ def buy(
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, a dict with the keys of a scenario file, or the name of a
-            model, which is then trained with all defaults. It has one job and no neighbours.
+            model, which is then trained with all defaults. It has one job and no background flows.
         nodes: hosts that take part; None for the job's workers.
         fabrics: clos2, clos3, leaf_spine, star. Each has the smallest switches that have room for the nodes.
         bisection: bisection ratios above 0 and at most 1, as numbers or as in "1/4". A star has 1.
@@ -282,6 +282,8 @@ def offers(
         ScenarioError: if a scenario is wrong.
         ValueError: as `buy`.
     """
+    if engine == "pipe":
+        raise ValueError("engine: pipe has a star only; write fluid or packet")
     kinds = [_kind(name) for name in fabrics]
     ratios = [one if isinstance(one, Fraction) else _ratio(one) for one in bisection]
     rates_bps = [base.link_rate_bps] if rates is None else [_rate(text) for text in rates]
@@ -400,7 +402,7 @@ def _row(one: Candidate, run: RunResult, exchange: RunResult, delayed: RunResult
 
 
 def _judge(rows: list[dict[str, Any]]) -> None:
-    """Say of every row how much slower than the fastest it is, whether all cheaper are slower, and which is a knee."""
+    """Add to every row how much slower it is than the fastest, if all cheaper ones are slower, and if it is a knee."""
     for group in _comparable(rows):
         fastest_ms = min(row["iteration_ms"] for row in group)
         near = [row for row in group if row["iteration_ms"] <= fastest_ms * (1 + KNEE)]
@@ -432,7 +434,7 @@ def _comparable(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def _needs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return for every collective the cheapest candidate that is within 5 % of its fastest: what it needs by itself."""
+    """Return for every collective its cheapest candidate of those within 5 % of its fastest."""
     found = []
     for group in _comparable(rows):
         for collective in dict.fromkeys(row["collective"] for row in group):
@@ -454,7 +456,7 @@ def _needs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _hottest(one: Candidate, exchange: RunResult) -> list[dict[str, Any]]:
-    """Return the links between switches that carry most for their rate, and the host's link that does."""
+    """Return the links between switches with the highest utilisation, and the link of a host with the highest."""
     rows = sorted(exchange.links.to_dicts(), key=lambda row: -row["busy_us"])
     hosts = [row for row in rows if re.search(r"(^|-)h\d+$", row["link"])]
     own = {row["link"] for row in hosts}
@@ -474,7 +476,7 @@ def _hottest(one: Candidate, exchange: RunResult) -> list[dict[str, Any]]:
 
 
 def _headline(rows: Sequence[dict[str, Any]], base: Scenario, nodes: int, unit: str) -> str:
-    """Say in one line what to buy, for each link rate, and in one more what the answer hangs on."""
+    """Say in one line per link rate what to buy, and in a last line how the answer depends on the delay of a cable."""
     groups = _comparable(rows)
     return "\n".join([*(_answer(group, base, nodes, unit, len(groups) > 1) for group in groups), _delays(groups, base)])
 
@@ -488,12 +490,12 @@ def _answer(group: Sequence[dict[str, Any]], base: Scenario, nodes: int, unit: s
     )
     if len(group) > 1:
         slower = knee["slower_percent"]
-        text += ", the fastest there is," if slower < 0.05 else f", {slower:.1f} % more than the fastest,"
+        text += ", the fastest of all," if slower < 0.05 else f", {slower:.1f} % more than the fastest,"
     text += f" for {words.amount(knee['cost'])} {unit}"
     full = [row for row in group if row["bisection"] == "1" and row["fabric"] == knee["fabric"]]
     dearest = max(full, key=lambda row: row["cost"], default=None)
     if dearest is not None and dearest["cost"] > 1.005 * knee["cost"]:
-        text += f"; at full bisection {dearest['cost'] / knee['cost']:.2g} times as much"
+        text += f"; full bisection costs {dearest['cost'] / knee['cost']:.2g} times as much"
     return text + "."
 
 

@@ -65,7 +65,7 @@ def fit(
     Each is fitted to exchanges from the smallest message to the whole gradient, by least squares of relative errors.
 
     Args:
-        base: has one job and no neighbours.
+        base: has one job and no background flows.
         names: each `KIND[+KEY=VALUE]`; None for those that the runtime has and that suit the workers and the network.
         smallest_bytes: of a message.
         runtime: what can be carried out.

@@ -1,8 +1,9 @@
-"""`gradtide collectives`: which way to exchange gradients, from which size on, and why.
+"""`gradtide collectives`: which collective is the fastest from which size on, and why.
 
-Three terms make up the time of an exchange. *Latency*: what one byte takes, less what bytes hide of it. *Bandwidth*:
-what the same messages take beyond that on one switch, where nothing but each rank's own link holds them up; this is the
-textbook's term (docs/models/collectives.md). *Contention*: the rest, which is the network's.
+The time of an exchange has three terms. *Latency*: the time of an exchange of one byte, less the part of it that
+overlaps with the transfer of bytes. *Bandwidth*: the further time that the same messages take on one switch, where only
+the ranks' own links limit them; this is the textbook's term (docs/models/collectives.md). *Contention*: the remaining
+time, which the network adds.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +40,7 @@ NOISE = 1e-9
 
 
 class CollectivesResult(StudyRows):
-    """Exchange times over sizes, and what they are made of.
+    """Exchange times over sizes, and their terms.
 
     Attributes:
         rows: one dict per collective and size; the columns of `collectives.csv`.
@@ -98,7 +99,7 @@ def collectives(
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; it has one job
-            and no neighbours. Of the job only its hosts count.
+            and no background flows. Only the hosts of the job matter.
         collectives: each `KIND[+KEY=VALUE]`, as in `ring`, `hierarchical+group=8` or `ps+distributed`.
         sizes: bytes of a gradient, or with a unit as in `10MB`; increasing.
         engine: network engine.
@@ -112,7 +113,7 @@ def collectives(
         ScenarioError: if the scenario or a collective is wrong, or it would take more than the limits; nothing has run
             then.
         ValueError: if a list is empty or has something twice, a collective cannot be read, sizes do not increase, or
-            the scenario has more than one job, or neighbours.
+            the scenario has more than one job, or background flows.
     """
     base = as_scenario(scenario)
     check_one_job(base, "collectives")
@@ -281,7 +282,7 @@ def _headline(where: str, spans: Sequence[dict[str, Any]], rows: Sequence[dict[s
         end = f" At {words.size(largest)}, {words.percent(share)} of {who} is contention."
     if others:
         who = ", ".join(map(words.collective, others))
-        end += f" Not for gradients, since {'it does' if len(others) == 1 else 'they do'} not sum them: {who}."
+        end += f" Not for gradients, because {'it does' if len(others) == 1 else 'they do'} not sum them: {who}."
     return f"On {where}: {text}.{end}"
 
 

@@ -19,10 +19,10 @@ from gradtide.studies.schedules import Contender, Schedule, contender
 from gradtide.studies.trained import Cluster, trained
 
 DEFAULT_SCHEDULES = ("fifo+barrier", "random", "fifo", "priority", "tic", "tac", "caramel", "optimal")
-"""What is compared where gradients are exchanged: with what frameworks do by themselves, what has been proposed."""
+"""Schedules compared by default where gradients are exchanged: those of frameworks, and those of papers."""
 
 PULL_SCHEDULES = ("random", "priority", "tic", "tac", "tac_folded", "optimal")
-"""What is compared where every iteration begins with a pull from parameter servers."""
+"""Schedules compared by default where every iteration begins with a pull from parameter servers."""
 
 TASKS = ("train", "inference")
 
@@ -31,7 +31,7 @@ RANDOM_ITERATIONS = 100
 iteration's, and so many make one per cent of that. The packet engine, which takes long, keeps the scenario's."""
 
 GROUP = ("job", "model", "workers", "servers", "batch", "task", "rate_bps")
-"""Columns of what schedules compete on."""
+"""Columns that identify the runs among which schedules are compared."""
 
 
 @dataclass(frozen=True)
@@ -236,6 +236,9 @@ class Axes:
         """Refuse lists that are empty, or mean nothing for the jobs."""
         for name, values in vars(self).items():
             refuse_empty(name, values)
+            twice = next((one for one in values or () if list(values).count(one) > 1), None)
+            if twice is not None:
+                raise ValueError(f"{name}: {twice} is given twice; delete one of them")
         for job in base.jobs:
             if self.servers is not None and job.collective.kind != "ps":
                 raise ValueError(

@@ -92,7 +92,7 @@ def on_cluster(
     """Return a scenario with its one job on so many nodes of another cluster.
 
     Args:
-        base: has one job and no neighbours.
+        base: has one job and no background flows.
         nodes: hosts that take part, parameter servers included.
         collective: keys of `job.NAME.collective`.
         topology: keys of `cluster.topology`; None keeps the scenario's.
@@ -136,7 +136,7 @@ def exchange_s(result: RunResult) -> float:
 
 
 def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
-    """Refuse a scenario that asks another question.
+    """Refuse a scenario that this study cannot answer.
 
     Args:
         base: the scenario.
@@ -152,7 +152,7 @@ def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
         )
     if base.to_dict().get("traffic"):
         raise ValueError(
-            f"{what} takes a job without neighbours; delete [traffic.{next(iter(base.to_dict()['traffic']))}]"
+            f"{what} takes a job without background flows; delete [traffic.{next(iter(base.to_dict()['traffic']))}]"
         )
     if trains and base.jobs[0].task == "exchange":
         raise ValueError(
@@ -164,7 +164,7 @@ def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
 
 
 def check_once(what: str, names: Sequence[str]) -> None:
-    """Refuse an empty list and what stands in it twice.
+    """Refuse an empty list, and a list that names something twice.
 
     Raises:
         ValueError: naming it.

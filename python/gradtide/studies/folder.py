@@ -18,7 +18,7 @@ VERSIONS = "versions.json"
 
 
 class FolderError(GradtideError):
-    """A folder cannot be written, or is not what it should be; the message names it and the mend."""
+    """A folder cannot be written, or is not what it should be; the message names it and says how to fix it."""
 
 
 @contextmanager

@@ -38,8 +38,8 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None) 
         base = as_scenario(scenario)
         return base if workers is None or workers == base.jobs[0].workers else base.replace(workers=workers)
     if model is None:
-        is_file = isinstance(scenario, (str, Path)) and Path(scenario).suffix != ".toml"
-        model = _whole(scenario) if is_file else _only_model(as_scenario(scenario))
+        names_model = isinstance(scenario, (str, Path)) and not _names_scenario(scenario)
+        model = _whole(scenario) if names_model else _only_model(as_scenario(scenario))
     data, base_dir = _cluster_alone(cluster)
     if data is not None:
         layers = [{"name": "any", "forward": "1ms", "backward": "1ms", "parameters": "4B"}]
@@ -82,6 +82,11 @@ def _of_trace(trace: Any) -> Any:
             return trace.to_dag()
         except ScenarioError:
             raise error from None
+
+
+def _names_scenario(given: str | Path) -> bool:
+    """Whether a text names a scenario, whose model is meant: a file or a paper's preset."""
+    return Path(given).suffix == ".toml" or str(given).startswith("paper/")
 
 
 def _whole(model: str | Path) -> str:

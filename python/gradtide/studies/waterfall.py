@@ -116,7 +116,7 @@ class WaterfallResult(StudyRows):
         }
         if abs(off) > REPRODUCED:
             took, recorded = words.milliseconds(times_ms[0]), words.milliseconds(span_ms)
-            said = f"the model of this step takes {took} where {recorded} were recorded"
+            said = f"the model of this step takes {took}, and {recorded} were recorded"
             return {**fit, "why_not": f"{said}, so its predictions of other schedules are not shown", "rows": []}
         rows = [
             {"what": name, "iteration_time_ms": time_ms, "saves_percent": 100 * (1 - time_ms / times_ms[0])}
@@ -357,21 +357,23 @@ def _headline(summary: dict[str, Any]) -> str:
     parts = summary["waterfall_ms"]
     waits_ms = parts["exposed"] + parts["late"]
     if summary["network_ms"]:
-        network = f"The network works {ms(summary['network_ms'])}, {summary['hidden_percent']:.0f} % of it hidden"
+        network = (
+            f"The network is in use for {ms(summary['network_ms'])}, {summary['hidden_percent']:.0f} % of it hidden"
+        )
         if waits_ms < words.SAME * summary["step_ms"]:
             said.append(f"{network}; the step does not wait for it.")
         else:
             late = ""
             if parts["late"] >= 0.1 * waits_ms and summary["late_rank"] is not None:
-                late = f", {ms(parts['late'])} of that for rank {summary['late_rank']}, which comes late"
-            said.append(f"{network}; {ms(waits_ms)} of the step wait for it{late}.")
+                late = f", {ms(parts['late'])} of that for rank {summary['late_rank']}, which is late"
+            said.append(f"{network}; the step waits {ms(waits_ms)} for it{late}.")
     computing = {row["rank"]: row["compute_ms"] + row["overlapped_ms"] for row in summary["ranks"]}
     most, least = max(computing, key=lambda r: computing[r]), min(computing, key=lambda r: computing[r])
     if computing[most] - computing[least] >= UNEVEN * summary["step_ms"]:
         said.append(f"Rank {most} computes {ms(computing[most] - computing[least])} longer than rank {least}.")
     size = summary["world_size"]
     if size > 1:
-        said.append(f"{size} ranks do the work of {summary['effective_ranks']:.2f} that never wait.")
+        said.append(f"{size} ranks do as much work as {summary['effective_ranks']:.2f} that never wait.")
     rows = summary["advice"]["rows"]
     best = min(rows[1:3], key=lambda row: row["iteration_time_ms"], default=None)
     if best is not None and best["saves_percent"] >= 1:

@@ -15,7 +15,7 @@ pub enum Aggregation {
     /// One flow stands for all.
     Whole(FlowId),
     /// Messages between hosts, each sent when what it waits for has arrived.
-    Messages(messages::Messages),
+    Messages(Box<messages::Messages>),
 }
 
 impl Aggregation {

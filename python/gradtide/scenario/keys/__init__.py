@@ -70,7 +70,7 @@ __all__ = [
 
 
 class ScenarioFile(Table):
-    """Training jobs on a cluster. Quantities carry their units; B is byte, b is bit."""
+    """Training jobs and background traffic on a cluster. Quantities have units: B is byte, b is bit."""
 
     job: dict[str, JobTable] = key(default={}, examples=[{"train": {"model": "resnet50", "workers": 8}}])
     """Training jobs by name; at least one."""

@@ -15,16 +15,16 @@ from gradtide.scenario.keys.types import Duration, FileName, Name, Size, Time, c
 
 
 class InlineLayer(Table):
-    """One layer: times of one worker for one mini-batch."""
+    """One layer. The times are those of one worker for one mini-batch."""
 
     name: Name = key(examples=["conv1"])
-    """Name of the layer; no other layer has it."""
+    """Name of the layer, unique in the model."""
     forward_ps: Time = key(examples=["1ms"])
     """Forward time."""
     backward_ps: Time = key(examples=["2ms"])
     """Backward time."""
     parameter_bytes: Size = key(alias="parameters", examples=["4MB"])
-    """Bytes of the layer's gradient; "0B" for a layer that sends nothing."""
+    """Size of the layer's gradient. Write "0B" for a layer that sends nothing."""
     update_ps: Time = key(default="0s", examples=["50us"])
     """Time to apply the aggregated gradient."""
 
@@ -39,28 +39,29 @@ class InlineModel(Table):
     )
     """Layers from the input side to the output side."""
     bucketed: bool = key(default=False, examples=[True])
-    """Whether layers are buckets already, as those of a trace: `schedule.fusion` is "0B" then, if nothing is said."""
+    """Whether the layers are already buckets, like those of a trace. `schedule.fusion` is then "0B" by default."""
     source: FileName | None = key(default=None, examples=["step 7 of rank 0"])
-    """Where the figures come from; it changes nothing."""
+    """Where the figures come from. It changes no result."""
     left_out: list[FileName] = key(default=[], examples=[["events of an unknown category: 1 (hpu_op), left out"]])
-    """What the figures' file holds and the layers do not, a warning each; it changes nothing."""
+    """What the source contains and the layers do not: one warning for each item. It changes no result."""
 
 
 class ThesisModel(Table):
-    """The synthetic layer table of Gao (2020), section 4.2: size rises with depth, forward time falls."""
+    """The synthetic layer table of Gao (2020), section 4.2: deeper layers are larger and have shorter forward times."""
 
     kind: Literal["thesis"] = key(default="thesis", examples=["thesis"])
-    """Which synthetic table."""
+    """Name of the synthetic table."""
     layers: int = key(default=100, ge=2, examples=[50, 100])
     """Number of layers L."""
     size_bytes: Size = key(default="100MB", examples=["100MB"])
-    """Nominal size M; a unit of s = floor(2M / 9L) bytes gives layers of s, 4s and 12s."""
+    """Nominal size M. The unit s = floor(2M / 9L) bytes gives layers of s, 4s and 12s."""
     time_ps: Duration = key(default="900ms", examples=["900ms", "2240ms"])
-    """Nominal compute time T of an iteration: a third forward, two thirds backward. With precision = "float32",
-    `compute.scale_to` takes its place; else it stretches the table."""
+    """Nominal compute time T of an iteration: one third forward, two thirds backward. `compute.scale_to` replaces it
+    with precision = "float32", and otherwise stretches the table."""
     precision: Literal["exact", "float32"] = key(default="exact", examples=["exact"])
-    """exact: every time rounded to a picosecond. float32: as the author's program of chapter 5 keeps them, in
-    single-precision milliseconds cut to whole nanoseconds; some nanoseconds less, and flows beside the job can tell."""
+    """exact: each time is rounded to a picosecond. float32: times are single-precision milliseconds cut to whole
+    nanoseconds, as in the author's program of chapter 5. They are some nanoseconds shorter, which can change background
+    flows."""
 
 
 def _rows(value: object) -> list[object]:
@@ -77,18 +78,18 @@ class GraphModel(Table):
     """A graph of ops written in the scenario itself."""
 
     kind: Literal["graph"] = key(default="graph", examples=["graph"])
-    """That it is one."""
+    """Marks the table as a graph."""
     name: Name = key(default="graph", examples=["my-model"])
     """Name of the model in results."""
     time_unit: Literal["ps", "ns", "us", "ms", "s"] = key(examples=["ns"])
-    """What a tick of a time is."""
+    """Unit of the times of ops."""
     target: int = key(ge=0, examples=[3])
-    """Id of the op that ends an iteration's computation."""
+    """Id of the op that ends the computation of an iteration."""
     inference_target: int | None = key(default=None, ge=0, examples=[1])
-    """Id of the op that ends the forward pass. Default: the graph is a forward pass."""
+    """Id of the op that ends the forward pass. Default: the whole graph is a forward pass."""
     ops: Rows = key(examples=[[{"id": 0, "kind": "recv", "inputs": [], "time": 0, "bytes": 4096}]])
-    """Ops as in an op DAG file (docs/models/orders.md): id, kind, inputs, time, and for a recv its bytes, for others
-    `updates`, the ids of the recvs whose gradient is done then."""
+    """Ops as in an op DAG file (docs/models/orders.md): id, kind, inputs and time. A recv also has its `bytes`. Another
+    op may have `updates`: the ids of the recvs whose gradients it completes."""
 
 
 def _model_tag(value: object) -> str | None:

@@ -13,40 +13,40 @@ from gradtide.scenario.keys.types import PartSize, Tolerance
 
 
 class AdaptiveTable(Table):
-    """In which band each worker sends what it sends next. docs/models/adaptive.md."""
+    """How each worker chooses the band of its next chunk (docs/models/adaptive.md)."""
 
     policy: Literal["deadline", "background", "oracle", "all-low", "lower-layers-high", "all-high"] = key(
         default="deadline", examples=["deadline"], core=False
     )
-    """deadline: low as long as the predicted end is not behind the end of the slack, with several chunks under way and
-    small windows, and else high. background: the same, but always low. all-low and all-high are the priorities "low"
-    and 0; lower-layers-high sends the lower half of the layers high (thesis, section 5.5). oracle: one chunk at a
-    time, low or high, whichever a run of both shows to be better, with every flow to come. No real worker can know
-    that; it is there to be compared with."""
+    """deadline: low while the predicted end is within the slack, else high. Low chunks go several at a time with small
+    windows. background: like deadline, but always low. all-low and all-high: the priorities "low" and 0.
+    lower-layers-high: the lower half of the layers is high (thesis, section 5.5). oracle: one chunk at a time, low or
+    high, whichever is better in a run of both with all future flows known. No real worker knows them: use it for
+    comparison."""
     credit: int | None = key(default=None, ge=1, le=1024, examples=[4])
-    """Chunks under way at one time as long as they go low, so that the network is not idle where one of them is held
-    up; those that go high go one by one. Default: 4; of deadline with ECN, whose queues are short: 1."""
+    """Number of low chunks in flight at the same time, so that the network is not idle while one is delayed. High
+    chunks go one by one. Default: 4; 1 for deadline with ECN, whose queues are short."""
     window_bytes: PartSize | None = key(default=None, examples=["128kB"])
-    """Most bytes that a connection has under way in the low band. Default: what the slowest link carries in 100 us, or
-    in two round trips without queues if that is longer; at least 16 kB. With ECN: the transport's."""
+    """Most bytes that a connection has in flight in the low band. Default: what the slowest link carries in 100 us, or
+    in two round trips without queues if that is longer; at least 16 kB. With ECN: the window of the transport."""
     tolerance_ppm: Tolerance | None = key(default=None, examples=[0.02])
-    """How much longer than its workers expect in the high band an iteration may take, as a share. Default: 0.02."""
+    """How much longer an iteration may take than the workers expect in the high band, as a share. Default: 0.02."""
     margin_ppm: Tolerance | None = key(default=None, examples=[0.1])
-    """How much longer than measured, as a share, a worker takes all transfers behind the present one to be: the more,
-    the more goes high. Default: 0."""
+    """Share by which a worker lengthens its estimate of all transfers after the present one. A larger margin sends more
+    chunks high. Default: 0."""
     exchange: bool | None = key(default=None, examples=[False])
-    """Whether the syncer, which starts each transfer, starts it high everywhere if one worker wants it high.
+    """Whether the syncer, which starts each transfer, sends it high on all workers if one worker needs it high.
     Default: true."""
     price_ppm: Tolerance | None = key(default=None, examples=[1])
-    """Of the oracle: by how many seconds an iteration may be longer so that small flows, of up to 100 kB, are one
-    second less in the network, all together. 0 sends low only what costs nothing. Default: 1."""
+    """Seconds by which the oracle may lengthen an iteration to save one second of completion time, summed over small
+    flows (up to 100 kB). 0: low only if it costs nothing. Default: 1."""
 
 
 class Adaptive(Table):
-    """A band that changes as the job sends."""
+    """A band that changes while the job sends."""
 
     adaptive: AdaptiveTable = key(examples=[{"policy": "deadline"}])
-    """How the band is chosen."""
+    """How a worker chooses the band."""
 
 
 def _priority_tag(value: object) -> str | None:

@@ -19,121 +19,122 @@ from gradtide.scenario.keys.types import (
 
 
 class CdfPoint(Table):
-    """A point of a flow-size distribution; lines between the points are straight."""
+    """A point of a flow-size distribution. Between points, the distribution is a straight line."""
 
     bytes: Size = key(examples=["4kB"])
     """Flow size."""
     cdf: Cumulated = key(examples=[0.15])
-    """Share of the flows that are at most this large; 1 at the last point."""
+    """Share of the flows that are at most this large. The last point has 1."""
 
 
 class Arrivals(Table):
-    """When flows start: a Poisson process."""
+    """When flows start, as a Poisson process."""
 
     rate: Frequency = key(examples=["23/s"])
-    """Flows per time."""
+    """Number of flows per time."""
     per: Literal["host", "cluster"] = key(default="host", examples=["host"])
-    """Whether the rate is that of each host or of all together."""
+    """Whether the rate is per host or for all hosts together."""
 
 
 class Burst(Table):
-    """Flows arrive in bursts, with silence between them."""
+    """Flows start only during bursts."""
 
     on_ps: Duration = key(examples=["10ms"])
     """Length of a burst."""
     off_ps: Duration = key(examples=["90ms"])
-    """Silence after it."""
+    """Pause between bursts."""
 
 
 class Incast(Table):
-    """Many hosts send to one at the same instant, again and again."""
+    """Many hosts send to one host at the same time, again and again."""
 
     dst: Name = key(examples=["h0"])
-    """Host that receives."""
+    """Receiving host."""
     senders: int | None = key(default=None, ge=1, le=1_000_000, examples=[7])
-    """Number of hosts that send: the lowest-numbered other ones. Default: all other hosts."""
+    """Number of sending hosts: the lowest-numbered ones other than the receiver. Default: all other hosts."""
     bytes: PartSize = key(examples=["1MB"])
     """Payload of each flow."""
     every_ps: Duration = key(examples=["100ms"])
-    """Time from one incast to the next."""
+    """Time between incasts."""
     start_ps: Time = key(default="0s", examples=["0s"])
-    """Time of the first."""
+    """Time of the first incast."""
 
 
 class Bursts(Table):
-    """Hosts that send, pause and send again, as training jobs do."""
+    """Hosts that send, pause and send again, like training jobs."""
 
     src: list[Name] = key(examples=[["h6", "h7"]])
-    """Hosts that send, each at its own pace."""
+    """Sending hosts, each at its own pace."""
     dst: Name = key(examples=["h0"])
-    """Host that receives."""
+    """Receiving host."""
     bytes: PartSize = key(examples=["3MB"])
     """Payload of each burst."""
     count: int = key(ge=1, le=1_000_000, examples=[6])
-    """Bursts of each host."""
+    """Number of bursts of each host."""
     idle_ps: Time = key(examples=["7s"])
     """Pause from the end of a burst to the start of the next."""
     together: bool = key(default=False, examples=[True])
-    """Whether the hosts wait for one another, as the workers of a job do: the pause runs from the end of the last of
-    their bursts, and the next begin at once."""
+    """Whether the hosts wait for one another, like the workers of a job. The pause then starts when the last of their
+    bursts ends, and the next bursts start together."""
     setup_ps: Time = key(default="0s", examples=["20ms"])
-    """Time that the application takes before a burst's first byte, after the answer to its announcement if there is
-    one; the handshake runs meanwhile."""
+    """Time that the application needs before the first byte of a burst. If the burst is announced, the time starts with
+    the answer. The handshake runs meanwhile."""
     start_ps: Time = key(default="0s", examples=["20s"])
-    """Time of the first."""
+    """Time of the first burst."""
 
 
 class ListedFlow(Table):
     """One flow of a list."""
 
     start_ps: Time = key(examples=["1ms"])
-    """When it starts."""
+    """Start time."""
     src: Name = key(examples=["h0"])
-    """Host that sends."""
+    """Sending host."""
     dst: Name = key(examples=["h1"])
-    """Host that receives, another one."""
+    """Receiving host, not the sender."""
     bytes: PartSize = key(examples=["1MB"])
     """Payload."""
     band: int | None = key(default=None, ge=0, le=7, examples=[1])
-    """Band on the network. Default: the tenant's `priority`."""
+    """Priority band. Default: the tenant's `priority`."""
 
 
 class TrafficTable(Table):
-    """Background flows of a tenant that does not train. They start before `run.duration`. The pipe engine has none."""
+    """Background flows of a tenant that does not train. The pipe engine does not support them."""
 
     sizes: Name | None = key(default=None, examples=["web-search"])
-    """Flow-size distribution: a preset (web-search, data-mining, cache-follower) or a CDF file, whose lines are bytes
-    and percent, or bytes and share, or that is a CSV with the header bytes,cdf. This, `replay`, `flows`, `incast` or
-    `bursts` is needed."""
+    """Flow-size distribution: a preset (web-search, data-mining, cache-follower) or a CDF file. A line of the file has
+    bytes and percent, or bytes and share; a CSV file has the header bytes,cdf. One of `sizes`, `replay`, `flows`,
+    `incast` and `bursts` is needed."""
     cdf: list[CdfPoint] | None = key(default=None, examples=[[{"bytes": "4kB", "cdf": 0}, {"bytes": "1MB", "cdf": 1}]])
-    """In place of `sizes`, the distribution written here; the resolved scenario carries a CDF file so."""
+    """The distribution as a list, instead of `sizes`. The resolved scenario contains a CDF file in this form."""
     arrivals: Arrivals | None = key(default=None, examples=[{"rate": "23/s", "per": "host"}])
-    """When flows start, each between two hosts drawn at random. This or `load` is needed with `sizes`. The first
-    tenant with random arrivals draws exactly as Gao (2020) does with the run's number for seed; every other one draws
-    from a stream of its own name."""
+    """When flows start, each between two random hosts. `sizes` needs this or `load`. The first tenant with random
+    arrivals draws exactly as Gao (2020) does with the same seed. Each other tenant draws from a stream of its own
+    name."""
     load_ppm: Share | None = key(default=None, examples=[0.3])
-    """In place of `arrivals`, the share of the hosts' nominal link rate that the flows' payload takes on average."""
+    """Average share of the hosts' nominal link rate that the flows' payload takes. Use it instead of `arrivals`."""
     burst: Burst | None = key(default=None, examples=[{"on": "10ms", "off": "90ms"}])
-    """Flows arrive in bursts only, the first at time 0; the rate or load stays that of the whole time. Default: they
-    arrive all the time."""
+    """Flows start only during bursts, the first at time 0. The average rate or load does not change. Default: flows
+    start at any time."""
     replay: FileName | None = key(default=None, examples=["flows.csv"])
-    """List of flows, a file with the header start_ns,src,dst,bytes[,band] or a connection matrix of htsim; hosts are
-    h0, h1, … or 0, 1, …, lines may be in any order, and what starts at or after `run.duration` is left out. Given by
-    --set it takes the place of the sizes and arrivals that the scenario has. The resolved scenario carries up to 100
-    flows as `flows`, a longer list as its path and `replay_sha256`."""
+    """File of flows: a CSV file with the header start_ns,src,dst,bytes[,band], or a connection matrix of htsim. Hosts
+    are h0, h1, … or 0, 1, …. Lines may be in any order. Flows from `run.duration` on are left out. With --set, it
+    replaces the scenario's sizes and arrivals. The resolved scenario contains up to 100 flows as `flows`; a longer list
+    is its path and `replay_sha256`."""
     replay_sha256: Name | None = key(default=None, examples=["875275afa1f8d463" * 4])
-    """SHA-256 of the file that `replay` names; a file with another one is refused."""
+    """SHA-256 of the `replay` file. A file with another digest is refused."""
     flows: list[ListedFlow] | None = key(
         default=None, examples=[[{"start": "1ms", "src": "h0", "dst": "h1", "bytes": "1MB"}]]
     )
-    """In place of `replay`, the list written here."""
+    """The flows as a list, instead of `replay`."""
     incast: Incast | None = key(default=None, examples=[{"senders": 7, "dst": "h0", "bytes": "1MB", "every": "100ms"}])
-    """Many hosts that send to one at once."""
+    """Many hosts that send to one host at the same time."""
     bursts: Bursts | None = key(
         default=None, examples=[{"src": ["h6"], "dst": "h0", "bytes": "3MB", "count": 6, "idle": "7s"}]
     )
     """Hosts that send bursts with pauses between them."""
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
-    """Whether each flow is announced to the switches before its connection is opened, as for a job."""
+    """Whether each flow is announced to the switches before its connection opens. It has the same values as `announce`
+    of a job."""
     priority: Priority = key(default="high", examples=["high"])
-    """Band of the flows on the network, as for a job; it does not change."""
+    """Priority band of the flows: "high", "low" or a number, as for a job."""

@@ -169,16 +169,19 @@ def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | N
         ) from None
 
 
-def parse_percent(text: str) -> float:
-    """Return percent, with or without their sign.
+def parse_percent(name: str, text: str) -> float:
+    """Return the percent that the text of parameter `name` gives, as in `1%`.
 
     Raises:
-        ValueError: if it is no number.
+        ValueError: if it is not a number with its sign.
     """
+    number, sign, rest = text.strip().partition("%")
     try:
-        return float(text.strip().removesuffix("%"))
+        if not sign or rest:
+            raise ValueError
+        return float(number)
     except ValueError:
-        raise ValueError(f"{text!r} is no percentage; write it as in 1%") from None
+        raise ValueError(f"{name}: {text!r} is no percentage; write it with its sign, as in 1%") from None
 
 
 def figures(result: PlanResult) -> dict[str, float | None]:

@@ -61,7 +61,7 @@ def headline(found: Found, plan: Plan, rows: Sequence[dict[str, Any]]) -> str:
         f"over {baseline}: {after} instead of {before}"
     )
     bound = row["above_bound_percent"]
-    return f"{sentence}." if bound is None else f"{sentence}, {bound:.1f} % above what no plan can beat."
+    return f"{sentence}." if bound is None else f"{sentence}, {bound:.1f} % above the lower bound."
 
 
 def advice(found: Found, chosen: str, best: Mapping[str, Choice], rows: Sequence[dict[str, Any]]) -> list[str]:

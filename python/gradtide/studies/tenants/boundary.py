@@ -78,9 +78,9 @@ def boundary(
     """Map where de-prioritising a job is free.
 
     Args:
-        scenario: has one job, neighbours drawn from sizes, and the packet engine.
+        scenario: has one job, background flows drawn from sizes, and the packet engine.
         job_loads: shares of a host's link that the job is to take; its compute time is scaled to that (eq. 5.2).
-        traffic_loads: shares that the neighbours' flows are to take (eq. 5.3).
+        traffic_loads: shares that the background flows are to take (eq. 5.3).
         seeds: each draws the flows anew.
         jobs: runs under way at once; the result does not depend on it.
         progress: called now and then with the share that is done.
@@ -91,7 +91,7 @@ def boundary(
         Interrupted: on Ctrl-C, with the map of the cells that are finished.
         ScenarioError: if a scenario of the map is wrong, or it would take more than the limits; nothing has run then.
         ValueError: if a load is not above 0 and below 1 or is given twice, no load or seed is given, or the scenario
-            does not have one job that sends and neighbours whose flows are drawn from sizes.
+            does not have one job that sends and background flows that are drawn from sizes.
     """
     points = points_of(as_scenario(scenario), job_loads, traffic_loads, seeds)
     cases = {
@@ -121,8 +121,8 @@ def points_of(
     check(base, seeds)
     check_one_job(base)
     _check_scalable(base)
-    _check_loads(job_loads)
-    _check_loads(traffic_loads)
+    _check_loads("job_loads", job_loads)
+    _check_loads("traffic_loads", traffic_loads)
     _check_duration(base, min(job_loads))
     return {Cell(*loads): _at(base, *loads) for loads in product(job_loads, traffic_loads)}
 
@@ -149,16 +149,16 @@ def figures(row: dict[str, Any]) -> dict[str, float | None]:
     return {name: value for name, value in row.items() if name not in ("cell", "colour")}
 
 
-def _check_loads(loads: Sequence[float]) -> None:
+def _check_loads(name: str, loads: Sequence[float]) -> None:
     if not loads:
-        raise ValueError("give at least one job load and one background load")
+        raise ValueError(f"{name}: the list is empty; write shares of a link, as in 0.125,0.25")
     for load in loads:
         if not 0 < load < 1:
-            raise ValueError(f"{load} is no load; write a share above 0 and below 1")
+            raise ValueError(f"{name}: {load} is no load; write a share above 0 and below 1")
     names = [f"{100 * load:g}" for load in loads]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise ValueError(f"a load of {twice[0]} % is given twice")
+        raise ValueError(f"{name}: a load of {twice[0]} % is given twice")
 
 
 def _check_scalable(base: Scenario) -> None:
@@ -232,11 +232,12 @@ def _headline(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> str:
     if "unclear" in colours:
         sentence += f" {colours.count('unclear')} are unclear with {len(seeds)} seeds."
     if "unknown" in colours:
-        sentence += f" In {colours.count('unknown')} too little completed to say."
+        sentence += f" In {colours.count('unknown')}, too few flows or iterations completed to say."
     if free:
         best = max(free, key=lambda row: row["small_saves_percent"])
         sentence += (
-            f" Where that is free, it pays most at a job load of {load_words(best['job_load'])} and a background load "
-            f"of {load_words(best['traffic_load'])}: small flows finish {best['small_saves_percent']:.0f} % sooner."
+            f" Where that is free, small flows gain most at a job load of {load_words(best['job_load'])} and a "
+            f"background load of {load_words(best['traffic_load'])}: they finish "
+            f"{best['small_saves_percent']:.0f} % sooner."
         )
     return f"One run of each cell (seed {seeds[0]}): {sentence} {HINT}" if len(seeds) == 1 else sentence

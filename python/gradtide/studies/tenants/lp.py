@@ -1,9 +1,9 @@
-"""`gradtide tenants lp`: start and band of every bucket by a linear programme, and what a run makes of it.
+"""`gradtide tenants lp`: a linear programme chooses start and band of every bucket, and a run checks it.
 
     runs in every band -> transfer time of each bucket in each band -> the programme -> a run with its order and bands
 
-Beside it stand the job in its neighbours' band, in the low band and in priority order: predicted by the same estimates,
-and simulated with the same flows.
+It is compared with the job in the band of the background flows, in the low band, and in priority order. All are
+predicted by the same estimates and simulated with the same flows.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ ORDERS = ("fifo", "priority", "tic", "tac", "file")
 """Orders of the queue that are the same in every iteration."""
 
 FLOWS = ("small", "large")
-"""Classes of neighbours' flows that the table shows."""
+"""Classes of background flows that the table shows."""
 
 PS_PER_US = 1e6
 
@@ -155,12 +155,12 @@ def plan_bands(
     keep: Kept | None = None,
     limits: Limits | None = None,
 ) -> LpResult:
-    """Choose start and band of a job's buckets beside its neighbours, and run it so.
+    """Choose the start and band of each bucket of a job beside background flows, and simulate the result.
 
     Args:
-        scenario: has one job of layers, neighbours and the packet engine.
-        seeds: each draws the neighbours' flows anew; times are measured and policies compared with the same.
-        bands: what a bucket may travel in, the highest first. Default: the neighbours' band and the lowest.
+        scenario: has one job of layers, background flows and the packet engine.
+        seeds: each draws the background flows anew. Times are measured and policies compared with the same flows.
+        bands: in which a bucket may travel, the highest first. Default: that of the background flows and the lowest.
         quantile: of a bucket's times in a band, as 0.9, to plan with in place of their mean.
         give: share of the least iteration time that may be given up to have fewer bytes in high bands.
         jobs: runs under way at once; the result does not depend on it.
@@ -294,7 +294,7 @@ def _same(base: Scenario) -> int:
 
 
 def _check(job: Job) -> None:
-    for is_wrong, what, mend in (
+    for is_wrong, what, fix in (
         (job.is_pulled or job.graph is not None, "a model of layers, aggregated in buckets", "leave the graph out"),
         (
             job.schedule.order not in ORDERS,
@@ -306,7 +306,7 @@ def _check(job: Job) -> None:
         (job.workers < 2 or not job.parameter_bytes, "a job that sends something", "give it workers and parameters"),
     ):
         if is_wrong:
-            raise ValueError(f"a linear programme takes {what}; in job.{job.name}, {mend}")
+            raise ValueError(f"a linear programme takes {what}; in job.{job.name}, {fix}")
 
 
 def _policies(base: Scenario, found: lp.StartAndBand, bands: Sequence[int], run: RunResult) -> dict[str, Policy]:
@@ -353,8 +353,8 @@ def _headline(summary: dict[str, Any]) -> str:
         changed = f"grows from {words.milliseconds(same['predicted_ms'])} to {time}"
     share = words.percent(1 - found["high_percent"] / 100)
     return (
-        f"{lowered} of {words.buckets(count)}, {share} of the bytes, may leave the high band, and the iteration time "
-        f"{changed} by the estimates; simulated, it is {words.milliseconds(found['simulated_ms'])}, "
-        f"with all in one band {words.milliseconds(same['simulated_ms'])} high and "
-        f"{words.milliseconds(rows['low']['simulated_ms'])} low."
+        f"{lowered} of {words.buckets(count)}, {share} of the bytes, can leave the high band. The predicted iteration "
+        f"time {changed}. The simulated one is {words.milliseconds(found['simulated_ms'])}; with all buckets in the "
+        f"high band it is {words.milliseconds(same['simulated_ms'])}, in the low band "
+        f"{words.milliseconds(rows['low']['simulated_ms'])}."
     )

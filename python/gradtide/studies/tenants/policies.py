@@ -21,8 +21,8 @@ from gradtide.studies.tenants.comparison import Comparison, averaged
 from gradtide.studies.tenants.verdict import HINT, Effect, sentence
 
 POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "oracle")
-"""What a job can do in place of travelling in its neighbours' band; that itself is all-high. The oracle knows every
-flow to come, which no job can."""
+"""Alternatives to the band of the background flows, which is all-high. The oracle knows every future flow, which no
+real job can."""
 
 LABELS = ("cell", "job_load", "traffic_load", "policy", "colour")
 """What tells rows apart."""
