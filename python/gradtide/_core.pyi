@@ -10,6 +10,7 @@ __all__ = [
     "Trace",
     "__version__",
     "chakra",
+    "collective_counts",
     "kineto",
     "messages",
     "order",
