@@ -773,7 +773,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "GT015",
         "job.train.collective.reduction_rate",
         5,
-        "nothing is added",
+        "does not add",
     ),
     (
         "group of no ranks",
@@ -1983,7 +1983,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "GT015",
         "run.probe.links[1]",
         6,
-        "no effect",
+        "delete one",
     ),
     (
         "probe of a stranger's windows",
@@ -2161,7 +2161,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
 
 
 @pytest.mark.parametrize(("text", "code", "loc", "line", "hint"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_a_fault_names_code_path_line_and_mend(text: str, code: str, loc: str, line: int | None, hint: str) -> None:
+def test_a_fault_names_code_path_line_and_fix(text: str, code: str, loc: str, line: int | None, hint: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         Scenario.from_toml(text, name="s.toml").check_built()
     faults = {(e["code"], e["loc"], e["line"]): e for e in caught.value.errors}

@@ -83,7 +83,7 @@ def _leaf_spine(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int
     if per_leaf is None:
         per_leaf, rest = divmod(topology.hosts or 0, leaves)
         if rest or per_leaf == 0:
-            msg = f"{topology.hosts} hosts are no whole number on each of {leaves} leaves"
+            msg = f"{topology.hosts} hosts cannot be divided equally among {leaves} leaves"
             near = max(1, round((topology.hosts or 0) / leaves)) * leaves
             ctx.add("GT014", (*loc, "hosts"), msg, f"write hosts = {near}, or hosts_per_leaf", topology.hosts)
             return None
@@ -124,7 +124,7 @@ def _whole_switches(ctx: Context, bisection: Fraction, parts: Fraction, what: st
     near = nearest_ratios(parts, bisection)
     ratios = " or ".join(f'bisection = "{ratio}"' for ratio in near)
     hint = f"write {ratios}" if near else "write `spines`, or more hosts"
-    msg = f"a bisection of {bisection} with {what} takes {float(bisection * parts):g} switches above each"
+    msg = f"a bisection of {bisection} with {what} needs {float(bisection * parts):g} switches above each"
     ctx.add("GT044", (*loc, "bisection"), msg, hint, str(bisection))
     return False
 
@@ -162,7 +162,7 @@ def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -
         for index, switch in enumerate(topology.switches):
             at = (*loc, "switches", index)
             if host_number(switch) is not None:
-                ctx.add("GT046", at, f'"{switch}" is the name of a host', "name switches otherwise: s0, s1", switch)
+                ctx.add("GT046", at, f'"{switch}" is the name of a host', "give switches other names: s0, s1", switch)
             elif switch in topology.switches[:index]:
                 ctx.add("GT046", at, f'the switch "{switch[:80]}" is named twice', "delete one", switch)
     fabric, complaints = wired(cables, hosts, switches, MAX_WORKERS)
