@@ -129,7 +129,10 @@ fn schedules(parameters: usize) -> Vec<Value> {
     ];
     let orders = plain.into_iter().chain(others);
     let each = |order: Value| {
-        fusions.clone().map(|fusion| json!({"order": order, "fusion": fusion, "chunk_bytes": null, "credit": 1}))
+        fusions.clone().map(|fusion| {
+            json!({"order": order, "fusion": fusion, "chunk_bytes": null, "credit": 1,
+                                                "overhead_ps": 0, "sync_ps": 0})
+        })
     };
     orders.flat_map(each).collect()
 }
@@ -262,7 +265,7 @@ proptest! {
     #[test]
     fn no_order_updates_earlier(rows in any::<bool>().prop_flat_map(models), workers in 2..5_u32, seed in 0..99_u64) {
         let alone = json!({"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
-                           "credit": 1, "barrier": false});
+                           "credit": 1, "barrier": false, "overhead_ps": 0, "sync_ps": 0});
         let of = |order| {
             let mut spec = of_graph(&rows, order, workers, "pipe", &alone);
             spec.run.seed = seed;
@@ -295,7 +298,7 @@ fn different_orders_narrow_the_boundaries() {
         comp(1, vec![2, 3], vec![]),
     ];
     let alone = json!({"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
-                       "credit": 1, "barrier": false});
+                       "credit": 1, "barrier": false, "overhead_ps": 0, "sync_ps": 0});
     let updates = |order: &str, seed| {
         let mut spec = of_graph(&rows, order, 2, "pipe", &alone);
         spec.run.seed = seed;
@@ -317,7 +320,7 @@ fn what_nobody_reads_is_refused() {
     let mut rows = chain(&[(1, 1, 100), (1, 1, 100)]);
     rows[3].inputs.retain(|&input| input != 1);
     let alone = json!({"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
-                       "credit": 1, "barrier": false});
+                       "credit": 1, "barrier": false, "overhead_ps": 0, "sync_ps": 0});
     let refused = gradtide_train::run(&of_graph(&rows, "listed", 2, "pipe", &alone), &mut |_| true).unwrap_err();
     assert!(refused.to_string().contains("`op1`"), "{refused}");
 }

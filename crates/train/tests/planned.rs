@@ -275,8 +275,7 @@ fn a_gate_holds_a_bucket_back() {
     assert_eq!(ready.len(), 6);
     assert_eq!(start[0], ready[0]);
     let cycle = json!({"kind": "ready", "bytes": 1_000_000, "cycle_ps": 700 * US});
-    let schedule =
-        json!({"order": {"kind": "fifo"}, "fusion": cycle, "chunk_bytes": null, "credit": 1, "barrier": true});
+    let schedule = json!({"order": {"kind": "fifo"}, "fusion": cycle, "chunk_bytes": null, "credit": 1, "barrier": true, "overhead_ps": 0, "sync_ps": 0});
     let result = run(&scenario(&rows, 2, true, &schedule, &collective("ring", Some(1), None)));
     let (ready, start) = (counts(&result.transfers, "ready_us"), counts(&result.transfers, "start_us"));
     // Here one ends at 3.5 ms, half a millisecond after the first update.
