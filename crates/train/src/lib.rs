@@ -187,7 +187,7 @@ pub enum SpecError {
         what: &'static str,
     },
     /// Background flows need an engine that has queues.
-    #[error("the pipe engine has no neighbours; use another engine")]
+    #[error("the pipe engine has no background flows; use another engine")]
     NeighboursOfPipe,
     /// A queue that cannot be.
     #[error("the queue cannot be: {0}")]
