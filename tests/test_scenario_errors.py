@@ -341,6 +341,22 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "leave `hosts` out",
     ),
     (
+        "leaves of too many hosts",
+        job("[cluster]", "topology = { kind = 'leaf_spine', leaves = 9999999999, hosts_per_leaf = 2, spines = 1 }"),
+        "GT050",
+        "cluster.topology.leaves",
+        5,
+        "at most 1,000,000",
+    ),
+    (
+        "spines with more cables than the core can number",
+        job("[cluster]", "topology = { kind = 'leaf_spine', leaves = 2, hosts_per_leaf = 2, spines = 9999999999 }"),
+        "GT050",
+        "cluster.topology.spines",
+        5,
+        "at most 1,000,000,000",
+    ),
+    (
         "spines and bisection",
         job("[cluster]", "topology = { kind = 'leaf_spine', leaves = 3, hosts = 6, spines = 1, bisection = 1 }"),
         "GT016",
@@ -757,7 +773,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "GT015",
         "job.train.collective.reduction_rate",
         5,
-        "nothing is added",
+        "does not add",
     ),
     (
         "group of no ranks",
@@ -1967,7 +1983,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "GT015",
         "run.probe.links[1]",
         6,
-        "no effect",
+        "delete one",
     ),
     (
         "probe of a stranger's windows",
@@ -2145,7 +2161,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
 
 
 @pytest.mark.parametrize(("text", "code", "loc", "line", "hint"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_a_fault_names_code_path_line_and_mend(text: str, code: str, loc: str, line: int | None, hint: str) -> None:
+def test_a_fault_names_code_path_line_and_fix(text: str, code: str, loc: str, line: int | None, hint: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         Scenario.from_toml(text, name="s.toml").check_built()
     faults = {(e["code"], e["loc"], e["line"]): e for e in caught.value.errors}

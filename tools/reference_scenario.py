@@ -73,16 +73,16 @@ def scenario_page() -> str:
         _NOTE,
         "A scenario is a TOML file; JSON and a Python dict have the same keys. Quantities are texts with their unit: "
         "B is byte, b is bit; k, M, G, T are powers of ten, Ki, Mi, Gi, Ti of two. A time is rounded half up to a "
-        "picosecond; a size must be a whole number of bytes and a rate a whole number of bits per second. Unknown keys "
-        "are refused. Paths are relative to the scenario file. What is not built yet is read and checked, and refused "
-        "when a run is asked ([GT090](errors.md#gt090)).\n",
+        "picosecond. A size must be a whole number of bytes, and a rate a whole number of bits per second. Unknown keys "
+        "are refused. Paths are relative to the scenario file. A run that needs a feature that is not built yet is "
+        "refused ([GT090](errors.md#gt090)).\n",
         "The shortest useful file:\n",
         f"```toml\n{_EXAMPLE}```\n",
         "A layer table (CSV) has the header `layer,forward_us,backward_us,parameter_bytes[,update_us]`, times in decimal "
         "microseconds. A model file (JSON) is "
-        '`{"schema": "gradtide.model/1", "name": …, "layers": [{"name", "parameter_bytes", …}]}` where every layer has '
-        "either `forward_us`, `backward_us` and perhaps `update_us`, or `forward_flops`, `activation_bytes` and perhaps "
-        "`winograd`. `gradtide profile` makes one of [a PyTorch module](../own-model.md).\n",
+        '`{"schema": "gradtide.model/1", "name": …, "layers": [{"name", "parameter_bytes", …}]}`. Every layer has either '
+        "times (`forward_us`, `backward_us`, optional `update_us`) or counts (`forward_flops`, `activation_bytes`, "
+        "optional `winograd`). `gradtide profile` makes one of [a PyTorch module](../own-model.md).\n",
     ]
     for name, path in _PATHS.items():
         table = tables[name]

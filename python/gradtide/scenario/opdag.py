@@ -122,12 +122,14 @@ def load_ranks(path: str | Path, dag: OpDag) -> dict[int, int]:
     priority = data.get("priority") if isinstance(data, dict) else None
     if not isinstance(priority, dict):
         hint = 'write { "priority": { "0": 1, "1": 0 } }: op id and rank, smaller first'
-        raise ScenarioError([source.fault("GT010", ("priority",), "an order file has a table `priority`", hint)])
+        raise ScenarioError(
+            [source.fault("GT010", ("priority",), "`priority` is missing: an order file needs this table", hint)]
+        )
     faults = []
     for key, rank in priority.items():
         if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < 2**63:
             hint = "write a whole number from 0; smaller is sent earlier"
-            faults.append(source.fault("GT011", ("priority", key), "a rank is a whole number", hint, rank))
+            faults.append(source.fault("GT011", ("priority", key), "a rank must be a whole number", hint, rank))
     known = {str(op): op for op in dag.recvs}
     for key in priority:
         if key not in known:
@@ -181,11 +183,11 @@ class _Reader:
 
     def dag(self, data: Any) -> OpDag | None:
         if not isinstance(data, Mapping):
-            self.fail("GT011", (), "an op DAG is a table", 'write { "ops": [...], "target": 0 }', data)
+            self.fail("GT011", (), "an op DAG must be a table", 'write { "ops": [...], "target": 0 }', data)
             return None
         rows = self.needed(data, (), "ops", '"ops": [{ "id": 0, "kind": "recv", "inputs": [], "time": 5 }]')
         if rows is not None and (not isinstance(rows, Sequence) or isinstance(rows, str)):
-            self.fail("GT011", ("ops",), "`ops` is a list", "write a list of tables", rows)
+            self.fail("GT011", ("ops",), "`ops` must be a list", "write a list of tables", rows)
             rows = None
         if rows is not None and not rows:
             self.fail("GT014", ("ops",), "the DAG has no ops", "list at least a transfer and what needs it", rows)
@@ -212,9 +214,7 @@ class _Reader:
         if topological is None:
             return None
         if not dag.recvs:
-            self.fail(
-                "GT014", ("target",), f"op {target} needs nothing that is received", "name an op that does", target
-            )
+            self.fail("GT014", ("target",), f"op {target} depends on no transfer", "name an op that does", target)
         if any(isinstance(row, Mapping) and "param_only" in row for row in rows):
             return dag
         return replace(dag, ops=_with_param_only(dag, topological))
@@ -222,7 +222,7 @@ class _Reader:
     def op(self, row: Any, loc: Loc) -> Op | None:
         if not isinstance(row, Mapping):
             self.fail(
-                "GT011", loc, "an op is a table", 'write { "id": 0, "kind": "recv", "inputs": [], "time": 5 }', row
+                "GT011", loc, "an op must be a table", 'write { "id": 0, "kind": "recv", "inputs": [], "time": 5 }', row
             )
             return None
         before = len(self.faults)
@@ -230,27 +230,33 @@ class _Reader:
         time = self.whole(row, loc, "time", "whole ticks; take a smaller unit if parts matter", MAX_TOTAL_TIME)
         kind = self.needed(row, loc, "kind", '"kind": "recv" or "comp"')
         if kind is not None and kind not in _KINDS:
-            self.fail("GT013", (*loc, "kind"), f"no kind of op is {kind!r}", "write recv or comp", kind)
+            self.fail("GT013", (*loc, "kind"), f"{kind!r} is not a kind of op", "write recv or comp", kind)
         inputs = self.needed(row, loc, "inputs", '"inputs": [], or the ids of what it waits for')
         if inputs is not None and (
             not isinstance(inputs, Sequence) or isinstance(inputs, str) or not all(_is_whole(one) for one in inputs)
         ):
             self.fail(
-                "GT011", (*loc, "inputs"), "`inputs` is a list of ids", "write the ids of what it waits for", inputs
+                "GT011",
+                (*loc, "inputs"),
+                "`inputs` must be a list of ids",
+                "write the ids of what it waits for",
+                inputs,
             )
         elif inputs and kind == "recv":
             hint = 'a transfer starts without waiting: delete the inputs, or write "comp"'
-            self.fail("GT070", (*loc, "inputs"), "a recv has no inputs", hint, list(inputs))
+            self.fail("GT070", (*loc, "inputs"), "a recv cannot have inputs", hint, list(inputs))
         name, param_only = row.get("name", ""), row.get("param_only", False)
         if not isinstance(param_only, bool):
-            self.fail("GT011", (*loc, "param_only"), "`param_only` is true or false", "write true or false", param_only)
+            self.fail(
+                "GT011", (*loc, "param_only"), "`param_only` must be true or false", "write true or false", param_only
+            )
         size = 0
         if row.get("bytes") is not None:
             size = self.whole(row, loc, "bytes", "how many bytes are received") or 0
         updates = row.get("updates", [])
         if not isinstance(updates, Sequence) or isinstance(updates, str) or not all(_is_whole(one) for one in updates):
             hint = "write the ids of the transfers whose gradients it produces"
-            self.fail("GT011", (*loc, "updates"), "`updates` is a list of ids", hint, updates)
+            self.fail("GT011", (*loc, "updates"), "`updates` must be a list of ids", hint, updates)
         if len(self.faults) > before or number is None or time is None or kind is None or inputs is None:
             return None
         waits, made = (tuple(int(one) for one in ids) for ids in (inputs, updates))
@@ -269,7 +275,7 @@ class _Reader:
         if isinstance(value, float) and not math.isfinite(value):
             self.fail("GT014", (*loc, key), f"`{key}` is {value}", f"write {what}", value)
         elif not _is_whole(value):
-            self.fail("GT011", (*loc, key), f"`{key}` is no whole number", f"write {what}", value)
+            self.fail("GT011", (*loc, key), f"`{key}` is not a whole number", f"write {what}", value)
         elif not 0 <= value <= most:
             limit = "negative" if value < 0 else f"more than {most}"
             self.fail("GT014", (*loc, key), f"`{key}` is {limit}", f"write {what}", value)

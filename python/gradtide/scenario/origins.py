@@ -177,7 +177,7 @@ def _points(points: Sequence[CdfPoint], source: Source, loc: Loc) -> Sizes:
     if points[last].cdf != 1:
         add(last, "cdf", f"the last share is {points[last].cdf:g}", "it is 1: all flows are of at most that size")
     if points[last].bytes == 0:
-        add(last, "bytes", "all flows have no bytes", "the largest size is at least 1")
+        add(last, "bytes", "all flows have 0 bytes", "the largest size is at least 1")
     if faults:
         raise ScenarioError(faults)
     return Sizes(tuple(point.bytes for point in points), tuple(point.cdf for point in points))
@@ -194,7 +194,7 @@ def _replay(name: str, table: TrafficTable, fail: Failure, base_dir: Path, bound
     if table.replay_sha256 not in (None, digest):
         where = (*fail.loc[:-1], "replay_sha256")
         hint = "restore the file, or delete `replay_sha256` to take it as it is"
-        msg = f"{value} is not the file of that digest"
+        msg = f"{value} has another SHA-256"
         raise ScenarioError([fail.source.fault("GT064", where, msg, hint, table.replay_sha256)])
     text = decoded(data, value, fail)
     form = formats.form_of(text[:MAX_HEAD].split("\n"))

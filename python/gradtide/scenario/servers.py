@@ -76,9 +76,11 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
         return found
     here = 'with pull = "start"'
     if order_of(job) not in ORDERS:
-        what = "all parameters are there at once" if schedule.order == "fifo" else "it is for all-reduce"
+        what = "all parameters are available at once" if schedule.order == "fifo" else "it is for all-reduce"
         names = ", ".join(f'"{order}"' for order in ORDERS)
-        found.append((("schedule", "order"), f'{here}: "{schedule.order}" ranks no pulls, {what}', f"write {names}"))
+        found.append(
+            (("schedule", "order"), f'{here}: "{schedule.order}" does not order pulls: {what}', f"write {names}")
+        )
     whole = "every parameter is a transfer of its own"
     for key, is_given, hint in (
         ("queues", schedule.queues is not None, "every parameter has a rank of its own"),

@@ -237,7 +237,9 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise ScenarioError([Fault("GT001", "", "nested too deeply", hint="flatten it", file=name)]) from None
+        raise ScenarioError(
+            [Fault("GT001", "", "tables or lists are nested too deeply", hint="flatten them", file=name)]
+        ) from None
     except ValueError as error:
         # TOMLDecodeError, or the ValueError of an integer with thousands of digits.
         match = re.fullmatch(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", str(error), re.DOTALL)

@@ -442,7 +442,7 @@ def _graph_file(text: str, name: str, file: Source) -> LayerTable:
     data = parse_json(text, name)
     unit = data.get("time_unit")
     if unit not in _TICKS_PS:
-        msg = "`time_unit` is missing" if unit is None else f"no unit of time is {unit!r}"
+        msg = "`time_unit` is missing" if unit is None else f"{unit!r} is not a unit of time"
         fault = file.fault("GT010" if unit is None else "GT013", ("time_unit",), msg, 'write "time_unit": "ns"', unit)
         raise ScenarioError([fault])
     label = str(data.get("name") or data.get("model") or Path(name).stem)

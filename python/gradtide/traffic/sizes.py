@@ -141,5 +141,5 @@ def checked_points(rows: Sequence[tuple[int, str, Sequence[str]]], name: str) ->
         raise ScenarioError([fault_at("GT061", "cdf", msg, hint, float(top), name, number, line)])
     if points[-1][0] == 0:
         hint = "the largest size is at least 1"
-        raise ScenarioError([fault_at("GT061", "bytes", "all flows have no bytes", hint, 0, name, number, line)])
+        raise ScenarioError([fault_at("GT061", "bytes", "all flows have 0 bytes", hint, 0, name, number, line)])
     return [(size, share / top) for size, share, _, _ in points]

@@ -52,7 +52,7 @@ def check(
         hint = f'write {", ".join(ALL_REDUCES)}; if these bytes are not gradients, write task = "exchange"'
         ctx.add("GT049", (*loc, "kind"), msg, hint, kind)
     if keys.reduction_rate_bps is not None and kind in NOT_SUMMED and kind != "reduce_scatter":
-        ctx.no_effect((*loc, "reduction_rate"), f'with kind = "{kind}"', "nothing is added up there")
+        ctx.no_effect((*loc, "reduction_rate"), f'with kind = "{kind}"', "this collective does not add; leave it out")
     ranks = 0 if hosts is None else len(hosts)
     if ranks < 2 and not (hosts and op_by_op.is_pulled(keys)):
         return 0, 0
@@ -60,15 +60,15 @@ def check(
     if kind in GROUPED:
         group = _group(ctx, keys, loc, ranks, fabric)
         if keys.inside == "sharded" and group and ranks % group:
-            msg = f"{ranks} ranks are no whole number of groups of {group}, which shards need"
+            msg = f'{ranks} ranks cannot be divided into groups of {group}, as inside = "sharded" needs'
             near = max(g for g in range(1, group + 1) if ranks % g == 0)
             ctx.add("GT048", (*loc, "group"), msg, f"write group = {near}, or another number of workers", group)
     if kind == "ps":
         servers = op_by_op.beside(ctx.file.job[name]) or op_by_op.count_of(keys.ps or Ps(), ranks)
         if servers >= ranks:
             which = "the only host" if ranks == 1 else f"all {ranks} ranks"
-            msg = f"{which} would be parameter servers, and none a worker"
-            hint = "servers are some of the job's workers: have fewer of them, or more workers"
+            msg = f"{which} would be parameter servers; no worker would remain"
+            hint = "servers are some of the job's workers: write fewer servers, or more workers"
             ctx.add("GT048", (*loc, "ps", "servers"), msg, hint, servers)
     return group, servers
 

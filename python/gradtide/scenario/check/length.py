@@ -20,5 +20,5 @@ def check(ctx: Context) -> None:
     if run.duration_ps is not None and run.warmup_ps + run.cooldown_ps >= run.duration_ps:
         key = "warmup" if run.warmup_ps >= run.cooldown_ps else "cooldown"
         parts = f"{units.format_time(run.warmup_ps)} and {units.format_time(run.cooldown_ps)}"
-        msg = f"warm-up and cool-down ({parts}) leave nothing of {units.format_time(run.duration_ps)}"
+        msg = f"warm-up and cool-down ({parts}) leave no time to count in {units.format_time(run.duration_ps)}"
         ctx.add("GT052", ("run", key), msg, "shorten them, or lengthen `duration`", run.value(key))

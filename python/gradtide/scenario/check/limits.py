@@ -36,7 +36,7 @@ def check(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
             key, count = "duration", -(-(run.duration_ps or 0) // max(job.compute_ps * least_ppm // PPM, 1))
         at = (*loc, key) if key == "iterations" else ("run", key)
         if count > MAX_ITERATIONS:
-            msg = f"a duration of about {count:,} iterations is too long"
+            msg = f"about {count:,} iterations are too many"
             hint = f"a run has at most {MAX_ITERATIONS:,}; shorten it"
             ctx.add("GT050", at, msg, hint)
             continue

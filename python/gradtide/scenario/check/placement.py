@@ -81,7 +81,7 @@ def _named(ctx: Context, job: JobTable, hosts: list[str], here: Loc, fabric: Fab
                 "GT041",
                 (*here, index),
                 f'the host "{host}" is named twice',
-                "each worker has its own",
+                "each worker needs its own host",
                 host,
             )
         else:
@@ -141,7 +141,7 @@ def _share_out(
         found = list(itertools.islice(free, count))
         if len(found) < count and engine == "pipe":
             total = sum(wanted.values()) + sum(map(len, named.values()))
-            msg = f"the jobs have {total} workers together, the cluster {host_count} hosts"
+            msg = f"the jobs have {total} workers together, but the cluster has {host_count} hosts"
             hint = f'write hosts = {total}; sharing hosts is for engine = "fluid" and "packet"'
             too_few(ctx, msg, hint, host_count)
             break
@@ -161,7 +161,7 @@ def too_few(ctx: Context, msg: str, hint: str, host_count: int | None) -> None:
     key = keys.get(kind, "ports")
     if key == "ports" and host_count is not None:
         ports = ctx.file.cluster.topology.ports
-        hint = f"{kind} of {ports} ports has {host_count} hosts: have more ports, or fewer workers"
+        hint = f"{kind} of {ports} ports has {host_count} hosts: write more ports, or fewer workers"
     elif key != "hosts":
-        hint = "enlarge the topology, or have fewer workers"
+        hint = "enlarge the topology, or write fewer workers"
     ctx.add("GT042", ("cluster", "topology", key), msg, hint, host_count)

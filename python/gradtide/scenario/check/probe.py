@@ -26,7 +26,7 @@ def check(ctx: Context, fabric: Fabric | None) -> None:
     for key, given in (("links", probe.links), ("cwnd", probe.cwnd)):
         for index, name in enumerate(given or ()):
             if name in (given or ())[:index]:
-                hint = "the second has no effect"
+                hint = "delete one of the two"
                 ctx.add("GT015", (*loc, key, index), f'"{name[:80]}" is named twice', hint, name)
     for index, name in enumerate(probe.cwnd or ()):
         owner, _, flow = name.partition(".")

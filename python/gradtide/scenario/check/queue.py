@@ -97,6 +97,6 @@ def _within_capacity(ctx: Context, queue: Queue, key: str) -> None:
     length: int | None = queue.value(key)
     capacity = queue.capacity
     if length is not None and not capacity.is_bytes and length > capacity.size:
-        msg = f"{length:,} packets are beyond the capacity of {capacity.size:,}"
-        hint = "no packet would be marked; lower it" if key == "threshold" else "no queue gets so long; lower it"
+        msg = f"{length:,} packets are more than the capacity of {capacity.size:,}"
+        hint = "no packet would be marked; lower it" if key == "threshold" else "no queue can become so long; lower it"
         ctx.add("GT014", ("cluster", "queue", key), msg, hint, length)

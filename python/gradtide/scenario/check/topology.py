@@ -6,6 +6,7 @@ from gradtide.errors import ScenarioError
 from gradtide.scenario.check.context import MAX_WORKERS, Context
 from gradtide.scenario.defaults import link_of
 from gradtide.scenario.fabric import (
+    MAX_CABLES,
     Cable,
     Fabric,
     Tree,
@@ -56,12 +57,7 @@ def shape(ctx: Context, topology: Topology) -> Fabric | None:
         return None if topology.hosts is None else star(topology.hosts, link)
     if kind == "custom":
         return _wiring(ctx, topology, loc, link)
-    tree = _leaf_spine(ctx, topology, loc, link) if kind == "leaf_spine" else _clos(ctx, topology, loc, link)
-    if tree is not None and tree.host_count > MAX_WORKERS:
-        key = "ports" if kind.startswith("clos") else "hosts" if topology.hosts_per_leaf is None else "leaves"
-        ctx.too_many((*loc, key), tree.host_count, MAX_WORKERS, "hosts")
-        return None
-    return tree
+    return _leaf_spine(ctx, topology, loc, link) if kind == "leaf_spine" else _clos(ctx, topology, loc, link)
 
 
 def _clos(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -> Tree | None:
@@ -72,7 +68,11 @@ def _clos(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -> 
         return None
     if not _whole_switches(ctx, bisection, Fraction(ports, 2), f"{ports}-port switches", loc):
         return None
-    return clos(topology.kind, ports, bisection, link)
+    tree = clos(topology.kind, ports, bisection, link)
+    if tree.host_count > MAX_WORKERS:
+        ctx.too_many((*loc, "ports"), tree.host_count, MAX_WORKERS, "hosts")
+        return None
+    return tree
 
 
 def _leaf_spine(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -> Tree | None:
@@ -83,7 +83,7 @@ def _leaf_spine(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int
     if per_leaf is None:
         per_leaf, rest = divmod(topology.hosts or 0, leaves)
         if rest or per_leaf == 0:
-            msg = f"{topology.hosts} hosts are no whole number on each of {leaves} leaves"
+            msg = f"{topology.hosts} hosts cannot be divided equally among {leaves} leaves"
             near = max(1, round((topology.hosts or 0) / leaves)) * leaves
             ctx.add("GT014", (*loc, "hosts"), msg, f"write hosts = {near}, or hosts_per_leaf", topology.hosts)
             return None
@@ -106,6 +106,14 @@ def _leaf_spine(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int
         if not _whole_switches(ctx, bisection, parts, f"leaves of {per_leaf} hosts", loc):
             return None
         spines = int(bisection * parts)
+    if leaves * per_leaf > MAX_WORKERS:
+        key = "hosts" if topology.hosts_per_leaf is None else "leaves"
+        ctx.too_many((*loc, key), leaves * per_leaf, MAX_WORKERS, "hosts")
+        return None
+    if leaves * spines > MAX_CABLES:
+        key = "spines" if topology.bisection is None else "bisection"
+        ctx.too_many((*loc, key), leaves * spines, MAX_CABLES, "cables between switches")
+        return None
     return leaf_spine(leaves, per_leaf, spines, link, (rate, delay))
 
 
@@ -116,7 +124,7 @@ def _whole_switches(ctx: Context, bisection: Fraction, parts: Fraction, what: st
     near = nearest_ratios(parts, bisection)
     ratios = " or ".join(f'bisection = "{ratio}"' for ratio in near)
     hint = f"write {ratios}" if near else "write `spines`, or more hosts"
-    msg = f"a bisection of {bisection} with {what} takes {float(bisection * parts):g} switches above each"
+    msg = f"a bisection of {bisection} with {what} needs {float(bisection * parts):g} switches above each"
     ctx.add("GT044", (*loc, "bisection"), msg, hint, str(bisection))
     return False
 
@@ -154,7 +162,7 @@ def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -
         for index, switch in enumerate(topology.switches):
             at = (*loc, "switches", index)
             if host_number(switch) is not None:
-                ctx.add("GT046", at, f'"{switch}" is the name of a host', "name switches otherwise: s0, s1", switch)
+                ctx.add("GT046", at, f'"{switch}" is the name of a host', "give switches other names: s0, s1", switch)
             elif switch in topology.switches[:index]:
                 ctx.add("GT046", at, f'the switch "{switch[:80]}" is named twice', "delete one", switch)
     fabric, complaints = wired(cables, hosts, switches, MAX_WORKERS)

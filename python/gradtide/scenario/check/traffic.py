@@ -28,7 +28,7 @@ def origins(ctx: Context, fabric: Fabric | None) -> tuple[Origin, ...]:
             continue
         host_count = fabric.host_count
         if host_count < 2:
-            msg = f'the flows of "{name}" go between hosts, and the cluster has one'
+            msg = f'the flows of "{name}" need two hosts, and the cluster has one'
             placement.too_few(ctx, msg, "write hosts = 2, or more", host_count)
             continue
         try:

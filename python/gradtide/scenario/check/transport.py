@@ -13,8 +13,8 @@ MAX_SEGMENT_BYTES = 65_535 - 52
 def holds_a_segment(ctx: Context, window: int | None, segment: int, loc: Loc) -> None:
     """Refuse a window below a segment."""
     if window is not None and window < segment:
-        msg = f"a window of {window:,} bytes holds no segment of {segment:,}"
-        ctx.add("GT014", loc, msg, "write a few segments at least", window)
+        msg = f"a window of {window:,} bytes is smaller than a segment of {segment:,}"
+        ctx.add("GT014", loc, msg, "write at least a few segments", window)
 
 
 def check(ctx: Context, cluster: Cluster, fabric: Fabric | None) -> None:
@@ -25,7 +25,7 @@ def check(ctx: Context, cluster: Cluster, fabric: Fabric | None) -> None:
     keys, queue = cluster.transport, cluster.queue
     kind, plus, _ = keys.kind.partition("+ecn")
     if keys.segment_bytes > MAX_SEGMENT_BYTES:
-        msg = f"a segment of {keys.segment_bytes:,} bytes fits into no packet"
+        msg = f"a segment of {keys.segment_bytes:,} bytes does not fit into a packet"
         ctx.add("GT014", (*loc, "segment"), msg, f'write at most "{MAX_SEGMENT_BYTES}B"', keys.segment_bytes)
     else:
         holds_a_segment(ctx, keys.window_bytes, keys.segment_bytes, (*loc, "window"))
