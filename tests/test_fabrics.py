@@ -57,7 +57,7 @@ def test_every_network_runs_on_every_engine_with_every_routing(kind: str, engine
     assert Scenario.from_toml(given.to_toml()) == given
     result = gt.run(given)
     assert result.links["link"].tolist().count("h7") == 1
-    # The core and Python name the same links, each once.
+    # A probe can name every link of the run, each has one name, and the counts of cables are those of links.
     assert sorted(result.links["link"].tolist()) == sorted(given.fabric.link_names())
     assert len(result.links) == 2 * given.fabric.cable_count
     # Nobody is faster than the ring's own bytes on one link: 2 (N-1)/N S.

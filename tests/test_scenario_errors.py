@@ -341,6 +341,22 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "leave `hosts` out",
     ),
     (
+        "leaves of too many hosts",
+        job("[cluster]", "topology = { kind = 'leaf_spine', leaves = 9999999999, hosts_per_leaf = 2, spines = 1 }"),
+        "GT050",
+        "cluster.topology.leaves",
+        5,
+        "at most 1,000,000",
+    ),
+    (
+        "spines with more cables than the core can number",
+        job("[cluster]", "topology = { kind = 'leaf_spine', leaves = 2, hosts_per_leaf = 2, spines = 9999999999 }"),
+        "GT050",
+        "cluster.topology.spines",
+        5,
+        "at most 1,000,000,000",
+    ),
+    (
         "spines and bisection",
         job("[cluster]", "topology = { kind = 'leaf_spine', leaves = 3, hosts = 6, spines = 1, bisection = 1 }"),
         "GT016",

@@ -1,7 +1,6 @@
 """What a network of a wanted number of nodes is built from: ports, switches, cables and what they amount to.
 
-Counts alone, in closed form; the networks themselves are the core's (`crates/net/src/topology`), and a test compares
-the two. A *cable* is two links, one in each direction.
+Counts alone, without simulation; the core counts them. A *cable* is two links, one in each direction.
 
 Source:
     Zhang et al. (2017), section 2.3 and table 1, whose r is the bisection ratio and k the ports of a switch.
@@ -11,6 +10,8 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
+
+from gradtide.scenario.fabric import Tree, clos, leaf_spine
 
 KINDS = ("clos2", "clos3", "leaf_spine", "star")
 
@@ -50,6 +51,10 @@ def sold_ports(ports: int, rate_bps: int) -> int | None:
     """
     sizes = next((sizes for gbps, sizes in SOLD if rate_bps <= gbps * 10**9), ())
     return next((size for size in sizes if size >= ports), None)
+
+
+_LINK = (1, 0)
+"""Bits per second and picoseconds: what is counted does not depend on them."""
 
 
 class NoFabricError(ValueError):
@@ -124,12 +129,12 @@ def fit(kind: str, nodes: int, bisection: Fraction) -> Fabric:
         if bisection != 1:
             raise NoFabricError(f"a star has a bisection ratio of 1, not {bisection}")
         return Fabric(kind, nodes, nodes, nodes + nodes % 2, bisection, 1, 0, {"kind": "star", "hosts": nodes})
-    made = {"clos2": _clos2, "clos3": _clos3, "leaf_spine": _leaf_spine}[kind]
     first = None
+    is_clos = kind != "leaf_spine"
     for ports in range(2, MAX_PORTS + 1, 2):
-        fabric = made(ports, nodes, bisection)
+        fabric = _clos(kind, ports, nodes, bisection) if is_clos else _leaf_spine(ports, nodes, bisection)
         if fabric is None or fabric.hosts < nodes:
-            first = first or (ports if kind != "leaf_spine" and _room(kind, ports) >= nodes else None)
+            first = first or (ports if is_clos and _room(kind, ports) >= nodes else None)
             continue
         if fabric.hosts > max(MOST_HOSTS * nodes, 8):
             break
@@ -159,28 +164,14 @@ def crossbars_of_table_1(kind: str, nodes: int, bisection: Fraction) -> float:
 
 
 def _room(kind: str, ports: int) -> int:
-    return ports**2 // 2 if kind == "clos2" else ports**3 // 4
+    return clos(kind, ports, Fraction(1), _LINK).host_count
 
 
-def _clos2(ports: int, nodes: int, bisection: Fraction) -> Fabric | None:
-    up = bisection * ports / 2
-    if up.denominator != 1:
+def _clos(kind: str, ports: int, nodes: int, bisection: Fraction) -> Fabric | None:
+    if (bisection * ports / 2).denominator != 1:
         return None
-    spines = int(up)
-    topology = {"kind": "clos2", "ports": ports, "bisection": str(bisection)}
-    return Fabric("clos2", nodes, ports**2 // 2, ports, bisection, ports + spines, ports * spines, topology)
-
-
-def _clos3(ports: int, nodes: int, bisection: Fraction) -> Fabric | None:
-    half = ports // 2
-    if (bisection * half).denominator != 1:
-        return None
-    up = int(bisection * half)
-    # In each of k pods k/2 edge and (k/2)·r aggregation switches; (k/2)²·r roots, each with a cable to every pod.
-    switches = ports * (half + up) + half * up
-    trunks = ports * half * up + ports * half * up
-    topology = {"kind": "clos3", "ports": ports, "bisection": str(bisection)}
-    return Fabric("clos3", nodes, ports**3 // 4, ports, bisection, switches, trunks, topology)
+    topology = {"kind": kind, "ports": ports, "bisection": str(bisection)}
+    return _fabric(clos(kind, ports, bisection, _LINK), nodes, ports, bisection, topology)
 
 
 def _leaf_spine(ports: int, nodes: int, bisection: Fraction) -> Fabric | None:
@@ -191,4 +182,9 @@ def _leaf_spine(ports: int, nodes: int, bisection: Fraction) -> Fabric | None:
         return None
     leaves = -(-nodes // down)
     topology = {"kind": "leaf_spine", "leaves": leaves, "hosts_per_leaf": down, "spines": up}
-    return Fabric("leaf_spine", nodes, leaves * down, ports, bisection, leaves + up, leaves * up, topology)
+    return _fabric(leaf_spine(leaves, down, up, _LINK, _LINK), nodes, ports, bisection, topology)
+
+
+def _fabric(tree: Tree, nodes: int, ports: int, bisection: Fraction, topology: dict[str, Any]) -> Fabric:
+    trunks = tree.cable_count - tree.host_count
+    return Fabric(tree.kind, nodes, tree.host_count, ports, bisection, tree.switch_count, trunks, topology)

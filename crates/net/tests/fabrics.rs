@@ -9,6 +9,7 @@ use gradtide_net::{
     Bytes, Connection, Flow, Fluid, HostId, Network, PacketConfig, PacketEngine, Rate, Ratio, Seed, Star, Time,
 };
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use study::{Arrival, NS, replay};
 
 const POLICIES: [Policy; 3] = [Policy::Ecmp, Policy::DModK, Policy::Spread];
@@ -95,6 +96,28 @@ proptest! {
             prop_assert!(top <= 3);
             let expected: Vec<u32> = (0..=top).chain((0..top).rev()).collect();
             prop_assert_eq!(tiers, expected, "2, 4 or 6 hops, and no loops: up, then down");
+            prop_assert!(path.len() as u32 <= tree.hop_count());
+        }
+    }
+
+    #[test]
+    fn a_shape_is_what_the_graph_has(tree in any_tree()) {
+        let graph = tree.graph();
+        let nodes: Vec<NodeId> = (0..graph.host_count + graph.switch_count).map(NodeId).collect();
+        let top = nodes.iter().map(|&node| tier(&tree, node)).max().unwrap();
+        prop_assert_eq!(tree.hop_count(), 2 * top, "up to the top and down again");
+        // Ports are listed tier by tier, so all hosts below a node are known before its own links up are followed.
+        let mut below: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); nodes.len()];
+        (0..graph.host_count).for_each(|host| { below[host as usize].insert(host); });
+        let mut shared = 0;
+        for wire in graph.links.iter().filter(|wire| tier(&tree, wire.from) < tier(&tree, wire.to)) {
+            let carried = below[wire.from.0 as usize].clone();
+            shared = shared.max(carried.len());
+            below[wire.to.0 as usize].extend(carried);
+        }
+        prop_assert_eq!(tree.shared_by() as usize, shared, "hosts whose traffic up one link can carry");
+        for &edge in nodes.iter().filter(|&&node| tier(&tree, node) == 1) {
+            prop_assert_eq!(tree.hosts_per_edge() as usize, below[edge.0 as usize].len());
         }
     }
 }

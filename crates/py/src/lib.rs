@@ -7,8 +7,9 @@ mod traces;
 use convert::PyTable;
 use gradtide_net::Bytes;
 use gradtide_train::collective::plan::Counts;
+use gradtide_train::fabric::{self, Shape};
 use gradtide_train::opdag::OpDagError;
-use gradtide_train::spec::Spec;
+use gradtide_train::spec::{Spec, WireSpec};
 use pyo3::prelude::*;
 
 /// A finished run.
@@ -128,6 +129,31 @@ fn collective_counts(algorithm_json: &str, ranks: u32) -> PyResult<(u64, u64, u6
     Ok((steps, messages, sent, most))
 }
 
+/// The shape of a star, leaf-spine or Clos network whose hosts have links of this rate and delay: hosts, switches, cables,
+/// ports of a switch, links of the longest route, hosts of an edge switch, and hosts that one link can carry the traffic of.
+#[pyfunction]
+fn network_shape(
+    py: Python<'_>,
+    topology_json: &str,
+    rate_bps: u64,
+    delay_ps: u64,
+) -> PyResult<(u32, u32, u32, u32, u32, u32, u32)> {
+    let topology = serde_json::from_str(topology_json).map_err(|error| errors::from_json(&error))?;
+    let shape = fabric::shape(&topology, WireSpec { rate_bps, delay_ps });
+    let Shape { hosts, switches, cables, ports, hops, hosts_per_edge, shared_by } =
+        shape.map_err(|error| errors::from_run(py, &error.into()))?;
+    Ok((hosts, switches, cables, ports, hops, hosts_per_edge, shared_by))
+}
+
+/// What the links of any network are called, in the order of their ports.
+#[pyfunction]
+fn link_names(py: Python<'_>, topology_json: &str, rate_bps: u64, delay_ps: u64) -> PyResult<Vec<String>> {
+    let topology = serde_json::from_str(topology_json).map_err(|error| errors::from_json(&error))?;
+    let wires = py.detach(|| fabric::wires(&topology, WireSpec { rate_bps, delay_ps }));
+    let (_, names) = wires.map_err(|error| errors::from_run(py, &error.into()))?;
+    Ok(names.iter().map(|name| name.as_ref().to_owned()).collect())
+}
+
 /// Picoseconds that a transfer of each layer of job `job` of a resolved scenario takes, as its schedulers expect.
 #[pyfunction]
 fn transfer_times(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<u64>> {
@@ -165,7 +191,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(traces::chakra, module)?)?;
     module.add_function(wrap_pyfunction!(traces::kineto, module)?)?;
     module.add_function(wrap_pyfunction!(collective_counts, module)?)?;
+    module.add_function(wrap_pyfunction!(link_names, module)?)?;
     module.add_function(wrap_pyfunction!(messages, module)?)?;
+    module.add_function(wrap_pyfunction!(network_shape, module)?)?;
     module.add_function(wrap_pyfunction!(order, module)?)?;
     module.add_function(wrap_pyfunction!(transfer_times, module)?)?;
     module.add_function(wrap_pyfunction!(run, module)?)

@@ -25,43 +25,9 @@ impl Fabric {
     /// # Errors
     /// [`SpecError::Fabric`] and [`SpecError::Cable`] for a shape that cannot be, [`SpecError::ZeroRate`].
     pub fn new(cluster: &ClusterSpec) -> Result<Self, SpecError> {
-        let every = link(WireSpec { rate_bps: cluster.link.rate_bps, delay_ps: cluster.link.delay_ps })?;
-        let ratio = |[up, down]: [u64; 2]| Ratio::new(up, down).ok_or(SpecError::Cable("a ratio is above 0"));
-        let tree = match &cluster.topology {
-            TopologySpec::Custom { hosts, switches, cables } => return Self::wired(*hosts, switches, cables, cluster),
-            &TopologySpec::Star { hosts } => FatTree::from(Star { host_count: hosts, link: every }),
-            &TopologySpec::LeafSpine { leaves, hosts_per_leaf, spines, fabric_link } => {
-                FatTree::leaf_spine(leaves, hosts_per_leaf, spines, every, link(fabric_link)?)?
-            }
-            &TopologySpec::Clos2 { ports, bisection } => FatTree::clos2(ports, ratio(bisection)?, every)?,
-            &TopologySpec::Clos3 { ports, bisection } => FatTree::clos3(ports, ratio(bisection)?, every)?,
-        };
-        let graph = tree.graph();
-        let names = (0..graph.links.len() as u32).map(|port| tree.link_name(&graph, PortId(port)).into()).collect();
+        let (graph, names) =
+            wires(&cluster.topology, WireSpec { rate_bps: cluster.link.rate_bps, delay_ps: cluster.link.delay_ps })?;
         Self::with_hosts(graph, names, cluster)
-    }
-
-    fn wired(hosts: u32, switches: &[String], cables: &[CableSpec], cluster: &ClusterSpec) -> Result<Self, SpecError> {
-        let mut links = Vec::with_capacity(2 * cables.len());
-        for cable in cables {
-            let link = link(WireSpec { rate_bps: cable.rate_bps, delay_ps: cable.delay_ps })?;
-            let (a, b) = (NodeId(cable.a), NodeId(cable.b));
-            if a == b || a.0.max(b.0) as usize >= hosts as usize + switches.len() {
-                return Err(SpecError::Cable("a cable joins two nodes that there are"));
-            }
-            links.extend([Directed { from: a, to: b, link }, Directed { from: b, to: a, link }]);
-        }
-        let name = |node: NodeId| match node.0.checked_sub(hosts) {
-            None => format!("h{}", node.0),
-            Some(switch) => switches[switch as usize].clone(),
-        };
-        let names = (links.iter())
-            .map(|wire| match wire.from.0 < hosts {
-                true => name(wire.from).into(),
-                false => format!("{}-{}", name(wire.from), name(wire.to)).into(),
-            })
-            .collect();
-        Self::with_hosts(Graph { host_count: hosts, switch_count: switches.len() as u32, links }, names, cluster)
     }
 
     /// Takes from the links what headers take, and adds to those of hosts the time in a host's stack.
@@ -102,6 +68,94 @@ impl Fabric {
         let rate = links().map(|link| link.rate).min_by_key(|rate| rate.bps()).expect("a network has links");
         Link { rate, delay: links().map(|link| link.delay).max().unwrap_or_default() }
     }
+}
+
+/// What checks and estimates ask of a network before it is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Number of hosts.
+    pub hosts: u32,
+    /// Number of switches.
+    pub switches: u32,
+    /// Number of cables; each is two links.
+    pub cables: u32,
+    /// Ports of its switches, all alike; not all are used everywhere.
+    pub ports: u32,
+    /// Links of the longest route.
+    pub hops: u32,
+    /// Hosts of an edge switch.
+    pub hosts_per_edge: u32,
+    /// Hosts that one link can carry the traffic of.
+    pub shared_by: u32,
+}
+
+/// The shape of a network that is not given cable by cable.
+///
+/// # Errors
+/// As [`Fabric::new`]; and [`SpecError::Cable`] for a network that is given cable by cable.
+pub fn shape(topology: &TopologySpec, every: WireSpec) -> Result<Shape, SpecError> {
+    let tree = tree(topology, every)?.ok_or(SpecError::Cable("its shape is that of its cables"))?;
+    Ok(Shape {
+        hosts: tree.host_count(),
+        switches: tree.switch_count(),
+        cables: tree.cable_count(),
+        ports: tree.switch_ports(),
+        hops: tree.hop_count(),
+        hosts_per_edge: tree.hosts_per_edge(),
+        shared_by: tree.shared_by(),
+    })
+}
+
+/// The network at its nominal rates, and the name of every link by the index of its port.
+///
+/// # Errors
+/// As [`Fabric::new`].
+pub fn wires(topology: &TopologySpec, every: WireSpec) -> Result<(Graph, Vec<Arc<str>>), SpecError> {
+    if let TopologySpec::Custom { hosts, switches, cables } = topology {
+        return wired(*hosts, switches, cables);
+    }
+    let tree = tree(topology, every)?.expect("a network that is not given cable by cable is a tree");
+    let graph = tree.graph();
+    let names = (0..graph.links.len() as u32).map(|port| tree.link_name(&graph, PortId(port)).into()).collect();
+    Ok((graph, names))
+}
+
+/// The tree that a topology is; `None` for one that is given cable by cable.
+fn tree(topology: &TopologySpec, every: WireSpec) -> Result<Option<FatTree>, SpecError> {
+    let every = link(every)?;
+    let ratio = |[up, down]: [u64; 2]| Ratio::new(up, down).ok_or(SpecError::Cable("a ratio is above 0"));
+    Ok(Some(match *topology {
+        TopologySpec::Custom { .. } => return Ok(None),
+        TopologySpec::Star { hosts } => FatTree::from(Star { host_count: hosts, link: every }),
+        TopologySpec::LeafSpine { leaves, hosts_per_leaf, spines, fabric_link } => {
+            FatTree::leaf_spine(leaves, hosts_per_leaf, spines, every, link(fabric_link)?)?
+        }
+        TopologySpec::Clos2 { ports, bisection } => FatTree::clos2(ports, ratio(bisection)?, every)?,
+        TopologySpec::Clos3 { ports, bisection } => FatTree::clos3(ports, ratio(bisection)?, every)?,
+    }))
+}
+
+fn wired(hosts: u32, switches: &[String], cables: &[CableSpec]) -> Result<(Graph, Vec<Arc<str>>), SpecError> {
+    let mut links = Vec::with_capacity(2 * cables.len());
+    for cable in cables {
+        let link = link(WireSpec { rate_bps: cable.rate_bps, delay_ps: cable.delay_ps })?;
+        let (a, b) = (NodeId(cable.a), NodeId(cable.b));
+        if a == b || a.0.max(b.0) as usize >= hosts as usize + switches.len() {
+            return Err(SpecError::Cable("a cable joins two nodes that there are"));
+        }
+        links.extend([Directed { from: a, to: b, link }, Directed { from: b, to: a, link }]);
+    }
+    let name = |node: NodeId| match node.0.checked_sub(hosts) {
+        None => format!("h{}", node.0),
+        Some(switch) => switches[switch as usize].clone(),
+    };
+    let names = (links.iter())
+        .map(|wire| match wire.from.0 < hosts {
+            true => name(wire.from).into(),
+            false => format!("{}-{}", name(wire.from), name(wire.to)).into(),
+        })
+        .collect();
+    Ok((Graph { host_count: hosts, switch_count: switches.len() as u32, links }, names))
 }
 
 fn link(wire: WireSpec) -> Result<Link, SpecError> {

@@ -1,14 +1,16 @@
-"""The network of a scenario as a shape: how many hosts and switches, which host hangs where, what links are called.
+"""The network of a scenario as a shape: how many hosts and switches, on which switch a host is, what links are called.
 
-The core builds the same networks (`crates/net/src/topology`); a test compares the names of all links.
+What a star, leaf-spine or Clos network has, and what links are called, the core answers (`crates/train/src/fabric.rs`).
+What is here besides is a network cable by cable: its faults are named with the line of the file.
 """
 
 import csv
+import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,6 +19,8 @@ from gradtide import units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.scenario.keys import MAX_NAME
 
+MAX_CABLES = 1_000_000_000
+"""Cables between switches: the core numbers links with 31 bits, two for each cable, those of hosts included."""
 MAX_FAULTS_OF_CABLES = 20
 _HEADER = "a,b[,rate][,delay]"
 _HOST = re.compile(r"h(0|[1-9]\d{0,8})")
@@ -46,53 +50,84 @@ class Cable(NamedTuple):
         }
 
 
+class Shape(NamedTuple):
+    """What a star, leaf-spine or Clos network has, as the core counts it.
+
+    Attributes:
+        hosts: number of hosts.
+        switches: number of switches.
+        cables: number of cables; each is two links.
+        ports: ports of its switches, all alike; not all are used everywhere.
+        hops: links of the longest route.
+        hosts_per_edge: hosts of an edge switch.
+        shared: hosts that one link can carry the traffic of.
+    """
+
+    hosts: int
+    switches: int
+    cables: int
+    ports: int
+    hops: int
+    hosts_per_edge: int
+    shared: int
+
+
 @dataclass(frozen=True)
 class Tree:
     """A star, leaf-spine or Clos network.
 
     Attributes:
         kind: as in `cluster.topology.kind`.
-        tiers: from the hosts up: children of the upper node, parents of the lower one.
-        ports: ports of its switches, all alike; not all are used everywhere.
+        keys: what else the core's `TopologySpec` has, without the links between switches.
         host_link: rate in bits per second and delay in picoseconds of the hosts' links.
         fabric_link: those of the links between switches.
     """
 
     kind: str
-    tiers: tuple[tuple[int, int], ...]
-    ports: int
+    keys: Mapping[str, Any] = field(hash=False)
     host_link: tuple[int, int]
     fabric_link: tuple[int, int]
+
+    @cached_property
+    def _shape(self) -> Shape:
+        from gradtide import _core  # loaded once something asks for the shape
+
+        return Shape(*_core.network_shape(json.dumps(self.spec()), *self.host_link))
 
     @property
     def host_count(self) -> int:
         """Number of hosts."""
-        return self.count(0)
+        return self._shape.hosts
 
     @property
     def switch_count(self) -> int:
         """Number of switches."""
-        return sum(self.count(tier) for tier in range(1, len(self.tiers) + 1))
+        return self._shape.switches
 
     @property
     def cable_count(self) -> int:
         """Number of cables; each is two links."""
-        return sum(self.count(tier) * parents for tier, (_, parents) in enumerate(self.tiers))
+        return self._shape.cables
+
+    @property
+    def ports(self) -> int:
+        """Ports of its switches, all alike; not all are used everywhere."""
+        return self._shape.ports
 
     @property
     def hops(self) -> int:
         """Links of the longest route."""
-        return 2 * len(self.tiers)
+        return self._shape.hops
 
     @property
     def hosts_per_edge(self) -> int:
         """Hosts of an edge switch."""
-        return self.tiers[0][0]
+        return self._shape.hosts_per_edge
 
     @property
     def shared(self) -> int:
         """Hosts that one link can carry the traffic of: those below one child of the top."""
-        return math.prod(children for children, _ in self.tiers[:-1])
+        return self._shape.shared
 
     @property
     def worst_link(self) -> tuple[int, int]:
@@ -108,72 +143,46 @@ class Tree:
         """Return the number of the edge switch of a host."""
         return host // self.hosts_per_edge
 
-    def copies(self, tier: int) -> int:
-        """Return how often a node of `tier` stands side by side."""
-        return math.prod(parents for _, parents in self.tiers[:tier])
-
-    def count(self, tier: int) -> int:
-        """Return the number of nodes of `tier`; 0 is that of the hosts."""
-        return self.copies(tier) * math.prod(children for children, _ in self.tiers[tier:])
-
-    def link_names(self) -> Iterator[str]:
-        """Yield what links are called, each once."""
-        names = [["h"], ["h", "s"], ["h", "leaf", "spine"], ["h", "edge", "agg", "root"]][len(self.tiers)]
-
-        def name(tier: int, index: int) -> str:
-            return "s" if names[tier] == "s" else f"{names[tier]}{index}"
-
-        for tier, (children, parents) in enumerate(self.tiers):
-            copies = self.copies(tier)
-            for lower in range(self.count(tier)):
-                tree, copy = divmod(lower, copies)
-                for number in range(parents):
-                    upper = tree // children * copies * parents + copy + copies * number
-                    ends = name(tier, lower), name(tier + 1, upper)
-                    yield ends[0] if tier == 0 else "-".join(ends)
-                    yield "-".join(reversed(ends))
+    def link_names(self) -> list[str]:
+        """Return what links are called, each once."""
+        return _link_names(self.spec(), self.host_link)
 
     def spec(self) -> dict[str, Any]:
         """Return the core's `TopologySpec`."""
-        if self.kind == "star":
-            return {"kind": "star", "hosts": self.host_count}
-        (hosts_per_leaf, _), (leaves, spines) = self.tiers[:2]
+        spec = {"kind": self.kind, **self.keys}
         if self.kind == "leaf_spine":
             rate_bps, delay_ps = self.fabric_link
-            fabric_link = {"rate_bps": rate_bps, "delay_ps": delay_ps}
-            return {
-                "kind": "leaf_spine",
-                "leaves": leaves,
-                "hosts_per_leaf": hosts_per_leaf,
-                "spines": spines,
-                "fabric_link": fabric_link,
-            }
-        bisection = Fraction(spines, self.ports // 2)
-        return {"kind": self.kind, "ports": self.ports, "bisection": [bisection.numerator, bisection.denominator]}
+            spec["fabric_link"] = {"rate_bps": rate_bps, "delay_ps": delay_ps}
+        return spec
 
     def written(self) -> dict[str, Any]:
         """Return the keys of `cluster.topology`."""
         spec = self.spec()
         if self.kind == "leaf_spine":
             rate_bps, delay_ps = self.fabric_link
-            link = {"rate": units.format_rate(rate_bps), "delay": units.format_time(delay_ps)}
-            return spec | {"fabric_link": link}
-        if self.kind == "star":
-            return spec
-        return spec | {"bisection": units.format_ratio(Fraction(*spec["bisection"]))}
+            spec["fabric_link"] = {"rate": units.format_rate(rate_bps), "delay": units.format_time(delay_ps)}
+        elif self.kind != "star":
+            spec["bisection"] = units.format_ratio(Fraction(*spec["bisection"]))
+        return spec
+
+
+def _link_names(spec: Mapping[str, Any], link: tuple[int, int]) -> list[str]:
+    from gradtide import _core
+
+    return _core.link_names(json.dumps(spec), *link)
 
 
 def star(host_count: int, link: tuple[int, int]) -> Tree:
     """Return hosts around one switch."""
-    return Tree("star", ((host_count, 1),), host_count, link, link)
+    return Tree("star", {"hosts": host_count}, link, link)
 
 
 def leaf_spine(
     leaves: int, hosts_per_leaf: int, spines: int, host_link: tuple[int, int], fabric_link: tuple[int, int]
 ) -> Tree:
     """Return leaves with hosts, each with a link to every spine."""
-    ports = max(hosts_per_leaf + spines, leaves)
-    return Tree("leaf_spine", ((hosts_per_leaf, 1), (leaves, spines)), ports, host_link, fabric_link)
+    keys = {"leaves": leaves, "hosts_per_leaf": hosts_per_leaf, "spines": spines}
+    return Tree("leaf_spine", keys, host_link, fabric_link)
 
 
 def clos(kind: str, ports: int, bisection: Fraction, link: tuple[int, int]) -> Tree:
@@ -188,10 +197,7 @@ def clos(kind: str, ports: int, bisection: Fraction, link: tuple[int, int]) -> T
     Source:
         Zhang et al. (2017), section 2.3 and table 1.
     """
-    half = ports // 2
-    up = int(half * bisection)
-    tiers = ((half, 1), (ports, up)) if kind == "clos2" else ((half, 1), (half, up), (ports, half))
-    return Tree(kind, tiers, ports, link, link)
+    return Tree(kind, {"ports": ports, "bisection": [bisection.numerator, bisection.denominator]}, link, link)
 
 
 def nearest_ratios(parts: Fraction, wanted: Fraction) -> list[Fraction]:
@@ -296,11 +302,9 @@ class Wiring:
         reach = [self.distances(start) for start in first_hosts]
         return max((max(distance[host] for host in hosts) for distance in reach), default=1)
 
-    def link_names(self) -> Iterator[str]:
-        """Yield what links are called."""
-        for cable in self.cables:
-            for near, far in ((cable.a, cable.b), (cable.b, cable.a)):
-                yield near if host_number(near) is not None else f"{near}-{far}"
+    def link_names(self) -> list[str]:
+        """Return what links are called."""
+        return _link_names(self.spec(), self.worst_link)
 
     def spec(self) -> dict[str, Any]:
         """Return the core's `TopologySpec`."""
@@ -395,7 +399,9 @@ def wired(
         msg = f"the network is not connected: no cables lead from h0 to {shown}"
         add(None, "links", msg, "add the cable that joins the parts", "GT045")
         return None, found
-    twice = next((name for name, count in Counter(wiring.link_names()).items() if count > 1), None)
+    # Only a switch with "-" in its name can give two links one name.
+    counted = Counter(wiring.link_names() if any("-" in name for name in names) else ())
+    twice = next((name for name, count in counted.items() if count > 1), None)
     if twice is not None:
         add(None, "links", f'two links are called "{twice}"', 'give switches names without "-"')
         return None, found

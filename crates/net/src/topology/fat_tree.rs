@@ -154,9 +154,19 @@ impl FatTree {
         self.switch_ports
     }
 
-    /// Number of 2x2 crossbars that its switches amount to, at (k/2)² per k-port switch (Zhang et al. 2017, sec. 2.3).
-    pub fn crossbar_count(&self) -> u64 {
-        u64::from(self.switch_count()) * u64::from(self.switch_ports.div_ceil(2)).pow(2)
+    /// Links of the longest route.
+    pub fn hop_count(&self) -> u32 {
+        2 * self.tiers.len() as u32
+    }
+
+    /// Hosts of an edge switch.
+    pub fn hosts_per_edge(&self) -> u32 {
+        self.tiers[0].children
+    }
+
+    /// Hosts that one link can carry the traffic of: those below one child of the top.
+    pub fn shared_by(&self) -> u32 {
+        self.tiers[..self.tiers.len() - 1].iter().map(|tier| tier.children).product()
     }
 
     /// The bisection ratio: the least, over the tiers of switches, of the rate out of a tree to that of the hosts in it. Its
@@ -288,7 +298,6 @@ mod tests {
             assert_eq!(three.switch_count() * d, k * k / 4 * (2 * d + 3));
             assert_eq!(three.cable_count() * d, k * k * k / 4 * (d + 2));
             for tree in [two, three] {
-                assert_eq!(tree.crossbar_count(), u64::from(tree.switch_count()) * u64::from(k * k / 4));
                 assert_eq!(tree.bisection(), r);
                 let graph = tree.graph();
                 assert_eq!((graph.host_count, graph.switch_count), (tree.host_count(), tree.switch_count()));

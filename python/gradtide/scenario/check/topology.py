@@ -6,6 +6,7 @@ from gradtide.errors import ScenarioError
 from gradtide.scenario.check.context import MAX_WORKERS, Context
 from gradtide.scenario.defaults import link_of
 from gradtide.scenario.fabric import (
+    MAX_CABLES,
     Cable,
     Fabric,
     Tree,
@@ -56,12 +57,7 @@ def shape(ctx: Context, topology: Topology) -> Fabric | None:
         return None if topology.hosts is None else star(topology.hosts, link)
     if kind == "custom":
         return _wiring(ctx, topology, loc, link)
-    tree = _leaf_spine(ctx, topology, loc, link) if kind == "leaf_spine" else _clos(ctx, topology, loc, link)
-    if tree is not None and tree.host_count > MAX_WORKERS:
-        key = "ports" if kind.startswith("clos") else "hosts" if topology.hosts_per_leaf is None else "leaves"
-        ctx.too_many((*loc, key), tree.host_count, MAX_WORKERS, "hosts")
-        return None
-    return tree
+    return _leaf_spine(ctx, topology, loc, link) if kind == "leaf_spine" else _clos(ctx, topology, loc, link)
 
 
 def _clos(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -> Tree | None:
@@ -72,7 +68,11 @@ def _clos(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -> 
         return None
     if not _whole_switches(ctx, bisection, Fraction(ports, 2), f"{ports}-port switches", loc):
         return None
-    return clos(topology.kind, ports, bisection, link)
+    tree = clos(topology.kind, ports, bisection, link)
+    if tree.host_count > MAX_WORKERS:
+        ctx.too_many((*loc, "ports"), tree.host_count, MAX_WORKERS, "hosts")
+        return None
+    return tree
 
 
 def _leaf_spine(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -> Tree | None:
@@ -106,6 +106,14 @@ def _leaf_spine(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int
         if not _whole_switches(ctx, bisection, parts, f"leaves of {per_leaf} hosts", loc):
             return None
         spines = int(bisection * parts)
+    if leaves * per_leaf > MAX_WORKERS:
+        key = "hosts" if topology.hosts_per_leaf is None else "leaves"
+        ctx.too_many((*loc, key), leaves * per_leaf, MAX_WORKERS, "hosts")
+        return None
+    if leaves * spines > MAX_CABLES:
+        key = "spines" if topology.bisection is None else "bisection"
+        ctx.too_many((*loc, key), leaves * spines, MAX_CABLES, "cables between switches")
+        return None
     return leaf_spine(leaves, per_leaf, spines, link, (rate, delay))
 
 
