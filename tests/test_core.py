@@ -52,7 +52,7 @@ def test_a_run_without_a_job_tells_its_progress_and_ends_with_its_duration():
 def test_nothing_at_all_and_flows_on_the_pipe_engine_are_refused():
     with pytest.raises(CoreRefusal, match="neither a job nor background traffic"):
         run(without_jobs("fluid", flows=()))
-    with pytest.raises(CoreRefusal, match="pipe engine has no neighbours"):
+    with pytest.raises(CoreRefusal, match="pipe engine has no background flows"):
         run(without_jobs("pipe"))
 
 

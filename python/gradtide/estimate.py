@@ -1,4 +1,4 @@
-"""What a run will take, told before it is run: flows, packets, memory and time, and the limits that they are held to.
+"""Estimates what a run will take before it starts: flows, packets, memory and time, and checks them against limits.
 
 Everything is counted from the resolved scenario before anything is drawn: expected numbers for random flows, exact ones
 for lists. Times and memory hold within a factor of about three; docs/reference/limits.md says how they are made up.
@@ -30,9 +30,9 @@ NS_PER_HOST = 3_000.0
 NS_PER_OPERATION = 250.0
 MAX_ADAPTIVE_DEPTH = 8
 FORESEEN_RUNS = 4
-"""What a run takes whose transfers are tried in two bands first, until both copies have ended; in runs."""
+"""Cost, in plain runs, of a run that first tries each transfer in two bands until both copies end."""
 NS_PER_COPIED_FLOW = 10.0
-"""Time for each background flow in each copy that is made of it."""
+"""Time to copy one background flow once."""
 LEAST_CHUNK_BYTES = 64 * 1024
 BASE_BYTES = 60_000_000
 BYTES_PER_HOST = 2_500
@@ -43,7 +43,7 @@ BYTES_PER_TRANSFER = 250
 BYTES_PER_OPERATION = 250
 BYTES_PER_PACKET_UNDER_WAY = 100
 WINDOW_BYTES = 32 * 1024 * 1024
-"""What a sender may have under way; a queue without a bound holds no more than that of every connection."""
+"""Most bytes that a sender has in flight. A queue without a bound holds at most this for each connection."""
 
 SHARE_OF_MEMORY = 0.8
 DEFAULT_MAX_S = 3600.0
@@ -94,14 +94,14 @@ class Estimate:
 
 
 def estimate(scenario: "Scenario") -> Estimate:
-    """Say what a run of `scenario` will take.
+    """Estimate what a run of `scenario` will take.
 
     Nothing is drawn and nothing is run. On the packet engine no more is counted than the hosts' links can carry within
     the duration of the run.
     """
     duration_s = math.inf if scenario.duration_ps is None else scenario.duration_ps / 1e12
     is_packet, is_fluid = scenario.engine == "packet", scenario.engine == "fluid"
-    # A job that has the fluid network for itself carries out one exchange of each size.
+    # A job alone on the fluid network simulates one exchange of each size.
     is_alone = is_fluid and not scenario.expected_traffic
     is_alone = is_alone and [(job.is_pulled, job.schedule.credit) for job in scenario.jobs] == [(False, 1)]
     fabric = scenario.fabric
@@ -109,7 +109,7 @@ def estimate(scenario: "Scenario") -> Estimate:
     inner, on_network = links - 2 * fabric.host_count, int(is_packet or is_fluid)
     segment_bytes = scenario.segment_bytes
     rate_bytes_per_s = scenario.link_rate_bps / 8
-    # Within the duration a host's link carries no more than this.
+    # A host's link carries at most this much within the duration.
     link_segments = duration_s * rate_bytes_per_s / (segment_bytes + PACKET_OVERHEAD_BYTES)
     flows, segments, messages, operations, transfers, iterations = 0, 0.0, 0.0, 0.0, 0.0, 0
     at_once, copied = 0, 0
@@ -198,14 +198,14 @@ def _parts(job: "Job") -> tuple[int, int]:
         buckets = len(layers)
     if schedule.chunk_bytes is None:
         if schedule.order in ("edf", "optimal"):
-            # Chunks of their own: at least 64 KiB, and mostly megabytes.
+            # These orders choose their own chunks: at least 64 KiB, and mostly megabytes.
             return buckets, buckets + math.ceil(job.parameter_bytes / LEAST_CHUNK_BYTES)
         return buckets, buckets
     return buckets, max(buckets, sum(-(-size // schedule.chunk_bytes) for size in layers))
 
 
 def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1) -> list[Estimate]:
-    """Refuse work that would take more than it may.
+    """Refuse work whose estimate exceeds its limits.
 
     Args:
         scenarios: the runs.
@@ -276,7 +276,7 @@ def _bytes(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    # Hours of work are no simulated time: they may pass the end of its clock.
+    # A limit in hours is wall-clock time, so it may exceed the range of simulated time.
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|min|h|d)\s*", text, re.ASCII)
     if match is not None:
         return float(match[1]) * {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}[match[2]]
@@ -284,7 +284,7 @@ def _seconds(text: str) -> float:
 
 
 def free_memory_bytes() -> int:
-    """Return the memory that the process could still have: what the system says is available, or its container."""
+    """Return the memory that the process can still get: that of the system, or of its container if it is less."""
     known = []
     try:
         with open("/proc/meminfo", encoding="ascii") as file:

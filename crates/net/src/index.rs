@@ -1,5 +1,5 @@
-//! From what a caller can hash and compare to its number: open addressing with linear probing (Knuth 6.4, algorithms L
-//! and R). Never walked through, so no order depends on a hash, and no hash on the machine.
+//! Maps what a caller can hash and compare to its number: open addressing with linear probing (Knuth 6.4, algorithms L
+//! and R). Nobody iterates over it, so no order depends on a hash, and no hash depends on the machine.
 
 /// Nothing here.
 const EMPTY: u64 = u64::MAX;

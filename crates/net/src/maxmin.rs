@@ -503,8 +503,8 @@ impl MaxMin {
         }
     }
 
-    /// Moves levels, lowest first, until each is what the others ask for. A level depends on lower ones alone, so what
-    /// is below the one that moves has come to rest, and a link need not be looked at before it may be the next to move.
+    /// Moves levels, lowest first, until each is what the others ask for. A level depends only on lower ones. So levels
+    /// below the one that moves are final, and a link need not be examined before it can be the next to move.
     fn solve(&mut self) {
         if self.stale.is_empty() {
             return;
@@ -521,7 +521,7 @@ impl MaxMin {
                 }
             }
             let Some(&Reverse((lowest, _))) = moves.peek() else { break };
-            // All that move at one level move together, so none of these looks at what another does.
+            // All links that move at one level move together, so none of them depends on another.
             while let Some(&Reverse((at, link))) = moves.peek() {
                 if at != lowest {
                     break;
@@ -595,7 +595,7 @@ fn hash_of(path: &[LinkId]) -> u32 {
     index::hash(path.iter().map(|link| link.0))
 }
 
-/// Has a link looked at, unless that could change nothing.
+/// Marks a link to be examined, unless that could change nothing.
 fn mark(state: &mut LinkState, link: LinkId, levels: &[u64], stale: &mut Vec<u32>, touched: &mut Option<Vec<LinkId>>) {
     if let Some(touched) = touched {
         touched.push(link);

@@ -1,21 +1,21 @@
-//! What will be: copies of the world in which a chunk is sent one way or another.
+//! Foresight: copies of the network in which a chunk is sent in one band or another.
 //!
 //! ```text
-//! network, neighbours ─► fork ─► chunk begins in some bands ─► when it is through ─► horizon ─► time of flows till then
+//! network, background flows ─► fork ─► chunk begins in each band ─► end of the chunk ─► horizon ─► time of flows until then
 //! ```
 //!
-//! A job that has one chunk on the network at a time touches it only for that chunk, and its neighbours' flows come as
-//! they will. So what a copy does until the chunk is through is what the network itself does with the same bands, to the
-//! picosecond. Behind that the copy's job is idle: what comes next has not been decided. What follows from what is seen
-//! here is for [`Oracle`](crate::priority::Oracle) to say.
+//! A job with one chunk on the network at a time uses the network only for this chunk, and the background flows do not
+//! depend on the job. So, until the chunk ends, a copy behaves exactly as the network itself does with the same bands, to
+//! the picosecond. After that the job of the copy is idle, because its next chunk has not been decided.
+//! [`Oracle`](crate::priority::Oracle) decides by what is seen here.
 
 use crate::collective::Aggregation;
 use crate::priority::Foreseen;
 use crate::traffic::Neighbour;
 use gradtide_net::{Band, Bytes, Completion, Network, Time};
 
-/// What comes of a chunk in each of several bands, where `begin` starts it in one. Neighbours' flows of at most `largest`
-/// bytes count.
+/// Predicts the end of a chunk, and the time of the background flows, for each of several bands. `begin` starts the chunk
+/// in a band. Flows of at most `largest` bytes count.
 ///
 /// # Panics
 /// If the network cannot be copied.
@@ -36,11 +36,11 @@ pub fn foresee(
     worlds.iter_mut().zip(ends).map(seen).collect()
 }
 
-/// A copy of the network and of its neighbours, in which a chunk has begun.
+/// A copy of the network and of the background flows, in which a chunk has begun.
 struct World<'a> {
     network: Box<dyn Network>,
     neighbours: Vec<Neighbour<'a>>,
-    /// `None` once it is through.
+    /// `None` once it has ended.
     chunk: Option<Aggregation>,
     began: Time,
     done: Vec<Completion>,
@@ -59,7 +59,7 @@ impl<'a> World<'a> {
         Some(Self { network, neighbours: neighbours.to_vec(), chunk: Some(chunk), began, done: Vec::new() })
     }
 
-    /// When the chunk is through on all workers; [`Time::MAX`] if it never is.
+    /// When the chunk has ended on all workers; [`Time::MAX`] if it never does.
     fn end(&mut self) -> Time {
         while self.chunk.is_some() {
             if !self.step(Time::MAX) {
@@ -69,8 +69,8 @@ impl<'a> World<'a> {
         self.network.now()
     }
 
-    /// How long, in picoseconds, neighbours' flows of at most `largest` bytes are in the network until `horizon`, all
-    /// together and from when the chunk begins. The job sends nothing once its chunk is through.
+    /// The sum of the times, in picoseconds, that background flows of at most `largest` bytes spend in the network from
+    /// the start of the chunk to `horizon`. The job sends nothing once its chunk has ended.
     fn flow_time_ps(&mut self, horizon: Time, largest: Bytes) -> u128 {
         while self.network.now() < horizon && self.step(horizon) {}
         let flows = self.neighbours.iter().map(|neighbour| neighbour.flow_time_ps(self.began, horizon, largest));

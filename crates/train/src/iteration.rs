@@ -1,15 +1,16 @@
 //! The event loop that joins compute with a network.
 //!
 //! Every worker has one compute stream, which executes its ops in program order. Where all workers of a job are alike
-//! they do the same at the same time, and one stands for all; workers of an op graph may have programs of their own. Every job has one transmission queue, which has at most
-//! one chunk on the network at a time, or as many as its credit says, and picks the most urgent ready bucket whenever a
-//! chunk is through on all workers. A bucket is ready when all workers have it, and when it has arrived, it has arrived
-//! everywhere: the global syncer of the thesis, section 5.2.
+//! they do the same at the same time, and one stands for all; workers of an op graph may have programs of their own.
+//!
+//! Every job has one transmission queue. It has at most one chunk on the network at a time, or as many as its credit says.
+//! Whenever a chunk has ended on all workers, the queue picks the most urgent ready bucket. A bucket is ready when all
+//! workers have it, and it arrives on all workers at once: the global syncer of the thesis, section 5.2.
 //!
 //! A schedule may hold a ready bucket back until compute has come to its gate, an offset of compute time that every worker
-//! must have passed. While compute stands still its offset does, so a stall moves all gates that lie behind it.
+//! must have passed. While compute stalls, its offset does not advance, so a stall delays all later gates.
 //!
-//! At one instant everything that ends is taken in, and every op of zero length is done, before the queue picks:
+//! At one instant the loop first handles everything that ends and every op of zero length. Then the queue picks, so
 //! a choice at time t sees every bucket that became ready at or before t.
 //!
 //! A job is measured from the start of one pass to the start of the same pass of the next iteration, and begins with
@@ -165,8 +166,9 @@ pub enum IterationError {
 /// Rounds of the loop between two calls of the observer, where the engine does not pause of itself: about 5 ms.
 const OBSERVE_EVERY: u64 = 1 << 16;
 
-/// Runs all jobs and neighbours to their ends. The stream of a job is its index; [`traffic::stream`] has those of neighbours. `observe`
-/// is told now and then what share of the iterations is done, and stops the run by answering `false`.
+/// Runs all jobs and background flows to their ends. The stream of a job is its index; [`traffic::stream`] has those of
+/// background flows. `observe` is called now and then with the share of the run that is done, and stops the run by
+/// returning `false`.
 ///
 /// # Errors
 /// See [`IterationError`].
@@ -375,7 +377,7 @@ struct JobRunner<'a> {
     has_arrived: bool,
     /// Iterations that a worker has begun.
     begun_count: u32,
-    /// The iteration whose first pass is the last, once that is decided: for all, by the first worker to come to it.
+    /// The iteration whose first pass is the last of the run. The first worker to reach it decides for all.
     last_iteration: Option<u32>,
     unfinished_count: usize,
     queue: BinaryHeap<Reverse<Ready>>,
@@ -599,7 +601,7 @@ impl<'a> JobRunner<'a> {
         self.unfinished_count == 0
     }
 
-    /// When the job will do something of its own accord.
+    /// When the job next acts without an event of the network.
     fn wakes_at(&self) -> Option<Time> {
         let mut at = self.next_end().map_or(Time::MAX, |(end, _)| end);
         for sending in &self.sending {
@@ -628,8 +630,7 @@ impl<'a> JobRunner<'a> {
         }
     }
 
-    /// Does everything that happens at `now` without the network, then lets the queue pick. `neighbours` are there to be
-    /// foreseen.
+    /// Does everything that happens at `now` without the network, then lets the queue pick. An oracle reads `neighbours`.
     fn settle(
         &mut self,
         now: Time,

@@ -176,18 +176,18 @@ pub enum SpecError {
         /// Index of the host.
         host: u32,
     },
-    /// Flows of a neighbour that mean nothing.
+    /// A background flow that is not valid.
     #[error("flow {index} of {name} cannot be: {what}")]
     Flow {
-        /// Name of the neighbour.
+        /// Name of its tenant.
         name: String,
         /// Which of its flows.
         index: usize,
         /// What is wrong.
         what: &'static str,
     },
-    /// Neighbours need an engine that has queues.
-    #[error("the pipe engine has no neighbours; use another engine")]
+    /// Background flows need an engine that has queues.
+    #[error("the pipe engine has no background flows; use another engine")]
     NeighboursOfPipe,
     /// A queue that cannot be.
     #[error("the queue cannot be: {0}")]

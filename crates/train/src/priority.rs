@@ -1,13 +1,13 @@
 //! Priority that follows the remaining slack: in which band each worker of a job sends what it sends next.
 //!
 //! ```text
-//! own compute, what is through ─► Outlook ─► deadline of the chunk ─┐
+//! own compute, ended buckets   ─► Outlook ─► deadline of the chunk ─┐
 //! own messages, as they arrive ─► pace of either band, what is left ┴─► low unless that is predicted to be late
 //! ```
 //!
-//! A worker is asked when a chunk begins, and when it has received a message and so sends the next. It answers from what it
-//! has seen itself: how far it has computed, how long its rounds took, the order of buckets and which of them are through,
-//! which the job's syncer tells all. Nothing here sees a network or a neighbour. `docs/models/adaptive.md` has the rules.
+//! A worker chooses a band when a chunk begins, and when a message has arrived and it sends the next one. It uses only
+//! what it has seen itself: how far it has computed, how long its rounds took, the order of the buckets, and which of
+//! them have ended, which the job's syncer tells all workers. Nothing here sees the network or background flows. `docs/models/adaptive.md` has the rules.
 
 use crate::caramel::Boundaries;
 use gradtide_net::{Band, Bytes, Rate, Time};
@@ -43,7 +43,7 @@ pub struct Rule {
 const MEMORY: u64 = 128;
 
 /// How many times as long as on an idle network a round may take in the high band for the low one to be tried: where the
-/// job gets less of its links in fair competition, next to nothing is left over for what yields. Calibration.
+/// job gets a smaller share of its links, almost nothing is left for the low band. Calibration.
 const BUSY: u64 = 6;
 
 /// Chunks that the spread of their ends looks back on. Calibration.
@@ -119,9 +119,9 @@ struct Own {
     /// How long the network is busy with what comes while all goes high, and while all goes low.
     high: Average,
     low: Average,
-    /// How far from where they were expected chunks end that begin low, or high: as a share of the time that they were
-    /// expected to take, in millionths. Only of those that go one by one: of several side by side the end of one does not
-    /// say when all are through.
+    /// For chunks that begin low, and for those that begin high: the difference between their actual and expected end, as
+    /// a share of the expected duration, in millionths. Only chunks that are sent one by one count: of several side by
+    /// side, the end of one does not tell the end of all.
     spreads: [Average; 2],
     /// When the last message came, and whether all went high then, or all low.
     since: Time,
@@ -376,7 +376,7 @@ pub struct Oracle {
 /// What comes of a chunk, sent in one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Foreseen {
-    /// When it is through on all workers.
+    /// When it has ended on all workers.
     pub ends: Time,
     /// How long flows are in the network until the last end of all ways, all together.
     pub flow_time_ps: u128,

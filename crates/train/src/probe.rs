@@ -29,7 +29,7 @@ pub struct Probe {
     samples: Samples,
 }
 
-/// Connections of a job or a neighbour that are sampled.
+/// Sampled connections of a job or of background flows.
 #[derive(Debug)]
 struct Source {
     tenant: Arc<str>,
@@ -40,9 +40,9 @@ struct Source {
 /// What a connection carries.
 #[derive(Clone, Debug)]
 pub struct Carried {
-    /// Name of the job or the neighbour.
+    /// Name of the job or of the background flows.
     pub tenant: Arc<str>,
-    /// Which flow of a neighbour; absent for a job, whose connections carry them all.
+    /// Which of the background flows; absent for a job, whose connections carry all its flows.
     pub flow: Option<u64>,
     /// Sending host.
     pub src: HostId,
@@ -100,7 +100,7 @@ impl Probe {
         self.samples.at.last() == Some(&now)
     }
 
-    /// Takes in that a flow has started.
+    /// Records that a flow has started.
     pub fn on_start(&mut self, id: FlowId, flow: &Flow) {
         let number = self.started.entry(flow.stream).or_default();
         let carried = self
@@ -114,7 +114,7 @@ impl Probe {
         *number += 1;
     }
 
-    /// Takes in that a flow is complete.
+    /// Records that a flow is complete.
     pub fn on_completion(&mut self, id: FlowId) {
         self.flows.remove(&id);
     }

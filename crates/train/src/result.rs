@@ -34,7 +34,7 @@ pub struct RunResult {
     pub operations: Table,
     /// One row per link.
     pub links: Table,
-    /// One row per neighbours' flow that started.
+    /// One row per background flow that started.
     pub flows: Table,
     /// One row per sampled link and instant; empty without a probe.
     pub queues: Table,
@@ -134,7 +134,7 @@ pub struct JobSummary {
 }
 
 impl RunResult {
-    /// Collects what all jobs and neighbours did, and what the engine counted.
+    /// Collects the results of all jobs and background flows, and the counts of the engine.
     pub fn new(
         spec: &Spec,
         jobs: &[AnyJob],
@@ -246,8 +246,8 @@ impl<'a> Part<'a> {
         block.iter().map(|transfer| transfer.busy).sum()
     }
 
-    /// The bound of [`timeline::lower_bound`] without a barrier, with the compute times of the slowest worker: a mean of many iterations is
-    /// at least the bound of the means.
+    /// The bound of [`timeline::lower_bound`] without a barrier, with the compute times of the slowest worker. A mean of
+    /// many iterations is at least the bound of the means.
     fn lower_bound_ps(&self) -> f64 {
         let count = self.iterations.len() as u128;
         let compute: u128 = self.iterations.iter().map(|record| u128::from(record.compute.ps())).sum();

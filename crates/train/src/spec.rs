@@ -12,7 +12,7 @@ use serde::Deserialize;
 pub struct Spec {
     /// Training jobs, in the order of the scenario file.
     pub jobs: Vec<JobSpec>,
-    /// Neighbours' flows; empty for the pipe engine.
+    /// Background flows; empty for the pipe engine.
     pub traffic: Vec<TrafficSpec>,
     /// Hosts and links.
     pub cluster: ClusterSpec,
@@ -443,11 +443,11 @@ pub enum OrderSpec {
     },
 }
 
-/// Flows of one neighbour, drawn or read in Python; columns of one length, in order of start.
+/// Background flows of one tenant, drawn or read in Python; columns of one length, in order of start.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrafficSpec {
-    /// Key of the neighbour in the scenario (`traffic.<name>`).
+    /// Key of the tenant in the scenario (`traffic.<name>`).
     pub name: String,
     /// When each flow starts.
     pub start_ps: Vec<u64>,
@@ -774,13 +774,13 @@ pub struct ProbeSpec {
     pub cwnd: Vec<CwndSpec>,
 }
 
-/// Connections of a job or a neighbour.
+/// Connections of a job or of background flows.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CwndSpec {
-    /// Name of the job or the neighbour.
+    /// Name of the job or of the background flows.
     pub tenant: String,
-    /// Which flow of the neighbour; `None` takes all.
+    /// Which of the background flows; `None` takes all.
     pub flow: Option<u64>,
 }
 

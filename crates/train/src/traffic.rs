@@ -1,4 +1,4 @@
-//! Neighbours: flows that are not training. What they are is drawn or read in Python; here they are started.
+//! Background flows, which are not training. Python draws or reads them; this module starts them.
 
 use crate::spec::TrafficSpec;
 use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Time};
@@ -7,17 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Streams below are those of jobs. A flow keeps its stream, and so its path, however many jobs there are.
 const FIRST_STREAM: u32 = 1 << 16;
 
-/// The stream of the flows of the neighbour with this index.
+/// The stream of the flows of the tenant with this index.
 pub fn stream(index: usize) -> u32 {
     FIRST_STREAM + index as u32
 }
 
-/// The index of the neighbour whose flows carry this stream; `None` if it is a job's.
+/// The index of the tenant whose flows carry this stream; `None` for the stream of a job.
 pub fn index(stream: u32) -> Option<usize> {
     stream.checked_sub(FIRST_STREAM).map(|index| index as usize)
 }
 
-/// A neighbour and what became of its flows.
+/// The background flows of one tenant, and how they ended.
 #[derive(Clone, Debug)]
 pub struct Neighbour<'a> {
     spec: &'a TrafficSpec,
@@ -59,7 +59,7 @@ pub struct Outcome {
 }
 
 impl<'a> Neighbour<'a> {
-    /// A neighbour whose flows are to carry `stream`.
+    /// The flows of a tenant, which will carry `stream`.
     pub fn new(spec: &'a TrafficSpec, stream: u32) -> Self {
         let count = spec.start_ps.len();
         let turns = match spec.idle_ps {
@@ -133,7 +133,7 @@ impl<'a> Neighbour<'a> {
         }
     }
 
-    /// Takes in that a flow is complete.
+    /// Records that a flow is complete.
     pub fn on_completion(&mut self, now: Time, completion: Completion) {
         let index = self.under_way.remove(&completion.flow).expect("the flow is under way");
         self.completed_count += 1;

@@ -20,7 +20,7 @@ GROUPED = ("butterfly_layered", "hierarchical")
 """Collectives that have groups of ranks."""
 
 PLANNED = ("caramel", "edf", "optimal")
-"""Orders that plan: what is sent together and where the barrier is, is theirs to say."""
+"""Orders that plan: they decide which gradients are sent together and where the barrier is."""
 
 SETTINGS = {
     "deadline": ("credit", "window", "tolerance", "margin", "exchange"),
@@ -29,7 +29,7 @@ SETTINGS = {
 }
 """Keys that a policy has beside its name."""
 
-# Differences of times need a sign: half of what 64 bits count.
+# Differences of times need a sign, so times use half the range of 64 bits.
 MAX_RUN_PS = units.U64_MAX // 2
 
 MAX_BANDS = 8
@@ -52,7 +52,7 @@ DEFAULT_PRICE_PPM = PPM
 LEAST_LOW_WINDOW = 16_000
 """Bytes: an initial window (RFC 6928), so that slow start is not what limits a message."""
 LOW_WINDOW_PS = 100_000_000
-"""Time for which a window in the low band keeps a link busy: some tens of full packets at any rate of today."""
+"""Time for which a window in the low band keeps a link busy: some tens of full packets at today's rates."""
 
 
 def bands_of(queue: Queue) -> int:
@@ -66,7 +66,7 @@ def kind_of(collective: Collective) -> str:
 
 
 def low_window(fabric: Fabric, segment: int) -> int:
-    """Return the bytes that a connection has under way in the low band: see `LOW_WINDOW_PS`."""
+    """Return the bytes that a connection has in flight in the low band: see `LOW_WINDOW_PS`."""
     rate_bps, delay_ps = fabric.worst_link
     busy_ps = max(LOW_WINDOW_PS, 4 * fabric.hops * delay_ps)
     return max(LEAST_LOW_WINDOW, 2 * segment, rate_bps * busy_ps // (8 * units.PS_PER_SECOND))
@@ -160,7 +160,7 @@ def patience_ps(file: ScenarioFile, fabric: Fabric | None) -> tuple[int, int]:
 
 
 def transport_of(cluster: Cluster, fabric: Fabric | None) -> Transport:
-    """Return the transport of a cluster with its defaults; those that are of the network need it."""
+    """Return the transport of a cluster with its defaults, some of which depend on the network."""
     keys = cluster.transport
     congestion, plus, _ = keys.kind.partition("+ecn")
     window_bytes = _two_routes_bytes(cluster, fabric) if congestion == "ideal" else SOCKET_BYTES
@@ -204,7 +204,7 @@ def _two_routes_bytes(cluster: Cluster, fabric: Fabric | None) -> int:
 
 
 def link_of(cluster: Cluster) -> tuple[int, int]:
-    """Return rate and delay of a link of which the topology says nothing else."""
+    """Return rate and delay of links for which the topology gives no others."""
     return cluster.link.rate_bps, cluster.link.delay_ps
 
 

@@ -64,7 +64,7 @@ class Job:
 
     @property
     def workers(self) -> int:
-        """Number of workers, servers among them where those are not hosts beside them."""
+        """Number of workers, including servers that are not on extra hosts."""
         ps = self.collective.ps
         return len(self.hosts) - (self.servers if ps is not None and ps.placement == "separate" else 0)
 
@@ -75,7 +75,7 @@ class Job:
 
     @property
     def is_uneven(self) -> bool:
-        """Whether workers differ in when they compute what."""
+        """Whether workers compute at different times or in different orders."""
         compute = self.compute
         return compute.noise_ppm > 0 or compute.straggler is not None or compute.order == "random"
 

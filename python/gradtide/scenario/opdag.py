@@ -159,7 +159,7 @@ def _load_json(path: str | Path) -> tuple[Any, Source]:
 
 
 class _Full(Exception):  # noqa: N818 - not an error: enough have been found
-    """As many faults as are shown."""
+    """Raised when enough faults have been found."""
 
 
 class _Reader:
@@ -324,7 +324,7 @@ class _Reader:
             return [by_id[one] for one in done]
         at = next(op.id for op in dag.ops if waits[op.id])
         path: dict[int, None] = {}
-        while at not in path:  # what waits for ever waits for something that does
+        while at not in path:  # an op that waits forever waits for another such op
             path[at] = None
             at = next(other for other in by_id[at].inputs if waits[other])
         walked = list(path)
@@ -343,7 +343,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _with_param_only(dag: OpDag, topological: Sequence[Op]) -> tuple[Op, ...]:
-    """Mark what depends on one parameter, and on nothing that is computed without any."""
+    """Mark ops that depend on one parameter, and on no op that is computed without parameters."""
     several = -1
     parameter: dict[int, int] = {}
     for op in topological:

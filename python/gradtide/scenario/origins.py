@@ -24,10 +24,10 @@ MAX_LIST_BYTES = 300_000_000
 """Size of a list of flows; calibration, that of the largest number of flows."""
 
 MAX_HEAD = 10_000
-"""Characters of a list of flows by which it is known."""
+"""Characters of a list of flows from which its format is recognised."""
 
 MAX_WRITTEN_FLOWS = 100
-"""Flows of a list that a resolved scenario writes out; of a longer one it holds the path and the digest."""
+"""Most flows of a list that a resolved scenario contains. For a longer list it has the path and the digest."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def _replay(name: str, table: TrafficTable, fail: Failure, base_dir: Path, bound
 
 
 def _heard(origin: Origin, fail: Failure) -> Origin:
-    """Refuse a list of which nothing starts within the run."""
+    """Refuse a list if none of its flows starts within the run."""
     listed = origin.flows
     if isinstance(listed, FlowList) and listed.expected_count == 0:
         first, end = units.format_time(listed.flows.start_ps[0]), units.format_time(listed.until_ps)
@@ -297,7 +297,7 @@ def _incast(
 def _repeated_faults(
     flow: str, event: str, table: IncastTable | BurstsTable, source: Source, at: Loc, until_ps: int
 ) -> Iterator[Fault]:
-    """Say what is wrong with the size and the start of what comes again and again."""
+    """Yield the faults in size and start of repeated flows."""
     if table.bytes > traffic.MAX_FLOW_BYTES:
         hint = f"at most {units.format_bytes(traffic.MAX_FLOW_BYTES)}"
         yield source.fault("GT014", (*at, "bytes"), f"the {flow} is too large", hint, table.bytes)

@@ -46,7 +46,7 @@ class Prices:
 
     @property
     def free(self) -> list[str]:
-        """Parts that the file does not know, which cost nothing."""
+        """Kinds of parts that the file does not list. They cost nothing."""
         return [what for what, table in (("cables", self.cables), ("network cards", self.nics)) if not table]
 
     def switch(self, ports: int, rate_bps: int) -> tuple[int, Fraction] | None:

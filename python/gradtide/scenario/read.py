@@ -35,7 +35,7 @@ _TAGS: dict[str, type[Table]] = {
     "<adaptive>": Adaptive,
 }
 MAX_FAULTS = 200
-"""A file of which every line is wrong is wrong in one way; 200 places show it."""
+"""If every line of a file is wrong, the reason is the same everywhere: 200 places are enough."""
 
 _ALL_TAGS = {*_TAGS, "<name>", "<word>", "<band>", "<bands>", "<hosts>", "<cables>", "<file>"}
 

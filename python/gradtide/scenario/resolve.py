@@ -52,7 +52,7 @@ _JOB_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass
 class Resolved:
-    """A scenario whose faults have all been looked for.
+    """A scenario whose keys have been checked.
 
     Attributes:
         file: the keys, with defaults.
@@ -270,6 +270,6 @@ def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabr
 
 
 def _in_order_of(keys: type[Table], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Sort a table as its keys are declared: two scenarios are equal if what is written is."""
+    """Sort a table in the order in which its keys are declared, so that equal scenarios are written equally."""
     order = list(keys.declared())
     return dict(sorted(table.items(), key=lambda item: order.index(item[0])))

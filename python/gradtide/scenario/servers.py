@@ -1,4 +1,4 @@
-"""Parameter servers that every iteration begins with a pull from: which keys mean something there, and which do not."""
+"""Parameter servers from which workers pull at the start of an iteration: which keys have an effect, and which not."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -51,14 +51,14 @@ def beside(job: JobTable) -> int:
 
 
 def order_of(job: JobTable) -> str:
-    """Return the order of a job; without one, TensorFlow's of pulls, which is none."""
+    """Return the order of a job. Default of pulls: random, as in TensorFlow."""
     if is_pulled(job.collective) and "order" not in job.schedule.model_fields_set:
         return "random"
     return job.schedule.order
 
 
 def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
-    """Return what a job says that has no effect with its servers or without them: where, why, how to fix it."""
+    """Return the keys of a job that have no effect with its servers, or without servers: where, why, and the fix."""
     found: list[tuple[Loc, str, str]] = []
     schedule, ps = job.schedule, job.collective.ps
     if job.task == "exchange" and is_pulled(job.collective):
@@ -103,7 +103,7 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
 
 
 def graph_faults(dag: OpDag, task: str, add: Add) -> None:
-    """Say what an op graph does not tell that a run must know."""
+    """Return a fault for each fact that a run needs and an op graph lacks."""
     for index, op in enumerate(dag.ops):
         if op.kind == "recv" and op.bytes == 0:
             add(("ops", index, "bytes"), f"op {op.id} is received, and has no `bytes`", 'write "bytes": 4096')
@@ -133,7 +133,7 @@ def graph_faults(dag: OpDag, task: str, add: Add) -> None:
 
 
 def _needed(dag: OpDag) -> set[int]:
-    """Return the ids of all that a training step needs: its target, and all updates."""
+    """Return the ids of all ops that a training step needs: for its target and all updates."""
     by_id = {op.id: op for op in dag.ops}
     needed = {dag.target, *(op.id for op in dag.ops if op.updates)}
     stack = list(needed)
@@ -145,7 +145,7 @@ def _needed(dag: OpDag) -> set[int]:
 
 
 def trained_layers(dag: OpDag, layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    """Return what a graph receives, as its layers, without the bytes of what is not trained: nothing of it is sent."""
+    """Return the recvs of a graph as layers. Parameters that are not trained have 0 bytes, because nothing is sent."""
     updated = {recv for op in dag.ops for recv in op.updates}
     recvs = (op.id for op in dag.ops if op.kind == "recv")
     rows = zip(recvs, layers, strict=True)

@@ -32,14 +32,14 @@ _GAP = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 
 
 class Span(NamedTuple):
-    """Offsets of a key and of its value in the text; an element of a list has its value for key."""
+    """Offsets of a key and of its value in the text. For an element of a list, both are those of the value."""
 
     key: tuple[int, int]
     value: tuple[int, int]
 
 
 class Overlay(NamedTuple):
-    """A value that is not of the file: what the user wrote instead, and where in it the value begins."""
+    """A value from an option: what the user typed, and where the value begins in it."""
 
     file: str
     text: str
@@ -48,7 +48,7 @@ class Overlay(NamedTuple):
 
 @contextmanager
 def as_options(options: Mapping[str, str]) -> Iterator[None]:
-    """Let faults of what was set over a file name the option that the user typed.
+    """Make faults of a value from an option name the option that the user typed.
 
     Args:
         options: option by what it sets: a short name of `Scenario.replace`, or a path of `Scenario.set`.
@@ -343,7 +343,7 @@ def locate(text: str) -> dict[Loc, Span]:
         else:
             scanner.document()
     except (RecursionError, IndexError, ValueError):
-        pass  # Positions are a courtesy: a text nested beyond reason keeps those found so far.
+        pass  # Positions only help the reader: a text nested too deeply keeps those found so far.
     return scanner.spans
 
 

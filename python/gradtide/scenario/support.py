@@ -78,7 +78,7 @@ class Combination:
 
 
 def faults(resolved: Resolved, source: Source) -> list[Fault]:
-    """Return a fault for everything that a scenario asks and that cannot be run."""
+    """Return a fault for each feature that a scenario asks for and its engine cannot run."""
     found = []
     engine = resolved.file.run.engine
     for feature in FEATURES:

@@ -44,7 +44,7 @@ _LAYER_KEYS = (
 _TICKS_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9, "s": 10**12}
 _TRACE_SUFFIXES = (".json.gz", ".et")
 _KINETO = re.compile(rb'"(schemaVersion|traceEvents|distributedInfo|deviceProperties)"\s*:|"gradtide\.trace/1"')
-"""What the first bytes of a trace in JSON have, and those of a model file have not."""
+"""Text that the first bytes of a JSON trace contain, and those of a model file do not."""
 
 At = Callable[[int, str, str, str, str, Any], Fault]
 """Makes a fault of a layer's field: index, field, code, message, hint, value."""
@@ -450,7 +450,7 @@ def _graph_file(text: str, name: str, file: Source) -> LayerTable:
 
 
 def _graph(data: dict[str, Any], label: str, unit: str, source: Source | Under) -> LayerTable:
-    """Return a graph as a table whose layers are what it receives; times of transfers are not looked at."""
+    """Return a graph as a table with one layer for each recv. Times of transfers are ignored."""
     dag = op_dag(data, source)
     try:
         _check_name(label)
@@ -491,7 +491,7 @@ def _op_row(op: Op) -> dict[str, Any]:
 
 
 def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any, list[Fault]]:
-    """Read one layer of a model file into a row with both its counts and its times, whichever it has."""
+    """Read one layer of a model file into a row with the counts and times that it has."""
     result = SimpleNamespace(
         name="",
         forward_ps=0,
@@ -559,7 +559,7 @@ def _preset_graph(name: str, source: Source, loc: Loc, compute: Compute) -> Laye
     from gradtide.presets import graphs
 
     batch = compute.batch if "batch" in compute.model_fields_set else graphs.graph(name).batch
-    # Times of transfers are the network's, so their rate is anything.
+    # Times of transfers come from the network, so any rate will do.
     data = graphs.graph_document(name, _device(source, loc, compute), batch, "train", rate_bps=10**9)
     table = _graph(data, name, data["time_unit"], Under(source, loc))
     return replace(table, written=name, is_timed=False, batch=batch)

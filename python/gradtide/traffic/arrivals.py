@@ -199,7 +199,7 @@ class Bursts:
         return self.expected_count * self.size_bytes
 
     def draw(self) -> BackgroundFlows:
-        """Return the flows; when all but the first of each host start is seen in the run."""
+        """Return the flows. Only the first of each host has a known start; the run decides the others."""
         count = self.expected_count
         flows = background_flows(
             self.name,

@@ -91,7 +91,7 @@ def host_index(text: str, host_count: int) -> int | None:
 
 
 def too_many(count: int, fail: Callable[[str, str, str], Fault]) -> Fault:
-    """Make the fault of a number of flows that no run can hold; it says what they would take."""
+    """Make the fault of too many flows for one run, with the memory that they would take."""
     msg = f"about {count:,} flows are too many: they would take {count * BYTES_PER_FLOW / 1e9:,.1f} GB of memory"
     return fail("GT050", msg, f"a run has at most {MAX_FLOWS:,}; lower the rate or the duration")
 

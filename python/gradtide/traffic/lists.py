@@ -108,7 +108,7 @@ def flow_rows(lines: Iterable[str], file: str, host_count: int, band_count: int)
     columns = _flow_header(first[1], file, first[0])
     column_of = {column: index for index, column in enumerate(columns)}
     parse = _field_parser(host_count, band_count)
-    # Cells of hosts and bands recur; a cell that was read once is read again without a second look.
+    # Hosts and bands recur, so each text is parsed only once.
     seen: dict[str, dict[str, int]] = {"src": {}, "dst": {}, "band": {}}
     faults: list[Fault] = []
     is_empty = True

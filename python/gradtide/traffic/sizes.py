@@ -48,19 +48,19 @@ class Sizes:
         if index == 0:
             return max(1, self.bytes[0])
         low, high = self.bytes[index - 1], self.bytes[index]
-        # In this order of operations, because the last digit decides some of the thesis's bytes.
+        # The order of operations matters: the last digit decides some of the thesis's bytes.
         above = (high - low) * (share - self.cdf[index - 1]) / (self.cdf[index] - self.cdf[index - 1])
         return max(1, round(low + above))
 
 
 def read_sizes(text: str, name: str) -> Sizes:
-    """Return the distribution that a file says: `read_points`, with shares as the generators of flows take them."""
+    """Return the distribution of a file: `read_points`, with shares as floats for the generators of flows."""
     points = read_points(text, name)
     return Sizes(tuple(size for size, _ in points), tuple(float(share) for _, share in points))
 
 
 def read_points(text: str, name: str) -> list[Point]:
-    """Return the points of a distribution that a file says, exactly.
+    """Return the exact points of the distribution in a file.
 
     Three dialects: lines `bytes percent` up to 100, lines `bytes share` up to 1 (blanks, a tab, a colon or a comma
     between them), and CSV with the header `bytes,cdf`. The last value, 100 or 1, tells percent from share. A line

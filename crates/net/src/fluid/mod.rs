@@ -270,11 +270,11 @@ impl Fluid {
         self.started_count
     }
 
-    /// The ways of a stream's flows in one band between these pairs of hosts, none of them twice, if all of them together
-    /// leave each as fast as it is alone; `None` if somebody slows another, or has no way to go.
+    /// The paths of a stream's flows in one band between these distinct pairs of hosts, if each flow is as fast beside
+    /// all others as alone. `None` if one slows another, or has no path.
     ///
-    /// Then any of them are as fast whenever they send: rates that all can have at once some can have, and no max-min fair
-    /// share is more.
+    /// Then any subset of them is as fast, too: rates that all flows can have at once, a subset can have, and no max-min
+    /// fair share is higher.
     pub fn lanes(&self, stream: u32, pairs: impl Iterator<Item = (HostId, HostId)>) -> Option<Vec<Lane>> {
         let mut left: Vec<u64> = self.links.iter().map(|link| link.rate.bps() * PARTS).collect();
         let lanes = pairs.map(|(src, dst)| {

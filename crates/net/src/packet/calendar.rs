@@ -177,7 +177,7 @@ impl Calendar {
         // What the ports add to the day that begins belongs into the ring, however far ahead it was.
         self.today = number - 1;
         let mut drives = std::mem::take(&mut self.ring[slot].drives);
-        // For the sake of memory alone: neighbours lie side by side.
+        // Only for memory: adjacent entries lie side by side.
         drives.sort_unstable();
         for &link in &drives {
             ports[link as usize].drive(number << self.shift, self);

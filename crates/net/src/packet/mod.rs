@@ -276,7 +276,7 @@ impl PacketEngine {
             && self.injected.bytes == self.delivered.bytes + self.dropped.bytes + bytes
     }
 
-    /// What must hold whenever the engine stands still; looked at in debug builds.
+    /// What must hold between events; checked in debug builds.
     fn check(&self) {
         assert!(self.conserves_packets(), "bytes in = bytes delivered + dropped + held");
         let fits = self.buffers.as_ref().is_none_or(|buffers| buffers.holds(&self.ports));

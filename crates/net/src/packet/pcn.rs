@@ -1,4 +1,4 @@
-//! Proactive congestion notification (Kang et al. 2021, sections 3.1 and 3.2): switches that make room before a burst.
+//! Proactive congestion notification (Kang et al. 2021, sections 3.1 and 3.2): switches shorten queues before bursts.
 //!
 //! A sender announces its burst with a small packet, PCN-START, to the burst's receiver. Every switch on the way marks
 //! from a lower queue length at the egress port that the packet takes, so that other senders on that port slow down;
@@ -88,7 +88,7 @@ struct Burst {
 pub(crate) struct Bursts(Vec<Burst>);
 
 impl Bursts {
-    /// Takes in that `packet` comes through at `now_ps`; whether anything changed.
+    /// Handles a `packet` that passes at `now_ps`; returns whether anything changed.
     #[inline]
     pub fn on_packet(&mut self, now_ps: u64, packet: &Wire, expire_ps: u64) -> bool {
         if self.0.is_empty() && packet.flags & flag::PCN == 0 {

@@ -1,7 +1,7 @@
 //! Iterations on one compute stream and one channel: what a plan of transfers is worth.
 //!
-//! Compute runs through its offsets 0 to C again and again. At an offset where parameters are read it stands still
-//! until they have been aggregated in the iteration before; the first iteration waits for nothing. A transfer may be
+//! Compute runs through its offsets 0 to C again and again. At an offset where parameters are read it waits
+//! until they have been aggregated in the previous iteration; the first iteration does not wait. A transfer may be
 //! sent once compute has passed its gate, so what is planned moves with every stall. The channel is never idle while
 //! something may be sent, and interrupts nothing.
 
@@ -249,8 +249,8 @@ struct Channel<'a> {
     known: Time,
     /// May be sent: rank, index and iteration.
     open: BinaryHeap<Reverse<(Time, u32, u32)>>,
-    /// Per parameter, for even and odd iterations: transfers that have not been handed over, and when the last one of
-    /// those that have is through.
+    /// Per parameter, for even and odd iterations: transfers that have not been handed over, and the end of the last one
+    /// that has.
     missing: Vec<[(u32, Time); 2]>,
     /// Handed over, first to last.
     sent: Vec<SentTransfer>,
@@ -286,7 +286,7 @@ impl<'a> Channel<'a> {
         it.parameters.iter().for_each(|&parameter| self.missing[parameter as usize][half].0 += 1);
     }
 
-    /// When the aggregation is through of a parameter that an iteration reads at `now`.
+    /// When the aggregation of a parameter that an iteration reads at `now` has ended.
     fn wait(&mut self, now: Time, iteration: u32, parameter: u32) -> Time {
         self.send_until(now);
         let before = (iteration as usize + 1) % 2;

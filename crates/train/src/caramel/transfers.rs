@@ -19,7 +19,7 @@ pub const P3_SLICE: Bytes = Bytes(200_000);
 /// A message of a collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedTransfer {
-    /// Whose it is; a parameter is aggregated when all its transfers are through.
+    /// Its parameters; a parameter is aggregated when all its transfers have ended.
     pub parameters: Vec<u32>,
     /// Its bytes.
     pub bytes: Bytes,
@@ -39,7 +39,7 @@ pub struct TransferPlan {
     pub transfers: Vec<PlannedTransfer>,
     /// Whether the next forward pass waits for all of them.
     pub has_barrier: bool,
-    /// Transfers that are handed to the network before earlier ones are through, and cannot be overtaken any more; not 0.
+    /// Transfers that are handed to the network before earlier ones have ended, and can no longer be overtaken; not 0.
     /// With 1, one at a time.
     pub credit: u32,
 }

@@ -1,7 +1,7 @@
 //! One exchange by itself: a plan on a fluid network that carries nothing else, from the first message to the last arrival.
 //!
-//! A job has one collective on the network at a time, so without neighbours an exchange takes as long every time: this is
-//! the answer that need not be simulated again.
+//! A job has one collective on the network at a time. So, without background flows, an exchange always takes equally
+//! long, and this result need not be simulated again.
 
 use super::messages::{Addressing, InFlight, MessageSize};
 use super::plan::{CollectivePlan, Message, Passage};

@@ -116,7 +116,7 @@ impl From<Band> for Bands {
     }
 }
 
-/// A message under way: its passage, what is added when it arrives, and whose it is.
+/// A message under way: its chunk and passage, and what the receiver does with its bytes.
 #[derive(Clone, Copy, Debug)]
 struct MessageInFlight {
     chunk: u32,
@@ -126,8 +126,8 @@ struct MessageInFlight {
     action: Action,
 }
 
-/// By flow, something of each that is under way. Flows are numbered as they start, so they are in order; those that have
-/// arrived go when all before them have, or when they are more than the rest.
+/// A value for each flow under way. Flows are numbered as they start, so the rows are in order. The row of an arrived flow
+/// is dropped when all earlier flows have arrived, or when such rows outnumber the others.
 #[derive(Debug)]
 pub(super) struct InFlight<T> {
     rows: VecDeque<(FlowId, Option<T>)>,
@@ -166,12 +166,12 @@ impl Collective {
         Ok(Self { algorithm, hosts, depth, adding, size, announced: None, host_cost: Time::ZERO })
     }
 
-    /// The same where a message takes its host so long before its first byte enters the network.
+    /// The same, with a fixed time of the host for each message before its first byte enters the network.
     pub fn with_host_cost(self, host_cost: Time) -> Self {
         Self { host_cost, ..self }
     }
 
-    /// The same with every message a burst that is announced.
+    /// The same, with every message announced as a burst.
     pub fn announced(self, announced: Option<Announced>) -> Self {
         Self { announced, ..self }
     }
@@ -258,7 +258,7 @@ impl Collective {
         first.len()
     }
 
-    /// Starts every message of `bytes` that waits for nothing.
+    /// Starts every message of `bytes` that does not wait for another.
     pub fn begin(&self, bytes: Bytes, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> Messages {
         let mut outbox = Outbox {
             addressing: self.addressing(bands.into(), stream),
@@ -290,7 +290,7 @@ impl Collective {
 }
 
 impl Messages {
-    /// Takes in that a message has arrived, and starts what it makes possible; `true` if nothing is left to do.
+    /// Handles the arrival of a message and starts what waited for it; `true` if nothing is left to do.
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         let sent = self.outbox.under_way.remove(completion.flow);
         let is_added = match &mut self.adding {
@@ -326,8 +326,8 @@ impl Messages {
         added.into_iter().chain(self.outbox.next_at()).min()
     }
 
-    /// Takes in what has been added by now, and starts what that makes possible and what hosts are done with; `true` if
-    /// nothing is left to do.
+    /// Handles the additions that have ended by now. Starts what waited for them and the messages that hosts are done
+    /// with; `true` if nothing is left to do.
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
         while let Some((chunk, passage)) = self.adding.as_mut().and_then(|adding| adding.pop_until(now)) {
             self.take_in(chunk, passage, network);
@@ -365,9 +365,9 @@ impl<T> InFlight<T> {
             && self.rows.get(self.index(flow)).is_some_and(|(found, of_flow)| *found == flow && of_flow.is_some())
     }
 
-    /// Where a flow stands that is there.
+    /// The row of a flow that is under way.
     fn index(&self, flow: FlowId) -> usize {
-        // If nobody else has started a flow.
+        // Exact if nobody else has started a flow.
         let at_most = self.rows.front().map_or(0, |&(first, _)| (flow.0 - first.0) as usize);
         match self.rows.get(at_most) {
             Some(&(found, _)) if found == flow => at_most,
@@ -375,12 +375,12 @@ impl<T> InFlight<T> {
         }
     }
 
-    /// What there is of a flow, which is there.
+    /// The value of a flow that is under way.
     fn get(&self, flow: FlowId) -> &T {
         self.rows[self.index(flow)].1.as_ref().expect("a message arrives once")
     }
 
-    /// Removes a flow, which is there.
+    /// Removes a flow that is under way.
     pub fn remove(&mut self, flow: FlowId) -> T {
         let index = self.index(flow);
         let of_flow = self.rows[index].1.take().expect("a message arrives once");

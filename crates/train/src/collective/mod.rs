@@ -40,7 +40,7 @@ impl Aggregation {
         }
     }
 
-    /// Takes in that a flow is complete, and starts what it makes possible; `true` if this was the last.
+    /// Handles the end of a flow and starts what waited for it; `true` if this was the last.
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         match self {
             Self::Whole(_) => true,
@@ -48,7 +48,7 @@ impl Aggregation {
         }
     }
 
-    /// When something is over that the network does not tell of.
+    /// When something next ends of which the network does not tell.
     pub fn wakes_at(&self) -> Option<Time> {
         match self {
             Self::Whole(_) => None,
@@ -56,7 +56,7 @@ impl Aggregation {
         }
     }
 
-    /// Takes in what is over by now, and starts what it makes possible; `true` if this was the last.
+    /// Handles what has ended by now and starts what waited for it; `true` if this was the last.
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
         match self {
             Self::Whole(_) => false,

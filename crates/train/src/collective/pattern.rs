@@ -38,9 +38,9 @@ pub(super) enum Pattern {
     RingReduceScatter { shift: u32 },
     /// Passes on what [`Self::RingReduceScatter`] of the same `shift` leaves.
     RingAllGather { shift: u32 },
-    /// The ranks beyond a power of two give their data to a neighbour and are out.
+    /// The ranks beyond a power of two give their data to the next rank and take no further part.
     Fold,
-    /// The neighbours give them the result.
+    /// The ranks that took the data return the result.
     Unfold,
     /// Half of what is left, to the rank 1, 2 … p/2 away.
     Halving,

@@ -5,8 +5,8 @@
 //! is all that a message depends on ([`super::progress::Progress`] obeys it). Messages are computed when they are
 //! sent: a plan is a few words, however many ranks it has.
 //!
-//! A reduction takes no time here. An executor that gives it some tells of the arrival of a message with
-//! [`Action::Reduce`] when that is over.
+//! A reduction takes no time here. An executor that gives it a time reports the arrival of a message with
+//! [`Action::Reduce`] when this time has passed.
 
 use super::pattern::{BufferShare, Pattern};
 use gradtide_net::Bytes;
@@ -201,7 +201,7 @@ impl Algorithm {
 /// What one exchange of S bytes takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// Messages that follow one upon another.
+    /// Messages in sequence.
     pub steps: u64,
     /// Messages in all.
     pub messages: u64,

@@ -25,7 +25,7 @@ struct RankProgress {
 }
 
 impl Progress {
-    /// Begins: gives `send` every message that waits for nothing.
+    /// Begins: gives `send` every message that does not wait for another.
     pub fn begin(plan: CollectivePlan, send: &mut dyn FnMut(Message)) -> Self {
         let ranks = plan.ranks();
         let places = vec![RankProgress { step: 0, missing: 0 }; ranks as usize];
@@ -36,8 +36,8 @@ impl Progress {
         progress
     }
 
-    /// Takes in that a message has arrived, and has been reduced if that is its action: gives `send` every message that
-    /// waited for it alone. Each message arrives once.
+    /// Handles a message that has arrived and, if that is its action, has been reduced: gives `send` every message that
+    /// waited only for it. Each message arrives once.
     pub fn on_arrival(&mut self, passage: Passage, send: &mut dyn FnMut(Message)) {
         let Passage { step, from, to } = passage;
         if self.plan.is_one_at_a_time(step) {

@@ -142,7 +142,7 @@ impl<'a> ServerRunner<'a> {
         of_limit.into_iter().chain(of_duration).fold(0.0, f64::max).min(1.0)
     }
 
-    /// When the job will do something of its own accord.
+    /// When the job next acts without an event of the network.
     pub fn wakes_at(&self) -> Option<Time> {
         match self.phase {
             JobPhase::Waiting => Some(self.plan.start),
@@ -175,7 +175,7 @@ impl<'a> ServerRunner<'a> {
         Ok(())
     }
 
-    /// Takes in that a transfer has arrived.
+    /// Handles the arrival of a transfer.
     pub fn on_completion(&mut self, now: Time, completion: Completion) {
         if let JobPhase::Opening(count) = &mut self.phase {
             *count -= 1;
@@ -345,7 +345,7 @@ impl<'a> ServerRunner<'a> {
         self.iteration += 1;
     }
 
-    /// Starts the next op of a worker if it stands still and one is ready.
+    /// Starts the next op of a worker if it is idle and an op is ready.
     fn start_op(&mut self, index: u32, now: Time) {
         let worker = &mut self.workers[index as usize];
         if worker.running.is_some() {

@@ -1,4 +1,4 @@
-"""What one key means for another: one module per concern, all over one `Context` that gathers the faults."""
+"""Checks keys against one another: one module per concern. All share one `Context`, which collects the faults."""
 
 from gradtide.scenario.check import (
     collective,

@@ -11,7 +11,7 @@ from gradtide.scenario.tables import LayerTable
 
 
 def servers(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> str:
-    """Check what is said of parameter servers op by op; return the task, or nothing where there are none."""
+    """Check the keys of parameter servers with pull = "start"; return the task, empty without such servers."""
     if not ctx.ok("job", name, "collective"):
         return ""
     for at, why, hint in op_by_op.without_effect(job):

@@ -1,4 +1,4 @@
-"""What every check has before it: the keys, where they stand, and the faults found so far."""
+"""The input of every check: the keys, their places in the file, and the faults found so far."""
 
 import difflib
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What would end in a full memory or past the end of the clock."""
+"""Limits of memory and of the simulated clock."""
 
 import math
 
@@ -17,11 +17,11 @@ MAX_OPERATIONS = 1_000_000_000
 """Layers and chunks times iterations that one run may have; calibration, about a minute of work."""
 
 MAX_WORKER_RECORDS = 20_000_000
-"""Workers that differ times iterations: each is a row of `workers.csv`. The core keeps no more."""
+"""Limit of workers that differ times iterations. Each is a row of `workers.csv`, and the core keeps no more."""
 
 
 def check(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
-    """Refuse early what would end in a full memory or past the end of the clock."""
+    """Refuse runs that would fill the memory or pass the end of the simulated clock."""
     run, link = ctx.file.run, ctx.file.cluster.link
     slowest_bps, delay_ps = fabric.worst_link
     for job in jobs:
@@ -58,7 +58,7 @@ def check(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
             ctx.add("GT050", (*loc, "schedule", "chunk") if job.schedule.chunk_bytes else at, msg, hint)
             continue
         counts = job.counts
-        # At worst one link carries what all the hosts that can share it send.
+        # In the worst case, one link carries the traffic of all hosts that can share it.
         sharers = 1 if job.collective.kind == "ring" and fabric.kind == "star" else min(fabric.shared, job.workers)
         bits = math.ceil(job.parameter_bytes * 8 * counts.most * sharers)
         wire_ps = -(-bits * units.PS_PER_SECOND * PPM // (slowest_bps * link.efficiency_ppm))

@@ -32,7 +32,7 @@ def ranks(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTab
         ctx.no_effect((*at, "queues"), f'with order = "{schedule.order}"', 'write order = "priority"')
     order = op_by_op.order_of(ctx.file.job[name])
     if order != "file":
-        # Of pulls, `op_by_op` says it.
+        # `op_by_op` checks the order of pulls.
         of_buckets = () if op_by_op.is_pulled(ctx.file.job[name].collective) else ("in_turn",)
         for key in ("file", "ranking", *of_buckets):
             if schedule.value(key) is not None:

@@ -16,7 +16,7 @@ POLICY_BANDS: dict[str, JobPriority] = {
     "lower-layers-high": ["high", "low"],
     "all-high": "high",
 }
-"""What a policy sends in; of those that change bands, what they begin with."""
+"""Bands of a policy; for a policy that changes them, the first ones."""
 
 
 def band(ctx: Context, priority: Priority, loc: Loc) -> int | None:
@@ -40,7 +40,7 @@ def band(ctx: Context, priority: Priority, loc: Loc) -> int | None:
 
 
 def bands(ctx: Context, priority: JobPriority, loc: Loc, table: LayerTable | None) -> tuple[int, ...]:
-    """Return the bands that a job's priority means; of one that changes, those that it begins with."""
+    """Return the bands of a job's priority; for one that changes, the first ones."""
     if isinstance(priority, Adaptive):
         return bands(ctx, POLICY_BANDS[priority.adaptive.policy], loc, table)
     if not isinstance(priority, list):
@@ -60,7 +60,7 @@ def adaptive(ctx: Context, priority: JobPriority, loc: Loc, fabric: Fabric | Non
         return None
     given = priority.adaptive
     heeded = SETTINGS.get(given.policy, ())
-    # Of the policies that heed a key the first is named, so that it comes last here.
+    # The hint names the first policy that uses a key, so the first is entered last.
     first = {key: policy for policy, keys in reversed(SETTINGS.items()) for key in keys}
     for key, policy in first.items():
         if key not in heeded and given.value(key) is not None:

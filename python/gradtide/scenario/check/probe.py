@@ -1,4 +1,4 @@
-"""What is to be sampled is there."""
+"""Names of sampled links, jobs and tenants."""
 
 import difflib
 import re
@@ -10,7 +10,7 @@ from gradtide.scenario.fabric import (
 
 
 def check(ctx: Context, fabric: Fabric | None) -> None:
-    """Check that what is to be sampled is there."""
+    """Check that the links, jobs and tenants to be sampled exist."""
     probe, loc = ctx.file.run.probe, ("run", "probe")
     if probe is None or not ctx.ok("run", "probe"):
         return

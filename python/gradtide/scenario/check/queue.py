@@ -79,7 +79,7 @@ def _announcements(ctx: Context) -> list[tuple[bool | int | None, Loc]]:
 
 
 def announce(ctx: Context, announce: bool | int | None, loc: Loc) -> None:
-    """Refuse announcements that no switch would heed."""
+    """Refuse announcements that no switch would use."""
     kind = ctx.file.cluster.queue.kind
     if announce is not None and announce is not False and kind != "pcn" and ctx.ok("cluster", "queue"):
         hint = 'write cluster.queue = { kind = "pcn", threshold = "40pkt", announced = "10pkt" }, or leave it out'

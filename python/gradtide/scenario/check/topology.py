@@ -118,7 +118,7 @@ def _leaf_spine(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int
 
 
 def _whole_switches(ctx: Context, bisection: Fraction, parts: Fraction, what: str, loc: Loc) -> bool:
-    """Check that a bisection ratio takes a whole number of switches, of which `parts` are a ratio of 1."""
+    """Check that a bisection ratio needs a whole number of switches. A ratio of 1 needs `parts`."""
     if (bisection * parts).denominator == 1:
         return True
     near = nearest_ratios(parts, bisection)

@@ -15,7 +15,7 @@ FLOW_KEYS = ("sizes", "cdf", "replay", "flows", "incast", "bursts")
 
 
 def origins(ctx: Context, fabric: Fabric | None) -> tuple[Origin, ...]:
-    """Return where the flows of each tenant come from; without those at fault."""
+    """Return where the flows of each tenant come from, without tenants that have faults."""
     origins: list[Origin] = []
     total = 0
     for name, traffic in ctx.file.traffic.items():
