@@ -50,10 +50,10 @@ def commands() -> str:
     rows = {name: _option_rows(command) for name, command in found}
     counts = Counter(row for own in rows.values() for row in own)
     shared = [row for row, count in counts.items() if count >= SHARED_BY and row[0].startswith("`")]
-    sections = [f"### Shared options\n\n{_table(('option', 'meaning'), shared)}"]
+    sections = [f"### Shared options\n\n{_list(shared)}"]
     for name, command in found:
         usage = " ".join(["gradtide", name, *(_argument(param) for param in _arguments(command))])
-        own = _table(("option", "meaning"), [row for row in rows[name] if row not in shared])
+        own = _list([row for row in rows[name] if row not in shared])
         sections.append(f"### {name}\n\n    {usage}\n\n{command.help}\n\n{own}")
     return "\n".join(sections)
 
@@ -102,7 +102,7 @@ def exit_codes() -> str:
         (ends.EXIT_BUG, "a bug of gradtide; please report it"),
         (ends.EXIT_INTERRUPTED, "interrupted (Ctrl-C); finished runs of a study are kept: the same command goes on"),
     ]
-    return _table(("code", "means"), [(str(code), meaning) for code, meaning in meanings])
+    return _list([(str(code), meaning) for code, meaning in meanings])
 
 
 def names() -> str:
@@ -166,11 +166,9 @@ def summary_keys() -> str:
     return "```json\n" + json.dumps(document, indent=2) + "\n```\n"
 
 
-def _table(columns: tuple[str, str], rows: list[tuple[str, str]]) -> str:
-    if not rows:
-        return ""
-    lines = [columns, ("---", "---"), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+def _list(rows: list[tuple[str, str]]) -> str:
+    """Return one line per name, which also fits a phone."""
+    return "".join(f"- {name}: {meaning}\n" for name, meaning in rows)
 
 
 if __name__ == "__main__":

@@ -86,32 +86,17 @@ def scenario_page() -> str:
     ]
     for name, path in _PATHS.items():
         table = tables[name]
-        lines += [
-            f"## {path}\n",
-            table["description"] + "\n",
-            "| key | type | default | meaning |",
-            "|---|---|---|---|",
-        ]
+        lines += [f"## {path}\n", table["description"] + "\n"]
         needed = table.get("required", [])
         for key, field in table["properties"].items():
-            cells = (
-                f"`{key}`",
-                _type(field),
-                _default(field, key in needed),
-                _one_line(field["description"]),
-            )
-            lines.append("| " + " | ".join(cells) + " |")
+            about = _type(field) + _default(field, key in needed)
+            lines.append(f"- **`{key}`** ({about}): {_one_line(field['description'])}")
         lines.append("")
     lines += [
         "## Short names\n",
         '`Scenario.replace` takes these names: `scenario.replace(link_rate="1Gbps", barrier=False)`. A key of a job changes '
         "in every job.\n",
-        "| name | key |",
-        "|---|---|",
-        *(
-            f"| `{name}` | `{'.'.join('NAME' if p == '*' else p for p in path)}` |"
-            for name, path in short_names().items()
-        ),
+        *(f"- `{name}`: `{'.'.join('NAME' if p == '*' else p for p in path)}`" for name, path in short_names().items()),
         "",
     ]
     return "\n".join(lines)
@@ -183,13 +168,13 @@ def _type(field: dict[str, Any]) -> str:
 
 def _default(field: dict[str, Any], is_needed: bool) -> str:
     if is_needed:
-        return "needed"
+        return "; needed"
     default = field.get("default")
-    return "" if default is None or default == {} else f"`{toml_value(default)}`"
+    return "" if default is None or default == {} else f"; default `{toml_value(default)}`"
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return " ".join(text.split())
 
 
 def _anchor(heading: str) -> str:
