@@ -1,6 +1,6 @@
 """Keeps evidence before the code is restructured: the run folders of many scenarios, over all engines and studies.
 
-    python tools/evidence.py make FOLDER          runs every case with the `gradtide` on the PATH
+    python tools/evidence.py make FOLDER [CASE…]  runs every case (or those named) with the `gradtide` on the PATH
     python tools/evidence.py compare BEFORE AFTER lists each file that differs, and exits 1 if one does
 
 Tables (CSV) and resolved scenarios are compared byte by byte. Of JSON documents each figure is compared; their
@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -168,12 +169,14 @@ def respelt(name: str, arguments: list[str]) -> list[str]:
     return [*NEW_SPELLING[name], *rest]
 
 
-def make(folder: Path, spellings: list[bool]) -> int:
-    """Run every case into a folder of its own; return how many failed."""
+def make(folder: Path, spellings: list[bool], named: list[str]) -> int:
+    """Run every case, or those whose names match a pattern, into a folder each; return how many failed."""
     folder.mkdir(parents=True, exist_ok=True)
     scenario = folder / "beside.toml"
     scenario.write_text(BESIDE, encoding="utf-8")
     every = cases(str(scenario))
+    if named:
+        every = {name: one for name, one in every.items() if any(fnmatch(name, pattern) for pattern in named)}
 
     def one(name: str, arguments: list[str]) -> str:
         target, log = folder / name, folder / f"{name}.log"
@@ -245,8 +248,8 @@ def differences(before: Path, after: Path) -> Iterator[str]:
 
 def main() -> int:
     """Make or compare."""
-    if sys.argv[1:2] == ["make"] and len(sys.argv) == 3:
-        return 1 if make(Path(sys.argv[2]).resolve(), [True, False]) else 0
+    if sys.argv[1:2] == ["make"] and len(sys.argv) >= 3:
+        return 1 if make(Path(sys.argv[2]).resolve(), [True, False], sys.argv[3:]) else 0
     if sys.argv[1:2] == ["compare"] and len(sys.argv) == 4:
         found = list(differences(Path(sys.argv[2]), Path(sys.argv[3])))
         print("\n".join(found) if found else "nothing differs")
