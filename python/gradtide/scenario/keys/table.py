@@ -77,7 +77,7 @@ class Table(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: "CoreSchema", handler: "GetJsonSchemaHandler"
     ) -> "JsonSchemaValue":
-        """Describe every key by the text below its declaration, which only a schema needs: reading source takes time."""
+        """Describe every key by the text below its declaration; reading source takes time that only a schema needs."""
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema)["properties"]
         (tree,) = ast.parse(inspect.getsource(cls)).body
