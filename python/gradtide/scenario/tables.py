@@ -350,11 +350,7 @@ def _csv_header(first: tuple[int, list[str]], name: str, lines: list[str]) -> li
         for index, column in enumerate(columns):
             if column not in _COLUMNS:
                 near = difflib.get_close_matches(column, _COLUMNS, 1, 0.5)
-                fault(
-                    index,
-                    f"unknown column `{column}`",
-                    f"did you mean `{near[0]}`?" if near else f"write {_HEADER}",
-                )
+                fault(index, f"unknown column `{column}`", f"did you mean `{near[0]}`?" if near else f"write {_HEADER}")
             elif column in columns[:index]:
                 fault(index, f"the column `{column}` occurs twice", "delete one")
         for column in _COLUMNS[:4]:
