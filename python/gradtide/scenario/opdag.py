@@ -5,7 +5,7 @@ The format is that of the TicTac references: `ops`, each with `id`, `kind` (recv
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -69,13 +69,19 @@ class OpDag:
     @cached_property
     def recvs(self) -> tuple[int, ...]:
         """Ids of the transfers that the target needs, ascending."""
+        needed = self.needed_by([self.target])
+        return tuple(sorted(op.id for op in self.ops if op.id in needed and op.kind == "recv"))
+
+    def needed_by(self, ids: Iterable[int]) -> set[int]:
+        """Return the ids of these ops and of all that they wait for, directly or not."""
         by_id = {op.id: op for op in self.ops}
-        seen, stack = {self.target}, [self.target]
+        needed = set(ids)
+        stack = list(needed)
         while stack:
-            new = [op for op in by_id[stack.pop()].inputs if op not in seen]
-            seen.update(new)
+            new = [op for op in by_id[stack.pop()].inputs if op not in needed]
+            needed.update(new)
             stack += new
-        return tuple(sorted(op for op in seen if by_id[op].kind == "recv"))
+        return needed
 
     def spec(self) -> dict[str, Any]:
         """Return the DAG as the core takes it, ids replaced by places."""
