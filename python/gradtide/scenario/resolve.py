@@ -64,12 +64,7 @@ class Resolved:
 
 
 def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved:
-    """Read a scenario.
-
-    Args:
-        data: what the file says.
-        source: where it says so.
-        base_dir: directory that relative paths start from.
+    """Read a scenario whose relative paths start from a directory.
 
     Raises:
         ScenarioError: with every fault, in the order of the file.

@@ -91,14 +91,14 @@ def read_model(
     *,
     by_op: bool = False,
 ) -> LayerTable:
-    """Return the table that `model` names.
+    """Return the table that `model` names; models without times get them from `compute`.
 
     Args:
         value: the key's value.
         source: where the scenario came from.
         loc: path of the key.
         base_dir: directory that relative paths start from.
-        compute: device and mini-batch, for models without times.
+        compute: device and mini-batch.
         by_op: whether workers compute op by op: where there is a built-in graph of the name, it is meant, and
             its mini-batch if `compute` names none.
 
@@ -223,15 +223,7 @@ def layers_table(
     source: str | None = None,
     left_out: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the inline table of a scenario that says what `layers` are.
-
-    Args:
-        label: name of the model in results.
-        layers: input side first.
-        bucketed: whether they are buckets already.
-        source: where the figures come from.
-        left_out: what their file holds and the layers do not.
-    """
+    """Return the inline table of a scenario that says what `layers` are; `keys.model` has the meaning of the rest."""
     rows = []
     for layer in layers:
         row = {
@@ -250,10 +242,6 @@ def layers_table(
 
 def read_layers_csv(text: str, name: str) -> tuple[Layer, ...]:
     """Return the layers of a table `layer,forward_us,backward_us,parameter_bytes[,update_us]`.
-
-    Args:
-        text: the whole file.
-        name: the file as the user named it.
 
     Raises:
         ScenarioError: with every fault, each at its line and field.
@@ -366,12 +354,7 @@ class _LayersFile:
 def read_model_file(text: str, name: str, source: Source, loc: Loc, compute: Compute) -> LayerTable:
     """Return the table of a model file, `"schema": "gradtide.model/1"`, or of an op DAG with its unit of time.
 
-    Args:
-        text: the whole file.
-        name: the file as the user named it.
-        source: where the scenario came from.
-        loc: path of the key that names the file.
-        compute: device and mini-batch, for a file with counts instead of times.
+    A file with counts instead of times gets them from `compute`. The key at `loc` of the scenario names the file.
 
     Raises:
         ScenarioError: with every fault of the file.
@@ -660,12 +643,7 @@ def _too_many(fail: Fail, count: int) -> Fault:
 
 
 def read_ranking(text: str, name: str) -> list[tuple[str, Callable[[str, str], Fault]]]:
-    """Return the names of an order file, each with a maker of its faults from message and hint.
-
-    Args:
-        text: the whole file: one layer name a line, most urgent first.
-        name: the file as the user named it.
-    """
+    """Return the names of an order file, most urgent first, each with a maker of its faults from message and hint."""
     found: list[tuple[str, Callable[[str, str], Fault]]] = []
     offset = 0
     for line in text.split("\n"):
