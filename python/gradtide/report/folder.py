@@ -194,10 +194,15 @@ def entry(path: Path, value: Mapping[str, Any], key: str, kind: type | tuple[typ
 
 def finite(path: Path, row: Row, key: str) -> float | None:
     """Return a finite number of a row, or `None` where the row has none."""
-    value = entry(path, row, key, (int, float, type(None)))
-    if value is not None and not math.isfinite(value):
+    return None if entry(path, row, key, (int, float, type(None))) is None else number(path, row, key)
+
+
+def number(path: Path, row: Mapping[str, Any], key: str) -> float:
+    """Return a finite number of a row."""
+    value: float = entry(path, row, key, (int, float))
+    if not math.isfinite(value):
         raise RunFolderError(f"{path}: key `{key}`: not a finite number")
-    return None if value is None else float(value)
+    return float(value)
 
 
 def row_of(

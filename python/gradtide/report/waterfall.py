@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup, escape
-
 from gradtide import words
 from gradtide.report import pieces
 from gradtide.report.folder import Row, RunFolderError, entry, read_json, read_table
-from gradtide.report.timeline import milliseconds, size, ticks
+from gradtide.report.svg import WIDTH, Drawing
+from gradtide.report.timeline import milliseconds, size
 
 MAX_ROWS, MAX_RANKS = 30, 8
 """Transfers and ranks that the picture has a row for."""
@@ -24,8 +23,7 @@ PARTS = (
 
 _RANK = ("rank", "span_ms", "compute_ms", "overlapped_ms", "exposed_ms", "idle_ms")
 
-_WIDTH, _LEFT, _RIGHT = 1080.0, 152.0, 84.0
-_PLOT = _WIDTH - _LEFT - _RIGHT
+_LEFT, _RIGHT = 152.0, 84.0
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
@@ -275,67 +273,41 @@ def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> d
     lane, pitch = 26.0, 21.0 if len(kept) <= 16 else 16.0
     top, top_rows = 46.0, 46.0 + 26.0 * len(ordered) + 26
     height = top_rows + pitch * len(kept) + 8
-    out: list[str] = []
+    drawing = Drawing("w", 0.0, span, _LEFT, _RIGHT)
+    text, block, right = drawing.text, drawing.block, WIDTH - _RIGHT
 
-    def x(us: float) -> float:
-        return _LEFT + min(max(us / span, 0.0), 1.0) * _PLOT
-
-    def rect(kind: str, a: float, b: float, y: float, h: float, fill: str = "") -> None:
-        paint = f' fill="{fill}"' if fill else ""
-        wide = max(x(b) - x(a), 0.6)
-        out.append(f'<rect class="{kind}"{paint} x="{x(a):.2f}" y="{y:.1f}" width="{wide:.2f}" height="{h:.1f}"/>')
-
-    def text(kind: str, at: float, y: float, said: str, anchor: str = "start") -> None:
-        out.append(f'<text class="{kind}" x="{at:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(said)}</text>')
-
-    for tick in ticks(0, span / 1e3, 8):
-        at = x(tick * 1e3)
-        out.append(f'<path class="grid" d="M{at:.1f} {top - 8:.1f}V{height - 4:.1f}"/>')
-        text("tick", at, top - 12, f"{tick:g}", "middle")
-    text("tick", _LEFT - 10, top - 12, "ms", "end")
-    out.append(f'<path class="bracket" d="M{x(0):.1f} 19v-5H{x(span):.1f}v5"/>')
-    text("strong", _LEFT + _PLOT / 2, 10, f"step {milliseconds(span)} ms", "middle")
+    drawing.axis(8, top - 8, height - 4, top - 12)
+    drawing.path("bracket", f"M{_LEFT:.1f} 19v-5H{right:.1f}v5")
+    text("strong", (_LEFT + right) / 2, 10, f"step {milliseconds(span)} ms", "middle")
     for i, one in enumerate(ordered):
         y = top + i * lane
-        text("label", _LEFT - 10, y + 16, f"rank {one['rank']} computes", "end")
-        out.append(f'<rect class="lane" x="{_LEFT}" y="{y + 1:.1f}" width="{_PLOT}" height="{lane - 2:.1f}"/>')
+        drawing.lane(f"rank {one['rank']} computes", y + 1, lane - 2, y + 16)
         for start, end in one["waiting"]:
-            rect("idle exposed", start / 1e3, end / 1e3, y + 1, lane - 2, "url(#w-exposed)")
+            block("idle exposed", start / 1e3, end / 1e3, y + 1, lane - 2, fill="exposed")
         for start, end, part in one["computing"]:
             kind = {"backward": "backward", "update": "update"}.get(part, "forward")
-            rect(kind, start / 1e3, end / 1e3, y + 1, lane - 2)
+            block(kind, start / 1e3, end / 1e3, y + 1, lane - 2)
     waiting = [(start / 1e3, end / 1e3) for start, end in ordered[0]["waiting"]]
     if kept:
         text("muted", _LEFT - 10, top_rows - 7, "sends", "end")
-        text("muted", _LEFT + _PLOT + 72, top_rows - 7, "exposed, ms", "end")
+        text("muted", right + 72, top_rows - 7, "exposed, ms", "end")
     for i, row in enumerate(kept):
         y, h = top_rows + i * pitch, pitch - 5
         start, end = row["start_us"], row["start_us"] + row["duration_us"]
-        out.append(f'<g class="row" data-readout="{escape(describe(row))}">')
-        out.append(f'<rect class="hit" x="0" y="{y - 2:.1f}" width="{_WIDTH}" height="{pitch:.1f}"/>')
-        text("label", _LEFT - 10, y + h / 2 + 4, f"{_name(row)} {size(row['bytes'])}", "end")
-        if row["ready_us"] < start:
-            rect("slack", row["ready_us"], start, y, h)
-        rect("transfer", start, end, y + 1.5, h - 3)
-        if row["bound"] != "hidden":
+        is_hidden = row["bound"] == "hidden"
+        with drawing.row(describe(row), y - 2, pitch):
+            text("label", _LEFT - 10, y + h / 2 + 4, f"{_name(row)} {size(row['bytes'])}", "end")
+            if row["ready_us"] < start:
+                block("slack", row["ready_us"], start, y, h)
+            block("transfer", start, end, y + 1.5, h - 3)
             for a, b in waiting:
-                if a < end and b > start:
-                    rect("transfer late", max(a, start), min(b, end), y + 1.5, h - 3)
-        if row["exposed_late_us"] > 0:
-            rect("idle barrier", start, end - row["moving_us"], y + 1.5, h - 3, "url(#w-barrier)")
-        mark = "label" if row["bound"] == "hidden" else "late"
-        text(mark, _LEFT + _PLOT + 72, y + h / 2 + 4, milliseconds(row["exposed_us"]), "end")
-        out.append("</g>")
-    patterns = "".join(
-        f'<pattern id="w-{cause}" class="{cause}" width="7" height="7" patternUnits="userSpaceOnUse" '
-        f'patternTransform="rotate({angle})"><rect width="7" height="7"/><path d="M0 0V7"/></pattern>'
-        for cause, angle in (("exposed", 45), ("barrier", -45))
-    )
+                if a < end and b > start and not is_hidden:
+                    block("transfer late", max(a, start), min(b, end), y + 1.5, h - 3)
+            if row["exposed_late_us"] > 0:
+                block("idle barrier", start, end - row["moving_us"], y + 1.5, h - 3, fill="barrier")
+            exposed = milliseconds(row["exposed_us"])
+            text("label" if is_hidden else "late", right + 72, y + h / 2 + 4, exposed, "end")
     label = "Compute of the ranks and transfers on one time axis"
-    svg = (
-        f'<svg class="timeline" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="{label}">'
-        f"<defs>{patterns}</defs>{''.join(out)}</svg>"
-    )
     said = []
     if len(ordered) < len(ranks):
         said.append(f"{len(ordered)} of {len(ranks)} ranks are drawn.")
@@ -345,7 +317,7 @@ def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> d
         f"Transfers are shown as rank {shown} saw them. Each rank starts when the step starts by its own clock."
     )
     return {
-        "svg": Markup(svg),
+        "svg": drawing.svg(label, height),
         "label": label,
         "caption": " ".join(said),
         "has_late": any(row["exposed_late_us"] > 0 for row in kept),
