@@ -154,7 +154,7 @@ def _figures(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps) -
             None if row[key] is None else round(row[key] / scale, digits) + 0.0, digits, unit
         )
 
-    columns: dict[str, Callable[[Row], object]] = {
+    columns: pieces.Columns = {
         "schedule": lambda row: names[row["run"]],
         "#T, ms": lambda row: milliseconds(row["iteration_time_us"]),
         "#p95, ms": text("iteration_time_p95_us", 1, scale=1e3),

@@ -18,6 +18,9 @@ from gradtide.report.timeline import milliseconds, size
 
 _T = TypeVar("_T")
 
+Columns = dict[str, Callable[[Any], object]]
+"""What stands in each column of a table of an item, by the column's title."""
+
 # Lines are drawn in this order; each is thinner than those below, so that lines that coincide stay visible.
 STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
     ("s6", 10, ()),
@@ -29,7 +32,7 @@ STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
 )
 
 # The axis of a chart over link rates.
-OVER_RATE = {"xlabel": "link rate, Gbit/s", "xname": "at", "xunit": "Gbit/s", "xlog": True}
+OVER_RATE: dict[str, Any] = {"xlabel": "link rate, Gbit/s", "xname": "at", "xunit": "Gbit/s", "xlog": True}
 
 WATERFALL = (
     ("compute", "compute", "compute"),
@@ -116,9 +119,7 @@ def table(
     return {"label": label, "columns": heads, "rows": cells[:cap], "note": note}
 
 
-def listing(
-    label: str, columns: Mapping[str, Callable[[Any], object]], items: Iterable[Any], *, cap: int, where: str = ""
-) -> dict[str, Any]:
+def listing(label: str, columns: Columns, items: Iterable[Any], *, cap: int, where: str = "") -> dict[str, Any]:
     """Return a table of items, a row each; each column has a title and says what stands in it of an item."""
     rows = [[write(item) for write in columns.values()] for item in items]
     return table(label, list(columns), rows, cap=cap, where=where)
@@ -285,7 +286,7 @@ def drawn_timeline(
     def since(key: str) -> Callable[[Row], str]:
         return lambda row: milliseconds(row[key] - view.start)
 
-    columns: dict[str, Callable[[Row], object]] = {
+    columns: Columns = {
         "#bucket": lambda row: row["bucket"],
         "layers": timeline.layers,
         "#bytes": lambda row: size(row["bytes"]),

@@ -1,7 +1,7 @@
 """The report of a plan: what it saves, what it was chosen from, and one iteration of it beside the baseline's."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,7 @@ def _levels(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
         percent = row.get("above_bound_percent")
         return f"{percent:.1f}" if isinstance(percent, (int, float)) else "–"
 
-    columns: dict[str, Callable[[Row], object]] = {
+    columns: pieces.Columns = {
         "level": lambda row: marked(words.level(pieces.clip(row["name"], 20)), row, small="plan"),
         "schedule": lambda row: pieces.schedule(row["order"], row["barrier"]),
         "exchanged by": exchanged,

@@ -34,7 +34,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     def word(item: Mapping[str, Any], key: str) -> str:
         return pieces.clip(item.get(key, ""), 300)
 
-    checks = [
+    checks: list[list[Any]] = [
         [
             word(check, "figure"),
             word(check, "quantity"),

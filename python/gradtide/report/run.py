@@ -1,6 +1,6 @@
 """The report of one run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     for index, name in enumerate(list(jobs)[: caps.jobs]):
         mine = {key: table.get(name, []) for key, table in tables.items()}
         views.append(_job(path, name, jobs[name], mine, rate, f"t{index}", caps, measured))
-    columns: dict[str, Callable[[tuple[str, Any]], object]] = {
+    columns: pieces.Columns = {
         "job": lambda job: job[0],
         "model": lambda job: entry(path, job[1], "model", str),
         "#workers": lambda job: entry(path, job[1], "workers", int),
@@ -62,7 +62,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 def _links(rows: Sequence[Row], has_queues: bool, caps: pieces.Caps) -> dict[str, Any]:
     """Return the table of links; with what their queues did where there were any."""
-    columns: dict[str, Callable[[Row], object]] = {
+    columns: pieces.Columns = {
         "link": lambda row: row["link"],
         "#rate": lambda row: pieces.rate(row["rate_bps"]),
         "#sent": lambda row: size(row["bytes"]),

@@ -1,6 +1,6 @@
 """The report of a recorded step: where its time went, what bounds each transfer, what would help."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,55 +46,34 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     drawn = _draw(rows, _stretches(run_dir / "picture.json", picture), entry(path, summary, "rank", int))
     by_exposed = sorted(rows, key=lambda row: (-row["exposed_us"], row["transfer"]))
     is_shared = len(recorded) > 1
+    tile, effective = pieces.tile, number("effective_ranks")
+    share = pieces.percent(parts["compute"] / step_ms if step_ms else 0)
+    in_use = f"{pieces.ms(number('network_ms'))} ms in which the network"
+    as_much = "as much work as this many ranks that never wait"
+    rank_columns: pieces.Columns = {
+        "#rank": lambda one: one["rank"],
+        "#step, ms": lambda one: pieces.ms(one["span_ms"]),
+        "#computing, ms": lambda one: pieces.ms(one["compute_ms"] + one["overlapped_ms"]),
+        "#of it during transfers, ms": lambda one: pieces.ms(one["overlapped_ms"]),
+        "#exposed, ms": lambda one: pieces.ms(one["exposed_ms"]),
+        "#neither, ms": lambda one: pieces.ms(one["idle_ms"]),
+    }
     return "waterfall.html.j2", {
         "title": "gradtide report: one step of a trace",
         "what": _what(path, summary),
         "reproduce": "",
         "figures": [
-            _figure("Step", pieces.ms(step_ms), "ms", "", f"of rank {rank}, the slowest", "step_ms"),
-            _figure(
-                "Computing",
-                pieces.percent(parts["compute"] / step_ms if step_ms else 0),
-                "%",
-                "compute",
-                f"{pieces.ms(parts['compute'])} ms",
-            ),
-            _figure(
-                "Exposed communication",
-                pieces.ms(waits),
-                "ms",
-                "exposed",
-                f"of the {pieces.ms(number('network_ms'))} ms in which the network is in use",
-            ),
-            _figure(
-                "Effective ranks",
-                f"{number('effective_ranks'):.2f}",
-                f"of {ranks}",
-                "transfer",
-                "as much work as this many ranks that never wait",
-                "effective_ranks",
-            ),
+            tile("Step", pieces.ms(step_ms), "ms", "", f"of rank {rank}, the slowest", "step_ms"),
+            tile("Computing", share, "%", "compute", f"{pieces.ms(parts['compute'])} ms"),
+            tile("Exposed communication", pieces.ms(waits), "ms", "exposed", f"of the {in_use} is in use"),
+            tile("Effective ranks", f"{effective:.2f}", f"of {ranks}", "transfer", as_much, "effective_ranks"),
         ],
         "waterfall": _bar(parts, step_ms),
         "picture": drawn,
         "transfers": _table(by_exposed, caps),
         "why": _why(rows),
-        "ranks": pieces.table(
-            "Ranks",
-            ("#rank", "#step, ms", "#computing, ms", "#of it during transfers, ms", "#exposed, ms", "#neither, ms"),
-            [
-                [
-                    one["rank"],
-                    pieces.ms(one["span_ms"]),
-                    pieces.ms(one["compute_ms"] + one["overlapped_ms"]),
-                    *(pieces.ms(one[f"{part}_ms"]) for part in ("overlapped", "exposed", "idle")),
-                ]
-                for one in recorded
-            ]
-            if is_shared
-            else [],
-            cap=caps.rows,
-            where="summary.json",
+        "ranks": pieces.listing(
+            "Ranks", rank_columns, recorded if is_shared else [], cap=caps.rows, where="summary.json"
         ),
         "alone": "" if is_shared else "A trace of one rank cannot tell waiting for a late rank from moving data.",
         "advice": _advice(path, advice, caps),
@@ -139,29 +118,14 @@ def _what(path: Path, summary: Row) -> str:
     return f"step {entry(path, summary, 'step', int)} of {count}, {how}, {of}"
 
 
-def _figure(name: str, value: str, unit: str, kind: str, note: str, key: str = "") -> dict[str, str]:
-    return {"name": name, "value": value, "unit": unit, "kind": kind, "note": note, "key": key}
-
-
 def _bar(parts: Mapping[str, float], step_ms: float) -> dict[str, Any]:
-    shown = []
+    shown, legend = [], []
     for key, name, short, kind in PARTS:
+        ms = pieces.ms(parts[key])
         share = 100 * parts[key] / step_ms if step_ms else 0
-        fits = (f"{name} {pieces.ms(parts[key])} ms", f"{short} {pieces.ms(parts[key])}", pieces.ms(parts[key]), "")
-        text = next(text for text in fits if len(text) < share / 100 * 120 or not text)
-        shown.append({"kind": kind, "share": share, "text": text})
-    legend = [
-        {
-            "kind": kind,
-            "name": name,
-            "value": pieces.ms(parts[key]),
-            "key": f"waterfall_ms.{key}",
-            "zero": not parts[key],
-        }
-        for key, name, _, kind in PARTS
-    ]
-    label = "; ".join(f"{name} {pieces.ms(parts[key])} ms" for key, name, *_ in PARTS)
-    return {"rows": [{"parts": shown, "label": label}], "legend": legend}
+        shown.append(pieces.part(kind, f"{name} {ms} ms", share, (f"{name} {ms} ms", f"{short} {ms}", ms), 120))
+        legend.append(pieces.meaning(kind, name, ms, f"waterfall_ms.{key}", not parts[key]))
+    return {"rows": [{"parts": shown, "label": "; ".join(part["words"] for part in shown)}], "legend": legend}
 
 
 def _why(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -180,36 +144,27 @@ def _why(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _table(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
-    columns = (
-        "transfer",
-        "#bytes",
-        "#ranks",
-        "#from, ms",
-        "#takes",
-        "#moving",
-        "#late by",
-        "#exposed",
-        "#bus rate",
-        "bounded by",
-    )
-    return pieces.table(
-        "Transfers, the most exposed first",
-        columns,
-        [
-            [
-                f"{row['transfer'] + 1}  {_name(row)}",
-                size(row["bytes"]),
-                row["ranks"],
-                *(milliseconds(row[key]) for key in ("start_us", "duration_us", "moving_us", "waited_us")),
-                pieces.cell(milliseconds(row["exposed_us"]), "" if row["bound"] == "hidden" else "differs"),
-                "–" if row["bus_rate_bps"] is None else words.rate(row["bus_rate_bps"]),
-                row["bound"] + (f" {row['late_rank']:.0f}" if row["bound"] == "late rank" else ""),
-            ]
-            for row in rows
-        ],
-        cap=caps.rows,
-        where="waterfall.csv",
-    )
+    def time(key: str) -> Callable[[Row], str]:
+        return lambda row: milliseconds(row[key])
+
+    def exposed(row: Row) -> dict[str, str]:
+        return pieces.cell(milliseconds(row["exposed_us"]), "" if row["bound"] == "hidden" else "differs")
+
+    columns: pieces.Columns = {
+        "transfer": lambda row: f"{row['transfer'] + 1}  {_name(row)}",
+        "#bytes": lambda row: size(row["bytes"]),
+        "#ranks": lambda row: row["ranks"],
+        "#from, ms": time("start_us"),
+        "#takes": time("duration_us"),
+        "#moving": time("moving_us"),
+        "#late by": time("waited_us"),
+        "#exposed": exposed,
+        "#bus rate": lambda row: "–" if row["bus_rate_bps"] is None else words.rate(row["bus_rate_bps"]),
+        "bounded by": lambda row: (
+            f"{row['bound']} {row['late_rank']:.0f}" if row["bound"] == "late rank" else row["bound"]
+        ),
+    }
+    return pieces.listing("Transfers, the most exposed first", columns, rows, cap=caps.rows, where="waterfall.csv")
 
 
 def _name(row: Row) -> str:
@@ -224,22 +179,16 @@ def _advice(path: Path, advice: Mapping[str, Any], caps: pieces.Caps) -> dict[st
     ]
     best = max((row["saves_percent"] for row in found), default=0)
 
-    def saves(percent: float) -> dict[str, str]:
-        return pieces.cell(f"{percent:.1f}".replace("-", "−"), "best" if percent == best >= 1 else "")
+    def saves(row: Row) -> dict[str, str]:
+        percent = row["saves_percent"]
+        return pieces.cell(pieces.fixed(percent), "best" if percent == best >= 1 else "")
 
-    return pieces.table(
-        "What would help",
-        ("the same step, sent", "#ms", "#saves, %"),
-        [
-            [
-                row["what"],
-                pieces.ms(row["iteration_time_ms"]),
-                saves(row["saves_percent"]),
-            ]
-            for row in found
-        ],
-        cap=caps.rows,
-    )
+    columns: pieces.Columns = {
+        "the same step, sent": lambda row: row["what"],
+        "#ms": lambda row: pieces.ms(row["iteration_time_ms"]),
+        "#saves, %": saves,
+    }
+    return pieces.listing("What would help", columns, found, cap=caps.rows)
 
 
 def _fit(path: Path, advice: Mapping[str, Any], ranks: int) -> str:
