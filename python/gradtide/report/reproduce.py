@@ -13,7 +13,7 @@ from typing import Any
 from gradtide.report import pieces, progress
 from gradtide.report.compare import inside
 from gradtide.report.folder import Row, RunFolderError, entry, read_table
-from gradtide.report.tenants.bands import BANDS, VERDICTS, change
+from gradtide.report.tenants import BANDS, VERDICTS, change
 from gradtide.report.tenants.maps import SHADES, shades
 
 _BAR_TOKENS = ("s1", "s2", "s3", "s4", "s5", "s6")
@@ -148,8 +148,8 @@ def _map(path: Path, item: Mapping[str, Any]) -> dict[str, Any]:
         for cell in entry(path, row, "cells", list):
             value, colour = float(entry(path, cell, "change_percent", (int, float))), str(cell.get("colour", ""))
             if colour in VERDICTS:
-                mark, words = VERDICTS[colour]
-                cells.append({"cls": colour, "value": change(value), "mark": mark, "word": colour, "label": words})
+                mark, badge, _ = VERDICTS[colour]
+                cells.append({"cls": colour, "value": change(value), "mark": mark, "word": colour, "label": badge})
             else:
                 step = sum(value >= bound for bound in SHADES) - 1
                 cls = f"shade-{step}" if value >= 0 else "loss"
