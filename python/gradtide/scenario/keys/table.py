@@ -65,12 +65,7 @@ class Table(BaseModel):
     """What its keys are called in `Scenario.replace`; empty where they have no names of their own."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        validate_default=True,
-        defer_build=True,
-        alias_generator=_file_key,
+        extra="forbid", strict=True, frozen=True, validate_default=True, defer_build=True, alias_generator=_file_key
     )
 
     @classmethod
