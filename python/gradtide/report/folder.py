@@ -32,10 +32,6 @@ def _number(text: str) -> float:
     return float(text)
 
 
-def _optional(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    return lambda text: None if text == "" else parse(text)
-
-
 def _boolean(text: str) -> bool:
     if text not in ("true", "false"):
         raise ValueError("`true` or `false`")
@@ -44,14 +40,12 @@ def _boolean(text: str) -> bool:
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "int": _integer,
-    "int?": _optional(_integer),
     "float": _number,
-    "float?": _optional(_number),
     "bool": _boolean,
     "str": str,
 }
 
-# A column with `~` may be missing: folders of earlier versions have none. Its values are None then.
+# A value with `?` may be empty, a column with `~` may be missing: folders of earlier versions have none. Both are None.
 _COLUMNS: dict[str, str] = {
     "iterations.csv": "job:str iteration:int start_us:float time_us:float compute_us:float comm_us:float "
     "exposed_us:float barrier_us:float slowdown_us:float alpha:float? utilisation:float",
@@ -124,7 +118,11 @@ def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
         if missing:
             raise RunFolderError(f"{path}:1: no column `{missing[0]}`; the columns are {', '.join(header)}")
         named = [(column.removeprefix("~"), kind) for column, kind in columns]
-        places = [(column, header.index(column), _PARSERS[kind]) for column, kind in named if column in header]
+        places = [
+            (column, header.index(column), _PARSERS[kind.removesuffix("?")], kind.endswith("?"))
+            for column, kind in named
+            if column in header
+        ]
         absent = {column: None for column, _ in named if column not in header}
         before = reader.line_num
         for cells in reader:
@@ -132,9 +130,9 @@ def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
             if len(cells) != len(header):
                 raise RunFolderError(f"{path}:{line}: {len(cells)} cells where the header has {len(header)} columns")
             row: Row = {**absent}
-            for column, at, parse in places:
+            for column, at, parse, may_be_empty in places:
                 try:
-                    row[column] = parse(cells[at])
+                    row[column] = None if may_be_empty and not cells[at] else parse(cells[at])
                 except ValueError as error:
                     raise RunFolderError(
                         f"{path}:{line}: column `{column}`: `{cells[at][:60]}` is not {error}"
@@ -194,10 +192,15 @@ def entry(path: Path, value: Mapping[str, Any], key: str, kind: type | tuple[typ
 
 def finite(path: Path, row: Row, key: str) -> float | None:
     """Return a finite number of a row, or `None` where the row has none."""
-    value = entry(path, row, key, (int, float, type(None)))
-    if value is not None and not math.isfinite(value):
+    return None if entry(path, row, key, (int, float, type(None))) is None else number(path, row, key)
+
+
+def number(path: Path, row: Mapping[str, Any], key: str) -> float:
+    """Return a finite number of a row."""
+    value: float = entry(path, row, key, (int, float))
+    if not math.isfinite(value):
         raise RunFolderError(f"{path}: key `{key}`: not a finite number")
-    return None if value is None else float(value)
+    return float(value)
 
 
 def row_of(

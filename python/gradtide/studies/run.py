@@ -258,6 +258,15 @@ def write_runs(results: Mapping[str, RunResult], folder: Path) -> None:
         write_core(result, folder / "runs" / name)
 
 
+def write_study(study: Any, folder: Path, name: str = "rows.csv", runs: Mapping[str, RunResult] | None = None) -> None:
+    """Write into `folder` the rows of a study under `name`, its summary, its report, and runs by their names."""
+    write_runs(runs or {}, folder)
+    (folder / name).write_text(study.table.to_csv(), encoding="utf-8")
+    write_summary(study.summary, folder)
+    write_versions(folder)
+    report.write_report(folder)
+
+
 def write_summary(summary: dict[str, Any], folder: Path) -> None:
     """Write `summary.json` without what was measured: that differs between runs, and the folder must not."""
     cost = {**summary["cost"], **dict.fromkeys(MEASURED_COSTS)}
