@@ -21,7 +21,7 @@ from gradtide.profiling import build, make_inputs, parse_input
 from gradtide.profiling.measure import Clock, clock_of, measure
 from gradtide.profiling.walk import count
 from gradtide.roofline import forward_seconds
-from test_presets import PARAMETERS
+from test_presets import PARAMETERS, published_throughputs
 
 torch = pytest.importorskip("torch", reason="needs torch, which is optional: pip install 'gradtide[torch]'")
 nn = torch.nn
@@ -117,7 +117,7 @@ def test_layers_of_a_cnn_are_those_of_its_preset_one_by_one(name):
 def test_resnet_50_trains_as_fast_as_published():
     # NVIDIA's published single-device throughputs, in presets/devices.toml with their source. The first of a device has
     # calibrated it, so the others are the proof: another framework's (MXNet), other batches, 25 % at most.
-    figures = [one for one in presets.published_throughputs() if one.model == "resnet50"]
+    figures = [one for one in published_throughputs() if one.model == "resnet50"]
     checks = [one for one in figures if not one.calibrates]
     assert {one.device for one in checks} >= {"V100", "A100", "A100-bf16"}
     model, _ = library_model("resnet50")
