@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 (rows of a table)
 
+import inspect
 import json
 import os
 import pickle
@@ -12,8 +13,8 @@ import pytest
 
 from gradtide.codes import CODES, explain
 from gradtide.errors import Fault, GradtideError, ScenarioError
-from gradtide.scenario import Scenario
-from gradtide.scenario.support import ENGINES, FEATURES, Feature, Support
+from gradtide.scenario import Scenario, support
+from gradtide.scenario.support import COMBINATIONS, ENGINES, FEATURES, Support
 
 MODEL = 'model = { kind = "thesis", layers = 4, size = "1MB", time = "9ms" }'
 JOB = f"[job.train]\n{MODEL}\nworkers = 2\n"  # three lines
@@ -2497,8 +2498,16 @@ def test_what_has_no_meaning_for_the_engine_is_not_run(path: str, value: object,
     assert instead in fault["hint"]
 
 
-@pytest.mark.parametrize("feature", [one for one in FEATURES if one.asked is None], ids=lambda one: one.name)
-def test_only_what_is_refused_elsewhere_has_no_check(feature: Feature) -> None:
+ASKED = set(re.findall(r'yield "([\w ]+)"', inspect.getsource(support)))
+
+
+def test_what_a_scenario_asks_for_is_in_the_tables() -> None:
+    assert set(COMBINATIONS) <= ASKED <= {*FEATURES, *COMBINATIONS}
+
+
+@pytest.mark.parametrize("name", sorted(set(FEATURES) - ASKED))
+def test_only_what_is_refused_elsewhere_has_no_check(name: str) -> None:
+    feature = FEATURES[name]
     missing = {feature.on(engine) for engine in ENGINES} - {Support.YES, Support.IGNORED}
     assert not missing or re.search(r"\(GT\d{3}\)", feature.name)
 

@@ -123,13 +123,13 @@ def engines_page() -> str:
         "|---|---|---|---|---|",
         *(
             f"| {row.name} | `{row.key}` | " + " | ".join(row.on(engine).value for engine in support.ENGINES) + " |"
-            for row in support.FEATURES
+            for row in support.FEATURES.values()
         ),
         "",
         "No engine models these pairs yet:\n",
         "| feature | not built yet | available |",
         "|---|---|---|",
-        *(f"| {pair.name} | {pair.beside} | {pair.instead} |" for pair in support.COMBINATIONS),
+        *(f"| {pair.name} | {pair.beside} | {pair.instead} |" for pair in support.COMBINATIONS.values()),
         "",
     ]
     return "\n".join(lines)

@@ -53,131 +53,65 @@ if TYPE_CHECKING:
     from gradtide.studies.tenants.policies import policies as tenants_policies
     from gradtide.traces import Trace, from_chakra, from_kineto
 
-_HOMES = {
-    "BoundaryResult": "studies.tenants.boundary",
-    "BuyResult": "studies.buy",
-    "CollectivesResult": "studies.collectives",
-    "CompareResult": "studies.compare",
-    "GradtideError": "errors",
-    "LpResult": "studies.tenants.lp",
-    "ModelProfile": "profiling",
-    "Op": "scenario.opdag",
-    "OpDag": "scenario.opdag",
-    "OrderResult": "studies.order",
-    "Plan": "scenario.plan",
-    "PlanResult": "studies.plan",
-    "PoliciesResult": "studies.tenants.policies",
-    "ProfileError": "errors",
-    "Reproduction": "papers",
-    "RunResult": "results",
-    "Scenario": "scenario",
-    "ScenarioError": "errors",
-    "SchedulerError": "errors",
-    "Series": "results",
-    "SimulationError": "errors",
-    "StartAndBand": "lp",
-    "Table": "results",
-    "TenantsResult": "studies.tenants.bands",
-    "Trace": "traces",
-    "TraceError": "errors",
-    "buy": "studies.buy",
-    "collectives": "studies.collectives",
-    "compare": "studies.compare",
-    "convert": "studies.convert",
-    "demo": "studies.demo",
-    "doctor": "studies.doctor",
-    "explain": "codes",
-    "from_chakra": "traces",
-    "from_kineto": "traces",
-    "from_networkx": "scenario.graph",
-    "messages": "studies.exchange",
-    "op_dag": "profiling",
-    "order": "studies.order",
-    "plan": "studies.plan",
-    "preset": "studies.run",
-    "preset_graph": "studies.graph",
-    "presets": "presets:",
-    "profile": "profiling",
-    "read_plan": "scenario.plan",
-    "report": "report:",
-    "reproduce": "papers",
-    "run": "studies.run",
-    "schema": "scenario:json_schema",
-    "start_and_band": "lp",
-    "tenants": "studies.tenants.bands",
-    "tenants_lp": "studies.tenants.lp:plan_bands",
-    "tenants_map": "studies.tenants.boundary:boundary",
-    "tenants_policies": "studies.tenants.policies:policies",
-}
-"""Where a name is: a module, after a colon the name that it has there if it is another; none for the module itself."""
+_MODULES = ("presets", "report")
+"""Public modules."""
 
+_NAMES = {
+    "codes": "explain",
+    "errors": "GradtideError ProfileError ScenarioError SchedulerError SimulationError TraceError",
+    "lp": "StartAndBand start_and_band",
+    "papers": "Reproduction reproduce",
+    "profiling": "ModelProfile op_dag profile",
+    "results": "RunResult Series Table",
+    "scenario": "Scenario schema=json_schema",
+    "scenario.graph": "from_networkx",
+    "scenario.opdag": "Op OpDag",
+    "scenario.plan": "Plan read_plan",
+    "studies.buy": "BuyResult buy",
+    "studies.collectives": "CollectivesResult collectives",
+    "studies.compare": "CompareResult compare",
+    "studies.convert": "convert",
+    "studies.demo": "demo",
+    "studies.doctor": "doctor",
+    "studies.exchange": "messages",
+    "studies.graph": "preset_graph",
+    "studies.order": "OrderResult order",
+    "studies.plan": "PlanResult plan",
+    "studies.run": "preset run",
+    "studies.tenants.bands": "TenantsResult tenants",
+    "studies.tenants.boundary": "BoundaryResult tenants_map=boundary",
+    "studies.tenants.lp": "LpResult tenants_lp=plan_bands",
+    "studies.tenants.policies": "PoliciesResult tenants_policies=policies",
+    "traces": "Trace from_chakra from_kineto",
+}
+"""The other public names by module; after `=` the name there, if it is another one."""
+
+_HOMES = {
+    public: (module, own or public)
+    for module, names in _NAMES.items()
+    for public, _, own in (name.partition("=") for name in names.split())
+}
+
+# fmt: off
 __all__ = [
-    "BoundaryResult",
-    "BuyResult",
-    "CollectivesResult",
-    "CompareResult",
-    "GradtideError",
-    "LpResult",
-    "ModelProfile",
-    "Op",
-    "OpDag",
-    "OrderResult",
-    "Plan",
-    "PlanResult",
-    "PoliciesResult",
-    "ProfileError",
-    "Reproduction",
-    "RunResult",
-    "Scenario",
-    "ScenarioError",
-    "SchedulerError",
-    "Series",
-    "SimulationError",
-    "StartAndBand",
-    "Table",
-    "TenantsResult",
-    "Trace",
-    "TraceError",
-    "__version__",
-    "buy",
-    "collectives",
-    "compare",
-    "convert",
-    "demo",
-    "doctor",
-    "explain",
-    "from_chakra",
-    "from_kineto",
-    "from_networkx",
-    "messages",
-    "op_dag",
-    "order",
-    "plan",
-    "preset",
-    "preset_graph",
-    "presets",
-    "profile",
-    "read_plan",
-    "report",
-    "reproduce",
-    "run",
-    "schema",
-    "start_and_band",
-    "tenants",
-    "tenants_lp",
-    "tenants_map",
-    "tenants_policies",
+    "BoundaryResult", "BuyResult", "CollectivesResult", "CompareResult", "GradtideError", "LpResult",
+    "ModelProfile", "Op", "OpDag", "OrderResult", "Plan", "PlanResult", "PoliciesResult", "ProfileError",
+    "Reproduction", "RunResult", "Scenario", "ScenarioError", "SchedulerError", "Series", "SimulationError",
+    "StartAndBand", "Table", "TenantsResult", "Trace", "TraceError", "__version__", "buy", "collectives", "compare",
+    "convert", "demo", "doctor", "explain", "from_chakra", "from_kineto", "from_networkx", "messages", "op_dag",
+    "order", "plan", "preset", "preset_graph", "presets", "profile", "read_plan", "report", "reproduce", "run",
+    "schema", "start_and_band", "tenants", "tenants_lp", "tenants_map", "tenants_policies",
 ]
+# fmt: on
 
 
 def __getattr__(name: str) -> Any:
-    if name == "torch":  # needs PyTorch, which `from gradtide import *` must not
-        return import_module("gradtide.torch")
+    if name in (*_MODULES, "torch"):  # torch needs PyTorch, which `from gradtide import *` must not
+        return import_module(f"gradtide.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'gradtide' has no attribute {name!r}")
-    home, colon, other = _HOMES[name].partition(":")
-    module = import_module(f"gradtide.{home}")
-    return module if colon and not other else getattr(module, other or name)
+    module, own = _HOMES[name]
+    return getattr(import_module(f"gradtide.{module}"), own)
 
 
 def __dir__() -> list[str]:

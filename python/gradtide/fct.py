@@ -64,9 +64,10 @@ class Classes:
             sizes[f"{match[1]}_bytes"] = units.parse_bytes(match[2])
         return cls(**sizes)
 
-    def members(self, sizes: npt.NDArray[np.uint64]) -> dict[str, npt.NDArray[np.bool_]]:
+    def members(self, sizes: Column) -> dict[str, npt.NDArray[np.bool_]]:
         """Return for each of `CLASSES` which of some flows are of it, by their sizes in bytes."""
-        is_small, is_large = sizes <= self.small_bytes, sizes >= self.large_bytes
+        column = np.asarray(sizes, dtype=np.uint64)
+        is_small, is_large = column <= self.small_bytes, column >= self.large_bytes
         of = (is_small, ~is_small & ~is_large, is_large, np.ones_like(is_small))
         return dict(zip(CLASSES, of, strict=True))
 

@@ -10,6 +10,9 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
+PPM = 1_000_000
+"""Shares and factors are held in millionths."""
+
 PS_PER_SECOND = 1_000_000_000_000
 U64_MAX = 2**64 - 1
 """Largest value of the core's integers; as a time it is 213 days."""

@@ -4,14 +4,16 @@ Results go to stdout, messages and progress to stderr. Imports that cost time st
 answer to bad input does not wait for what it does not need.
 """
 
+import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from gradtide import _core
 from gradtide.cli import (
@@ -77,12 +79,49 @@ SUBCOMMANDS: dict[str, dict[str, Callable[..., None]]] = {
 }
 
 
+class _Commands(Mapping[str, Any]):
+    """The commands as typer has them. Each is made when it is asked for, because reading its signature takes time."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _made(name, COMMANDS[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+@cache
+def _made(name: str, command: Callable[..., None]) -> Any:
+    subcommands = SUBCOMMANDS.get(name)
+    app = typer.Typer(cls=CommandWithSubcommands if subcommands else None, add_completion=False, rich_markup_mode=None)
+    if subcommands:
+        app.callback(invoke_without_command=True)(with_options(command))
+    else:
+        app.command(name)(with_options(command))
+    for inner, subcommand in (subcommands or {}).items():
+        app.command(inner)(with_options(subcommand))
+    return typer.main.get_command(app)
+
+
 class Root(TyperGroup):
     """The commands in the order of the table, whether they have subcommands or not."""
 
+    commands: Any
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = _Commands()
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands."""
-        return list(COMMANDS)
+        return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write what each command is for; its options are not looked at."""
+        self.commands = {name: TyperCommand(name, help=inspect.getdoc(command)) for name, command in COMMANDS.items()}
+        super().format_commands(ctx, formatter)
 
 
 app = typer.Typer(
@@ -94,16 +133,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-for name, command in COMMANDS.items():
-    if name in SUBCOMMANDS:
-        group = typer.Typer(cls=CommandWithSubcommands, rich_markup_mode=None)
-        group.callback(invoke_without_command=True)(with_options(command))
-        for inner, subcommand in SUBCOMMANDS[name].items():
-            group.command(inner)(with_options(subcommand))
-        app.add_typer(group, name=name)
-    else:
-        app.command(name)(with_options(command))
 
 
 @app.callback(invoke_without_command=True)

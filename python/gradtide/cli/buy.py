@@ -2,45 +2,33 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from gradtide.cli.options import Changes, Common, ModelArgument, split
+from gradtide.cli.options import Changes, Common, ModelArgument, option, split
 from gradtide.cli.printing import cell, print_table, say
-from gradtide.cli.samples import sample_of_buy
 from gradtide.cli.study import conduct
 
 
 def buy(
     scenario: ModelArgument,
     *,
-    nodes: Annotated[
-        int | None, typer.Option(min=2, metavar="N", help="Let N hosts take part. Default: the job's workers.")
-    ] = None,
-    fabrics: Annotated[
-        str, typer.Option(metavar="LIST", help="Consider these networks: clos2, clos3, leaf-spine, star.")
-    ] = "clos2,clos3,leaf-spine,star",
-    bisection: Annotated[str, typer.Option(metavar="LIST", help="Consider these bisection ratios.")] = "1,1/2,1/4,1/8",
-    collectives: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST",
-            help="Consider these collectives, each KIND[+KEY=VALUE], as in ring,hierarchical+group=8.",
-        ),
-    ] = None,
-    rates: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Consider these link rates, as in 10Gbps,25Gbps.")
-    ] = None,
-    prices: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Read what switches, cables and network cards cost (TOML).")
-    ] = None,
-    engine: Annotated[str, typer.Option(metavar="NAME", help="Set the network engine: fluid or packet.")] = "fluid",
+    nodes: int | None = option("N", "Let N hosts take part. Default: the job's workers.", min=2),
+    fabrics: str = option(
+        "LIST", "Consider these networks: clos2, clos3, leaf-spine, star.", "clos2,clos3,leaf-spine,star"
+    ),
+    bisection: str = option("LIST", "Consider these bisection ratios.", "1,1/2,1/4,1/8"),
+    collectives: str | None = option(
+        "LIST", "Consider these collectives, each KIND[+KEY=VALUE], as in ring,hierarchical+group=8."
+    ),
+    rates: str | None = option("LIST", "Consider these link rates, as in 10Gbps,25Gbps."),
+    prices: Path | None = option("FILE", "Read what switches, cables and network cards cost (TOML)."),
+    engine: str = option("NAME", "Set the network engine: fluid or packet.", "fluid"),
     changes: Changes,
     common: Common,
 ) -> None:
     """How much network is this job worth? Compares fabrics, bisection ratios, collectives and link rates."""
     from gradtide.studies import buy as study
+    from gradtide.studies.run import sample
 
     base = replace(changes, engine=engine).of(study.trained(scenario, nodes))
     conduct(
@@ -58,7 +46,9 @@ def buy(
             **how,
         ),
         show=lambda result: _print_offers(result.summary),
-        example=lambda: study.figures(sample_of_buy().rows[0]),
+        example=lambda: study.figures(
+            study.buy({"job": sample().to_dict()["job"]}, fabrics=["star"], collectives=["ring"]).rows[0]
+        ),
         figures=lambda result: {row["candidate"]: study.figures(row) for row in result.knees},
     )
 

@@ -1,11 +1,9 @@
 """`gradtide collectives`."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from gradtide.cli.options import Changes, Common, ScenarioArgument, split
+from gradtide.cli.options import Changes, Common, ScenarioArgument, option, split
 from gradtide.cli.printing import cell, print_table, say
 from gradtide.cli.study import conduct
 
@@ -16,17 +14,10 @@ if TYPE_CHECKING:
 def collectives(
     scenario: ScenarioArgument,
     *,
-    collectives: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST",
-            help="Compare these, each KIND[+KEY=VALUE], as in ring,hierarchical+group=8,ps+distributed.",
-        ),
-    ] = None,
-    sizes: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Exchange gradients of these sizes, as in 1kB,1MB. Default: 1kB to 1GB."),
-    ] = None,
+    collectives: str | None = option(
+        "LIST", "Compare these, each KIND[+KEY=VALUE], as in ring,hierarchical+group=8,ps+distributed."
+    ),
+    sizes: str | None = option("LIST", "Exchange gradients of these sizes, as in 1kB,1MB. Default: 1kB to 1GB."),
     changes: Changes,
     common: Common,
 ) -> None:

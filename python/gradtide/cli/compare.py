@@ -1,12 +1,10 @@
 """`gradtide compare`."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, check_target, counts, split
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, check_target, counts, option, split
 from gradtide.cli.printing import print_table, say, signed_percent
 from gradtide.cli.study import conduct
 
@@ -18,26 +16,17 @@ def compare(
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,
-    schedule: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Compare this schedule: fifo+barrier, priority+chunk=1MB, ddp, horovod, p3, bytescheduler, caramel, "
-            "edf, optimal or file:order.csv. Repeatable; the others are compared with the first.",
-        ),
-    ] = None,
-    rate: Annotated[str | None, typer.Option(metavar="LIST", help="Vary the link rate, as in 1Gbps,10Gbps.")] = None,
-    workers: Annotated[str | None, typer.Option(metavar="LIST", help="Vary the number of workers, as in 2,8.")] = None,
-    servers: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Vary the number of parameter servers, as in 1,2,4.")
-    ] = None,
-    batch: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Vary the samples in a worker's mini-batch, as in 32,64.")
-    ] = None,
-    task: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Vary the task of a job with parameter servers: train,inference.")
-    ] = None,
-    model: Annotated[str | None, typer.Option(metavar="LIST", help="Vary the model, as in resnet50,vgg16.")] = None,
+    schedule: list[str] | None = option(
+        "NAME",
+        "Compare this schedule: fifo+barrier, priority+chunk=1MB, ddp, horovod, p3, bytescheduler, caramel, edf, "
+        "optimal or file:order.csv. Repeatable; the others are compared with the first.",
+    ),
+    rate: str | None = option("LIST", "Vary the link rate, as in 1Gbps,10Gbps."),
+    workers: str | None = option("LIST", "Vary the number of workers, as in 2,8."),
+    servers: str | None = option("LIST", "Vary the number of parameter servers, as in 1,2,4."),
+    batch: str | None = option("LIST", "Vary the samples in a worker's mini-batch, as in 32,64."),
+    task: str | None = option("LIST", "Vary the task of a job with parameter servers: train,inference."),
+    model: str | None = option("LIST", "Vary the model, as in resnet50,vgg16."),
     changes: Changes,
     common: Common,
 ) -> None:

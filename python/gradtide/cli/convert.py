@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import JsonOption, QuietOption
+from gradtide.cli.options import JsonOption, QuietOption, option
 from gradtide.cli.printing import print_json, print_table, say, talk
 from gradtide.errors import TraceError
 
@@ -29,33 +29,20 @@ def convert(
     target: Annotated[
         Path | None, typer.Argument(metavar="OUT", help="File to write. Its suffix or --to says the format.")
     ] = None,
-    from_format: Annotated[
-        str | None,
-        typer.Option("--from", metavar="FORMAT", help="Read IN as this format. Default: what its content shows."),
-    ] = None,
-    to_format: Annotated[
-        str | None,
-        typer.Option("--to", metavar="FORMAT", help="Write OUT in this format. Default: what its suffix says."),
-    ] = None,
+    from_format: str | None = option(
+        "FORMAT", "Read IN as this format. Default: what its content shows.", None, "--from"
+    ),
+    to_format: str | None = option("FORMAT", "Write OUT in this format. Default: what its suffix says.", None, "--to"),
     formats_wanted: Annotated[
         bool, typer.Option("--formats", help="List the formats.", is_eager=True, callback=_show_formats)
     ] = False,
-    packet: Annotated[
-        str | None, typer.Option("--packet", metavar="SIZE", help="cdf-ns2: read a value as this size, 1460B or 1B.")
-    ] = None,
-    topology: Annotated[
-        Path | None,
-        typer.Option("--topology", metavar="FILE", help="hpcc-flow: read from this file which nodes are hosts."),
-    ] = None,
-    rank: Annotated[int | None, typer.Option("--rank", min=0, help="Trace: write this rank alone.")] = None,
-    cut: Annotated[
-        bool,
-        typer.Option("--cut", help="Trace to DAG: let what is received start without waiting, for gradtide order."),
-    ] = False,
-    version: Annotated[
-        str | None,
-        typer.Option(metavar="V", help="Trace to Chakra: write this schema, 0.0.4 or 1.0.0. Default: 0.0.4."),
-    ] = None,
+    packet: str | None = option("SIZE", "cdf-ns2: read a value as this size, 1460B or 1B."),
+    topology: Path | None = option("FILE", "hpcc-flow: read from this file which nodes are hosts."),
+    rank: int | None = option(None, "Trace: write this rank alone.", min=0),
+    cut: bool = option(
+        None, "Trace to DAG: let what is received start without waiting, for gradtide order.", False, "--cut"
+    ),
+    version: str | None = option("V", "Trace to Chakra: write this schema, 0.0.4 or 1.0.0. Default: 0.0.4."),
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

@@ -2,20 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from gradtide.cli.compare import run_comparison
-from gradtide.cli.options import Common
+from gradtide.cli.options import Common, option
 from gradtide.cli.printing import talk
 
 
 def demo(
     *,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Write a folder of results.")] = Path(
-        "out/demo"
-    ),
+    output: Path = option("DIR", "Write a folder of results.", Path("out/demo"), "-o", "--output"),
     common: Common,
 ) -> None:
     """Run the built-in study: ResNet-50 and VGG-16 on V100s, 1 to 25 Gbit/s, 2 and 8 workers. Takes seconds."""

@@ -45,6 +45,19 @@ WideOption = Annotated[
 SeedsOption = Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds, from --seed on.")]
 
 
+def option(metavar: str | None, text: str, default: Any = None, *names: str, **limits: float) -> Any:
+    """Return the default of a command's parameter, which declares it as an option.
+
+    Args:
+        metavar: what the help calls its value; None for a flag, and for the name of the value's type.
+        text: its help.
+        default: its value where it is not given.
+        names: as in `--from`; the parameter's name if there are none.
+        limits: `min` and `max` of a number.
+    """
+    return typer.Option(default, *names, metavar=metavar, help=text, **limits)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Common:
     """What a command that runs something is told about its output, its checks and its limits."""

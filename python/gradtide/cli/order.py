@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import JsonOption
+from gradtide.cli.options import JsonOption, option
 from gradtide.cli.printing import print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -16,48 +16,27 @@ def order(
     dag: Annotated[
         str, typer.Argument(metavar="DAG", help="Op DAG (.json: ops and target), or a built-in one (presets graph).")
     ],
-    scheduler: Annotated[
-        str,
-        typer.Option(
-            "--scheduler",
-            metavar="NAME",
-            help="Order by layer, tic, tac, tac_folded, random, optimal, or an order file (.json).",
-        ),
-    ] = "optimal",
-    ties: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RULE",
-            help="Order transfers that TAC holds for equal by id, or as TicTac's released code does: upstream. "
-            "Default: id.",
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Set the root of all random streams, of random and optimal. Default: 0.")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="Built-in DAG: compute on this device. Default: K80.")
-    ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option("--batch", min=1, help="Built-in DAG: set the samples of a mini-batch. Default: the paper's."),
-    ] = None,
-    task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="Built-in DAG: train or inference. Default: train.")
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option("--rate", metavar="RATE", help="Built-in DAG: receive parameters at this rate. Default: 10Gbps."),
-    ] = None,
+    scheduler: str = option(
+        "NAME", "Order by layer, tic, tac, tac_folded, random, optimal, or an order file (.json).", "optimal"
+    ),
+    ties: str | None = option(
+        "RULE",
+        "Order transfers that TAC holds for equal by id, or as TicTac's released code does: upstream. Default: id.",
+    ),
+    seed: int | None = option(None, "Set the root of all random streams, of random and optimal. Default: 0.", min=0),
+    device: str | None = option("NAME", "Built-in DAG: compute on this device. Default: K80."),
+    batch: int | None = option(None, "Built-in DAG: set the samples of a mini-batch. Default: the paper's.", min=1),
+    task: str | None = option("NAME", "Built-in DAG: train or inference. Default: train."),
+    rate: str | None = option("RATE", "Built-in DAG: receive parameters at this rate. Default: 10Gbps."),
     as_json: JsonOption = False,
 ) -> None:
     """In which order should a worker receive its parameters, and how far is that from the best?"""
     from gradtide.studies import graph
     from gradtide.studies import order as study
 
-    for option, given, schedulers in (("--ties", ties, ("tac", "tac_folded")), ("--seed", seed, ("random", "optimal"))):
+    for flag, given, schedulers in (("--ties", ties, ("tac", "tac_folded")), ("--seed", seed, ("random", "optimal"))):
         if given is not None and scheduler not in schedulers:
-            fail_usage(f"{option} changes nothing of the scheduler {scheduler}; it is for {' and '.join(schedulers)}")
+            fail_usage(f"{flag} changes nothing of the scheduler {scheduler}; it is for {' and '.join(schedulers)}")
     with as_usage_error(ValueError):
         loaded = graph.find_dag(dag, device, batch, task, rate)
         result = study.order(loaded, scheduler, ties=ties or "id", seed=seed or 0)

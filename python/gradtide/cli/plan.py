@@ -2,14 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import Changes, Common, ModelArgument, split
+from gradtide.cli.options import Changes, Common, ModelArgument, option, split
 from gradtide.cli.printing import print_table, say, talk, talk_of_files
-from gradtide.cli.samples import sample_of_plan
 from gradtide.cli.study import conduct
 from gradtide.errors import GradtideError
 
@@ -20,66 +17,43 @@ if TYPE_CHECKING:
 def plan(
     scenario: ModelArgument,
     *,
-    workers: Annotated[int | None, typer.Option(min=2, metavar="N", help="Set the number of workers.")] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Use only what this device can carry out: cpu, gpu, or a preset such as H100; ideal for whatever "
-            "gradtide models. Default: the scenario's; if it names none, what every device can do.",
-        ),
-    ] = None,
-    level: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Allow the runtime this much at most: buckets, priority or crossiter. Default: the most that the "
-            "device can do.",
-        ),
-    ] = None,
-    collectives: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST",
-            help="Consider these collectives, each KIND[+KEY=VALUE], as in ring,tree. Default: those that the device's "
-            "library has.",
-        ),
-    ] = None,
-    overhead: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Charge a scheduler this time per message, above level buckets. Default: 1ms."
-        ),
-    ] = None,
-    worth: Annotated[
-        str, typer.Option(metavar="PERCENT", help="Recommend a plan only if it saves at least this.")
-    ] = "1%",
-    smallest: Annotated[str, typer.Option(metavar="SIZE", help="Send no message smaller than this.")] = "1MiB",
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Compare with ddp or scenario. Default: the scenario's own schedule if it has one, else ddp.",
-        ),
-    ] = None,
-    noise: Annotated[
-        float | None,
-        typer.Option(
-            min=0, max=0.5, metavar="SHARE", help="Vary compute times by this, if the scenario does not. Default: 0.03."
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds with noise, paired. Default: 8.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="PATH", help="Write the plan to NAME.json, or a folder of results."),
-    ] = None,
+    workers: int | None = option("N", "Set the number of workers.", min=2),
+    device: str | None = option(
+        "NAME",
+        "Use only what this device can carry out: cpu, gpu, or a preset such as H100; ideal for whatever gradtide "
+        "models. Default: the scenario's; if it names none, what every device can do.",
+    ),
+    level: str | None = option(
+        "NAME",
+        "Allow the runtime this much at most: buckets, priority or crossiter. Default: the most that the device can "
+        "do.",
+    ),
+    collectives: str | None = option(
+        "LIST",
+        "Consider these collectives, each KIND[+KEY=VALUE], as in ring,tree. Default: those that the device's library "
+        "has.",
+    ),
+    overhead: str | None = option(
+        "TIME", "Charge a scheduler this time per message, above level buckets. Default: 1ms."
+    ),
+    worth: str = option("PERCENT", "Recommend a plan only if it saves at least this.", "1%"),
+    smallest: str = option("SIZE", "Send no message smaller than this.", "1MiB"),
+    baseline: str | None = option(
+        "NAME", "Compare with ddp or scenario. Default: the scenario's own schedule if it has one, else ddp."
+    ),
+    noise: float | None = option(
+        "SHARE", "Vary compute times by this, if the scenario does not. Default: 0.03.", min=0, max=0.5
+    ),
+    seeds: int | None = option("N", "Run N seeds with noise, paired. Default: 8.", min=1),
+    output: Path | None = option(
+        "PATH", "Write the plan to NAME.json, or a folder of results.", None, "-o", "--output"
+    ),
     changes: Changes,
     common: Common,
 ) -> None:
     """How should this job send its gradients, what does that save, and is it worth it? Writes plan.json."""
     from gradtide.studies import plan as study
+    from gradtide.studies.run import sample
 
     with as_usage_error(ValueError):
         least = study.parse_percent("worth", worth)
@@ -112,7 +86,7 @@ def plan(
             **how,
         ),
         show=_print_plan,
-        example=lambda: study.figures(sample_of_plan()),
+        example=lambda: study.figures(study.plan({"job": sample().to_dict()["job"]})),
         figures=lambda result: {result.plan.level: study.figures(result)},
         check_output=check_output,
         name_files=name_files,

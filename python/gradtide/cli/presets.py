@@ -1,15 +1,12 @@
 """`gradtide presets`."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from gradtide.cli.ends import fail_usage
 from gradtide.cli.options import JsonOption
 from gradtide.cli.printing import cell, print_json, print_table, say
-
-if TYPE_CHECKING:
-    pass
 
 
 def presets(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import JsonOption, QuietOption, refuse
+from gradtide.cli.options import JsonOption, QuietOption, option, refuse
 from gradtide.cli.printing import print_json, print_table, talk
 
 if TYPE_CHECKING:
@@ -20,30 +20,19 @@ def profile(
         str,
         typer.Argument(metavar="MODULE:FACTORY", help="As in torchvision.models:resnet50 or model.py:make."),
     ],
-    input_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            metavar="[NAME=]SHAPE[:DTYPE]",
-            help="Call the module with this input, as in 32x3x224x224 or input_ids=8x128:int64.",
-        ),
-    ] = None,
-    device: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="Compute times of this device preset, or measure them on this machine: measure."
-        ),
-    ] = "V100",
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write a model file.")] = None,
-    dag: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the step's graph of ops.")] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option(metavar="RATE", help="With --dag: receive parameters at this rate. Default: 10Gbps."),
-    ] = None,
-    runs: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="With --device measure: take the quickest of N runs. Default: 20."),
-    ] = None,
+    input_: list[str] | None = option(
+        "[NAME=]SHAPE[:DTYPE]",
+        "Call the module with this input, as in 32x3x224x224 or input_ids=8x128:int64.",
+        None,
+        "--input",
+    ),
+    device: str = option(
+        "NAME", "Compute times of this device preset, or measure them on this machine: measure.", "V100"
+    ),
+    output: Path | None = option("FILE", "Write a model file.", None, "-o", "--output"),
+    dag: Path | None = option("FILE", "Write the step's graph of ops."),
+    rate: str | None = option("RATE", "With --dag: receive parameters at this rate. Default: 10Gbps."),
+    runs: int | None = option("N", "With --device measure: take the quickest of N runs. Default: 20.", min=1),
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

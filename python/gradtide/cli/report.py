@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import JsonOption, OutputOption, QuietOption, check_target
+from gradtide.cli.options import JsonOption, OutputOption, QuietOption, check_target, option
 from gradtide.cli.printing import print_json, print_table, say, talk, talk_of_files
 from gradtide.errors import TraceError
 
@@ -22,9 +22,7 @@ def report(
         ),
     ],
     output: OutputOption = None,
-    step: Annotated[
-        int | None, typer.Option("--step", min=0, metavar="N", help="Trace: show this step. Default: the typical one.")
-    ] = None,
+    step: int | None = option("N", "Trace: show this step. Default: the typical one.", min=0),
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -32,9 +30,9 @@ def report(
     from gradtide import report as room
 
     if len(paths) == 1 and Path(paths[0]).is_dir() and (Path(paths[0]) / "summary.json").exists():
-        for option, given in (("-o", output), ("--step", step)):
+        for flag, given in (("-o", output), ("--step", step)):
             if given is not None:
-                fail_usage(f"{option} is for traces; {paths[0]} is a finished run or study")
+                fail_usage(f"{flag} is for traces; {paths[0]} is a finished run or study")
         with as_usage_error(room.RunFolderError):
             written = room.write_report(Path(paths[0]))
             if as_json:

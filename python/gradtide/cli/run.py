@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.ends import fail_usage
-from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Without, check_target
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Without, check_target, option
 from gradtide.cli.printing import print_json, print_table, say, talk_of_cost, talk_of_files
 from gradtide.cli.progress import progress_bar
 
@@ -19,10 +17,8 @@ def run(
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,
-    plan: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Send gradients as this plan.json of gradtide plan says.")
-    ] = None,
-    estimate: Annotated[bool, typer.Option("--estimate", help="Print what the run will take, and do not run.")] = False,
+    plan: Path | None = option("FILE", "Send gradients as this plan.json of gradtide plan says."),
+    estimate: bool = option(None, "Print what the run will take, and do not run.", False, "--estimate"),
     changes: Changes,
     common: Annotated[Common, Without("jobs")],
 ) -> None:
@@ -34,9 +30,9 @@ def run(
         loaded = read_plan(plan).on(loaded)
         loaded.check_built()
     if estimate:
-        for option, given in (("-o", common.output), ("--fail-if", common.fail_if), ("--verbose", common.verbose)):
+        for flag, given in (("-o", common.output), ("--fail-if", common.fail_if), ("--verbose", common.verbose)):
             if given:
-                fail_usage(f"{option} needs a run, and --estimate runs nothing; leave one of them out")
+                fail_usage(f"{flag} needs a run, and --estimate runs nothing; leave one of them out")
         from gradtide.estimate import estimate as estimate_of
 
         _print_estimate(estimate_of(loaded), common.as_json)

@@ -1,12 +1,9 @@
 """`gradtide tenants`."""
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption
+from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, option
 from gradtide.cli.printing import cell, print_table, say, signed_percent
-from gradtide.cli.samples import sample_of_tenants
 from gradtide.cli.study import conduct
 
 SHOWN = {"mean_fct_ms": "mean, ms", "p99_fct_ms": "p99, ms", "mean_slowdown": "slowdown"}
@@ -17,20 +14,15 @@ def tenants(
     scenario: ScenarioArgument,
     *,
     seeds: SeedsOption = 1,
-    job: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Move this job to the lower band. Default: all jobs.")
-    ] = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST",
-            help="Set the largest small and the smallest large flow. Default: small=100kB,large=10MB.",
-        ),
-    ] = None,
+    job: str | None = option("NAME", "Move this job to the lower band. Default: all jobs."),
+    classes: str | None = option(
+        "LIST", "Set the largest small and the smallest large flow. Default: small=100kB,large=10MB."
+    ),
     changes: Changes,
     common: Common,
 ) -> None:
     """What does a training job do to background flows, and is a lower priority band free here?"""
+    from gradtide.studies.run import sample
     from gradtide.studies.tenants import bands as study
 
     loaded = changes.load(scenario)
@@ -40,7 +32,7 @@ def tenants(
         common,
         make=lambda how: study.tenants(loaded, seeds=seed_range, job=job, classes=classes, **how),
         show=lambda result: _print_tenants(result.summary),
-        example=lambda: study.figures(sample_of_tenants().summary),
+        example=lambda: study.figures(study.tenants(sample()).summary),
         figures=lambda result: {"tenants": study.figures(result.summary)},
     )
 

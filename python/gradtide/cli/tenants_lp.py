@@ -1,26 +1,18 @@
 """`gradtide tenants lp`."""
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption
+from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, option
 from gradtide.cli.printing import cell, print_table, say, signed_percent
-from gradtide.cli.samples import sample_of_lp
 from gradtide.cli.study import conduct
 
 
 def tenants_lp(
     scenario: ScenarioArgument,
     *,
-    give: Annotated[
-        str | None, typer.Option(metavar="SHARE", help="Give up this share of the iteration time, as in 1%.")
-    ] = None,
-    quantile: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, metavar="Q", help="Plan with this quantile of measured times. Default: the mean."),
-    ] = None,
+    give: str | None = option("SHARE", "Give up this share of the iteration time, as in 1%."),
+    quantile: float | None = option("Q", "Plan with this quantile of measured times. Default: the mean.", min=0, max=1),
     seeds: SeedsOption = 1,
     changes: Changes,
     common: Common,
@@ -28,6 +20,7 @@ def tenants_lp(
     """Choose the start and the priority band of each bucket by a linear programme."""
     from gradtide.lp import SolverMissingError
     from gradtide.studies.plan import parse_percent
+    from gradtide.studies.run import sample
     from gradtide.studies.tenants import lp as study
 
     with as_usage_error(ValueError):
@@ -39,7 +32,7 @@ def tenants_lp(
         common,
         make=lambda how: study.plan_bands(loaded, seeds=seed_range, quantile=quantile, give=share, **how),
         show=lambda result: _print_lp(result.summary),
-        example=lambda: study.figures(sample_of_lp().summary),
+        example=lambda: study.figures(study.plan_bands(sample()).summary),
         figures=lambda result: {"lp": study.figures(result.summary)},
         usage_errors=(ValueError, SolverMissingError),
     )

@@ -1,44 +1,32 @@
 """`gradtide tenants map`."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from gradtide.cli.ends import fail_usage
-from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, split
+from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, option, split
 from gradtide.cli.printing import print_table, say, signed_percent
-from gradtide.cli.samples import sample_of_tenants
 from gradtide.cli.study import conduct
 from gradtide.cli.tenants_policies import compare_policies
 
 if TYPE_CHECKING:
     from gradtide.studies.tenants.boundary import BoundaryResult
 
-JobLoads = Annotated[
-    str | None, typer.Option("--job-loads", metavar="LIST", help="Give the job these loads, as in 0.125,0.25.")
-]
-TrafficLoads = Annotated[
-    str | None,
-    typer.Option("--traffic-loads", metavar="LIST", help="Give background flows these loads, as in 0.03,0.1."),
-]
-
 
 def tenants_map(
     scenario: ScenarioArgument,
     *,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Map this policy, one of those of tenants policies. Repeatable."),
-    ] = None,
-    job_loads: JobLoads = None,
-    traffic_loads: TrafficLoads = None,
+    policy: list[str] | None = option("NAME", "Map this policy, one of those of tenants policies. Repeatable."),
+    job_loads: str | None = option("LIST", "Give the job these loads, as in 0.125,0.25."),
+    traffic_loads: str | None = option("LIST", "Give background flows these loads, as in 0.03,0.1."),
     seeds: SeedsOption = 1,
     changes: Changes,
     common: Common,
 ) -> None:
     """Map where a lower priority band is free: tenants over the loads of the job and of background traffic."""
+    from gradtide.studies.run import sample
     from gradtide.studies.tenants import boundary as study
+    from gradtide.studies.tenants.bands import tenants
     from gradtide.studies.tenants.cases import Cell
 
     rows = parse_loads("--job-loads", job_loads) or study.JOB_LOADS
@@ -53,7 +41,7 @@ def tenants_map(
         common,
         make=lambda how: study.boundary(loaded, job_loads=rows, traffic_loads=columns, seeds=seed_range, **how),
         show=lambda result: _print_map(result, rows, columns),
-        example=lambda: study.figures(study.BoundaryResult({Cell(0.5, 0.5): sample_of_tenants()}).rows[0]),
+        example=lambda: study.figures(study.BoundaryResult({Cell(0.5, 0.5): tenants(sample())}).rows[0]),
         figures=lambda result: {row["cell"]: study.figures(row) for row in result.rows},
     )
 

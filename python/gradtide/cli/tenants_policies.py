@@ -1,13 +1,10 @@
 """`gradtide tenants policies`."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption
+from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, option
 from gradtide.cli.printing import cell, print_table, say, signed_percent
-from gradtide.cli.samples import sample_of_tenants
 from gradtide.cli.study import conduct
 
 if TYPE_CHECKING:
@@ -18,14 +15,11 @@ if TYPE_CHECKING:
 def tenants_policies(
     scenario: ScenarioArgument,
     *,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Compare this policy: all-low, lower-layers-high, background, deadline or oracle. Repeatable. "
-            "Default: all of them.",
-        ),
-    ] = None,
+    policy: list[str] | None = option(
+        "NAME",
+        "Compare this policy: all-low, lower-layers-high, background, deadline or oracle. Repeatable. Default: all of "
+        "them.",
+    ),
     seeds: SeedsOption = 1,
     changes: Changes,
     common: Common,
@@ -45,10 +39,9 @@ def compare_policies(
     common: Common,
 ) -> None:
     """Compare policies on one scenario, or on each cell of a map over loads, and print the result."""
+    from gradtide.studies.run import sample
     from gradtide.studies.tenants import policies as study
-
-    def example() -> dict[str, float | None]:
-        return study.figures(study.PoliciesResult([sample_of_tenants().comparison]).rows[0])
+    from gradtide.studies.tenants.bands import tenants
 
     cells = 1 if loads is None else len(loads[0]) * len(loads[1])
     conduct(
@@ -56,7 +49,7 @@ def compare_policies(
         common,
         make=lambda how: study.policies(scenario, names, loads=loads, seeds=seeds, **how),
         show=_print_policies,
-        example=example,
+        example=lambda: study.figures(study.PoliciesResult([tenants(sample()).comparison]).rows[0]),
         figures=lambda result: {f"{row['cell']}-{row['policy']}".strip("-"): study.figures(row) for row in result.rows},
     )
 

@@ -12,7 +12,7 @@ from gradtide.errors import Fault, ScenarioError
 from gradtide.files import write_whole
 from gradtide.formats.text import Options, cannot_write, whole_text
 from gradtide.layers import Layer
-from gradtide.scenario.keys import Compute
+from gradtide.scenario.keys.job import Compute
 from gradtide.scenario.source import Source
 from gradtide.scenario.tables import read_layers_csv, read_model_file
 from gradtide.units import format_decimal

@@ -4,17 +4,12 @@ from typing import Literal, TypeGuard
 
 from gradtide import units
 from gradtide.scenario.fabric import Fabric
-from gradtide.scenario.keys import (
-    PPM,
-    AdaptiveTable,
-    Cluster,
-    Collective,
-    Queue,
-    ScenarioFile,
-    Schedule,
-    ThesisModel,
-    Transport,
-)
+from gradtide.scenario.keys import ScenarioFile
+from gradtide.scenario.keys.cluster import Cluster, Queue, Transport
+from gradtide.scenario.keys.job import Collective, Schedule
+from gradtide.scenario.keys.model import ThesisModel
+from gradtide.scenario.keys.priority import AdaptiveTable
+from gradtide.units import PPM
 
 GROUPED = ("butterfly_layered", "hierarchical")
 """Collectives that have groups of ranks."""

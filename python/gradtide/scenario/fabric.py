@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError
-from gradtide.scenario.keys import MAX_NAME
+from gradtide.scenario.keys.types import MAX_NAME
 
 MAX_CABLES = 1_000_000_000
 """Cables between switches: the core numbers links with 31 bits, two for each cable, those of hosts included."""

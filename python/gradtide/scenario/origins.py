@@ -14,11 +14,12 @@ from typing import Any
 
 from gradtide import traffic, units
 from gradtide.errors import Fault, ScenarioError
-from gradtide.scenario.keys import PPM, CdfPoint, ListedFlow, TrafficTable
-from gradtide.scenario.keys import Bursts as BurstsTable
-from gradtide.scenario.keys import Incast as IncastTable
+from gradtide.scenario.keys.traffic import Bursts as BurstsTable
+from gradtide.scenario.keys.traffic import CdfPoint, ListedFlow, TrafficTable
+from gradtide.scenario.keys.traffic import Incast as IncastTable
 from gradtide.scenario.source import Failure, Loc, Source, decoded, read_data, read_text
 from gradtide.traffic import BackgroundFlows, Bursts, FlowList, Incast, Poisson, Sizes
+from gradtide.units import PPM
 
 MAX_LIST_BYTES = 300_000_000
 """Size of a list of flows; calibration, that of the largest number of flows."""

@@ -15,16 +15,12 @@ from pydantic_core import ErrorDetails
 
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError
-from gradtide.scenario.keys import (
-    Adaptive,
-    GraphModel,
-    InlineModel,
-    JobTable,
-    ScenarioFile,
-    Table,
-    ThesisModel,
-    TrafficTable,
-)
+from gradtide.scenario.keys import ScenarioFile
+from gradtide.scenario.keys.job import JobTable
+from gradtide.scenario.keys.model import GraphModel, InlineModel, ThesisModel
+from gradtide.scenario.keys.priority import Adaptive
+from gradtide.scenario.keys.table import Table
+from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.source import MAX_DEPTH, Loc, Source
 from gradtide.scenario.write import toml_value
 

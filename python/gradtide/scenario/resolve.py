@@ -31,16 +31,11 @@ from gradtide.scenario.fabric import (
     star,
 )
 from gradtide.scenario.job import Job
-from gradtide.scenario.keys import (
-    Adaptive,
-    Collective,
-    JobTable,
-    Ps,
-    ScenarioFile,
-    Schedule,
-    Table,
-    TrafficTable,
-)
+from gradtide.scenario.keys import ScenarioFile
+from gradtide.scenario.keys.job import Collective, JobTable, Ps, Schedule
+from gradtide.scenario.keys.priority import Adaptive
+from gradtide.scenario.keys.table import Table
+from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.origins import Origin
 from gradtide.scenario.read import plain, read_keys
 from gradtide.scenario.source import Loc, Source

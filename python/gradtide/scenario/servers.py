@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from gradtide.layers import Layer
-from gradtide.scenario.keys import Collective, JobTable, Ps
+from gradtide.scenario.keys.job import Collective, JobTable, Ps
 from gradtide.scenario.opdag import Op, OpDag
 from gradtide.scenario.source import Loc
 

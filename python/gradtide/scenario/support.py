@@ -3,22 +3,21 @@
 What an engine could model but does not is GT090; what has no meaning there is GT015.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple
 
 from gradtide.errors import Fault
 from gradtide.scenario.defaults import transport_of
 from gradtide.scenario.job import Job
-from gradtide.scenario.keys import PPM, Adaptive, Queue, Transport
+from gradtide.scenario.keys.cluster import Queue, Transport
+from gradtide.scenario.keys.priority import Adaptive
 from gradtide.scenario.resolve import Resolved
 from gradtide.scenario.source import Loc, Source
 from gradtide.scenario.write import toml_value
+from gradtide.units import PPM
 
 ENGINES = ("pipe", "fluid", "packet")
-Asked: TypeAlias = Iterator[tuple[Loc, str]]
-"""Where a scenario asks for a feature, and what it asks for, in words."""
 
 
 class Support(Enum):
@@ -33,8 +32,7 @@ class Support(Enum):
 YES, NOT_BUILT, NO_MEANING, IGNORED = Support
 
 
-@dataclass(frozen=True)
-class Feature:
+class Feature(NamedTuple):
     """A row of the table of engines.
 
     Attributes:
@@ -43,7 +41,6 @@ class Feature:
         pipe: what the pipe engine does with it.
         fluid: what the fluid engine does with it.
         packet: what the packet engine does with it.
-        asked: finds where a scenario asks for it; `None` where another check does.
         instead: what to write to keep the engine.
     """
 
@@ -52,7 +49,6 @@ class Feature:
     pipe: Support
     fluid: Support
     packet: Support
-    asked: Callable[[Resolved], Asked] | None = None
     instead: str = "leave it out"
 
     def on(self, engine: str) -> Support:
@@ -60,243 +56,159 @@ class Feature:
         return {"pipe": self.pipe, "fluid": self.fluid, "packet": self.packet}[engine]
 
 
-@dataclass(frozen=True)
-class Combination:
-    """Two features that no engine models together yet.
-
-    Attributes:
-        name: the first.
-        beside: the second.
-        asked: finds where a scenario asks for both.
-        instead: what is available.
-    """
+class Combination(NamedTuple):
+    """Two features that no engine models together yet, and what is available."""
 
     name: str
     beside: str
-    asked: Callable[[Resolved], Asked]
     instead: str
+
+
+FEATURES = {
+    "star": Feature("a star of hosts around one switch", "cluster.topology", YES, YES, YES),
+    "topology": Feature(
+        "leaf-spine, Clos and custom networks", "cluster.topology", NOT_BUILT, YES, YES, 'kind = "star"'
+    ),
+    "sharing": Feature("jobs that share hosts (GT043)", "job.NAME.hosts", NOT_BUILT, YES, YES),
+    "ring": Feature("ring all-reduce", "job.NAME.collective.kind", YES, YES, YES),
+    "collective": Feature(
+        "other collectives and parameter servers", "job.NAME.collective.kind", NOT_BUILT, YES, YES, 'kind = "ring"'
+    ),
+    "reduction": Feature("time to add what was received", "job.NAME.collective.reduction_rate", NOT_BUILT, YES, YES),
+    "host cost": Feature("time of a host per message", "job.NAME.collective.host_cost", YES, YES, YES),
+    "depth": Feature("pipelined parts of a chunk", "job.NAME.schedule.depth", NOT_BUILT, YES, YES, "depth = 1"),
+    "schedule": Feature("order, buckets, chunks, credit, barrier", "job.NAME.schedule", YES, YES, YES),
+    "compute": Feature("workers that differ: noise, straggler", "job.NAME.compute", YES, YES, YES),
+    "overhead": Feature(
+        'a time before each transfer, with pull = "start"',
+        "job.NAME.schedule.overhead",
+        NOT_BUILT,
+        YES,
+        NOT_BUILT,
+        'overhead = "0us"',
+    ),
+    "bands": Feature("priority bands", "job.NAME.priority", IGNORED, YES, YES),
+    "traffic": Feature("background traffic beside jobs, or alone", "traffic.NAME", NOT_BUILT, YES, YES, "jobs only"),
+    "margins": Feature("warm-up and cool-down of traffic", "run.warmup", NO_MEANING, YES, YES, '"0s"'),
+    "efficiency": Feature(
+        "share of the rate left after headers",
+        "cluster.link.efficiency",
+        YES,
+        YES,
+        NO_MEANING,
+        "leave it out: headers and retransmissions are simulated",
+    ),
+    "queue": Feature(
+        "queues: disciplines, marks, drops",
+        "cluster.queue",
+        NO_MEANING,
+        NO_MEANING,
+        YES,
+        "the default, pfifo_fast of 1000pkt",
+    ),
+    "buffer": Feature("a buffer that ports share", "cluster.switch_buffer", NO_MEANING, NO_MEANING, YES),
+    "transport": Feature(
+        "transports, windows, retransmissions",
+        "cluster.transport",
+        NO_MEANING,
+        NO_MEANING,
+        YES,
+        "the default, newreno of 1380B",
+    ),
+    "probe": Feature("samples over time", "run.probe", NOT_BUILT, NOT_BUILT, YES),
+}
+"""Engine by feature. The order is that of the docs page; `_asked` names a feature by its key."""
+
+COMBINATIONS = {
+    "pulled slowdown": Combination("compute that overlap slows down", 'with pull = "start"', 'pull = "update", or 1'),
+    "pulled bands": Combination("a list of bands", 'with pull = "start"', "one band"),
+    "pulled host cost": Combination("a time of a host per message", 'with pull = "start"', 'pull = "update", or none'),
+    "credit of bands": Combination(
+        "several chunks at one time", "with several bands of priority", "credit = 1, or one priority"
+    ),
+    "adaptive job": Combination(
+        "an adaptive priority",
+        "for more than a chain of layers and one ring at a time",
+        'kind = "ring", depth = 1 and credit = 1, or another policy',
+    ),
+    "oracle of two": Combination('policy = "oracle"', "beside another job", 'policy = "deadline", or one job'),
+    "adaptive traffic": Combination("adaptive priority", "for background traffic", '"high", "low", 0 to 7'),
+}
+"""Pairs of features that no engine models together yet."""
 
 
 def faults(resolved: Resolved, source: Source) -> list[Fault]:
     """Return a fault for each feature that a scenario asks for and its engine cannot run."""
     found = []
     engine = resolved.file.run.engine
-    for feature in FEATURES:
-        support = feature.on(engine)
-        if support in (YES, IGNORED) or feature.asked is None:
-            continue
-        able = " or ".join(f'"{name}"' for name in ENGINES if feature.on(name) is YES)
-        for loc, what in feature.asked(resolved):
-            if support is NOT_BUILT:
-                msg = f'{what} is not built yet with engine = "{engine}"'
-                found.append(source.fault("GT090", loc, msg, f"available: engine = {able}, or {feature.instead}"))
-            else:
-                msg = f'{what} has no effect with engine = "{engine}"'
-                found.append(
-                    source.fault("GT015", loc, msg, f"write engine = {able}, or {feature.instead}", at_key=True)
-                )
-    for pair in COMBINATIONS:
-        for loc, what in pair.asked(resolved):
+    order = [*FEATURES, *COMBINATIONS]
+    for name, loc, what in sorted(_asked(resolved), key=lambda one: order.index(one[0])):
+        if name in COMBINATIONS:
+            pair = COMBINATIONS[name]
             msg = f"{what} is not built yet {pair.beside}"
             found.append(source.fault("GT090", loc, msg, f"available: {pair.instead}"))
+            continue
+        feature = FEATURES[name]
+        able = " or ".join(f'"{name}"' for name in ENGINES if feature.on(name) is YES)
+        if feature.on(engine) is NOT_BUILT:
+            msg = f'{what} is not built yet with engine = "{engine}"'
+            found.append(source.fault("GT090", loc, msg, f"available: engine = {able}, or {feature.instead}"))
+        elif feature.on(engine) is NO_MEANING:
+            msg, hint = f'{what} has no effect with engine = "{engine}"', f"write engine = {able}, or {feature.instead}"
+            found.append(source.fault("GT015", loc, msg, hint, at_key=True))
     return found
 
 
-def _jobs(resolved: Resolved) -> Iterator[tuple[Job, Loc]]:
-    for job in resolved.jobs:
-        yield job, ("job", job.name)
-
-
-def _topology(resolved: Resolved) -> Asked:
+def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
+    """Yield every feature and pair of features that a scenario asks for, where, and in words what is asked."""
+    cluster, run = resolved.file.cluster, resolved.file.run
     if resolved.fabric.kind != "star":
-        yield ("cluster", "topology", "kind"), f'kind = "{resolved.fabric.kind}"'
-
-
-def _queue(resolved: Resolved) -> Asked:
-    if resolved.file.cluster.queue != Queue():
-        yield ("cluster", "queue"), "a queue other than the default"
-
-
-def _switch_buffer(resolved: Resolved) -> Asked:
-    if resolved.file.cluster.switch_buffer is not None:
-        yield ("cluster", "switch_buffer"), "a shared buffer"
-
-
-def _transport(resolved: Resolved) -> Asked:
-    cluster = resolved.file.cluster
-    if cluster.transport != transport_of(cluster.with_values(transport=Transport()), resolved.fabric):
-        yield ("cluster", "transport"), "a transport other than the default"
-
-
-def _probe(resolved: Resolved) -> Asked:
-    if resolved.file.run.probe is not None:
-        yield ("run", "probe"), "a probe"
-
-
-def _traffic(resolved: Resolved) -> Asked:
-    for name in resolved.file.traffic:
-        yield ("traffic", name), "background traffic"
-
-
-def _margins(resolved: Resolved) -> Asked:
-    for key in ("warmup", "cooldown"):
-        if resolved.file.run.value(key):
-            yield ("run", key), f"`{key}`, which is for background traffic,"
-
-
-def _efficiency(resolved: Resolved) -> Asked:
-    if resolved.file.cluster.link.efficiency_ppm != PPM:
-        yield ("cluster", "link", "efficiency"), "`efficiency`"
-
-
-def _collective(resolved: Resolved) -> Asked:
-    for job, loc in _jobs(resolved):
-        if job.collective.kind != "ring":
-            yield (*loc, "collective", "kind"), f'kind = "{job.collective.kind}"'
-
-
-def _reduction_rate(resolved: Resolved) -> Asked:
-    for job, loc in _jobs(resolved):
-        if job.collective.reduction_rate_bps is not None:
-            yield (*loc, "collective", "reduction_rate"), "a rate of reduction"
-
-
-def _depth(resolved: Resolved) -> Asked:
-    for job, loc in _jobs(resolved):
-        if job.schedule.depth != 1:
-            yield (*loc, "schedule", "depth"), f"depth = {toml_value(job.schedule.depth)}"
-
-
-def _pulled_overhead(resolved: Resolved) -> Asked:
-    for job, loc in _jobs(resolved):
-        if job.is_pulled and job.schedule.overhead_ps:
-            yield (*loc, "schedule", "overhead"), 'an overhead, with pull = "start",'
-
-
-def _pulled_slowdown(resolved: Resolved) -> Asked:
-    for job, loc in _jobs(resolved):
-        if job.is_pulled and job.compute.overlap_slowdown_ppm != PPM:
-            yield (*loc, "compute", "overlap_slowdown"), "compute that overlap slows down"
-
-
-def _pulled_bands(resolved: Resolved) -> Asked:
-    for job, loc in _jobs(resolved):
-        if job.is_pulled and len(job.bands) > 1:
-            yield (*loc, "priority"), "a list of bands"
-
-
-def _pulled_host_cost(resolved: Resolved) -> Asked:
-    for job, loc in _jobs(resolved):
-        if job.is_pulled and job.collective.host_cost_ps is not None:
-            yield (*loc, "collective", "host_cost"), "a host cost"
-
-
-def _credit_of_bands(resolved: Resolved) -> Asked:
-    for job, loc in _jobs(resolved):
-        if job.schedule.credit > 1 and len(set(job.bands)) > 1:
-            yield (*loc, "schedule", "credit"), f"credit = {job.schedule.credit}"
-
-
-def _adaptive_job(resolved: Resolved) -> Asked:
-    for job, loc in _jobs(resolved):
-        plain = job.collective.kind == "ring" and job.schedule.depth == 1 and job.schedule.credit == 1
-        if job.adaptive is not None and (not plain or job.is_pulled or job.graph is not None):
-            yield (*loc, "priority"), f'policy = "{job.adaptive.policy}"'
-
-
-def _oracle_of_two(resolved: Resolved) -> Asked:
-    for job, loc in _jobs(resolved):
-        if job.is_foreseen and len(resolved.jobs) > 1:
-            yield (*loc, "priority"), 'policy = "oracle"'
-
-
-def _adaptive_traffic(resolved: Resolved) -> Asked:
+        yield "topology", ("cluster", "topology", "kind"), f'kind = "{resolved.fabric.kind}"'
+    for job in resolved.jobs:
+        yield from _asked_by_job(job, ("job", job.name), is_alone=len(resolved.jobs) == 1)
     for name, table in resolved.file.traffic.items():
+        yield "traffic", ("traffic", name), "background traffic"
         if isinstance(table.priority, Adaptive):
-            yield ("traffic", name, "priority"), "adaptive priority"
+            yield "adaptive traffic", ("traffic", name, "priority"), "adaptive priority"
+    for key in ("warmup", "cooldown"):
+        if run.value(key):
+            yield "margins", ("run", key), f"`{key}`, which is for background traffic,"
+    if cluster.link.efficiency_ppm != PPM:
+        yield "efficiency", ("cluster", "link", "efficiency"), "`efficiency`"
+    if cluster.queue != Queue():
+        yield "queue", ("cluster", "queue"), "a queue other than the default"
+    if cluster.switch_buffer is not None:
+        yield "buffer", ("cluster", "switch_buffer"), "a shared buffer"
+    if cluster.transport != transport_of(cluster.with_values(transport=Transport()), resolved.fabric):
+        yield "transport", ("cluster", "transport"), "a transport other than the default"
+    if run.probe is not None:
+        yield "probe", ("run", "probe"), "a probe"
 
 
-FEATURES = (
-    Feature("a star of hosts around one switch", "cluster.topology", YES, YES, YES),
-    Feature(
-        "leaf-spine, Clos and custom networks", "cluster.topology", NOT_BUILT, YES, YES, _topology, 'kind = "star"'
-    ),
-    Feature("jobs that share hosts (GT043)", "job.NAME.hosts", NOT_BUILT, YES, YES),
-    Feature("ring all-reduce", "job.NAME.collective.kind", YES, YES, YES),
-    Feature(
-        "other collectives and parameter servers",
-        "job.NAME.collective.kind",
-        NOT_BUILT,
-        YES,
-        YES,
-        _collective,
-        'kind = "ring"',
-    ),
-    Feature(
-        "time to add what was received", "job.NAME.collective.reduction_rate", NOT_BUILT, YES, YES, _reduction_rate
-    ),
-    Feature("time of a host per message", "job.NAME.collective.host_cost", YES, YES, YES),
-    Feature("pipelined parts of a chunk", "job.NAME.schedule.depth", NOT_BUILT, YES, YES, _depth, "depth = 1"),
-    Feature("order, buckets, chunks, credit, barrier", "job.NAME.schedule", YES, YES, YES),
-    Feature("workers that differ: noise, straggler", "job.NAME.compute", YES, YES, YES),
-    Feature(
-        'a time before each transfer, with pull = "start"',
-        "job.NAME.schedule.overhead",
-        NOT_BUILT,
-        YES,
-        NOT_BUILT,
-        _pulled_overhead,
-        'overhead = "0us"',
-    ),
-    Feature("priority bands", "job.NAME.priority", IGNORED, YES, YES),
-    Feature("background traffic beside jobs, or alone", "traffic.NAME", NOT_BUILT, YES, YES, _traffic, "jobs only"),
-    Feature("warm-up and cool-down of traffic", "run.warmup", NO_MEANING, YES, YES, _margins, '"0s"'),
-    Feature(
-        "share of the rate left after headers",
-        "cluster.link.efficiency",
-        YES,
-        YES,
-        NO_MEANING,
-        _efficiency,
-        "leave it out: headers and retransmissions are simulated",
-    ),
-    Feature(
-        "queues: disciplines, marks, drops",
-        "cluster.queue",
-        NO_MEANING,
-        NO_MEANING,
-        YES,
-        _queue,
-        "the default, pfifo_fast of 1000pkt",
-    ),
-    Feature("a buffer that ports share", "cluster.switch_buffer", NO_MEANING, NO_MEANING, YES, _switch_buffer),
-    Feature(
-        "transports, windows, retransmissions",
-        "cluster.transport",
-        NO_MEANING,
-        NO_MEANING,
-        YES,
-        _transport,
-        "the default, newreno of 1380B",
-    ),
-    Feature("samples over time", "run.probe", NOT_BUILT, NOT_BUILT, YES, _probe),
-)
-"""Engine by feature. The order is that of the docs page."""
-
-COMBINATIONS = (
-    Combination("compute that overlap slows down", 'with pull = "start"', _pulled_slowdown, 'pull = "update", or 1'),
-    Combination("a list of bands", 'with pull = "start"', _pulled_bands, "one band"),
-    Combination("a time of a host per message", 'with pull = "start"', _pulled_host_cost, 'pull = "update", or none'),
-    Combination(
-        "several chunks at one time", "with several bands of priority", _credit_of_bands, "credit = 1, or one priority"
-    ),
-    Combination(
-        "an adaptive priority",
-        "for more than a chain of layers and one ring at a time",
-        _adaptive_job,
-        'kind = "ring", depth = 1 and credit = 1, or another policy',
-    ),
-    Combination('policy = "oracle"', "beside another job", _oracle_of_two, 'policy = "deadline", or one job'),
-    Combination("adaptive priority", "for background traffic", _adaptive_traffic, '"high", "low", 0 to 7'),
-)
-"""Pairs of features that no engine models together yet."""
+def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool) -> Iterator[tuple[str, Loc, str]]:
+    collective, schedule = job.collective, job.schedule
+    if collective.kind != "ring":
+        yield "collective", (*loc, "collective", "kind"), f'kind = "{collective.kind}"'
+    if collective.reduction_rate_bps is not None:
+        yield "reduction", (*loc, "collective", "reduction_rate"), "a rate of reduction"
+    if schedule.depth != 1:
+        yield "depth", (*loc, "schedule", "depth"), f"depth = {toml_value(schedule.depth)}"
+    if job.is_pulled:
+        if schedule.overhead_ps:
+            yield "overhead", (*loc, "schedule", "overhead"), 'an overhead, with pull = "start",'
+        if job.compute.overlap_slowdown_ppm != PPM:
+            yield "pulled slowdown", (*loc, "compute", "overlap_slowdown"), "compute that overlap slows down"
+        if len(job.bands) > 1:
+            yield "pulled bands", (*loc, "priority"), "a list of bands"
+        if collective.host_cost_ps is not None:
+            yield "pulled host cost", (*loc, "collective", "host_cost"), "a host cost"
+    if schedule.credit > 1 and len(set(job.bands)) > 1:
+        yield "credit of bands", (*loc, "schedule", "credit"), f"credit = {schedule.credit}"
+    if job.adaptive is None:
+        return
+    policy = f'policy = "{job.adaptive.policy}"'
+    is_ring = collective.kind == "ring" and schedule.depth == 1 and schedule.credit == 1
+    if not is_ring or job.is_pulled or job.graph is not None:
+        yield "adaptive job", (*loc, "priority"), policy
+    if job.is_foreseen and not is_alone:
+        yield "oracle of two", (*loc, "priority"), policy

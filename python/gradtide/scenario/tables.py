@@ -19,9 +19,12 @@ from typing import TYPE_CHECKING, Any
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError, TraceError
 from gradtide.layers import Layer
-from gradtide.scenario.keys import MAX_NAME, PPM, Compute, GraphModel, InlineModel, ThesisModel
+from gradtide.scenario.keys.job import Compute
+from gradtide.scenario.keys.model import GraphModel, InlineModel, ThesisModel
+from gradtide.scenario.keys.types import parse_name
 from gradtide.scenario.opdag import Op, OpDag, op_dag
 from gradtide.scenario.source import Fail, Failure, Loc, Source, Under, parse_json, pointed, read_text
+from gradtide.units import PPM
 
 if TYPE_CHECKING:
     from gradtide.presets import Device
@@ -288,7 +291,7 @@ def read_layers_csv(text: str, name: str) -> tuple[Layer, ...]:
         for field, cell in row.items():
             try:
                 if field == "layer":
-                    _check_name(cell)
+                    parse_name(cell)
                 else:
                     numbers[field] = _bytes(cell) if field == "parameter_bytes" else units.parse_decimal_us(cell)
             except units.UnitError as error:
@@ -401,7 +404,7 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, compute: Com
     faults: list[Fault] = []
     label: Any = data.get("name")
     try:
-        _check_name(label)
+        parse_name(label)
     except units.UnitError as error:
         faults.append(file.fault("GT032", ("name",), error.msg, error.hint, label))
     for key in data:
@@ -453,7 +456,7 @@ def _graph(data: dict[str, Any], label: str, unit: str, source: Source | Under) 
     """Return a graph as a table with one layer for each recv. Times of transfers are ignored."""
     dag = op_dag(data, source)
     try:
-        _check_name(label)
+        parse_name(label)
     except units.UnitError as error:
         raise ScenarioError([source.fault("GT032", ("name",), error.msg, error.hint, label)]) from None
     rows = [(index, op) for index, op in enumerate(dag.ops) if op.kind == "recv"]
@@ -521,7 +524,7 @@ def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any
             continue
         try:
             if key == "name":
-                _check_name(value)
+                parse_name(value)
                 result.name = value
             elif key.endswith("_us"):
                 if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
@@ -635,13 +638,6 @@ def _table_faults(layers: Sequence[Layer], at: At, fail: Fail) -> list[Fault]:
         hint = "give forward and backward times; are the columns in the right order and in microseconds?"
         faults.append(at(0, "forward", "GT036", "every forward and backward time is zero", hint, 0))
     return faults
-
-
-def _check_name(value: object) -> None:
-    if isinstance(value, str) and value.strip() and len(value) <= MAX_NAME and value.isprintable():
-        return
-    hint = f"a name is 1 to {MAX_NAME} printable characters, not all blank"
-    raise units.UnitError("GT018", f"{units.describe(value)} cannot be a name", hint)
 
 
 def _bytes(text: str) -> int:

@@ -1,1 +1,95 @@
-"""Reports of the studies of tenants: two bands, a map over loads, policies, and bands by a linear programme."""
+"""The reports of studies of tenants, and what they share: bands, colours, the study's head, and changes as text."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gradtide.report import pieces
+from gradtide.report.folder import Row, RunFolderError, entry
+
+BANDS = {"same": "same band", "low": "lower band"}
+
+
+class Verdict(NamedTuple):
+    """What a colour says: a mark and words, because colour alone tells not everyone."""
+
+    mark: str
+    badge: str
+    meaning: str
+
+
+# After fig. 5.19 of Gao (2020).
+VERDICTS = {
+    "green": Verdict("✓", "green: free for the job", "free: the job pays less than 1 %"),
+    "yellow": Verdict("!", "yellow: the job pays", "the job pays 1 to 30 %"),
+    "red": Verdict("✕", "red: too expensive for the job", "the job pays more than 30 %"),
+    "unclear": Verdict("~", "unclear", "the 95 % interval spans several colours"),
+    "unknown": Verdict(
+        "?",
+        "unknown: too few flows or iterations completed",
+        "too few flows or iterations completed to say",
+    ),
+}
+
+
+def colour_of(path: Path, row: Row) -> str:
+    """Return the colour of a row, `unknown` for one that this version does not know."""
+    colour: str = entry(path, row, "colour", str)
+    return colour if colour in VERDICTS else "unknown"
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a study is of, as the first lines of its page say it."""
+
+    job: str
+    seeds: list[int]
+    model: str
+    subject: str
+
+    @classmethod
+    def of(cls, path: Path, summary: Row) -> "Head":
+        """Read it from a summary.
+
+        Raises:
+            RunFolderError: if a key is missing or of another kind.
+        """
+        job, model = entry(path, summary, "job", str), entry(path, summary, "model", str)
+        seeds = entry(path, summary, "seeds", list)
+        if not seeds or not all(isinstance(seed, int) for seed in seeds):
+            raise RunFolderError(f"{path}: key `seeds`: a list of whole numbers was expected")
+        model = pieces.clip(model, 40)
+        return cls(job, seeds, model, f"{pieces.clip(job, 30)}: {model} beside background flows")
+
+    @property
+    def several(self) -> str:
+        """The seeds in words."""
+        return f"{len(self.seeds)} seeds" if len(self.seeds) > 1 else f"seed {self.seeds[0]}"
+
+
+def saved(value: float | None) -> str:
+    """Write a saving in percent."""
+    text = "–" if value is None else f"{value:.1f}".replace("-", "−")
+    return "0.0" if text == "−0.0" else text
+
+
+def change(value: float | None) -> str:
+    """Write a change in percent with its sign."""
+    text = saved(value)
+    return text if text in ("–", "0.0") or text.startswith("−") else f"+{text}"
+
+
+def tint(value: float | None, ends: Any = None) -> str:
+    """Return the class of a saving: agrees or differs, and none for one that is small or whose interval includes 0."""
+    is_clear = value is not None and abs(value) >= 0.5 and (ends is None or ends[0] * ends[1] > 0)
+    return "" if value is None or not is_clear else "agrees" if value > 0 else "differs"
+
+
+def maybe(value: float | None) -> str:
+    """Write milliseconds, or a dash where there are none."""
+    return "–" if value is None else pieces.ms(value)
+
+
+def count(value: float | None) -> str:
+    """Write a mean number of flows."""
+    return "–" if value is None else f"{value:.1f}".removesuffix(".0")

@@ -23,6 +23,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     policies = _rows(path, summary, "policies", ("policy",), numbers)
     bands = sorted({bucket["band"] for bucket in buckets})
     plotted = [row for row in policies if isinstance(row.get(_FIGURES[0]), _NUMBER) and row[_FIGURES[0]] > 0]
+    columns = [f"#{size} flows, {figure}, ms" for size, figure, *_ in (key.split("_") for key in _FIGURES)]
     return "lp.html.j2", {
         "title": "gradtide tenants: start and band",
         "what": f"{pieces.clip(entry(path, summary, 'model', str))}, bucket by bucket",
@@ -42,8 +43,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "plot": _plot(plotted) if plotted else None,
         "policies": pieces.table(
             "Policies",
-            ("bands", "#bytes in high band, %", "#predicted, ms", "#simulated, ms", "#difference, %", *_columns()),
-            [[*_policy(row), *(_figure(row.get(key)) for key in _FIGURES)] for row in policies],
+            ("bands", "#bytes in high band, %", "#predicted, ms", "#simulated, ms", "#difference, %", *columns),
+            [_policy(row) for row in policies],
             cap=caps.rows,
         ),
         "times": pieces.clip(entry(path, summary, "transfer_times", str)),
@@ -74,23 +75,15 @@ def _rows(path: Path, summary: Row, key: str, texts: Sequence[str], numbers: Seq
     return found
 
 
-def _columns() -> list[str]:
-    return [f"#{key.split('_')[0]} flows, {key.split('_')[1]}, ms" for key in _FIGURES]
-
-
 def _policy(row: Row) -> list[str]:
-    percent = f"{row['error_percent']:+.1f}".replace("-", "−")
     return [
         row["policy"],
         f"{row['high_percent']:.1f}",
         pieces.ms(row["predicted_ms"]),
         pieces.ms(row["simulated_ms"]),
-        percent,
+        f"{row['error_percent']:+.1f}".replace("-", "−"),
+        *(pieces.ms(row[key]) if isinstance(row.get(key), _NUMBER) else "–" for key in _FIGURES),
     ]
-
-
-def _figure(value: object) -> str:
-    return pieces.ms(value) if isinstance(value, _NUMBER) else "–"
 
 
 def _token(place: int) -> str:

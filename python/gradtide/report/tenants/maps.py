@@ -1,21 +1,14 @@
 """Maps of job load against background load: what the job pays and what flows save, one coloured cell for each pair."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gradtide.report import pieces
-from gradtide.report.tenants.bands import change, saved
-
-# Fig. 5.19 of Gao (2020). A word and a mark go with each colour: colour alone tells not everyone.
-VERDICTS = {
-    "green": ("✓", "free: the job pays less than 1 %"),
-    "yellow": ("!", "the job pays 1 to 30 %"),
-    "red": ("✕", "the job pays more than 30 %"),
-    "unclear": ("~", "the 95 % interval spans several colours"),
-    "unknown": ("?", "too few flows or iterations completed to say"),
-}
+from gradtide.report.folder import Row, finite
+from gradtide.report.tenants import VERDICTS, change, colour_of, saved
 
 # A saving is shaded darker from each of these on, in percent.
 SHADES = (0, 5, 10, 20, 40)
@@ -32,6 +25,24 @@ class Cell:
     colour: str
     figures: Mapping[str, float | None]
     linked: bool
+
+    @classmethod
+    def of(
+        cls,
+        path: Path,
+        row: Row,
+        at: str,
+        name: str,
+        figures: Iterable[str],
+        later: Iterable[str] = (),
+        *,
+        linked: bool = False,
+    ) -> "Cell":
+        """Read a cell from the row `at` of a summary; `later` figures may be missing, as in earlier versions."""
+        job_load, traffic_load = (finite(path, row, key) or 0.0 for key in ("job_load", "traffic_load"))
+        found = {key: finite(path, row, key) for key in figures}
+        found |= {key: finite(path, row, key) if key in row else None for key in later}
+        return cls(at, name, job_load, traffic_load, colour_of(path, row), found, linked)
 
     @property
     def href(self) -> str | None:
@@ -112,7 +123,7 @@ def legends(cells: Sequence[Cell]) -> dict[str, Any]:
                 "count": (count := sum(cell.colour == colour for cell in cells)),
                 "cells": "1 cell" if count == 1 else f"{count} cells",
             }
-            for colour, (mark, words) in VERDICTS.items()
+            for colour, (mark, _, words) in VERDICTS.items()
             if colour not in ("unclear", "unknown") or any(cell.colour == colour for cell in cells)
         ],
         "shades": shades(),
@@ -152,7 +163,7 @@ def _drawn(cells: Sequence[Cell], job_load: float, traffic_load: float, look: Si
 def price(cell: Cell) -> tuple[str, Look]:
     """Show what the job pays."""
     value = change(cell.figures["iteration_change_percent"])
-    mark, words = VERDICTS[cell.colour]
+    mark, _, words = VERDICTS[cell.colour]
     sentence = f"{cell.colour}, {words}" + ("" if value == "–" else f"; iteration time {value} %")
     return "iteration_change_percent", Look(f"verdict {cell.colour}", value, cell.colour, sentence, mark)
 

@@ -8,10 +8,10 @@ from markupsafe import Markup
 
 from gradtide.report import pieces, scatter
 from gradtide.report.folder import Row, RunFolderError, entry, finite, row_of
-from gradtide.report.tenants import maps
-from gradtide.report.tenants.bands import change, saved
+from gradtide.report.tenants import Head, change, maps, saved
 
 ENDS = ("small_mean_saves_from_percent", "small_mean_saves_to_percent")
+MAPPED = ("iteration_change_percent", "small_mean_saves_percent")
 FIGURES = (
     ("small_mean", "small, mean"),
     ("small_p99", "small, p99"),
@@ -23,8 +23,7 @@ FIGURES = (
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
     """Return the template of a study of policies and what it shows."""
     path = run_dir / "summary.json"
-    job, model = entry(path, summary, "job", str), entry(path, summary, "model", str)
-    seeds = entry(path, summary, "seeds", list)
+    head = Head.of(path, summary)
     rows = [row_of(path, "policies", row, i) for i, row in enumerate(entry(path, summary, "policies", list))]
     if not rows:
         raise RunFolderError(f"{path}: key `policies`: at least one row was expected")
@@ -43,14 +42,21 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             kind = names.index(policy)
             points.append(scatter.Point(gain, cost, kind, kind, words))
         table.append([where, pieces.clip(policy, 40), change(cost), *(saved(saves[key]) for key, _ in FIGURES)])
-    mapped = [_cell(path, row, index) for index, row in enumerate(rows) if row.get("job_load") is not None]
-    several = f"{len(seeds)} seeds" if len(seeds) > 1 else "1 seed"
+    mapped = [
+        (
+            entry(path, row, "policy", str),
+            maps.Cell.of(path, row, f"policies.{index}", pieces.clip(row["cell"]), MAPPED, ENDS),
+        )
+        for index, row in enumerate(rows)
+        if row.get("job_load") is not None
+    ]
+    several = f"{len(head.seeds)} seeds" if len(head.seeds) > 1 else "1 seed"
     label = "What a policy costs the job, against what it saves small flows"
     columns = ["cell", "policy", "#iteration time, %", *(f"#{words}, % sooner" for _, words in FIGURES)]
     return "policies.html.j2", {
-        "title": f"gradtide policies: {pieces.clip(model, 40)}",
-        "what": f"{pieces.clip(job, 30)}: {pieces.clip(model, 40)} beside background flows, {len(names)} policies in "
-        f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}, {several}",
+        "title": f"gradtide policies: {head.model}",
+        "what": f"{head.subject}, {len(names)} policies in {len(cells)} {'cell' if len(cells) == 1 else 'cells'}, "
+        f"{several}",
         "reproduce": None,
         "label": label,
         "svg": scatter.draw(
@@ -74,24 +80,6 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         **_maps(mapped, names, caps),
         "table": pieces.table("Every cell and policy", columns, table, cap=caps.rows, where="policies.csv"),
     }
-
-
-def _cell(path: Path, row: Row, index: int) -> tuple[str, maps.Cell]:
-    """Return the policy of a row and its cell of a map."""
-    colour, loads = entry(path, row, "colour", str), [finite(path, row, key) for key in ("job_load", "traffic_load")]
-    keys = ("iteration_change_percent", "small_mean_saves_percent")
-    return entry(path, row, "policy", str), maps.Cell(
-        at=f"policies.{index}",
-        name=pieces.clip(entry(path, row, "cell", str)),
-        job_load=loads[0] or 0.0,
-        traffic_load=loads[1] or 0.0,
-        colour=colour if colour in maps.VERDICTS else "unknown",
-        figures={
-            **{key: finite(path, row, key) for key in keys},
-            **{key: finite(path, row, key) for key in ENDS if key in row},
-        },
-        linked=False,
-    )
 
 
 def _maps(mapped: Sequence[tuple[str, maps.Cell]], names: Sequence[str], caps: pieces.Caps) -> dict[str, Any]:

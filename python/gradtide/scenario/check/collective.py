@@ -5,7 +5,7 @@ from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import GROUPED, kind_of
 from gradtide.scenario.fabric import Fabric
-from gradtide.scenario.keys import Collective, JobTable, Ps
+from gradtide.scenario.keys.job import Collective, JobTable, Ps
 from gradtide.scenario.source import Loc
 from gradtide.scenario.tables import LayerTable
 

@@ -8,8 +8,8 @@ from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import MAX_RUN_PS
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.job import Job
-from gradtide.scenario.keys import PPM
 from gradtide.scenario.source import Loc
+from gradtide.units import PPM
 
 MAX_ITERATIONS = 100_000
 

@@ -5,7 +5,7 @@ from gradtide.errors import ScenarioError
 from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import is_remade
-from gradtide.scenario.keys import JobTable
+from gradtide.scenario.keys.job import JobTable
 from gradtide.scenario.source import Loc
 from gradtide.scenario.tables import LayerTable, read_model
 

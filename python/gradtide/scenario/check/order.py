@@ -9,9 +9,7 @@ from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import (
     PLANNED,
 )
-from gradtide.scenario.keys import (
-    Schedule,
-)
+from gradtide.scenario.keys.job import Schedule
 from gradtide.scenario.source import Failure, Loc, read_text
 from gradtide.scenario.tables import LayerTable, read_ranking
 

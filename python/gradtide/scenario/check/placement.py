@@ -11,9 +11,7 @@ from gradtide.scenario.fabric import (
     dealt_out,
     host_number,
 )
-from gradtide.scenario.keys import (
-    JobTable,
-)
+from gradtide.scenario.keys.job import JobTable
 from gradtide.scenario.source import Loc
 
 

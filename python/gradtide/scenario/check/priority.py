@@ -4,7 +4,7 @@ from gradtide.scenario.check import transport
 from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import SETTINGS, adaptive_of, bands_of, transport_of
 from gradtide.scenario.fabric import Fabric
-from gradtide.scenario.keys import Adaptive, AdaptiveTable, JobPriority, Priority
+from gradtide.scenario.keys.priority import Adaptive, AdaptiveTable, JobPriority, Priority
 from gradtide.scenario.source import Loc
 from gradtide.scenario.tables import LayerTable
 

@@ -3,7 +3,7 @@
 from gradtide import units
 from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import MAX_BANDS, announced_packets
-from gradtide.scenario.keys import Queue
+from gradtide.scenario.keys.cluster import Queue
 from gradtide.scenario.read import example
 from gradtide.scenario.source import Loc
 

@@ -1,7 +1,7 @@
 """The user's own buckets."""
 
 from gradtide.scenario.check.context import Context
-from gradtide.scenario.keys import Schedule
+from gradtide.scenario.keys.job import Schedule
 from gradtide.scenario.source import Loc
 from gradtide.scenario.tables import LayerTable
 

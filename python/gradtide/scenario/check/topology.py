@@ -19,7 +19,7 @@ from gradtide.scenario.fabric import (
     star,
     wired,
 )
-from gradtide.scenario.keys import Topology
+from gradtide.scenario.keys.cluster import Topology
 from gradtide.scenario.read import example
 from gradtide.scenario.source import Failure, Loc, read_text
 

@@ -5,7 +5,7 @@ from gradtide.scenario.check import placement, priority, queue
 from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import MAX_BANDS, bands_of
 from gradtide.scenario.fabric import Fabric
-from gradtide.scenario.keys import TrafficTable
+from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.origins import Origin, read_origin
 from gradtide.scenario.source import Failure, Loc
 from gradtide.traffic import MAX_FLOWS, too_many

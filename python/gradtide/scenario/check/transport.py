@@ -3,7 +3,7 @@
 from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import marks, transport_of
 from gradtide.scenario.fabric import Fabric
-from gradtide.scenario.keys import Cluster
+from gradtide.scenario.keys.cluster import Cluster
 from gradtide.scenario.source import Loc
 
 MAX_SEGMENT_BYTES = 65_535 - 52

@@ -7,66 +7,12 @@ and written back with their units. What one key means for another is not here bu
 from functools import cache
 from typing import Any
 
-from gradtide.scenario.keys.cluster import (
-    Cables,
-    Cluster,
-    CustomLink,
-    FabricLink,
-    Link,
-    Queue,
-    SwitchBuffer,
-    Topology,
-    Transport,
-)
-from gradtide.scenario.keys.job import Collective, Compute, JobTable, Ps, Schedule, Straggler
-from gradtide.scenario.keys.model import GraphModel, InlineLayer, InlineModel, ThesisModel
-from gradtide.scenario.keys.priority import Adaptive, AdaptiveTable, JobPriority, Priority
-from gradtide.scenario.keys.run import Probe, Run
+from gradtide.scenario.keys.cluster import Cluster, Link
+from gradtide.scenario.keys.job import Collective, Compute, JobTable, Ps, Schedule
+from gradtide.scenario.keys.run import Run
 from gradtide.scenario.keys.table import Table, key, notes
-from gradtide.scenario.keys.traffic import Arrivals, Burst, Bursts, CdfPoint, Incast, ListedFlow, TrafficTable
-from gradtide.scenario.keys.types import MAX_NAME, PPM
+from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.source import Loc
-
-__all__ = [
-    "MAX_NAME",
-    "PPM",
-    "Adaptive",
-    "AdaptiveTable",
-    "Arrivals",
-    "Burst",
-    "Bursts",
-    "Cables",
-    "CdfPoint",
-    "Cluster",
-    "Collective",
-    "Compute",
-    "CustomLink",
-    "FabricLink",
-    "GraphModel",
-    "Incast",
-    "InlineLayer",
-    "InlineModel",
-    "JobPriority",
-    "JobTable",
-    "Link",
-    "ListedFlow",
-    "Priority",
-    "Probe",
-    "Ps",
-    "Queue",
-    "Run",
-    "ScenarioFile",
-    "Schedule",
-    "Straggler",
-    "SwitchBuffer",
-    "Table",
-    "ThesisModel",
-    "Topology",
-    "TrafficTable",
-    "Transport",
-    "json_schema",
-    "short_names",
-]
 
 
 class ScenarioFile(Table):

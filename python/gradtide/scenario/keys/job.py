@@ -2,22 +2,13 @@
 
 from typing import Annotated, Literal
 
-from pydantic import (
-    Discriminator,
-    Field,
-    PlainValidator,
-    Tag,
-    WithJsonSchema,
-)
+from pydantic import Discriminator, Field, Tag
 
-from gradtide import units
 from gradtide.counts import CollectiveKind
 from gradtide.scenario.keys.model import Model
 from gradtide.scenario.keys.priority import JobPriority
 from gradtide.scenario.keys.table import Table, key
 from gradtide.scenario.keys.types import (
-    MAX_DEPTH,
-    MAX_GROUP,
     Announce,
     Duration,
     Factor,
@@ -29,7 +20,7 @@ from gradtide.scenario.keys.types import (
     Share,
     Time,
     Variation,
-    custom,
+    whole_or,
 )
 
 
@@ -98,20 +89,8 @@ class Ps(Table):
     fewest bytes. round_robin: to each server in turn, in the order of the model. Default: bytes."""
 
 
-def _group(value: object) -> int | str:
-    if value == "leaf" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_GROUP):
-        return value if isinstance(value, int) else "leaf"
-    hint = 'write group = 8, or group = "leaf" for the hosts of one edge switch'
-    code = "GT014" if isinstance(value, int) and not isinstance(value, bool) else "GT011"
-    found = f"{value} is out of range" if code == "GT014" else f"expected a number, found {units.describe(value)}"
-    raise custom(code, found, hint)
-
-
-Group = Annotated[
-    int | str,
-    PlainValidator(_group),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_GROUP}, {"const": "leaf"}]}),
-]
+_HINT_OF_GROUP = 'write group = 8, or group = "leaf" for the hosts of one edge switch'
+Group = Annotated[int | str, whole_or("leaf", 1_000_000, _HINT_OF_GROUP)]
 
 
 class Collective(Table):
@@ -141,22 +120,8 @@ class Collective(Table):
     one byte longer. dropped: it is not sent, as in the simulator of Gao (2020), chapter 5."""
 
 
-def _depth(value: object) -> int | Literal["adaptive"]:
-    if value == "adaptive":
-        return "adaptive"
-    hint = f'write depth = 4, or depth = "adaptive"; at most {MAX_DEPTH}'
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise custom("GT011", f"expected a number, found {units.describe(value)}", hint)
-    if not 1 <= value <= MAX_DEPTH:
-        raise custom("GT014", f"{value} is out of range", hint)
-    return value
-
-
-Depth = Annotated[
-    int | Literal["adaptive"],
-    PlainValidator(_depth),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_DEPTH}, {"const": "adaptive"}]}),
-]
+_HINT_OF_DEPTH = 'write depth = 4, or depth = "adaptive"; at most 1024'
+Depth = Annotated[int | Literal["adaptive"], whole_or("adaptive", 1024, _HINT_OF_DEPTH)]
 
 
 class Schedule(Table):

@@ -2,16 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Discriminator,
-    PlainValidator,
-    Tag,
-    WithJsonSchema,
-)
+from pydantic import Discriminator, Tag
 
 from gradtide import units
 from gradtide.scenario.keys.table import Table, key
-from gradtide.scenario.keys.types import Duration, FileName, Name, Size, Time, custom
+from gradtide.scenario.keys.types import Duration, FileName, Form, Name, Size, Time
 
 
 class InlineLayer(Table):
@@ -67,11 +62,12 @@ class ThesisModel(Table):
 def _rows(value: object) -> list[object]:
     if not isinstance(value, list):
         msg = f"expected a list of tables, found {units.describe(value)}"
-        raise custom("GT011", msg, 'write ops = [{ id = 0, kind = "recv", inputs = [], time = 0, bytes = 4096 }]')
+        hint = 'write ops = [{ id = 0, kind = "recv", inputs = [], time = 0, bytes = 4096 }]'
+        raise units.UnitError("GT011", msg, hint)
     return value
 
 
-Rows = Annotated[list[Any], PlainValidator(_rows), WithJsonSchema({"type": "array", "items": {"type": "object"}})]
+Rows = Annotated[list[Any], Form(_rows, {"type": "array", "items": {"type": "object"}})]
 
 
 class GraphModel(Table):

@@ -2,11 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import (
-    Discriminator,
-    Field,
-    Tag,
-)
+from pydantic import Discriminator, Field, Tag
 
 from gradtide.scenario.keys.table import Table, key
 from gradtide.scenario.keys.types import PartSize, Tolerance

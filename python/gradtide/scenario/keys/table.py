@@ -1,17 +1,19 @@
 """A table of keys, and the one place where a key is declared."""
 
+import ast
+import inspect
 import re
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-)
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 if TYPE_CHECKING:
+    from pydantic import GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
     from typing_extensions import Self
 
 
@@ -63,13 +65,23 @@ class Table(BaseModel):
     """What its keys are called in `Scenario.replace`; empty where they have no names of their own."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        validate_default=True,
-        use_attribute_docstrings=True,
-        alias_generator=_file_key,
+        extra="forbid", strict=True, frozen=True, validate_default=True, defer_build=True, alias_generator=_file_key
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: "CoreSchema", handler: "GetJsonSchemaHandler"
+    ) -> "JsonSchemaValue":
+        """Describe every key by the text below its declaration; reading source takes time that only a schema needs."""
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        (tree,) = ast.parse(inspect.getsource(cls)).body
+        assert isinstance(tree, ast.ClassDef)
+        for declaration, text in pairwise(tree.body):
+            match declaration, text:
+                case ast.AnnAssign(ast.Name(field)), ast.Expr(ast.Constant(str(meaning))) if field in cls.model_fields:
+                    properties[cls.model_fields[field].alias]["description"] = inspect.cleandoc(meaning)
+        return schema
 
     @classmethod
     def declared(cls) -> dict[str, FieldInfo]:

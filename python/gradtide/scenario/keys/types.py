@@ -2,72 +2,55 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    PlainSerializer,
-    PlainValidator,
-    WithJsonSchema,
-)
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, core_schema
 
 from gradtide import units
+from gradtide.units import PPM, UnitError
 
-T = TypeVar("T")
-PPM = 1_000_000
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+
 MAX_NAME = 200
 MAX_FILE_NAME = 4000
-MAX_GROUP = 1_000_000
-MAX_DEPTH = 1024
 MAX_ANNOUNCED = 75
 """Kang et al. (2021), fig. 7: four bits count in steps of five packets."""
 
 
-def _checked(parse: Callable[[object], T], *, positive: str = "") -> PlainValidator:
-    """Make a validator from a parser of `units`; `positive` says why the quantity cannot be zero."""
+@dataclass(frozen=True, eq=False)
+class Form:
+    """How values of a type stand in a file.
 
-    def validate(value: object) -> T:
-        try:
-            parsed = parse(value)
-        except units.UnitError as error:
-            raise custom(error.code, error.msg, error.hint) from None
-        if positive and parsed == 0:
-            raise custom("GT026", "the value is zero", positive)
-        return parsed
+    Attributes:
+        read: makes the value; a `UnitError` says what is wrong with it.
+        schema: JSON Schema of what a file may say.
+        write: makes what a file says again; `None` where that is the value itself.
+    """
 
-    return PlainValidator(validate)
+    read: Callable[[object], Any]
+    schema: dict[str, Any]
+    write: Callable[[Any], Any] | None = None
 
+    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> core_schema.CoreSchema:
+        """Tell pydantic how the value is read and written."""
 
-def custom(code: str, msg: str, hint: str) -> PydanticCustomError:
-    """Return the error of a value, with the code that users see."""
-    return PydanticCustomError(code, "{msg}", {"msg": msg, "hint": hint})
+        def validate(value: object) -> Any:
+            try:
+                return self.read(value)
+            except UnitError as error:
+                context = {"msg": error.msg, "hint": error.hint}
+                raise PydanticCustomError(error.code, "{msg}", context) from None
 
+        out = self.write and core_schema.plain_serializer_function_ser_schema(self.write)
+        return core_schema.no_info_plain_validator_function(validate, serialization=out)
 
-def _not_empty(buffer: units.Buffer) -> units.Buffer:
-    if buffer.size == 0:
-        raise custom("GT026", "the value is zero", 'write a buffer above 0, as in "1000pkt" or "1MB"')
-    return buffer
-
-
-def _packets(value: object) -> int:
-    try:
-        return units.parse_packets(value)
-    except units.UnitError as error:
-        raise custom(error.code, error.msg, error.hint) from None
-
-
-def _fifth(packets: int) -> int:
-    if packets % 5 or packets > MAX_ANNOUNCED:
-        msg = f"a threshold of {packets:,} packets cannot be announced"
-        raise custom("GT014", msg, f'a packet has four bits for it: write a multiple of 5 up to "{MAX_ANNOUNCED}pkt"')
-    return packets
-
-
-def _schema(pattern: str, what: str, *examples: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": pattern, "title": what, "examples": list(examples)})
+    def __get_pydantic_json_schema__(self, schema: Any, handler: "GetJsonSchemaHandler") -> dict[str, Any]:
+        """Return what a schema says about the value."""
+        return dict(self.schema)
 
 
 _TIME = r"^\s*\d+(\.\d+)?\s*(ps|ns|us|µs|ms|s|min|h)\s*$"
@@ -75,183 +58,158 @@ _SIZE = r"^\s*\d+(\.\d+)?\s*([kKMGT]|[KMGT]i)?[Bb]\s*$"
 _BUFFER = r"^\s*\d+(\.\d+)?\s*(k?pkt|([kKMGT]|[KMGT]i)?[Bb])\s*$"
 _RATE = r"^\s*\d+(\.\d+)?\s*([kKMGT]|[KMGT]i)?(bps|bit/s|b/s|Bps|B/s)\s*$"
 
-_time_out = PlainSerializer(units.format_time, return_type=str)
-_bytes_out = PlainSerializer(units.format_bytes, return_type=str)
 
-Time = Annotated[int, _checked(units.parse_time), _time_out, _schema(_TIME, "time", "10us", "0.9s")]
-Duration = Annotated[
-    int,
-    _checked(units.parse_time, positive='write a time above 0, as in "900ms"'),
-    _time_out,
-    _schema(_TIME, "time above 0", "900ms", "12s"),
+def _text(read: Callable[[object], Any], write: Callable[[Any], str], pattern: str, title: str, *examples: str) -> Form:
+    """Return the form of a quantity that is written with its unit."""
+    return Form(read, {"type": "string", "pattern": pattern, "title": title, "examples": list(examples)}, write)
+
+
+def _positive(parse: Callable[[object], Any], why: str) -> Callable[[object], Any]:
+    """Return a parser that refuses zero and says why."""
+
+    def read(value: object) -> Any:
+        parsed = parse(value)
+        if (parsed.size if isinstance(parsed, units.Buffer) else parsed) == 0:
+            raise UnitError("GT026", "the value is zero", why)
+        return parsed
+
+    return read
+
+
+_duration = _positive(units.parse_time, 'write a time above 0, as in "900ms"')
+_part_size = _positive(units.parse_bytes, 'write a size above 0, as in "1MB", or leave the key out')
+_rate = _positive(units.parse_rate, 'nothing would ever arrive; write a rate above 0, as in "10Gbps"')
+_frequency = _positive(units.parse_frequency, 'leave the table out, or write a rate above 0, as in "23/s"')
+_packets = _positive(units.parse_packets, 'write a number of packets above 0, as in "1000pkt"')
+_buffer = _positive(units.parse_buffer, 'write a buffer above 0, as in "1000pkt" or "1MB"')
+
+
+def _fifth(value: object) -> int:
+    packets = units.parse_packets(value)
+    if packets % 5 or packets > MAX_ANNOUNCED:
+        msg = f"a threshold of {packets:,} packets cannot be announced"
+        raise UnitError(
+            "GT014", msg, f'a packet has four bits for it: write a multiple of 5 up to "{MAX_ANNOUNCED}pkt"'
+        )
+    return packets
+
+
+Time = Annotated[int, _text(units.parse_time, units.format_time, _TIME, "time", "10us", "0.9s")]
+Duration = Annotated[int, _text(_duration, units.format_time, _TIME, "time above 0", "900ms", "12s")]
+Size = Annotated[int, _text(units.parse_bytes, units.format_bytes, _SIZE, "size", "6.28MB", "64KiB")]
+PartSize = Annotated[int, _text(_part_size, units.format_bytes, _SIZE, "size above 0", "1MB", "64KiB")]
+Rate = Annotated[int, _text(_rate, units.format_rate, _RATE, "rate", "10Gbps", "100Mbps", "4GB/s")]
+Frequency = Annotated[
+    Fraction,
+    _text(_frequency, units.format_frequency, r"^\s*\d+(\.\d+)?\s*/(s|ms|us|min|h)\s*$", "events per time", "23/s"),
 ]
-Size = Annotated[int, _checked(units.parse_bytes), _bytes_out, _schema(_SIZE, "size", "6.28MB", "64KiB")]
-PartSize = Annotated[
-    int,
-    _checked(units.parse_bytes, positive='write a size above 0, as in "1MB", or leave the key out'),
-    _bytes_out,
-    _schema(_SIZE, "size above 0", "1MB", "64KiB"),
+Packets = Annotated[int, _text(_packets, units.format_packets, r"^\s*\d+\s*k?pkt\s*$", "packets", "1000pkt")]
+Fifth = Annotated[
+    int, _text(_fifth, units.format_packets, r"^\s*\d+\s*pkt\s*$", "multiple of 5 packets up to 75", "10pkt")
 ]
-
-
-def _size_or_adaptive(value: object) -> int | Literal["adaptive"]:
-    return "adaptive" if value == "adaptive" else units.parse_bytes(value)
-
-
+Buffer = Annotated[units.Buffer, _text(_buffer, units.format_buffer, _BUFFER, "packets or size", "1000pkt", "1MB")]
+Ratio = Annotated[
+    Fraction, Form(units.parse_ratio, {"type": ["string", "number"], "title": "ratio", "examples": ["1/4", "1"]}, str)
+]
 Fusion = Annotated[
     int | Literal["adaptive"],
-    _checked(_size_or_adaptive),
-    PlainSerializer(lambda value: value if value == "adaptive" else units.format_bytes(value), return_type=str),
-    WithJsonSchema(
+    Form(
+        lambda value: value if value == "adaptive" else units.parse_bytes(value),
         {
             "anyOf": [
                 {"type": "string", "pattern": _SIZE, "title": "size", "examples": ["6.28MB", "64KiB"]},
                 {"const": "adaptive"},
             ]
-        }
+        },
+        lambda value: value if value == "adaptive" else units.format_bytes(value),
     ),
 ]
-Rate = Annotated[
-    int,
-    _checked(units.parse_rate, positive='nothing would ever arrive; write a rate above 0, as in "10Gbps"'),
-    PlainSerializer(units.format_rate, return_type=str),
-    _schema(_RATE, "rate", "10Gbps", "100Mbps", "4GB/s"),
-]
-Frequency = Annotated[
-    Fraction,
-    _checked(units.parse_frequency, positive='leave the table out, or write a rate above 0, as in "23/s"'),
-    PlainSerializer(units.format_frequency, return_type=str),
-    _schema(r"^\s*\d+(\.\d+)?\s*/(s|ms|us|min|h)\s*$", "events per time", "23/s"),
-]
-Packets = Annotated[
-    int,
-    _checked(units.parse_packets, positive='write a number of packets above 0, as in "1000pkt"'),
-    PlainSerializer(units.format_packets, return_type=str),
-    _schema(r"^\s*\d+\s*k?pkt\s*$", "packets", "1000pkt"),
-]
-Buffer = Annotated[
-    units.Buffer,
-    _checked(units.parse_buffer),
-    AfterValidator(_not_empty),
-    PlainSerializer(units.format_buffer, return_type=str),
-    _schema(_BUFFER, "packets or size", "1000pkt", "1MB"),
-]
-Ratio = Annotated[
-    Fraction,
-    _checked(units.parse_ratio),
-    PlainSerializer(units.format_ratio, return_type=str),
-    WithJsonSchema({"type": ["string", "number"], "title": "ratio", "examples": ["1/4", "1"]}),
-]
-
-
-Fifth = Annotated[
-    int,
-    _checked(units.parse_packets),
-    AfterValidator(_fifth),
-    PlainSerializer(units.format_packets, return_type=str),
-    _schema(r"^\s*\d+\s*pkt\s*$", "multiple of 5 packets up to 75", "10pkt"),
-]
-
-
-def _announce(value: object) -> bool | int:
-    return value if isinstance(value, bool) else _fifth(_packets(value))
-
-
-def _announce_text(value: bool | int) -> bool | str:
-    return value if isinstance(value, bool) else units.format_packets(value)
-
-
 Announce = Annotated[
     bool | int,
-    PlainValidator(_announce),
-    PlainSerializer(_announce_text),
-    WithJsonSchema({"type": ["boolean", "string"], "title": "true, false or packets", "examples": [True, "15pkt"]}),
+    Form(
+        lambda value: value if isinstance(value, bool) else _fifth(value),
+        {"type": ["boolean", "string"], "title": "true, false or packets", "examples": [True, "15pkt"]},
+        lambda value: value if isinstance(value, bool) else units.format_packets(value),
+    ),
 ]
 
 
-def _ppm(low: float, high: float, *, has_zero: bool) -> Callable[[object], int]:
-    """Make a parser of a bare number into millionths; `low` itself is allowed unless it is a 0 that means nothing."""
+def whole_or(word: str, most: int, hint: str) -> Form:
+    """Return the form of a whole number from 1 to `most`, or a word in its place."""
 
-    def parse(value: object) -> int:
+    def read(value: object) -> int | str:
+        if value == word:
+            return word
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise UnitError("GT011", f"expected a number, found {units.describe(value)}", hint)
+        if not 1 <= value <= most:
+            raise UnitError("GT014", f"{value} is out of range", hint)
+        return value
+
+    return Form(read, {"anyOf": [{"type": "integer", "minimum": 1, "maximum": most}, {"const": word}]})
+
+
+def _number(low: float, high: float, example: float, *, has_zero: bool = False) -> Form:
+    """Return the form of a bare number held in millionths; `low` is allowed unless it is a 0 that means nothing."""
+
+    def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise units.UnitError(
-                "GT011",
-                f"expected a number, found {units.describe(value)}",
-                "write it without quotes or unit",
-            )
+            found = units.describe(value)
+            raise UnitError("GT011", f"expected a number, found {found}", "write it without quotes or unit")
         ppm = 0
         if math.isfinite(value) and low <= value <= high:
             ppm = int((Decimal(repr(value)) * PPM).to_integral_value(ROUND_HALF_UP))
         if ppm == 0 and not (has_zero and value == 0):
             span = f"from {low:g} to {high:g}" if low or has_zero else f"above 0 and at most {high:g}"
-            raise units.UnitError(
-                "GT014",
-                f"{units.describe(value)} is out of range",
-                f"write a number {span}, in steps of 1e-6",
-            )
+            hint = f"write a number {span}, in steps of 1e-6"
+            raise UnitError("GT014", f"{units.describe(value)} is out of range", hint)
         return ppm
 
-    return parse
-
-
-def _ppm_text(ppm: int) -> float:
-    return ppm / PPM
-
-
-def _number(low: float, high: float, *examples: float, has_zero: bool = False) -> Any:
     bound = {"minimum": low} if low or has_zero else {"exclusiveMinimum": 0}
-    schema = {"type": "number", **bound, "maximum": high, "examples": list(examples)}
-    return (
-        _checked(_ppm(low, high, has_zero=has_zero)),
-        PlainSerializer(_ppm_text, return_type=float),
-        WithJsonSchema(schema),
-    )
+    schema = {"type": "number", **bound, "maximum": high, "examples": [example]}
+    return Form(read, schema, lambda ppm: ppm / PPM)
+
+
+Share = Annotated[int, _number(0, 1, 0.95)]
+Part = Annotated[int, _number(0, 1, 0.005, has_zero=True)]
+Alpha = Annotated[int, _number(0, 1024, 1.0)]
+Factor = Annotated[int, _number(1, 100, 1.1)]
+Variation = Annotated[int, _number(0, 0.5, 0.05, has_zero=True)]
+Tolerance = Annotated[int, _number(0, 1000, 0.02, has_zero=True)]
 
 
 def _cumulated(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        what = units.describe(value)
-        raise units.UnitError("GT011", f"expected a number, found {what}", "write a share from 0 to 1, as in 0.15")
+        found = units.describe(value)
+        raise UnitError("GT011", f"expected a number, found {found}", "write a share from 0 to 1, as in 0.15")
     if not 0 <= value <= 1:
-        raise units.UnitError("GT014", f"{units.describe(value)} is out of range", "write a share from 0 to 1")
+        raise UnitError("GT014", f"{units.describe(value)} is out of range", "write a share from 0 to 1")
     return float(value)
 
 
-Cumulated = Annotated[
-    float,
-    _checked(_cumulated),
-    WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1, "examples": [0.15]}),
-]
-_alpha_validator, _alpha_out, _alpha_schema = _number(0, 1024, 1.0)
-_share_validator, _share_out, _share_schema = _number(0, 1, 0.95)
-_factor_validator, _factor_out, _factor_schema = _number(1, 100, 1.1)
-_variation_validator, _variation_out, _variation_schema = _number(0, 0.5, 0.05, has_zero=True)
-_tolerance_validator, _tolerance_out, _tolerance_schema = _number(0, 1000, 0.02, has_zero=True)
-_part_validator, _part_out, _part_schema = _number(0, 1, 0.005, has_zero=True)
-Part = Annotated[int, _part_validator, _part_out, _part_schema]
-Tolerance = Annotated[int, _tolerance_validator, _tolerance_out, _tolerance_schema]
-Share = Annotated[int, _share_validator, _share_out, _share_schema]
-Alpha = Annotated[int, _alpha_validator, _alpha_out, _alpha_schema]
-Factor = Annotated[int, _factor_validator, _factor_out, _factor_schema]
-Variation = Annotated[int, _variation_validator, _variation_out, _variation_schema]
+Cumulated = Annotated[float, Form(_cumulated, {"type": "number", "minimum": 0, "maximum": 1, "examples": [0.15]})]
 
 
-def _text(longest: int) -> Any:
-    def validate(value: object) -> str:
+def parse_name(value: object, longest: int = MAX_NAME) -> str:
+    """Return a text that can be a name.
+
+    Raises:
+        UnitError: if it is not 1 to `longest` printable characters, not all blank.
+    """
+    if not isinstance(value, str) or not value.strip() or len(value) > longest or not value.isprintable():
+        hint = f"a name is 1 to {longest} printable characters, not all blank"
+        raise UnitError("GT018", f"{units.describe(value)} cannot be a name", hint)
+    return value
+
+
+def _name(longest: int) -> Form:
+    def read(value: object) -> str:
         if not isinstance(value, str):
-            raise custom("GT011", f"expected a text, found {units.describe(value)}", "write it in quotes")
-        if not value.strip() or len(value) > longest or not value.isprintable():
-            raise custom(
-                "GT018",
-                f"{units.describe(value)} cannot be a name",
-                f"a name is 1 to {longest} printable characters, not all blank",
-            )
-        return value
+            raise UnitError("GT011", f"expected a text, found {units.describe(value)}", "write it in quotes")
+        return parse_name(value, longest)
 
-    return PlainValidator(validate), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": longest})
+    return Form(read, {"type": "string", "minLength": 1, "maxLength": longest})
 
 
-_name_validator, _name_schema = _text(MAX_NAME)
-_file_validator, _file_schema = _text(MAX_FILE_NAME)
-Name = Annotated[str, _name_validator, _name_schema]
-FileName = Annotated[str, _file_validator, _file_schema]
+Name = Annotated[str, _name(MAX_NAME)]
+FileName = Annotated[str, _name(MAX_FILE_NAME)]

@@ -1,11 +1,39 @@
-"""Markdown tables of the presets, so that docs/models/compute.md copies no number by hand."""
+"""Tables of the presets in Markdown for docs/models/compute.md, and what the devices are calibrated against.
 
-from gradtide.presets import Device, device, device_names, list_presets, model, published_throughputs
+python tools/make_model_presets.py --table models|devices|checks|times
+"""
+
+from dataclasses import dataclass
+
+from gradtide.presets import Device, device, device_names, document, list_presets, model
 from gradtide.roofline import PICOSECONDS_PER_SECOND, roofline
 
 TABLES = ("models", "devices", "checks", "times")
 TIMED_MODELS = ("resnet50", "vgg16", "inception_v3", "tictac_resnet50_v1", "bert_base")
 TIMED_BATCH = 32
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published training throughput of one device; the first of a device calibrates its efficiency."""
+
+    device: str
+    model: str
+    batch: int
+    images_per_s: float
+    source: str
+    calibrates: bool
+
+
+def published_throughputs() -> list[Published]:
+    """Return the published figures that the devices are calibrated against and checked with."""
+    devices = document("devices.toml")
+    figures: list[Published] = []
+    for entry in devices["published"]:
+        is_first = all(figure.device != entry["device"] for figure in figures)
+        known = {**entry, "images_per_s": float(entry["images_per_s"]), "source": devices["source"][entry["source"]]}
+        figures.append(Published(**known, calibrates=is_first))
+    return figures
 
 
 def images_per_s(model_name: str, device_name: str, batch: int) -> float:
