@@ -420,7 +420,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.table:
         sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
-        from gradtide.presets.tables import markdown_table
+        from preset_tables import markdown_table
 
         print(markdown_table(options.table))
         return 0

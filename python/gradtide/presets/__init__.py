@@ -5,7 +5,7 @@ device. No scenario is parsed here.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "gradtide.model/1"
 KINDS = ("model", "graph", "device", "cluster", "flow", "paper")
-
-_MODEL_KEYS = {"schema", "name", "title", "source", "sample", "tensors", "layers"}
-_COUNTS = ("parameter_bytes", "forward_flops", "activation_bytes")
 
 
 @dataclass(frozen=True)
@@ -72,6 +69,20 @@ class ModelPreset:
         """FLOPs of the forward pass of one sample."""
         return sum(layer.forward_flops for layer in self.layers)
 
+    def described(self) -> dict[str, Any]:
+        """Return its row in a table of presets."""
+        return {
+            "kind": "model",
+            "name": self.name,
+            "title": self.title,
+            "sample": self.sample,
+            "tensors": self.tensors,
+            "layers": len(self.layers),
+            "parameter_mib": self.parameter_bytes / 2**20,
+            "forward_gflop": self.forward_flops / 1e9,
+            "source": self.source,
+        }
+
 
 @dataclass(frozen=True)
 class Device:
@@ -122,30 +133,23 @@ class Device:
             )
         return self.peak_flops * self.compute_efficiency
 
+    def described(self) -> dict[str, Any]:
+        """Return its row in a table of presets."""
+        return {
+            "kind": "device",
+            "name": self.name,
+            "title": self.title,
+            "precision": self.precision,
+            "peak_tflop_per_s": self.peak_flops / 1e12,
+            "memory_gb_per_s": self.memory_bytes_per_s / 1e9,
+            "compute_efficiency": self.compute_efficiency,
+            "memory_efficiency": self.memory_efficiency,
+            "source": f"{self.source}; {self.efficiency}: {self.basis}",
+        }
+
 
 class NoEfficiencyError(ValueError):
     """No measurement says what share of its peak a device reaches in training, and none was stated."""
-
-
-@dataclass(frozen=True)
-class Published:
-    """A published training throughput of one device.
-
-    Attributes:
-        device: name of the device.
-        model: name of the model.
-        batch: samples in a mini-batch.
-        images_per_s: throughput.
-        source: publication.
-        calibrates: true if the device's efficiency was chosen to meet this figure.
-    """
-
-    device: str
-    model: str
-    batch: int
-    images_per_s: float
-    source: str
-    calibrates: bool
 
 
 def model_names() -> list[str]:
@@ -160,7 +164,7 @@ def device_names() -> list[str]:
 
 def cluster_names() -> list[str]:
     """Return the names of the built-in clusters, slowest first."""
-    return list(_toml("clusters.toml"))
+    return list(document("clusters.toml"))
 
 
 def cluster(name: str) -> dict[str, Any] | None:
@@ -174,7 +178,7 @@ def cluster(name: str) -> dict[str, Any] | None:
         16
     """
     kind, slash, count = name.partition("/")
-    found = _toml("clusters.toml").get(kind)
+    found = document("clusters.toml").get(kind)
     if found is None or (slash and (not count.isdecimal() or int(count) < 1)):
         return None
     link = {key: found[key] for key in ("rate", "delay")}
@@ -218,7 +222,9 @@ def model(name: str) -> ModelPreset:
 
     if name not in model_names():
         raise KeyError(f"unknown model {name!r}; built in are {', '.join(model_names())}")
-    return parse_model(json.loads(_folder("models").joinpath(f"{name}.json").read_text(encoding="utf-8")))
+    found = json.loads(_folder("models").joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    head = {key: found[key] for key in ("name", "title", "source", "sample", "tensors")}
+    return ModelPreset(**head, layers=tuple(LayerPreset(**layer) for layer in found["layers"]))
 
 
 def device(name: str) -> Device:
@@ -235,68 +241,6 @@ def device(name: str) -> Device:
         if known.casefold() == name.casefold():
             return found
     raise KeyError(f"unknown device {name!r}; built in are {', '.join(device_names())}")
-
-
-def published_throughputs() -> list[Published]:
-    """Return the published figures that the devices are calibrated against and checked with."""
-    document = _devices_document()
-    calibrated: set[str] = set()
-    figures = []
-    for entry in document["published"]:
-        source = document["source"][entry["source"]]
-        figures.append(
-            Published(
-                entry["device"],
-                entry["model"],
-                entry["batch"],
-                float(entry["images_per_s"]),
-                source,
-                calibrates=entry["device"] not in calibrated,
-            )
-        )
-        calibrated.add(entry["device"])
-    return figures
-
-
-def parse_model(document: Mapping[str, Any]) -> ModelPreset:
-    """Turn the content of a model file (`"schema": "gradtide.model/1"`) into a model.
-
-    Args:
-        document: the parsed JSON object.
-
-    Raises:
-        ValueError: if a key is missing or unknown, or a value is of the wrong kind; the message names it.
-    """
-    if document.get("schema") != SCHEMA:
-        raise ValueError(f"schema: expected {SCHEMA!r}, got {document.get('schema')!r}")
-    _check_keys(document, _MODEL_KEYS, optional={"tensors"}, where="")
-    for key in ("name", "title", "source", "sample"):
-        if not isinstance(document[key], str):
-            raise ValueError(f"{key}: expected text, got {document[key]!r}")
-    layers = document["layers"]
-    if not isinstance(layers, list) or not layers:
-        raise ValueError("layers: expected a list of at least one layer")
-    parsed = []
-    for i, layer in enumerate(layers):
-        if not isinstance(layer, Mapping):
-            raise ValueError(f"layers[{i}]: expected an object, got {layer!r}")
-        _check_keys(layer, {"name", *_COUNTS, "winograd"}, optional={"winograd"}, where=f"layers[{i}].")
-        for key in _COUNTS:
-            if type(layer[key]) is not int or layer[key] < 0:
-                raise ValueError(f"layers[{i}].{key}: expected a whole number >= 0, got {layer[key]!r}")
-        if not isinstance(layer["name"], str):
-            raise ValueError(f"layers[{i}].name: expected text, got {layer['name']!r}")
-        if not isinstance(layer.get("winograd", False), bool):
-            raise ValueError(f"layers[{i}].winograd: expected true or false, got {layer['winograd']!r}")
-        parsed.append(LayerPreset(**layer))
-    return ModelPreset(
-        name=document["name"],
-        title=document["title"],
-        source=document["source"],
-        sample=document["sample"],
-        tensors=document.get("tensors", 0),
-        layers=tuple(parsed),
-    )
 
 
 def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
@@ -318,58 +262,27 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     from gradtide.presets import graphs
 
-    rows: list[dict[str, Any]] = []
-    if kind in (None, "model"):
-        for found in map(model, model_names()):
-            rows.append(
-                {
-                    "kind": "model",
-                    "name": found.name,
-                    "title": found.title,
-                    "sample": found.sample,
-                    "tensors": found.tensors,
-                    "layers": len(found.layers),
-                    "parameter_mib": found.parameter_bytes / 2**20,
-                    "forward_gflop": found.forward_flops / 1e9,
-                    "source": found.source,
-                }
-            )
-    if kind in (None, "graph"):
-        rows += graphs.list_graphs()
-    if kind in (None, "device"):
-        for machine in _devices().values():
-            rows.append(
-                {
-                    "kind": "device",
-                    "name": machine.name,
-                    "title": machine.title,
-                    "precision": machine.precision,
-                    "peak_tflop_per_s": machine.peak_flops / 1e12,
-                    "memory_gb_per_s": machine.memory_bytes_per_s / 1e9,
-                    "compute_efficiency": machine.compute_efficiency,
-                    "memory_efficiency": machine.memory_efficiency,
-                    "source": f"{machine.source}; {machine.efficiency}: {machine.basis}",
-                }
-            )
-    if kind in (None, "cluster"):
-        for name, fields in _toml("clusters.toml").items():
-            rows.append({"kind": "cluster", "name": name, **fields})
-    if kind in (None, "flow"):
-        for name in flow_names():
-            title, source = (line.lstrip("# ") for line in flow_text(name).splitlines()[:2])
-            rows.append({"kind": "flow", "name": name, "title": title, "source": source.removeprefix("Source: ")})
-    if kind in (None, "paper"):
-        for name in paper_names():
-            file = _folder("papers").joinpath(name.removeprefix("paper/") + ".toml")
-            rows.append({"kind": "paper", "name": name, "title": _first_comment(file), "source": file.name})
-    return rows
+    described: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "model": lambda: [found.described() for found in map(model, model_names())],
+        "graph": lambda: [graphs.graph(name).described() for name in graphs.graph_names()],
+        "device": lambda: [machine.described() for machine in _devices().values()],
+        "cluster": lambda: [
+            {"kind": "cluster", "name": name, **fields} for name, fields in document("clusters.toml").items()
+        ],
+        "flow": lambda: [_described_flow(name) for name in flow_names()],
+        "paper": lambda: [_described_paper(name) for name in paper_names()],
+    }
+    return [row for one in KINDS if kind in (None, one) for row in described[one]()]
 
 
-def _check_keys(found: Mapping[str, Any], known: set[str], optional: set[str], where: str) -> None:
-    for key in sorted(set(found) - known):
-        raise ValueError(f"{where}{key}: unknown key; known are {', '.join(sorted(known))}")
-    for key in sorted(known - optional - set(found)):
-        raise ValueError(f"{where}{key}: missing")
+def _described_flow(name: str) -> dict[str, Any]:
+    title, source = (line.lstrip("# ") for line in flow_text(name).splitlines()[:2])
+    return {"kind": "flow", "name": name, "title": title, "source": source.removeprefix("Source: ")}
+
+
+def _described_paper(name: str) -> dict[str, Any]:
+    file = _folder("papers").joinpath(name.removeprefix("paper/") + ".toml")
+    return {"kind": "paper", "name": name, "title": _first_comment(file), "source": file.name}
 
 
 def _first_comment(file: "Traversable") -> str:
@@ -393,12 +306,9 @@ def _stems(folder: str, suffix: str) -> list[str]:
     return sorted(entry.name.removesuffix(suffix) for entry in place.iterdir() if entry.name.endswith(suffix))
 
 
-def _devices_document() -> dict[str, Any]:
-    return _toml("devices.toml")
-
-
 @cache
-def _toml(file: str) -> dict[str, Any]:
+def document(file: str) -> dict[str, Any]:
+    """Return a TOML file of the presets, such as devices.toml."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -410,7 +320,9 @@ def _toml(file: str) -> dict[str, Any]:
 @cache
 def _devices() -> dict[str, Device]:
     unknown = {"compute_efficiency": None}
-    return {name: Device(name=name, **(unknown | fields)) for name, fields in _devices_document()["device"].items()}
+    return {
+        name: Device(name=name, **(unknown | fields)) for name, fields in document("devices.toml")["device"].items()
+    }
 
 
 class _Command(ModuleType):

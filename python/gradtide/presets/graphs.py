@@ -51,6 +51,21 @@ class GraphPreset:
         """Bytes of all parameters, fp32."""
         return sum(op["bytes"] for op in self.counts["ops"] if op["kind"] == "recv")
 
+    def described(self) -> dict[str, Any]:
+        """Return its row in a table of presets."""
+        return {
+            "kind": "graph",
+            "name": self.name,
+            "title": self.title,
+            "sample": self.sample,
+            "batch": self.batch,
+            "tensors": self.tensors,
+            "ops": len(self.counts["ops"]),
+            "forward_ops": len(inference_part(self.counts)["ops"]),
+            "parameter_mib": self.parameter_bytes / 2**20,
+            "source": self.source,
+        }
+
     def at(self, batch: int) -> dict[str, Any]:
         """Return the counted graph of a mini-batch.
 
@@ -87,27 +102,6 @@ def graph(name: str) -> GraphPreset:
     document = json.loads(_folder().joinpath(f"{name}.json").read_text(encoding="utf-8"))
     head = {key: document[key] for key in ("name", "title", "source", "sample", "batch")}
     return GraphPreset(**head, counts={key: document[key] for key in ("target", "inference_target", "ops")})
-
-
-def list_graphs() -> list[dict[str, Any]]:
-    """Describe the built-in op graphs, one dictionary each, for a table."""
-    rows = []
-    for found in map(graph, graph_names()):
-        rows.append(
-            {
-                "kind": "graph",
-                "name": found.name,
-                "title": found.title,
-                "sample": found.sample,
-                "batch": found.batch,
-                "tensors": found.tensors,
-                "ops": len(found.counts["ops"]),
-                "forward_ops": len(inference_part(found.counts)["ops"]),
-                "parameter_mib": found.parameter_bytes / 2**20,
-                "source": found.source,
-            }
-        )
-    return rows
 
 
 def graph_document(name: str, machine: Device | str, batch: int | None, task: str, rate_bps: int) -> dict[str, Any]:

@@ -91,10 +91,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "tiles": _tiles(knee, offers, unit),
         "knee": knee,
         "plots": _plots(offers, collectives, fabrics, unit),
-        "colours": [
-            {"token": scatter.TOKENS[i % len(scatter.TOKENS)], "name": words.collective(pieces.clip(name, 60))}
-            for i, name in enumerate(collectives)
-        ],
+        "colours": scatter.legend(words.collective(pieces.clip(name, 60)) for name in collectives),
         "shapes": [
             {"svg": Markup(scatter.shape(i, 13, 7, 5)), "name": words.fabric(name)} for i, name in enumerate(fabrics)
         ],
@@ -107,7 +104,9 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "offers_note": f"The first {caps.rows} of {len(offers)}; all are in candidates.csv."
         if len(offers) > caps.rows
         else "",
-        "skipped": _skipped(path, summary),
+        "skipped": [
+            pieces.clip(entry(path, item, "why", str), 300) for item in entry(path, summary, "skipped", list)[:40]
+        ],
         "not_priced": " and ".join(pieces.clip(x, 30) for x in entry(path, summary, "not_priced", list)[:3]),
         "parameter_bytes": words.size(entry(path, summary, "parameter_bytes", int)),
         "other_delay": words.spaced(pieces.clip(entry(path, summary, "other_cable_delay", str), 20)),
@@ -152,46 +151,20 @@ def _tiles(knee: _Offer, offers: Sequence[_Offer], unit: str) -> list[dict[str, 
     full = [one for one in group if one.row["fabric"] == knee.row["fabric"] and one.row["bisection"] == "1"]
     row = knee.row
     slower = row["slower_percent"]
+    times = f"{slower:.1f} % more than the fastest, {fastest.words}"
+    if slower < 0.05:
+        times = "the fastest of all candidates"
+    collective, tile = words.collective(row["collective"]), pieces.tile
+    exchange = "One exchange with no other traffic"
     tiles = [
-        {
-            "name": "An iteration",
-            "value": pieces.ms(row["iteration_ms"]),
-            "unit": "ms",
-            "kind": "compute",
-            "note": "the fastest of all candidates"
-            if slower < 0.05
-            else f"{slower:.1f} % more than the fastest, {fastest.words}",
-            "key": knee.key("iteration_ms"),
-        },
-        {
-            "name": "One exchange with no other traffic",
-            "value": pieces.ms(row["exchange_ms"]),
-            "unit": "ms",
-            "kind": "transfer",
-            "note": words.collective(row["collective"]),
-            "key": knee.key("exchange_ms"),
-        },
-        {
-            "name": "Costs",
-            "value": words.amount(row["cost"]),
-            "unit": unit,
-            "kind": "exposed",
-            "note": knee.built,
-            "key": knee.key("cost"),
-        },
+        tile("An iteration", pieces.ms(row["iteration_ms"]), "ms", "compute", times, knee.key("iteration_ms")),
+        tile(exchange, pieces.ms(row["exchange_ms"]), "ms", "transfer", collective, knee.key("exchange_ms")),
+        tile("Costs", words.amount(row["cost"]), unit, "exposed", knee.built, knee.key("cost")),
     ]
     if full and full[0].row["cost"] > row["cost"]:
-        saves = 1 - row["cost"] / full[0].row["cost"]
-        tiles.append(
-            {
-                "name": "Saved on full bisection",
-                "value": f"{100 * saves:.0f}",
-                "unit": "%",
-                "kind": "slack",
-                "note": f"{words.fabric(row['fabric'])} at a ratio of 1 costs {words.amount(full[0].row['cost'])}",
-                "key": "",
-            }
-        )
+        saves = f"{100 * (1 - row['cost'] / full[0].row['cost']):.0f}"
+        note = f"{words.fabric(row['fabric'])} at a ratio of 1 costs {words.amount(full[0].row['cost'])}"
+        tiles.append(tile("Saved on full bisection", saves, "%", "slack", note))
     return tiles
 
 
@@ -237,53 +210,47 @@ def _plots(
 
 
 def _needs(path: Path, summary: Row, by_name: Mapping[str, _Offer], unit: str, caps: pieces.Caps) -> dict[str, Any]:
-    rows = []
-    for item in entry(path, summary, "needs", list):
-        one = by_name.get(entry(path, item, "candidate", str))
-        if one is None:
+    has_rates = len(_comparable(list(by_name.values()))) > 1
+    needs = entry(path, summary, "needs", list)
+
+    def of(item: Row) -> Row:
+        return by_name[item["candidate"]].row
+
+    def spread(item: Row) -> dict[str, str]:
+        fast, slow = item["fastest_exchange_ms"], item["slowest_exchange_ms"]
+        return pieces.cell(f"{slow / fast:.1f}x" if fast else "–", "differs" if slow > 1.05 * fast else "agrees")
+
+    for item in needs:
+        if entry(path, item, "candidate", str) not in by_name:
             raise RunFolderError(f"{path}: key `needs`: it names a candidate that is not in `rows`")
-        fast, slow = (entry(path, item, f"{word}_exchange_ms", (int, float)) for word in ("fastest", "slowest"))
-        rows.append(
-            [
-                words.collective(one.row["collective"]),
-                *([words.rate(one.row["rate_bps"])] if len(_comparable(list(by_name.values()))) > 1 else []),
-                words.fabric(one.row["fabric"]),
-                one.row["bisection"],
-                words.amount(one.row["cost"]),
-                pieces.ms(one.row["iteration_ms"]),
-                pieces.ms(fast),
-                pieces.ms(slow),
-                pieces.cell(f"{slow / fast:.1f}x" if fast else "–", "differs" if slow > 1.05 * fast else "agrees"),
-            ]
-        )
-    rate = ["#link"] if rows and len(rows[0]) == 9 else []
-    columns = ("collective", *rate, "needs", "#bisection", f"#{unit}", "#iteration, ms")
-    return pieces.table(
-        "What each collective needs",
-        (*columns, "#fastest exchange, ms", "#slowest, ms", "#spread"),
-        rows,
-        cap=caps.rows,
-        where="summary.json",
-    )
+        for key in ("fastest_exchange_ms", "slowest_exchange_ms"):
+            entry(path, item, key, (int, float))
+    columns: pieces.Columns = {
+        "collective": lambda item: words.collective(of(item)["collective"]),
+        "#link": lambda item: words.rate(of(item)["rate_bps"]),
+        "needs": lambda item: words.fabric(of(item)["fabric"]),
+        "#bisection": lambda item: of(item)["bisection"],
+        f"#{unit}": lambda item: words.amount(of(item)["cost"]),
+        "#iteration, ms": lambda item: pieces.ms(of(item)["iteration_ms"]),
+        "#fastest exchange, ms": lambda item: pieces.ms(item["fastest_exchange_ms"]),
+        "#slowest, ms": lambda item: pieces.ms(item["slowest_exchange_ms"]),
+        "#spread": spread,
+    }
+    if not has_rates:
+        del columns["#link"]
+    return pieces.listing("What each collective needs", columns, needs, cap=caps.rows, where="summary.json")
 
 
 def _hottest(run_dir: Path, knee: _Offer, caps: pieces.Caps) -> dict[str, Any]:
     rows = [row for row in read_table(run_dir, "hottest.csv") if row["candidate"] == knee.name]
-    return pieces.table(
-        f"Busiest links in an exchange, {knee.words}",
-        ("link", "#carries, MB", "#busy, ms", "#utilisation, %"),
-        [
-            [
-                row["link"],
-                pieces.figure(row["bytes"] / 1e6),
-                pieces.ms(row["busy_us"] / 1e3),
-                f"{100 * row['utilisation']:.1f}",
-            ]
-            for row in rows
-        ],
-        cap=caps.rows,
-        where="hottest.csv",
-    )
+    columns: pieces.Columns = {
+        "link": lambda row: row["link"],
+        "#carries, MB": lambda row: pieces.figure(row["bytes"] / 1e6),
+        "#busy, ms": lambda row: pieces.ms(row["busy_us"] / 1e3),
+        "#utilisation, %": lambda row: pieces.percent(row["utilisation"]),
+    }
+    label = f"Busiest links in an exchange, {knee.words}"
+    return pieces.listing(label, columns, rows, cap=caps.rows, where="hottest.csv")
 
 
 def _line(one: _Offer) -> dict[str, Any]:
@@ -305,7 +272,3 @@ def _line(one: _Offer) -> dict[str, Any]:
         "cls": "best" if one.is_knee else "",
         "words": one.words,
     }
-
-
-def _skipped(path: Path, summary: Row) -> list[str]:
-    return [pieces.clip(entry(path, item, "why", str), 300) for item in entry(path, summary, "skipped", list)[:40]]

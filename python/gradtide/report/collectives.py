@@ -1,6 +1,6 @@
 """The report of a comparison of collectives: exchange time over size, and its parts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,16 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         cap=caps.rows,
     )
     chosen = sorted({sizes[round(i * (len(sizes) - 1) / max(SHOWN - 1, 1))] for i in range(SHOWN)})
+
+    def time(key: str) -> Callable[[Row], str]:
+        return lambda row: pieces.ms(row[f"{key}_us"] / 1e3)
+
+    columns: pieces.Columns = {
+        "exchanged by": lambda row: words.collective(row["collective"]),
+        "#size": lambda row: words.size(row["bytes"]),
+        "#exchange, ms": time("exchange"),
+        **{f"#{name}, ms": time(key) for key, name, _ in TERMS},
+    }
     return "collectives.html.j2", {
         "title": "gradtide compare: collectives",
         "what": f"{len(names)} collectives on {where}",
@@ -59,20 +69,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         ],
         "winners": _winners(path, summary, caps),
         "times": _times(names, sizes, found, caps),
-        "everything": pieces.table(
-            "All terms",
-            ("exchanged by", "#size", "#exchange, ms", *(f"#{name}, ms" for name, _, _ in TERMS)),
-            [
-                [
-                    words.collective(row["collective"]),
-                    words.size(row["bytes"]),
-                    *(pieces.ms(row[f"{key}_us"] / 1e3) for key in ("exchange", *(name for name, _, _ in TERMS))),
-                ]
-                for row in rows
-            ],
-            cap=caps.rows,
-            where="collectives.csv",
-        ),
+        "everything": pieces.listing("All terms", columns, rows, cap=caps.rows, where="collectives.csv"),
         "scenario": resolved_scenario(run_dir, caps),
     }
 
@@ -96,18 +93,14 @@ def _bars(rows: Sequence[Row]) -> dict[str, Any]:
         parts = []
         for key, name, kind in TERMS:
             value_us = max(row[f"{key}_us"], 0.0)
-            share = 100 * value_us / longest
             text = f"{name} {pieces.ms(value_us / 1e3)} ms"
-            fits = (text, pieces.ms(value_us / 1e3), "")
-            shown = next(one for one in fits if len(one) < share * 0.85 or not one)
-            parts.append({"kind": kind, "share": share, "text": shown, "words": text})
+            parts.append(pieces.part(kind, text, 100 * value_us / longest, (text, pieces.ms(value_us / 1e3)), 85))
         total = f"{pieces.ms(row['exchange_us'] / 1e3)} ms"
         name = words.collective(row["collective"])
         label = f"{name}: {total}; " + "; ".join(part["words"] for part in parts)
         best = row["is_best"] and row["exchange_us"] < longest
         bars.append({"name": name, "parts": parts, "total": total, "label": label, "best": best})
-    legend = [{"kind": kind, "name": name, "value": "", "key": "", "zero": False} for _, name, kind in TERMS]
-    return {"rows": bars, "legend": legend}
+    return {"rows": bars, "legend": [pieces.meaning(kind, name) for _, name, kind in TERMS]}
 
 
 def _winners(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
@@ -132,16 +125,11 @@ def _winners(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
 def _times(
     names: Sequence[str], sizes: Sequence[int], found: dict[tuple[str, int], Row], caps: pieces.Caps
 ) -> dict[str, Any]:
-    rows = []
-    for name in names:
-        cells: list[Any] = [words.collective(name)]
-        for size in sizes:
-            row = found.get((name, size))
-            cells.append(
-                "–"
-                if row is None
-                else pieces.cell(pieces.ms(row["exchange_us"] / 1e3), "best" if row["is_best"] else "")
-            )
-        rows.append(cells)
+    def cell(row: Row | None) -> object:
+        return (
+            "–" if row is None else pieces.cell(pieces.ms(row["exchange_us"] / 1e3), "best" if row["is_best"] else "")
+        )
+
+    rows = [[words.collective(name), *(cell(found.get((name, size))) for size in sizes)] for name in names]
     columns = ("exchange, ms", *(f"#{words.size(size)}" for size in sizes))
     return pieces.table("Exchange time by size", columns, rows, cap=caps.rows, where="collectives.csv")

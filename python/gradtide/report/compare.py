@@ -57,12 +57,11 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     chosen = groups[telling]
     best = min(words.settled(chosen), key=lambda row: row["iteration_time_us"])
     pair = [chosen[0], best] if best is not chosen[0] else chosen[:2]
-    drawn = [_row_timeline(run_dir, row, names[row["run"]], f"t{i}", caps, None) for i, row in enumerate(pair)]
-    span = max((t["span_ms"] for t in drawn if t), default=0.0)
+    titled = [(inside(run_dir, "runs", row["run"]), row["job"], names[row["run"]]) for row in pair]
     timelines = [
-        t
-        for i, row in enumerate(pair)
-        if (t := _row_timeline(run_dir, row, names[row["run"]], f"t{i}", caps, span)) is not None
+        {**drawn, "title": f"{names[row['run']]}: {milliseconds(row['iteration_time_us'])} ms"}
+        for row, drawn in zip(pair, pieces.drawn_timelines(titled, caps), strict=True)
+        if drawn
     ]
     schedules = list(dict.fromkeys(names[row["run"]] for row in rows))
     charts, more = _rate_charts(groups, names, schedules, title, gain, caps)
@@ -140,52 +139,34 @@ def _group_bars(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps
         best = fastest <= row["iteration_time_us"] <= fastest * (1 + 1e-9) < longest
         bar = {"name": names[row["run"]], "parts": parts, "total": total, "label": label, "best": best}
         bars.append(bar | {"bound": bound, "gain": _gain(row, rows[0])})
-    legend = [
-        {"kind": k, "name": name, "value": "", "key": "", "zero": False} for k, name, _ in pieces.WATERFALL if k in seen
-    ]
+    legend = [pieces.meaning(k, name) for k, name, _ in pieces.WATERFALL if k in seen]
     if any(bar["bound"] is not None for bar in bars):
-        legend.append(
-            {"kind": "bound", "name": "lower bound: no order of these transfers is faster"}
-            | dict.fromkeys(("value", "key"), "")
-            | {"zero": False}
-        )
+        legend.append(pieces.meaning("bound", "lower bound: no order of these transfers is faster"))
     return {"rows": bars, "legend": legend}
 
 
 def _figures(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps) -> dict[str, Any]:
     """Return what every schedule of a group comes to, the fastest first."""
 
-    def text(row: Row, key: str, digits: int, unit: str = "", scale: float = 1.0) -> str:
-        return (
-            "–" if row[key] is None else f"{round(row[key] / scale, digits) + 0.0:.{digits}f}{unit}".replace("-", "−")
+    def text(key: str, digits: int, unit: str = "", scale: float = 1.0) -> Callable[[Row], str]:
+        # Adding zero makes one zero of both.
+        return lambda row: pieces.fixed(
+            None if row[key] is None else round(row[key] / scale, digits) + 0.0, digits, unit
         )
 
-    table = [
-        [
-            names[row["run"]],
-            milliseconds(row["iteration_time_us"]),
-            text(row, "iteration_time_p95_us", 1, scale=1e3),
-            _gain(row, rows[0]) or "–",
-            *(text(row, key, 3) for key in ("rho", "alpha", "utilisation")),
-            text(row, "straggler_percent", 1, " %"),
-            text(row, "lower_bound_us", 1, scale=1e3),
-            text(row, "above_bound_percent", 1, " %"),
-        ]
-        for row in _sorted(rows)
-    ]
-    columns = (
-        "schedule",
-        "#T, ms",
-        "#p95, ms",
-        "#throughput",
-        "#rho = N/C",
-        "#overlap alpha",
-        "#U = C/T",
-        "#straggler",
-        "#lower bound, ms",
-        "#above it",
-    )
-    return pieces.table("Figures of each schedule", columns, table, cap=caps.rows, where="rows.csv")
+    columns: pieces.Columns = {
+        "schedule": lambda row: names[row["run"]],
+        "#T, ms": lambda row: milliseconds(row["iteration_time_us"]),
+        "#p95, ms": text("iteration_time_p95_us", 1, scale=1e3),
+        "#throughput": lambda row: _gain(row, rows[0]) or "–",
+        "#rho = N/C": text("rho", 3),
+        "#overlap alpha": text("alpha", 3),
+        "#U = C/T": text("utilisation", 3),
+        "#straggler": text("straggler_percent", 1, " %"),
+        "#lower bound, ms": text("lower_bound_us", 1, scale=1e3),
+        "#above it": text("above_bound_percent", 1, " %"),
+    }
+    return pieces.listing("Figures of each schedule", columns, _sorted(rows), cap=caps.rows, where="rows.csv")
 
 
 def _lines(named: Mapping[str, Sequence[float | None]]) -> list[dict[str, Any]]:
@@ -202,30 +183,6 @@ def _lines(named: Mapping[str, Sequence[float | None]]) -> list[dict[str, Any]]:
         else:
             merged.append(([name], values))
     return [pieces.line(i, ", ".join(some), values) for i, (some, values) in enumerate(merged[:MOST_LINES])]
-
-
-def _row_timeline(
-    run_dir: Path, row: Row, name: str, ident: str, caps: pieces.Caps, span_ms: float | None
-) -> dict[str, Any] | None:
-    found = run_timeline(inside(run_dir, "runs", row["run"]), row["job"], f"Timeline, {name}", ident, caps, span_ms)
-    return None if found is None else {**found, "title": f"{name}: {milliseconds(row['iteration_time_us'])} ms"}
-
-
-def run_timeline(
-    folder: Path, job: str | None, label: str, ident: str, caps: pieces.Caps, span_ms: float | None
-) -> dict[str, Any] | None:
-    """Draw a run of a study; None where it recorded no operations."""
-    operations, transfers = (pieces.by_job(read_table(folder, name)) for name in ("operations.csv", "transfers.csv"))
-    if job is None:
-        job = next(iter(operations), "")
-    return pieces.drawn_timeline(
-        operations.get(job, []),
-        transfers.get(job, []),
-        label=label,
-        ident=ident,
-        cap=caps.rows,
-        span_ms=span_ms,
-    )
 
 
 def _pivot(
@@ -279,11 +236,8 @@ def _time_chart(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None
         "Iteration time over link rate",
         x=[rate / 1e9 for rate in rates],
         lines=_lines({s: [found.get((s, rate)) for rate in rates] for s in schedules}),
-        xlabel="link rate, Gbit/s",
         ylabel="iteration time, ms",
-        xname="at",
-        xunit="Gbit/s",
-        xlog=True,
+        **pieces.OVER_RATE,
         marks=[{"y": rows[0]["compute_us"] / 1e3, "label": "compute alone"}],
         cap=caps.rows,
     )
@@ -314,11 +268,8 @@ def _rate_charts(
             f"What schedules save over {schedules[0]}, {title(keys[0], False)}",
             x=[key[-1] / 1e9 for key in keys],
             lines=lines or [first],
-            xlabel="link rate, Gbit/s",
             ylabel="saves, %",
-            xname="at",
-            xunit="Gbit/s",
-            xlog=True,
+            **pieces.OVER_RATE,
             marks=[{"y": 0.0, "label": first["name"]}],
             cap=caps.rows,
         )
@@ -338,18 +289,5 @@ def _rate_charts(
 def _everything(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
     numbers = {k for row in rows for k, v in row.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
     columns = [("#" if k in numbers else "") + k for k in rows[0]]
-
-    def text(value: Any) -> str:
-        if value is None:
-            return "–"
-        if isinstance(value, bool):
-            return str(value).lower()
-        return f"{value:.6g}".replace("-", "−") if isinstance(value, float) else str(value)
-
-    return pieces.table(
-        "All runs",
-        columns,
-        [[text(v) for v in row.values()] for row in rows],
-        cap=caps.rows,
-        where="rows.csv",
-    )
+    table = [[str(v).lower() if isinstance(v, bool) else pieces.plain(v) for v in row.values()] for row in rows]
+    return pieces.table("All runs", columns, table, cap=caps.rows, where="rows.csv")

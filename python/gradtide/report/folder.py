@@ -8,7 +8,8 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +21,22 @@ class RunFolderError(ValueError):
     """A file of a run folder is missing, truncated or garbled; the message names file, line and column."""
 
 
+_INTEGER = re.compile(r"-?[0-9]{1,30}")
+_NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
+
+
+# Tables of millions of rows repeat their whole numbers: iterations, layers, sizes.
+@lru_cache(maxsize=1 << 16)
 def _integer(text: str) -> int:
-    if re.fullmatch(r"-?[0-9]{1,30}", text) is None:
+    if _INTEGER.fullmatch(text) is None:
         raise ValueError("a whole number")
     return int(text)
 
 
 def _number(text: str) -> float:
-    if re.fullmatch(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?", text) is None or not math.isfinite(float(text)):
+    if _NUMBER.fullmatch(text) is None or math.isinf(value := float(text)):
         raise ValueError("a number")
-    return float(text)
-
-
-def _optional(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    return lambda text: None if text == "" else parse(text)
+    return value
 
 
 def _boolean(text: str) -> bool:
@@ -44,14 +47,12 @@ def _boolean(text: str) -> bool:
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "int": _integer,
-    "int?": _optional(_integer),
     "float": _number,
-    "float?": _optional(_number),
     "bool": _boolean,
     "str": str,
 }
 
-# A column with `~` may be missing: folders of earlier versions have none. Its values are None then.
+# A value with `?` may be empty, a column with `~` may be missing: folders of earlier versions have none. Both are None.
 _COLUMNS: dict[str, str] = {
     "iterations.csv": "job:str iteration:int start_us:float time_us:float compute_us:float comm_us:float "
     "exposed_us:float barrier_us:float slowdown_us:float alpha:float? utilisation:float",
@@ -99,7 +100,12 @@ def read_text(path: Path) -> str:
 
 
 def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
-    """Return the rows of one of the documented tables.
+    """Return the rows of one of the documented tables: all that `read_rows` gives."""
+    return list(read_rows(folder, name, required=required))
+
+
+def read_rows(folder: Path, name: str, *, required: bool = True) -> Iterator[Row]:
+    """Give the rows of one of the documented tables one by one, for tables of which few rows are kept.
 
     Columns may stand in any order and there may be more of them than documented; those are left out.
 
@@ -113,18 +119,21 @@ def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
     """
     path = folder / name
     if not required and not path.exists():
-        return []
+        return
     text = _whole_text(path)
     columns = [item.split(":") for item in _COLUMNS[name].split()]
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows: list[Row] = []
     try:
         header = next(reader)
         missing = [column for column, _ in columns if not column.startswith("~") and column not in header]
         if missing:
             raise RunFolderError(f"{path}:1: no column `{missing[0]}`; the columns are {', '.join(header)}")
         named = [(column.removeprefix("~"), kind) for column, kind in columns]
-        places = [(column, header.index(column), _PARSERS[kind]) for column, kind in named if column in header]
+        places = [
+            (column, header.index(column), _PARSERS[kind.removesuffix("?")], kind.endswith("?"))
+            for column, kind in named
+            if column in header
+        ]
         absent = {column: None for column, _ in named if column not in header}
         before = reader.line_num
         for cells in reader:
@@ -132,17 +141,16 @@ def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
             if len(cells) != len(header):
                 raise RunFolderError(f"{path}:{line}: {len(cells)} cells where the header has {len(header)} columns")
             row: Row = {**absent}
-            for column, at, parse in places:
+            for column, at, parse, may_be_empty in places:
                 try:
-                    row[column] = parse(cells[at])
+                    row[column] = None if may_be_empty and not cells[at] else parse(cells[at])
                 except ValueError as error:
                     raise RunFolderError(
                         f"{path}:{line}: column `{column}`: `{cells[at][:60]}` is not {error}"
                     ) from error
-            rows.append(row)
+            yield row
     except csv.Error as error:
         raise RunFolderError(f"{path}:{reader.line_num}: {error}") from error
-    return rows
 
 
 def _whole_text(path: Path) -> str:
@@ -194,10 +202,15 @@ def entry(path: Path, value: Mapping[str, Any], key: str, kind: type | tuple[typ
 
 def finite(path: Path, row: Row, key: str) -> float | None:
     """Return a finite number of a row, or `None` where the row has none."""
-    value = entry(path, row, key, (int, float, type(None)))
-    if value is not None and not math.isfinite(value):
+    return None if entry(path, row, key, (int, float, type(None))) is None else number(path, row, key)
+
+
+def number(path: Path, row: Mapping[str, Any], key: str) -> float:
+    """Return a finite number of a row."""
+    value: float = entry(path, row, key, (int, float))
+    if not math.isfinite(value):
         raise RunFolderError(f"{path}: key `{key}`: not a finite number")
-    return None if value is None else float(value)
+    return float(value)
 
 
 def row_of(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradtide.report.folder import Row, entry, read_json, read_table
+from gradtide.report.folder import Row, entry, read_json, read_rows, read_table
 
 MAX_WORKERS = 64
 """Workers drawn of each job. Viewers grow slow with more, and most jobs' workers are all alike."""
@@ -21,6 +21,14 @@ _SLICE_BEGIN, _SLICE_END, _COUNTER = 1, 2, 4  # TrackEvent.Type
 
 MAX_QUEUES = 256
 """Queues drawn; a switch with more ports has them all in `queues.csv`."""
+
+
+class _Fixed(int):
+    """A whole number of eight bytes."""
+
+
+_Flows = dict[int, list[_Fixed]]
+"""Arrows of a slice, by the number of the field."""
 
 
 def _varint(value: int) -> bytes:
@@ -33,54 +41,49 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _int(number: int, value: int) -> bytes:
-    return _varint(number << 3) + _varint(value)
+def _message(fields: Mapping[int, Any]) -> bytes:
+    """Return a message of fields by number: numbers, texts, messages, or lists of them for a repeated field."""
+    out = bytearray()
+    for number, values in fields.items():
+        for value in values if isinstance(values, list) else [values]:
+            if isinstance(value, (_Fixed, float)):
+                packed = struct.pack("<d" if isinstance(value, float) else "<Q", value)
+                out += _varint(number << 3 | 1) + packed
+            elif isinstance(value, int):
+                out += _varint(number << 3) + _varint(value)
+            else:
+                data = value.encode("utf-8") if isinstance(value, str) else _message(value)
+                out += _varint(number << 3 | 2) + _varint(len(data)) + data
+    return bytes(out)
 
 
-def _fixed64(number: int, value: int) -> bytes:
-    return _varint(number << 3 | 1) + struct.pack("<Q", value)
-
-
-def _bytes(number: int, value: bytes | str) -> bytes:
-    data = value.encode("utf-8") if isinstance(value, str) else value
-    return _varint(number << 3 | 2) + _varint(len(data)) + data
-
-
-def _double(number: int, value: float) -> bytes:
-    return _varint(number << 3 | 1) + struct.pack("<d", value)
-
-
-def _argument(name: str, value: int | float | str) -> bytes:
-    """Return a TrackEvent.debug_annotations (4): int_value 4, double_value 5, string_value 6, name 10."""
-    if isinstance(value, int):
-        return _bytes(4, _int(4, value) + _bytes(10, name))
-    if isinstance(value, float):
-        return _bytes(4, _double(5, value) + _bytes(10, name))
-    return _bytes(4, _bytes(6, value) + _bytes(10, name))
-
-
-def _packet(body: bytes, timestamp_ns: int | None = None) -> bytes:
+def _packet(body: Mapping[int, Any], timestamp_ns: int | None = None) -> bytes:
     """Return one TracePacket (Trace.packet 1): timestamp 8, trusted_packet_sequence_id 10."""
-    stamp = b"" if timestamp_ns is None else _int(8, timestamp_ns)
-    return _bytes(1, stamp + _int(10, _SEQUENCE) + body)
+    stamp = {} if timestamp_ns is None else {8: timestamp_ns}
+    return _message({1: {**stamp, 10: _SEQUENCE, **body}})
 
 
 def _process(track: int, pid: int, name: str) -> bytes:
     """Return a TrackDescriptor (60): uuid 1, process 3 {pid 1, process_name 6}."""
-    return _packet(_bytes(60, _int(1, track) + _bytes(3, _int(1, pid) + _bytes(6, name))))
+    return _packet({60: {1: track, 3: {1: pid, 6: name}}})
 
 
 def _thread(track: int, parent: int, pid: int, tid: int, name: str) -> bytes:
     """Return a TrackDescriptor (60): uuid 1, thread 4 {pid 1, tid 2, thread_name 5}, parent_uuid 5."""
-    thread = _int(1, pid) + _int(2, tid) + _bytes(5, name)
-    return _packet(_bytes(60, _int(1, track) + _bytes(4, thread) + _int(5, parent)))
+    return _packet({60: {1: track, 4: {1: pid, 2: tid, 5: name}, 5: parent}})
 
 
-def _slice(track: int, start_ns: int, end_ns: int, name: str, kind: str, arguments: bytes, flows: bytes) -> bytes:
-    """Return both ends of a TrackEvent (11): type 9, track_uuid 11, category 22, name 23, flows 47 and 48."""
-    begin = arguments + _int(9, _SLICE_BEGIN) + _int(11, track) + _bytes(22, kind) + _bytes(23, name) + flows
-    end = _int(9, _SLICE_END) + _int(11, track)
-    return _packet(_bytes(11, begin), start_ns) + _packet(_bytes(11, end), end_ns)
+def _slice(
+    track: int, start_ns: int, end_ns: int, name: str, kind: str, arguments: Mapping[str, Any], flows: Mapping[int, Any]
+) -> bytes:
+    """Return both ends of a TrackEvent (11): type 9, track_uuid 11, category 22, name 23, flows 47 and 48.
+
+    Before them stand its debug_annotations (4): int_value 4, double_value 5, string_value 6, name 10.
+    """
+    number = {int: 4, float: 5, str: 6}
+    notes = [{number[type(value)]: value, 10: key} for key, value in arguments.items()]
+    begin = {4: notes, 9: _SLICE_BEGIN, 11: track, 22: kind, 23: name, **flows}
+    return _packet({11: begin}, start_ns) + _packet({11: {9: _SLICE_END, 11: track}}, end_ns)
 
 
 def _queues(rows: list[Row], first_track: int) -> bytes:
@@ -94,12 +97,11 @@ def _queues(rows: list[Row], first_track: int) -> bytes:
         of_link[row["link"]].append(row)
     for number, (link, own) in enumerate(list(of_link.items())[:MAX_QUEUES]):
         track, last = first_track + number, None
-        out += _packet(_bytes(60, _int(1, track) + _bytes(2, f"queue before {link}") + _bytes(8, _bytes(6, "packets"))))
+        out += _packet({60: {1: track, 2: f"queue before {link}", 8: {6: "packets"}}})
         for row in own:
             if row["queue_packets"] != last:
                 last = row["queue_packets"]
-                body = _int(9, _COUNTER) + _int(11, track) + _int(30, last)
-                out += _packet(_bytes(11, body), round(row["time_us"] * 1000))
+                out += _packet({11: {9: _COUNTER, 11: track, 30: last}}, round(row["time_us"] * 1000))
     return bytes(out)
 
 
@@ -132,8 +134,9 @@ def encode_timeline(run_dir: Path) -> bytes:
     for row in read_table(run_dir, "operations.csv"):
         operations[row["job"]].append(row)
     transfers: dict[str, dict[tuple[int, int], Row]] = defaultdict(dict)
-    for row in read_table(run_dir, "transfers.csv"):
-        if not row.get("direction"):
+    drawn = {(row["job"], row["iteration"]) for rows in operations.values() for row in rows}
+    for row in read_rows(run_dir, "transfers.csv"):
+        if not row["direction"] and (row["job"], row["iteration"]) in drawn:
             transfers[row["job"]][row["iteration"], row["bucket"]] = row
 
     out = bytearray()
@@ -163,27 +166,26 @@ def encode_timeline(run_dir: Path) -> bytes:
     return bytes(out)
 
 
-def _operation(track: int, row: Row, transfers: Mapping[tuple[int, int], Row], arrows: Mapping[int, bytes]) -> bytes:
+def _operation(track: int, row: Row, transfers: Mapping[tuple[int, int], Row], arrows: Mapping[int, _Flows]) -> bytes:
     """Return one row of operations.csv as a slice."""
     kind, index, name = row["kind"], row["index"], row["name"]
     if kind in ("pull", "push"):
-        label, arguments = f"{kind} {name}", _argument("parameter", index)
+        label, arguments = f"{kind} {name}", {"parameter": index}
     elif row["resource"] == "network":
         label = f"bucket {index}" if row["chunk"] in (None, 0) else f"bucket {index} chunk {row['chunk']}"
-        arguments = _argument("bucket", index)
+        arguments = {"bucket": index}
         transfer = transfers.get((row["iteration"], index))
         if transfer is not None:
-            layers = f"{transfer['first_layer']}-{transfer['last_layer']}"
-            arguments += _argument("layers", layers) + _argument("bytes", transfer["bytes"])
-            arguments += _argument("slack_us", transfer["slack_us"]) + _argument("margin_us", transfer["margin_us"])
+            arguments["layers"] = f"{transfer['first_layer']}-{transfer['last_layer']}"
+            arguments |= {key: transfer[key] for key in ("bytes", "slack_us", "margin_us")}
     else:
-        label, arguments = f"{kind} {name}", _argument("layer", index)
-    arguments += _argument("iteration", row["iteration"])
+        label, arguments = f"{kind} {name}", {"layer": index}
+    arguments["iteration"] = row["iteration"]
     start, end = (round(row[key] * 1000) for key in ("start_us", "end_us"))
-    return _slice(track, start, end, label, kind, arguments, arrows.get(id(row), b""))
+    return _slice(track, start, end, label, kind, arguments, arrows.get(id(row), {}))
 
 
-def _arrows(transfers: Mapping[tuple[int, int], Row], rows: list[Row], flow: int) -> tuple[dict[int, bytes], int]:
+def _arrows(transfers: Mapping[tuple[int, int], Row], rows: list[Row], flow: int) -> tuple[dict[int, _Flows], int]:
     """Return the fields of slices that an arrow leaves (flow_ids 47) or ends at (terminating_flow_ids 48).
 
     Two arrows per transfer: from the backward op that completes its gradient, to the forward op that asks.
@@ -197,8 +199,7 @@ def _arrows(transfers: Mapping[tuple[int, int], Row], rows: list[Row], flow: int
         else:
             first.setdefault((row["iteration"], row["index"]), row)
             last[row["iteration"], row["index"]] = row
-    out: dict[int, bytes] = defaultdict(bytes)
-    into: dict[int, bytes] = defaultdict(bytes)
+    found: dict[int, _Flows] = defaultdict(lambda: {47: [], 48: []})
     for (iteration, bucket), transfer in sorted(transfers.items()):
         layer = transfer["first_layer"]
         ends = (
@@ -208,6 +209,6 @@ def _arrows(transfers: Mapping[tuple[int, int], Row], rows: list[Row], flow: int
         for tail, head in ends:
             if tail is not None and head is not None:
                 flow += 1
-                out[id(tail)] += _fixed64(47, flow)
-                into[id(head)] += _fixed64(48, flow)
-    return {key: out.get(key, b"") + into.get(key, b"") for key in (*out, *into)}, flow
+                found[id(tail)][47].append(_Fixed(flow))
+                found[id(head)][48].append(_Fixed(flow))
+    return found, flow

@@ -4,16 +4,22 @@ Each is a dictionary for the macro of the same name in `assets/parts.html.j2`.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from markupsafe import Markup
 
 from gradtide import words
 from gradtide.report import timeline
-from gradtide.report.folder import Row
+from gradtide.report.folder import Row, read_table
 from gradtide.report.timeline import milliseconds, size
+
+_T = TypeVar("_T")
+
+Columns = dict[str, Callable[[Any], object]]
+"""What stands in each column of a table of an item, by the column's title."""
 
 # Lines are drawn in this order; each is thinner than those below, so that lines that coincide stay visible.
 STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
@@ -24,6 +30,9 @@ STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
     ("s3", 2.4, (3, 6)),
     ("s4", 1.4, (10, 4, 2, 4)),
 )
+
+# The axis of a chart over link rates.
+OVER_RATE: dict[str, Any] = {"xlabel": "link rate, Gbit/s", "xname": "at", "xunit": "Gbit/s", "xlog": True}
 
 WATERFALL = (
     ("compute", "compute", "compute"),
@@ -76,9 +85,24 @@ def schedule(order: str, barrier: bool) -> str:
     return words.schedule(clip(order, 24), barrier)
 
 
+def fixed(value: float | None, digits: int = 1, unit: str = "") -> str:
+    """Write a number with so many decimals and a true minus sign; a dash for none."""
+    return "–" if value is None else f"{value:.{digits}f}{unit}".replace("-", "−")
+
+
+def plain(value: object) -> str:
+    """Write a value of a summary or table as it is."""
+    return "–" if value is None else figure(value) if isinstance(value, float) else str(value)
+
+
 def cell(text: object, cls: str = "", key: str = "", small: str = "") -> dict[str, str]:
     """Return a cell: its text, a class, the summary key that it shows, and a word beside it."""
     return {"text": clip(text), "cls": cls, "key": key, "small": small}
+
+
+def tile(name: str, value: str, unit: str, kind: str, note: str, key: str = "") -> dict[str, str]:
+    """Return a figure above the page: a number, the summary key that it shows, and what it means."""
+    return {"name": name, "value": value, "unit": unit, "kind": kind, "note": note, "key": key}
 
 
 def table(
@@ -93,6 +117,12 @@ def table(
     meanings = words.legend(columns)
     note = ". ".join(part for part in (meanings, note) if part)
     return {"label": label, "columns": heads, "rows": cells[:cap], "note": note}
+
+
+def listing(label: str, columns: Columns, items: Iterable[Any], *, cap: int, where: str = "") -> dict[str, Any]:
+    """Return a table of items, a row each; each column has a title and says what stands in it of an item."""
+    rows = [[write(item) for write in columns.values()] for item in items]
+    return table(label, list(columns), rows, cap=cap, where=where)
 
 
 def embedded(value: object) -> Markup:
@@ -152,8 +182,9 @@ def chart(
         **more,
     }
     columns = ["#" + xlabel, *("#" + line["name"] for line in lines)]
+    values = [line["values"] for line in lines]
     rows = [
-        [figure(at), *("–" if line["values"][i] is None else figure(line["values"][i]) for line in lines)]
+        [figure(at), *("–" if of[i] is None else figure(of[i]) for of in values)]
         for i, at in enumerate(x[:-1] if more.get("stepped") else x)
     ]
     return {
@@ -167,98 +198,125 @@ def chart(
     }
 
 
+def part(kind: str, words: str, share: float, texts: Iterable[str], room: float) -> dict[str, Any]:
+    """Return a piece of a bar, a `share` of it in percent, and in it the first text for which it has room.
+
+    Args:
+        kind: its colour.
+        words: what it is.
+        share: its length in percent of the bar.
+        texts: what may stand in it, the longest first.
+        room: characters in a whole bar.
+    """
+    text = next((text for text in texts if len(text) < share / 100 * room), "")
+    return {"kind": kind, "share": share, "text": text, "words": words}
+
+
+def meaning(kind: str, name: str, value: str = "", key: str = "", zero: bool = False) -> dict[str, Any]:
+    """Return an entry of the legend of bars; with the value of the one bar, where it is one."""
+    return {"kind": kind, "name": name, "value": value, "key": key, "zero": zero}
+
+
 def bar(values: Mapping[str, float], longest: float, room: float) -> list[dict[str, Any]]:
     """Return the pieces of a waterfall bar, named inside where `room` (characters in a bar) allows."""
-    pieces = []
-    for kind, name, short in WATERFALL:
-        share = 100 * max(values[kind], 0) / longest
-        words = f"{name} {ms(values[kind])} ms"
-        fits = (f"{short} {ms(values[kind])} ms", ms(values[kind]), "")
-        text = next(text for text in fits if len(text) < share / 100 * room or not text)
-        pieces.append({"kind": kind, "share": share, "text": text, "words": words})
-    return pieces
+    return [
+        part(
+            kind,
+            f"{name} {ms(values[kind])} ms",
+            100 * max(values[kind], 0) / longest,
+            (f"{short} {ms(values[kind])} ms", ms(values[kind])),
+            room,
+        )
+        for kind, name, short in WATERFALL
+    ]
 
 
 def waterfall(values: Mapping[str, float], key: str) -> dict[str, Any]:
     """Return the one bar of a job with its values, ms, in the legend."""
     parts = bar(values, sum(values.values()), 120)
-    legend = [
-        {"kind": k, "name": name, "value": ms(values[k]), "key": f"{key}.{k}", "zero": values[k] == 0}
-        for k, name, _ in WATERFALL
-    ]
+    legend = [meaning(k, name, ms(values[k]), f"{key}.{k}", values[k] == 0) for k, name, _ in WATERFALL]
     return {"rows": [{"parts": parts, "label": "; ".join(p["words"] for p in parts)}], "legend": legend}
 
 
+def drawn_timelines(runs: Sequence[tuple[Path, str | None, str]], caps: Caps) -> list[dict[str, Any] | None]:
+    """Return one iteration of each run of a study, all on one time axis; None for a run without recorded operations.
+
+    Args:
+        runs: run folder, job (by default the first) and title of each.
+        caps: how much is shown.
+    """
+    views = []
+    for folder, job, _ in runs:
+        operations, transfers = (by_job(read_table(folder, f"{name}.csv")) for name in ("operations", "transfers"))
+        of = next(iter(operations), "") if job is None else job
+        views.append(timeline.window(operations.get(of, []), transfers.get(of, [])))
+    span_ms = max((view.span_ms for view in views if view), default=None)
+    return [
+        drawn_timeline(view, label=f"Timeline, {title}", ident=f"t{i}", cap=caps.rows, span_ms=span_ms)
+        for i, (view, (_, _, title)) in enumerate(zip(views, runs, strict=True))
+    ]
+
+
 def drawn_timeline(
-    operations: Sequence[Row],
-    transfers: Sequence[Row],
-    *,
-    label: str,
-    ident: str,
-    cap: int,
-    span_ms: float | None = None,
+    view: timeline.Window | None, *, label: str, ident: str, cap: int, span_ms: float | None = None
 ) -> dict[str, Any] | None:
     """Return a timeline with its caption and table; None where no operation was recorded."""
-    view = timeline.window(operations, transfers)
     if view is None:
         return None
     shown, total = timeline.chosen(view.transfers), view.transfers
-    exposed, barrier = view.idle_ms("exposed"), view.idle_ms("barrier")
-    late = sum(row["margin_us"] < -1e-5 for row in total)
-    words = (
-        f"In this iteration compute waits {ms(exposed)} ms for the network and "
-        f"{ms(barrier)} ms at the barrier; "
+    late = sum(map(timeline.is_late, total))
+    caption = (
+        f"In this iteration compute waits {ms(view.idle_ms('exposed'))} ms for the network and "
+        f"{ms(view.idle_ms('barrier'))} ms at the barrier; "
         f"{late} of {len(total)} transfers arrive{'s' if late == 1 else ''} late."
     )
     if view.worker is not None:
-        words = (
-            f"Workers differ: compute is that of worker {view.worker}, the slowest, which the others wait for. {words}"
+        caption = (
+            f"Workers differ: compute is that of worker {view.worker}, the slowest, which the others wait for. "
+            f"{caption}"
         )
     if not total:
-        words = "This job sends nothing."
+        caption = "This job sends nothing."
     if len(shown) < len(total):
-        words += (
+        caption += (
             f" Rows show {len(shown)} of {len(total)} buckets, "
             f"the {timeline.TIGHTEST} with the least margin among them; the network lane shows all."
         )
-    rows = [
-        [
-            row["bucket"],
-            timeline.layers(row),
-            size(row["bytes"]),
-            row["rank"],
-            *(milliseconds(row[k] - view.start) for k in ("ready_us", "start_us", "end_us", "needed_us")),
-            milliseconds(row["slack_us"]),
-            cell(milliseconds(row["margin_us"]), "differs" if row["margin_us"] < -1e-5 else ""),
-        ]
-        for row in total
-    ]
-    columns = (
-        "#bucket",
-        "layers",
-        "#bytes",
-        "#rank",
-        "#ready, ms",
-        "#sent from, ms",
-        "#to, ms",
-        "#needed, ms",
-        "#slack, ms",
-        "#margin, ms",
-    )
+
+    def since(key: str) -> Callable[[Row], str]:
+        return lambda row: milliseconds(row[key] - view.start)
+
+    columns: Columns = {
+        "#bucket": lambda row: row["bucket"],
+        "layers": timeline.layers,
+        "#bytes": lambda row: size(row["bytes"]),
+        "#rank": lambda row: row["rank"],
+        "#ready, ms": since("ready_us"),
+        "#sent from, ms": since("start_us"),
+        "#to, ms": since("end_us"),
+        "#needed, ms": since("needed_us"),
+        "#slack, ms": lambda row: milliseconds(row["slack_us"]),
+        "#margin, ms": lambda row: cell(milliseconds(row["margin_us"]), "differs" if timeline.is_late(row) else ""),
+    }
+    marks = {
+        "update": any(row["kind"] == "update" for row in view.compute),
+        "transfer": bool(total),
+        "late": late > 0,
+        "old": any(row["iteration"] < view.compute[0]["iteration"] for row in view.network),
+    }
     return {
         "svg": timeline.draw(view, label=label, ident=ident, span_ms=span_ms),
         "label": label,
-        "caption": words,
-        "table": table(label, columns, rows, cap=cap, where="transfers.csv"),
-        "legend": {
-            *(["update"] if any(row["kind"] == "update" for row in view.compute) else []),
-            *(["transfer"] if total else []),
-            *(["late"] if late else []),
-            *(["old"] if any(row["iteration"] < view.compute[0]["iteration"] for row in view.network) else []),
-            *(idle.cause for idle in view.idle),
-        },
-        "span_ms": view.span_ms,
+        "caption": caption,
+        "table": listing(label, columns, total, cap=cap, where="transfers.csv"),
+        "legend": {mark for mark, is_drawn in marks.items() if is_drawn} | {idle.cause for idle in view.idle},
     }
+
+
+def bins(rows: Sequence[_T], most: int) -> list[Sequence[_T]]:
+    """Return rows in at most `most` parts of one length; the last may be shorter."""
+    step = -(-len(rows) // most)
+    return [rows[i : i + step] for i in range(0, len(rows), step or 1)]
 
 
 def by_job(rows: Iterable[Row]) -> dict[str, list[Row]]:

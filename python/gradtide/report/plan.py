@@ -7,8 +7,7 @@ from typing import Any
 
 from gradtide import words
 from gradtide.report import pieces, scatter
-from gradtide.report.compare import run_timeline
-from gradtide.report.folder import Row, RunFolderError, entry, read_table, row_of
+from gradtide.report.folder import Row, RunFolderError, entry, number, read_table, row_of
 from gradtide.report.run import resolved_scenario
 
 _WORDS = ("name", "level", "order", "collective")
@@ -44,7 +43,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "levels": _levels(rows, caps),
         "timelines": timelines,
         "legend": legend,
-        "modes": [{"token": scatter.TOKENS[i % len(scatter.TOKENS)], "name": name} for i, name in enumerate(modes)],
+        "modes": scatter.legend(modes),
         "plot": _plot(scored, modes, bound_ms, caps) if scored else None,
         "searched": _searched(path, summary, len(scored)),
         "buckets": _buckets(path, plan, caps),
@@ -56,8 +55,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 def _checked(path: Path, row: object, index: int) -> Row:
     row = row_of(path, "rows", row, index, words=_WORDS, counts=_COUNTS, flags=_FLAGS)
     _positive(path, row, "iteration_ms")
-    if not math.isfinite(entry(path, row, "saves_percent", (int, float))):
-        raise RunFolderError(f"{path}: key `saves_percent`: not a finite number")
+    number(path, row, "saves_percent")
     return row
 
 
@@ -76,44 +74,39 @@ def _saves(row: Row) -> str:
 
 
 def _tiles(path: Path, rows: Sequence[Row], chosen: int, predicted: Row, bound_ms: float) -> list[dict[str, Any]]:
-    row = rows[chosen]
+    row, tile = rows[chosen], pieces.tile
     before = _positive(path, predicted, "baseline_iteration_time_ms")
     interval = _saves(row)
-    how = f"95 % interval {interval}, from measured errors of earlier predictions" if interval else ""
+    how = f"95 % interval {interval}, from measured errors of earlier predictions" if interval else "of an iteration"
+    above = 100 * (row["iteration_ms"] / bound_ms - 1)
+    sent = f" in chunks of {_size(row)}" if row["chunk_bytes"] else ", sent whole"
+    key = f"rows.{chosen}"
     return [
-        {
-            "name": "The plan saves",
-            "value": f"{row['saves_percent']:.1f}".replace("-", "−"),
-            "unit": "%",
-            "kind": "slack",
-            "note": how or "of an iteration",
-            "key": "plan.predicted.gain_percent",
-        },
-        {
-            "name": "Iteration time",
-            "value": pieces.ms(row["iteration_ms"]),
-            "unit": "ms",
-            "kind": "compute",
-            "note": f"{pieces.ms(before)} ms before",
-            "key": f"rows.{chosen}.iteration_ms",
-        },
-        {
-            "name": "Lower bound",
-            "value": pieces.ms(bound_ms),
-            "unit": "ms",
-            "kind": "transfer",
-            "note": f"the plan is {100 * (row['iteration_ms'] / bound_ms - 1):.1f} % above; no plan is below",
-            "key": "lower_bound_ms",
-        },
-        {
-            "name": "Messages",
-            "value": f"{row['messages']}",
-            "unit": "an iteration",
-            "kind": "exposed",
-            "note": words.buckets(row["buckets"])
-            + (f" in chunks of {_size(row)}" if row["chunk_bytes"] else ", sent whole"),
-            "key": f"rows.{chosen}.messages",
-        },
+        tile("The plan saves", pieces.fixed(row["saves_percent"]), "%", "slack", how, "plan.predicted.gain_percent"),
+        tile(
+            "Iteration time",
+            pieces.ms(row["iteration_ms"]),
+            "ms",
+            "compute",
+            f"{pieces.ms(before)} ms before",
+            f"{key}.iteration_ms",
+        ),
+        tile(
+            "Lower bound",
+            pieces.ms(bound_ms),
+            "ms",
+            "transfer",
+            f"the plan is {above:.1f} % above; no plan is below",
+            "lower_bound_ms",
+        ),
+        tile(
+            "Messages",
+            str(row["messages"]),
+            "an iteration",
+            "exposed",
+            words.buckets(row["buckets"]) + sent,
+            f"{key}.messages",
+        ),
     ]
 
 
@@ -122,33 +115,30 @@ def _size(row: Row) -> str:
 
 
 def _levels(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
-    table = []
-    for row in rows:
-        is_plan = row["chosen"]
-        above = row.get("above_bound_percent")
-        collective = words.collective(pieces.clip(row["collective"], 40))
-        table.append(
-            [
-                pieces.cell(
-                    words.level(pieces.clip(row["name"], 20)),
-                    "best" if is_plan else "",
-                    small="plan" if is_plan else "",
-                ),
-                pieces.schedule(row["order"], row["barrier"]),
-                collective + (f", depth {row['depth']}" if row["depth"] > 1 else ""),
-                row["buckets"],
-                _size(row) if row["chunk_bytes"] else "–",
-                row["messages"],
-                pieces.cell(pieces.ms(row["iteration_ms"]), "best" if is_plan else ""),
-                f"{row['saves_percent']:.1f}".replace("-", "−"),
-                _saves(row) or "–",
-                f"{above:.1f}" if isinstance(above, (int, float)) else "–",
-            ]
-        )
-    columns = ("level", "schedule", "exchanged by", "#buckets", "#chunk", "#messages", "#iteration, ms", "#saves, %")
-    return pieces.table(
-        "The best plan of each level", (*columns, "#95 % interval", "#above the bound, %"), table, cap=caps.rows
-    )
+    def marked(text: str, row: Row, small: str = "") -> dict[str, str]:
+        return pieces.cell(text, "best", small=small) if row["chosen"] else pieces.cell(text)
+
+    def exchanged(row: Row) -> str:
+        depth = f", depth {row['depth']}" if row["depth"] > 1 else ""
+        return words.collective(pieces.clip(row["collective"], 40)) + depth
+
+    def above(row: Row) -> str:
+        percent = row.get("above_bound_percent")
+        return f"{percent:.1f}" if isinstance(percent, (int, float)) else "–"
+
+    columns: pieces.Columns = {
+        "level": lambda row: marked(words.level(pieces.clip(row["name"], 20)), row, small="plan"),
+        "schedule": lambda row: pieces.schedule(row["order"], row["barrier"]),
+        "exchanged by": exchanged,
+        "#buckets": lambda row: row["buckets"],
+        "#chunk": lambda row: _size(row) if row["chunk_bytes"] else "–",
+        "#messages": lambda row: row["messages"],
+        "#iteration, ms": lambda row: marked(pieces.ms(row["iteration_ms"]), row),
+        "#saves, %": lambda row: pieces.fixed(row["saves_percent"]),
+        "#95 % interval": lambda row: _saves(row) or "–",
+        "#above the bound, %": above,
+    }
+    return pieces.listing("The best plan of each level", columns, rows, cap=caps.rows)
 
 
 def _timelines(
@@ -159,15 +149,10 @@ def _timelines(
     if plan.get("level") != "none":
         named.append(("plan", f"the plan, {words.level(pieces.clip(plan.get('level'), 20))}"))
 
-    def drawn(span_ms: float | None) -> list[dict[str, Any]]:
-        found = []
-        for index, (name, title) in enumerate(named):
-            one = run_timeline(run_dir / "runs" / name, job, f"Timeline, {title}", f"t{index}", caps, span_ms)
-            if one is not None:
-                found.append({**one, "title": title[:1].upper() + title[1:]})
-        return found
-
-    timelines = drawn(max((one["span_ms"] for one in drawn(None)), default=None))
+    drawn = pieces.drawn_timelines([(run_dir / "runs" / name, job, title) for name, title in named], caps)
+    timelines = [
+        {**one, "title": title[:1].upper() + title[1:]} for (_, title), one in zip(named, drawn, strict=True) if one
+    ]
     return timelines, set().union(*(one["legend"] for one in timelines))
 
 

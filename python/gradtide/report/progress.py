@@ -4,21 +4,20 @@ After Gao (2020), figs 5.20-5.23. The panels share one time axis, so that they c
 bottom: the background traffic, the job's compute, and one row per bucket, with the input side on top.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from gradtide.report.folder import Row
-from gradtide.report.timeline import MAX_ROWS, layers, merged, milliseconds, of_slowest, ticks
+from gradtide.report.svg import WIDTH, Drawing
+from gradtide.report.timeline import MAX_ROWS, is_late, layers, merged, milliseconds, of_slowest, verdict
 
 MAX_ITERATIONS = 3
 """Iterations drawn; in more of them a block is thinner than a line."""
 
-_WIDTH, _LEFT, _RIGHT = 1080.0, 122.0, 18.0
-_PLOT = _WIDTH - _LEFT - _RIGHT
-_TOLERANCE_US = 1e-5  # times are written with six decimals; two of them may each be off by half a unit
+_LEFT, _RIGHT = 122.0, 18.0
 _LOAD_STEPS = 240
 
 
@@ -75,123 +74,76 @@ def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup
     head = 40.0
     tall = head + (lane + 14 if peak else 0) + lane + 8 + pitch * len(buckets) + 18
     height = 22 + tall * len(panels)
-    out: list[str] = []
-
-    def x(us: float) -> float:
-        share: float = (min(max(us, start), end) - start) / (end - start)
-        return _LEFT + share * _PLOT
-
-    def rect(kind: str, a: float, b: float, y: float, h: float, least: float = 0.6) -> None:
-        wide = max(x(b) - x(a), least)
-        out.append(f'<rect class="{kind}" x="{x(a):.2f}" y="{y:.1f}" width="{wide:.2f}" height="{h:.1f}"/>')
-
-    def text(kind: str, at: float, y: float, words: str, anchor: str = "start") -> None:
-        out.append(f'<text class="{kind}" x="{at:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>')
-
-    for tick in ticks(0, (end - start) / 1e3, 10):
-        at = x(start + tick * 1e3)
-        out.append(f'<path class="grid" d="M{at:.1f} 20V{height - 4:.1f}"/>')
-        text("tick", at, 13, f"{tick:g}", "middle")
-    text("tick", _LEFT - 10, 13, "ms", "end")
+    drawing = Drawing(ident, start, end - start, _LEFT, _RIGHT)
+    x, text = drawing.x, drawing.text
+    drawing.axis(10, 20, height - 4, 13)
 
     for number, (panel, iterations, load) in enumerate(zip(panels, shown, loads, strict=True)):
         y = 22 + tall * number
         text("strong", 0, y + 14, panel.name)
         for row in iterations:
             a, b = x(row["start_us"]), x(row["start_us"] + row["time_us"])
-            out.append(f'<path class="bracket" d="M{a + 1:.1f} {y + 27:.1f}v-5H{b - 1:.1f}v5"/>')
+            drawing.path("bracket", f"M{a + 1:.1f} {y + 27:.1f}v-5H{b - 1:.1f}v5")
             words = f"iteration {row['iteration']}: {milliseconds(row['time_us'])} ms"
             text("muted", (a + b) / 2, y + 15, words if b - a > 150 else milliseconds(row["time_us"]), "middle")
         y += head
         if peak:
             text("label", _LEFT - 10, y + 10, "background", "end")
             text("muted small", _LEFT - 10, y + 24, f"{max(load):.3g} Gbit/s at most", "end")
-            points = "".join(
-                f"H{_LEFT + _PLOT * i / len(load):.1f}V{y + lane + 5 - (lane + 5) * value / peak:.1f}"
+            ground, right = y + lane + 5, WIDTH - _RIGHT
+            steps = "".join(
+                f"H{_LEFT + drawing.plot * i / len(load):.1f}V{ground - (lane + 5) * value / peak:.1f}"
                 for i, value in enumerate(load)
             )
-            out.append(
-                f'<path class="load" d="M{_LEFT} {y + lane + 5:.1f}{points}H{_LEFT + _PLOT}V{y + lane + 5:.1f}Z"/>'
-            )
+            drawing.path("load", f"M{_LEFT} {ground:.1f}{steps}H{right}V{ground:.1f}Z")
             y += lane + 14
-        text("label", _LEFT - 10, y + 14, "compute", "end")
-        out.append(f'<rect class="lane" x="{_LEFT}" y="{y:.1f}" width="{_PLOT}" height="{lane:.1f}"/>')
+        drawing.lane("compute", y, lane, y + 14)
         compute = [
             row
             for row in of_slowest(panel.operations)[1]
             if row["resource"] == "compute" and row["kind"] != "barrier" and start <= row["start_us"] < end
         ]
-        gap = 0.75 / _PLOT * (end - start)
-        busy = merged(compute, gap)
-        for (_, a), (b, _) in pairwise(busy):
-            fill = f'fill="url(#{ident}-exposed)"'
-            out.append(
-                f'<rect class="idle exposed" {fill} x="{x(a):.2f}" y="{y:.1f}" width="{x(b) - x(a):.2f}" '
-                f'height="{lane:.1f}"/>'
-            )
+        gap = 0.75 / drawing.plot * (end - start)
+        for (_, a), (b, _) in pairwise(merged(compute, gap)):
+            drawing.block("idle exposed", a, b, y, lane, fill="exposed")
         for kind in ("forward", "backward", "update"):
             for a, b in merged([row for row in compute if row["kind"] == kind], gap):
-                rect(kind, a, b, y, lane)
+                drawing.block(kind, a, b, y, lane)
         y += lane + 8
         for i, (low, high, bucket) in enumerate(buckets):
             own = [r for r in panel.transfers if r["bucket"] == bucket and r["iteration"] < count]
-            _bucket(own, (low, high), panel.name, y + i * pitch, pitch, start, out, x)
+            name = layers({"first_layer": low, "last_layer": high})
+            _bucket(drawing, own, name, panel.name, y + i * pitch, pitch, start)
         if len(panels) > 1 and number:
-            out.append(f'<path class="grid" d="M0 {22 + tall * number - 8:.1f}H{_WIDTH:.0f}"/>')
+            drawing.path("grid", f"M0 {22 + tall * number - 8:.1f}H{WIDTH:.0f}")
         for row in iterations:
-            at = x(row["start_us"] + row["time_us"])
-            top = 22 + tall * number + 24
-            out.append(f'<path class="turn" d="M{at:.1f} {top:.1f}V{y + pitch * len(buckets):.1f}"/>')
-    pattern = (
-        f'<pattern id="{ident}-exposed" class="exposed" width="7" height="7" patternUnits="userSpaceOnUse" '
-        'patternTransform="rotate(45)"><rect width="7" height="7"/><path d="M0 0V7"/></pattern>'
-    )
-    return Markup(
-        f'<svg class="timeline progress" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" '
-        f'aria-label="{escape(label)}"><defs>{pattern}</defs>{"".join(out)}</svg>'
-    )
+            at, top = x(row["start_us"] + row["time_us"]), 22 + tall * number + 24
+            drawing.path("turn", f"M{at:.1f} {top:.1f}V{y + pitch * len(buckets):.1f}")
+    return drawing.svg(label, height, hatchings=("exposed",), more=" progress")
 
 
-def _bucket(
-    own: Sequence[Row],
-    span: tuple[int, int],
-    panel: str,
-    y: float,
-    pitch: float,
-    origin: float,
-    out: list[str],
-    x: Callable[[float], float],
-) -> None:
+def _bucket(drawing: Drawing, own: Sequence[Row], name: str, panel: str, y: float, pitch: float, origin: float) -> None:
     """Draw the row of one bucket: from ready to sent as a line, from the first byte to the last as a block."""
-    words = f"{panel} · {layers({'first_layer': span[0], 'last_layer': span[1]})}"
+    words = f"{panel} · {name}"
     for row in own:
         words += f" · iteration {row['iteration']}: {_sentence(row, origin)}"
-    out.append(f'<g class="row" data-readout="{escape(words)}">')
-    out.append(f'<rect class="hit" x="0" y="{y - 1:.1f}" width="{_WIDTH:.0f}" height="{pitch:.1f}"/>')
-    name = layers({"first_layer": span[0], "last_layer": span[1]})
-    out.append(f'<text class="label" x="{_LEFT - 10:.0f}" y="{y + pitch - 4:.1f}" text-anchor="end">{name}</text>')
     h = pitch - 3
-    for row in own:
-        ready, start, end = x(row["ready_us"]), x(row["start_us"]), x(row["end_us"])
-        late = row["margin_us"] < -_TOLERANCE_US
-        if start > ready:
-            out.append(
-                f'<rect class="waiting" x="{ready:.1f}" y="{y + h / 2 - 1:.1f}" width="{start - ready:.1f}" '
-                'height="2"/>'
-            )
-        out.append(f'<path class="ready" d="M{ready:.1f} {y:.1f}v{h:.1f}"/>')
-        kind = "transfer late" if late else "transfer"
-        out.append(
-            f'<rect class="{kind}" x="{start:.1f}" y="{y:.1f}" width="{max(end - start, 1.2):.1f}" height="{h:.1f}"/>'
-        )
-    out.append("</g>")
+    with drawing.row(words, y - 1, pitch):
+        drawing.text("label", _LEFT - 10, y + pitch - 4, name, "end")
+        for row in own:
+            ready, start, end = (drawing.x(row[key]) for key in ("ready_us", "start_us", "end_us"))
+            if start > ready:
+                wide = f'width="{start - ready:.1f}" height="2"'
+                drawing.add(f'<rect class="waiting" x="{ready:.1f}" y="{y + h / 2 - 1:.1f}" {wide}/>')
+            drawing.path("ready", f"M{ready:.1f} {y:.1f}v{h:.1f}")
+            kind = "transfer late" if is_late(row) else "transfer"
+            wide = f'width="{max(end - start, 1.2):.1f}" height="{h:.1f}"'
+            drawing.add(f'<rect class="{kind}" x="{start:.1f}" y="{y:.1f}" {wide}/>')
 
 
 def _sentence(row: Row, origin: float) -> str:
     ready, start, end = (milliseconds(row[k] - origin) for k in ("ready_us", "start_us", "end_us"))
-    margin = milliseconds(abs(row["margin_us"]))
-    verdict = f"{margin} ms late" if row["margin_us"] < -_TOLERANCE_US else f"{margin} ms to spare"
-    return f"ready {ready}, sent {start} to {end} ms, {verdict}"
+    return f"ready {ready}, sent {start} to {end} ms, {verdict(row)}"
 
 
 def _load(flows: Sequence[Row], start: float, end: float) -> list[float]:

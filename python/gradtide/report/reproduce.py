@@ -5,13 +5,13 @@ drawings and tables together. One that does not is shown as lists of them.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
 from gradtide.report import pieces, progress
-from gradtide.report.compare import inside, run_timeline
+from gradtide.report.compare import inside
 from gradtide.report.folder import Row, RunFolderError, entry, read_table
 from gradtide.report.tenants import BANDS, VERDICTS, change
 from gradtide.report.tenants.maps import SHADES, shades
@@ -34,28 +34,21 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     def word(item: Mapping[str, Any], key: str) -> str:
         return pieces.clip(item.get(key, ""), 300)
 
-    checks = []
-    verdicts: list[str] = []
-    by_figure: dict[str, list[str]] = {}
-    for check in _objects(path, summary, "checks"):
-        verdict = entry(path, check, "verdict", str)
-        verdicts.append(verdict)
-        by_figure.setdefault(word(check, "figure"), []).append(verdict)
-        published, ours = (
-            _with_unit(entry(path, check, k, (str, int, float, NoneType)), word(check, "unit"))
-            for k in ("published", "ours")
-        )
-        checks.append(
-            [
-                word(check, "figure"),
-                word(check, "quantity"),
-                published,
-                ours,
-                pieces.cell(verdict, verdict if verdict in ("agrees", "differs") else ""),
-                {**pieces.cell(""), "text": word(check, "note")},
-            ]
-        )
-    agree = sum(v == "agrees" for v in verdicts)
+    checks: list[list[Any]] = [
+        [
+            word(check, "figure"),
+            word(check, "quantity"),
+            *(
+                _with_unit(entry(path, check, whose, (str, int, float, NoneType)), word(check, "unit"))
+                for whose in ("published", "ours")
+            ),
+            pieces.cell(verdict, verdict if verdict in ("agrees", "differs") else ""),
+            {**pieces.cell(""), "text": word(check, "note")},
+        ]
+        for check in _objects(path, summary, "checks")
+        for verdict in [entry(path, check, "verdict", str)]
+    ]
+    agree = sum(row[4]["text"] == "agrees" for row in checks)
     figures_named = bool(summary.get("figures"))
     charts = []
     series = _objects(path, summary, "series")
@@ -67,7 +60,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         if figures_named:
             charts[-1]["hint"] = ""
     items = _objects(path, summary, "timelines")
-    timelines = [t for t, _ in _reproduced_timelines(run_dir, path, items, caps)]
+    timelines = _timelines(run_dir, path, items[: caps.timelines], caps)
     tables = []
     for item in _objects(path, summary, "tables"):
         columns = [str(c) for c in entry(path, item, "columns", list)]
@@ -76,30 +69,26 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             raise RunFolderError(f"{path}: key `tables`: a row of `{word(item, 'title')}` has not {len(columns)} cells")
         numbers = [all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
         heads = [("#" if n else "") + c for n, c in zip(numbers, columns, strict=True)]
-        made = pieces.table(
-            word(item, "title"),
-            heads,
-            [[_plain(v) for v in row] for row in rows],
-            cap=caps.rows,
-            where="summary.json",
-        )
+        texts = [list(map(pieces.plain, row)) for row in rows]
+        made = pieces.table(word(item, "title"), heads, texts, cap=caps.rows, where="summary.json")
         made["note"] = " ".join(filter(None, (word(item, "note"), made["note"])))
         tables.append({**made, "of": word(item, "figure")})
     kept = tables[: max(caps.charts, 2)]
-    drawings = [_progress(run_dir, path, item, caps) for item in _objects(path, summary, "progress")[: caps.timelines]]
-    maps = [_map(path, item) for item in _objects(path, summary, "maps")]
-    bars = _bars(path, _objects(path, summary, "bars"), caps)
+    panels = [_progress(run_dir, path, item, caps) for item in _objects(path, summary, "progress")[: caps.timelines]]
+    drawn = {
+        "maps": [_map(path, item) for item in _objects(path, summary, "maps")],
+        "bars": _bars(path, _objects(path, summary, "bars"), caps),
+        "charts": charts,
+        "drawings": list(filter(None, panels)),
+        "tables": kept,
+    }
     figures = [
         {
             "title": f"{'' if name[:1].isalpha() else 'Fig. '}{name}: {word(item, 'title')}",
             "says": word(item, "says"),
-            "badge": _badge(by_figure.get(name, [])),
+            "badge": _badge([row[4]["text"] for row in checks if row[0] == name]),
             "checks": [row[1:] for row in checks if row[0] == name],
-            "maps": [m for m in maps if m["of"] == name],
-            "bars": [b for b in bars if b["of"] == name],
-            "charts": [c for c in charts if c["of"] == name],
-            "drawings": [d for d in drawings if d and d["of"] == name],
-            "tables": [t for t in kept if t["of"] == name],
+            **{kind: [one for one in some if one["of"] == name] for kind, some in drawn.items()},
         }
         for item in _objects(path, summary, "figures")
         for name in [word(item, "figure")]
@@ -118,7 +107,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "title": f"gradtide reproduce {name}",
         "what": pieces.clip(entry(path, summary, "title", str), 160),
         "reproduce": f"gradtide reproduce {name}",
-        "tally": f"{agree} of {len(verdicts)} published values agree with ours.",
+        "tally": f"{agree} of {len(checks)} published values agree with ours.",
         "checks": pieces.table(
             "Published values beside ours",
             ("figure", "quantity", "#published", "#ours", "verdict", "note"),
@@ -176,54 +165,39 @@ def _map(path: Path, item: Mapping[str, Any]) -> dict[str, Any]:
 
 def _bars(path: Path, items: Sequence[Mapping[str, Any]], caps: pieces.Caps) -> list[dict[str, Any]]:
     """Return bars in rows and groups; all of a figure have one scale, and zero on it."""
-    found = []
+    figures: dict[str, list[float]] = {}
     for item in items:
-        rows = [pieces.clip(row, 40) for row in entry(path, item, "rows", list)]
-        groups = entry(path, item, "groups", list)
-        for group in groups:
+        count = len(entry(path, item, "rows", list))
+        for group in entry(path, item, "groups", list):
             values = entry(path, group, "values", list)
-            if len(values) != len(rows) or not all(isinstance(v, (int, float)) for v in values):
-                raise RunFolderError(f"{path}: key `bars.groups.values`: {len(rows)} numbers were expected")
-        found.append((item, rows[: caps.rows], groups))
+            if len(values) != count or not all(isinstance(v, (int, float)) for v in values):
+                raise RunFolderError(f"{path}: key `bars.groups.values`: {count} numbers were expected")
+            figures.setdefault(pieces.clip(item.get("figure", ""), 20), []).extend(values)
     made = []
-    for item, rows, groups in found:
+    for item in items:
         of = pieces.clip(item.get("figure", ""), 20)
-        own = [
-            v
-            for other, _, groups in found
-            if pieces.clip(other.get("figure", ""), 20) == of
-            for g in groups
-            for v in g["values"]
-        ]
-        low, high = min(0.0, *own), max(0.0, *own)
+        low, high = min(0.0, *figures.get(of, [])), max(0.0, *figures.get(of, []))
         scale = 100 / ((high - low) or 1.0)
-        names = [pieces.clip(entry(path, group, "name", str), 40) for group in groups]
-        tokens = [_BAR_TOKENS[i % len(_BAR_TOKENS)] for i in range(len(groups))]
-        made.append(
-            {
-                "of": of,
-                "title": pieces.clip(entry(path, item, "title", str), 80),
-                "unit": pieces.clip(entry(path, item, "unit", str), 40),
-                "legend": [{"name": name, "token": token} for name, token in zip(names, tokens, strict=True)],
-                "rows": [
-                    {
-                        "name": row,
-                        "bars": [
-                            {
-                                "token": token,
-                                "start": (min(v, 0.0) - low) * scale,
-                                "share": abs(v) * scale,
-                                "text": f"{v:.1f}".replace("-", "−"),
-                                "words": f"{row}, {name}: {v:.1f}",
-                            }
-                            for name, token, group in zip(names, tokens, groups, strict=True)
-                            for v in [group["values"][i]]
-                        ],
-                    }
-                    for i, row in enumerate(rows)
-                ],
+        legend = [
+            {"name": pieces.clip(entry(path, group, "name", str), 40), "token": token}
+            for group, token in zip(item["groups"], cycle(_BAR_TOKENS), strict=False)
+        ]
+
+        def bar(row: str, group: Mapping[str, str], value: float, low: float = low, scale: float = scale) -> Row:
+            return {
+                "token": group["token"],
+                "start": (min(value, 0.0) - low) * scale,
+                "share": abs(value) * scale,
+                "text": pieces.fixed(value),
+                "words": f"{row}, {group['name']}: {value:.1f}",
             }
-        )
+
+        rows = []
+        for i, name in enumerate(item["rows"][: caps.rows]):
+            row, values = pieces.clip(name, 40), [group["values"][i] for group in item["groups"]]
+            rows.append({"name": row, "bars": [bar(row, *one) for one in zip(legend, values, strict=True)]})
+        title, unit = pieces.clip(entry(path, item, "title", str)), pieces.clip(entry(path, item, "unit", str), 40)
+        made.append({"of": of, "title": title, "unit": unit, "legend": legend, "rows": rows})
     return made
 
 
@@ -246,11 +220,7 @@ def _progress(run_dir: Path, path: Path, item: Mapping[str, Any], caps: pieces.C
 
 
 def _with_unit(value: Any, unit: str) -> str:
-    return _plain(value) if value is None or not unit else f"{_plain(value)} {unit}"
-
-
-def _plain(value: Any) -> str:
-    return "–" if value is None else pieces.figure(value) if isinstance(value, float) else str(value)
+    return pieces.plain(value) if value is None or not unit else f"{pieces.plain(value)} {unit}"
 
 
 def _figure_title(item: Mapping[str, Any]) -> str:
@@ -258,23 +228,19 @@ def _figure_title(item: Mapping[str, Any]) -> str:
     return figure + pieces.clip(item.get("title", ""), 160)
 
 
-def _reproduced_timelines(
+def _timelines(
     run_dir: Path, path: Path, items: Sequence[Mapping[str, Any]], caps: pieces.Caps
-) -> list[tuple[dict[str, Any], float]]:
-    found: list[tuple[dict[str, Any], float]] = []
-    span: float | None = None
-    for last in (False, True):  # the first pass finds the longest, so that all share one time axis
-        found = []
-        for i, item in enumerate(items[: caps.timelines]):
-            folder = inside(run_dir, entry(path, item, "run", str))
-            made = run_timeline(folder, item.get("job"), f"Timeline, {_figure_title(item)}", f"t{i}", caps, span)
-            if made is not None:
-                note = pieces.clip(item.get("note", ""), 300)
-                made["caption"] = f"{made['caption']} {note}".strip()
-                found.append(({**made, "title": _figure_title(item)}, made["span_ms"]))
-        if not last:
-            span = max((s for _, s in found), default=None)
-    return found
+) -> list[dict[str, Any]]:
+    runs = [(inside(run_dir, entry(path, item, "run", str)), item.get("job"), _figure_title(item)) for item in items]
+    return [
+        {
+            **drawn,
+            "caption": f"{drawn['caption']} {pieces.clip(item.get('note', ''), 300)}".strip(),
+            "title": _figure_title(item),
+        }
+        for item, drawn in zip(items, pieces.drawn_timelines(runs, caps), strict=True)
+        if drawn
+    ]
 
 
 def _style(line: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """The report of one run."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradtide.report import pieces, probed
-from gradtide.report.folder import Row, RunFolderError, entry, read_table, read_text
+from gradtide import words
+from gradtide.report import pieces, probed, timeline
+from gradtide.report.folder import Row, RunFolderError, entry, number, read_table, read_text
 from gradtide.report.timeline import milliseconds, size
 
 
@@ -26,17 +26,20 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     packets = summary.get("engine") == "packet"
     measured = ", measured from one backward pass to the next" if packets else ""
     views = []
-    for number, name in enumerate(jobs):
-        if number < caps.jobs:
-            mine = {key: table.get(name, []) for key, table in tables.items()}
-            views.append(_job(path, name, jobs[name], mine, rate, f"t{number}", caps, measured))
-    overview = pieces.table(
-        "Jobs",
-        ("job", "model", "#workers", "#iteration time, ms", "#utilisation U, %", "#exposed, ms", "#rho"),
-        [_job_row(path, name, facts) for name, facts in jobs.items()] if len(jobs) > 1 else [],
-        cap=caps.rows,
-        where="summary.json",
-    )
+    for index, name in enumerate(list(jobs)[: caps.jobs]):
+        mine = {key: table.get(name, []) for key, table in tables.items()}
+        views.append(_job(path, name, jobs[name], mine, rate, f"t{index}", caps, measured))
+    columns: pieces.Columns = {
+        "job": lambda job: job[0],
+        "model": lambda job: entry(path, job[1], "model", str),
+        "#workers": lambda job: entry(path, job[1], "workers", int),
+        "#iteration time, ms": lambda job: pieces.ms(number(path, job[1], "iteration_time_ms.mean")),
+        "#utilisation U, %": lambda job: pieces.percent(number(path, job[1], "utilisation")),
+        "#exposed, ms": lambda job: pieces.ms(number(path, job[1], "waterfall_ms.exposed")),
+        "#rho": lambda job: f"{number(path, job[1], 'rho'):.3f}",
+    }
+    several = jobs.items() if len(jobs) > 1 else ()
+    overview = pieces.listing("Jobs", columns, several, cap=caps.rows, where="summary.json")
     first = views[0]["what"] if len(views) == 1 else f"{len(jobs)} jobs" if jobs else "background flows without a job"
     traffic: Mapping[str, Any] = entry(path, summary, "traffic", dict) if "traffic" in summary else {}
     return "run.html.j2", {
@@ -57,28 +60,26 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     }
 
 
-def _links(rows: Sequence[Row], queues: bool, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the table of links; with what their queues did where there were `queues`."""
-    columns = ["link", "#rate", "#sent", "#busy, ms", "#utilisation, %"]
-    more = {"drops": "#dropped packets", "ce_marks": "#marked packets", "max_queue_packets": "#longest queue, packets"}
-    known = list(more) if queues else []
-
-    def cells(row: Row) -> list[Any]:
-        own = [pieces.rate(row["rate_bps"]), size(row["bytes"]), milliseconds(row["busy_us"])]
-        rest = ["–" if row[column] is None else row[column] for column in known]
-        return [row["link"], *own, pieces.percent(row["utilisation"]), *rest]
-
-    cap = min(caps.rows, 64)
+def _links(rows: Sequence[Row], has_queues: bool, caps: pieces.Caps) -> dict[str, Any]:
+    """Return the table of links; with what their queues did where there were any."""
+    columns: pieces.Columns = {
+        "link": lambda row: row["link"],
+        "#rate": lambda row: pieces.rate(row["rate_bps"]),
+        "#sent": lambda row: size(row["bytes"]),
+        "#busy, ms": lambda row: milliseconds(row["busy_us"]),
+        "#utilisation, %": lambda row: pieces.percent(row["utilisation"]),
+    }
+    if has_queues:
+        columns |= {
+            "#dropped packets": lambda row: pieces.plain(row["drops"]),
+            "#marked packets": lambda row: pieces.plain(row["ce_marks"]),
+            "#longest queue, packets": lambda row: pieces.plain(row["max_queue_packets"]),
+        }
+    cap, label = min(caps.rows, 64), "Links"
     if len(rows) > cap:
         # Of a large network the busiest links tell most.
-        rows = sorted(rows, key=lambda row: -row["utilisation"])
-    return pieces.table(
-        "Links" if len(rows) <= cap else "Links, the busiest first",
-        [*columns, *(more[column] for column in known)],
-        [cells(row) for row in rows],
-        cap=cap,
-        where="links.csv",
-    )
+        rows, label = sorted(rows, key=lambda row: -row["utilisation"]), "Links, the busiest first"
+    return pieces.listing(label, columns, rows, cap=cap, where="links.csv")
 
 
 def _tenant(path: Path, name: str, classes: Any, caps: pieces.Caps) -> dict[str, Any]:
@@ -112,28 +113,6 @@ def resolved_scenario(run_dir: Path, caps: pieces.Caps) -> str:
     return scenario[: caps.scenario] + f"\n… {len(scenario) - caps.scenario} more characters in scenario.resolved.toml"
 
 
-def _number(path: Path, facts: Mapping[str, Any], key: str) -> float:
-    value = entry(path, facts, key, (int, float))
-    if not math.isfinite(value):
-        raise RunFolderError(f"{path}: key `{key}`: not a finite number")
-    return float(value)
-
-
-def _job_row(path: Path, name: str, facts: Mapping[str, Any]) -> list[Any]:
-    def number(key: str, write: Callable[[float], str]) -> dict[str, str]:
-        return pieces.cell(write(_number(path, facts, key)))
-
-    return [
-        name,
-        entry(path, facts, "model", str),
-        entry(path, facts, "workers", int),
-        number("iteration_time_ms.mean", pieces.ms),
-        number("utilisation", pieces.percent),
-        number("waterfall_ms.exposed", pieces.ms),
-        number("rho", lambda v: f"{v:.3f}"),
-    ]
-
-
 def _job(
     path: Path,
     name: str,
@@ -144,79 +123,52 @@ def _job(
     caps: pieces.Caps,
     measured: str,
 ) -> dict[str, Any]:
-    def number(key: str) -> float:
-        return _number(path, facts, key)
-
-    key = f"jobs.{name}"
-    mean, low, high = (number(f"iteration_time_ms.{k}") for k in ("mean", "min", "max"))
+    key, tile = f"jobs.{name}", pieces.tile
+    mean, low, high = (number(path, facts, f"iteration_time_ms.{k}") for k in ("mean", "min", "max"))
+    compute_ms, comm_ms = number(path, facts, "compute_ms"), number(path, facts, "comm_ms")
     count = entry(path, facts, "iterations", int)
-    waterfall = {kind: number(f"waterfall_ms.{kind}") for kind, _, _ in pieces.WATERFALL}
+    waterfall = {kind: number(path, facts, f"waterfall_ms.{kind}") for kind, _, _ in pieces.WATERFALL}
     varies = high - low > 1e-6 * mean
-    spread = (
-        f"{pieces.ms(low)} to {pieces.ms(high)} ms in {count} iterations"
-        if varies
-        else f"the same in all {count} iterations"
-    )
-    spread += measured
+    spread = f"{pieces.ms(low)} to {pieces.ms(high)} ms in" if varies else "the same in all"
+    spread += f" {count} iterations{measured}"
+    share = pieces.percent(number(path, facts, "utilisation"))
+    waits = pieces.ms(waterfall["exposed"])
     exposed = f"{pieces.percent(waterfall['exposed'] / mean)} % of the iteration: compute waits for a gradient"
     if waterfall["barrier"] > 0:
         exposed += f"; {pieces.ms(waterfall['barrier'])} ms more at the barrier"
+    utilisation = f"share of the iteration in which workers compute; {pieces.ms(compute_ms)} ms"
+    rho = f"communication / compute: {pieces.ms(comm_ms)} ms / {pieces.ms(compute_ms)} ms"
+    speed_up = []
+    if "speed_up" in facts:  # folders of earlier versions have none
+        efficiency = pieces.percent(number(path, facts, "scaling_efficiency"))
+        note = f"over one worker without a network: a scaling efficiency of {efficiency} %"
+        value = f"{number(path, facts, 'speed_up'):.4g}"
+        speed_up = [tile("Speed-up", value, "x", "slack", note, f"{key}.speed_up")]
     model, workers = entry(path, facts, "model", str), entry(path, facts, "workers", int)
     buckets = entry(path, facts, "buckets", int)
     what = (
-        f"{pieces.clip(name, 40)}: {pieces.clip(model, 40)} "
-        f"on {workers} worker{'s' if workers != 1 else ''}, "
-        f"{size(number('parameter_bytes'))} of gradients in {buckets} bucket{'s' if buckets != 1 else ''}"
+        f"{pieces.clip(name, 40)}: {pieces.clip(model, 40)} on {words.workers(workers)}, "
+        f"{size(number(path, facts, 'parameter_bytes'))} of gradients in {words.buckets(buckets)}"
     )
     return {
         "name": pieces.clip(name),
         "what": what,
         "figures": [
-            {
-                "name": "Iteration time",
-                "value": pieces.ms(mean),
-                "unit": "ms",
-                "key": f"{key}.iteration_time_ms.mean",
-                "kind": "",
-                "note": spread,
-            },
-            {
-                "name": "Utilisation U",
-                "value": pieces.percent(number("utilisation")),
-                "unit": "%",
-                "key": f"{key}.utilisation",
-                "kind": "compute",
-                "note": f"share of the iteration in which workers compute; {pieces.ms(number('compute_ms'))} ms",
-            },
-            *_speed_up(path, facts, key),
-            {
-                "name": "Exposed communication",
-                "value": pieces.ms(waterfall["exposed"]),
-                "unit": "ms",
-                "key": f"{key}.waterfall_ms.exposed",
-                "kind": "exposed",
-                "note": exposed,
-            },
-            {
-                "name": "ρ = N/C",
-                "value": f"{number('rho'):.2f}",
-                "unit": "",
-                "key": f"{key}.rho",
-                "kind": "transfer",
-                "note": f"communication / compute: {pieces.ms(number('comm_ms'))} ms / "
-                f"{pieces.ms(number('compute_ms'))} ms",
-            },
+            tile("Iteration time", pieces.ms(mean), "ms", "", spread, f"{key}.iteration_time_ms.mean"),
+            tile("Utilisation U", share, "%", "compute", utilisation, f"{key}.utilisation"),
+            *speed_up,
+            tile("Exposed communication", waits, "ms", "exposed", exposed, f"{key}.waterfall_ms.exposed"),
+            tile("ρ = N/C", f"{number(path, facts, 'rho'):.2f}", "", "transfer", rho, f"{key}.rho"),
         ],
         "waterfall": pieces.waterfall(waterfall, f"{key}.waterfall_ms"),
         "timeline": pieces.drawn_timeline(
-            tables["operations"],
-            tables["transfers"],
+            timeline.window(tables["operations"], tables["transfers"]),
             label=f"Timeline of one iteration of job {pieces.clip(name)}",
             ident=ident,
             cap=caps.rows,
         ),
         "slack": slack_chart(tables["transfers"], caps),
-        "bandwidth": _bandwidth_chart(tables["bandwidth"], rate, mean, number("compute_ms"), caps),
+        "bandwidth": _bandwidth_chart(tables["bandwidth"], rate, mean, compute_ms, caps),
         "iterations": _iteration_chart(tables["iterations"], caps) if varies else None,
         "all": pieces.table(
             f"All figures of job {pieces.clip(name)}",
@@ -228,32 +180,13 @@ def _job(
     }
 
 
-def _speed_up(path: Path, facts: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Return the tile of the speed-up over one worker; folders of earlier versions have none."""
-    if "speed_up" not in facts:
-        return []
-    efficiency = pieces.percent(_number(path, facts, "scaling_efficiency"))
-    return [
-        {
-            "name": "Speed-up",
-            "value": f"{_number(path, facts, 'speed_up'):.4g}",
-            "unit": "x",
-            "key": f"{key}.speed_up",
-            "kind": "slack",
-            "note": f"over one worker without a network: a scaling efficiency of {efficiency} %",
-        }
-    ]
-
-
 def _flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
     """List every number and word of a summary under its dotted key; lists are left to the file."""
     if isinstance(value, Mapping):
         return [row for k, v in value.items() for row in _flat(v, f"{key}.{k}", start)]
     if isinstance(value, list):
         return []
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    text = "–" if value is None else pieces.figure(value) if isinstance(value, float) and number else str(value)
-    return [[pieces.cell(key.removeprefix(start)), pieces.cell(text, key=key)]]
+    return [[pieces.cell(key.removeprefix(start)), pieces.cell(pieces.plain(value), key=key)]]
 
 
 def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None:
@@ -264,33 +197,21 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
     slack: dict[tuple[int, int], list[Row]] = {}
     for row in transfers:
         slack.setdefault((row["first_layer"], row["last_layer"]), []).append(row)
-    spans = sorted(slack)
-    step = -(
-        -len(spans) // 400
-    )  # Adjacent buckets share a step of the chart, which shows the least value: it is the one that delays compute.
-    x: list[float] = []
-    lines: list[list[float]] = [[], []]
-    for i in range(0, len(spans), step):
-        x.append(spans[i][0])
-        for values, key in zip(lines, ("slack_us", "margin_us"), strict=True):
-            means = [sum(row[key] for row in slack[s]) / len(slack[s]) / 1e3 for s in spans[i : i + step]]
-            values.append(min(means))
-    x.append(spans[-1][1] + 1)
-    for values in lines:
-        values.append(values[-1])
-    note = f" Every step shows the least value of {step} adjacent buckets." if step > 1 else ""
-    chart = pieces.chart(
+    # Adjacent buckets share a step of the chart, which shows the least value: it is the one that delays compute.
+    steps = pieces.bins(sorted(slack), 400)
+    lines = []
+    for name, key, token in (
+        ("slack: ready until needed", "slack_us", "transfer"),
+        ("margin: received until needed", "margin_us", "exposed"),
+    ):
+        values = [min(sum(row[key] for row in slack[s]) / len(slack[s]) / 1e3 for s in step) for step in steps]
+        lines.append({**pieces.line(0, name, [*values, values[-1]]), "width": 2.4, "token": token})
+    together = len(steps[0])
+    note = f" Every step shows the least value of {together} adjacent buckets." if together > 1 else ""
+    return pieces.chart(
         "Slack and margin against layer index",
-        x=x,
-        lines=[
-            {
-                **pieces.line(2, "slack: ready until needed", lines[0]),
-                "dash": [],
-                "width": 2.4,
-                "token": "transfer",
-            },
-            {**pieces.line(1, "margin: received until needed", lines[1]), "width": 2.4, "token": "exposed"},
-        ],
+        x=[*(step[0][0] for step in steps), steps[-1][-1][1] + 1],
+        lines=lines,
         xlabel="layer index, input side = 0",
         ylabel="ms",
         xname="layer",
@@ -302,7 +223,6 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
         "Layers of one bucket have the same values. Values are means over the measured iterations." + note,
         cap=caps.rows,
     )
-    return chart
 
 
 def _bandwidth_chart(
@@ -310,13 +230,9 @@ def _bandwidth_chart(
 ) -> dict[str, Any] | None:
     if not rows:
         return None
-    rates = sorted({row["rate_bps"] for row in rows})
+    rates = [some[0] for some in pieces.bins(sorted({row["rate_bps"] for row in rows}), 200)]
     found = {(row["order"], row["barrier"], row["rate_bps"]): row["iteration_time_us"] / 1e3 for row in rows}
     kinds = list(dict.fromkeys((row["order"], row["barrier"]) for row in rows))
-    kept = rates if len(rates) <= 200 else rates[:: -(-len(rates) // 200)]
-    lines = [
-        pieces.line(i, pieces.schedule(*kind), [found.get((*kind, r)) for r in kept]) for i, kind in enumerate(kinds)
-    ]
     marks: list[dict[str, Any]] = [{"y": compute_ms, "label": f"compute alone {pieces.ms(compute_ms)} ms"}]
     dots = []
     if rate is not None:
@@ -324,14 +240,14 @@ def _bandwidth_chart(
         dots.append({"x": rate / 1e9, "y": mean})
     return pieces.chart(
         "Iteration time over link rate",
-        x=[r / 1e9 for r in kept],
-        lines=lines,
-        xlabel="link rate, Gbit/s",
+        x=[r / 1e9 for r in rates],
+        lines=[
+            pieces.line(i, pieces.schedule(*kind), [found.get((*kind, r)) for r in rates])
+            for i, kind in enumerate(kinds)
+        ],
         ylabel="iteration time, ms",
-        xname="at",
-        xunit="Gbit/s",
-        xlog=True,
         # Near the fastest links all lines end in the compute time: only steps of equal ratio show both ends.
+        **pieces.OVER_RATE,
         ylog=True,
         marks=marks,
         dots=dots,
@@ -344,13 +260,12 @@ def _bandwidth_chart(
 def _iteration_chart(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None:
     if len(rows) < 2:
         return None
-    step = -(-len(rows) // 400)
-    bins = [rows[i : i + step] for i in range(0, len(rows), step)]
-    means = [sum(row["time_us"] for row in b) / len(b) / 1e3 for b in bins]
-    name = "iteration time" if step == 1 else f"iteration time, means of {step}"
+    bins = pieces.bins(rows, 400)
+    means = [sum(row["time_us"] for row in some) / len(some) / 1e3 for some in bins]
+    name = "iteration time" if len(bins[0]) == 1 else f"iteration time, means of {len(bins[0])}"
     return pieces.chart(
         "Iteration time of every iteration",
-        x=[b[0]["iteration"] for b in bins],
+        x=[some[0]["iteration"] for some in bins],
         lines=[{**pieces.line(0, name, means), "width": 2}],
         xlabel="iteration",
         ylabel="ms",

@@ -1,7 +1,7 @@
 """Points in a plane as SVG, each of which says what it is: cost against time."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -16,6 +16,11 @@ TOKENS = tuple(token for token, _, _ in STYLES)
 """In the order of the lines of a chart, so that what is drawn in both has one colour."""
 
 SHAPES = ("circle", "square", "triangle", "diamond")
+
+
+def legend(names: Iterable[str]) -> list[dict[str, str]]:
+    """Return what each colour stands for."""
+    return [{"token": TOKENS[i % len(TOKENS)], "name": name} for i, name in enumerate(names)]
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ Top to bottom: the iteration and a time axis; the forward and the backward pass,
 stands still; the network; one row per bucket, the most urgent on top. Colours are classes: the theme decides.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from gradtide.report.folder import Row
+from gradtide.report.svg import WIDTH, Drawing
 
 MAX_ROWS = 40
 """Buckets drawn with a row of their own; more cannot be told apart on a screen."""
@@ -18,14 +18,9 @@ MAX_ROWS = 40
 TIGHTEST = 16
 """Of these rows, those kept for the buckets with the least margin."""
 
-_WIDTH, _LEFT, _RIGHT = 1080.0, 122.0, 84.0
-_PLOT = _WIDTH - _LEFT - _RIGHT
+_LEFT, _RIGHT = 122.0, 84.0
 _TOLERANCE_US = 1e-5  # times are written with six decimals; two of them may each be off by half a unit
 _MERGE_PX = 0.75  # blocks closer than this are drawn as one
-
-
-class _Text(Protocol):
-    def __call__(self, kind: str, at: float, y: float, words: str, anchor: str = ...) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -173,18 +168,6 @@ def layers(row: Row) -> str:
     return f"layers {row['first_layer']}–{row['last_layer']}"
 
 
-def ticks(low: float, high: float, count: int) -> list[float]:
-    """Return round numbers in [low, high], about `count` of them."""
-    step = 10.0 ** _floor_log10((high - low) / count)
-    step *= next(m for m in (1, 2, 5, 10) if step * m * count >= (high - low) * 0.999 or m == 10)
-    first = -int(-low // step)
-    return [i * step for i in range(first, first + 4 * count) if i * step <= high * (1 + 1e-12)]
-
-
-def _floor_log10(value: float) -> int:
-    return int(f"{value:e}".split("e")[1])
-
-
 def chosen(transfers: Sequence[Row]) -> list[Row]:
     """Return the buckets that get a row, by priority: all, or the tightest and some of the others."""
     if len(transfers) <= MAX_ROWS:
@@ -215,118 +198,86 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
     top_network = top_compute + 2 * lane + 6
     top_rows = top_network + (lane + 24 if rows else lane)
     height = top_rows + pitch * len(rows) + 8
-
-    def x(us: float) -> float:
-        return _LEFT + (us - view.start) / span * _PLOT
-
-    out: list[str] = []
-
-    def rect(kind: str, a: float, b: float, y: float, h: float, least: float = 0.6) -> None:
-        wide = max(x(b) - x(a), least)
-        out.append(f'<rect class="{kind}" x="{x(a):.2f}" y="{y:.1f}" width="{wide:.2f}" height="{h:.1f}"/>')
-
-    def text(kind: str, at: float, y: float, words: str, anchor: str = "start") -> None:
-        out.append(f'<text class="{kind}" x="{at:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>')
+    drawing = Drawing(ident, view.start, span, _LEFT, _RIGHT, clips=False)
+    x, text, block = drawing.x, drawing.text, drawing.block
+    gap = _MERGE_PX / drawing.plot * span
 
     # Time axis and the iteration it measures.
-    for tick in ticks(0, span / 1e3, 8):
-        at = x(view.start + tick * 1e3)
-        out.append(f'<path class="grid" d="M{at:.1f} {top_compute - 8:.1f}V{height - 4:.1f}"/>')
-        text("tick", at, top_compute - 12, f"{tick:g}", "middle")
-    text("tick", _LEFT - 10, top_compute - 12, "ms", "end")
+    drawing.axis(8, top_compute - 8, height - 4, top_compute - 12)
     turn = x(view.turn)
-    out.append(f'<path class="bracket" d="M{x(view.start):.1f} 19v-5H{turn:.1f}v5"/>')
-    text(
-        "strong",
-        (x(view.start) + turn) / 2,
-        10,
-        f"iteration {milliseconds(view.turn - view.start)} ms",
-        "middle",
-    )
+    drawing.path("bracket", f"M{x(view.start):.1f} 19v-5H{turn:.1f}v5")
+    text("strong", (x(view.start) + turn) / 2, 10, f"iteration {milliseconds(view.turn - view.start)} ms", "middle")
     if x(view.end) - turn > 80:
         text("muted", (turn + x(view.end)) / 2, 10, "next forward", "middle")
 
     # Compute: passes as blocks, layers as separators where there is room for them.
     for name, y in (("forward", top_compute), ("backward", top_compute + lane)):
-        text("label", _LEFT - 10, y + 15, name, "end")
-        out.append(f'<rect class="lane" x="{_LEFT}" y="{y + 1:.1f}" width="{_PLOT}" height="{lane - 2:.1f}"/>')
+        drawing.lane(name, y + 1, lane - 2, y + 15)
     if view.worker is not None:
         text("muted", 0, 10, f"worker {view.worker}, the slowest")
     for idle in view.idle:
-        if x(idle.end) - x(idle.start) < 0.2:
-            continue
-        fill = f"url(#{ident}-{idle.cause})"
-        out.append(
-            f'<rect class="idle {idle.cause}" fill="{fill}" x="{x(idle.start):.2f}" y="{top_compute + 1}" '
-            f'width="{max(x(idle.end) - x(idle.start), 1):.2f}" height="{2 * lane - 2:.1f}"/>'
-        )
+        if x(idle.end) - x(idle.start) >= 0.2:
+            kind = f"idle {idle.cause}"
+            block(kind, idle.start, idle.end, top_compute + 1, 2 * lane - 2, least=1, fill=idle.cause)
     for kind in ("forward", "backward", "update"):
         own = [row for row in view.compute if row["kind"] == kind]
         y = top_compute + (0 if kind == "forward" else lane)
-        for a, b in merged(own, _MERGE_PX / _PLOT * span):
-            rect(kind, a, b, y + 1, lane - 2)
-        edges = [row for row in own if x(row["end_us"]) - x(row["start_us"]) >= 3]
-        if edges:
-            path = "".join(f"M{x(row['end_us']):.1f} {y + 1:.0f}v{lane - 2:.0f}" for row in edges)
-            out.append(f'<path class="edge" d="{path}"/>')
-    _idle_labels(view, x, top_compute, lane, text)
+        for a, b in merged(own, gap):
+            block(kind, a, b, y + 1, lane - 2)
+        _edges(drawing, [row["end_us"] for row in own if _is_wide(drawing, row)], y, lane)
+    _idle_labels(view, drawing, top_compute, lane)
 
     # Network: everything on the wire, whatever the bucket.
-    text("label", _LEFT - 10, top_network + 15, "network", "end")
-    out.append(f'<rect class="lane" x="{_LEFT}" y="{top_network + 1:.1f}" width="{_PLOT}" height="{lane - 2:.1f}"/>')
+    drawing.lane("network", top_network + 1, lane - 2, top_network + 15)
     first = min((row["iteration"] for row in view.compute), default=0)
     for kind, own in (
         ("transfer old", [row for row in view.network if row["iteration"] < first]),
         ("transfer", [row for row in view.network if row["iteration"] >= first]),
     ):
-        clipped = [(max(a, view.start), min(b, view.end)) for a, b in merged(own, _MERGE_PX / _PLOT * span)]
-        for a, b in clipped:
-            rect(kind, a, b, top_network + 1, lane - 2)
-    starts = [row["start_us"] for row in view.network if x(row["end_us"]) - x(row["start_us"]) >= 3]
-    if starts:
-        path = "".join(f"M{x(max(s, view.start)):.1f} {top_network + 1:.0f}v{lane - 2:.0f}" for s in starts)
-        out.append(f'<path class="edge" d="{path}"/>')
+        for a, b in merged(own, gap):
+            block(kind, max(a, view.start), min(b, view.end), top_network + 1, lane - 2)
+    starts = [max(row["start_us"], view.start) for row in view.network if _is_wide(drawing, row)]
+    _edges(drawing, starts, top_network, lane)
 
     # Buckets.
     if rows:
         text("muted", _LEFT - 10, top_rows - 6, "urgent first", "end")
-        text("muted", _LEFT + _PLOT + 10, top_rows - 6, "margin, ms")
+        text("muted", WIDTH - _RIGHT + 10, top_rows - 6, "margin, ms")
     sent: dict[tuple[int, int], list[Row]] = {}
     for row in view.network:
         if row["kind"] != "push":
             sent.setdefault((row["iteration"], row["index"]), []).append(row)
     for i, row in enumerate(rows):
         y, h = top_rows + i * pitch, pitch - 5
-        out.append(f'<g class="row" data-readout="{escape(describe(row, view.start))}">')
-        out.append(f'<rect class="hit" x="0" y="{y - 2:.1f}" width="{_WIDTH}" height="{pitch:.1f}"/>')
-        text("label", _LEFT - 10, y + h / 2 + 4, layers(row), "end")
-        ready, needed, end = row["ready_us"], row["needed_us"], row["end_us"]
-        late = row["margin_us"] < -_TOLERANCE_US
-        if needed > ready:
-            rect("slack", ready, needed, y, h)
-        if late:
-            rect("overdue", max(needed, ready), end, y + h / 2 - 1.5, 3)
-        for old in sent.get((first - 1, row["bucket"]), []):
-            rect("transfer old", max(old["start_us"], view.start), old["end_us"], y + 1.5, h - 3)
-        parts = sent.get((row["iteration"], row["bucket"])) or [{"start_us": row["start_us"], "end_us": end}]
-        for a, b in merged(parts, _MERGE_PX / _PLOT * span):
-            rect("transfer late" if late else "transfer", a, min(b, view.end), y + 1.5, h - 3, 1.5)
-        out.append(f'<path class="needed" d="M{x(needed):.1f} {y - 1:.1f}v{h + 2:.1f}"/>')
-        mark = "late" if late else "label"
-        text(mark, _LEFT + _PLOT + 72, y + h / 2 + 4, milliseconds(row["margin_us"]), "end")
-        out.append("</g>")
-    out.append(f'<path class="turn" d="M{turn:.1f} 22V{height - 4:.1f}"/>')
+        with drawing.row(describe(row, view.start), y - 2, pitch):
+            text("label", _LEFT - 10, y + h / 2 + 4, layers(row), "end")
+            ready, needed, end = row["ready_us"], row["needed_us"], row["end_us"]
+            if needed > ready:
+                block("slack", ready, needed, y, h)
+            if is_late(row):
+                block("overdue", max(needed, ready), end, y + h / 2 - 1.5, 3)
+            for old in sent.get((first - 1, row["bucket"]), []):
+                block("transfer old", max(old["start_us"], view.start), old["end_us"], y + 1.5, h - 3)
+            parts = sent.get((row["iteration"], row["bucket"])) or [{"start_us": row["start_us"], "end_us": end}]
+            for a, b in merged(parts, gap):
+                kind = "transfer late" if is_late(row) else "transfer"
+                block(kind, a, min(b, view.end), y + 1.5, h - 3, least=1.5)
+            drawing.path("needed", f"M{x(needed):.1f} {y - 1:.1f}v{h + 2:.1f}")
+            mark = "late" if is_late(row) else "label"
+            text(mark, WIDTH - _RIGHT + 72, y + h / 2 + 4, milliseconds(row["margin_us"]), "end")
+    drawing.path("turn", f"M{turn:.1f} 22V{height - 4:.1f}")
+    return drawing.svg(label, height)
 
-    patterns = "".join(
-        f'<pattern id="{ident}-{cause}" class="{cause}" width="7" height="7" patternUnits="userSpaceOnUse" '
-        f'patternTransform="rotate({angle})"><rect width="7" height="7"/><path d="M0 0V7"/></pattern>'
-        for cause, angle in (("exposed", 45), ("barrier", -45))
-    )
-    return Markup(
-        f'<svg class="timeline" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" '
-        f'aria-label="{escape(label)}">'
-        f"<defs>{patterns}</defs>{''.join(out)}</svg>"
-    )
+
+def _is_wide(drawing: Drawing, row: Row) -> bool:
+    """Whether a block has room for separators."""
+    return drawing.x(row["end_us"]) - drawing.x(row["start_us"]) >= 3
+
+
+def _edges(drawing: Drawing, times: Sequence[float], y: float, lane: float) -> None:
+    """Separate the blocks of a lane."""
+    if times:
+        drawing.path("edge", "".join(f"M{drawing.x(time):.1f} {y + 1:.0f}v{lane - 2:.0f}" for time in times))
 
 
 def merged(rows: Sequence[Row], gap: float) -> list[tuple[float, float]]:
@@ -340,8 +291,9 @@ def merged(rows: Sequence[Row], gap: float) -> list[tuple[float, float]]:
     return spans
 
 
-def _idle_labels(view: Window, x: Callable[[float], float], top: float, lane: float, text: _Text) -> None:
+def _idle_labels(view: Window, drawing: Drawing, top: float, lane: float) -> None:
     """Name the longest wait of either cause: inside it if it is wide enough, else beside it."""
+    x, text = drawing.x, drawing.text
     words = {"exposed": "waits for network", "barrier": "waits at barrier"}
     for cause in words:
         idle = max((i for i in view.idle if i.cause == cause), key=lambda i: i.end - i.start, default=None)
@@ -366,9 +318,17 @@ def _idle_labels(view: Window, x: Callable[[float], float], top: float, lane: fl
 def describe(row: Row, origin: float) -> str:
     """Put one transfer in words; times from the start of the iteration."""
     ready, start, end, needed = (milliseconds(row[k] - origin) for k in ("ready_us", "start_us", "end_us", "needed_us"))
-    margin = milliseconds(abs(row["margin_us"]))
-    verdict = f"{margin} ms late" if row["margin_us"] < -_TOLERANCE_US else f"{margin} ms to spare"
     return (
         f"Bucket {row['bucket']} · {layers(row)} · {size(row['bytes'])} · ready {ready} · "
-        f"sent {start} to {end} · needed {needed} ms · slack {milliseconds(row['slack_us'])} ms · {verdict}"
+        f"sent {start} to {end} · needed {needed} ms · slack {milliseconds(row['slack_us'])} ms · {verdict(row)}"
     )
+
+
+def is_late(row: Row) -> bool:
+    """Whether a transfer arrives after it is needed."""
+    return bool(row["margin_us"] < -_TOLERANCE_US)
+
+
+def verdict(row: Row) -> str:
+    """Say by how much a transfer is late or early."""
+    return f"{milliseconds(abs(row['margin_us']))} ms {'late' if is_late(row) else 'to spare'}"

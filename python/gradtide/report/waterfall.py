@@ -1,15 +1,14 @@
 """The report of a recorded step: where its time went, what bounds each transfer, what would help."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from markupsafe import Markup, escape
 
 from gradtide import words
 from gradtide.report import pieces
 from gradtide.report.folder import Row, RunFolderError, entry, read_json, read_table
-from gradtide.report.timeline import milliseconds, size, ticks
+from gradtide.report.svg import WIDTH, Drawing
+from gradtide.report.timeline import milliseconds, size
 
 MAX_ROWS, MAX_RANKS = 30, 8
 """Transfers and ranks that the picture has a row for."""
@@ -24,8 +23,7 @@ PARTS = (
 
 _RANK = ("rank", "span_ms", "compute_ms", "overlapped_ms", "exposed_ms", "idle_ms")
 
-_WIDTH, _LEFT, _RIGHT = 1080.0, 152.0, 84.0
-_PLOT = _WIDTH - _LEFT - _RIGHT
+_LEFT, _RIGHT = 152.0, 84.0
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
@@ -48,55 +46,34 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     drawn = _draw(rows, _stretches(run_dir / "picture.json", picture), entry(path, summary, "rank", int))
     by_exposed = sorted(rows, key=lambda row: (-row["exposed_us"], row["transfer"]))
     is_shared = len(recorded) > 1
+    tile, effective = pieces.tile, number("effective_ranks")
+    share = pieces.percent(parts["compute"] / step_ms if step_ms else 0)
+    in_use = f"{pieces.ms(number('network_ms'))} ms in which the network"
+    as_much = "as much work as this many ranks that never wait"
+    rank_columns: pieces.Columns = {
+        "#rank": lambda one: one["rank"],
+        "#step, ms": lambda one: pieces.ms(one["span_ms"]),
+        "#computing, ms": lambda one: pieces.ms(one["compute_ms"] + one["overlapped_ms"]),
+        "#of it during transfers, ms": lambda one: pieces.ms(one["overlapped_ms"]),
+        "#exposed, ms": lambda one: pieces.ms(one["exposed_ms"]),
+        "#neither, ms": lambda one: pieces.ms(one["idle_ms"]),
+    }
     return "waterfall.html.j2", {
         "title": "gradtide report: one step of a trace",
         "what": _what(path, summary),
         "reproduce": "",
         "figures": [
-            _figure("Step", pieces.ms(step_ms), "ms", "", f"of rank {rank}, the slowest", "step_ms"),
-            _figure(
-                "Computing",
-                pieces.percent(parts["compute"] / step_ms if step_ms else 0),
-                "%",
-                "compute",
-                f"{pieces.ms(parts['compute'])} ms",
-            ),
-            _figure(
-                "Exposed communication",
-                pieces.ms(waits),
-                "ms",
-                "exposed",
-                f"of the {pieces.ms(number('network_ms'))} ms in which the network is in use",
-            ),
-            _figure(
-                "Effective ranks",
-                f"{number('effective_ranks'):.2f}",
-                f"of {ranks}",
-                "transfer",
-                "as much work as this many ranks that never wait",
-                "effective_ranks",
-            ),
+            tile("Step", pieces.ms(step_ms), "ms", "", f"of rank {rank}, the slowest", "step_ms"),
+            tile("Computing", share, "%", "compute", f"{pieces.ms(parts['compute'])} ms"),
+            tile("Exposed communication", pieces.ms(waits), "ms", "exposed", f"of the {in_use} is in use"),
+            tile("Effective ranks", f"{effective:.2f}", f"of {ranks}", "transfer", as_much, "effective_ranks"),
         ],
         "waterfall": _bar(parts, step_ms),
         "picture": drawn,
         "transfers": _table(by_exposed, caps),
         "why": _why(rows),
-        "ranks": pieces.table(
-            "Ranks",
-            ("#rank", "#step, ms", "#computing, ms", "#of it during transfers, ms", "#exposed, ms", "#neither, ms"),
-            [
-                [
-                    one["rank"],
-                    pieces.ms(one["span_ms"]),
-                    pieces.ms(one["compute_ms"] + one["overlapped_ms"]),
-                    *(pieces.ms(one[f"{part}_ms"]) for part in ("overlapped", "exposed", "idle")),
-                ]
-                for one in recorded
-            ]
-            if is_shared
-            else [],
-            cap=caps.rows,
-            where="summary.json",
+        "ranks": pieces.listing(
+            "Ranks", rank_columns, recorded if is_shared else [], cap=caps.rows, where="summary.json"
         ),
         "alone": "" if is_shared else "A trace of one rank cannot tell waiting for a late rank from moving data.",
         "advice": _advice(path, advice, caps),
@@ -141,29 +118,14 @@ def _what(path: Path, summary: Row) -> str:
     return f"step {entry(path, summary, 'step', int)} of {count}, {how}, {of}"
 
 
-def _figure(name: str, value: str, unit: str, kind: str, note: str, key: str = "") -> dict[str, str]:
-    return {"name": name, "value": value, "unit": unit, "kind": kind, "note": note, "key": key}
-
-
 def _bar(parts: Mapping[str, float], step_ms: float) -> dict[str, Any]:
-    shown = []
+    shown, legend = [], []
     for key, name, short, kind in PARTS:
+        ms = pieces.ms(parts[key])
         share = 100 * parts[key] / step_ms if step_ms else 0
-        fits = (f"{name} {pieces.ms(parts[key])} ms", f"{short} {pieces.ms(parts[key])}", pieces.ms(parts[key]), "")
-        text = next(text for text in fits if len(text) < share / 100 * 120 or not text)
-        shown.append({"kind": kind, "share": share, "text": text})
-    legend = [
-        {
-            "kind": kind,
-            "name": name,
-            "value": pieces.ms(parts[key]),
-            "key": f"waterfall_ms.{key}",
-            "zero": not parts[key],
-        }
-        for key, name, _, kind in PARTS
-    ]
-    label = "; ".join(f"{name} {pieces.ms(parts[key])} ms" for key, name, *_ in PARTS)
-    return {"rows": [{"parts": shown, "label": label}], "legend": legend}
+        shown.append(pieces.part(kind, f"{name} {ms} ms", share, (f"{name} {ms} ms", f"{short} {ms}", ms), 120))
+        legend.append(pieces.meaning(kind, name, ms, f"waterfall_ms.{key}", not parts[key]))
+    return {"rows": [{"parts": shown, "label": "; ".join(part["words"] for part in shown)}], "legend": legend}
 
 
 def _why(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -182,36 +144,27 @@ def _why(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _table(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
-    columns = (
-        "transfer",
-        "#bytes",
-        "#ranks",
-        "#from, ms",
-        "#takes",
-        "#moving",
-        "#late by",
-        "#exposed",
-        "#bus rate",
-        "bounded by",
-    )
-    return pieces.table(
-        "Transfers, the most exposed first",
-        columns,
-        [
-            [
-                f"{row['transfer'] + 1}  {_name(row)}",
-                size(row["bytes"]),
-                row["ranks"],
-                *(milliseconds(row[key]) for key in ("start_us", "duration_us", "moving_us", "waited_us")),
-                pieces.cell(milliseconds(row["exposed_us"]), "" if row["bound"] == "hidden" else "differs"),
-                "–" if row["bus_rate_bps"] is None else words.rate(row["bus_rate_bps"]),
-                row["bound"] + (f" {row['late_rank']:.0f}" if row["bound"] == "late rank" else ""),
-            ]
-            for row in rows
-        ],
-        cap=caps.rows,
-        where="waterfall.csv",
-    )
+    def time(key: str) -> Callable[[Row], str]:
+        return lambda row: milliseconds(row[key])
+
+    def exposed(row: Row) -> dict[str, str]:
+        return pieces.cell(milliseconds(row["exposed_us"]), "" if row["bound"] == "hidden" else "differs")
+
+    columns: pieces.Columns = {
+        "transfer": lambda row: f"{row['transfer'] + 1}  {_name(row)}",
+        "#bytes": lambda row: size(row["bytes"]),
+        "#ranks": lambda row: row["ranks"],
+        "#from, ms": time("start_us"),
+        "#takes": time("duration_us"),
+        "#moving": time("moving_us"),
+        "#late by": time("waited_us"),
+        "#exposed": exposed,
+        "#bus rate": lambda row: "–" if row["bus_rate_bps"] is None else words.rate(row["bus_rate_bps"]),
+        "bounded by": lambda row: (
+            f"{row['bound']} {row['late_rank']:.0f}" if row["bound"] == "late rank" else row["bound"]
+        ),
+    }
+    return pieces.listing("Transfers, the most exposed first", columns, rows, cap=caps.rows, where="waterfall.csv")
 
 
 def _name(row: Row) -> str:
@@ -226,22 +179,16 @@ def _advice(path: Path, advice: Mapping[str, Any], caps: pieces.Caps) -> dict[st
     ]
     best = max((row["saves_percent"] for row in found), default=0)
 
-    def saves(percent: float) -> dict[str, str]:
-        return pieces.cell(f"{percent:.1f}".replace("-", "−"), "best" if percent == best >= 1 else "")
+    def saves(row: Row) -> dict[str, str]:
+        percent = row["saves_percent"]
+        return pieces.cell(pieces.fixed(percent), "best" if percent == best >= 1 else "")
 
-    return pieces.table(
-        "What would help",
-        ("the same step, sent", "#ms", "#saves, %"),
-        [
-            [
-                row["what"],
-                pieces.ms(row["iteration_time_ms"]),
-                saves(row["saves_percent"]),
-            ]
-            for row in found
-        ],
-        cap=caps.rows,
-    )
+    columns: pieces.Columns = {
+        "the same step, sent": lambda row: row["what"],
+        "#ms": lambda row: pieces.ms(row["iteration_time_ms"]),
+        "#saves, %": saves,
+    }
+    return pieces.listing("What would help", columns, found, cap=caps.rows)
 
 
 def _fit(path: Path, advice: Mapping[str, Any], ranks: int) -> str:
@@ -275,67 +222,41 @@ def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> d
     lane, pitch = 26.0, 21.0 if len(kept) <= 16 else 16.0
     top, top_rows = 46.0, 46.0 + 26.0 * len(ordered) + 26
     height = top_rows + pitch * len(kept) + 8
-    out: list[str] = []
+    drawing = Drawing("w", 0.0, span, _LEFT, _RIGHT)
+    text, block, right = drawing.text, drawing.block, WIDTH - _RIGHT
 
-    def x(us: float) -> float:
-        return _LEFT + min(max(us / span, 0.0), 1.0) * _PLOT
-
-    def rect(kind: str, a: float, b: float, y: float, h: float, fill: str = "") -> None:
-        paint = f' fill="{fill}"' if fill else ""
-        wide = max(x(b) - x(a), 0.6)
-        out.append(f'<rect class="{kind}"{paint} x="{x(a):.2f}" y="{y:.1f}" width="{wide:.2f}" height="{h:.1f}"/>')
-
-    def text(kind: str, at: float, y: float, said: str, anchor: str = "start") -> None:
-        out.append(f'<text class="{kind}" x="{at:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(said)}</text>')
-
-    for tick in ticks(0, span / 1e3, 8):
-        at = x(tick * 1e3)
-        out.append(f'<path class="grid" d="M{at:.1f} {top - 8:.1f}V{height - 4:.1f}"/>')
-        text("tick", at, top - 12, f"{tick:g}", "middle")
-    text("tick", _LEFT - 10, top - 12, "ms", "end")
-    out.append(f'<path class="bracket" d="M{x(0):.1f} 19v-5H{x(span):.1f}v5"/>')
-    text("strong", _LEFT + _PLOT / 2, 10, f"step {milliseconds(span)} ms", "middle")
+    drawing.axis(8, top - 8, height - 4, top - 12)
+    drawing.path("bracket", f"M{_LEFT:.1f} 19v-5H{right:.1f}v5")
+    text("strong", (_LEFT + right) / 2, 10, f"step {milliseconds(span)} ms", "middle")
     for i, one in enumerate(ordered):
         y = top + i * lane
-        text("label", _LEFT - 10, y + 16, f"rank {one['rank']} computes", "end")
-        out.append(f'<rect class="lane" x="{_LEFT}" y="{y + 1:.1f}" width="{_PLOT}" height="{lane - 2:.1f}"/>')
+        drawing.lane(f"rank {one['rank']} computes", y + 1, lane - 2, y + 16)
         for start, end in one["waiting"]:
-            rect("idle exposed", start / 1e3, end / 1e3, y + 1, lane - 2, "url(#w-exposed)")
+            block("idle exposed", start / 1e3, end / 1e3, y + 1, lane - 2, fill="exposed")
         for start, end, part in one["computing"]:
             kind = {"backward": "backward", "update": "update"}.get(part, "forward")
-            rect(kind, start / 1e3, end / 1e3, y + 1, lane - 2)
+            block(kind, start / 1e3, end / 1e3, y + 1, lane - 2)
     waiting = [(start / 1e3, end / 1e3) for start, end in ordered[0]["waiting"]]
     if kept:
         text("muted", _LEFT - 10, top_rows - 7, "sends", "end")
-        text("muted", _LEFT + _PLOT + 72, top_rows - 7, "exposed, ms", "end")
+        text("muted", right + 72, top_rows - 7, "exposed, ms", "end")
     for i, row in enumerate(kept):
         y, h = top_rows + i * pitch, pitch - 5
         start, end = row["start_us"], row["start_us"] + row["duration_us"]
-        out.append(f'<g class="row" data-readout="{escape(describe(row))}">')
-        out.append(f'<rect class="hit" x="0" y="{y - 2:.1f}" width="{_WIDTH}" height="{pitch:.1f}"/>')
-        text("label", _LEFT - 10, y + h / 2 + 4, f"{_name(row)} {size(row['bytes'])}", "end")
-        if row["ready_us"] < start:
-            rect("slack", row["ready_us"], start, y, h)
-        rect("transfer", start, end, y + 1.5, h - 3)
-        if row["bound"] != "hidden":
+        is_hidden = row["bound"] == "hidden"
+        with drawing.row(describe(row), y - 2, pitch):
+            text("label", _LEFT - 10, y + h / 2 + 4, f"{_name(row)} {size(row['bytes'])}", "end")
+            if row["ready_us"] < start:
+                block("slack", row["ready_us"], start, y, h)
+            block("transfer", start, end, y + 1.5, h - 3)
             for a, b in waiting:
-                if a < end and b > start:
-                    rect("transfer late", max(a, start), min(b, end), y + 1.5, h - 3)
-        if row["exposed_late_us"] > 0:
-            rect("idle barrier", start, end - row["moving_us"], y + 1.5, h - 3, "url(#w-barrier)")
-        mark = "label" if row["bound"] == "hidden" else "late"
-        text(mark, _LEFT + _PLOT + 72, y + h / 2 + 4, milliseconds(row["exposed_us"]), "end")
-        out.append("</g>")
-    patterns = "".join(
-        f'<pattern id="w-{cause}" class="{cause}" width="7" height="7" patternUnits="userSpaceOnUse" '
-        f'patternTransform="rotate({angle})"><rect width="7" height="7"/><path d="M0 0V7"/></pattern>'
-        for cause, angle in (("exposed", 45), ("barrier", -45))
-    )
+                if a < end and b > start and not is_hidden:
+                    block("transfer late", max(a, start), min(b, end), y + 1.5, h - 3)
+            if row["exposed_late_us"] > 0:
+                block("idle barrier", start, end - row["moving_us"], y + 1.5, h - 3, fill="barrier")
+            exposed = milliseconds(row["exposed_us"])
+            text("label" if is_hidden else "late", right + 72, y + h / 2 + 4, exposed, "end")
     label = "Compute of the ranks and transfers on one time axis"
-    svg = (
-        f'<svg class="timeline" viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="{label}">'
-        f"<defs>{patterns}</defs>{''.join(out)}</svg>"
-    )
     said = []
     if len(ordered) < len(ranks):
         said.append(f"{len(ordered)} of {len(ranks)} ranks are drawn.")
@@ -345,7 +266,7 @@ def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> d
         f"Transfers are shown as rank {shown} saw them. Each rank starts when the step starts by its own clock."
     )
     return {
-        "svg": Markup(svg),
+        "svg": drawing.svg(label, height),
         "label": label,
         "caption": " ".join(said),
         "has_late": any(row["exposed_late_us"] > 0 for row in kept),

@@ -8,21 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, fct, report
+from gradtide import fct
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import PS_PER_MS, Flow, RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.asked import as_scenario
-from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import part_of, run_all, total_cost, write_runs, write_summary
+from gradtide.studies.run import part_of, run_all, total_cost, write_study
 from gradtide.studies.tenants.cases import (
     BANDS,
     NO_JOB,
     Case,
     check,
+    head,
     known_seeds,
     moved_jobs,
     probed,
@@ -45,30 +45,20 @@ class TenantsResult(StudyRows):
     def __init__(self, comparison: Comparison) -> None:
         self.comparison = comparison
         self.scenario, self.seeds = comparison.scenario, list(comparison.seeds)
-        of = {(seed, side): comparison.run(seed, side) for seed in self.seeds for side in (*BANDS, NO_JOB)}
-        self.results = {Case(*key, comparison.cell): run for key, run in of.items() if run is not None}
-        self.rows = [row for case, result in self.results.items() for row in _rows(comparison, case, result)]
+        cases = [Case(*key, comparison.cell) for key in comparison.flow_classes]
+        self.results = {case: comparison.results[case] for case in cases}
+        self.rows = [row for case in cases for row in _rows(comparison, case)]
         self.summary = self._summary()
 
     def write(self, folder: Path) -> None:
         """Write everything into `folder`, which is made if it is missing."""
-        write_runs({case.folder: result for case, result in self.results.items()}, folder)
-        (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
-        write_summary(self.summary, folder)
-        write_versions(folder)
-        report.write_report(folder)
+        write_study(self, folder, runs={case.folder: result for case, result in self.results.items()})
 
     def _summary(self) -> dict[str, Any]:
         found = self.comparison
         cost, gain = found.cost, found.gain
         return {
-            "schema": "gradtide.tenants/1",
-            "version": _core.__version__,
-            "complete": True,
-            "engine": self.scenario.engine,
-            "seeds": self.seeds,
-            "job": found.payer,
-            "model": found.jobs_summary[found.payer]["model"],
+            **head("tenants", self.scenario, self.seeds, found.payer),
             "headline": _headline(found),
             "verdict": verdict(cost, gain),
             "counted": {
@@ -122,12 +112,11 @@ def tenants(
     moved = moved_jobs(base, job)
     sizes = fct.Classes.parse(classes) if isinstance(classes, str) else classes or fct.DEFAULT
     base = probed(base)
-    cases = {
-        Case(seed, side): variant(base, seed, side, moved) for seed in dict.fromkeys(seeds) for side in (*BANDS, NO_JOB)
-    }
+    sides = (*BANDS, NO_JOB)
+    cases = {Case(seed, side): variant(base, seed, side, moved) for seed in dict.fromkeys(seeds) for side in sides}
 
     def study(results: Mapping[Case, RunResult], alone: Mapping[int, Mapping[Flow, int]]) -> TenantsResult:
-        known = tuple(known_seeds(results, seeds, (*BANDS, NO_JOB)))
+        known = tuple(known_seeds(results, seeds, sides))
         return TenantsResult(Comparison(base, known, results, moved, classes=sizes, alone_ps=alone))
 
     finished: dict[Case, RunResult] = {}
@@ -136,20 +125,16 @@ def tenants(
         finished = dict(zip(cases, first, strict=True))
         told = part_of(progress, 0.8, 1)
         times = alone_ps(
-            [(cases[Case(seed, NO_JOB)], _flows(finished, seed)) for seed in seeds],
+            [(cases[Case(seed, NO_JOB)], flows_of([finished[Case(seed, side)] for side in sides])) for seed in seeds],
             lambda scenarios: run_all(scenarios, jobs, told, keep, limits),
         )
     except Interrupted as stop:
         if not finished:
             finished = {case: run for case, run in zip(cases, stop.results, strict=True) if run is not None}
-        if known_seeds(finished, seeds, (*BANDS, NO_JOB)):
+        if known_seeds(finished, seeds, sides):
             stop.tell(study(finished, {}))
         raise
     return study(finished, dict(zip(seeds, times, strict=True)))
-
-
-def _flows(finished: Mapping[Case, RunResult], seed: int) -> set[Flow]:
-    return flows_of([result for case, result in finished.items() if case.seed == seed])
 
 
 def figures(summary: dict[str, Any]) -> dict[str, float | None]:
@@ -161,8 +146,8 @@ def figures(summary: dict[str, Any]) -> dict[str, float | None]:
     return named
 
 
-def _rows(comparison: Comparison, case: Case, result: RunResult) -> list[dict[str, Any]]:
-    job = result.summary["jobs"].get(comparison.payer)
+def _rows(comparison: Comparison, case: Case) -> list[dict[str, Any]]:
+    iteration_ms = comparison.iteration_ms(comparison.payer)(case.seed, case.side)
     return [
         {
             "run": case.folder,
@@ -173,7 +158,7 @@ def _rows(comparison: Comparison, case: Case, result: RunResult) -> list[dict[st
             "started": figures["started"],
             "completed": figures["completed"],
             **{figure: figures.get(figure) for figure in FIGURES},
-            "iteration_time_ms": None if job is None else job["iteration_time_ms"]["mean"],
+            "iteration_time_ms": iteration_ms,
         }
         for tenant, classes in comparison.flow_classes[case.seed, case.side].items()
         for size, figures in classes.items()

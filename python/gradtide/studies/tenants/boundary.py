@@ -6,17 +6,25 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, report
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import as_scenario
-from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all, total_cost, write_summary
+from gradtide.studies.run import run_all, total_cost, write_study
 from gradtide.studies.tenants.bands import TenantsResult
-from gradtide.studies.tenants.cases import BANDS, Case, Cell, check, check_one_job, known_seeds, moved_jobs, variant
+from gradtide.studies.tenants.cases import (
+    BANDS,
+    Case,
+    Cell,
+    check,
+    check_one_job,
+    head,
+    known_seeds,
+    moved_jobs,
+    variant,
+)
 from gradtide.studies.tenants.comparison import Comparison
 from gradtide.studies.tenants.verdict import HINT
 
@@ -43,22 +51,13 @@ class BoundaryResult(StudyRows):
         """Write everything into the existing `folder`."""
         for cell, study in self.cells.items():
             study.write(folder / "cells" / cell.name)
-        (folder / "cells.csv").write_text(self.table.to_csv(), encoding="utf-8")
-        write_summary(self.summary, folder)
-        write_versions(folder)
-        report.write_report(folder)
+        write_study(self, folder, "cells.csv")
 
     def _summary(self) -> dict[str, Any]:
-        first = next(iter(self.cells.values())).summary
+        first = next(iter(self.cells.values()))
         return {
-            "schema": "gradtide.boundary/1",
-            "version": _core.__version__,
-            "complete": True,
-            "engine": first["engine"],
-            "seeds": first["seeds"],
-            "job": first["job"],
-            "model": first["model"],
-            "headline": _headline(self.rows, first["seeds"]),
+            **head("boundary", first.scenario, first.seeds, first.summary["job"]),
+            "headline": _headline(self.rows, first.seeds),
             "cells": self.rows,
             "cost": total_cost(study.summary for study in self.cells.values()),
         }
@@ -206,19 +205,13 @@ def _row(cell: Cell, study: TenantsResult) -> dict[str, Any]:
         "compute_ms": study.scenario.jobs[0].compute_ps / PS_PER_MS,
         "colour": study.summary["colour"],
         "iteration_change_percent": iteration["change_percent"],
-        **_ends("iteration_change", study.comparison.cost.ends),
+        **study.comparison.cost.columns("iteration_change"),
         "iteration_same_ms": iteration["same"],
         "iteration_low_ms": iteration["low"],
         **{f"{size}_saves_percent": classes[size]["mean_fct_ms"]["saves_percent"] for size in classes},
-        **_ends("small_saves", study.comparison.gain.ends),
+        **study.comparison.gain.columns("small_saves"),
         **{f"{size}_flows": classes[size]["flows"] for size in classes},
     }
-
-
-def _ends(name: str, ends: tuple[float, float] | None) -> dict[str, float | None]:
-    """Return the ends of an interval as columns."""
-    low, high = ends or (None, None)
-    return {f"{name}_from_percent": low, f"{name}_to_percent": high}
 
 
 def _headline(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> str:

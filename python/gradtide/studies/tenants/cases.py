@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from gradtide import _core
 from gradtide.scenario import Scenario
 
 SAME, LOW, NO_JOB = "same", "low", "no-job"
@@ -52,6 +53,19 @@ def known_seeds(finished: Iterable[Case], seeds: Sequence[int], sides: Sequence[
     """Return the seeds of which every side is finished."""
     found = {(case.seed, case.side) for case in finished}
     return [seed for seed in seeds if all((seed, side) in found for side in sides)]
+
+
+def head(kind: str, base: Scenario, seeds: Sequence[int], job: str) -> dict[str, Any]:
+    """Return what the summary of a whole study begins with."""
+    return {
+        "schema": f"gradtide.{kind}/1",
+        "version": _core.__version__,
+        "complete": True,
+        "engine": base.engine,
+        "seeds": list(seeds),
+        "job": job,
+        "model": next(one.model for one in base.jobs if one.name == job),
+    }
 
 
 def check(base: Scenario, seeds: Sequence[int]) -> None:

@@ -16,6 +16,9 @@ from gradtide.studies.tenants.verdict import Effect
 Pair = dict[str, Any]
 """A figure in both bands; `Comparison.pair` says what its keys hold."""
 
+Reader = Callable[[int, str], float | None]
+"""What reads a figure of the run of a seed and a side; None where there is no such run or figure."""
+
 FIGURES = (*fct.TIMES, *fct.SLOWDOWNS)
 
 
@@ -50,13 +53,12 @@ class Comparison:
     @cached_property
     def flow_classes(self) -> dict[tuple[int, str], dict[str, dict[str, dict[str, Any]]]]:
         """Figures of every run's flows, by seed and side, then by tenant and class."""
-        found = {}
-        for seed in self.seeds:
-            for side in (SAME, self.other, NO_JOB):
-                result = self.run(seed, side)
-                if result is not None:
-                    found[seed, side] = result.flow_classes(self.classes, self.alone_ps.get(seed))
-        return found
+        runs = {(seed, side): self.run(seed, side) for seed in self.seeds for side in (SAME, self.other, NO_JOB)}
+        return {
+            (seed, side): run.flow_classes(self.classes, self.alone_ps.get(seed))
+            for (seed, side), run in runs.items()
+            if run is not None
+        }
 
     @cached_property
     def is_repeated(self) -> bool:
@@ -64,25 +66,22 @@ class Comparison:
         if len(self.seeds) < 2:
             return False
 
-        def told(seed: int, side: str) -> Any:
-            result = self.run(seed, side)
-            return None if result is None else (result.summary["traffic"], result.summary["jobs"])
+        def told(seed: int) -> Any:
+            runs = [self.results[Case(seed, side, self.cell)] for side in (SAME, self.other)]
+            return [(run.summary["traffic"], run.summary["jobs"]) for run in runs]
 
-        first, *others = ([told(seed, side) for side in (SAME, self.other)] for seed in self.seeds)
-        return all(other == first for other in others)
+        return all(told(seed) == told(self.seeds[0]) for seed in self.seeds)
 
-    def means(self, of: Callable[[int, str], float | None]) -> dict[str, float | None]:
+    def means(self, of: Reader) -> dict[str, float | None]:
         """Return the mean over the seeds of every side; None where a seed has no such figure."""
 
         def mean(side: str) -> float | None:
-            values = [of(seed, side) for seed in self.seeds]
-            return (
-                None if any(value is None for value in values) else float(np.mean([v for v in values if v is not None]))
-            )
+            values = [value for seed in self.seeds if (value := of(seed, side)) is not None]
+            return float(np.mean(values)) if len(values) == len(self.seeds) else None
 
         return {"no_job": mean(NO_JOB), "same": mean(SAME), "low": mean(self.other)}
 
-    def saved_percent(self, of: Callable[[int, str], float | None]) -> list[float] | None:
+    def saved_percent(self, of: Reader) -> list[float] | None:
         """Return what each seed saves, in percent of the mean of the same band; None where that is not known."""
         same = self.means(of)["same"]
         pairs = [(of(seed, SAME), of(seed, self.other)) for seed in self.seeds]
@@ -90,7 +89,7 @@ class Comparison:
             return None
         return [100 * (a - b) / same for a, b in pairs if a is not None and b is not None]
 
-    def pair(self, of: Callable[[int, str], float | None], *, grows: bool = False) -> Pair:
+    def pair(self, of: Reader, *, grows: bool = False) -> Pair:
         """Return a figure of both sides and its change.
 
         Returns:
@@ -101,43 +100,33 @@ class Comparison:
         """
         means = self.means(of)
         same, low = means["same"], means["low"]
-        before, after = (low, same) if not grows else (same, low)
+        before, after = (same, low) if grows else (low, same)
         change = None if not before or after is None else 100 * (after - before) / before
         saved = None if not same or low is None else 100 * (same - low) / same
         ends = Effect.of(self.saved_percent(of), repeated=self.is_repeated).ends
-        interval = None if ends is None else list(ends)
-        return {**means, "change_percent": change, "saves_percent": saved, "saves_interval_percent": interval}
+        return {
+            **means,
+            "change_percent": change,
+            "saves_percent": saved,
+            "saves_interval_percent": ends and list(ends),
+        }
 
-    def flows(self, size: str, figure: str) -> Callable[[int, str], float | None]:
+    def flows(self, size: str, figure: str) -> Reader:
         """Return what reads one figure of a class of the first tenant's flows."""
         tenant = self.scenario.traffic[0].name
+        return lambda seed, side: _inside(self.flow_classes.get((seed, side)), tenant, size, figure)
 
-        def read(seed: int, side: str) -> float | None:
-            figures = self.flow_classes.get((seed, side))
-            value: float | None = None if figures is None else figures[tenant][size].get(figure)
-            return value
-
-        return read
-
-    def iteration_ms(self, job: str) -> Callable[[int, str], float | None]:
+    def iteration_ms(self, job: str) -> Reader:
         """Return what reads the mean iteration time of a job."""
+        return lambda seed, side: self._of_run(seed, side, "jobs", job, "iteration_time_ms", "mean")
 
-        def read(seed: int, side: str) -> float | None:
-            result = self.run(seed, side)
-            known = None if result is None else result.summary["jobs"].get(job)
-            return None if known is None else float(known["iteration_time_ms"]["mean"])
-
-        return read
-
-    def links(self, figure: str) -> Callable[[int, str], float | None]:
+    def links(self, figure: str) -> Reader:
         """Return what reads a figure of the links of a run."""
+        return lambda seed, side: self._of_run(seed, side, "links", figure)
 
-        def read(seed: int, side: str) -> float | None:
-            result = self.run(seed, side)
-            value: float | None = None if result is None else result.summary["links"][figure]
-            return value
-
-        return read
+    def _of_run(self, seed: int, side: str, *keys: str) -> float | None:
+        run = self.run(seed, side)
+        return None if run is None else _inside(run.summary, *keys)
 
     @cached_property
     def classes_summary(self) -> dict[str, dict[str, Any]]:
@@ -209,10 +198,18 @@ class Comparison:
     def whose(self) -> str:
         """Whose iterations the cost is of, in words."""
         is_one = self.jobs_summary[self.payer]["measured_iterations"] == 1
-        of = "its" if len(self.moved) == 1 else f"those of {self.payer}, which pays most,"
         if len(self.moved) == 1:
-            return f"{of} only measured iteration" if is_one else f"{of} iterations"
-        return f"the only measured iteration of {self.payer}, which pays most," if is_one else of
+            return "its only measured iteration" if is_one else "its iterations"
+        of = f"of {self.payer}, which pays most,"
+        return f"the only measured iteration {of}" if is_one else f"those {of}"
+
+
+def _inside(table: Mapping[str, Any] | None, *keys: str) -> float | None:
+    """Return what lies below some keys; None where one of them is missing."""
+    found: Any = table
+    for key in keys:
+        found = None if found is None else found.get(key)
+    return None if found is None else float(found)
 
 
 def averaged(parts: Sequence[list[float] | None]) -> list[float] | None:

@@ -14,17 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from gradtide import _core, lp, report, words
+from gradtide import lp, words
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Job, Scenario
 from gradtide.studies.asked import as_scenario
 from gradtide.studies.channels import line
-from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import part_of, run_all, total_cost, write_runs, write_summary
-from gradtide.studies.tenants.cases import Case, check, check_one_job
+from gradtide.studies.run import part_of, run_all, total_cost, write_study
+from gradtide.studies.tenants.cases import Case, check, check_one_job, head
 
 ORDERS = ("fifo", "priority", "tic", "tac", "file")
 """Orders of the queue that are the same in every iteration."""
@@ -74,15 +73,8 @@ class LpResult(StudyRows):
     ) -> None:
         self.found, self.results, self.policies = found, results, {policy.name: policy for policy in policies}
         self.rows = [self._row(policy, seed) for policy in policies for seed in seeds]
-        job = base.jobs[0]
         self.summary: dict[str, Any] = {
-            "schema": "gradtide.lp/1",
-            "version": _core.__version__,
-            "complete": True,
-            "engine": base.engine,
-            "seeds": list(seeds),
-            "job": job.name,
-            "model": job.model,
+            **head("lp", base, seeds, base.jobs[0].name),
             "headline": "",
             "bands": list(bands),
             "transfer_times": "mean" if quantile is None else f"quantile {quantile:g}",
@@ -97,11 +89,7 @@ class LpResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write everything into `folder`, which is made if it is missing."""
-        write_runs({case.folder: result for case, result in self.results.items()}, folder)
-        (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
-        write_summary(self.summary, folder)
-        write_versions(folder)
-        report.write_report(folder)
+        write_study(self, folder, runs={case.folder: result for case, result in self.results.items()})
 
     def _row(self, policy: Policy, seed: int) -> dict[str, Any]:
         result = self.results[Case(seed, policy.name)]

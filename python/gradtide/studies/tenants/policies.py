@@ -7,16 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, fct, report
+from gradtide import fct
 from gradtide.estimate import Limits
 from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import as_scenario
-from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all, total_cost, write_runs, write_summary
+from gradtide.studies.run import run_all, total_cost, write_study
 from gradtide.studies.tenants.boundary import points_of
-from gradtide.studies.tenants.cases import SAME, Case, Cell, check, check_one_job, moved_jobs, prioritised, variant
+from gradtide.studies.tenants.cases import (
+    SAME,
+    Case,
+    Cell,
+    check,
+    check_one_job,
+    head,
+    moved_jobs,
+    prioritised,
+    variant,
+)
 from gradtide.studies.tenants.comparison import Comparison, averaged
 from gradtide.studies.tenants.verdict import HINT, Effect, sentence
 
@@ -44,13 +53,7 @@ class PoliciesResult(StudyRows):
         self.runs = first.results
         self.rows = [_row(one) for one in self.comparisons]
         self.summary: dict[str, Any] = {
-            "schema": "gradtide.policies/1",
-            "version": _core.__version__,
-            "complete": True,
-            "engine": first.scenario.engine,
-            "seeds": list(first.seeds),
-            "job": first.payer,
-            "model": first.jobs_summary[first.payer]["model"],
+            **head("policies", first.scenario, first.seeds, first.payer),
             "headline": _headline(self.comparisons),
             "policies": self.rows,
             "cost": total_cost(run.summary for run in self.runs.values()),
@@ -58,12 +61,8 @@ class PoliciesResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`; the runs of a map are not kept one by one."""
-        if all(one.cell is None for one in self.comparisons):
-            write_runs({case.folder: run for case, run in self.runs.items()}, folder)
-        (folder / "policies.csv").write_text(self.table.to_csv(), encoding="utf-8")
-        write_summary(self.summary, folder)
-        write_versions(folder)
-        report.write_report(folder)
+        runs = {case.folder: run for case, run in self.runs.items() if case.cell is None}
+        write_study(self, folder, "policies.csv", runs)
 
 
 def policies(
@@ -136,7 +135,6 @@ def figures(row: Mapping[str, Any]) -> dict[str, float | None]:
 
 def _row(found: Comparison) -> dict[str, Any]:
     cell, cost, classes = found.cell, found.cost, found.classes_summary
-    low, high = cost.ends or (None, None)
     return {
         "cell": "" if cell is None else cell.name,
         "job_load": None if cell is None else cell.job_load,
@@ -145,15 +143,13 @@ def _row(found: Comparison) -> dict[str, Any]:
         "colour": cost.colour,
         "iteration_ms": found.iteration_time_ms["low"],
         "iteration_change_percent": found.iteration_time_ms["change_percent"],
-        "iteration_change_from_percent": low,
-        "iteration_change_to_percent": high,
+        **cost.columns("iteration_change"),
         **{
             f"{size}_{figure.removesuffix('_fct_ms')}_saves_percent": classes[size][figure]["saves_percent"]
             for size in fct.CLASSES
             for figure in fct.TIMES
         },
-        "small_mean_saves_from_percent": (found.gain.ends or (None, None))[0],
-        "small_mean_saves_to_percent": (found.gain.ends or (None, None))[1],
+        **found.gain.columns("small_mean_saves"),
     }
 
 

@@ -30,6 +30,11 @@ class Effect:
             return cls(None)
         return cls(sum(changes) / len(changes), None if repeated else mean_interval(changes))
 
+    def columns(self, name: str) -> dict[str, float | None]:
+        """Return the ends of the interval as columns of a table."""
+        low, high = self.ends or (None, None)
+        return {f"{name}_from_percent": low, f"{name}_to_percent": high}
+
     @property
     def colour(self) -> str:
         """The colour of a cost: `unclear` where its interval has more than one."""

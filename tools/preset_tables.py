@@ -1,11 +1,39 @@
-"""Markdown tables of the presets, so that docs/models/compute.md copies no number by hand."""
+"""Tables of the presets in Markdown for docs/models/compute.md, and what the devices are calibrated against.
 
-from gradtide.presets import Device, device, device_names, list_presets, model, published_throughputs
+python tools/make_model_presets.py --table models|devices|checks|times
+"""
+
+from dataclasses import dataclass
+
+from gradtide.presets import Device, device, device_names, document, list_presets, model
 from gradtide.roofline import PICOSECONDS_PER_SECOND, roofline
 
 TABLES = ("models", "devices", "checks", "times")
 TIMED_MODELS = ("resnet50", "vgg16", "inception_v3", "tictac_resnet50_v1", "bert_base")
 TIMED_BATCH = 32
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published training throughput of one device; the first of a device calibrates its efficiency."""
+
+    device: str
+    model: str
+    batch: int
+    images_per_s: float
+    source: str
+    calibrates: bool
+
+
+def published_throughputs() -> list[Published]:
+    """Return the published figures that the devices are calibrated against and checked with."""
+    devices = document("devices.toml")
+    figures: list[Published] = []
+    for entry in devices["published"]:
+        is_first = all(figure.device != entry["device"] for figure in figures)
+        known = {**entry, "images_per_s": float(entry["images_per_s"]), "source": devices["source"][entry["source"]]}
+        figures.append(Published(**known, calibrates=is_first))
+    return figures
 
 
 def images_per_s(model_name: str, device_name: str, batch: int) -> float:
@@ -25,7 +53,7 @@ def markdown_table(table: str) -> str:
         ValueError: if there is no such table.
     """
     if table == "models":
-        return _render(
+        return _with_sources(
             ("preset", "model", "sample", "tensors", "layers", "parameters, MiB", "forward, GFLOP", "source"),
             [
                 (
@@ -51,7 +79,6 @@ def markdown_table(table: str) -> str:
                 "peak, TFLOP/s",
                 "memory, GB/s",
                 "compute efficiency",
-                "memory efficiency",
                 "Winograd gain",
                 "source",
                 "efficiency",
@@ -65,7 +92,6 @@ def markdown_table(table: str) -> str:
                     f"{d.peak_flops / 1e12:g}",
                     f"{d.memory_bytes_per_s / 1e9:g}",
                     "–" if d.compute_efficiency is None else f"{d.compute_efficiency:g}",
-                    f"{d.memory_efficiency:g}",
                     f"{d.winograd_gain:g}",
                     d.source,
                     f"{d.efficiency}: {d.basis}",
@@ -75,10 +101,7 @@ def markdown_table(table: str) -> str:
         )
     if table == "checks":
         rows: list[tuple[str, ...]] = []
-        sources: list[str] = []
         for figure in published_throughputs():
-            if figure.source not in sources:
-                sources.append(figure.source)
             ours = images_per_s(figure.model, figure.device, figure.batch)
             ratio = 100 * (ours / figure.images_per_s - 1)
             use = "calibrates" if figure.calibrates else "checks"
@@ -91,11 +114,11 @@ def markdown_table(table: str) -> str:
                     f"{ours:.0f}",
                     f"{ratio:+.0f} %",
                     use,
-                    str(1 + sources.index(figure.source)),
+                    figure.source,
                 )
             )
         heads = ("device", "model", "batch", "published, images/s", "ours", "difference", "use", "source")
-        return "\n".join([_render(heads, rows), "", *(f"{n}. {text}" for n, text in enumerate(sources, 1))])
+        return _with_sources(heads, rows)
     if table == "times":
         rows = []
         for name in TIMED_MODELS:
@@ -115,6 +138,13 @@ def markdown_table(table: str) -> str:
 def _timed_devices() -> list[Device]:
     """Return the devices whose efficiency is known."""
     return [machine for machine in map(device, device_names()) if machine.compute_efficiency is not None]
+
+
+def _with_sources(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Render rows whose last cell is a source, with a number in its place and the sources in a list below."""
+    sources = list(dict.fromkeys(row[-1] for row in rows))
+    table = _render(head, [(*row[:-1], str(1 + sources.index(row[-1]))) for row in rows])
+    return "\n".join([table, "", *(f"{number}. {text}" for number, text in enumerate(sources, 1))])
 
 
 def _render(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
