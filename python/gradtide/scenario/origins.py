@@ -60,16 +60,11 @@ class Tenant:
     """A tenant that does not train, and what its flows depend on.
 
     Attributes:
-        name: key of the tenant in the scenario.
         table: its keys, which do not contradict each other.
-        source: where the scenario came from.
-        base_dir: directory that relative paths start from.
         host_count: hosts of the cluster, at least 2.
         rate_bps: nominal rate of a host's link.
         band: band of flows that have none of their own.
-        band_count: bands of the queue.
         until_ps: flows start before this.
-        run_seed: seed of the run.
         is_first: whether no tenant before it draws its flows.
     """
 
