@@ -117,7 +117,7 @@ def _table_3_1() -> tuple[Drawn, list[Check]]:
         f"The thesis divides its rounded entries (0.90 / 0.85 and 1.15), which gives {100 * as_printed:.1f} %; "
         f"from the mini-batches, images/s and GFLOP/s that it prints, equation 3.1 gives {100 * error:.1f} %.",
     )
-    note = f"from the thesis's rounded entries: {100 * as_printed:.1f} %"
+    note = f"The thesis's rounded entries give {100 * as_printed:.1f} %."
     return made, [
         _near("3.1", "iteration time, P100", "0.85 s", p100_s, "{:.3f} s", 0.85, 0.005),
         _near("3.1", "iteration time, T4", "0.90 s", t4_s, "{:.3f} s", 0.90, 0.005),
@@ -150,8 +150,8 @@ def _figure_checks(times_ms: Mapping[Case, float], backward_ms: float) -> list[C
     authors_ms = times_ms[AUTHOR_FIFO, 1] - times_ms[AUTHOR_PRIORITY, 1]
     authors = saved(1, AUTHOR_FIFO, AUTHOR_PRIORITY)
     above = max(abs(saved(gbps)) for gbps in GAO_RATES_GBPS if gbps >= 2)
-    smaller = "layer 0's bucket is smaller than in the author's program"
-    shared = "depends on which layers share layer 0's bucket"
+    smaller = "The bucket of layer 0 is smaller than in the author's program."
+    shared = "The reduction depends on which layers share the bucket of layer 0."
     both = f"{times_ms[FIFO, 5]:.1f} and {times_ms[PRIORITY, 5]:.1f} ms"
     ms = "{:.1f} ms"
     # The thesis gives these as round figures or off a plot: a tick of 50 ms is what can be read.
