@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradtide.report.folder import Row, entry, read_json, read_table
+from gradtide.report.folder import Row, entry, read_json, read_rows, read_table
 
 MAX_WORKERS = 64
 """Workers drawn of each job. Viewers grow slow with more, and most jobs' workers are all alike."""
@@ -134,8 +134,9 @@ def encode_timeline(run_dir: Path) -> bytes:
     for row in read_table(run_dir, "operations.csv"):
         operations[row["job"]].append(row)
     transfers: dict[str, dict[tuple[int, int], Row]] = defaultdict(dict)
-    for row in read_table(run_dir, "transfers.csv"):
-        if not row.get("direction"):
+    drawn = {(row["job"], row["iteration"]) for rows in operations.values() for row in rows}
+    for row in read_rows(run_dir, "transfers.csv"):
+        if not row["direction"] and (row["job"], row["iteration"]) in drawn:
             transfers[row["job"]][row["iteration"], row["bucket"]] = row
 
     out = bytearray()
