@@ -164,13 +164,8 @@ def _model_claims(study: Study) -> Iterable[Claim]:
         sizes = [op["bytes"] for op in step if op["kind"] == "recv"]
         small.append(sum(size < 20_000 for size in sizes) / len(sizes))
     text = f"{100 * min(shares):.0f} to {100 * max(shares):.0f} %"
-    yield (
-        "forward pass, share of compute",
-        "about 30 %",
-        text,
-        min(shares) > 0.25 and max(shares) < 0.35,
-        NOTES["roofline"],
-    )
+    holds = 0.25 < min(shares) <= max(shares) < 0.35
+    yield "forward pass, share of compute", "about 30 %", text, holds, NOTES["roofline"]
     text = f"at least {100 * min(small):.0f} %"
     yield "parameters smaller than 20 kB, in all models", "50 %", text, min(small) >= 0.5, NOTES["small_parameters"]
     per_byte = [study.transfer_ms("halving_doubling", 1, size, WIRE, 16) / SIZES[size] for size in (SMALL, LARGE)]

@@ -284,13 +284,8 @@ def _quarter_claims(study: Study) -> Iterable[Claim]:
         theirs = ", ".join(f"{PUBLISHED[cell][quantity][2]:.0f}" for cell in QUARTER)
         text = ", ".join(f"{value:.0f}" for value in own) + " %"
         holds = min(own) >= low and max(own) <= high
-        yield (
-            f"gain of {quantity} flows",
-            f"{low} to {high} %",
-            text,
-            holds,
-            f"The thesis's own fig. 5.19 prints {theirs} %.",
-        )
+        note = f"The thesis's own fig. 5.19 prints {theirs} %."
+        yield f"gain of {quantity} flows", f"{low} to {high} %", text, holds, note
 
 
 def _iteration_claims(study: Study) -> Iterable[Claim]:

@@ -268,14 +268,8 @@ def _worker_claims(study: Study) -> Iterable[Claim]:
     for task, theirs in ((INFERENCE, 0.377), (TRAIN, 0.192)):
         gains = study.gains(case for case in SCALED if case.task == task)
         best = max(gains, key=gains.__getitem__)
-        text = f"{_percent(gains[best])} ({_where(best)})"
-        yield (
-            f"largest speed-up, {TRAIN_OR_NOT[task]}",
-            _percent(theirs),
-            text,
-            _near(gains[best], theirs),
-            NOTES["more"],
-        )
+        what, text = f"largest speed-up, {TRAIN_OR_NOT[task]}", f"{_percent(gains[best])} ({_where(best)})"
+        yield what, _percent(theirs), text, _near(gains[best], theirs), NOTES["more"]
     gains = study.gains(SCALED)
     worst = min(gains.values())
     yield "largest slow-down", "4.2 %", _percent(max(0.0, -worst)), _near(-worst, 0.042), NOTES["free"]
