@@ -37,7 +37,6 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     return "plan.html.j2", {
         "title": f"gradtide plan: {pieces.clip(model, 40)} on {words.workers(workers)}",
         "what": f"plans for {pieces.clip(model, 40)} on {words.workers(workers)}: {len(scored)} scored",
-        "reproduce": "",
         "tiles": _tiles(path, rows, chosen, predicted, bound_ms),
         "advice": [pieces.clip(text, 2000) for text in entry(path, plan, "advice", list)[:12]],
         "levels": _levels(rows, caps),

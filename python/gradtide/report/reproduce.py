@@ -264,7 +264,7 @@ def series_chart(path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict
         points = entry(path, line, "values", list)
         if len(points) != len(values) or not all(v is None or isinstance(v, (int, float)) for v in points):
             raise RunFolderError(f"{path}: key `series.lines.values`: {len(values)} numbers were expected")
-        drawn.append({**pieces.line(i, entry(path, line, "name", str), points), **_style(line)})
+        drawn.append(pieces.line(i, entry(path, line, "name", str), points, **_style(line)))
     step = -(-len(values) // 600)
     note = f" Every {step}th point is drawn." if step > 1 else ""
     for line in drawn:

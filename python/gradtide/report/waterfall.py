@@ -61,7 +61,6 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     return "waterfall.html.j2", {
         "title": "gradtide report: one step of a trace",
         "what": _what(path, summary),
-        "reproduce": "",
         "figures": [
             tile("Step", pieces.ms(step_ms), "ms", "", f"of rank {rank}, the slowest", "step_ms"),
             tile("Computing", share, "%", "compute", f"{pieces.ms(parts['compute'])} ms"),
