@@ -185,6 +185,11 @@ def number(path: Path, row: Mapping[str, Any], key: str) -> float:
     return float(value)
 
 
+def are_numbers(values: Iterable[object]) -> bool:
+    """Whether all of the values are finite numbers."""
+    return all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
+
+
 def row_of(
     path: Path,
     key: str,
