@@ -15,6 +15,7 @@ import gradtide as gt
 from gradtide import Scenario, cli
 from gradtide.cli.moved import moved
 from gradtide.cli.progress import Bar
+from gradtide.studies.run import summary
 from run_folders import tiny_tenants
 
 GRADTIDE = [sys.executable, "-m", "gradtide"]
@@ -162,6 +163,8 @@ def test_what_is_not_built_yet_is_refused_by_name(gradtide):
         (["compare", "paper/gao2020-ch4", "--rate", "10"], "--> --rate"),
         (["compare", "paper/gao2020-ch4", "--workers", "a"], "whole numbers"),
         (["compare", "paper/gao2020-ch4", "--workers", ","], "empty"),
+        (["plan", "resnet50", "--workers", "999999999"], "--> --workers"),
+        (["plan", "paper/gao2020-ch4", "--workers", "999999999"], "--> --workers"),
         (["compare", "paper/gao2020-ch4", "--rate", "10"], "unit"),
         (["presets", "modell"], "model, graph, device, cluster, flow, paper"),
         (["explain", "GT999"], "GT999"),
@@ -175,6 +178,26 @@ def test_a_command_line_that_means_nothing_says_what_would(gradtide, arguments, 
     assert code == 2
     assert message in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("device", "says"),
+    [
+        ("V100", "On V100 with NCCL, gradtide.torch can set only DDP's buckets; gradtide plan searches for them."),
+        ("Xeon-E5-2686v4", "priority without barrier saves"),
+    ],
+)
+def test_the_headline_of_a_run_names_only_what_the_device_can_carry_out(device, says):
+    job = {"model": "vgg16", "workers": 4, "compute": {"device": device, "batch": 1}}
+    headline = summary(gt.run({"job": {"train": job}}))["headline"]
+    assert says in headline
+    assert ("priority" in headline) == (device != "V100")
+    assert "No device is named" not in headline
+
+
+def test_the_headline_of_a_run_says_that_no_device_is_named():
+    headline = summary(gt.run("paper/gao2020-ch4"))["headline"]
+    assert headline.endswith("No device is named; gradtide.torch can do that on CPUs with gloo.")
 
 
 def test_a_foreign_folder_is_not_touched(gradtide, tmp_path):

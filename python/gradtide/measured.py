@@ -16,14 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-# Two-sided 95 % quantiles of Student's t by degrees of freedom.
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-      2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)  # fmt: skip
-
-
-def student_t(freedom: int) -> float:
-    """Return the two-sided 95 % quantile of Student's t; the normal one beyond 30 degrees of freedom."""
-    return _T[freedom - 1] if freedom <= len(_T) else 1.96
+from gradtide.intervals import student_t
 
 
 @dataclass(frozen=True)
@@ -86,20 +79,9 @@ class Errors:
 def pairs() -> tuple[Pair, ...]:
     """Return every pair of a predicted and a measured iteration time."""
     text = resources.files("gradtide").joinpath("measured.csv").read_text(encoding="utf-8")
+    kinds = Pair.__annotations__
     return tuple(
-        Pair(
-            row["setup"],
-            row["configuration"],
-            row["baseline"],
-            int(row["workers"]),
-            row["backend"],
-            row["network"],
-            int(row["runs"]),
-            float(row["predicted_ms"]),
-            float(row["measured_ms"]),
-            row["source"],
-        )
-        for row in csv.DictReader(io.StringIO(text))
+        Pair(**{name: kinds[name](value) for name, value in row.items()}) for row in csv.DictReader(io.StringIO(text))
     )
 
 

@@ -77,6 +77,19 @@ RUNTIMES: Mapping[str, Runtime] = {
 }
 """Kinds of devices. `unknown` does what every device can; `ideal` does whatever gradtide models, and nobody has it."""
 
+
+def level_of(order: str, barrier: bool) -> str:
+    """Return the level that a schedule needs beside DDP's own, of `LEVELS`."""
+    if not barrier:
+        return "crossiter"
+    return "none" if order == "fifo" else "priority"
+
+
+def where(level: str) -> str:
+    """Name the devices and libraries with which gradtide.torch carries out a level."""
+    return " and ".join(one.name for one in RUNTIMES.values() if one.library and level in one.levels)
+
+
 _OF_TORCH = {"cpu": "cpu", "cuda": "gpu"}
 
 

@@ -28,6 +28,8 @@ from typing import Any
 from flows import Flow, connect_time, play
 from network import HOST, dropped, network, urgent
 
+from gradtide.intervals import mean_interval
+
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent.parent / "docs" / "validation" / "testbed.md"
 DATA = HERE / "data" / "neighbours.json"
@@ -423,24 +425,13 @@ def training(answer: dict[str, Any], cell: Sequence[float], source: str) -> dict
     rows = [(mean_iteration(same, source), mean_iteration(low, source)) for same, low in pairs(answer, cell)]
     same, low = (1e3 * sum(column) / len(rows) for column in zip(*rows, strict=True))
     changes = [100 * (b / a - 1) for a, b in rows]
-    mean = sum(changes) / len(changes)
-    half = math.inf
-    if len(changes) > 1:
-        spread = math.sqrt(sum((change - mean) ** 2 for change in changes) / (len(changes) - 1))
-        half = student(len(changes) - 1) * spread / math.sqrt(len(changes))
     return {
         "count": len(rows),
         "same_ms": same,
         "low_ms": low,
-        "change": mean,
-        "interval": (mean - half, mean + half),
+        "change": sum(changes) / len(changes),
+        "interval": mean_interval(changes) or (-math.inf, math.inf),
     }
-
-
-def student(freedom: int) -> float:
-    """Return Student's t at 97.5 % for some degrees of freedom."""
-    table = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-    return table[freedom - 1] if freedom <= len(table) else 2.13
 
 
 def tables(answer: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from gradtide import words
-from gradtide.papers.harness import Claim, of_statements
+from gradtide.papers.harness import Claim, Drawn, Figure, chart, line, of_statements, published, table
 from gradtide.presets import graphs
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
@@ -67,61 +67,6 @@ def _trained(systems: Iterable[str], models: Iterable[str] = MODELS, workers: It
 
 def _sent(kinds: Iterable[str], depths: Iterable[Any], sizes: Iterable[str], workers: Iterable[int]) -> list[Case]:
     return [(what, link, n, 0) for what, link, n in product(product(kinds, depths, sizes), LINKS, workers)]
-
-
-# What each figure shows, what the paper says of it, and the runs that it needs.
-FIGURES: dict[str, tuple[str, str, list[Case]]] = {
-    "2": (
-        "overlap and communication of Inception-v3",
-        "Horovod suffers from poor overlap, and hence poor utilisation.",
-        _trained(SYSTEMS, [INCEPTION], [8]),
-    ),
-    "4": (
-        "what models are made of",
-        "The forward pass takes about 30 % of compute. Half of all parameters are smaller than 20 kB. Small transfers "
-        "have a large overhead.",
-        _sent(["halving_doubling"], [1], SIZES, [16]),
-    ),
-    "8": (
-        "iteration time",
-        "Caramel is consistently better than parameter servers and Horovod; most on VGG-16 with 16 workers, 3.62 "
-        "times.",
-        _trained(SYSTEMS),
-    ),
-    "9": (
-        "utilisation",
-        "At least 70 % in all networks tested; 3.5 times on VGG-16 with 16 workers.",
-        _trained(SYSTEMS),
-    ),
-    "10": (
-        "communication and overlap",
-        "Less communication than all baselines, by up to 73 %. Overlap is better than Horovod's, and worse than with "
-        "parameter servers.",
-        _trained(SYSTEMS),
-    ),
-    "11": (
-        "Caramel's parts on Inception-v3",
-        "92 % of utilisation against Horovod's 68 %: adaptive all-reduce adds 14, batching 4, and transfer boundaries "
-        "the rest.",
-        _trained(STEPS, [INCEPTION], [8]),
-    ),
-    "12": (
-        "Caramel's parts on all models",
-        "Similar trends hold in training of other networks.",
-        _trained(STEPS, MODELS, [8]),
-    ),
-    "13": (
-        "depth",
-        "Small transfers take 3 times as long at depth 8 as at 1, large ones (100 MB) 60 % less; adaptive depth is "
-        "best at all sizes.",
-        _sent(["shuffle"], DEPTHS, SIZES, [16]),
-    ),
-    "14": (
-        "collectives over workers",
-        "Shuffle is best with few workers; as their number increases, halving-doubling is better.",
-        _sent(KINDS, ["adaptive"], [SMALL, LARGE], CROWDS),
-    ),
-}
 
 
 def scenario(base: Scenario, case: Case) -> Scenario:
@@ -233,7 +178,7 @@ def _model_claims(study: Study) -> Iterable[Claim]:
     yield "parameters smaller than 20 kB, in all models", "50 %", text, min(small) >= 0.5, note
     per_byte = [study.transfer_ms("halving_doubling", 1, size, WIRE, 16) / SIZES[size] for size in (SMALL, LARGE)]
     text = f"a byte costs {per_byte[0] / per_byte[1]:.0f} times as much at {SMALL} as at {LARGE}"
-    yield "overhead of small transfers", "large", text, per_byte[0] > 10 * per_byte[1], ""
+    yield "overhead of small transfers", "large", text, per_byte[0] > 10 * per_byte[1]
 
 
 def _time_claims(study: Study) -> Iterable[Claim]:
@@ -355,117 +300,111 @@ def _collective_claims(study: Study) -> Iterable[Claim]:
         grid = product(KINDS, CROWDS)
         times = {(kind, n): study.transfer_ms(kind, "adaptive", size, link, n) for kind, n in grid}
         few = min(KINDS, key=lambda kind: times[kind, CROWDS[0]])
-        yield f"{size}, {link}, {CROWDS[0]} workers: fastest", "shuffle", KINDS[few], few == "shuffle", ""
+        yield f"{size}, {link}, {CROWDS[0]} workers: fastest", "shuffle", KINDS[few], few == "shuffle"
         many = min(KINDS, key=lambda kind: times[kind, CROWDS[-1]])
         note = "a switch that drops nothing, and no cost per message: all to all at once has the fewest steps"
         quantity, holds = f"{size}, {link}, {CROWDS[-1]} workers: fastest", many == "halving_doubling"
         yield quantity, "halving-doubling", KINDS[many], holds, note
 
 
-_CHECKS: dict[str, Callable[[Study], Iterable[Claim]]] = {
-    "2": _overlap_claims,
-    "4": _model_claims,
-    "8": _time_claims,
-    "9": _use_claims,
-    "10": _cost_claims,
-    "11": _part_claims,
-    "12": _trend_claims,
-    "13": _depth_claims,
-    "14": _collective_claims,
-}
-
 # -- tables and series ------------------------------------------------------------------------------------------------
 
 
 def _by_system(
-    title: str, of: Callable[[dict[str, Any]], str], systems: Sequence[str], workers: Sequence[int] = WORKERS
-) -> Callable[[Study], list[dict[str, Any]]]:
+    title: str, of: Callable[[dict[str, float]], str], systems: Sequence[str], workers: Sequence[int] = WORKERS
+) -> Callable[[Study], list[Drawn]]:
     """Make a table with a row for each model, link and number of workers, and a column for each system."""
 
-    def made(study: Study) -> list[dict[str, Any]]:
-        rows = [
+    def made(study: Study) -> list[Drawn]:
+        rows = (
             [model, link, n, *(of(study.figures(system, model, link, n)) for system in systems)]
             for link, model, n in product(LINKS, MODELS, workers)
-        ]
-        return [{"title": title, "columns": ["model", "link", "workers", *systems], "rows": rows, "note": ""}]
+        )
+        return [table(title, ["model", "link", "workers", *systems], rows)]
 
     return made
 
 
-def _inception(systems: Sequence[str]) -> Callable[[Study], list[dict[str, Any]]]:
-    def made(study: Study) -> list[dict[str, Any]]:
+def _used_percent(job: dict[str, float]) -> str:
+    return f"{100 * job['utilisation']:.0f}"
+
+
+def _inception(systems: Sequence[str]) -> Callable[[Study], list[Drawn]]:
+    def made(study: Study) -> list[Drawn]:
         keys = ("rho", "alpha", "utilisation")
-        rows = [
+        rows = (
             [link, system, *(f"{study.figures(system, INCEPTION, link, 8)[key]:.3f}" for key in keys)]
             for link, system in product(LINKS, systems)
-        ]
-        columns = ["link", "system", "rho", "alpha", "U"]
-        return [{"title": "Inception-v3, 8 workers", "columns": columns, "rows": rows, "note": ""}]
+        )
+        return [table("Inception-v3, 8 workers", ["link", "system", "rho", "alpha", "U"], rows)]
 
     return made
 
 
-_TABLES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {
-    "2": _inception(SYSTEMS),
-    "8": _by_system("Iteration time, ms", lambda job: f"{job['time_ms']:.0f}", SYSTEMS),
-    "9": _by_system("Utilisation, %", lambda job: f"{100 * job['utilisation']:.0f}", SYSTEMS),
-    "10": _by_system(
-        "Communication, ms, and overlap", lambda job: f"{job['comm_ms']:.0f}, alpha {job['alpha']:.2f}", SYSTEMS
-    ),
-    "11": _inception(STEPS),
-    "12": _by_system("Utilisation, %", lambda job: f"{100 * job['utilisation']:.0f}", STEPS, [8]),
-}
+def _over_size(title: str, lines: dict[str, tuple[str, Any]]) -> Callable[[Study], list[Drawn]]:
+    def made(study: Study) -> list[Drawn]:
+        return [
+            chart(
+                f"{title}, 16 workers, {link}",
+                ("bytes", list(SIZES.values())),
+                "transfer time (ms)",
+                (
+                    line(name, [study.transfer_ms(kind, depth, size, link, 16) for size in SIZES])
+                    for name, (kind, depth) in lines.items()
+                ),
+            )
+            for link in LINKS
+        ]
+
+    return made
 
 
-def _over_size(study: Study, title: str, lines: dict[str, tuple[str, Any]]) -> list[dict[str, Any]]:
+def _over_workers(study: Study) -> list[Drawn]:
     return [
-        {
-            "title": f"{title}, {link}",
-            "x": {"label": "bytes", "values": list(SIZES.values())},
-            "y": {"label": "transfer time (ms)"},
-            "lines": [
-                {"name": name, "values": [study.transfer_ms(kind, depth, size, link, 16) for size in SIZES]}
-                for name, (kind, depth) in lines.items()
-            ],
-        }
-        for link in LINKS
-    ]
-
-
-def _over_workers(study: Study) -> list[dict[str, Any]]:
-    return [
-        {
-            "title": f"{size}, {link}",
-            "x": {"label": "workers", "values": list(CROWDS)},
-            "y": {"label": "transfer time (ms)"},
-            "lines": [
-                {"name": name, "values": [study.transfer_ms(kind, "adaptive", size, link, n) for n in CROWDS]}
+        chart(
+            f"{size}, {link}",
+            ("workers", CROWDS),
+            "transfer time (ms)",
+            (
+                line(name, [study.transfer_ms(kind, "adaptive", size, link, n) for n in CROWDS])
                 for kind, name in KINDS.items()
-            ],
-        }
+            ),
+        )
         for link, size in product(LINKS, (SMALL, LARGE))
     ]
 
 
-_SERIES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {
-    "4": lambda study: _over_size(study, "Halving-doubling, 16 workers", {"halving-doubling": ("halving_doubling", 1)}),
-    "13": lambda study: _over_size(
-        study, "Shuffle, 16 workers", {f"depth {depth}": ("shuffle", depth) for depth in DEPTHS}
+FIGURES: dict[str, Figure[Study, Case]] = {
+    "2": Figure(_trained(SYSTEMS, [INCEPTION], [8]), _overlap_claims, tables=_inception(SYSTEMS)),
+    "4": Figure(
+        _sent(["halving_doubling"], [1], SIZES, [16]),
+        _model_claims,
+        series=_over_size("Halving-doubling", {"halving-doubling": ("halving_doubling", 1)}),
     ),
-    "14": _over_workers,
+    "8": Figure(
+        _trained(SYSTEMS),
+        _time_claims,
+        tables=_by_system("Iteration time, ms", lambda job: f"{job['time_ms']:.0f}", SYSTEMS),
+    ),
+    "9": Figure(_trained(SYSTEMS), _use_claims, tables=_by_system("Utilisation, %", _used_percent, SYSTEMS)),
+    "10": Figure(
+        _trained(SYSTEMS),
+        _cost_claims,
+        tables=_by_system(
+            "Communication, ms, and overlap", lambda job: f"{job['comm_ms']:.0f}, alpha {job['alpha']:.2f}", SYSTEMS
+        ),
+    ),
+    "11": Figure(_trained(STEPS, [INCEPTION], [8]), _part_claims, tables=_inception(STEPS)),
+    "12": Figure(
+        _trained(STEPS, MODELS, [8]), _trend_claims, tables=_by_system("Utilisation, %", _used_percent, STEPS, [8])
+    ),
+    "13": Figure(
+        _sent(["shuffle"], DEPTHS, SIZES, [16]),
+        _depth_claims,
+        series=_over_size("Shuffle", {f"depth {depth}": ("shuffle", depth) for depth in DEPTHS}),
+    ),
+    "14": Figure(_sent(KINDS, ["adaptive"], [SMALL, LARGE], CROWDS), _collective_claims, series=_over_workers),
 }
 
-
-PART = of_statements(
-    "Caramel (Hashemi et al., 2020): figs 2, 4, 8 to 14",
-    name="caramel",
-    preset="paper/caramel2020",
-    subject="Caramel (Hashemi et al., 2020): decentralised training with computation scheduling",
-    figures=FIGURES,
-    scenario=scenario,
-    study=Study,
-    claims=_CHECKS,
-    tables=_TABLES,
-    series=_SERIES,
-)
+PART = of_statements(published(__name__), FIGURES, scenario=scenario, study=Study)
 """All runs together take about a minute."""

@@ -9,7 +9,8 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,22 @@ class RunFolderError(ValueError):
     """A file of a run folder is missing, truncated or garbled; the message names file, line and column."""
 
 
+_INTEGER = re.compile(r"-?[0-9]{1,30}")
+_NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
+
+
+# Tables of millions of rows repeat their whole numbers: iterations, layers, sizes.
+@lru_cache(maxsize=1 << 16)
 def _integer(text: str) -> int:
-    if re.fullmatch(r"-?[0-9]{1,30}", text) is None:
+    if _INTEGER.fullmatch(text) is None:
         raise ValueError("a whole number")
     return int(text)
 
 
 def _number(text: str) -> float:
-    if re.fullmatch(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?", text) is None or not math.isfinite(float(text)):
+    if _NUMBER.fullmatch(text) is None or math.isinf(value := float(text)):
         raise ValueError("a number")
-    return float(text)
+    return value
 
 
 def _boolean(text: str) -> bool:
@@ -90,18 +97,22 @@ def read_text(path: Path) -> str:
 
 
 def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
-    """Return the rows of one of the documented tables.
+    """Return the rows of one of the documented tables: all that `read_rows` gives."""
+    return list(read_rows(folder, name, required=required))
+
+
+def read_rows(folder: Path, name: str, *, required: bool = True) -> Iterator[Row]:
+    """Give the rows of one of the documented tables one by one, for tables of which few rows are kept.
 
     Columns may stand in any order and there may be more of them than documented; those are left out. A missing file
     that is not `required` has no rows.
     """
     path = folder / name
     if not required and not path.exists():
-        return []
+        return
     text = _whole_text(path)
     columns = [item.split(":") for item in _COLUMNS[name].split()]
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows: list[Row] = []
     try:
         header = next(reader)
         missing = [column for column, _ in columns if not column.startswith("~") and column not in header]
@@ -127,10 +138,9 @@ def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
                     raise RunFolderError(
                         f"{path}:{line}: column `{column}`: `{cells[at][:60]}` is not {error}"
                     ) from error
-            rows.append(row)
+            yield row
     except csv.Error as error:
         raise RunFolderError(f"{path}:{reader.line_num}: {error}") from error
-    return rows
 
 
 def _whole_text(path: Path) -> str:

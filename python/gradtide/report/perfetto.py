@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradtide.report.folder import Row, entry, read_json, read_table
+from gradtide.report.folder import Row, entry, read_json, read_rows, read_table
 from gradtide.report.pieces import by_job
 
 MAX_WORKERS = 64
@@ -133,8 +133,9 @@ def encode_timeline(run_dir: Path) -> bytes:
     jobs: Mapping[str, Any] = entry(path, read_json(path), "jobs", dict)
     operations = by_job(read_table(run_dir, "operations.csv"))
     transfers: dict[str, dict[tuple[int, int], Row]] = defaultdict(dict)
-    for row in read_table(run_dir, "transfers.csv"):
-        if not row.get("direction"):
+    drawn = {(row["job"], row["iteration"]) for rows in operations.values() for row in rows}
+    for row in read_rows(run_dir, "transfers.csv"):
+        if not row["direction"] and (row["job"], row["iteration"]) in drawn:
             transfers[row["job"]][row["iteration"], row["bucket"]] = row
 
     out = bytearray()

@@ -7,15 +7,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from gradtide import _core, estimate, report, words
+from gradtide import _core, estimate, presets, report, words
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, Table
+from gradtide.runtime import RUNTIMES, Runtime, level_of, where
 from gradtide.scenario import Scenario
 from gradtide.scenario.defaults import PLANNED
 from gradtide.studies.alone import alone_ps, flows_of
@@ -282,21 +284,46 @@ def _what_if_sentences(result: RunResult) -> list[str]:
     rows = result.bandwidth.to_dicts()
     sentences = []
     for job in result.scenario.jobs:
-        times: dict[str, dict[int, float]] = {}
+        times: dict[tuple[str, bool], dict[int, float]] = {}
         for row in rows:
             if row["job"] == job.name:
-                label = words.schedule(row["order"], row["barrier"])
-                times.setdefault(label, {})[row["rate_bps"]] = row["iteration_time_us"]
+                times.setdefault((row["order"], row["barrier"]), {})[row["rate_bps"]] = row["iteration_time_us"]
         if not times:
             continue
-        # What frameworks do by default, against whatever beats it most at any rate.
-        baseline = times.pop(words.schedule("fifo", True))
-        best = min(times, key=lambda label: min(times[label][rate] / baseline[rate] for rate in baseline))
-        points = [(float(rate), baseline[rate], times[best][rate]) for rate in baseline]
-        sentence = words.saving_headline(points, words.schedule("fifo", True), best)
+        sentence = _saving(times, runtime_named(job.compute.device))
         several = len(result.scenario.jobs) > 1
         sentences.append(f"Job {job.name}: {words.uncapitalised(sentence)}" if several else sentence)
     return sentences
+
+
+def _saving(times_us: dict[tuple[str, bool], dict[int, float]], runtime: Runtime | None) -> str:
+    """Say what saves most over what frameworks do by default, of what can be carried out on the job's device.
+
+    Args:
+        times_us: iteration times by order and barrier, then by link rate.
+        runtime: of the device; None if none is named.
+    """
+    default = ("fifo", True)
+    baseline = times_us.pop(default)
+    gains = {one: min(at[rate] / baseline[rate] for rate in baseline) for one, at in times_us.items()}
+    can = {one: gain for one, gain in gains.items() if runtime is None or level_of(*one) in runtime.levels}
+    if runtime is not None and not can and 1 - min(gains.values()) >= words.SAME:
+        return f"On {runtime.name}, gradtide.torch can set only DDP's buckets; gradtide plan searches for them."
+    best = min(can or gains, key=lambda one: gains[one])
+    points = [(float(rate), baseline[rate], times_us[best][rate]) for rate in baseline]
+    sentence = words.saving_headline(points, words.schedule(*default), words.schedule(*best))
+    if runtime is None and 1 - gains[best] >= words.SAME:
+        sentence += f" No device is named; gradtide.torch can do that on {where(level_of(*best))}."
+    return sentence
+
+
+def runtime_named(device: str | None) -> Runtime | None:
+    """Return what can be carried out on the device of a preset; None for another name, or none."""
+    try:
+        preset = presets.device(device or "")
+    except KeyError:
+        return None
+    return replace(RUNTIMES[preset.kind], what=preset.name)
 
 
 def has_what_ifs(scenario: Scenario) -> bool:

@@ -36,7 +36,7 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None) 
     model = _model(scenario)
     if cluster is None and model is None:
         base = as_scenario(scenario)
-        return base if workers is None or workers == base.jobs[0].workers else base.replace(workers=workers)
+        return base if workers in (None, base.jobs[0].workers) else base.replace(workers=workers)
     if model is None:
         names_model = isinstance(scenario, (str, Path)) and not _names_scenario(scenario)
         model = _whole(scenario) if names_model else _only_model(as_scenario(scenario))
@@ -44,11 +44,11 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None) 
     if data is not None:
         layers = [{"name": "any", "forward": "1ms", "backward": "1ms", "parameters": "4B"}]
         hosts = data.get("cluster", {}).get("topology", {}).get("hosts")
-        job: dict[str, Any] = {"model": {"layers": layers}, "workers": workers or hosts or DEFAULT_WORKERS}
+        job: dict[str, Any] = {"model": {"layers": layers}, "workers": hosts or DEFAULT_WORKERS}
         if isinstance(model, OpDag):
             data = {**data, "run": {"engine": "fluid", **data.get("run", {})}}
             job["collective"] = {"ps": {"pull": "start"}}
-            if workers is None and isinstance(hosts, int) and hosts > 1:
+            if isinstance(hosts, int) and hosts > 1:
                 # As many servers as TicTac has, among the hosts that there are.
                 servers = max(1, hosts // 5)
                 job |= {"workers": hosts - servers, "collective": {"ps": {"servers": servers, "pull": "start"}}}
@@ -58,9 +58,9 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None) 
     else:
         assert cluster is not None
         base = as_scenario(dict(cluster) if isinstance(cluster, Mapping) else cluster)
-        if workers is not None and workers != base.jobs[0].workers:
-            base = base.replace(workers=workers)
-    return base.replace(model=model)
+    # By a change of its own, so that an error names the option that asks for it.
+    changes = {} if workers in (None, base.jobs[0].workers) else {"workers": workers}
+    return base.replace(model=model, **changes)
 
 
 def _model(given: Any) -> Any:

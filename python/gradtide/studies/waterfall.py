@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gradtide import _core, report, units, words
 from gradtide.errors import ScenarioError, TraceError
 from gradtide.results import StudyRows
-from gradtide.runtime import RUNTIMES
+from gradtide.runtime import where
 from gradtide.scenario import Scenario
 from gradtide.scenario.tables import layers_table
 from gradtide.studies.channels import line
@@ -378,9 +378,8 @@ def _headline(summary: dict[str, Any]) -> str:
     best = min(rows[1:3], key=lambda row: row["iteration_time_ms"], default=None)
     if best is not None and best["saves_percent"] >= 1:
         level = "crossiter" if "without barrier" in best["what"] else "priority"
-        where = " and ".join(one.name for one in RUNTIMES.values() if one.library and level in one.levels)
         takes = ms(best["iteration_time_ms"])
-        said.append(f"Sent {best['what']}, it would take {takes}; gradtide.torch can do that on {where}.")
+        said.append(f"Sent {best['what']}, it would take {takes}; gradtide.torch can do that on {where(level)}.")
     return " ".join(said)
 
 

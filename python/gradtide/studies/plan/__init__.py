@@ -6,7 +6,6 @@ the advice. What the plan may use on a device is in `gradtide.runtime`; how far 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from gradtide.studies.keep import Kept
 from gradtide.studies.plan.found import Found, Settings, ddp, fill
 from gradtide.studies.plan.result import PlanResult, check_target
 from gradtide.studies.plan.sentences import caps
-from gradtide.studies.run import part_of, run_all
+from gradtide.studies.run import part_of, run_all, runtime_named
 from gradtide.studies.search import Layers
 from gradtide.studies.trained import trained
 
@@ -156,17 +155,10 @@ def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | N
     if device in named:
         return named[device]
     own = base.jobs[0].compute.device or getattr(scenario, "device", None)
-    if device is None and own is None:
-        return None
-    try:
-        preset = presets.device(str(device or own))
-        return replace(RUNTIMES[preset.kind], what=preset.name)
-    except KeyError:
-        if device is None:
-            return None  # a profile may have been measured on any device
-        raise ValueError(
-            f"device: there is no {device!r}; there are {', '.join([*named, *presets.device_names()])}"
-        ) from None
+    found = runtime_named(device or own)  # None for a profile, which may have been measured on any device
+    if found is None and device is not None:
+        raise ValueError(f"device: there is no {device!r}; there are {', '.join([*named, *presets.device_names()])}")
+    return found
 
 
 def parse_percent(name: str, text: str) -> float:

@@ -1,13 +1,13 @@
 """What `gradtide plan` was asked, and what it has found so far: choices, their times and what they save."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
-from gradtide.measured import saving_errors, student_t
+from gradtide.intervals import mean_interval
+from gradtide.measured import saving_errors
 from gradtide.results import RunResult
 from gradtide.runtime import LEVELS, Runtime
 from gradtide.scenario import Scenario
@@ -139,12 +139,7 @@ class Found:
         gains = [1 - time / before for time, before in pairs]
         if not gains:
             return Gain.predicted(1 - self.time_ms(choice) / self.baseline_ms)
-        mean = sum(gains) / len(gains)
-        if len(gains) < 2:
-            return Gain.predicted(mean)
-        spread = math.sqrt(sum((gain - mean) ** 2 for gain in gains) / (len(gains) - 1))
-        half = student_t(len(gains) - 1) * spread / math.sqrt(len(gains))
-        return Gain.predicted(mean, (mean - half, mean + half))
+        return Gain.predicted(sum(gains) / len(gains), mean_interval(gains))
 
     def is_baseline(self, choice: Choice) -> bool:
         """Whether a choice sends exactly as the baseline does."""
