@@ -263,8 +263,7 @@ def limits(max_memory: str | None = None, max_time: str | None = None) -> Limits
         ValueError: if a text has no unit or means nothing.
     """
     return Limits(
-        None if max_memory is None else _bytes(max_memory),
-        DEFAULT_MAX_S if max_time is None else _seconds(max_time),
+        None if max_memory is None else _bytes(max_memory), DEFAULT_MAX_S if max_time is None else _seconds(max_time)
     )
 
 

@@ -35,6 +35,11 @@ class Table:
         """Make a table from columns of one length: str, bool, int, or float and None."""
         return cls(_core.Table.from_columns(list(columns.items())))
 
+    @classmethod
+    def of_dicts(cls, rows: Sequence[Mapping[str, Any]]) -> "Table":
+        """Make a table from at least one row; all have the same keys."""
+        return cls.of({name: [row[name] for row in rows] for name in rows[0]})
+
     @property
     def columns(self) -> list[str]:
         """Column names, each with its unit last."""
@@ -118,7 +123,7 @@ class StudyRows:
     @property
     def table(self) -> Table:
         """The rows as a table."""
-        return Table.of({name: [row[name] for row in self.rows] for name in self.rows[0]})
+        return Table.of_dicts(self.rows)
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return one dict per row."""

@@ -7,6 +7,7 @@ a byte is always a slip.
 """
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -242,6 +243,16 @@ def round_half_up(value: Fraction) -> int:
     return (2 * value.numerator + value.denominator) // (2 * value.denominator)
 
 
+def rescaled(parts: Sequence[int], total: int) -> list[int]:
+    """Return the parts in proportion with the sum `total`; what rounding leaves goes to the largest remainders."""
+    now = sum(parts)
+    scaled = [part * total // now for part in parts]
+    by_remainder = sorted(range(len(parts)), key=lambda index: (-(parts[index] * total % now), index))
+    for index in by_remainder[: total - sum(scaled)]:
+        scaled[index] += 1
+    return scaled
+
+
 def describe(value: object) -> str:
     """Return what a value is, in the words of a scenario file."""
     if value is None:
@@ -262,18 +273,14 @@ def describe(value: object) -> str:
 def _scaled(text: object, kind: str, units: "dict[str, int] | dict[str, Fraction]", example: str) -> Fraction:
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         raise UnitError(
-            "GT020",
-            f"the number {_shown(text)} has no unit",
-            f'write a {kind} with its unit, as in "{example}"',
+            "GT020", f"the number {_shown(text)} has no unit", f'write a {kind} with its unit, as in "{example}"'
         )
     if not isinstance(text, str):
         raise UnitError("GT011", f"expected a {kind}, found {describe(text)}", f'write it as in "{example}"')
     match = _NUMBER.fullmatch(text) if len(text) <= _MAX_TEXT else None
     if match is None:
         raise UnitError(
-            "GT022",
-            f"{_shown(text)} is not a {kind}",
-            f'write a plain decimal number and a unit, as in "{example}"',
+            "GT022", f"{_shown(text)} is not a {kind}", f'write a plain decimal number and a unit, as in "{example}"'
         )
     sign, number, unit = match.groups()
     if not unit:

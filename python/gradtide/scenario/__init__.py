@@ -20,7 +20,7 @@ from gradtide.scenario.fabric import Fabric, Tree, Wiring
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import json_schema, short_names
 from gradtide.scenario.opdag import OpDag
-from gradtide.scenario.source import Loc, Overlay, Source, parse_json, parse_toml, read_text, scalar
+from gradtide.scenario.source import Loc, Overlay, Source, of_command_line, parse_json, parse_toml, read_text, scalar
 from gradtide.scenario.spec import spec as core_spec
 from gradtide.scenario.tables import graph_table, layers_table
 from gradtide.scenario.write import toml, toml_value
@@ -48,8 +48,6 @@ class Scenario:
     Two scenarios are equal if their resolved TOML is, the folder of a replayed file aside.
     """
 
-    __slots__ = ("__dict__", "_base_dir", "_data", "_resolved", "_source")
-
     _data: dict[str, Any]
     _source: Source
     _base_dir: Path
@@ -57,10 +55,8 @@ class Scenario:
 
     def __init__(self, data: Mapping[str, Any], source: Source, base_dir: Path) -> None:
         resolved = _resolve.resolve(data, source, base_dir)
-        object.__setattr__(self, "_data", read.plain(data, source))
-        object.__setattr__(self, "_source", source)
-        object.__setattr__(self, "_base_dir", base_dir)
-        object.__setattr__(self, "_resolved", resolved)
+        # `__setattr__` refuses whatever comes later.
+        vars(self).update(_data=read.plain(data, source), _source=source, _base_dir=base_dir, _resolved=resolved)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Scenario never changes; use .replace() to make another (tried to set {name})")
@@ -87,11 +83,7 @@ class Scenario:
             is_missing = False
         if is_missing and file.suffix not in (".toml", ".json"):
             raise ScenarioError([_no_such(name)])
-
-        def fail(code: str, msg: str, hint: str) -> Fault:
-            return Fault(code, "", msg, name, hint.replace("; it is relative to the scenario file", ""), name)
-
-        text = read_text(file, name, fail)
+        text = read_text(file, name, of_command_line(name))
         if file.suffix == ".json":
             data = parse_json(text, name)
             if not isinstance(data, dict):

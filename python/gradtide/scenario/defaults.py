@@ -93,25 +93,16 @@ def adaptive_of(given: AdaptiveTable, fabric: Fabric, transport: Transport) -> A
 def schedule_of(
     schedule: Schedule, engine: str, *, bucketed: bool = False
 ) -> tuple[int | Literal["adaptive"], bool, int | Literal["adaptive"]]:
-    """Return fusion, barrier and depth of a schedule with the defaults that its order has.
+    """Return fusion, barrier and depth of a schedule with the defaults that its order has, or layers that are buckets.
 
     What reaches a cap, or is ready at the end of a cycle, needs a cap whatever the order.
-
-    Args:
-        schedule: the keys.
-        engine: network engine.
-        bucketed: whether layers are buckets already.
     """
     fusion, barrier, depth = schedule.fusion_bytes, schedule.barrier, schedule.depth
-    if (
-        bucketed
-        and not schedule.is_given("fusion")
-        and schedule.first_fusion_bytes is None
-        and schedule.cycle_ps is None
-    ):
+    is_open = not schedule.is_given("fusion") and schedule.first_fusion_bytes is None and schedule.cycle_ps is None
+    if bucketed and is_open:
         fusion = 0
     if schedule.order in PLANNED:
-        if not schedule.is_given("fusion") and schedule.first_fusion_bytes is None and schedule.cycle_ps is None:
+        if is_open:
             fusion = "adaptive"
         if not schedule.is_given("barrier"):
             barrier = False

@@ -17,7 +17,7 @@ from gradtide.errors import Fault, ScenarioError
 from gradtide.files import write_whole
 from gradtide.layers import Layer
 from gradtide.runtime import LEVELS
-from gradtide.scenario.source import Loc, Source, parse_json, read_text
+from gradtide.scenario.source import Loc, Source, of_command_line, parse_json, read_text
 
 if TYPE_CHECKING:
     from gradtide.scenario import Scenario
@@ -215,11 +215,7 @@ def read_plan(plan: "str | Path | Mapping[str, Any] | Plan") -> Plan:
     data: Any = plan
     if isinstance(plan, (str, Path)):
         name = str(plan)
-
-        def fail(code: str, msg: str, hint: str) -> Fault:
-            return Fault(code, "", msg, name, hint.replace("; it is relative to the scenario file", ""), name)
-
-        text = read_text(Path(plan), name, fail)
+        text = read_text(Path(plan), name, of_command_line(name))
         source = Source(name, text)
         data = parse_json(text, name)
     elif not isinstance(plan, Mapping) and hasattr(plan, "to_dict"):

@@ -26,10 +26,7 @@ from gradtide.scenario.defaults import (
     schedule_of,
     transport_of,
 )
-from gradtide.scenario.fabric import (
-    Fabric,
-    star,
-)
+from gradtide.scenario.fabric import Fabric, star
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import ScenarioFile
 from gradtide.scenario.keys.job import Collective, JobTable, Ps, Schedule
@@ -67,12 +64,7 @@ class Resolved:
 
 
 def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved:
-    """Read a scenario.
-
-    Args:
-        data: what the file says.
-        source: where it says so.
-        base_dir: directory that relative paths start from.
+    """Read a scenario whose relative paths start from a directory.
 
     Raises:
         ScenarioError: with every fault, in the order of the file.
@@ -99,12 +91,12 @@ def _resolve(ctx: Context) -> Resolved | None:
     if not file.job and ctx.ok("job"):
         _without_jobs(ctx)
     fabric = check.topology.shape(ctx, file.cluster.topology)
-    check.length.check(ctx)
+    check.run.length(ctx)
     hosts = check.placement.hosts(ctx, fabric)
     if fabric is None and ctx.is_open_star and hosts and len(hosts) == len(file.job) and ctx.ok("cluster", "topology"):
         fabric = star(max([1, *(max(h) + 1 for h in hosts.values())]), link_of(file.cluster))
     _cluster(ctx, fabric)
-    check.probe.check(ctx, fabric)
+    check.run.probe(ctx, fabric)
     origins = check.traffic.origins(ctx, fabric)
     jobs = [_job(ctx, name, job, hosts.get(name), fabric) for name, job in file.job.items()]
     if ctx.faults or fabric is None:
@@ -148,7 +140,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
     bucketed = table is not None and table.bucketed
     fusion, barrier, depth = (0, True, 1) if task else schedule_of(job.schedule, ctx.file.run.engine, bucketed=bucketed)
     check.schedule.buckets(ctx, name, job.schedule, loc, table)
-    ranks = check.order.ranks(ctx, name, job.schedule, loc, table)
+    ranks = check.schedule.ranks(ctx, name, job.schedule, loc, table)
     bands = check.priority.bands(ctx, job.priority, (*loc, "priority"), table)
     adaptive = check.priority.adaptive(ctx, job.priority, (*loc, "priority"), fabric)
     check.queue.announce(ctx, job.announce, loc)
@@ -185,9 +177,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
             group=group if kind in GROUPED else None,
             inside=(collective.inside or "ring") if kind == "hierarchical" else None,
             ps=ps.with_values(
-                servers=servers,
-                placement=op_by_op.placement_of(ps),
-                shards=(ps.shards or "bytes") if task else None,
+                servers=servers, placement=op_by_op.placement_of(ps), shards=(ps.shards or "bytes") if task else None
             )
             if kind == "ps"
             else None,

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gradtide import units
 from gradtide.layers import Layer
 from gradtide.scenario.keys.job import Collective, JobTable, Ps
-from gradtide.scenario.opdag import Op, OpDag
+from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.source import Loc
 
 ORDERS = ("random", "priority", "tic", "tac", "tac_folded", "optimal", "file")
@@ -116,7 +117,8 @@ def graph_faults(dag: OpDag, task: str, add: Add) -> None:
                 add(("ops", index, "updates", which), msg, "one op completes a gradient: the one that adds them up")
             updated[recv] = op.id
     if not task:
-        needed = _needed(dag)
+        # A training step computes what its target and all updates wait for.
+        needed = dag.needed_by([dag.target, *(op.id for op in dag.ops if op.updates)])
         for index, op in enumerate(dag.ops):
             unread = [recv for recv in op.updates if recv not in needed]
             if unread:
@@ -132,18 +134,6 @@ def graph_faults(dag: OpDag, task: str, add: Add) -> None:
         add(("inference_target",), "`inference_target` is missing", "name the last op of the forward pass")
 
 
-def _needed(dag: OpDag) -> set[int]:
-    """Return the ids of all ops that a training step needs: for its target and all updates."""
-    by_id = {op.id: op for op in dag.ops}
-    needed = {dag.target, *(op.id for op in dag.ops if op.updates)}
-    stack = list(needed)
-    while stack:
-        new = [op for op in by_id[stack.pop()].inputs if op not in needed]
-        needed.update(new)
-        stack += new
-    return needed
-
-
 def trained_layers(dag: OpDag, layers: Sequence[Layer]) -> tuple[Layer, ...]:
     """Return the recvs of a graph as layers. Parameters that are not trained have 0 bytes, because nothing is sent."""
     updated = {recv for op in dag.ops for recv in op.updates}
@@ -154,14 +144,8 @@ def trained_layers(dag: OpDag, layers: Sequence[Layer]) -> tuple[Layer, ...]:
 
 def scaled(dag: OpDag, total: int) -> OpDag:
     """Return the graph with the times of its computation rescaled to sum to `total`, largest remainder first."""
-    places = [index for index, op in enumerate(dag.ops) if op.kind == "comp"]
-    now = sum(dag.ops[index].time for index in places)
-    rest = {index: dag.ops[index].time * total % now for index in places}
-    ops: list[Op] = [replace(op, time=op.time * total // now if op.kind == "comp" else op.time) for op in dag.ops]
-    short = total - sum(ops[index].time for index in places)
-    for index in sorted(places, key=lambda i: (-rest[i], i))[:short]:
-        ops[index] = replace(ops[index], time=ops[index].time + 1)
-    return replace(dag, ops=tuple(ops))
+    times = iter(units.rescaled([op.time for op in dag.ops if op.kind == "comp"], total))
+    return replace(dag, ops=tuple(replace(op, time=next(times)) if op.kind == "comp" else op for op in dag.ops))
 
 
 def graph_spec(dag: OpDag) -> dict[str, Any]:

@@ -120,18 +120,8 @@ def pointed(text: str, start: int, stop: int, fault: Fault) -> Fault:
     line_start = text.rfind("\n", 0, start) + 1
     line_end = text.find("\n", start)
     line_end = len(text) if line_end < 0 else line_end
-    return Fault(
-        code=fault.code,
-        loc=fault.loc,
-        msg=fault.msg,
-        input=fault.input,
-        hint=fault.hint,
-        file=fault.file,
-        line=text.count("\n", 0, start) + 1,
-        text=text[line_start:line_end],
-        column=start - line_start,
-        width=max(1, min(stop, line_end) - start),
-    )
+    line, width = text.count("\n", 0, start) + 1, max(1, min(stop, line_end) - start)
+    return replace(fault, line=line, text=text[line_start:line_end], column=start - line_start, width=width)
 
 
 def dotted(loc: Loc) -> str:
@@ -147,12 +137,7 @@ def dotted(loc: Loc) -> str:
 
 
 def read_text(path: Path, name: str, fail: "Fail") -> str:
-    """Return the text of a file, with LF for CR LF.
-
-    Args:
-        path: the file.
-        name: the file as the user named it.
-        fail: makes the fault from code, message and hint, at the place that named the file.
+    """Return the text of a file that the user calls `name`, with LF for CR LF.
 
     Raises:
         ScenarioError: if it is not a readable UTF-8 text of at most 10 MB.
@@ -161,13 +146,7 @@ def read_text(path: Path, name: str, fail: "Fail") -> str:
 
 
 def read_data(path: Path, name: str, fail: "Fail", max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Return the bytes of a file.
-
-    Args:
-        path: the file.
-        name: the file as the user named it.
-        fail: makes the fault from code, message and hint, at the place that named the file.
-        max_bytes: largest size that is read.
+    """Return the bytes of a file that the user calls `name`.
 
     Raises:
         ScenarioError: if it cannot be read or is too large.
@@ -215,13 +194,22 @@ Fail = Callable[[str, str, str], Fault]
 """Makes a fault of code, message and hint, at the place that named the file."""
 
 
+def of_command_line(name: str) -> Fail:
+    """Return what makes faults of a file that the command line names."""
+
+    def fail(code: str, msg: str, hint: str) -> Fault:
+        return Fault(code, "", msg, name, hint.replace("; it is relative to the scenario file", ""), name)
+
+    return fail
+
+
+@dataclass(frozen=True)
 class Failure:
     """Makes faults at one place: a key that names a file, or the command line."""
 
-    def __init__(self, source: Source, loc: Loc, value: Any = None) -> None:
-        self.source = source
-        self.loc = loc
-        self.value = value
+    source: Source
+    loc: Loc
+    value: Any = None
 
     def __call__(self, code: str, msg: str, hint: str) -> Fault:
         """Return the fault."""
@@ -259,11 +247,6 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
 
 def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) -> Any:
     """Return the data of a JSON text; a key that is written twice is a fault.
-
-    Args:
-        text: the JSON text.
-        name: the file as the user named it.
-        parse_float: makes a value of a number with a point or an exponent.
 
     Raises:
         ScenarioError: with the one syntax fault.

@@ -19,12 +19,7 @@ from gradtide.units import Buffer
 
 
 def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, Any]:
-    """Return the core's input (`crates/train/src/spec.rs`) for a scenario that has an engine.
-
-    Args:
-        resolved: the scenario.
-        traffic: its background flows, by tenant.
-    """
+    """Return the core's input (`crates/train/src/spec.rs`) for a scenario that has an engine, and its flows."""
     cluster, run = resolved.file.cluster, resolved.file.run
     return {
         "jobs": [_job_spec(job, resolved.fabric) for job in resolved.jobs],

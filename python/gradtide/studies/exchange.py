@@ -9,7 +9,7 @@ from gradtide import _core, units
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import as_scenario
+from gradtide.studies.asked import as_scenario, parse_option
 
 COLLECTIVES = ("ring", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 
@@ -218,7 +218,4 @@ def parse_size(size: int | str, name: str = "size") -> int:
     Raises:
         ValueError: if a text has no unit or is no whole number of bytes.
     """
-    try:
-        return units.parse_bytes(size) if isinstance(size, str) else int(size)
-    except units.UnitError as error:
-        raise ValueError(f"{name}: {error.msg}; {error.hint}") from None
+    return parse_option(name, units.parse_bytes, size) if isinstance(size, str) else int(size)

@@ -1,7 +1,7 @@
 """What `gradtide plan` was asked, and what it has found so far: choices, their times and what they save."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradtide.errors import Interrupted
@@ -144,15 +144,7 @@ class Found:
     def is_baseline(self, choice: Choice) -> bool:
         """Whether a choice sends exactly as the baseline does."""
         plan, _ = self.baselines[self.baseline]
-        made = plan_of(self, choice)
-        return (made.buckets, made.order, made.barrier, made.chunk_bytes, made.depth, made.collective) == (
-            plan.buckets,
-            plan.order,
-            plan.barrier,
-            plan.chunk_bytes,
-            plan.depth,
-            plan.collective,
-        )
+        return replace(plan_of(self, choice), level=plan.level, predicted=plan.predicted) == plan
 
 
 def mean_ms(run: RunResult) -> float:
