@@ -142,16 +142,7 @@ def plan(
 
 
 def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | None:
-    """Return what can be carried out on the device of a job; `None` if nobody names it.
-
-    Args:
-        base: the scenario.
-        scenario: what the user has given; a profile names its device.
-        device: cpu, gpu, ideal, or the name of a device preset; `None` for the scenario's.
-
-    Raises:
-        ValueError: if there is no such device.
-    """
+    """Return what can be carried out on `device`, or the one that the scenario names; `None` if nobody names one."""
     named = {name: one for name, one in RUNTIMES.items() if name != "unknown"}
     if device in named:
         return named[device]
@@ -163,11 +154,7 @@ def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | N
 
 
 def parse_percent(name: str, text: str) -> float:
-    """Return the percent that the text of parameter `name` gives, as in `1%`.
-
-    Raises:
-        ValueError: if it is not a number with its sign.
-    """
+    """Return the percent that the text of parameter `name` gives, as in `1%`."""
     number, sign, rest = text.strip().partition("%")
     try:
         if not sign or rest:

@@ -28,19 +28,7 @@ Part = Callable[[float, float], Callable[[float], object] | None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for.
-
-    Attributes:
-        runtime: what can be carried out.
-        runtime_is_known: whether the user or the scenario names the device.
-        level: the most that the runtime may be asked to do.
-        overhead_ps: time that a scheduler takes for a message.
-        worth: share of an iteration that a plan has to save.
-        smallest_bytes: of a message.
-        seeds: paired runs with noise.
-        noise: coefficient of variation of a worker's compute time in them.
-        noise_is_assumed: whether the scenario does not give one.
-    """
+    """What was asked for, as `plan` describes it; `noise_is_assumed` where the scenario gives none."""
 
     runtime: Runtime
     runtime_is_known: bool
