@@ -127,11 +127,12 @@ def plan(
         # No buckets: the scenario is left as it is.
         plans["scenario"] = Plan("none", (), own.order, own.barrier, own.chunk_bytes, collective=own_collective(base))
     chosen = baseline or next(reversed(plans))
-    results = run_all([one.on(base) for one in plans.values()], jobs, part(0, 0.05), keep, limits)
+    how: dict[str, Any] = {"jobs": jobs, "keep": keep, "limits": limits}
+    results = run_all([one.on(base) for one in plans.values()], progress=part(0, 0.05), **how)
     runs = {name: (one, result) for (name, one), result in zip(plans.items(), results, strict=True)}
     found = Found(base, settings, layers, chosen, runs, costs=[result.summary["cost"] for result in results])
     try:
-        fill(found, collectives, budget, jobs, part, keep, limits)
+        fill(found, collectives, budget, part, how)
     except KeyboardInterrupt as error:
         finished: list[RunResult | None] = [*results, *found.runs.values()]
         stop = error if isinstance(error, Interrupted) else Interrupted([*finished, None])
