@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
 
 PS_PER_MS = 1e9
-PS_PER_S = 1e12
 
 Flow = tuple[str, int, int, int]
 """What makes a background flow: tenant, sender, receiver, bytes."""
@@ -398,7 +397,6 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         else 1e3 * core["worker_count"] * job.compute.batch / mean_ms,
         "lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS,
         "straggler_percent": core["straggler_percent"],
-        **({} if core["lower_bound_ps"] is None else {"lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS}),
         **({} if core["slowest_worker"] is None else {"slowest_worker": core["slowest_worker"]}),
         "slack_ms": _spread_ms(core["slack_ps"]),
         "margin_ms": _spread_ms(core["margin_ps"]),

@@ -18,11 +18,7 @@ def as_scenario(scenario: Scenario | str | Path | dict[str, Any]) -> Scenario:
 
 
 def parse_option(name: str, parse: Callable[[Any], Quantity], text: object) -> Quantity:
-    """Return what an option's text says; an error calls the option `name`.
-
-    Raises:
-        ValueError: if `parse` cannot read it.
-    """
+    """Return what an option's text says; an error calls the option `name`."""
     try:
         return parse(text)
     except units.UnitError as error:
