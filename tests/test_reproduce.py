@@ -93,7 +93,7 @@ def test_the_thesis_counts_one_link_use_wrong(monkeypatch: pytest.MonkeyPatch) -
     study = ch5.Study(Scenario.load("paper/gao2020-ch5"), {}, {})
     ((_, _, ours, agrees, note),) = ch5._use_claims(study)
     assert (ours, agrees) == ("63 of 64", False)
-    assert note.startswith("R = 2, 92/s: 62.5")
+    assert note.startswith("Ours differs: R = 2, 92/s: 62.5")
 
 
 def test_ns3_values_are_those_of_its_runs() -> None:

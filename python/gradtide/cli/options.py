@@ -216,12 +216,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def refuse(why: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that would have no effect, if they are given.
-
-    Args:
-        why: they have none, as in `nothing is written without OUT`.
-        options: their values; None for one that is not given.
-    """
+    """Refuse options that would have no effect, if they are not None; `why` they have none."""
     given = [option for option, value in options.items() if value is not None]
     if given:
         fail_usage(f"{why}: {', '.join(given)} would do nothing; leave it out")
@@ -231,9 +226,8 @@ def refuse(why: str, options: Mapping[str, Any]) -> None:
 def _naming_options(options: dict[str, str]) -> Iterator[None]:
     """Let errors name the option that the user typed, where the Python functions name a parameter.
 
-    Args:
-        options: option by parameter. A list may be the plural in Python (`rates` for `--rate`), and so may an option
-            whose values are set one by one (`collective` for `--collectives`).
+    A list may be the plural in Python (`rates` for `--rate`), and so may an option whose values are set one by one
+    (`collective` for `--collectives`).
     """
     try:
         yield

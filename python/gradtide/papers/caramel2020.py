@@ -21,6 +21,9 @@ from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.schedules import parse_schedule
 
+PAPER = published(__name__)
+NOTES = PAPER["notes"]
+
 # Section 6, with the mini-batches of TicTac's table 1; it has no ResNet-152 v2, which gets that of ResNet-101 v2.
 MODELS = {
     "AlexNet-v2": ("tictac_alexnet_v2", 512),
@@ -138,18 +141,8 @@ class Study:
 # -- statements -------------------------------------------------------------------------------------------------------
 
 
-_WHY_WIRE = (
-    "at 10 Gbit/s a K80 computes longer than the network sends, and whatever sends while it computes hides nearly "
-    "all: the programs of 2018 did not get that much"
-)
-_WHY_STACK = (
-    "with one rate for all programs, communication that is longer than compute is no order's fault; the paper's "
-    "baselines lost time to what is not simulated: copies to the host, negotiation, threads"
-)
-
-
 def _why(link: str) -> str:
-    return _WHY_WIRE if link == WIRE else _WHY_STACK
+    return str(NOTES["wire" if link == WIRE else "stack"])
 
 
 def _overlap_claims(study: Study) -> Iterable[Claim]:
@@ -171,11 +164,10 @@ def _model_claims(study: Study) -> Iterable[Claim]:
         sizes = [op["bytes"] for op in step if op["kind"] == "recv"]
         small.append(sum(size < 20_000 for size in sizes) / len(sizes))
     text = f"{100 * min(shares):.0f} to {100 * max(shares):.0f} %"
-    note = "the roofline gives a backward pass twice the operations of the forward one"
-    yield "forward pass, share of compute", "about 30 %", text, min(shares) > 0.25 and max(shares) < 0.35, note
+    holds = 0.25 < min(shares) <= max(shares) < 0.35
+    yield "forward pass, share of compute", "about 30 %", text, holds, NOTES["roofline"]
     text = f"at least {100 * min(small):.0f} %"
-    note = "weights of convolutions are larger, and not every one has a bias"
-    yield "parameters smaller than 20 kB, in all models", "50 %", text, min(small) >= 0.5, note
+    yield "parameters smaller than 20 kB, in all models", "50 %", text, min(small) >= 0.5, NOTES["small_parameters"]
     per_byte = [study.transfer_ms("halving_doubling", 1, size, WIRE, 16) / SIZES[size] for size in (SMALL, LARGE)]
     text = f"a byte costs {per_byte[0] / per_byte[1]:.0f} times as much at {SMALL} as at {LARGE}"
     yield "overhead of small transfers", "large", text, per_byte[0] > 10 * per_byte[1]
@@ -190,7 +182,7 @@ def _time_claims(study: Study) -> Iterable[Claim]:
         model, n = max(found, key=lambda key: found[key][0])
         text = f"{model}, {n} workers: {found[model, n][0]:.2f}x"
         holds = (model, n) == (VGG, 16) or ratio > 0.999 * found[model, n][0]
-        yield f"largest improvement, {link}", "VGG-16, 16 workers", text, holds, "the others are nearer to it than 10 %"
+        yield f"largest improvement, {link}", "VGG-16, 16 workers", text, holds, NOTES["close"]
         worst = {
             system: min(
                 study.time_ms(system, model, link, n) / study.time_ms(CARAMEL, model, link, n)
@@ -199,11 +191,7 @@ def _time_claims(study: Study) -> Iterable[Claim]:
             for system in (SERVERS, HALF, HOROVOD)
         }
         for system, least in worst.items():
-            note = (
-                "servers of their own bring links of their own: a worker sends and receives each parameter once"
-                if (system == SERVERS)
-                else _why(link)
-            )
+            note = NOTES["server_links"] if system == SERVERS else _why(link)
             yield f"{system} against Caramel, {link}", "slower", f"at least {least:.2f}x", least > 1 + words.SAME, note
 
 
@@ -212,8 +200,7 @@ def _use_claims(study: Study) -> Iterable[Claim]:
         used = {(m, n): study.figures(CARAMEL, m, link, n)["utilisation"] for m, n in product(MODELS, WORKERS)}
         model, n = min(used, key=used.__getitem__)
         text = f"{100 * used[model, n]:.0f} % ({model}, {n} workers)"
-        note = "VGG-16 sends for longer than it computes at this rate: no order has more than C / N"
-        yield f"Caramel, least of all, {link}", "70 %", text, used[model, n] >= 0.7, note
+        yield f"Caramel, least of all, {link}", "70 %", text, used[model, n] >= 0.7, NOTES["vgg"]
         least = min(study.figures(system, VGG, link, 16)["utilisation"] for system in (SERVERS, HALF, HOROVOD))
         gain = used[VGG, 16] / least
         yield f"VGG-16, 16 workers, {link}", "3.5x", f"{gain:.2f}x", abs(gain / 3.5 - 1) < 0.1, _why(link)
@@ -230,15 +217,15 @@ def _cost_claims(study: Study) -> Iterable[Claim]:
             more += own["alpha"] > others[HOROVOD]["alpha"] + words.SAME
             less += own["alpha"] < max(others[system]["alpha"] for system in (SERVERS, HALF)) - words.SAME
         best = max(saved, key=saved.__getitem__)
-        note = "half as many servers have half the links; what else the baselines lost is not simulated"
+        note = NOTES["half_links"]
         text = f"{100 * saved[best]:.0f} % ({best[2]})"
         yield f"largest reduction of communication, {link}", "73 %", text, abs(saved[best] - 0.73) < 0.05, note
         count, whole = sum(value > words.SAME for value in saved.values()), len(saved)
-        note = "against as many servers as workers, which double the hosts, all-reduce sends no less"
+        note = NOTES["double_hosts"]
         yield f"less communication than baselines, {link}", "always", f"{count} of {whole}", count == whole, note
         whole = len(MODELS) * len(WORKERS)
         yield f"overlap against Horovod's, {link}", "better", f"in {more} of {whole}", more == whole, _why(link)
-        note = "a worker's transfers to servers are not held back for one another"
+        note = NOTES["servers_overlap"]
         yield f"overlap against servers', {link}", "worse", f"in {less} of {whole}", less == whole, note
 
 
@@ -254,13 +241,9 @@ def _part_claims(study: Study) -> Iterable[Claim]:
             # The other link was fitted to it.
             yield f"Horovod, {link}", "68 %", f"{horovod:.0f} %", abs(horovod - 68) < 5, note
         yield f"Caramel, {link}", "92 %", f"{caramel:.0f} %", abs(caramel - 92) < 5, note
-        parts = (
-            "shuffle sends as much as a ring, and tensors by themselves pay more fixed cost than Horovod's buffers, "
-            "which batching takes back"
-        )
         for name, theirs, ours, why in (
-            ("adaptive all-reduce adds", 14, adaptive - horovod, parts),
-            ("batching adds", 4, batched - adaptive, parts),
+            ("adaptive all-reduce adds", 14, adaptive - horovod, NOTES["parts"]),
+            ("batching adds", 4, batched - adaptive, NOTES["parts"]),
             ("in all", 24, caramel - horovod, note),
         ):
             quantity, published, text = f"{name}, {link}", f"{theirs} points", f"{ours:.0f} points"
@@ -280,18 +263,14 @@ def _depth_claims(study: Study) -> Iterable[Claim]:
         grid = product(DEPTHS, SIZES)
         times = {(depth, size): study.transfer_ms("shuffle", depth, size, link, 16) for depth, size in grid}
         slower = times[8, SMALL] / times[1, SMALL]
-        note = "a chunk has no fixed cost of its own here but its latency, and latencies run side by side"
+        note = NOTES["latency"]
         yield f"{SMALL}, {link}: depth 8 against 1", "3x as long", f"{slower:.2f}x", abs(slower - 3) < 0.5, note
         saved = 1 - times[8, LARGE] / times[1, LARGE]
         text = f"{100 * saved:.0f} % less"
-        note = (
-            "hiding adding behind sending saves at most half, where both take as long; more must come from links that "
-            "one connection does not fill"
-        )
-        yield f"{LARGE}, {link}: depth 8 against 1", "60 % less", text, abs(saved - 0.6) < 0.05, note
+        yield f"{LARGE}, {link}: depth 8 against 1", "60 % less", text, abs(saved - 0.6) < 0.05, NOTES["half"]
         worse = max(times["adaptive", size] / min(times[depth, size] for depth in DEPTHS) for size in SIZES)
         text = f"within {100 * (worse - 1):.1f} %"
-        note = "where a chunk costs nothing, the most chunks are best"
+        note = NOTES["most_chunks"]
         yield f"adaptive depth, {link}, against the best", "best at all sizes", text, worse < 1.05, note
 
 
@@ -302,9 +281,8 @@ def _collective_claims(study: Study) -> Iterable[Claim]:
         few = min(KINDS, key=lambda kind: times[kind, CROWDS[0]])
         yield f"{size}, {link}, {CROWDS[0]} workers: fastest", "shuffle", KINDS[few], few == "shuffle"
         many = min(KINDS, key=lambda kind: times[kind, CROWDS[-1]])
-        note = "a switch that drops nothing, and no cost per message: all to all at once has the fewest steps"
         quantity, holds = f"{size}, {link}, {CROWDS[-1]} workers: fastest", many == "halving_doubling"
-        yield quantity, "halving-doubling", KINDS[many], holds, note
+        yield quantity, "halving-doubling", KINDS[many], holds, NOTES["no_cost"]
 
 
 # -- tables and series ------------------------------------------------------------------------------------------------
@@ -406,5 +384,5 @@ FIGURES: dict[str, Figure[Study, Case]] = {
     "14": Figure(_sent(KINDS, ["adaptive"], [SMALL, LARGE], CROWDS), _collective_claims, series=_over_workers),
 }
 
-PART = of_statements(published(__name__), FIGURES, scenario=scenario, study=Study)
+PART = of_statements(PAPER, FIGURES, scenario=scenario, study=Study)
 """All runs together take about a minute."""

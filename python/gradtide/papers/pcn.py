@@ -350,7 +350,7 @@ def _changes(published: str, figures: Mapping[str, str], note: str = "") -> Call
 def _background_claims(study: Study) -> Iterable[Claim]:
     theirs = PAPER["background_percent"]
     means = [np.mean([study.seen[case].long_bps for case in study.repeated(state)]) for state in _STATE]
-    note = "the link stays full: long flows lose what the burst gains, and have it back when it is over"
+    note = "The link stays full: long flows lose the rate that the burst gains, and get it back when the burst is over."
     for what, ours in (
         ("from the announcement to the end of the burst", study.change("meanwhile_bps")),
         (f"in the {LATER_S:g} s after each announcement", study.change("later_bps")),
@@ -505,8 +505,8 @@ def figures() -> dict[str, Figure[Study, Case]]:
                     "mean wait, from the first segment": "latency_s",
                     "mean wait, from the announcement": "whole_latency_s",
                 },
-                "most of a burst meets the queue that all senders keep at 40 again; of 100 kB much less does, "
-                "see Hosts",
+                "All senders keep the queue at 40 again while most of a burst is sent; of a burst of 100 kB much less "
+                "is sent then, as table Hosts shows.",
             ),
         ),
         "4.4": Figure(REPEATED, _background_claims),

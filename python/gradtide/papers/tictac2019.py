@@ -23,6 +23,7 @@ from gradtide.scenario import Scenario
 from gradtide.studies.order import order
 
 PAPER = published(__name__)
+NOTES = PAPER["notes"]
 TABLE_1: dict[str, dict[str, Any]] = PAPER["models"]
 
 MODELS = (
@@ -236,26 +237,21 @@ def _model_claims(_study: Study) -> Iterable[Claim]:
     equal = sum(f"{graph.parameter_bytes / 2**20:.2f}" == f"{row['mib']:.2f}" for graph, row in rows)
     yield "MiB of parameters, both decimals", "table 1", f"{equal} of {len(rows)} equal", equal == len(rows)
     shares = [ours / row[task] for model, row in TABLE_1.items() for task, ours in _ops(model).items()]
-    note = (
-        "ours are ATen's ops; TensorFlow's graph has variables' reads, constants and shapes besides, which take no "
-        "time and change no order"
-    )
     text = f"{100 * min(shares):.0f} to {100 * max(shares):.0f} % of them"
-    yield "number of ops", "table 1", text, min(shares) > 0.9, note
+    yield "number of ops", "table 1", text, min(shares) > 0.9, NOTES["ops"]
     slowest = 0.0
     for row, which in product(TABLE_1.values(), (TIC, TAC)):
         start = time.process_time()
         order(graphs.graph_document(row["preset"], "K80", None, TRAIN, 10**10), which)
         slowest = max(slowest, time.process_time() - start)
     text = "less than 1 s" if slowest < 1 else f"{slowest:.0f} s"
-    yield "computing TIC or TAC, slowest model", "about 10 s", text, slowest < 10, "this machine is slow"
+    yield "computing TIC or TAC, slowest model", "about 10 s", text, slowest < 10, NOTES["slow_machine"]
 
 
 def _order_claims(study: Study) -> Iterable[Claim]:
-    note = "TensorFlow's order is no draw of all orders alike: with few transfers some come again and again"
     for case in ORDERS:
         ours, theirs = study.orders(case), SEEN[case.model]
-        yield f"{case.model}: unique orders of {REPEATS}", str(theirs), str(ours), ours == theirs, note
+        yield f"{case.model}: unique orders of {REPEATS}", str(theirs), str(ours), ours == theirs, NOTES["draw"]
 
 
 def _example_claims(study: Study) -> Iterable[Claim]:
@@ -268,34 +264,22 @@ def _example_claims(study: Study) -> Iterable[Claim]:
         yield f"utilisation, {TRAIN_OR_NOT[case.task]}", "more with TicTac", text, used[1] > used[0]
 
 
-_WHY_MORE = (
-    "orders here are random in full, and a step waits for nearly all transfers before it computes; TensorFlow's leave "
-    "part of the overlap, and its steps hold time that no order saves"
-)
-_WHY_VGG = (
-    "a parameter is never cut, so VGG's first dense layer, most of the model, is on one server, alone on its channel: "
-    "no order is faster than its transfer to all workers"
-)
-
-
 def _worker_claims(study: Study) -> Iterable[Claim]:
     for task, theirs in ((INFERENCE, 0.377), (TRAIN, 0.192)):
         gains = study.gains(case for case in SCALED if case.task == task)
         best = max(gains, key=gains.__getitem__)
-        text = f"{_percent(gains[best])} ({_where(best)})"
-        yield f"largest speed-up, {TRAIN_OR_NOT[task]}", _percent(theirs), text, _near(gains[best], theirs), _WHY_MORE
+        what, text = f"largest speed-up, {TRAIN_OR_NOT[task]}", f"{_percent(gains[best])} ({_where(best)})"
+        yield what, _percent(theirs), text, _near(gains[best], theirs), NOTES["more"]
     gains = study.gains(SCALED)
     worst = min(gains.values())
-    note = "enforcing an order costs nothing here: no counter, no blocked request, no reordering is simulated"
-    yield "largest slow-down", "4.2 %", _percent(max(0.0, -worst)), _near(-worst, 0.042), note
+    yield "largest slow-down", "4.2 %", _percent(max(0.0, -worst)), _near(-worst, 0.042), NOTES["free"]
     for task in TASKS:
         peaks = []
         for model in MODELS:
             own = [gains[Case(model, task, TIC, n, servers_of(n))] for n in WORKERS]
             peaks.append(max(own[1:-1]) > max(own[0], own[-1]) + words.SAME)
         text = f"in {sum(peaks)} of {len(peaks)} models"
-        note = "a server for every 4 workers keeps the load of a link, so that curves level off; VGG as in fig 10"
-        yield f"gain rises and falls with workers, {TRAIN_OR_NOT[task]}", "yes", text, all(peaks), note
+        yield f"gain rises and falls with workers, {TRAIN_OR_NOT[task]}", "yes", text, all(peaks), NOTES["level"]
 
 
 def _server_claims(study: Study) -> Iterable[Claim]:
@@ -308,7 +292,7 @@ def _server_claims(study: Study) -> Iterable[Claim]:
         own = {case: gain for case, gain in gains.items() if case.servers == count and case.task == INFERENCE}
         worst = min(own, key=own.__getitem__)
         text = f"at least {_percent(own[worst])} ({worst.model})"
-        yield f"gain with {count} servers, inference", "significant", text, own[worst] > 0.05, _WHY_VGG
+        yield f"gain with {count} servers, inference", "significant", text, own[worst] > 0.05, NOTES["vgg"]
 
 
 def _batch_claims(study: Study) -> Iterable[Claim]:
@@ -325,7 +309,7 @@ def _batch_claims(study: Study) -> Iterable[Claim]:
         ("longer communication: a batch twice as large gains more", rises),
         ("shorter communication: it gains less", falls),
     ):
-        yield quantity, "yes", f"in {sum(found)} of {len(found)} steps", all(found), "near the balance of both"
+        yield quantity, "yes", f"in {sum(found)} of {len(found)} steps", all(found), NOTES["balance"]
 
 
 def _sizes(task: str, models: Iterable[str]) -> list[int]:
@@ -341,40 +325,26 @@ def _mean_gains(study: Study, task: str) -> dict[str, float]:
     }
 
 
-_WHY_SIZE = (
-    "what an order saves here is the smaller of communication and computation, whatever the number of ops; more ops "
-    "make random orders no worse once there are a dozen"
-)
-
-
 def _size_claims(study: Study) -> Iterable[Claim]:
     for task in TASKS:
         means = _mean_gains(study, task)
         found = rank_correlation(_sizes(task, means), list(means.values()))
         quantity = f"rank correlation of ops and gain, {TRAIN_OR_NOT[task]}"
-        yield quantity, "larger gain more", f"{found:.2f}", found > 0.5, _WHY_SIZE
+        yield quantity, "larger gain more", f"{found:.2f}", found > 0.5, NOTES["size"]
 
 
 def _overlap_claims(study: Study) -> Iterable[Claim]:
-    varies = "the coefficient counts the computation that was; where that varies, so does the step, at equal overlap"
-    alike = (
-        "two random orders of 141 transfers delay a step nearly alike; what is left is noise of compute, and which "
-        "worker was the slowest"
-    )
     found = {
-        name: (study.determination(TRAIN, noise), varies)
+        name: (study.determination(TRAIN, noise), NOTES["varies"])
         for noise, name in zip(NOISES, ("", ", no noise in compute", ", three times the noise"), strict=True)
     }
-    found[", steps without an order alone"] = study.determination(TRAIN, orders=[NONE]), alike
+    found[", steps without an order alone"] = study.determination(TRAIN, orders=[NONE]), NOTES["alike"]
     for name, (ours, note) in found.items():
         yield f"R² of step time over overlap, training{name}", "0.98", f"{ours:.3f}", ours >= 0.95, note
     steps, overlap = study.normalised(INFERENCE), study.overlap(INFERENCE)
     for which, name, theirs in ((NONE, "no order", 0.63403), (TAC, "TAC", 0.99825)):
         ours = float(np.percentile(steps[which], 95))
-        note = (
-            "it is the ratio of communication to computation that decides, and the paper names neither CPU nor workers"
-        )
-        yield f"95th percentile, inference, {name}", f"{theirs}", f"{ours:.5f}", _near(ours, theirs), note
+        yield f"95th percentile, inference, {name}", f"{theirs}", f"{ours:.5f}", _near(ours, theirs), NOTES["ratio"]
     share = float((overlap[TAC] > 0.9).mean())
     yield "overlap above 0.9 with TAC, inference", "most runs", f"{_percent(share, 0)} of runs", share > 0.5
 
@@ -383,22 +353,14 @@ def _straggler_claims(study: Study) -> Iterable[Claim]:
     plain = {case: study.straggler(replace(case, order=NONE)) for case in SHARED}
     most = max(plain, key=plain.__getitem__)
     text = f"{_percent(plain[most], 0)} ({_where(most)}, {TRAIN_OR_NOT[most.task]})"
-    note = (
-        "random orders of many transfers are late alike, on every worker; virtual machines differ by more than the 3 % "
-        "that are simulated"
-    )
-    yield "largest, no order", "more than 50 %", text, plain[most] > 0.5, note
+    yield "largest, no order", "more than 50 %", text, plain[most] > 0.5, NOTES["machines"]
     for disorder, name in ((0.0, "TIC"), (DISORDER, "TIC, 0.5 % out of order")):
         own = {case: study.straggler(replace(case, disorder=disorder)) for case in SHARED}
         mean, before = float(np.mean(list(own.values()))), float(np.mean(list(plain.values())))
-        note = (
-            "a pull that strays changes places with any that waits, which is as far as it can: one late parameter "
-            "stops its worker, and the others wait"
-        )
         text = f"{_percent(before)} to {_percent(mean)}"
-        yield f"mean, {name}", "reduced", text, mean < before, note
+        yield f"mean, {name}", "reduced", text, mean < before, NOTES["stray"]
         factor = before / mean
-        note = note if disorder else "what is left is noise of compute, of which cloud machines have more"
+        note = NOTES["stray" if disorder else "clouds"]
         yield f"by what factor on average, {name}", "up to 2.3", f"{factor:.1f}", _near(factor, 2.3), note
     eight = [case for case in SHARED if case.workers == 8]
     for task in TASKS:
@@ -406,12 +368,10 @@ def _straggler_claims(study: Study) -> Iterable[Claim]:
         cut = [plain[case] - study.straggler(case) for case in cases]
         found = rank_correlation(_sizes(task, (case.model for case in cases)), cut)
         quantity = f"rank correlation of ops and reduction, 8 workers, {TRAIN_OR_NOT[task]}"
-        note = "the more transfers, the more alike are random orders in what they delay"
-        yield quantity, "larger reduce more", f"{found:.2f}", found > 0.5, note
+        yield quantity, "larger reduce more", f"{found:.2f}", found > 0.5, NOTES["similar"]
     fewer = [study.straggler(replace(case, order=REVERSED)) <= plain[case] + words.SAME for case in eight]
     quantity = "the model's order backwards, 8 workers: no more than without an order"
-    note = "where an order cannot matter, both are noise"
-    yield quantity, "regardless of quality", f"in {sum(fewer)} of {len(fewer)}", all(fewer), note
+    yield quantity, "regardless of quality", f"in {sum(fewer)} of {len(fewer)}", all(fewer), NOTES["noise"]
 
 
 def _heuristic_claims(study: Study) -> Iterable[Claim]:
@@ -419,7 +379,7 @@ def _heuristic_claims(study: Study) -> Iterable[Claim]:
         cases = [case for case in HEURISTICS if case.task == task]
         gains = [study.gain(replace(case, order=which)) for case in cases for which in (TIC, TAC)]
         text = f"{_percent(min(gains))} to {_percent(max(gains))}"
-        yield f"speed-up, {TRAIN_OR_NOT[task]}", "significant", text, min(gains) > 0.05, "little is left to overlap"
+        yield f"speed-up, {TRAIN_OR_NOT[task]}", "significant", text, min(gains) > 0.05, NOTES["little"]
         worst = max(study.time_ms(replace(case, order=TIC)) / study.time_ms(case) - 1 for case in cases)
         text = f"by at most {_percent(max(0.0, worst))}"
         yield f"TIC is slower than TAC, {TRAIN_OR_NOT[task]}", "marginally", text, worst < 0.02

@@ -148,7 +148,7 @@ def _shape_claims(net: Net) -> Callable[[Study], Iterable[Claim]]:
         yield f"{NAMES[DISTRIBUTED]}: {what}", "hardly affected", _factor(at), at < 1.05
         yield f"{NAMES[FLAT]}: {what}", "affected", _factor(slower[FLAT]), slower[FLAT] > 1.05
         at = slower[LAYERED]
-        note = "the heads' routes collide with d-mod-k; see Routing"
+        note = "With d-mod-k the heads of sub-clusters share links, as figure Routing shows."
         yield f"{NAMES[LAYERED]}: {what}", "not affected at all", _factor(at), at < SAME, note
         if net.kind == "clos3":
             at = study.slowdown(net, LAYERED, "spread")
@@ -157,7 +157,10 @@ def _shape_claims(net: Net) -> Callable[[Study], Iterable[Claim]]:
         for method in (FLAT, LAYERED):
             own_s = study.time_s(net, RATIOS[0], method)
             what, text = f"servers against {NAMES[method]} at full bisection", f"{_ms(servers_s)} against {_ms(own_s)}"
-            note = "servers take 350 ms however many nodes there are; a butterfly's steps grow with log N"
+            note = (
+                "Servers take 350 ms whatever the number of nodes, and a butterfly has more steps the more nodes there "
+                "are (log N)."
+            )
             yield what, "servers are inferior", text, servers_s > own_s, note
 
     return claims
@@ -177,7 +180,7 @@ def _conclusion_claims(study: Study) -> Iterable[Claim]:
     for nets, routing, which in routings:
         slower = [study.slowdown(net, LAYERED, routing) for net in nets]
         text = " / ".join(map(_factor, slower))
-        note = "heads of sub-clusters share links; see Routing"
+        note = "With d-mod-k the heads of sub-clusters share links, as figure Routing shows."
         yield f"1) {NAMES[LAYERED]} at 1/8 against 1, {which}", "not affected", text, max(slower) < SAME, note
     for method in (PACKED, FLAT):
         slower = [study.slowdown(net, method) for net in NETS]
@@ -198,7 +201,8 @@ def _conclusion_claims(study: Study) -> Iterable[Claim]:
             if min(study.time_s(*cell, FLAT), study.time_s(*cell, LAYERED)) * SAME >= study.time_s(*cell, servers)
         ]
         what, text = f"3) the better butterfly against {NAMES[servers]}", _faster_in(cells, missing)
-        note = "a server's 7 shards take 350 ms however many nodes there are; not so " + _where(missing)
+        where = f"The butterflies are not faster {_where(missing)}."
+        note = f"A server's 7 shards take 350 ms whatever the number of nodes. {where}"
         yield what, "substantially faster", text, not missing, note
     for nets, routing, which in routings:
         cells = list(product(nets, RATIOS[1:]))
@@ -208,7 +212,7 @@ def _conclusion_claims(study: Study) -> Iterable[Claim]:
             if study.time_s(*cell, LAYERED, routing=routing) >= study.time_s(*cell, FLAT, routing=routing)
         ]
         what, text = f"4) {NAMES[LAYERED]} against flat below 1, {which}", _faster_in(cells, missing)
-        yield what, "faster", text, not missing, f"not so {_where(missing)}"
+        yield what, "faster", text, not missing, f"The layered butterfly is not faster {_where(missing)}."
     full = [study.time_s(net, RATIOS[0], FLAT) < study.time_s(net, RATIOS[0], LAYERED) for net in NETS]
     yield "4) flat against layered at 1", "flat is faster", f"in {sum(full)} of {len(full)} networks", all(full)
 
@@ -274,7 +278,10 @@ def _step_claims(study: Study) -> Iterable[Claim]:
 def _routing_claims(study: Study) -> Iterable[Claim]:
     for net, routing in product(THREE_LAYERS, ROUTINGS):
         at = study.slowdown(net, LAYERED, routing)
-        note = {"dmodk": "heads share links", "ecmp": "some heads share links by chance"}.get(routing, "")
+        note = {
+            "dmodk": "With d-mod-k the heads of sub-clusters share links.",
+            "ecmp": "With ECMP some heads of sub-clusters share links by chance.",
+        }.get(routing, "")
         what = f"{NAMES[LAYERED]}, {net.nodes} nodes, {routing}: at 1/8 against 1"
         yield what, "not affected at all", _factor(at), at < SAME, note
 

@@ -61,7 +61,6 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     return "collectives.html.j2", {
         "title": "gradtide compare: collectives",
         "what": f"{len(names)} collectives on {where}",
-        "reproduce": "",
         "chart": chart,
         "bars": [
             {"title": words.size(size), "waterfall": _bars([found[n, size] for n in names if (n, size) in found])}

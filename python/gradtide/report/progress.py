@@ -47,16 +47,9 @@ def rows_of(panels: Sequence[Panel], cap: int) -> list[tuple[int, int, int]]:
 
 
 def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup | None:
-    """Draw the first iterations of every panel under each other.
+    """Draw the first iterations of every panel under each other, with at most `cap` rows of buckets in each.
 
-    Args:
-        panels: runs of one job; every one has the same buckets.
-        label: what the drawing shows, for readers who do not see it.
-        ident: prefix of the ids in the drawing, unique in the page.
-        cap: rows of buckets in each panel.
-
-    Returns:
-        One `<svg>` element; None where there is no whole iteration or nothing is sent.
+    Every panel has the same buckets. None where there is no whole iteration or nothing is sent.
     """
     count = drawn_iterations(panels)
     buckets = rows_of(panels, cap)

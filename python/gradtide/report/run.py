@@ -205,7 +205,7 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
         ("margin: received until needed", "margin_us", "exposed"),
     ):
         values = [min(sum(row[key] for row in slack[s]) / len(slack[s]) / 1e3 for s in step) for step in steps]
-        lines.append({**pieces.line(0, name, [*values, values[-1]]), "width": 2.4, "token": token})
+        lines.append(pieces.line(0, name, [*values, values[-1]], width=2.4, token=token))
     together = len(steps[0])
     note = f" Every step shows the least value of {together} adjacent buckets." if together > 1 else ""
     return pieces.chart(
@@ -266,7 +266,7 @@ def _iteration_chart(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
     return pieces.chart(
         "Iteration time of every iteration",
         x=[some[0]["iteration"] for some in bins],
-        lines=[{**pieces.line(0, name, means), "width": 2}],
+        lines=[pieces.line(0, name, means, width=2)],
         xlabel="iteration",
         ylabel="ms",
         xname="iteration",

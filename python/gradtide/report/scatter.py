@@ -25,16 +25,9 @@ def legend(names: Iterable[str]) -> list[dict[str, str]]:
 
 @dataclass(frozen=True)
 class Point:
-    """One point.
+    """One point: its place, what it is in a sentence, and for a few a word beside it.
 
-    Attributes:
-        x: cost, or what else stands to the right.
-        y: time, or what else stands upwards.
-        colour: index into `TOKENS`, round and round.
-        shape: index into `SHAPES`, round and round.
-        words: what it is, in a sentence.
-        href: page that shows it; empty for none.
-        label: words beside it; empty for all but a few.
+    Colour and shape are indices into `TOKENS` and `SHAPES`, round and round; `href` is the page that shows it, if any.
     """
 
     x: float
@@ -56,19 +49,16 @@ def draw(
     floor: tuple[float, str] | None = None,
     around: Sequence[tuple[float, float]] = (),
 ) -> Markup:
-    """Draw points with a stair that no point is below.
+    """Draw at least one point, with a stair that no point is below; a reader can step through the points.
 
     Args:
-        points: at least one.
+        points: what is drawn.
         frontier: corners of the stair, left to right, going down.
         label: what the drawing shows, for readers who do not see it.
         xlabel: title of the horizontal axis.
         ylabel: title of the vertical axis.
         floor: a height that no point can be below, and what it is.
         around: places that the axes reach, so that what hardly differs does not look far apart.
-
-    Returns:
-        One `<svg>` element; points are groups of the class `row` that a reader can step through.
     """
     x = _Axis.over([*(at for at, _ in around), *(p.x for p in points)], _LEFT, _WIDTH - _RIGHT)
     low = [] if floor is None or floor[0] <= 0 else [floor[0]]

@@ -180,17 +180,7 @@ def chosen(transfers: Sequence[Row]) -> list[Row]:
 
 
 def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) -> Markup:
-    """Draw a window.
-
-    Args:
-        view: what to draw.
-        label: what the drawing shows, for readers who do not see it.
-        ident: prefix of the ids in the drawing, unique in the page.
-        span_ms: length of the time axis; by default that of the window. Drawings of a pair share it.
-
-    Returns:
-        One `<svg>` element.
-    """
+    """Draw a window, on a time axis of its length or of `span_ms`, which the drawings of a pair share."""
     span = (span_ms or view.span_ms) * 1e3
     rows = chosen(view.transfers)
     pitch = 21.0 if len(rows) <= 24 else 15.0

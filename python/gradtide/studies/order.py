@@ -72,13 +72,8 @@ class OrderResult:
         """Return the document that `gradtide order --json` prints."""
         return {
             "schema": "gradtide.order/1",
-            "scheduler": self.scheduler,
-            "ties": self.ties,
-            "seed": self.seed,
+            **vars(self),
             "priority": {str(op): rank for op, rank in self.priority.items()},
-            "makespan": self.makespan,
-            "lower_bound": self.lower_bound,
-            "proven_bound": self.proven_bound,
             "optimal": self.optimal,
             "gap": self.gap,
             "proven_gap": self.proven_gap,
@@ -147,7 +142,8 @@ def order(
     else:
         assert not isinstance(scheduler, Path)  # a path is an order file
         name, ranks = type(scheduler).__name__, ranks_of(scheduler, dag)
-    spec = {"dag": dag.spec(), "scheduler": name if ranks is None else _given(dag, ranks), "ties": ties, "seed": seed}
+    by = name if ranks is None else {"given": [ranks.get(op.id, 0) for op in dag.ops]}
+    spec = {"dag": dag.spec(), "scheduler": by, "ties": ties, "seed": seed}
     ordered = json.loads(_core.order(json.dumps(spec)))
     ids = [dag.ops[place].id for place in ordered["order"]]
     return OrderResult(
@@ -210,7 +206,3 @@ def _place(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     # The first frame is the call in this file; without another one the call itself failed.
     return f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if len(frames) > 1 else ""
-
-
-def _given(dag: OpDag, ranks: Mapping[int, int]) -> dict[str, list[int]]:
-    return {"given": [ranks.get(op.id, 0) for op in dag.ops]}

@@ -79,11 +79,7 @@ class Contender:
 
 
 def contender(given: Schedule) -> Contender:
-    """Read a schedule as a user gives it.
-
-    Raises:
-        ValueError: if it is a text that `parse_schedule` cannot read, or has no method `ranks(dag)`.
-    """
+    """Read a schedule as a user gives it."""
     text = f"{FILE}{given}" if isinstance(given, Path) else given
     if isinstance(text, str):
         changes = parse_schedule(text)

@@ -68,13 +68,7 @@ def paces(noise: float, workers: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Mode:
-    """What the runtime has to be able to do.
-
-    Attributes:
-        level: buckets, priority or crossiter.
-        order: order of the transmission queue.
-        barrier: whether the next forward pass waits for all transfers.
-    """
+    """What the runtime has to be able to do; with `barrier`, the next forward pass waits for all transfers."""
 
     level: str
     order: str
@@ -447,13 +441,7 @@ def _batches(choices: Iterable[Choice]) -> Iterator[list[Choice]]:
 
 
 def explore(search: Search, budget: int, progress: Callable[[float], object] | None = None) -> None:
-    """Score the grid, then improve the best of every mode.
-
-    Args:
-        search: is filled with scores.
-        budget: runs of local search, in each mode.
-        progress: called with the share that is done.
-    """
+    """Score the grid, then improve the best of every mode with so many runs of local search each."""
     modes = search.space.modes
     search.grid()
     for number, mode in enumerate(modes):

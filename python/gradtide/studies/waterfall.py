@@ -19,7 +19,7 @@ from gradtide.runtime import where
 from gradtide.scenario import Scenario
 from gradtide.scenario.tables import layers_table
 from gradtide.studies.channels import line
-from gradtide.studies.folder import whole_folder, write_json, write_versions
+from gradtide.studies.folder import write_json, write_versions
 from gradtide.studies.run import run_all
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class WaterfallResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
-        text = self.table.to_csv() if self.rows else ",".join(_COLUMNS) + "\n"
+        text = self.table.to_csv() if self.rows else _HEADER
         (folder / "waterfall.csv").write_text(text, encoding="utf-8")
         if self.scenario is not None:
             (folder / "scenario.toml").write_text(self.scenario.to_toml(), encoding="utf-8")
@@ -145,9 +145,7 @@ class WaterfallResult(StudyRows):
         from tempfile import TemporaryDirectory
 
         with TemporaryDirectory(prefix="gradtide-") as parent:
-            with whole_folder(Path(parent) / "step") as folder:
-                self.write(folder)
-            copyfile(Path(parent) / "step" / "report.html", path)
+            copyfile(self.save(Path(parent) / "step") / "report.html", path)
         return Path(path)
 
     def __repr__(self) -> str:
@@ -170,23 +168,11 @@ def waterfall(trace: "Trace", step: int | None = None) -> WaterfallResult:
 # Transfers
 
 
-_COLUMNS = (
-    "transfer",
-    "collective",
-    "group",
-    "ranks",
-    "bytes",
-    "ready_us",
-    "start_us",
-    "duration_us",
-    "moving_us",
-    "waited_us",
-    "late_rank",
-    "exposed_us",
-    "exposed_late_us",
-    "bus_rate_bps",
-    "bound",
+_HEADER = (
+    "transfer,collective,group,ranks,bytes,ready_us,start_us,duration_us,moving_us,waited_us,late_rank,exposed_us,"
+    "exposed_late_us,bus_rate_bps,bound\n"
 )
+"""Of `waterfall.csv`, for a step without transfers."""
 
 
 def _rows(step: dict[str, Any], shown: dict[str, Any]) -> list[dict[str, Any]]:
