@@ -7,14 +7,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gradtide import _core, presets, report, units, words
+from gradtide import _core, report, units, words
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1, fit, sold_ports
 from gradtide.results import RunResult, StudyRows, Table, numbers
 from gradtide.scenario import Scenario
 from gradtide.scenario.prices import Prices, read_prices
-from gradtide.studies.asked import as_scenario, parse_option
+from gradtide.studies.asked import parse_option
 from gradtide.studies.exchange import (
     COLLECTIVES,
     alone,
@@ -27,6 +27,7 @@ from gradtide.studies.exchange import (
 )
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import run_all, total_cost, write_core, write_study
+from gradtide.studies.trained import trained
 
 FABRICS = ("clos2", "clos3", "leaf_spine", "star")
 BISECTIONS = (Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
@@ -56,10 +57,6 @@ class Candidate:
     """A network and a collective that exchanges the gradients over it.
 
     Attributes:
-        name: of its folder.
-        fabric: what it is built from.
-        collective: as the user named it.
-        rate_bps: of every link.
         run: the user's job on it.
         exchange: one exchange of the whole gradient on it.
         delayed: the user's job on it, with another delay of the cables.
@@ -197,7 +194,7 @@ def buy(
         ValueError: if a list is empty or has something twice, a fabric or collective cannot be read, or nothing that
             is asked for can be built.
     """
-    base = trained(scenario, nodes)
+    base = trained(scenario)
     check_one_job(base, "buy", trains=True)
     _check_no_network(base)
     nodes = base.jobs[0].workers if nodes is None else nodes
@@ -250,13 +247,6 @@ def _check_no_network(base: Scenario) -> None:
 def figures(row: dict[str, Any]) -> dict[str, float | None]:
     """Return what `--fail-if` can name of a knee: `iteration_ms`, `exchange_ms`, `cost` and so on."""
     return numbers(row)
-
-
-def trained(scenario: "Scenario | str | Path | dict[str, Any]", nodes: int | None = None) -> Scenario:
-    """Return the scenario, or that of a model by itself if the name is a model's."""
-    if isinstance(scenario, str) and scenario in presets.model_names():
-        return Scenario.from_dict({"job": {"train": {"model": scenario, "workers": nodes or 8}}})
-    return as_scenario(scenario)
 
 
 def offers(

@@ -55,13 +55,7 @@ def find_dag(
     task: str | None = None,
     rate: str | None = None,
 ) -> OpDag:
-    """Return the op DAG of a file, or of a built-in model where there is no such file.
-
-    Raises:
-        ScenarioError: if the file is wrong.
-        ValueError: as of `preset_graph`, or if a file, which has times of its own, is to be for a device, batch, task
-            or rate.
-    """
+    """Return the op DAG of a file, or of a built-in model where there is no such file."""
     name = str(given)
     is_file = isinstance(given, Path) or Path(name).exists() or "." in name or "/" in name
     if not is_file:
