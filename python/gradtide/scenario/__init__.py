@@ -5,14 +5,13 @@ where it stands, `tables` the models, `origins` background flows, `check` what k
 another, `defaults` what depends on other keys, `resolve` joins them, `write` is the way back to TOML.
 """
 
-import difflib
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gradtide.errors import Fault, ScenarioError
+from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.layers import Layer
 from gradtide.scenario import read, support
 from gradtide.scenario import resolve as _resolve
@@ -143,8 +142,7 @@ class Scenario:
         data, overlays, known = _copy(self._data), dict(self._source.overlays), short_names()
         for name, value in changes.items():
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1, 0.5)
-                hint = f"did you mean {near[0]!r}?" if near else "docs/reference/scenario.md lists the names"
+                hint = did_you_mean(name, known, "docs/reference/scenario.md lists the names", "'{}'")
                 raise TypeError(f"replace() has no {name!r}; {hint}")
             jobs = data.get("job", {}) if known[name][:1] == ("job",) else ("",)
             paths = [tuple(job if part == "*" else part for part in known[name]) for job in jobs]
@@ -351,8 +349,7 @@ def preset_names() -> list[str]:
 
 def _no_such(name: str) -> Fault:
     known = preset_names()
-    near = difflib.get_close_matches(name, known, 1, 0.5)
-    hint = f"did you mean {near[0]}?" if near else "name a .toml or .json file, or one of " + ", ".join(known)
+    hint = did_you_mean(name, known, "name a .toml or .json file, or one of " + ", ".join(known), "{}")
     return Fault("GT006", "", f"there is no scenario {name[:200]}", name, hint, name[:200])
 
 
@@ -388,8 +385,7 @@ def _path_problem(data: dict[str, Any], path: Loc) -> tuple[str, str] | None:
     if path[0] in ("job", "traffic"):
         names = list(data.get(str(path[0]), {}))
         if path[1] not in names:
-            near_name = difflib.get_close_matches(str(path[1]), names, 1, 0.5)
-            hint = f"did you mean {path[0]}.{near_name[0]}?" if near_name else f"there is {', '.join(names) or 'none'}"
+            hint = did_you_mean(str(path[1]), names, f"there is {', '.join(names) or 'none'}", f"{path[0]}.{{}}")
             return f"the scenario has no {path[0]} `{path[1]}`", hint
         if len(path) < 3:
             return "the path names nothing", example

@@ -42,12 +42,8 @@ class Cable(NamedTuple):
 
     def written(self) -> dict[str, str]:
         """Return the keys of an entry of `cluster.topology.links`."""
-        return {
-            "a": self.a,
-            "b": self.b,
-            "rate": units.format_rate(self.rate_bps),
-            "delay": units.format_time(self.delay_ps),
-        }
+        rate, delay = units.format_rate(self.rate_bps), units.format_time(self.delay_ps)
+        return {"a": self.a, "b": self.b, "rate": rate, "delay": delay}
 
 
 @dataclass(frozen=True)
@@ -116,7 +112,7 @@ class Tree:
             rate_bps, delay_ps = self.fabric_link
             spec["fabric_link"] = {"rate": units.format_rate(rate_bps), "delay": units.format_time(delay_ps)}
         elif self.kind != "star":
-            spec["bisection"] = units.format_ratio(Fraction(*spec["bisection"]))
+            spec["bisection"] = str(Fraction(*spec["bisection"]))
         return spec
 
 
@@ -147,13 +143,9 @@ def leaf_spine(
 
 
 def clos(kind: str, ports: int, bisection: Fraction, link: tuple[int, int]) -> Tree:
-    """Return the 2- or 3-layered Clos network of switches with an even number of ports.
+    """Return the Clos network (clos2 or clos3) of switches with an even number of ports k.
 
-    Args:
-        kind: clos2 or clos3.
-        ports: ports k of a switch.
-        bisection: ratio r; (k/2)·r is whole.
-        link: rate and delay of every link.
+    With the bisection ratio r, (k/2)·r is whole.
 
     Source:
         Zhang et al. (2017), section 2.3 and table 1.
@@ -303,11 +295,7 @@ def wired(
 ) -> tuple[Wiring | None, list[Complaint]]:
     """Return the network that cables make, or what is wrong with them.
 
-    Args:
-        cables: in the order of the file.
-        hosts: number of hosts; `None` for as many as the cables name.
-        switches: names of the switches; `None` for every end that is no host.
-        max_hosts: most hosts that there can be.
+    Without a number of hosts there are as many as the cables name; without names of switches every other end is one.
     """
     found: list[Complaint] = []
 
@@ -373,10 +361,7 @@ def wired(
 def read_cables(text: str, name: str, link: tuple[int, int]) -> tuple[list[Cable], list[tuple[int, str]]]:
     """Return the cables of a CSV file with the header `a,b[,rate][,delay]`, and number and text of each one's line.
 
-    Args:
-        text: the whole file.
-        name: the file as the user named it.
-        link: rate and delay of cables that say nothing else.
+    A cable without a rate or a delay has that of `link`.
 
     Raises:
         ScenarioError: with every fault, each at its line and field.

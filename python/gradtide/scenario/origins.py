@@ -3,7 +3,6 @@
 The flows themselves are drawn or held by `gradtide.traffic`; files are opened here.
 """
 
-import difflib
 import hashlib
 import os
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import traffic, units
-from gradtide.errors import Fault, ScenarioError
+from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.scenario.keys.traffic import Bursts as BurstsTable
 from gradtide.scenario.keys.traffic import CdfPoint, ListedFlow, TrafficTable
 from gradtide.scenario.keys.traffic import Incast as IncastTable
@@ -60,16 +59,11 @@ class Tenant:
     """A tenant that does not train, and what its flows depend on.
 
     Attributes:
-        name: key of the tenant in the scenario.
         table: its keys, which do not contradict each other.
-        source: where the scenario came from.
-        base_dir: directory that relative paths start from.
         host_count: hosts of the cluster, at least 2.
         rate_bps: nominal rate of a host's link.
         band: band of flows that have none of their own.
-        band_count: bands of the queue.
         until_ps: flows start before this.
-        run_seed: seed of the run.
         is_first: whether no tenant before it draws its flows.
     """
 
@@ -284,8 +278,8 @@ def _sizes(value: str, fail: Failure, base_dir: Path) -> tuple[Sizes, dict[str, 
         return traffic.read_sizes(presets.flow_text(value), value), {}
     path = base_dir / value
     if not (path.suffix or "/" in value or _is_file(path)):
-        near = difflib.get_close_matches(value.lower(), names, 1, 0.5)
-        hint = f'did you mean "{near[0]}"?' if near else f"presets are {', '.join(names)}; or name a CDF file"
+        listed = f"presets are {', '.join(names)}; or name a CDF file"
+        hint = did_you_mean(value.lower(), names, listed, '"{}"')
         raise ScenarioError([fail("GT060", f'unknown flow sizes "{value}"', hint)])
     sizes = traffic.read_sizes(read_text(path, value, fail), value)
     points = zip(sizes.bytes, sizes.cdf, strict=True)

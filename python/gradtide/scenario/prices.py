@@ -10,7 +10,6 @@ and `[[cable]]` and `[[nic]]` with a rate and a price. What a file has no table 
 but not what is needed is a fault when it is asked for.
 """
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import units
-from gradtide.errors import Fault, ScenarioError
+from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.scenario.source import Loc, Source, parse_toml, read_text
 
 _KEYS = {"switch": ("ports", "rate", "price"), "cable": ("rate", "price"), "nic": ("rate", "price")}
@@ -129,8 +128,7 @@ class _Reader:
     def refuse_unknown(self, loc: Loc, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
         for key in table:
             if key not in known:
-                near = difflib.get_close_matches(key.lower(), known, 1, 0.5)
-                hint = f"did you mean `{near[0]}`?" if near else "known fields are " + ", ".join(known)
+                hint = did_you_mean(key.lower(), known, "known fields are " + ", ".join(known))
                 self.add("GT012", (*loc, key), f"unknown field `{key}`", hint, at_key=True)
 
     def refuse_type(self, loc: Loc, expected: str, value: object) -> None:

@@ -95,7 +95,8 @@ def _resolve(ctx: Context) -> Resolved | None:
     hosts = check.placement.hosts(ctx, fabric)
     if fabric is None and ctx.is_open_star and hosts and len(hosts) == len(file.job) and ctx.ok("cluster", "topology"):
         fabric = star(max([1, *(max(h) + 1 for h in hosts.values())]), link_of(file.cluster))
-    _cluster(ctx, fabric)
+    check.queue.check(ctx, file.cluster.queue)
+    check.transport.check(ctx, file.cluster, fabric)
     check.run.probe(ctx, fabric)
     origins = check.traffic.origins(ctx, fabric)
     jobs = [_job(ctx, name, job, hosts.get(name), fabric) for name, job in file.job.items()]
@@ -120,12 +121,6 @@ def _without_jobs(ctx: Context) -> None:
     if ctx.is_open_star and ctx.ok("cluster", "topology"):
         msg = "`hosts` is missing: without a job, the star needs a number of hosts"
         ctx.add("GT010", ("cluster", "topology", "hosts"), msg, 'write topology = { kind = "star", hosts = 8 }')
-
-
-def _cluster(ctx: Context, fabric: Fabric | None) -> None:
-    """Check queue, transport and link against one another."""
-    check.queue.check(ctx, ctx.file.cluster.queue)
-    check.transport.check(ctx, ctx.file.cluster, fabric)
 
 
 def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Job | None:

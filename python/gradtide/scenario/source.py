@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gradtide.errors import Fault, ScenarioError
+from gradtide.errors import Fault, ScenarioError, nearest
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -222,18 +222,19 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
     Raises:
         ScenarioError: with the one syntax fault.
     """
+
+    def fault(msg: str, hint: str) -> Fault:
+        return Fault("GT001", "", msg, None, hint, name)
+
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise ScenarioError(
-            [Fault("GT001", "", "tables or lists are nested too deeply", hint="flatten them", file=name)]
-        ) from None
+        raise ScenarioError([fault("tables or lists are nested too deeply", "flatten them")]) from None
     except ValueError as error:
         # TOMLDecodeError, or the ValueError of an integer with thousands of digits.
         match = re.fullmatch(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", str(error), re.DOTALL)
         if match is None:
-            fault = Fault("GT001", "", "not valid TOML", hint=str(error).splitlines()[0], file=name)
-            raise ScenarioError([fault]) from None
+            raise ScenarioError([fault("not valid TOML", str(error).splitlines()[0])]) from None
         if match[2] is None:
             start = max(len(text.rstrip()) - 1, 0)
         else:
@@ -241,8 +242,7 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
             start = sum(len(line) + 1 for line in lines[: int(match[2]) - 1]) + int(match[3]) - 1
         message = "not valid TOML: " + match[1][:1].lower() + match[1][1:]
         hint = _syntax_hint(text, start, ended=match[2] is None)
-        fault = Fault("GT001", "", message, None, hint, name)
-        raise ScenarioError([pointed(text, min(start, len(text)), start + 1, fault)]) from None
+        raise ScenarioError([pointed(text, min(start, len(text)), start + 1, fault(message, hint))]) from None
 
 
 def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) -> Any:
@@ -308,13 +308,11 @@ def _syntax_hint(text: str, start: int, *, ended: bool) -> str:
 
 
 def _nearest_file(path: Path) -> str | None:
-    import difflib
-
     try:
         names = [p.name for p in path.parent.iterdir()][:1000]
     except OSError:
         return None
-    return next(iter(difflib.get_close_matches(path.name, names, 1, 0.75)), None)
+    return nearest(path.name, names, 0.75)
 
 
 def locate(text: str) -> dict[Loc, Span]:

@@ -5,7 +5,6 @@ with line and field, and all of them end in one `LayerTable`.
 """
 
 import csv
-import difflib
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gradtide import units
-from gradtide.errors import Fault, ScenarioError, TraceError
+from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean, nearest
 from gradtide.layers import Layer
 from gradtide.scenario.keys.job import Compute
 from gradtide.scenario.keys.model import GraphModel, InlineModel, ThesisModel
@@ -334,8 +333,7 @@ class _LayersFile:
         for index, column in enumerate(columns):
             at = (column or None, column, index)
             if column not in _COLUMNS:
-                near = difflib.get_close_matches(column, _COLUMNS, 1, 0.5)
-                hint = f"did you mean `{near[0]}`?" if near else f"write {_HEADER}"
+                hint = did_you_mean(column, _COLUMNS, f"write {_HEADER}")
                 faults.append(self.fault(line, "GT032", f"unknown column `{column}`", hint, *at))
             elif column in columns[:index]:
                 msg = f"the column `{column}` occurs twice"
@@ -516,8 +514,7 @@ def _preset(name: str, source: Source, loc: Loc, compute: Compute) -> LayerTable
         model = presets.model(name)
     except KeyError:
         names = list(presets.model_names())
-        near = difflib.get_close_matches(name.lower(), names, 1, 0.5)
-        hint = f'did you mean "{near[0]}"?' if near else "gradtide presets models lists the names"
+        hint = did_you_mean(name.lower(), names, "gradtide presets models lists the names", '"{}"')
         if Path(name).suffix or "/" in name:
             hint += "; a file ends in .csv or .json"
         raise ScenarioError([source.fault("GT030", loc, f'unknown model "{name}"', hint, name)]) from None
@@ -551,9 +548,8 @@ def _device(source: Source, loc: Loc, compute: Compute) -> "Device":
     except KeyError:
         names = list(presets.device_names())
         folded = {n.lower(): n for n in names}
-        near = difflib.get_close_matches(device.lower(), list(folded), 1, 0.5)
-        listed = ", ".join(names)
-        hint = f'did you mean "{folded[near[0]]}"? devices are {listed}' if near else f"devices are {listed}"
+        near = nearest(device.lower(), folded)
+        hint = (f'did you mean "{folded[near]}"? ' if near else "") + f"devices are {', '.join(names)}"
         where = (*loc[:-1], "compute", "device")
         raise ScenarioError([source.fault("GT031", where, f'unknown device "{device}"', hint, device)]) from None
     if compute.efficiency_ppm is not None:
@@ -633,8 +629,7 @@ def _plain_input(value: object) -> object:
 
 
 def _unknown(file: Source, loc: Loc, key: str, known: Sequence[str]) -> Fault:
-    near = difflib.get_close_matches(key, known, 1, 0.5)
-    hint = f"did you mean `{near[0]}`?" if near else "known fields are " + ", ".join(known)
+    hint = did_you_mean(key, known, "known fields are " + ", ".join(known))
     return file.fault("GT032", loc, f"unknown field `{key}`", hint, key, at_key=True)
 
 

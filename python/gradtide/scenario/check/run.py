@@ -1,9 +1,9 @@
 """The keys of a run: its length with warm-up and cool-down, and the names of sampled links, jobs and tenants."""
 
-import difflib
 import re
 
 from gradtide import units
+from gradtide.errors import nearest
 from gradtide.scenario.check.context import Context
 from gradtide.scenario.fabric import Fabric
 
@@ -36,11 +36,11 @@ def probe(ctx: Context, fabric: Fabric | None) -> None:
     known = set(fabric.link_names()) if fabric is not None and probe.links else set()
     for index, link in enumerate(probe.links or ()):
         if fabric is not None and link not in known:
-            near = difflib.get_close_matches(link, known if len(known) <= 10_000 else (), 1, 0.6)
+            near = nearest(link, known if len(known) <= 10_000 else (), 0.6)
             last = fabric.host_count - 1
             inner = sorted(known - {f"h{host}" for host in range(last + 1)}, key=lambda n: (len(n), n))
             every = f"links are h0 to h{last} and {inner[0]} to {inner[-1]}" if inner else f"links are h0 to h{last}"
-            hint = f'did you mean "{near[0]}"? {every}' if near else every
+            hint = f'did you mean "{near}"? {every}' if near else every
             ctx.add("GT013", (*loc, "links", index), f'unknown link "{link[:80]}"', hint, link)
     for key, given in (("links", probe.links), ("cwnd", probe.cwnd)):
         for index, name in enumerate(given or ()):

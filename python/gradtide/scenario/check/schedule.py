@@ -1,9 +1,8 @@
 """The user's own buckets, the order of transfers, and the rank of every layer where the user gives it."""
 
-import difflib
 from typing import Any
 
-from gradtide.errors import ScenarioError
+from gradtide.errors import ScenarioError, did_you_mean
 from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import PLANNED
@@ -94,8 +93,8 @@ def _ranks_of(ctx: Context, name: str, table: LayerTable, entries: list[Any], wh
         if layer in rank:
             ctx.faults.append(fault(f'the layer "{layer}" is named twice', "delete one of them"))
         elif layer not in every:
-            near = difflib.get_close_matches(layer, owners[:5000], 1, 0.5)
-            hint = f'did you mean "{near[0]}"?' if near else f'layers are "{owners[0]}", …' if owners else ""
+            some = f'layers are "{owners[0]}", …' if owners else ""
+            hint = did_you_mean(layer, owners[:5000], some, '"{}"')
             ctx.faults.append(fault(f'the model has no layer "{layer[:80]}"', hint))
         rank.setdefault(layer, len(rank))
     missing = [o for o in owners if o not in rank]
