@@ -169,13 +169,11 @@ def by_long_round() -> list[list[str]]:
     """Return the same by the round trip of the long flows, that of the burst being 130 us at 10 Gbit/s."""
     base = LINKS["10 Gbit/s, 130 us, 60"]
     rounds = (30.0, 130.0, 260.0, 500.0)
-    return [
-        [
-            transport,
-            *changes([replace(base, burst="200kB", transport=transport, long_round_us=each) for each in rounds]),
-        ]
-        for transport in ("cubic+ecn", "dctcp")
-    ]
+    rows = []
+    for transport in ("cubic+ecn", "dctcp"):
+        cases = [replace(base, burst="200kB", transport=transport, long_round_us=round_us) for round_us in rounds]
+        rows.append([transport, *changes(cases)])
+    return rows
 
 
 def policy() -> list[list[str]]:

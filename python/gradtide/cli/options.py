@@ -6,7 +6,7 @@ group, so that the command line sees them all, and the command gets one value.
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -213,13 +213,6 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     flat.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
     flat.__annotations__ = {name: option.annotation for name, option in options.items()}
     return flat
-
-
-def refuse(why: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that would have no effect, if they are not None; `why` they have none."""
-    given = [option for option, value in options.items() if value is not None]
-    if given:
-        fail_usage(f"{why}: {', '.join(given)} would do nothing; leave it out")
 
 
 @contextmanager

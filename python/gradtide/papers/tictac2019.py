@@ -3,8 +3,6 @@
 Most figures have no numbers in print, so what is compared is what the text says of them. `paper/tictac2019` has the
 choices that the paper leaves open, with their reasons; they hold for all figures, and none is fitted. As in section 6,
 an iteration's time is the mean of 10 after 2, and of stragglers and overlap the largest of them counts.
-
-Long, because one study serves eleven figures: cases, statements, tables and bars of all of them share its choices.
 """
 
 import time
@@ -88,11 +86,7 @@ def servers_of(workers: int) -> int:
     return max(1, workers // 4)
 
 
-def _grid(workers: Iterable[int] = WORKERS, models: Iterable[str] = MODELS) -> list[Case]:
-    return [Case(m, t, TIC, n, servers_of(n)) for n, m, t in product(workers, models, TASKS)]
-
-
-SCALED = _grid()
+SCALED = [Case(model, task, TIC, n, servers_of(n)) for n, model, task in product(WORKERS, MODELS, TASKS)]
 """Fig 9's. Figs 12 and 14 do not say how many workers they are of: they are of these."""
 
 SHARED = [case for case in SCALED if case.workers > 1]

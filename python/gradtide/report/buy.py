@@ -159,8 +159,7 @@ def _tiles(knee: _Offer, offers: Sequence[_Offer], unit: str) -> list[dict[str, 
 def _plots(
     offers: Sequence[_Offer], collectives: Sequence[str], fabrics: Sequence[str], unit: str
 ) -> list[dict[str, Any]]:
-    made = []
-    groups = _comparable(offers)
+    made, groups = [], _comparable(offers)
     for rate_bps, group in groups.items():
         points = [
             scatter.Point(
@@ -179,21 +178,15 @@ def _plots(
         corners = sorted((one.row["cost"], one.row["iteration_ms"]) for one in group if one.row["is_frontier"])
         title = words.rate(rate_bps) if len(groups) > 1 else ""
         label = f"Cost against iteration time{', ' + title if title else ''}"
-        xlabel = "2x2 crossbars" if unit == "crossbars" else f"cost, {unit}"
-        made.append(
-            {
-                "title": title,
-                "label": label,
-                "svg": scatter.draw(
-                    points,
-                    corners,
-                    label=label,
-                    xlabel=xlabel,
-                    ylabel="iteration time, ms",
-                    floor=(min(one.row["compute_ms"] for one in group), "compute alone"),
-                ),
-            }
+        svg = scatter.draw(
+            points,
+            corners,
+            label=label,
+            xlabel="2x2 crossbars" if unit == "crossbars" else f"cost, {unit}",
+            ylabel="iteration time, ms",
+            floor=(min(one.row["compute_ms"] for one in group), "compute alone"),
         )
+        made.append({"title": title, "label": label, "svg": svg})
     return made
 
 

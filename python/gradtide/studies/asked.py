@@ -1,6 +1,6 @@
 """What a user asks about, read without anything that a run needs: an error is answered at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,3 +23,10 @@ def parse_option(name: str, parse: Callable[[Any], Quantity], text: object) -> Q
         return parse(text)
     except units.UnitError as error:
         raise ValueError(f"{name}: {error.msg}; {error.hint}") from None
+
+
+def refuse(why: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that would have no effect, if they are not None; `why` they have none."""
+    given = [option for option, value in options.items() if value is not None]
+    if given:
+        raise ValueError(f"{why}: {', '.join(given)} would do nothing; leave it out")

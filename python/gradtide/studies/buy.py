@@ -57,10 +57,6 @@ class Candidate:
     """A network and a collective that exchanges the gradients over it.
 
     Attributes:
-        name: of its folder.
-        fabric: what it is built from.
-        collective: as the user named it.
-        rate_bps: of every link.
         run: the user's job on it.
         exchange: one exchange of the whole gradient on it.
         delayed: the user's job on it, with another delay of the cables.

@@ -39,10 +39,8 @@ class Variant:
     """One run of a comparison.
 
     Attributes:
-        name: folder of the run.
         group: what the schedules compete on: number of the point of the grid.
-        schedule: name of the schedule, as in `priority without barrier`.
-        scenario: what is run.
+        schedule: as in `priority without barrier`.
     """
 
     name: str

@@ -175,13 +175,14 @@ def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
         given = scheduler.ranks(dag)
     except Exception as error:
         raise SchedulerError(f"{name}.ranks(dag) failed{_place(error)}: {type(error).__name__}: {error}") from error
+    names = {op.id: op.name for op in dag.ops}
     wanted = "{op id: number} for every id in dag.recvs"
     if not isinstance(given, Mapping):
         raise SchedulerError(f"{name}.ranks(dag) returned {type(given).__name__}; return {wanted}")
     missing = [op for op in recvs if op not in given]
     if missing:
         raise SchedulerError(
-            f"{name} ranks no transfer {missing[0]} ({_name_of(dag, missing[0])}): {len(recvs) - len(missing)} of "
+            f"{name} ranks no transfer {missing[0]} ({names[missing[0]]}): {len(recvs) - len(missing)} of "
             f"{len(recvs)} transfers have a rank; return {wanted}"
         )
     unknown = [op for op in given if op not in set(recvs)]
@@ -191,14 +192,9 @@ def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
         rank = given[op]
         if isinstance(rank, bool) or not isinstance(rank, Real) or rank != rank:
             raise SchedulerError(
-                f"{name} gives transfer {op} ({_name_of(dag, op)}) the rank {rank!r}, which is no number; "
-                f"return {wanted}"
+                f"{name} gives transfer {op} ({names[op]}) the rank {rank!r}, which is no number; return {wanted}"
             )
     return {op: rank for rank, op in enumerate(sorted(recvs, key=lambda op: given[op]))}
-
-
-def _name_of(dag: OpDag, op: int) -> str:
-    return next(one.name for one in dag.ops if one.id == op)
 
 
 def _place(error: Exception) -> str:

@@ -85,13 +85,9 @@ MODES = (
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to send the gradients.
+    """One way to send the gradients; `chunk_bytes` is the largest part sent at once, and `None` sends a bucket whole.
 
-    Attributes:
-        mode: level, order and barrier.
-        cuts: the layers with parameters, counted from the input side, at which a bucket begins, without the first.
-        chunk_bytes: largest part sent at once; `None` sends a bucket whole.
-        channel: index of the channel.
+    A bucket begins at each of `cuts`: layers with parameters, counted from the input side, without the first.
     """
 
     mode: Mode
@@ -177,9 +173,7 @@ class Space:
     """The choices, and what each costs.
 
     Attributes:
-        layers: of the model.
         channels: the scenario's own first.
-        modes: allowed ones.
         overhead_ps: what a message costs at the levels priority and crossiter, beyond the scenario's own overhead.
         smallest_bytes: no bucket and no chunk is smaller, but where the whole gradient is.
         spec: the scenario as the core takes it.
@@ -254,7 +248,6 @@ class Search:
     """Scores of choices, and the search for the best.
 
     Attributes:
-        space: what may be chosen.
         scores: mean iteration time in picoseconds of every choice that has been run.
         pruned: choices that a bound has ruled out.
     """

@@ -61,7 +61,8 @@ class WaterfallResult(StudyRows):
         step = trace.step(number)
         shown = max(step["ranks"], key=lambda row: (row["span_ns"], -row["rank"]))
         self.rows = _rows(step, shown)
-        self.picture = _picture(step)
+        keys = ("rank", "span_ns", "computing", "waiting")
+        self.picture = {"ranks": [{key: row[key] for key in keys} for row in step["ranks"]]}
         self.scenario: Scenario | None = None
         self.summary: dict[str, Any] = {
             "schema": "gradtide.waterfall/1",
@@ -284,11 +285,6 @@ def _time(step: dict[str, Any], shown: dict[str, Any], rows: Sequence[dict[str, 
         },
         "late_rank": max(sorted(late), key=lambda rank: late[rank]) if late else None,
     }
-
-
-def _picture(step: dict[str, Any]) -> dict[str, Any]:
-    keys = ("rank", "span_ns", "computing", "waiting")
-    return {"ranks": [{key: row[key] for key in keys} for row in step["ranks"]]}
 
 
 def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scenario:
