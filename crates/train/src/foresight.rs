@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A job with one chunk on the network at a time uses the network only for this chunk, and the background flows do not
-//! depend on the job. So, until the chunk ends, a copy behaves exactly as the network itself does with the same bands, to
-//! the picosecond. After that the job of the copy is idle, because its next chunk has not been decided.
+//! depend on the job. So, until the chunk ends, a copy behaves exactly as the network itself does with the same bands,
+//! to the picosecond. After that the job of the copy is idle, because its next chunk has not been decided.
 //! [`Oracle`](crate::priority::Oracle) decides by what is seen here.
 
 use crate::collective::Aggregation;
@@ -14,8 +14,8 @@ use crate::priority::Foreseen;
 use crate::traffic::Neighbour;
 use gradtide_net::{Band, Bytes, Completion, Network, Time};
 
-/// Predicts the end of a chunk, and the time of the background flows, for each of several bands. `begin` starts the chunk
-/// in a band. Flows of at most `largest` bytes count.
+/// Predicts the end of a chunk, and the time of the background flows, for each of several bands. `begin` starts the
+/// chunk in a band. Flows of at most `largest` bytes count.
 ///
 /// # Panics
 /// If the network cannot be copied.

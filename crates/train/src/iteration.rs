@@ -3,12 +3,12 @@
 //! Every worker has one compute stream, which executes its ops in program order. Where all workers of a job are alike
 //! they do the same at the same time, and one stands for all; workers of an op graph may have programs of their own.
 //!
-//! Every job has one transmission queue. It has at most one chunk on the network at a time, or as many as its credit says.
-//! Whenever a chunk has ended on all workers, the queue picks the most urgent ready bucket. A bucket is ready when all
-//! workers have it, and it arrives on all workers at once: the global syncer of the thesis, section 5.2.
+//! Every job has one transmission queue. It has at most one chunk on the network at a time, or as many as its credit
+//! says. Whenever a chunk has ended on all workers, the queue picks the most urgent ready bucket. A bucket is ready
+//! when all workers have it, and it arrives on all workers at once: the global syncer of the thesis, section 5.2.
 //!
-//! A schedule may hold a ready bucket back until compute has come to its gate, an offset of compute time that every worker
-//! must have passed. While compute stalls, its offset does not advance, so a stall delays all later gates.
+//! A schedule may hold a ready bucket back until compute has come to its gate, an offset of compute time that every
+//! worker must have passed. While compute stalls, its offset does not advance, so a stall delays all later gates.
 //!
 //! At one instant the loop first handles everything that ends and every op of zero length. Then the queue picks, so
 //! a choice at time t sees every bucket that became ready at or before t.
@@ -351,7 +351,8 @@ impl<'a> AnyRunner<'a> {
 
 /// Iterations that workers can be in at one time. A worker begins iteration k + 2 only when it has done a forward pass
 /// that needed every transfer of iteration k, so the slowest has nothing of iteration k left but what comes behind its
-/// last update, and none can be three ahead of another. Without transfers nothing is waited for, and all slots are alike.
+/// last update, and none can be three ahead of another. Without transfers nothing is waited for, and all slots are
+/// alike.
 const SLOTS: usize = 3;
 
 /// One job under way.
@@ -630,7 +631,8 @@ impl<'a> JobRunner<'a> {
         }
     }
 
-    /// Does everything that happens at `now` without the network, then lets the queue pick. An oracle reads `neighbours`.
+    /// Does everything that happens at `now` without the network, then lets the queue pick. An oracle reads
+    /// `neighbours`.
     fn settle(
         &mut self,
         now: Time,
@@ -724,8 +726,8 @@ impl<'a> JobRunner<'a> {
         Some(Bands::Alike(band))
     }
 
-    /// Workers whose bands change look at what is left: what they make of the next chunk, `Some(None)` where they do not
-    /// change them, and `None` if it has to wait.
+    /// Workers whose bands change look at what is left: what they make of the next chunk, `Some(None)` where they do
+    /// not change them, and `None` if it has to wait.
     fn follow(&mut self, ready: Ready, now: Time) -> Option<Option<Chunk>> {
         let Some(mut adaptive) = self.adaptive.take() else { return Some(None) };
         let (bytes, rounds) = (self.job.chunk_bytes(ready.bucket, ready.chunk), self.job.collective.rounds());
@@ -799,8 +801,8 @@ impl<'a> JobRunner<'a> {
         self.sending.len() < low.unwrap_or(self.job.credit)
     }
 
-    /// When the last worker comes to the next gate, if nothing stands in the way of any until then: of a worker that waits
-    /// or has yet to come to the op, nobody knows.
+    /// When the last worker comes to the next gate, if nothing stands in the way of any until then: of a worker that
+    /// waits or has yet to come to the op, nobody knows.
     fn opens_at(&self) -> Option<Time> {
         let &Reverse(Held { gate: (iteration, gate), .. }) = self.held.peek()?;
         let passes_at = |worker: &Worker| {

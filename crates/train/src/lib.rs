@@ -53,8 +53,8 @@ pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResul
     Ok(RunResult::new(spec, &jobs, traces, neighbours, engine.network().now(), engine.usage()))
 }
 
-/// What the ranks of job `job` send one another to exchange `bytes`, as whole bytes: one row per message, by chunk, step
-/// and sender. Nothing is run.
+/// What the ranks of job `job` send one another to exchange `bytes`, as whole bytes: one row per message, by chunk,
+/// step and sender. Nothing is run.
 ///
 /// # Errors
 /// [`SpecError`] if there is no such job, or its ranks do not suit its collective.
@@ -83,8 +83,8 @@ pub fn collective_counts(algorithm: AlgorithmSpec, ranks: u32) -> Counts {
     job::algorithm(algorithm, ranks).counts(ranks)
 }
 
-/// What a transfer of each layer of job `job` takes, or of each parameter of its graph, as its schedulers expect: a pull
-/// has its share of the time in which all workers pull, and an exchange the time that it has on an idle network.
+/// What a transfer of each layer of job `job` takes, or of each parameter of its graph, as its schedulers expect: a
+/// pull has its share of the time in which all workers pull, and an exchange the time that it has on an idle network.
 ///
 /// # Errors
 /// [`SpecError`] if there is no such job, or it means nothing.

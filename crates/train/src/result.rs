@@ -124,8 +124,8 @@ pub struct JobSummary {
     pub slack_ps: Option<[f64; 3]>,
     /// needed - end, likewise.
     pub margin_ps: Option<[f64; 3]>,
-    /// What no order of these messages beats, each taking as long as it did on average, with a barrier or without: compute,
-    /// all messages, or what lies between an update and a read of it.
+    /// What no order of these messages beats, each taking as long as it did on average, with a barrier or without:
+    /// compute, all messages, or what lies between an update and a read of it.
     pub lower_bound_ps: f64,
     /// Bytes of the model.
     pub parameter_bytes: u64,
@@ -246,8 +246,8 @@ impl<'a> Part<'a> {
         block.iter().map(|transfer| transfer.busy).sum()
     }
 
-    /// The bound of [`timeline::lower_bound`] without a barrier, with the compute times of the slowest worker. A mean of
-    /// many iterations is at least the bound of the means.
+    /// The bound of [`timeline::lower_bound`] without a barrier, with the compute times of the slowest worker. A mean
+    /// of many iterations is at least the bound of the means.
     fn lower_bound_ps(&self) -> f64 {
         let count = self.iterations.len() as u128;
         let compute: u128 = self.iterations.iter().map(|record| u128::from(record.compute.ps())).sum();

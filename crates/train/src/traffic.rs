@@ -150,7 +150,8 @@ impl<'a> Neighbour<'a> {
         }
     }
 
-    /// How long, in picoseconds, its flows of at most `largest` bytes have been in the network between two times, all together.
+    /// How long, in picoseconds, its flows of at most `largest` bytes have been in the network between two times, all
+    /// together.
     pub fn flow_time_ps(&self, from: Time, to: Time, largest: Bytes) -> u128 {
         let small = self.outcomes.iter().zip(&self.spec.bytes).filter(|&(_, &bytes)| bytes <= largest.0);
         let time = |(outcome, _): (&Outcome, _)| {

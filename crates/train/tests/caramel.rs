@@ -560,8 +560,8 @@ fn fusion_of_horovod() {
     assert_eq!(rows, [(vec![4], 35, 10), (vec![3, 2], 50, 50), (vec![1], 15, 50), (vec![0], 35, 100)]);
 }
 
-/// An urgent transfer comes while four others wait, 10 bytes and 10 ps each: with a credit of one it is next but for the one
-/// under way, with credit for two it waits for the two that have been handed over.
+/// An urgent transfer comes while four others wait, 10 bytes and 10 ps each: with a credit of one it is next but for
+/// the one under way, with credit for two it waits for the two that have been handed over.
 #[test]
 fn credit_cannot_be_overtaken() {
     let boundaries = iteration(100, &[(40, 0, 90), (10, 5, 0)]);

@@ -169,8 +169,8 @@ impl FatTree {
         self.tiers[..self.tiers.len() - 1].iter().map(|tier| tier.children).product()
     }
 
-    /// The bisection ratio: the least, over the tiers of switches, of the rate out of a tree to that of the hosts in it. Its
-    /// inverse is the oversubscription.
+    /// The bisection ratio: the least, over the tiers of switches, of the rate out of a tree to that of the hosts in
+    /// it. Its inverse is the oversubscription.
     ///
     /// # Panics
     /// If it has no terms of 64 bits.
@@ -212,8 +212,8 @@ impl FatTree {
         Graph { host_count: self.host_count(), switch_count: self.switch_count(), links }
     }
 
-    /// What a user calls a node: `h3`; the switch of a star is `s`, others are `leaf2` and `spine1`, or `edge2`, `agg1` and
-    /// `root0`.
+    /// What a user calls a node: `h3`; the switch of a star is `s`, others are `leaf2` and `spine1`, or `edge2`, `agg1`
+    /// and `root0`.
     pub fn node_name(&self, node: NodeId) -> String {
         let (mut tier, mut index) = (0, node.0);
         while index >= self.count(tier) {
@@ -232,8 +232,8 @@ impl FatTree {
         format!("{kind}{index}")
     }
 
-    /// What a user calls the link that `port` of [`FatTree::graph`] feeds: a host's only link has its name, `h3`; others
-    /// are named from end to end, `leaf2-spine1`, `s-h3`.
+    /// What a user calls the link that `port` of [`FatTree::graph`] feeds: a host's only link has its name, `h3`;
+    /// others are named from end to end, `leaf2-spine1`, `s-h3`.
     pub fn link_name(&self, graph: &Graph, port: PortId) -> String {
         let (from, to) = (graph.near(port), graph.far(port));
         if from.0 < graph.host_count {

@@ -249,8 +249,8 @@ struct Channel<'a> {
     known: Time,
     /// May be sent: rank, index and iteration.
     open: BinaryHeap<Reverse<(Time, u32, u32)>>,
-    /// Per parameter, for even and odd iterations: transfers that have not been handed over, and the end of the last one
-    /// that has.
+    /// Per parameter, for even and odd iterations: transfers that have not been handed over, and the end of the last
+    /// one that has.
     missing: Vec<[(u32, Time); 2]>,
     /// Handed over, first to last.
     sent: Vec<SentTransfer>,

@@ -122,8 +122,8 @@ pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(B
 /// interrupted.
 ///
 /// In chunks of one moment each no plan on one channel is faster ([`super::timeline::lower_bound`]); every chunk pays
-/// its own `time`. With every parameter alone, this is P3 (slices of [`P3_SLICE`], a credit of one) and ByteScheduler (its
-/// partition and its credit): what is read first is what lies first in the model.
+/// its own `time`. With every parameter alone, this is P3 (slices of [`P3_SLICE`], a credit of one) and ByteScheduler
+/// (its partition and its credit): what is read first is what lies first in the model.
 ///
 /// # Source
 /// Horn (1974): preemptive earliest deadline first minimises the largest lateness. Jayarajan et al. (2019), section 4;
