@@ -28,7 +28,7 @@ use crate::job::{AggregationForm, AnyJob, Job, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
 use crate::priority::{Chunk, Milestone, Oracle, Outlook, Workers};
 use crate::servers::{self, TooShort};
-use crate::traffic::{self, Neighbour};
+use crate::traffic::{self, BackgroundFlows};
 use gradtide_net::{Bytes, Completion, FlowId, Network, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -174,7 +174,7 @@ const OBSERVE_EVERY: u64 = 1 << 16;
 /// See [`IterationError`].
 pub fn run(
     jobs: &mut [AnyJob],
-    neighbours: &mut [Neighbour<'_>],
+    background: &mut [BackgroundFlows<'_>],
     network: &mut dyn Network,
     limits: Limits,
     observe: &mut dyn FnMut(f64) -> bool,
@@ -185,18 +185,19 @@ pub fn run(
     for round in 1_u64.. {
         let now = network.now();
         for runner in &mut runners {
-            runner.settle(now, network, neighbours)?;
+            runner.settle(now, network, background)?;
         }
-        for neighbour in neighbours.iter_mut() {
-            neighbour.settle(now, network);
+        for flows in background.iter_mut() {
+            flows.settle(now, network);
         }
         let is_over = limits.ends_at_duration && limits.duration.is_some_and(|duration| now >= duration);
-        let is_finished = runners.iter().all(AnyRunner::is_finished) && neighbours.iter().all(Neighbour::is_finished);
+        let is_finished =
+            runners.iter().all(AnyRunner::is_finished) && background.iter().all(BackgroundFlows::is_finished);
         if is_over || is_finished {
             break;
         }
         let until = (runners.iter().filter_map(AnyRunner::wakes_at))
-            .chain(neighbours.iter().filter_map(Neighbour::wakes_at))
+            .chain(background.iter().filter_map(BackgroundFlows::wakes_at))
             .chain(limits.duration.filter(|_| limits.ends_at_duration))
             .min()
             .unwrap_or(Time::MAX);
@@ -211,12 +212,12 @@ pub fn run(
         for completion in done.drain(..) {
             let now = network.now();
             match traffic::index(completion.stream) {
-                Some(index) => neighbours[index].on_completion(now, completion),
+                Some(index) => background[index].on_completion(now, completion),
                 None => runners[completion.stream as usize].on_completion(now, completion, network),
             }
         }
         if (pauses || round.is_multiple_of(OBSERVE_EVERY))
-            && !observe(progress(&runners, neighbours, network.now(), limits.duration))
+            && !observe(progress(&runners, background, network.now(), limits.duration))
         {
             return Err(IterationError::Interrupted);
         }
@@ -230,11 +231,11 @@ pub fn run(
 }
 
 /// What share of the run is done: of its jobs, the least; without a job, of the flows or of the duration.
-fn progress(runners: &[AnyRunner<'_>], neighbours: &[Neighbour<'_>], now: Time, duration: Option<Time>) -> f64 {
+fn progress(runners: &[AnyRunner<'_>], background: &[BackgroundFlows<'_>], now: Time, duration: Option<Time>) -> f64 {
     if !runners.is_empty() {
         return runners.iter().map(|runner| runner.progress(now)).fold(1.0, f64::min);
     }
-    let of_flows = neighbours.iter().map(Neighbour::progress).fold(1.0, f64::min);
+    let of_flows = background.iter().map(BackgroundFlows::progress).fold(1.0, f64::min);
     let of_duration = duration.map_or(0.0, |duration| now.ps() as f64 / duration.ps() as f64);
     of_flows.max(of_duration).min(1.0)
 }
@@ -295,10 +296,10 @@ impl<'a> AnyRunner<'a> {
         &mut self,
         now: Time,
         network: &mut dyn Network,
-        neighbours: &[Neighbour<'_>],
+        background: &[BackgroundFlows<'_>],
     ) -> Result<(), IterationError> {
         match self {
-            Self::Buckets(runner) => runner.settle(now, network, neighbours),
+            Self::Buckets(runner) => runner.settle(now, network, background),
             Self::Servers(runner) => match runner.settle(now, network) {
                 Ok(()) => Ok(()),
                 Err(TooShort) => Err(IterationError::TooShort { job: runner.name().to_owned() }),
@@ -632,12 +633,12 @@ impl<'a> JobRunner<'a> {
     }
 
     /// Does everything that happens at `now` without the network, then lets the queue pick. An oracle reads
-    /// `neighbours`.
+    /// `background`.
     fn settle(
         &mut self,
         now: Time,
         network: &mut dyn Network,
-        neighbours: &[Neighbour<'_>],
+        background: &[BackgroundFlows<'_>],
     ) -> Result<(), IterationError> {
         if self.is_finished() || now < self.job.start {
             return Ok(());
@@ -684,7 +685,7 @@ impl<'a> JobRunner<'a> {
             let Sending { ready: Ready { bucket, chunk, .. }, begins_at, .. } = self.sending[index];
             if self.sending[index].aggregation.is_none() && begins_at <= now {
                 self.count_busy(now);
-                let bands = self.bands(index, now, network, neighbours);
+                let bands = self.bands(index, now, network, background);
                 let aggregation = self.job.aggregate(bucket, chunk, bands, self.stream, network);
                 self.sending[index].aggregation = Some(aggregation);
             }
@@ -699,7 +700,7 @@ impl<'a> JobRunner<'a> {
         index: usize,
         now: Time,
         network: &mut dyn Network,
-        neighbours: &[Neighbour<'_>],
+        background: &[BackgroundFlows<'_>],
     ) -> Option<Bands> {
         let Sending { ready, followed, .. } = &self.sending[index];
         if let (Some(chunk), Some(adaptive), Some(rule)) = (followed, &self.adaptive, self.job.rule) {
@@ -713,7 +714,7 @@ impl<'a> JobRunner<'a> {
             self.job.aggregate(bucket, chunk, Some(Bands::Alike(band)), self.stream, network)
         };
         let (chooses, expected) = &mut *oracle;
-        let ways = foresee(network, neighbours, chooses.small, &chooses.ways, &begin);
+        let ways = foresee(network, background, chooses.small, &chooses.ways, &begin);
         let chosen = self.look_ahead(*ready, &[], now, |count, outlook| {
             chooses.choose(bytes, &(0..count).map(outlook).collect::<Vec<_>>(), &ways)
         });

@@ -19,7 +19,7 @@ pub fn index(stream: u32) -> Option<usize> {
 
 /// The background flows of one tenant, and how they ended.
 #[derive(Clone, Debug)]
-pub struct Neighbour<'a> {
+pub struct BackgroundFlows<'a> {
     spec: &'a TrafficSpec,
     stream: u32,
     turns: Turns,
@@ -58,7 +58,7 @@ pub struct Outcome {
     pub received: Option<Time>,
 }
 
-impl<'a> Neighbour<'a> {
+impl<'a> BackgroundFlows<'a> {
     /// The flows of a tenant, which will carry `stream`.
     pub fn new(spec: &'a TrafficSpec, stream: u32) -> Self {
         let count = spec.start_ps.len();
