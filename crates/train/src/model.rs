@@ -107,11 +107,7 @@ pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count:
         programs: ranges,
         transfers: buckets
             .iter()
-            .map(|bucket| Transfer {
-                first_layer: bucket.first_layer(),
-                last_layer: bucket.last_layer(),
-                bytes: bucket.bytes,
-            })
+            .map(|bucket| Transfer { first_layer: bucket.first_layer(), bytes: bucket.bytes })
             .collect(),
         within: Edges::new(ops.len(), &within),
         across: Edges::new(ops.len(), &across),
