@@ -26,8 +26,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
     points = _ns2(source, options) if form == "cdf-ns2" else _pairs(source)
     if target is not None:
         write(target, _WRITERS[into](points, str(source), options))
-    sizes = traffic.Sizes(tuple(size for size, _ in points), tuple(float(share) for _, share in points))
-    mean = float(sizes.mean_bytes)
+    mean = float(traffic.Sizes.of(points).mean_bytes)
     return {"points": len(points), "least_bytes": points[0][0], "most_bytes": points[-1][0], "mean_bytes": mean}
 
 

@@ -6,7 +6,7 @@ from gradtide import units
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.keys import ScenarioFile
 from gradtide.scenario.keys.cluster import Cluster, Queue, Transport
-from gradtide.scenario.keys.job import Collective, Schedule
+from gradtide.scenario.keys.job import Schedule
 from gradtide.scenario.keys.model import ThesisModel
 from gradtide.scenario.keys.priority import AdaptiveTable
 from gradtide.units import PPM
@@ -53,11 +53,6 @@ LOW_WINDOW_PS = 100_000_000
 def bands_of(queue: Queue) -> int:
     """Return the number of bands that a queue has."""
     return {"pfifo_fast": 3, "strict": queue.bands or 1, "drr": len(queue.weights or [1])}.get(queue.kind, 1)
-
-
-def kind_of(collective: Collective) -> str:
-    """Return the algorithm of a collective; giving parameter servers names it."""
-    return "ps" if collective.ps is not None else collective.kind
 
 
 def low_window(fabric: Fabric, segment: int) -> int:

@@ -20,7 +20,6 @@ from gradtide.scenario.defaults import (
     GROUPED,
     announced_packets,
     is_remade,
-    kind_of,
     link_of,
     queue_of,
     schedule_of,
@@ -130,7 +129,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         ctx.too_many((*loc, "iterations"), job.iterations, check.limits.MAX_ITERATIONS, "iterations")
     collective = job.collective
     group, servers = check.collective.check(ctx, name, collective, (*loc, "collective"), hosts, fabric)
-    kind = kind_of(collective)
+    kind = collective.algorithm
     task = check.collective.servers(ctx, name, job, loc, table)
     bucketed = table is not None and table.bucketed
     fusion, barrier, depth = (0, True, 1) if task else schedule_of(job.schedule, ctx.file.run.engine, bucketed=bucketed)
@@ -225,7 +224,7 @@ def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabr
         if job.collective.kind in GROUPED:
             # "leaf" stays: the same scenario on another network has groups of another size.
             collective["group"] = given.collective.group or "leaf"
-        if op_by_op.is_pulled(job.collective):
+        if job.collective.is_pulled:
             for key in ("fusion", "barrier", "depth", "sync", "credit"):
                 del schedule[key]
         elif job.collective.ps is not None:

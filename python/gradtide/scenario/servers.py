@@ -6,7 +6,7 @@ from typing import Any
 
 from gradtide import units
 from gradtide.layers import Layer
-from gradtide.scenario.keys.job import Collective, JobTable, Ps
+from gradtide.scenario.keys.job import JobTable, Ps
 from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.source import Loc
 
@@ -17,11 +17,6 @@ WORKERS_PER_SERVER = 4
 """TicTac (2019), section 6.1: servers to workers as 1 to 4."""
 
 Add = Callable[[Loc, str, str], None]
-
-
-def is_pulled(collective: Collective) -> bool:
-    """Return whether every iteration begins with a pull."""
-    return collective.ps is not None and collective.ps.pull == "start"
 
 
 def placement_of(ps: Ps) -> str:
@@ -53,7 +48,7 @@ def beside(job: JobTable) -> int:
 
 def order_of(job: JobTable) -> str:
     """Return the order of a job. Default of pulls: random, as in TensorFlow."""
-    if is_pulled(job.collective) and "order" not in job.schedule.model_fields_set:
+    if job.collective.is_pulled and "order" not in job.schedule.model_fields_set:
         return "random"
     return job.schedule.order
 
@@ -62,9 +57,9 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
     """Return the keys of a job that have no effect with its servers, or without servers: where, why, and the fix."""
     found: list[tuple[Loc, str, str]] = []
     schedule, ps = job.schedule, job.collective.ps
-    if job.task == "exchange" and is_pulled(job.collective):
+    if job.task == "exchange" and job.collective.is_pulled:
         found.append((("task",), 'with pull = "start"', 'write task = "train" or task = "inference"'))
-    if not is_pulled(job.collective):
+    if not job.collective.is_pulled:
         why = 'without collective = { ps = { pull = "start" } }'
         if ps is not None and ps.shards is not None:
             found.append((("collective", "ps", "shards"), 'with pull = "update"', "every buffer is cut in equal parts"))

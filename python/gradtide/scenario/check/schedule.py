@@ -39,16 +39,12 @@ def ranks(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTab
     if schedule.cycle_ps is not None and schedule.order in PLANNED:
         msg = f'`cycle` contradicts order = "{schedule.order}", which decides when each bucket is sent'
         ctx.add("GT016", (*at, "cycle"), msg, 'leave `cycle` out, or write order = "fifo"')
-    if (
-        schedule.queues is not None
-        and schedule.order != "priority"
-        and not op_by_op.is_pulled(ctx.file.job[name].collective)
-    ):
+    if schedule.queues is not None and schedule.order != "priority" and not ctx.file.job[name].collective.is_pulled:
         ctx.no_effect((*at, "queues"), f'with order = "{schedule.order}"', 'write order = "priority"')
     order = op_by_op.order_of(ctx.file.job[name])
     if order != "file":
         # `op_by_op` checks the order of pulls.
-        of_buckets = () if op_by_op.is_pulled(ctx.file.job[name].collective) else ("in_turn",)
+        of_buckets = () if ctx.file.job[name].collective.is_pulled else ("in_turn",)
         for key in ("file", "ranking", *of_buckets):
             if schedule.value(key) is not None:
                 ctx.no_effect((*at, key), f'with order = "{order}"', 'write order = "file"')

@@ -119,6 +119,16 @@ class Collective(Table):
     """What happens to the remainder when a bucket's bytes are divided by the number of workers. sent: some parts are
     one byte longer. dropped: it is not sent, as in the simulator of Gao (2020), chapter 5."""
 
+    @property
+    def algorithm(self) -> str:
+        """The kind; giving parameter servers names it."""
+        return "ps" if self.ps is not None else self.kind
+
+    @property
+    def is_pulled(self) -> bool:
+        """Whether every iteration begins with a pull from parameter servers."""
+        return self.ps is not None and self.ps.pull == "start"
+
 
 _HINT_OF_DEPTH = 'write depth = 4, or depth = "adaptive"; at most 1024'
 Depth = Annotated[int | Literal["adaptive"], whole_or("adaptive", 1024, _HINT_OF_DEPTH)]
