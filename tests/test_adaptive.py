@@ -230,6 +230,32 @@ def test_policies_are_compared_on_the_same_flows(tmp_path: Path) -> None:
     assert page.count('class="row point"') == len(POLICIES)
 
 
+def test_several_jobs_follow_a_policy_together_and_the_one_that_pays_most_is_named(tmp_path: Path) -> None:
+    keys = tiny_tenants()
+    keys["job"]["other"] = keys["job"]["train"]
+    study = policies(keys, ["all-low", "deadline"], seeds=(0, 1), jobs=2)
+    assert [row["policy"] for row in study.rows] == ["all-low", "deadline"]
+    for row in study.rows:
+
+        def mean_ms(side: str, job: str) -> float:
+            runs = [run for case, run in study.runs.items() if case.side == side]
+            return sum(run.summary["jobs"][job]["iteration_time_ms"]["mean"] for run in runs) / len(runs)
+
+        grows = {job: mean_ms(row["policy"], job) / mean_ms("same", job) for job in keys["job"]}
+        assert row["job"] == max(grows, key=lambda job: grows[job])
+        assert row["iteration_change_percent"] == pytest.approx(100 * (grows[row["job"]] - 1))
+    moved = [under(Scenario.from_dict(keys), 0, policy).jobs for policy in ("same", "all-low", "deadline")]
+    assert [[job.bands for job in jobs] for jobs in moved[:2]] == [[(0,)] * 2, [(2,)] * 2]
+    assert [job.adaptive.policy for job in moved[2]] == ["deadline"] * 2
+    assert re.search(r": over 2 seeds those of (train|other), which pays most, take ", study.summary["headline"])
+    assert "deadline" in (study.save(tmp_path / "study") / "report.html").read_text()
+    with pytest.raises(ValueError, match=r"has 2 jobs \(train, other\)"):
+        policies(keys, ["all-low"], loads=((0.1,), (0.1,)))
+    with pytest.raises(gt.ScenarioError, match="oracle"):
+        policies(keys, ["oracle"])
+    assert [row["policy"] for row in policies(keys, jobs=2).rows] == [name for name in POLICIES if name != "oracle"]
+
+
 def test_the_headline_names_the_best_that_a_worker_can_do() -> None:
     study = policies(tiny_tenants(), jobs=2)
     real = [row for row in study.rows if row["policy"] != "oracle"]

@@ -370,6 +370,15 @@ def test_a_damaged_study_is_named(bought: gt.BuyResult, key: str, value: Any, me
         report.write_report(folder)
 
 
+def test_a_line_of_a_chart_is_finite(bought: gt.BuyResult, tmp_path: Path) -> None:
+    folder = bought.save(tmp_path / "buy")
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["series"][0]["lines"][0]["values"][0] = "TOO MUCH"
+    (folder / "summary.json").write_text(json.dumps(summary).replace('"TOO MUCH"', "1e999"))
+    with pytest.raises(RunFolderError, match=r"series\.lines\.values`: 3 numbers were expected"):
+        report.write_report(folder)
+
+
 def test_a_candidate_leads_to_no_folder_outside(bought: gt.BuyResult, tmp_path: Path) -> None:
     folder = bought.save(tmp_path / "buy")
     summary = json.loads((folder / "summary.json").read_text())

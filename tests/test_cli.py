@@ -671,3 +671,33 @@ def test_the_shell_completes_commands_and_options(typed, completed):
         [sys.executable, "-c", script], env={**os.environ, **words}, capture_output=True, text=True, check=False
     )
     assert completed in done.stdout.split(), done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "made"), [(["--help"], 0), (["run", "no-such.toml"], 1)])
+def test_only_the_command_that_is_asked_for_is_made(arguments: list[str], made: int) -> None:
+    code = (
+        "import atexit, sys\n"
+        "from gradtide import cli\n"
+        "atexit.register(lambda: print('made', cli._made.cache_info().currsize))\n"
+        f"sys.argv = {['gradtide', *arguments]!r}\n"
+        "cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"made {made}" in done.stdout
+
+
+def test_descriptions_of_keys_are_read_only_for_a_schema() -> None:
+    code = (
+        "import inspect\n"
+        "asked = []\n"
+        "inspect.getsource = inspect.getblock = lambda *_: asked.append(1) or 1 / 0\n"
+        "import gradtide as gt\n"
+        "gt.Scenario.from_dict({'job': {'a': {'model': 'resnet50', 'workers': 2}}})\n"
+        "assert not asked\n"
+        "try:\n"
+        "    gt.schema()\n"
+        "except ZeroDivisionError:\n"
+        "    print('read')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "read\n", done.stderr

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import subprocess
 import sys
 from itertools import permutations, product
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 import gradtide as gt
 from gradtide import cli, lp
 from gradtide.errors import ScenarioError
+from gradtide.intervals import mean_interval
 from gradtide.studies.tenants import lp as study
 from gradtide.studies.tenants.cases import Case
+from run_folders import tiny_tenants
 
 # A toy: five layers of Gao (2020), chapter 4, with F = 100 and B = 200 (docs/models/pipe.md): forward 40, 30, 20, 10,
 # 10, backward 20, 20, 40, 60, 80, sizes 1, 1, 1, 4, 12. Chapter 6 has five layers and three levels, too, and prints no
@@ -422,3 +425,35 @@ def test_the_command_prints_buckets_policies_and_a_sentence(tmp_path, monkeypatc
     ):
         code, _, err = gradtide("tenants", "lp", tmp_path / "s.toml", *wrong)
         assert (code, said in err) == (2, True)
+
+
+def test_from_two_seeds_on_changes_have_paired_intervals_and_one_seed_is_called_one_run():
+    pytest.importorskip("highspy")
+    keys = tiny_tenants()
+    keys["job"]["train"]["schedule"] = {"order": "fifo", "fusion": "0B"}
+    two, one = (gt.tenants_lp(keys, seeds=seeds, jobs=2) for seeds in ((0, 1), (0,)))
+    rows = {row["policy"]: row for row in two.summary["policies"]}
+    for name, row in rows.items():
+        times = {
+            side: [two.results[Case(seed, side)].job["iteration_time_ms"]["mean"] for seed in (0, 1)]
+            for side in ("same", name)
+        }
+        mean = sum(times["same"]) / 2
+        changes = [100 * (other - same) / mean for same, other in zip(times["same"], times[name], strict=True)]
+        low, high = mean_interval(changes)
+        assert row["iteration_change_percent"] == pytest.approx(sum(changes) / 2)
+        assert row["iteration_change_from_percent"] == pytest.approx(low)
+        assert row["iteration_change_to_percent"] == pytest.approx(high)
+        assert row["small_mean_saves_from_percent"] <= row["small_mean_saves_percent"]
+    assert rows["low"]["iteration_change_percent"] != 0
+    assert re.search(r"over 2 seeds its iterations take .*95 % interval", two.summary["headline"])
+    assert {row["iteration_change_from_percent"] for row in one.summary["policies"]} == {None}
+    assert "One run (seed 0), the solution: its" in one.summary["headline"]
+    assert one.summary["headline"].endswith("One run has no interval: add --seeds 5.")
+
+
+def test_several_jobs_are_refused_with_the_reason():
+    keys = tiny_tenants()
+    keys["job"]["other"] = keys["job"]["train"]
+    with pytest.raises(ValueError, match=r"has 2 jobs \(train, other\).*plans one channel.*: delete the others"):
+        gt.tenants_lp(keys)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -247,7 +248,8 @@ def test_the_orders_of_the_page_are_made_again(task, mark):
         if not is_random:
             expected[column] = row[column]
         assert row == expected
-        assert row[-1].endswith(", proven")
+        # One number: the layers' order, TIC and TAC are as good as the best, and that is proven.
+        assert re.fullmatch(r"[\d.]+", row[-2])
 
 
 def test_the_comparison_with_layers_is_made_again():

@@ -167,14 +167,7 @@ def whole() -> Reproduction:
         patch.setattr(paper, "REPEATED", paper.REPEATED[:4])
         patch.setattr(paper, "VARIANTS", paper.VARIANTS[:2])
         patch.setattr(paper, "FIXED", paper.FIXED[:2])
-        needed = {
-            "Hosts": (*(one for case in paper.VARIANTS for one in paper._pair(case)), *paper.FIXED),
-            "k": tuple(one for k in paper.KS for one in paper._pair(paper.replace(paper.ON, announced=k))),
-        }
-        shown = {
-            name: (title, says, needed.get(name, paper.REPEATED)) for name, (title, says, _) in paper.FIGURES.items()
-        }
-        return paper.PART.make(2, None, shown=shown, base=base)
+        return paper.PART.make(2, None, shown=paper.figures(), base=base)
 
 
 def test_every_figure_is_there(whole: Reproduction, tmp_path: Path) -> None:

@@ -37,31 +37,7 @@ def tiny() -> Reproduction:
         repeated = {task: replace(case, iterations=40) for task, case in paper.REPEATED.items()}
         patch.setattr(paper, "REPEATED", repeated)
         patch.setattr(paper, "ORDERS", [replace(case, iterations=40) for case in paper.ORDERS])
-        needed = {
-            "Table 1": [],
-            "Orders": paper.ORDERS,
-            "4": paper._pairs(paper.EXAMPLE),
-            "9": paper._pairs(scaled),
-            "10": paper._pairs(spread),
-            "11": paper._pairs(loaded),
-            "12": paper._pairs(scaled),
-            "13": [
-                *(
-                    replace(case, noise=n)
-                    for n in paper.NOISES
-                    for case in paper._pairs([repeated["train"]], [paper.TAC])
-                ),
-                *paper._pairs([repeated["inference"]], [paper.TAC]),
-            ],
-            "14": [
-                *paper._pairs(paper.SHARED),
-                *(replace(case, disorder=paper.DISORDER) for case in paper.SHARED),
-                *(replace(case, order=paper.REVERSED) for case in paper.SHARED if case.workers == 8),
-            ],
-            "15": paper._pairs(heuristics, (paper.TIC, paper.TAC)),
-        }
-        figures = {name: (title, says, needed[name]) for name, (title, says, _) in paper.FIGURES.items()}
-        return paper.PART.make(2, None, shown=figures)
+        return paper.PART.make(2, None, shown=paper.figures())
 
 
 def test_every_figure_is_there_with_a_verdict(tiny: Reproduction, tmp_path: Path) -> None:
@@ -83,10 +59,10 @@ def test_bars_have_a_value_for_every_row(tiny: Reproduction) -> None:
 
 
 def test_table_1_has_the_paper_parameters_and_bytes() -> None:
-    for preset, parameters, mib, *_, batch in paper.PAPER.values():
-        graph = graphs.graph(preset)
-        assert (graph.tensors, f"{graph.parameter_bytes / 2**20:.2f}") == (parameters, f"{mib:.2f}")
-        assert graph.batch == batch
+    for row in paper.TABLE_1.values():
+        graph = graphs.graph(row["preset"])
+        assert (graph.tensors, f"{graph.parameter_bytes / 2**20:.2f}") == (row["parameters"], f"{row['mib']:.2f}")
+        assert graph.batch == row["batch"]
 
 
 def test_an_order_costs_nothing_and_saves_at_most_what_can_overlap() -> None:

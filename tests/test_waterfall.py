@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import itertools
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -407,3 +408,12 @@ def test_a_garbled_folder_is_refused_by_name(simulated, tmp_path, name):
         path.write_text('{"ranks": [{"rank": 0, "span_ns": 5, "computing": [[1]], "waiting": []}]}')
         with pytest.raises(report.RunFolderError, match="lists of two whole numbers"):
             report.write_report(tmp_path / "step")
+
+
+def test_the_rank_of_a_step_is_finite(simulated, tmp_path):
+    gt.from_kineto(simulated[1]).waterfall().save(tmp_path / "step")
+    path = tmp_path / "step" / "summary.json"
+    text = path.read_text()
+    path.write_text(re.sub(r'"world_size": \d+', '"world_size": 1e999', text))
+    with pytest.raises(report.RunFolderError, match="key `world_size`: not a finite number"):
+        report.write_report(tmp_path / "step")

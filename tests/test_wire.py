@@ -81,7 +81,7 @@ def test_bands_are_those_that_the_kernel_derives():
             one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
             priority = one.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY)
             assert wire._PRIORITIES[(dscp << 2) & 0x18] == priority
-            assert wire.band_of(dscp << 2) == PRIOMAP[priority]
+            assert wire.WirePriority(dscp << 2, (), "").band == PRIOMAP[priority]
 
 
 # ── connections ───────────────────────────────────────────────────────────────────────────────────────────

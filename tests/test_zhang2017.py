@@ -19,21 +19,14 @@ STEP_S = paper.GRADIENT_BYTES * 8 / paper.RATES_BPS["4 GB/s"]
 @pytest.fixture(scope="module")
 def whole() -> Reproduction:
     """Every figure, with 128 nodes in place of the networks of 2 layers and 256 in place of those of 3."""
-    smaller = {net: paper.TWO_LAYERS[0] if net.kind == "clos2" else paper.STARRED for net in paper.NETS}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paper, "TWO_LAYERS", (paper.TWO_LAYERS[0],))
         patch.setattr(paper, "THREE_LAYERS", (paper.STARRED,))
         patch.setattr(paper, "NETS", (paper.TWO_LAYERS[0], paper.STARRED))
+        patch.setattr(paper, "CLOS2_2048", paper.TWO_LAYERS[0])
         patch.setattr(paper, "CLOS3_1024", paper.STARRED)
         patch.setattr(paper, "SIMGRID", {key: value for key, value in paper.SIMGRID.items() if key[0].nodes == 128})
-        for name, net in (("7", paper.CLOS2_2048), ("8", paper.CLOS3_1024)):
-            patch.setitem(paper._CHECKS, name, paper._shape_claims(smaller.get(net, net)))
-        patch.setitem(paper._SERIES, "7", lambda study: [paper._over_ratio(study, "2 layers", paper.TWO_LAYERS[0])])
-        shown = {
-            name: (title, says, tuple(dict.fromkeys((smaller[case[0]], *case[1:]) for case in cases)))
-            for name, (title, says, cases) in paper.FIGURES.items()
-        }
-        return paper.PART.make(2, None, shown=shown)
+        return paper.PART.make(2, None, shown=paper.figures())
 
 
 def test_every_figure_is_there_with_a_verdict(whole: Reproduction, tmp_path: Path) -> None:

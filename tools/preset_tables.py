@@ -53,7 +53,7 @@ def markdown_table(table: str) -> str:
         ValueError: if there is no such table.
     """
     if table == "models":
-        return _render(
+        return _with_sources(
             ("preset", "model", "sample", "tensors", "layers", "parameters, MiB", "forward, GFLOP", "source"),
             [
                 (
@@ -79,7 +79,6 @@ def markdown_table(table: str) -> str:
                 "peak, TFLOP/s",
                 "memory, GB/s",
                 "compute efficiency",
-                "memory efficiency",
                 "Winograd gain",
                 "source",
                 "efficiency",
@@ -93,7 +92,6 @@ def markdown_table(table: str) -> str:
                     f"{d.peak_flops / 1e12:g}",
                     f"{d.memory_bytes_per_s / 1e9:g}",
                     "–" if d.compute_efficiency is None else f"{d.compute_efficiency:g}",
-                    f"{d.memory_efficiency:g}",
                     f"{d.winograd_gain:g}",
                     d.source,
                     f"{d.efficiency}: {d.basis}",
@@ -103,10 +101,7 @@ def markdown_table(table: str) -> str:
         )
     if table == "checks":
         rows: list[tuple[str, ...]] = []
-        sources: list[str] = []
         for figure in published_throughputs():
-            if figure.source not in sources:
-                sources.append(figure.source)
             ours = images_per_s(figure.model, figure.device, figure.batch)
             ratio = 100 * (ours / figure.images_per_s - 1)
             use = "calibrates" if figure.calibrates else "checks"
@@ -119,11 +114,11 @@ def markdown_table(table: str) -> str:
                     f"{ours:.0f}",
                     f"{ratio:+.0f} %",
                     use,
-                    str(1 + sources.index(figure.source)),
+                    figure.source,
                 )
             )
         heads = ("device", "model", "batch", "published, images/s", "ours", "difference", "use", "source")
-        return "\n".join([_render(heads, rows), "", *(f"{n}. {text}" for n, text in enumerate(sources, 1))])
+        return _with_sources(heads, rows)
     if table == "times":
         rows = []
         for name in TIMED_MODELS:
@@ -143,6 +138,13 @@ def markdown_table(table: str) -> str:
 def _timed_devices() -> list[Device]:
     """Return the devices whose efficiency is known."""
     return [machine for machine in map(device, device_names()) if machine.compute_efficiency is not None]
+
+
+def _with_sources(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Render rows whose last cell is a source, with a number in its place and the sources in a list below."""
+    sources = list(dict.fromkeys(row[-1] for row in rows))
+    table = _render(head, [(*row[:-1], str(1 + sources.index(row[-1]))) for row in rows])
+    return "\n".join([table, "", *(f"{number}. {text}" for number, text in enumerate(sources, 1))])
 
 
 def _render(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

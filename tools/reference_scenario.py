@@ -6,7 +6,10 @@ Run from anywhere: python tools/reference_scenario.py
 # ruff: noqa: E501 (prose of the pages)
 
 import sys
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -95,11 +98,18 @@ def scenario_page() -> str:
     lines += [
         "## Short names\n",
         '`Scenario.replace` takes these names: `scenario.replace(link_rate="1Gbps", barrier=False)`. A key of a job changes '
-        "in every job.\n",
-        *(f"- `{name}`: `{'.'.join('NAME' if p == '*' else p for p in path)}`" for name, path in short_names().items()),
+        "in every job. Where the key has another name, it follows in parentheses.\n",
+        *_short_names(),
         "",
     ]
     return "\n".join(lines)
+
+
+def _short_names() -> Iterator[str]:
+    """Yield one line per table: the short names of its keys."""
+    for table, entries in groupby(short_names().items(), key=lambda entry: entry[1][:-1]):
+        names = (f"`{short}`" + (f" (`{path[-1]}`)" if path[-1] != short else "") for short, path in entries)
+        yield f"- `{'.'.join(table).replace('*', 'NAME')}`: {', '.join(names)}"
 
 
 def engines_page() -> str:
@@ -135,7 +145,7 @@ def errors_page() -> str:
     ]
     for code, entry in CODES.items():
         lines += [f"## {code}\n", f"**{entry.title}.** {entry.text}\n"]
-        lines += [f"```text\n{entry.bad}\n```\n", f"Fixed:\n\n```text\n{entry.good}\n```\n"]
+        lines += [indent(entry.bad, "    ") + "\n", "Fixed:\n", indent(entry.good, "    ") + "\n"]
     return "\n".join(lines)
 
 

@@ -456,7 +456,7 @@ def explain(code: str) -> str:
         [
             f"{code.strip().upper()}: {entry.title}",
             "",
-            *_wrapped(entry.text),
+            *textwrap.wrap(entry.text, 88),
             "",
             "wrong:",
             *(f"    {line}" for line in entry.bad.splitlines()),
@@ -466,7 +466,3 @@ def explain(code: str) -> str:
             "",
         ]
     )
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, 88)

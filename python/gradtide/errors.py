@@ -1,6 +1,6 @@
 """The exceptions of the package, and how a fault of an input is shown."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -181,6 +181,19 @@ def _jsonable(value: Any, depth: int = 0) -> Any:
     if depth < 4 and isinstance(value, (list, tuple)):
         return [_jsonable(v, depth + 1) for v in value[:20]]
     return repr_short(value)
+
+
+def nearest(wanted: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """Return the known word that was probably meant; `None` if none is near."""
+    from difflib import get_close_matches  # takes milliseconds that only a wrong input waits for
+
+    return next(iter(get_close_matches(wanted, list(known), 1, cutoff)), None)
+
+
+def did_you_mean(wanted: str, known: Iterable[str], otherwise: str, form: str = "`{}`") -> str:
+    """Return the hint that names the known word that was probably meant, or another hint if none is near."""
+    near = nearest(wanted, known)
+    return otherwise if near is None else f"did you mean {form.format(near)}?"
 
 
 def repr_short(value: object) -> str:

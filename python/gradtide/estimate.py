@@ -262,17 +262,11 @@ def limits(max_memory: str | None = None, max_time: str | None = None) -> Limits
     Raises:
         ValueError: if a text has no unit or means nothing.
     """
-    return Limits(
-        None if max_memory is None else _bytes(max_memory),
-        DEFAULT_MAX_S if max_time is None else _seconds(max_time),
-    )
-
-
-def _bytes(text: str) -> int:
     try:
-        return units.parse_bytes(text)
+        memory_bytes = None if max_memory is None else units.parse_bytes(max_memory)
     except units.UnitError as error:
-        raise ValueError(f"max_memory: {error.msg}; {error.hint}") from None
+        raise ValueError(f"max_memory: {error}") from None
+    return Limits(memory_bytes, DEFAULT_MAX_S if max_time is None else _seconds(max_time))
 
 
 def _seconds(text: str) -> float:

@@ -134,7 +134,8 @@ def fit(kind: str, nodes: int, bisection: Fraction) -> Fabric:
     for ports in range(2, MAX_PORTS + 1, 2):
         fabric = _clos(kind, ports, nodes, bisection) if is_clos else _leaf_spine(ports, nodes, bisection)
         if fabric is None or fabric.hosts < nodes:
-            first = first or (ports if is_clos and _room(kind, ports) >= nodes else None)
+            has_room = is_clos and clos(kind, ports, Fraction(1), _LINK).host_count >= nodes
+            first = first or (ports if has_room else None)
             continue
         if fabric.hosts > max(MOST_HOSTS * nodes, 8):
             break
@@ -161,10 +162,6 @@ def crossbars_of_table_1(kind: str, nodes: int, bisection: Fraction) -> float:
         return ports / 2 * (2 + r) * (ports / 2) ** 2
     ports = math.exp(math.log(4 * nodes) / 3)
     return ports**2 / 4 * (2 + 3 * r) * (ports / 2) ** 2
-
-
-def _room(kind: str, ports: int) -> int:
-    return clos(kind, ports, Fraction(1), _LINK).host_count
 
 
 def _clos(kind: str, ports: int, nodes: int, bisection: Fraction) -> Fabric | None:

@@ -12,7 +12,7 @@ The module is long because the programme, its bounds and the search that proves 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise
+from itertools import combinations, count, pairwise
 from typing import Any
 
 from gradtide.errors import GradtideError, InternalError
@@ -166,7 +166,7 @@ def start_and_band(
         >>> found.order, found.bands, found.starts, found.iteration_time
         ((0, 1), (0, 0), (1, 6), 10)
     """
-    problem = _Problem(tuple(map(_bucket, buckets, _count())), compute, give)
+    problem = _Problem(tuple(map(_bucket, buckets, count())), compute, give)
     if order is not None:
         given = tuple(order)
         if sorted(given) != list(range(len(problem.buckets))):
@@ -207,23 +207,12 @@ def shares(buckets: Sequence[TimedBucket], bands: Sequence[int]) -> tuple[float,
 
 
 def check_give(give: float) -> None:
-    """Refuse a share of the iteration time that is none.
-
-    Raises:
-        ValueError: naming it.
-    """
+    """Raise ValueError for a share of the iteration time that is none."""
     if not 0 <= give <= 1:
         raise ValueError(f"give is {give}; write a share from 0 to 1, as in 0.01")
 
 
 # The problem
-
-
-def _count() -> Iterable[int]:
-    number = 0
-    while True:
-        yield number
-        number += 1
 
 
 def _bucket(given: Mapping[str, Any] | TimedBucket, index: int) -> TimedBucket:
@@ -307,6 +296,10 @@ class _Problem:
     def least_of(self, order: Sequence[int]) -> int | float:
         """The iteration time of an order with every bucket as fast as it can be."""
         return _time(self.buckets, self.compute, _ends(self.buckets, order, self.fastest)[1])
+
+    def bound_of(self, order: Sequence[int] | None) -> int | float:
+        """Return what no bands beat: in an order, or in any."""
+        return self.bound if order is None else self.least_of(order)
 
     def limit(self, least: int | float) -> float:
         """Return what the iteration may take."""
@@ -452,7 +445,7 @@ class _Model:
 
     def try_solve(self) -> _Answer | None:
         """As `solve`, with nothing if the nodes did not suffice."""
-        problem, is_proven, bound = self.problem, True, problem_bound(self.problem, self.order)
+        problem, is_proven, bound = self.problem, True, self.problem.bound_of(self.order)
         if self.decides:
             found = self.minimise({self.time: 1.0})
             if found is None:
@@ -490,11 +483,6 @@ class _Model:
         for (one, other), variable in self.before.items():
             sent_after[other if values[variable] > 0.5 else one] += 1
         return tuple(sorted(range(len(sent_after)), key=lambda index: (sent_after[index], values[self.starts[index]])))
-
-
-def problem_bound(problem: _Problem, order: Sequence[int] | None) -> int | float:
-    """Return what no bands beat: in an order, or in any."""
-    return problem.bound if order is None else problem.least_of(order)
 
 
 def _decided(problem: _Problem) -> StartAndBand:

@@ -21,18 +21,9 @@ from gradtide.intervals import student_t
 
 @dataclass(frozen=True)
 class Pair:
-    """One iteration time, predicted and measured.
+    """One iteration time, predicted and measured: a row of `measured.csv`.
 
-    Attributes:
-        setup: what machine, network and job were.
-        configuration: how gradients were sent.
-        baseline: the configuration of the same setup that savings are against; empty for none.
-        workers: number of workers.
-        backend: of torch.distributed.
-        network: rate of its links.
-        runs: measured runs, of which the measured time is the mean.
-        predicted_ms, measured_ms: mean iteration times.
-        source: page with the measurement.
+    Savings are against `baseline`, a configuration of the same setup; it is empty for none.
     """
 
     setup: str

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
 
 PS_PER_MS = 1e9
-PS_PER_S = 1e12
 
 Flow = tuple[str, int, int, int]
 """What makes a background flow: tenant, sender, receiver, bytes."""
@@ -35,6 +34,11 @@ class Table:
     def of(cls, columns: Mapping[str, Sequence[Any]]) -> "Table":
         """Make a table from columns of one length: str, bool, int, or float and None."""
         return cls(_core.Table.from_columns(list(columns.items())))
+
+    @classmethod
+    def of_dicts(cls, rows: Sequence[Mapping[str, Any]]) -> "Table":
+        """Make a table from at least one row; all have the same keys."""
+        return cls.of({name: [row[name] for row in rows] for name in rows[0]})
 
     @property
     def columns(self) -> list[str]:
@@ -119,7 +123,7 @@ class StudyRows:
     @property
     def table(self) -> Table:
         """The rows as a table."""
-        return Table.of({name: [row[name] for row in self.rows] for name in self.rows[0]})
+        return Table.of_dicts(self.rows)
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return one dict per row."""
@@ -393,7 +397,6 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         else 1e3 * core["worker_count"] * job.compute.batch / mean_ms,
         "lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS,
         "straggler_percent": core["straggler_percent"],
-        **({} if core["lower_bound_ps"] is None else {"lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS}),
         **({} if core["slowest_worker"] is None else {"slowest_worker": core["slowest_worker"]}),
         "slack_ms": _spread_ms(core["slack_ps"]),
         "margin_ms": _spread_ms(core["margin_ps"]),

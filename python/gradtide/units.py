@@ -7,6 +7,7 @@ a byte is always a slip.
 """
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -200,11 +201,6 @@ def format_buffer(buffer: Buffer) -> str:
     return format_bytes(buffer.size) if buffer.is_bytes else format_packets(buffer.size)
 
 
-def format_ratio(ratio: Fraction) -> str:
-    """Return a ratio as a reduced fraction."""
-    return str(ratio)
-
-
 def format_decimal(value: Fraction) -> "str | None":
     """Return `value`, at least 0, as a decimal number; `None` if its expansion does not end."""
     digits = 0
@@ -242,6 +238,16 @@ def round_half_up(value: Fraction) -> int:
     return (2 * value.numerator + value.denominator) // (2 * value.denominator)
 
 
+def rescaled(parts: Sequence[int], total: int) -> list[int]:
+    """Return the parts in proportion with the sum `total`; what rounding leaves goes to the largest remainders."""
+    now = sum(parts)
+    scaled = [part * total // now for part in parts]
+    by_remainder = sorted(range(len(parts)), key=lambda index: (-(parts[index] * total % now), index))
+    for index in by_remainder[: total - sum(scaled)]:
+        scaled[index] += 1
+    return scaled
+
+
 def describe(value: object) -> str:
     """Return what a value is, in the words of a scenario file."""
     if value is None:
@@ -260,30 +266,25 @@ def describe(value: object) -> str:
 
 
 def _scaled(text: object, kind: str, units: "dict[str, int] | dict[str, Fraction]", example: str) -> Fraction:
+    with_unit, as_in = f'write a {kind} with its unit, as in "{example}"', f'write it as in "{example}"'
     if isinstance(text, (int, float)) and not isinstance(text, bool):
-        raise UnitError(
-            "GT020",
-            f"the number {_shown(text)} has no unit",
-            f'write a {kind} with its unit, as in "{example}"',
-        )
+        raise UnitError("GT020", f"the number {_shown(text)} has no unit", with_unit)
     if not isinstance(text, str):
-        raise UnitError("GT011", f"expected a {kind}, found {describe(text)}", f'write it as in "{example}"')
+        raise UnitError("GT011", f"expected a {kind}, found {describe(text)}", as_in)
     match = _NUMBER.fullmatch(text) if len(text) <= _MAX_TEXT else None
     if match is None:
         raise UnitError(
-            "GT022",
-            f"{_shown(text)} is not a {kind}",
-            f'write a plain decimal number and a unit, as in "{example}"',
+            "GT022", f"{_shown(text)} is not a {kind}", f'write a plain decimal number and a unit, as in "{example}"'
         )
     sign, number, unit = match.groups()
     if not unit:
-        raise UnitError("GT020", f"{_shown(text)} has no unit", f'write a {kind} with its unit, as in "{example}"')
+        raise UnitError("GT020", f"{_shown(text)} has no unit", with_unit)
     factor = units.get(unit)
     if factor is None:
         raise UnitError("GT021", f"{_shown(unit)} is not a unit of {kind}", _unit_hint(number, unit, units))
     value = Fraction(number) * factor
     if sign == "-" and value != 0:
-        raise UnitError("GT023", f"a {kind} cannot be negative: {_shown(text)}", f'write it as in "{example}"')
+        raise UnitError("GT023", f"a {kind} cannot be negative: {_shown(text)}", as_in)
     return value
 
 

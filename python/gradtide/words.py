@@ -147,6 +147,10 @@ def saving_headline(points: Sequence[tuple[float, float, float]], baseline: str,
     return f"{sentence}; from {rate(same_from)} on it makes no difference."
 
 
+def _ms(value: float | None) -> str:
+    return "–" if value is None else milliseconds(value)
+
+
 def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the table that a run prints: one row per figure, one column per job."""
     jobs = summary["jobs"]
@@ -155,21 +159,18 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     def add(name: str, of: Any) -> None:
         rows.append([name, *(of(job) for job in jobs.values())])
 
-    def ms(value: float | None) -> str:
-        return "–" if value is None else milliseconds(value)
-
     def share(value: float | None) -> str:
         return "–" if value is None else f"{value:.3f}"
 
     def part(name: str) -> Any:
         def cell(job: Any) -> str:
             value = job["waterfall_ms"][name]
-            return f"{ms(value)}  ({percent(value / job['iteration_time_ms']['mean'])})"
+            return f"{_ms(value)}  ({percent(value / job['iteration_time_ms']['mean'])})"
 
         return cell
 
     add("model", lambda job: f"{job['model']}, {workers(job['workers'])}")
-    add("iteration time", lambda job: ms(job["iteration_time_ms"]["mean"]))
+    add("iteration time", lambda job: _ms(job["iteration_time_ms"]["mean"]))
     add("  compute", part("compute"))
     add("  waits for gradients", part("exposed"))
     add("  waits at the barrier", part("barrier"))
@@ -181,12 +182,12 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     add("scaling efficiency", lambda job: f"{percent(job['scaling_efficiency'])} of {workers(job['workers'])}")
     if any(job["samples_per_s"] for job in jobs.values()):
         add("throughput", lambda job: f"{number(job['samples_per_s'])} samples/s" if job["samples_per_s"] else "–")
-    add("communication (N)", lambda job: ms(job["comm_ms"]))
+    add("communication (N)", lambda job: _ms(job["comm_ms"]))
     add("ratio rho = N/C", lambda job: share(job["rho"]))
     add("overlap alpha", lambda job: share(job["alpha"]))
     add("utilisation U = C/T", lambda job: share(job["utilisation"]))
-    add("lower bound of T", lambda job: ms(job["lower_bound_ms"]))
-    add("network slack", lambda job: " … ".join(ms(job["slack_ms"][key]) for key in ("min", "p50", "max")))
+    add("lower bound of T", lambda job: _ms(job["lower_bound_ms"]))
+    add("network slack", lambda job: " … ".join(_ms(job["slack_ms"][key]) for key in ("min", "p50", "max")))
     add("sent by a worker", lambda job: f"{number(job['bytes_per_worker'] / 1e6)} MB in {job['buckets']} buckets")
     return ["", *jobs], rows
 
@@ -202,9 +203,6 @@ def flow_rows(name: str, classes: Mapping[str, Any]) -> tuple[list[str], list[li
     """Return header and rows of the completion times of a tenant's flows."""
     names = ("mean_fct_ms", "p50_fct_ms", "p90_fct_ms", "p99_fct_ms")
 
-    def ms(value: float | None) -> str:
-        return "–" if value is None else milliseconds(value)
-
     def slowdown(figures: Mapping[str, Any]) -> list[str]:
         value = figures.get("mean_slowdown", 0.0)
         return [] if "mean_slowdown" not in figures else ["–" if value is None else f"{value:.2f}"]
@@ -213,7 +211,7 @@ def flow_rows(name: str, classes: Mapping[str, Any]) -> tuple[list[str], list[li
         [
             size,
             f"{figures['completed']} of {figures['started']}",
-            *(ms(figures[key]) for key in names),
+            *(_ms(figures[key]) for key in names),
             *slowdown(figures),
         ]
         for size, figures in classes.items()

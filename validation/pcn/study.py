@@ -153,12 +153,15 @@ def change_text(off: RunResult, on: RunResult) -> str:
     return f"{mean:+.0f} ({slowest:+.0f})"
 
 
+def changes(cases: Sequence[Setting]) -> list[str]:
+    """Return the change that announcing makes in each case."""
+    results = measured([one for case in cases for one in (replace(case, announced=None), case)])
+    return [change_text(*pair) for pair in zip(results[::2], results[1::2], strict=True)]
+
+
 def pays(transport: str) -> list[list[str]]:
     """Return by how many percent bursts are over sooner, by link and size."""
-    cases = [replace(link, burst=size, transport=transport) for link in LINKS.values() for size in SIZES]
-    settings = [one for case in cases for one in (replace(case, announced=None), case)]
-    results = measured(settings)
-    texts = iter(change_text(*pair) for pair in zip(results[::2], results[1::2], strict=True))
+    texts = iter(changes([replace(link, burst=size, transport=transport) for link in LINKS.values() for size in SIZES]))
     return [[name, *(next(texts) for _ in SIZES)] for name in LINKS]
 
 
@@ -169,9 +172,7 @@ def by_long_round() -> list[list[str]]:
     rows = []
     for transport in ("cubic+ecn", "dctcp"):
         cases = [replace(base, burst="200kB", transport=transport, long_round_us=round_us) for round_us in rounds]
-        results = measured([one for case in cases for one in (replace(case, announced=None), case)])
-        texts = [change_text(*pair) for pair in zip(results[::2], results[1::2], strict=True)]
-        rows.append([transport, *texts])
+        rows.append([transport, *changes(cases)])
     return rows
 
 

@@ -176,8 +176,8 @@ def front(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
                 continue
             longer = 100 * (own["iteration_s"] / same["iteration_s"] - 1)
             kept = 100 * (same["small_ms"] - own["small_ms"]) / (same["small_ms"] - low["small_ms"])
-            # Without the sign of a zero.
-            parts.append(f"{round(longer, 1) + 0.0:+.1f}, {round(kept)}")
+            # Without the sign of a zero; what `all-low` keeps is 100 by definition.
+            parts.append(f"{round(longer, 1) + 0.0:+.1f}" + ("" if policy == "all-low" else f", {round(kept)}"))
         yield f"| {' | '.join(parts)} |"
 
 
@@ -214,6 +214,8 @@ def bars(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
     )
     yield f"| policy | {' | '.join(heads)} |"
     yield "|---|---:|---:|---:|"
+    # `same` costs nothing and keeps nothing by definition.
+    del counts["same"]
     for policy, row in counts.items():
         yield f"| {policy} | {' | '.join(map(str, row))} |"
 

@@ -30,7 +30,7 @@ def buy(
     from gradtide.studies import buy as study
     from gradtide.studies.run import sample
 
-    base = replace(changes, engine=engine).of(study.trained(scenario, nodes))
+    base = replace(changes, engine=engine).trained(scenario, None)
     conduct(
         "networks",
         common,

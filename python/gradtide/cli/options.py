@@ -6,7 +6,7 @@ group, so that the command line sees them all, and the command gets one value.
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -215,25 +215,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
-def refuse(why: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that would have no effect, if they are given.
-
-    Args:
-        why: they have none, as in `nothing is written without OUT`.
-        options: their values; None for one that is not given.
-    """
-    given = [option for option, value in options.items() if value is not None]
-    if given:
-        fail_usage(f"{why}: {', '.join(given)} would do nothing; leave it out")
-
-
 @contextmanager
 def _naming_options(options: dict[str, str]) -> Iterator[None]:
     """Let errors name the option that the user typed, where the Python functions name a parameter.
 
-    Args:
-        options: option by parameter. A list may be the plural in Python (`rates` for `--rate`), and so may an option
-            whose values are set one by one (`collective` for `--collectives`).
+    A list may be the plural in Python (`rates` for `--rate`), and so may an option whose values are set one by one
+    (`collective` for `--collectives`).
     """
     try:
         yield

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import JsonOption, QuietOption, option, refuse
+from gradtide.cli.options import JsonOption, QuietOption, option
 from gradtide.cli.printing import print_json, print_table, talk
 
 if TYPE_CHECKING:
@@ -38,16 +38,16 @@ def profile(
 ) -> None:
     """Write a torch module's layers with bytes and times, by roofline or measured, as a model file for scenarios."""
     from gradtide import profiling as room
+    from gradtide.studies.asked import refuse
 
     with as_usage_error(room.ProfileError):
         room.require_torch()
         if not input_:
             fail_usage("--input is missing: what forward takes, as in --input 32x3x224x224")
         is_measured = device == room.MEASURE
-        if dag is None:
-            refuse("without --dag nothing is received", {"--rate": rate})
-        if not is_measured:
-            refuse("without --device measure nothing is timed", {"--runs": runs})
+        with as_usage_error(ValueError):
+            refuse("without --dag nothing is received", {"--rate": rate if dag is None else None})
+            refuse("without --device measure nothing is timed", {"--runs": None if is_measured else runs})
         specs = [room.parse_input(text) for text in input_]
         say = (lambda text: None) if quiet else talk
         model = room.build(target, on_meta=not is_measured, say=say)

@@ -24,12 +24,7 @@ _HOLD = "\u00a0"
 
 
 class Layout(NamedTuple):
-    """A table as lines.
-
-    Attributes:
-        above: what all rows share, where there is no room for it in the table; empty if there is.
-        blocks: the table in as few parts as fit the width; each begins with its header.
-    """
+    """A table as lines: what all rows share, if it stands above, and parts that fit the width, each with its header."""
 
     above: str
     blocks: list[list[str]]

@@ -60,4 +60,20 @@ def _print_lp(summary: dict[str, Any]) -> None:
     ]
     columns = ("bands", "bytes high", "predicted", "simulated", "off by", "small, mean", "small, p99", "large, mean")
     print_table(list(columns), policies)
+    seeds = summary["seeds"]
+    count = f"one run, seed {seeds[0]}" if len(seeds) == 1 else f"means of {len(seeds)} seeds"
+    say(f"\nAgainst all buckets in the high band, with the same flows; {count}")
+    changes = [
+        [row["policy"], *_change(row, "iteration_change"), *_change(row, "small_mean_saves")]
+        for row in summary["policies"]
+        if row["policy"] != "same"
+    ]
+    interval = "95 % interval"
+    print_table(["bands", "iteration time", interval, "small flows sooner", interval], changes)
     say(f"\n{summary['headline']}")
+
+
+def _change(row: dict[str, Any], name: str) -> list[str]:
+    low, high = row[f"{name}_from_percent"], row[f"{name}_to_percent"]
+    interval = "–" if low is None else f"{low:+.1f} … {high:+.1f} %"
+    return [signed_percent(row[f"{name}_percent"]), interval]

@@ -18,17 +18,17 @@ def tenants_policies(
     policy: list[str] | None = option(
         "NAME",
         "Compare this policy: all-low, lower-layers-high, background, deadline or oracle. Repeatable. Default: all of "
-        "them.",
+        "them; of several jobs all but oracle.",
     ),
     seeds: SeedsOption = 1,
     changes: Changes,
     common: Common,
 ) -> None:
     """Compare policies that choose the priority band of a job's transfers."""
-    from gradtide.studies.tenants.policies import POLICIES
+    from gradtide.studies.tenants.policies import default_policies
 
     loaded = changes.load(scenario)
-    compare_policies(loaded, policy or POLICIES, range(loaded.seed, loaded.seed + seeds), None, common)
+    compare_policies(loaded, policy or default_policies(loaded), range(loaded.seed, loaded.seed + seeds), None, common)
 
 
 def compare_policies(
@@ -55,11 +55,12 @@ def compare_policies(
 
 
 def _print_policies(result: "PoliciesResult") -> None:
-    is_map = any(row["cell"] for row in result.rows)
+    several = len(result.comparisons[0].scenario.jobs) > 1
+    first = [*(["cell"] if any(row["cell"] for row in result.rows) else []), *(["job"] if several else [])]
     saved = [f"{figure}_saves_percent" for figure in ("small_mean", "small_p99", "large_mean")]
     rows = [
         [
-            *([row["cell"]] if is_map else []),
+            *(row[key] for key in first),
             row["policy"],
             row["colour"],
             cell(row["iteration_ms"]),
@@ -69,5 +70,7 @@ def _print_policies(result: "PoliciesResult") -> None:
     ]
     columns = ["policy", "colour", "iteration, ms", "change", "small, mean", "small, p99", "large, mean"]
     say("What each policy costs the job, and by how much flows finish sooner, against the band of the background flows")
-    print_table([*(["cell"] if is_map else []), *columns], rows)
+    print_table([*first, *columns], rows)
+    if several:
+        say("job: the one that pays most; all jobs follow the policy")
     say(f"\n{result.summary['headline']}")

@@ -4,6 +4,7 @@ import shutil
 import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +19,8 @@ PS_PER_NS = 1000
 PS_PER_S = 10**12
 NS_PER_S = 10**9
 MAX_NODE = 10**9 - 1
+MAX_PORT = 2**16 - 1
+HTSIM_WORDS = ("id", "start", "size", "prio", "trigger", "send_done_trigger", "recv_done_trigger")
 MAX_HTSIM_BYTES = 2**31 - 1
 """Its reader takes a size by `stoi`."""
 MAX_HPCC_BYTES = 2**32 - 1
@@ -41,7 +44,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
         return tally.figures()
     try:
         with whole(target) as file:
-            _WRITERS[into](rows, str(source), file, tally, options)
+            _WRITERS[into](rows, file, tally, Complaints(str(source), "GT063"), options)
     except OSError as error:
         raise cannot_write(target, error) from error
     return tally.figures()
@@ -79,15 +82,15 @@ def read_flows(text: str, file: str, form: str, name: str, host_count: int, band
     return traffic.background_flows(name, starts_ps, sources, sinks, sizes, band)
 
 
+@dataclass
 class _Tally:
     """Counts flows while they are read."""
 
-    def __init__(self) -> None:
-        self.flows = 0
-        self.hosts = 0
-        self.bytes = 0
-        self.first_ps = U64_MAX
-        self.last_ps = 0
+    flows: int = 0
+    hosts: int = 0
+    bytes: int = 0
+    first_ps: int = U64_MAX
+    last_ps: int = 0
 
     def of(self, rows: Iterator[Row]) -> Iterator[Row]:
         for row in rows:
@@ -100,13 +103,8 @@ class _Tally:
             yield row
 
     def figures(self) -> dict[str, Any]:
-        return {
-            "flows": self.flows,
-            "hosts": self.hosts,
-            "bytes": self.bytes,
-            "first_start_s": self.first_ps / PS_PER_S,
-            "last_start_s": self.last_ps / PS_PER_S,
-        }
+        starts = {"first_start_s": self.first_ps / PS_PER_S, "last_start_s": self.last_ps / PS_PER_S}
+        return {"flows": self.flows, "hosts": self.hosts, "bytes": self.bytes, **starts}
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -142,16 +140,14 @@ def _read_hpcc(lines: Iterable[str], file: str, options: Options) -> Iterator[Ro
             hint = "write src dst pg dport bytes start: 2 1 3 100 200000 2.0"
             wrong.add(number, line, "", f"the line has {len(cells)} fields", hint)
             continue
-        src, dst = (_node(wrong, number, line, cells, at, options) for at in (0, 1))
-        for at, field in ((2, "pg"), (3, "dport")):
-            if count(cells[at], 65535) is None:
-                _not_whole(wrong, number, line, cells, at, field, 0, 65535)
-        size = count(cells[4], traffic.MAX_FLOW_BYTES)
-        if not size:
-            _not_whole(wrong, number, line, cells, 4, "size", 1, traffic.MAX_FLOW_BYTES)
-        start_ps = _time_ps(wrong, number, line, cells, 5, "start", PS_PER_S, "seconds")
+        at = _Line(wrong, number, line, cells)
+        src, dst = (_node(at, 0, "src", options), _node(at, 1, "dst", options))
+        at.whole(2, "pg", 0, MAX_PORT)
+        at.whole(3, "dport", 0, MAX_PORT)
+        size = at.whole(4, "size", 1, traffic.MAX_FLOW_BYTES)
+        start_ps = at.time_ps(5, "start", PS_PER_S, "seconds")
         if src == dst and src is not None:
-            _to_itself(wrong, number, line, 1)
+            at.to_itself(1)
         groups.add(cells[2])
         if not wrong.any and src is not None and dst is not None and size and start_ps is not None:
             yield number, start_ps, src, dst, size, None
@@ -188,7 +184,7 @@ def _read_htsim(lines: Iterable[str], file: str, options: Options) -> Iterator[R
             said[word] = value or 0
         elif "->" in word:
             read += 1
-            row = _htsim_flow(wrong, number, line, cells, said.get("Nodes", MAX_NODE + 1))
+            row = _htsim_flow(_Line(wrong, number, line, cells), said.get("Nodes", MAX_NODE + 1))
             left_out += "prio" in cells
             if row is not None and not wrong.any:
                 yield row
@@ -207,99 +203,100 @@ def _read_htsim(lines: Iterable[str], file: str, options: Options) -> Iterator[R
     options.note(left_out, "the priority of 1 flow is left out", "flows have priorities, which are left out")
 
 
-def _htsim_flow(wrong: Complaints, number: int, line: str, cells: list[str], nodes: int) -> Row | None:
-    ends = [count(cell, MAX_NODE) for cell in cells[0].split("->")]
+def _htsim_flow(line: "_Line", nodes: int) -> Row | None:
+    words = line.words
+    ends = [count(word, MAX_NODE) for word in words[0].split("->")]
     if len(ends) != 2 or ends[0] is None or ends[1] is None:
-        wrong.add(number, line, "", f'"{cells[0][:40]}" is not a pair of nodes', "write 0->1", 0)
+        line.fault("", f'"{words[0][:40]}" is not a pair of nodes', "write 0->1", 0)
         return None
     src, dst = ends[0], ends[1]
     if max(src, dst) >= nodes:
-        wrong.add(number, line, "", f"there is no node {max(src, dst)}", f"`Nodes` is {nodes}: 0 to {nodes - 1}", 0)
+        line.fault("", f"there is no node {max(src, dst)}", f"`Nodes` is {nodes}: 0 to {nodes - 1}", 0)
     if src == dst:
-        _to_itself(wrong, number, line, 0)
+        line.to_itself(0)
     size: int | None = None
     start_ps: int | None = None
     says_when = False
     at = 1
-    while at < len(cells):
-        key = cells[at]
+    while at < len(words):
+        key = words[at]
         if key == "addon":
             at += 1
             continue
-        if key not in ("id", "start", "size", "prio", "trigger", "send_done_trigger", "recv_done_trigger"):
-            hint = "a flow has id, start, size, prio, trigger, send_done_trigger, recv_done_trigger"
-            wrong.add(number, line, "", f'unknown word "{key[:40]}"', hint, at)
+        if key not in HTSIM_WORDS:
+            line.fault("", f'unknown word "{key[:40]}"', f"a flow has {', '.join(HTSIM_WORDS)}", at)
             return None
-        if at + 1 == len(cells):
-            wrong.add(number, line, key, f"`{key}` has no value", "the line is cut off", at)
+        if at + 1 == len(words):
+            line.fault(key, f"`{key}` has no value", "the line is cut off", at)
             return None
         if key == "start":
             says_when = True
-            start_ps = _time_ps(wrong, number, line, cells, at + 1, "start", 1, "picoseconds")
+            start_ps = line.time_ps(at + 1, "start", 1, "picoseconds")
         elif key == "size":
-            size = count(cells[at + 1], traffic.MAX_FLOW_BYTES)
-            if not size:
-                _not_whole(wrong, number, line, cells, at + 1, "size", 1, traffic.MAX_FLOW_BYTES)
-                size = 1
-        elif count(cells[at + 1]) is None:
-            _not_whole(wrong, number, line, cells, at + 1, key, 0, U64_MAX)
+            size = line.whole(at + 1, "size", 1, traffic.MAX_FLOW_BYTES) or 1
+        else:
+            line.whole(at + 1, key, 0, U64_MAX)
         if key == "trigger":
             says_when = True
             hint = "a list of flows knows only times; what waits for other flows is a collective: write it as a job"
-            msg = f"the flow starts when trigger {cells[at + 1][:20]} fires"
-            wrong.add(number, line, "trigger", msg, hint, at)
+            line.fault("trigger", f"the flow starts when trigger {words[at + 1][:20]} fires", hint, at)
         at += 2
     if size is None:
-        wrong.add(number, line, "size", "the flow has no size: it never ends", "write size and its bytes", 0)
+        line.fault("size", "the flow has no size: it never ends", "write size and its bytes", 0)
     if not says_when:
-        wrong.add(number, line, "start", "the flow has no start", "write start and its picoseconds", 0)
-    return None if start_ps is None or size is None else (number, start_ps, src, dst, size, None)
+        line.fault("start", "the flow has no start", "write start and its picoseconds", 0)
+    return None if start_ps is None or size is None else (line.number, start_ps, src, dst, size, None)
 
 
-def _node(wrong: Complaints, number: int, line: str, cells: list[str], at: int, options: Options) -> int | None:
-    field = ("src", "dst")[at]
-    node = count(cells[at], MAX_NODE)
-    if node is None:
-        _not_whole(wrong, number, line, cells, at, field, 0, MAX_NODE)
-        return None
-    if options.hosts is None:
+@dataclass(frozen=True)
+class _Line:
+    """A line of a list of flows: its words as numbers and times, and where its faults go."""
+
+    wrong: Complaints
+    number: int
+    text: str
+    words: list[str]
+
+    def fault(self, field: str, msg: str, hint: str, at: int) -> None:
+        self.wrong.add(self.number, self.text, field, msg, hint, at)
+
+    def to_itself(self, at: int) -> None:
+        self.fault("dst", "the flow goes from a node to itself", "name another node", at)
+
+    def whole(self, at: int, field: str, low: int, high: int) -> int | None:
+        """Return the whole number that a word is."""
+        value = count(self.words[at], high)
+        if value is None or value < low:
+            hint = f"write a whole number from {low} to {high:,}"
+            self.fault(field, f'"{self.words[at][:40]}" is not such a number', hint, at)
+            return None
+        return value
+
+    def time_ps(self, at: int, field: str, unit_ps: int, unit: str) -> int | None:
+        """Return a time in picoseconds, rounded half up."""
+        word = self.words[at]
+        whole, _, part = word.partition(".")
+        digits = whole + part
+        time_ps: int | None = None
+        if whole and digits.isascii() and digits.isdigit() and len(digits) <= 40:  # nearly all; no fractions needed
+            scale = 10 ** len(part)
+            time_ps = (2 * int(digits) * unit_ps + scale) // (2 * scale)
+        elif (value := decimal(word)) is not None:
+            time_ps = round_half_up(value * unit_ps)
+        if time_ps is None or time_ps > U64_MAX:
+            self.fault(field, f'"{word[:40]}" is not a time', f"write {unit} from 0; the clock ends after 213 days", at)
+            return None
+        return time_ps
+
+
+def _node(line: _Line, at: int, field: str, options: Options) -> int | None:
+    node = line.whole(at, field, 0, MAX_NODE)
+    if node is None or options.hosts is None:
         return node
     host = options.hosts.get(node)
     if host is None:
-        hint = "every node that is not a switch is a host"
-        wrong.add(number, line, field, f"node {node} is no host of the topology", hint, at)
+        line.fault(field, f"node {node} is no host of the topology", "every node that is not a switch is a host", at)
     return host
-
-
-def _not_whole(
-    wrong: Complaints, number: int, line: str, cells: list[str], at: int, field: str, low: int, high: int
-) -> None:
-    hint = f"write a whole number from {low} to {high:,}"
-    wrong.add(number, line, field, f'"{cells[at][:40]}" is not such a number', hint, at)
-
-
-def _to_itself(wrong: Complaints, number: int, line: str, at: int) -> None:
-    wrong.add(number, line, "dst", "the flow goes from a node to itself", "name another node", at)
-
-
-def _time_ps(
-    wrong: Complaints, number: int, line: str, cells: list[str], at: int, field: str, unit_ps: int, unit: str
-) -> int | None:
-    """Return a time in picoseconds, rounded half up."""
-    word = cells[at]
-    whole, _, part = word.partition(".")
-    digits = whole + part
-    time_ps: int | None = None
-    if whole and digits.isascii() and digits.isdigit() and len(digits) <= 40:  # nearly all; no fractions needed
-        scale = 10 ** len(part)
-        time_ps = (2 * int(digits) * unit_ps + scale) // (2 * scale)
-    elif (value := decimal(word)) is not None:
-        time_ps = round_half_up(value * unit_ps)
-    if time_ps is None or time_ps > U64_MAX:
-        hint = f"write {unit} from 0; the clock ends after 213 days"
-        wrong.add(number, line, field, f'"{word[:40]}" is not a time', hint, at)
-        return None
-    return time_ps
 
 
 _READERS: dict[str, Callable[[Iterable[str], str, Options], Iterator[Row]]] = {
@@ -311,44 +308,37 @@ _READERS: dict[str, Callable[[Iterable[str], str, Options], Iterator[Row]]] = {
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _write_csv(rows: Iterator[Row], source: str, file: BinaryIO, tally: _Tally, options: Options) -> None:
-    rounded, has_bands = 0, False
+def _write_csv(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Complaints, options: Options) -> None:
+    lost, has_bands = _Lost(), False
     for index, (_, start_ps, src, dst, size, band) in enumerate(rows):
         if index == 0:
             has_bands = band is not None
             file.write(b"start_ns,src,dst,bytes,band\n" if has_bands else b"start_ns,src,dst,bytes\n")
-        start_ns, rest = divmod(start_ps + PS_PER_NS // 2, PS_PER_NS)
-        rounded += rest != PS_PER_NS // 2
         end = f",{band}\n" if has_bands else "\n"
-        file.write(f"{start_ns},{src},{dst},{size}{end}".encode())
-    _note_rounded(rounded, options)
+        file.write(f"{lost.ns(start_ps)},{src},{dst},{size}{end}".encode())
+    lost.note(options)
 
 
-def _write_htsim(rows: Iterator[Row], source: str, file: BinaryIO, tally: _Tally, options: Options) -> None:
-    wrong = Complaints(source, "GT063")
-    has_bands = False
+def _write_htsim(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Complaints, options: Options) -> None:
+    lost = _Lost()
     with tempfile.TemporaryFile() as body:
         for index, (number, start_ps, src, dst, size, band) in enumerate(rows, 1):
-            if size > MAX_HTSIM_BYTES:
-                _too_large(wrong, number, size, MAX_HTSIM_BYTES, "htsim")
-            has_bands = has_bands or bool(band)
+            _check_size(wrong, number, size, MAX_HTSIM_BYTES, "htsim")
+            lost.bands |= bool(band)
             body.write(f"{src}->{dst} id {index} start {start_ps} size {size}\n".encode())
         wrong.end()
         file.write(f"Nodes {tally.hosts}\nConnections {tally.flows}\n".encode())
         _append(body, file)
-    _note_bands(has_bands, options)
+    lost.note(options)
 
 
-def _write_hpcc(rows: Iterator[Row], source: str, file: BinaryIO, tally: _Tally, options: Options) -> None:
-    wrong = Complaints(source, "GT063")
-    rounded, has_bands, is_sorted, last_ns = 0, False, True, 0
+def _write_hpcc(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Complaints, options: Options) -> None:
+    lost, is_sorted, last_ns = _Lost(), True, 0
     with tempfile.TemporaryFile() as body:
         for number, start_ps, src, dst, size, band in rows:
-            if size > MAX_HPCC_BYTES:
-                _too_large(wrong, number, size, MAX_HPCC_BYTES, "HPCC")
-            has_bands = has_bands or bool(band)
-            start_ns, rest = divmod(start_ps + PS_PER_NS // 2, PS_PER_NS)
-            rounded += rest != PS_PER_NS // 2
+            _check_size(wrong, number, size, MAX_HPCC_BYTES, "HPCC")
+            lost.bands |= bool(band)
+            start_ns = lost.ns(start_ps)
             is_sorted = is_sorted and start_ns >= last_ns
             last_ns = start_ns
             second, part = divmod(start_ns, NS_PER_S)
@@ -362,8 +352,27 @@ def _write_hpcc(rows: Iterator[Row], source: str, file: BinaryIO, tally: _Tally,
             body.seek(0)
             for line in sorted(body, key=_start_in_order):
                 file.write(line)
-    _note_rounded(rounded, options)
-    _note_bands(has_bands, options)
+    lost.note(options)
+
+
+@dataclass
+class _Lost:
+    """What a format cannot hold of the flows that were written."""
+
+    rounded: int = 0
+    bands: bool = False
+
+    def ns(self, start_ps: int) -> int:
+        """Return a start in nanoseconds, rounded half up, and count it if that changes it."""
+        start_ns, rest = divmod(start_ps + PS_PER_NS // 2, PS_PER_NS)
+        self.rounded += rest != PS_PER_NS // 2
+        return start_ns
+
+    def note(self, options: Options) -> None:
+        one, many = "1 start is rounded to whole nanoseconds", "starts are rounded to whole nanoseconds"
+        options.note(self.rounded, one, many)
+        if self.bands:
+            options.notes.append("bands are left out: the format has none")
 
 
 def _start_in_order(line: bytes) -> tuple[int, bytes]:
@@ -376,22 +385,13 @@ def _append(body: BinaryIO, file: BinaryIO) -> None:
     shutil.copyfileobj(body, file)
 
 
-def _too_large(wrong: Complaints, number: int, size: int, most: int, tool: str) -> None:
-    hint = f"{tool} reads at most {most:,}; split the flow"
-    wrong.add(number, None, "bytes", f"a flow has {size:,} bytes", hint)
+def _check_size(wrong: Complaints, number: int, size: int, most: int, tool: str) -> None:
+    if size > most:
+        hint = f"{tool} reads at most {most:,}; split the flow"
+        wrong.add(number, None, "bytes", f"a flow has {size:,} bytes", hint)
 
 
-def _note_rounded(rounded: int, options: Options) -> None:
-    many = "starts are rounded to whole nanoseconds"
-    options.note(rounded, "1 start is rounded to whole nanoseconds", many)
-
-
-def _note_bands(has_bands: bool, options: Options) -> None:
-    if has_bands:
-        options.notes.append("bands are left out: the format has none")
-
-
-_WRITERS: dict[str, Callable[[Iterator[Row], str, BinaryIO, _Tally, Options], None]] = {
+_WRITERS: dict[str, Callable[[Iterator[Row], BinaryIO, _Tally, Complaints, Options], None]] = {
     "flows": _write_csv,
     "htsim-cm": _write_htsim,
     "hpcc-flow": _write_hpcc,

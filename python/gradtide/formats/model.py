@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide.errors import Fault, ScenarioError
-from gradtide.files import write_whole
-from gradtide.formats.text import Options, cannot_write, whole_text
+from gradtide.formats.text import Options, whole_text, write
 from gradtide.layers import Layer
 from gradtide.scenario.keys.job import Compute
 from gradtide.scenario.source import Source
@@ -33,11 +32,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
         _model(text, str(source), options) if form == "model" else (source.stem, read_layers_csv(text, str(source)))
     )
     if target is not None:
-        text = _model_json(label, layers) if into == "model" else _csv(layers, str(source))
-        try:
-            write_whole(target, text.encode())
-        except OSError as error:
-            raise cannot_write(target, error) from error
+        write(target, _model_json(label, layers) if into == "model" else _csv(layers, str(source)))
     return {
         "layers": len(layers),
         "parameter_bytes": sum(layer.parameter_bytes for layer in layers),

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import units
-from gradtide.files import write_whole
-from gradtide.formats.text import Complaints, Options, cannot_write, count, decimal, lines_of, whole_text
+from gradtide.formats.text import Complaints, Options, count, decimal, lines_of, whole_text, write
 from gradtide.scenario.fabric import Cable, Wiring, host_number, read_cables, wired
 
 MAX_NODES = 1_000_000
@@ -32,11 +31,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
     else:
         wiring = _read_csv(source)
     if target is not None:
-        text = _hpcc(wiring, options) if into == "hpcc-topology" else _csv(wiring)
-        try:
-            write_whole(target, text.encode())
-        except OSError as error:
-            raise cannot_write(target, error) from error
+        write(target, _hpcc(wiring, options) if into == "hpcc-topology" else _csv(wiring))
     return {"hosts": wiring.host_count, "switches": wiring.switch_count, "cables": wiring.cable_count}
 
 

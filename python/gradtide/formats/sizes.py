@@ -8,8 +8,7 @@ from typing import Any
 
 from gradtide import traffic
 from gradtide.errors import Fault, ScenarioError
-from gradtide.files import write_whole
-from gradtide.formats.text import Complaints, Options, cannot_write, decimal, lines_of, whole_text
+from gradtide.formats.text import Complaints, Options, decimal, lines_of, whole_text, write
 from gradtide.traffic import Point
 from gradtide.units import format_decimal, round_half_up
 
@@ -26,13 +25,8 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
     """
     points = _ns2(source, options) if form == "cdf-ns2" else _pairs(source)
     if target is not None:
-        text = _WRITERS[into](points, str(source), options)
-        try:
-            write_whole(target, text.encode())
-        except OSError as error:
-            raise cannot_write(target, error) from error
-    sizes = traffic.Sizes(tuple(size for size, _ in points), tuple(float(share) for _, share in points))
-    mean = float(sizes.mean_bytes)
+        write(target, _WRITERS[into](points, str(source), options))
+    mean = float(traffic.Sizes.of(points).mean_bytes)
     return {"points": len(points), "least_bytes": points[0][0], "most_bytes": points[-1][0], "mean_bytes": mean}
 
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from gradtide.errors import Fault, ScenarioError, TraceError
+from gradtide.files import write_whole
 from gradtide.units import U64_MAX
 
 MAX_FAULTS_OF_A_FILE = 20
@@ -109,6 +110,18 @@ def whole_text(path: Path, max_bytes: int) -> str:
 def cannot_write(path: Path, error: OSError) -> TraceError:
     """Return the error of a file that cannot be written."""
     return TraceError(f"{path} cannot be written: {error.strerror}")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text file whole or not at all.
+
+    Raises:
+        TraceError: if it cannot be written.
+    """
+    try:
+        write_whole(path, text.encode())
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def count(word: str, high: int = U64_MAX) -> int | None:

@@ -1,8 +1,8 @@
 """`gradtide reproduce`: a paper's tables and figures, with the published value beside ours.
 
-Published values are constants of these files, each with its figure. Ours are computed when the command runs. Two files
-fit one value each: `caramel2020` the share of the link that programs get, and `pcn` the size of a burst. Where a paper
-leaves something else open, the file says what was taken and why.
+What a paper published, and what it says of each figure, lies in a TOML file beside its module. Ours is computed when
+the command runs. Two modules fit one value each: `caramel2020` the share of the link that programs get, and `pcn` the
+size of a burst. Where a paper leaves something else open, the module says what was taken and why.
 """
 
 from gradtide.estimate import Limits

@@ -15,11 +15,14 @@ from statistics import fmean
 from typing import Any
 
 from gradtide import words
-from gradtide.papers.harness import Claim, of_statements
+from gradtide.papers.harness import Claim, Drawn, Figure, chart, line, of_statements, published, table
 from gradtide.presets import graphs
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.schedules import parse_schedule
+
+PAPER = published(__name__)
+NOTES = PAPER["notes"]
 
 # Section 6, with the mini-batches of TicTac's table 1; it has no ResNet-152 v2, which gets that of ResNet-101 v2.
 MODELS = {
@@ -67,61 +70,6 @@ def _trained(systems: Iterable[str], models: Iterable[str] = MODELS, workers: It
 
 def _sent(kinds: Iterable[str], depths: Iterable[Any], sizes: Iterable[str], workers: Iterable[int]) -> list[Case]:
     return [(what, link, n, 0) for what, link, n in product(product(kinds, depths, sizes), LINKS, workers)]
-
-
-# What each figure shows, what the paper says of it, and the runs that it needs.
-FIGURES: dict[str, tuple[str, str, list[Case]]] = {
-    "2": (
-        "overlap and communication of Inception-v3",
-        "Horovod suffers from poor overlap, and hence poor utilisation.",
-        _trained(SYSTEMS, [INCEPTION], [8]),
-    ),
-    "4": (
-        "what models are made of",
-        "The forward pass takes about 30 % of compute. Half of all parameters are smaller than 20 kB. Small transfers "
-        "have a large overhead.",
-        _sent(["halving_doubling"], [1], SIZES, [16]),
-    ),
-    "8": (
-        "iteration time",
-        "Caramel is consistently better than parameter servers and Horovod; most on VGG-16 with 16 workers, 3.62 "
-        "times.",
-        _trained(SYSTEMS),
-    ),
-    "9": (
-        "utilisation",
-        "At least 70 % in all networks tested; 3.5 times on VGG-16 with 16 workers.",
-        _trained(SYSTEMS),
-    ),
-    "10": (
-        "communication and overlap",
-        "Less communication than all baselines, by up to 73 %. Overlap is better than Horovod's, and worse than with "
-        "parameter servers.",
-        _trained(SYSTEMS),
-    ),
-    "11": (
-        "Caramel's parts on Inception-v3",
-        "92 % of utilisation against Horovod's 68 %: adaptive all-reduce adds 14, batching 4, and transfer boundaries "
-        "the rest.",
-        _trained(STEPS, [INCEPTION], [8]),
-    ),
-    "12": (
-        "Caramel's parts on all models",
-        "Similar trends hold in training of other networks.",
-        _trained(STEPS, MODELS, [8]),
-    ),
-    "13": (
-        "depth",
-        "Small transfers take 3 times as long at depth 8 as at 1, large ones (100 MB) 60 % less; adaptive depth is "
-        "best at all sizes.",
-        _sent(["shuffle"], DEPTHS, SIZES, [16]),
-    ),
-    "14": (
-        "collectives over workers",
-        "Shuffle is best with few workers; as their number increases, halving-doubling is better.",
-        _sent(KINDS, ["adaptive"], [SMALL, LARGE], CROWDS),
-    ),
-}
 
 
 def scenario(base: Scenario, case: Case) -> Scenario:
@@ -193,18 +141,8 @@ class Study:
 # -- statements -------------------------------------------------------------------------------------------------------
 
 
-_WHY_WIRE = (
-    "at 10 Gbit/s a K80 computes longer than the network sends, and whatever sends while it computes hides nearly "
-    "all: the programs of 2018 did not get that much"
-)
-_WHY_STACK = (
-    "with one rate for all programs, communication that is longer than compute is no order's fault; the paper's "
-    "baselines lost time to what is not simulated: copies to the host, negotiation, threads"
-)
-
-
 def _why(link: str) -> str:
-    return _WHY_WIRE if link == WIRE else _WHY_STACK
+    return str(NOTES["wire" if link == WIRE else "stack"])
 
 
 def _overlap_claims(study: Study) -> Iterable[Claim]:
@@ -226,14 +164,13 @@ def _model_claims(study: Study) -> Iterable[Claim]:
         sizes = [op["bytes"] for op in step if op["kind"] == "recv"]
         small.append(sum(size < 20_000 for size in sizes) / len(sizes))
     text = f"{100 * min(shares):.0f} to {100 * max(shares):.0f} %"
-    note = "the roofline gives a backward pass twice the operations of the forward one"
-    yield "forward pass, share of compute", "about 30 %", text, min(shares) > 0.25 and max(shares) < 0.35, note
+    holds = 0.25 < min(shares) <= max(shares) < 0.35
+    yield "forward pass, share of compute", "about 30 %", text, holds, NOTES["roofline"]
     text = f"at least {100 * min(small):.0f} %"
-    note = "weights of convolutions are larger, and not every one has a bias"
-    yield "parameters smaller than 20 kB, in all models", "50 %", text, min(small) >= 0.5, note
+    yield "parameters smaller than 20 kB, in all models", "50 %", text, min(small) >= 0.5, NOTES["small_parameters"]
     per_byte = [study.transfer_ms("halving_doubling", 1, size, WIRE, 16) / SIZES[size] for size in (SMALL, LARGE)]
     text = f"a byte costs {per_byte[0] / per_byte[1]:.0f} times as much at {SMALL} as at {LARGE}"
-    yield "overhead of small transfers", "large", text, per_byte[0] > 10 * per_byte[1], ""
+    yield "overhead of small transfers", "large", text, per_byte[0] > 10 * per_byte[1]
 
 
 def _time_claims(study: Study) -> Iterable[Claim]:
@@ -245,7 +182,7 @@ def _time_claims(study: Study) -> Iterable[Claim]:
         model, n = max(found, key=lambda key: found[key][0])
         text = f"{model}, {n} workers: {found[model, n][0]:.2f}x"
         holds = (model, n) == (VGG, 16) or ratio > 0.999 * found[model, n][0]
-        yield f"largest improvement, {link}", "VGG-16, 16 workers", text, holds, "the others are nearer to it than 10 %"
+        yield f"largest improvement, {link}", "VGG-16, 16 workers", text, holds, NOTES["close"]
         worst = {
             system: min(
                 study.time_ms(system, model, link, n) / study.time_ms(CARAMEL, model, link, n)
@@ -254,11 +191,7 @@ def _time_claims(study: Study) -> Iterable[Claim]:
             for system in (SERVERS, HALF, HOROVOD)
         }
         for system, least in worst.items():
-            note = (
-                "servers of their own bring links of their own: a worker sends and receives each parameter once"
-                if (system == SERVERS)
-                else _why(link)
-            )
+            note = NOTES["server_links"] if system == SERVERS else _why(link)
             yield f"{system} against Caramel, {link}", "slower", f"at least {least:.2f}x", least > 1 + words.SAME, note
 
 
@@ -267,8 +200,7 @@ def _use_claims(study: Study) -> Iterable[Claim]:
         used = {(m, n): study.figures(CARAMEL, m, link, n)["utilisation"] for m, n in product(MODELS, WORKERS)}
         model, n = min(used, key=used.__getitem__)
         text = f"{100 * used[model, n]:.0f} % ({model}, {n} workers)"
-        note = "VGG-16 sends for longer than it computes at this rate: no order has more than C / N"
-        yield f"Caramel, least of all, {link}", "70 %", text, used[model, n] >= 0.7, note
+        yield f"Caramel, least of all, {link}", "70 %", text, used[model, n] >= 0.7, NOTES["vgg"]
         least = min(study.figures(system, VGG, link, 16)["utilisation"] for system in (SERVERS, HALF, HOROVOD))
         gain = used[VGG, 16] / least
         yield f"VGG-16, 16 workers, {link}", "3.5x", f"{gain:.2f}x", abs(gain / 3.5 - 1) < 0.1, _why(link)
@@ -285,15 +217,15 @@ def _cost_claims(study: Study) -> Iterable[Claim]:
             more += own["alpha"] > others[HOROVOD]["alpha"] + words.SAME
             less += own["alpha"] < max(others[system]["alpha"] for system in (SERVERS, HALF)) - words.SAME
         best = max(saved, key=saved.__getitem__)
-        note = "half as many servers have half the links; what else the baselines lost is not simulated"
+        note = NOTES["half_links"]
         text = f"{100 * saved[best]:.0f} % ({best[2]})"
         yield f"largest reduction of communication, {link}", "73 %", text, abs(saved[best] - 0.73) < 0.05, note
         count, whole = sum(value > words.SAME for value in saved.values()), len(saved)
-        note = "against as many servers as workers, which double the hosts, all-reduce sends no less"
+        note = NOTES["double_hosts"]
         yield f"less communication than baselines, {link}", "always", f"{count} of {whole}", count == whole, note
         whole = len(MODELS) * len(WORKERS)
         yield f"overlap against Horovod's, {link}", "better", f"in {more} of {whole}", more == whole, _why(link)
-        note = "a worker's transfers to servers are not held back for one another"
+        note = NOTES["servers_overlap"]
         yield f"overlap against servers', {link}", "worse", f"in {less} of {whole}", less == whole, note
 
 
@@ -309,17 +241,13 @@ def _part_claims(study: Study) -> Iterable[Claim]:
             # The other link was fitted to it.
             yield f"Horovod, {link}", "68 %", f"{horovod:.0f} %", abs(horovod - 68) < 5, note
         yield f"Caramel, {link}", "92 %", f"{caramel:.0f} %", abs(caramel - 92) < 5, note
-        parts = (
-            "shuffle sends as much as a ring, and tensors by themselves pay more fixed cost than Horovod's buffers, "
-            "which batching takes back"
-        )
         for name, theirs, ours, why in (
-            ("adaptive all-reduce adds", 14, adaptive - horovod, parts),
-            ("batching adds", 4, batched - adaptive, parts),
+            ("adaptive all-reduce adds", 14, adaptive - horovod, NOTES["parts"]),
+            ("batching adds", 4, batched - adaptive, NOTES["parts"]),
             ("in all", 24, caramel - horovod, note),
         ):
-            quantity, published, text = f"{name}, {link}", f"{theirs} points", f"{ours:.0f} points"
-            yield quantity, published, text, abs(ours - theirs) < theirs / 3, why
+            holds = abs(ours - theirs) < theirs / 3
+            yield f"{name}, {link}", f"{theirs} points", f"{ours:.0f} points", holds, why
 
 
 def _trend_claims(study: Study) -> Iterable[Claim]:
@@ -335,18 +263,14 @@ def _depth_claims(study: Study) -> Iterable[Claim]:
         grid = product(DEPTHS, SIZES)
         times = {(depth, size): study.transfer_ms("shuffle", depth, size, link, 16) for depth, size in grid}
         slower = times[8, SMALL] / times[1, SMALL]
-        note = "a chunk has no fixed cost of its own here but its latency, and latencies run side by side"
+        note = NOTES["latency"]
         yield f"{SMALL}, {link}: depth 8 against 1", "3x as long", f"{slower:.2f}x", abs(slower - 3) < 0.5, note
         saved = 1 - times[8, LARGE] / times[1, LARGE]
         text = f"{100 * saved:.0f} % less"
-        note = (
-            "hiding adding behind sending saves at most half, where both take as long; more must come from links that "
-            "one connection does not fill"
-        )
-        yield f"{LARGE}, {link}: depth 8 against 1", "60 % less", text, abs(saved - 0.6) < 0.05, note
+        yield f"{LARGE}, {link}: depth 8 against 1", "60 % less", text, abs(saved - 0.6) < 0.05, NOTES["half"]
         worse = max(times["adaptive", size] / min(times[depth, size] for depth in DEPTHS) for size in SIZES)
         text = f"within {100 * (worse - 1):.1f} %"
-        note = "where a chunk costs nothing, the most chunks are best"
+        note = NOTES["most_chunks"]
         yield f"adaptive depth, {link}, against the best", "best at all sizes", text, worse < 1.05, note
 
 
@@ -355,117 +279,110 @@ def _collective_claims(study: Study) -> Iterable[Claim]:
         grid = product(KINDS, CROWDS)
         times = {(kind, n): study.transfer_ms(kind, "adaptive", size, link, n) for kind, n in grid}
         few = min(KINDS, key=lambda kind: times[kind, CROWDS[0]])
-        yield f"{size}, {link}, {CROWDS[0]} workers: fastest", "shuffle", KINDS[few], few == "shuffle", ""
+        yield f"{size}, {link}, {CROWDS[0]} workers: fastest", "shuffle", KINDS[few], few == "shuffle"
         many = min(KINDS, key=lambda kind: times[kind, CROWDS[-1]])
-        note = "a switch that drops nothing, and no cost per message: all to all at once has the fewest steps"
         quantity, holds = f"{size}, {link}, {CROWDS[-1]} workers: fastest", many == "halving_doubling"
-        yield quantity, "halving-doubling", KINDS[many], holds, note
+        yield quantity, "halving-doubling", KINDS[many], holds, NOTES["no_cost"]
 
-
-_CHECKS: dict[str, Callable[[Study], Iterable[Claim]]] = {
-    "2": _overlap_claims,
-    "4": _model_claims,
-    "8": _time_claims,
-    "9": _use_claims,
-    "10": _cost_claims,
-    "11": _part_claims,
-    "12": _trend_claims,
-    "13": _depth_claims,
-    "14": _collective_claims,
-}
 
 # -- tables and series ------------------------------------------------------------------------------------------------
 
 
 def _by_system(
-    title: str, of: Callable[[dict[str, Any]], str], systems: Sequence[str], workers: Sequence[int] = WORKERS
-) -> Callable[[Study], list[dict[str, Any]]]:
+    title: str, of: Callable[[dict[str, float]], str], systems: Sequence[str], workers: Sequence[int] = WORKERS
+) -> Callable[[Study], list[Drawn]]:
     """Make a table with a row for each model, link and number of workers, and a column for each system."""
 
-    def made(study: Study) -> list[dict[str, Any]]:
-        rows = [
+    def made(study: Study) -> list[Drawn]:
+        rows = (
             [model, link, n, *(of(study.figures(system, model, link, n)) for system in systems)]
             for link, model, n in product(LINKS, MODELS, workers)
-        ]
-        return [{"title": title, "columns": ["model", "link", "workers", *systems], "rows": rows, "note": ""}]
+        )
+        return [table(title, ["model", "link", "workers", *systems], rows)]
 
     return made
 
 
-def _inception(systems: Sequence[str]) -> Callable[[Study], list[dict[str, Any]]]:
-    def made(study: Study) -> list[dict[str, Any]]:
+def _used_percent(job: dict[str, float]) -> str:
+    return f"{100 * job['utilisation']:.0f}"
+
+
+def _inception(systems: Sequence[str]) -> Callable[[Study], list[Drawn]]:
+    def made(study: Study) -> list[Drawn]:
         keys = ("rho", "alpha", "utilisation")
-        rows = [
+        rows = (
             [link, system, *(f"{study.figures(system, INCEPTION, link, 8)[key]:.3f}" for key in keys)]
             for link, system in product(LINKS, systems)
-        ]
-        columns = ["link", "system", "rho", "alpha", "U"]
-        return [{"title": "Inception-v3, 8 workers", "columns": columns, "rows": rows, "note": ""}]
+        )
+        return [table("Inception-v3, 8 workers", ["link", "system", "rho", "alpha", "U"], rows)]
 
     return made
 
 
-_TABLES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {
-    "2": _inception(SYSTEMS),
-    "8": _by_system("Iteration time, ms", lambda job: f"{job['time_ms']:.0f}", SYSTEMS),
-    "9": _by_system("Utilisation, %", lambda job: f"{100 * job['utilisation']:.0f}", SYSTEMS),
-    "10": _by_system(
-        "Communication, ms, and overlap", lambda job: f"{job['comm_ms']:.0f}, alpha {job['alpha']:.2f}", SYSTEMS
-    ),
-    "11": _inception(STEPS),
-    "12": _by_system("Utilisation, %", lambda job: f"{100 * job['utilisation']:.0f}", STEPS, [8]),
-}
+def _over_size(title: str, lines: dict[str, tuple[str, Any]]) -> Callable[[Study], list[Drawn]]:
+    def made(study: Study) -> list[Drawn]:
+        return [
+            chart(
+                f"{title}, 16 workers, {link}",
+                ("bytes", list(SIZES.values())),
+                "transfer time (ms)",
+                (
+                    line(name, [study.transfer_ms(kind, depth, size, link, 16) for size in SIZES])
+                    for name, (kind, depth) in lines.items()
+                ),
+            )
+            for link in LINKS
+        ]
+
+    return made
 
 
-def _over_size(study: Study, title: str, lines: dict[str, tuple[str, Any]]) -> list[dict[str, Any]]:
+def _over_workers(study: Study) -> list[Drawn]:
     return [
-        {
-            "title": f"{title}, {link}",
-            "x": {"label": "bytes", "values": list(SIZES.values())},
-            "y": {"label": "transfer time (ms)"},
-            "lines": [
-                {"name": name, "values": [study.transfer_ms(kind, depth, size, link, 16) for size in SIZES]}
-                for name, (kind, depth) in lines.items()
-            ],
-        }
-        for link in LINKS
-    ]
-
-
-def _over_workers(study: Study) -> list[dict[str, Any]]:
-    return [
-        {
-            "title": f"{size}, {link}",
-            "x": {"label": "workers", "values": list(CROWDS)},
-            "y": {"label": "transfer time (ms)"},
-            "lines": [
-                {"name": name, "values": [study.transfer_ms(kind, "adaptive", size, link, n) for n in CROWDS]}
+        chart(
+            f"{size}, {link}",
+            ("workers", CROWDS),
+            "transfer time (ms)",
+            (
+                line(name, [study.transfer_ms(kind, "adaptive", size, link, n) for n in CROWDS])
                 for kind, name in KINDS.items()
-            ],
-        }
+            ),
+        )
         for link, size in product(LINKS, (SMALL, LARGE))
     ]
 
 
-_SERIES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {
-    "4": lambda study: _over_size(study, "Halving-doubling, 16 workers", {"halving-doubling": ("halving_doubling", 1)}),
-    "13": lambda study: _over_size(
-        study, "Shuffle, 16 workers", {f"depth {depth}": ("shuffle", depth) for depth in DEPTHS}
+FIGURES: dict[str, Figure[Study, Case]] = {
+    "2": Figure(_trained(SYSTEMS, [INCEPTION], [8]), _overlap_claims, tables=_inception(SYSTEMS)),
+    "4": Figure(
+        _sent(["halving_doubling"], [1], SIZES, [16]),
+        _model_claims,
+        series=_over_size("Halving-doubling", {"halving-doubling": ("halving_doubling", 1)}),
     ),
-    "14": _over_workers,
+    "8": Figure(
+        _trained(SYSTEMS),
+        _time_claims,
+        tables=_by_system("Iteration time, ms", lambda job: f"{job['time_ms']:.0f}", SYSTEMS),
+    ),
+    "9": Figure(_trained(SYSTEMS), _use_claims, tables=_by_system("Utilisation, %", _used_percent, SYSTEMS)),
+    "10": Figure(
+        _trained(SYSTEMS),
+        _cost_claims,
+        tables=_by_system(
+            "Communication, ms, and overlap", lambda job: f"{job['comm_ms']:.0f}, alpha {job['alpha']:.2f}", SYSTEMS
+        ),
+    ),
+    "11": Figure(_trained(STEPS, [INCEPTION], [8]), _part_claims, tables=_inception(STEPS)),
+    "12": Figure(
+        _trained(STEPS, MODELS, [8]), _trend_claims, tables=_by_system("Utilisation, %", _used_percent, STEPS, [8])
+    ),
+    "13": Figure(
+        _sent(["shuffle"], DEPTHS, SIZES, [16]),
+        _depth_claims,
+        series=_over_size("Shuffle", {f"depth {depth}": ("shuffle", depth) for depth in DEPTHS}),
+    ),
+    "14": Figure(_sent(KINDS, ["adaptive"], [SMALL, LARGE], CROWDS), _collective_claims, series=_over_workers),
 }
 
-
-PART = of_statements(
-    "Caramel (Hashemi et al., 2020): figs 2, 4, 8 to 14",
-    name="caramel",
-    preset="paper/caramel2020",
-    subject="Caramel (Hashemi et al., 2020): decentralised training with computation scheduling",
-    figures=FIGURES,
-    scenario=scenario,
-    study=Study,
-    claims=_CHECKS,
-    tables=_TABLES,
-    series=_SERIES,
-)
+PART = of_statements(PAPER, FIGURES, scenario=scenario, study=Study)
 """All runs together take about a minute."""

@@ -1,12 +1,10 @@
 """Gao (2020), chapter 4, and table 3.1 on which its compute times rest."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from gradtide import _core, words
 from gradtide.estimate import Limits
-from gradtide.papers.harness import Part, Progress, Reproduction, check
-from gradtide.results import RunResult
+from gradtide.papers.harness import Check, Drawn, Part, Progress, Reproduction, chart, check, line, published, table
 from gradtide.scenario import Job, Scenario
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import run_all, total_cost
@@ -23,8 +21,9 @@ FIFO, PRIORITY = "FIFO with barrier", "priority without barrier"
 # The same with the buckets of the author's program instead of the thesis's text: see `author_buckets`.
 AUTHOR_FIFO, AUTHOR_PRIORITY = f"{FIFO}, author's buckets", f"{PRIORITY}, author's buckets"
 
-# Table 3.1: GPU, iteration time in s, mini-batch, images/s, GFLOP/s.
-TABLE_3_1 = (("P100", 0.85, 128, 150, 9322.46), ("T4", 0.90, 256, 284, 8073.26))
+PAPER = published(__name__)
+# Schedule and link rate in Gbit/s.
+Case = tuple[str, int]
 
 
 def chapter4(
@@ -35,7 +34,7 @@ def chapter4(
     limits: Limits | None = None,
 ) -> Reproduction:
     """Gao (2020): table 3.1's arithmetic and figs 4.7 to 4.11, or one of them: all runs together take a second."""
-    base = Scenario.load("paper/gao2020-ch4")
+    base = Scenario.load(PAPER["preset"])
     authors = base.replace(fusion=None, buckets=author_buckets(base.jobs[0]))
     schedules = {name: (base, order, barrier) for name, (order, barrier) in GAO_SCHEDULES.items()}
     schedules |= {AUTHOR_FIFO: (authors, "fifo", True), AUTHOR_PRIORITY: (authors, "priority", False)}
@@ -46,13 +45,29 @@ def chapter4(
     }
     results = dict(zip(cases, run_all(list(cases.values()), jobs, progress, keep, limits), strict=True))
     times_ms = {case: 1e3 * result.iteration_time for case, result in results.items()}
+    table_3_1, checks_3_1 = _table_3_1()
+    fig_4_7 = table(
+        "Figure 4.7: iteration time in ms over link rate",
+        ["schedule", *(words.rate(gbps * 1e9) for gbps in GAO_RATES_GBPS)],
+        [[name, *(f"{times_ms[name, gbps]:.1f}" for gbps in GAO_RATES_GBPS)] for name in schedules],
+        "The author's program fills its buckets from the input side, strictly below the cap, and leaves the last layer "
+        "alone; gradtide fills them from the output side, as gradients become ready.",
+    )
+    over_rates = chart(
+        "Iteration time over link rate, 2 workers, 100 MB, 900 ms of compute",
+        ("link rate (Gbit/s)", GAO_RATES_GBPS),
+        "iteration time (ms)",
+        (line(schedule, [times_ms[schedule, gbps] for gbps in GAO_RATES_GBPS]) for schedule in schedules),
+        "The thesis draws FIFO with the barrier and priority without it, which changes two things at once: neither "
+        "priority nor removing the barrier changes anything alone.",
+    )
+    points = [(gbps * 1e9, times_ms[FIFO, gbps], times_ms[PRIORITY, gbps]) for gbps in GAO_RATES_GBPS]
     drawn = {
-        "fifo-1gbps": results[FIFO, 1],
-        "priority-1gbps": results[PRIORITY, 1],
-        "fifo-5gbps": results[FIFO, 5],
-        "priority-5gbps": results[PRIORITY, 5],
+        "4.8": (FIFO, 1, "fifo-1gbps"),
+        "4.9": (PRIORITY, 1, "priority-1gbps"),
+        "4.10": (FIFO, 5, "fifo-5gbps"),
+        "4.11": (PRIORITY, 5, "priority-5gbps"),
     }
-    table, table_checks = _table_3_1()
     summary = {
         "schema": "gradtide.reproduce/1",
         "version": _core.__version__,
@@ -60,92 +75,56 @@ def chapter4(
         "seed": base.seed,
         "paper": "gao2020",
         "part": "ch4",
-        "title": "Gao (2020), chapter 4: scheduling gradients layer by layer",
-        "headline": _gao_headline(times_ms),
-        "checks": table_checks + _figure_checks(times_ms, results),
-        "tables": [table, _figure_4_7_table(times_ms, list(schedules))],
-        "series": [
-            {
-                "figure": "4.7",
-                "title": "Iteration time over link rate, 2 workers, 100 MB, 900 ms of compute",
-                "x": {"label": "link rate (Gbit/s)", "values": list(GAO_RATES_GBPS)},
-                "y": {"label": "iteration time (ms)"},
-                "lines": [
-                    {"name": schedule, "values": [times_ms[schedule, gbps] for gbps in GAO_RATES_GBPS]}
-                    for schedule in schedules
-                ],
-                "note": "The thesis draws FIFO with the barrier and priority without it, which changes two things at "
-                "once: neither priority nor removing the barrier changes anything alone.",
-            }
-        ],
+        "title": PAPER["subject"],
+        "headline": words.saving_headline(points, FIFO, PRIORITY),
+        "checks": checks_3_1 + _figure_checks(times_ms, results[FIFO, 1].job["compute_ms"]),
+        "tables": [{"figure": "3.1", **table_3_1}, {"figure": "4.7", **fig_4_7}],
+        "series": [{"figure": "4.7", **over_rates}],
         "timelines": [
-            {"figure": "4.8", "title": "1 Gbit/s, FIFO with barrier", "run": "runs/fifo-1gbps"},
-            {"figure": "4.9", "title": "1 Gbit/s, priority without barrier", "run": "runs/priority-1gbps"},
-            {"figure": "4.10", "title": "5 Gbit/s, FIFO with barrier", "run": "runs/fifo-5gbps"},
-            {"figure": "4.11", "title": "5 Gbit/s, priority without barrier", "run": "runs/priority-5gbps"},
+            {"figure": of, "title": f"{gbps} Gbit/s, {schedule}", "run": f"runs/{name}"}
+            for of, (schedule, gbps, name) in drawn.items()
         ],
         "cost": total_cost(result.summary for result in results.values()),
     }
-    result = Reproduction(summary, drawn)
+    result = Reproduction(summary, {name: results[schedule, gbps] for schedule, gbps, name in drawn.values()})
     return result if figure is None else result.only(figure)
 
 
-def _saving(times_ms: dict[tuple[str, int], float], gbps: int, fifo: str = FIFO, priority: str = PRIORITY) -> float:
-    return 1 - times_ms[priority, gbps] / times_ms[fifo, gbps]
+def _near(
+    figure: str, quantity: str, said: str, ours: float, form: str, published: float, within: float, note: str = ""
+) -> Check:
+    """Compare a figure with what the thesis says: they agree if they are nearer than `within`."""
+    return check(figure, quantity, said, form.format(ours), abs(ours - published) < within, note)
 
 
-def _gao_headline(times_ms: dict[tuple[str, int], float]) -> str:
-    points = [(gbps * 1e9, times_ms[FIFO, gbps], times_ms[PRIORITY, gbps]) for gbps in GAO_RATES_GBPS]
-    return words.saving_headline(points, FIFO, PRIORITY)
-
-
-def _table_3_1() -> tuple[dict[str, Any], list[dict[str, str]]]:
-    (_, p100_s, p100_batch, p100_rate, p100_gflops), (_, t4_s, t4_batch, t4_rate, t4_gflops) = TABLE_3_1
-    times_s = p100_batch / p100_rate, t4_batch / t4_rate
-    compute_ratio, time_ratio = p100_gflops / t4_gflops, times_s[1] / times_s[0]
+def _table_3_1() -> tuple[Drawn, list[Check]]:
+    p100, t4 = PAPER["table_3_1"]["P100"], PAPER["table_3_1"]["T4"]
+    p100_s, t4_s = (gpu["minibatch"] / gpu["images_per_s"] for gpu in (p100, t4))
+    compute_ratio, time_ratio = p100["gflops"] / t4["gflops"], t4_s / p100_s
     error = 1 - time_ratio / compute_ratio
-    as_printed = 1 - (t4_s / p100_s) / round(compute_ratio, 2)
+    as_printed = 1 - (t4["iteration_s"] / p100["iteration_s"]) / round(compute_ratio, 2)
     rows = [
-        ["iteration time = minibatch / (images/s), P100", "s", f"{p100_s:.2f}", f"{times_s[0]:.3f}"],
-        ["iteration time = minibatch / (images/s), T4", "s", f"{t4_s:.2f}", f"{times_s[1]:.3f}"],
+        ["iteration time = minibatch / (images/s), P100", "s", f"{p100['iteration_s']:.2f}", f"{p100_s:.3f}"],
+        ["iteration time = minibatch / (images/s), T4", "s", f"{t4['iteration_s']:.2f}", f"{t4_s:.3f}"],
         ["compute ratio P100 : T4", "", "1.15", f"{compute_ratio:.3f}"],
         ["iteration time ratio T4 : P100", "", "1.06", f"{time_ratio:.3f}"],
         ["test error", "%", "7.9", f"{100 * error:.1f}"],
     ]
-    table = {
-        "figure": "3.1",
-        "title": "Table 3.1: does compute scale with peak FLOP/s? (ResNet-50)",
-        "columns": ["quantity", "unit", "published", "ours"],
-        "rows": rows,
-        "note": f"The thesis divides its rounded entries (0.90 / 0.85 and 1.15), which gives {100 * as_printed:.1f} %; "
+    made = table(
+        "Table 3.1: does compute scale with peak FLOP/s? (ResNet-50)",
+        ["quantity", "unit", "published", "ours"],
+        rows,
+        f"The thesis divides its rounded entries (0.90 / 0.85 and 1.15), which gives {100 * as_printed:.1f} %; "
         f"from the mini-batches, images/s and GFLOP/s that it prints, equation 3.1 gives {100 * error:.1f} %.",
-    }
-    checks = [
-        check("3.1", "iteration time, P100", "0.85 s", f"{times_s[0]:.3f} s", abs(times_s[0] - p100_s) < 0.005),
-        check("3.1", "iteration time, T4", "0.90 s", f"{times_s[1]:.3f} s", abs(times_s[1] - t4_s) < 0.005),
-        check("3.1", "compute ratio", "1.15", f"{compute_ratio:.3f}", abs(compute_ratio - 1.15) < 0.005),
-        check("3.1", "iteration time ratio", "1.06", f"{time_ratio:.3f}", abs(time_ratio - 1.06) < 0.005),
-        check(
-            "3.1",
-            "test error",
-            "7.9 %",
-            f"{100 * error:.1f} %",
-            abs(100 * error - 7.9) < 0.05,
-            f"from the thesis's rounded entries: {100 * as_printed:.1f} %",
-        ),
+    )
+    note = f"The thesis's rounded entries give {100 * as_printed:.1f} %."
+    return made, [
+        _near("3.1", "iteration time, P100", "0.85 s", p100_s, "{:.3f} s", 0.85, 0.005),
+        _near("3.1", "iteration time, T4", "0.90 s", t4_s, "{:.3f} s", 0.90, 0.005),
+        _near("3.1", "compute ratio", "1.15", compute_ratio, "{:.3f}", 1.15, 0.005),
+        _near("3.1", "iteration time ratio", "1.06", time_ratio, "{:.3f}", 1.06, 0.005),
+        _near("3.1", "test error", "7.9 %", 100 * error, "{:.1f} %", 7.9, 0.05, note),
     ]
-    return table, checks
-
-
-def _figure_4_7_table(times_ms: dict[tuple[str, int], float], schedules: Sequence[str]) -> dict[str, Any]:
-    return {
-        "figure": "4.7",
-        "title": "Figure 4.7: iteration time in ms over link rate",
-        "columns": ["schedule", *(words.rate(gbps * 1e9) for gbps in GAO_RATES_GBPS)],
-        "rows": [[name, *(f"{times_ms[name, gbps]:.1f}" for gbps in GAO_RATES_GBPS)] for name in schedules],
-        "note": "The author's program fills its buckets from the input side, strictly below the cap, and leaves the "
-        "last layer alone; gradtide fills them from the output side, as gradients become ready.",
-    }
 
 
 def author_buckets(job: Job) -> list[int]:
@@ -163,62 +142,30 @@ def author_buckets(job: Job) -> list[int]:
     return [*counts, 1]
 
 
-def _figure_checks(
-    times_ms: dict[tuple[str, int], float], results: dict[tuple[str, int], RunResult]
-) -> list[dict[str, str]]:
+def _figure_checks(times_ms: Mapping[Case, float], backward_ms: float) -> list[Check]:
+    def saved(gbps: int, fifo: str = FIFO, priority: str = PRIORITY) -> float:
+        return 1 - times_ms[priority, gbps] / times_ms[fifo, gbps]
+
     fifo_ms, priority_ms = times_ms[FIFO, 1], times_ms[PRIORITY, 1]
-    backward_ms = results[FIFO, 1].job["compute_ms"]
-    above = max(abs(_saving(times_ms, gbps)) for gbps in GAO_RATES_GBPS if gbps >= 2)
+    authors_ms = times_ms[AUTHOR_FIFO, 1] - times_ms[AUTHOR_PRIORITY, 1]
+    authors = saved(1, AUTHOR_FIFO, AUTHOR_PRIORITY)
+    above = max(abs(saved(gbps)) for gbps in GAO_RATES_GBPS if gbps >= 2)
+    smaller = "The bucket of layer 0 is smaller than in the author's program."
+    shared = "The reduction depends on which layers share the bucket of layer 0."
+    both = f"{times_ms[FIFO, 5]:.1f} and {times_ms[PRIORITY, 5]:.1f} ms"
+    ms = "{:.1f} ms"
     # The thesis gives these as round figures or off a plot: a tick of 50 ms is what can be read.
     return [
-        check("4.8", "FIFO with barrier at 1 Gbit/s", "about 1100 ms", f"{fifo_ms:.1f} ms", abs(fifo_ms - 1100) < 25),
-        check("4.8", "backward pass done", "around 900 ms", f"{backward_ms:.1f} ms", abs(backward_ms - 900) < 25),
-        check(
-            "4.9",
-            "forward pass starts again, priority",
-            "around 950 ms",
-            f"{priority_ms:.1f} ms",
-            abs(priority_ms - 950) < 25,
-        ),
-        check(
-            "4.9",
-            "faster than FIFO by",
-            "150 ms",
-            f"{fifo_ms - priority_ms:.1f} ms",
-            abs(fifo_ms - priority_ms - 150) < 25,
-            "layer 0's bucket is smaller than in the author's program",
-        ),
-        check(
-            "4.9",
-            "the same, author's buckets",
-            "150 ms",
-            f"{times_ms[AUTHOR_FIFO, 1] - times_ms[AUTHOR_PRIORITY, 1]:.1f} ms",
-            abs(times_ms[AUTHOR_FIFO, 1] - times_ms[AUTHOR_PRIORITY, 1] - 150) < 25,
-        ),
-        check(
-            "4.7",
-            "reduction at 1 Gbit/s",
-            "12 %",
-            words.percent(_saving(times_ms, 1)),
-            abs(_saving(times_ms, 1) - 0.12) < 0.025,
-            "depends on which layers share layer 0's bucket",
-        ),
-        check(
-            "4.7",
-            "the same, author's buckets",
-            "12 %",
-            words.percent(_saving(times_ms, 1, AUTHOR_FIFO, AUTHOR_PRIORITY)),
-            abs(_saving(times_ms, 1, AUTHOR_FIFO, AUTHOR_PRIORITY) - 0.12) < 0.005,
-        ),
+        _near("4.8", "FIFO with barrier at 1 Gbit/s", "about 1100 ms", fifo_ms, ms, 1100, 25),
+        _near("4.8", "backward pass done", "around 900 ms", backward_ms, ms, 900, 25),
+        _near("4.9", "forward pass starts again, priority", "around 950 ms", priority_ms, ms, 950, 25),
+        _near("4.9", "faster than FIFO by", "150 ms", fifo_ms - priority_ms, ms, 150, 25, smaller),
+        _near("4.9", "the same, author's buckets", "150 ms", authors_ms, ms, 150, 25),
+        check("4.7", "reduction at 1 Gbit/s", "12 %", words.percent(saved(1)), abs(saved(1) - 0.12) < 0.025, shared),
+        check("4.7", "the same, author's buckets", "12 %", words.percent(authors), abs(authors - 0.12) < 0.005),
         check("4.7", "difference from 2 Gbit/s on", "none", words.percent(above), above < words.SAME),
-        check(
-            "4.10, 4.11",
-            "iteration times at 5 Gbit/s",
-            "equal",
-            f"{times_ms[FIFO, 5]:.1f} and {times_ms[PRIORITY, 5]:.1f} ms",
-            abs(_saving(times_ms, 5)) < words.SAME,
-        ),
+        check("4.10, 4.11", "iteration times at 5 Gbit/s", "equal", both, abs(saved(5)) < words.SAME),
     ]
 
 
-PART = Part("Gao (2020), chapter 4: table 3.1, figs 4.7 to 4.11", chapter4, FIGURES)
+PART = Part(PAPER["title"], chapter4, FIGURES)

@@ -15,13 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradtide import _core
-from gradtide.estimate import Limits
-from gradtide.papers.harness import Claim, Part, Progress, Reproduction, check
+from gradtide.papers.harness import (
+    Check,
+    Claim,
+    Drawn,
+    Figure,
+    agreeing,
+    chart,
+    line,
+    of_statements,
+    published,
+    table,
+)
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
-from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all, total_cost
 from gradtide.studies.tenants.cases import BANDS, variant
 from gradtide.studies.tenants.verdict import colour
 
@@ -37,47 +44,22 @@ QUANTITIES = ("small", "large", "iteration")
 # cluster.transport.recovery: the thesis's, and the default, which equals ns-3.37 packet by packet.
 THESIS_RECOVERY, DEFAULT_RECOVERY = "ns3.30", "sack"
 
-# Figs 5.5, 5.8, 5.10 and 5.12, read off the plots (about 2 %), and the changes printed in fig. 5.19: mean FCT of small
-# and of large flows in ms and iteration time in s, each with the job in the flows' band, in the lower one, and the
-# change in %.
-PUBLISHED = {
-    (16, 23): (0.812, 0.577, 40.83, 20.89, 19.05, 9.64, 2.248, 2.246, -0.08),
-    (16, 46): (1.134, 1.087, 4.3, 22.92, 22.02, 4.07, 2.253, 2.261, 0.33),
-    (16, 92): (2.138, 2.039, 4.86, 31.52, 28.65, 10.04, 2.281, 2.293, 0.53),
-    (16, 184): (4.784, 4.610, 3.77, 57.21, 49.42, 15.76, 2.335, 3.030, 29.78),
-    (8, 23): (0.925, 0.620, 49.17, 22.30, 19.75, 12.93, 1.131, 1.136, 0.38),
-    (8, 46): (1.276, 1.113, 14.58, 24.21, 20.73, 16.78, 1.142, 1.148, 0.52),
-    (8, 92): (2.320, 1.987, 16.71, 33.42, 28.65, 16.66, 1.171, 1.188, 1.46),
-    (8, 184): (5.075, 4.541, 11.77, 62.09, 50.61, 22.69, 1.411, 3.065, 117.15),
-    (4, 23): (1.099, 0.654, 67.85, 25.79, 19.84, 29.98, 0.584, 0.584, 0.1),
-    (4, 46): (1.564, 1.027, 52.31, 28.11, 22.61, 24.32, 0.587, 0.587, 0.009),
-    (4, 92): (2.782, 2.100, 32.49, 37.99, 30.23, 25.66, 0.629, 0.728, 15.61),
-    (4, 184): (5.156, 4.800, 7.41, 62.74, 50.61, 23.97, 1.390, 2.985, 114.78),
-    (2, 23): (1.756, 0.741, 136.98, 33.51, 20.14, 66.38, 0.307, 0.302, -1.68),
-    (2, 46): (2.057, 1.182, 73.95, 32.08, 22.91, 40.02, 0.359, 0.376, 4.97),
-    (2, 92): (2.789, 2.152, 29.59, 39.69, 29.84, 33.03, 0.545, 0.671, 23.11),
-    (2, 184): (5.042, 4.748, 6.19, 63.27, 49.72, 27.25, 1.336, 2.926, 118.95),
+PAPER = published(__name__)
+
+Cell = tuple[int, int]
+# Ratio, flow rate, band, seed.
+Key = tuple[int, int, str, int]
+# With the recovery.
+Case = tuple[Key, str]
+# For each quantity: same band, low band, change in % as the thesis counts it.
+Means = dict[str, tuple[float, float, float]]
+
+PUBLISHED: dict[Cell, Means] = {
+    (row["ratio"], row["rate"]): {quantity: tuple(row[quantity]) for quantity in QUANTITIES} for row in PAPER["cells"]
 }
-
-# Table 5.5: flows that count at a ratio of 16 and 23 flows/s, by run.
-FLOW_COUNTS = {0: (820, 609, 38), 1: (792, 623, 43), 2: (733, 635, 48)}
-
-# Table 5.4 as printed: use by the job, by the flows, by both, in %, and flows : job.
-TABLE_5_4 = {
-    (16, 23): (6.25, 3.125, 9.375, 0.5), (16, 46): (6.25, 6.25, 12.5, 1), (16, 92): (6.25, 12.5, 18.75, 2),
-    (16, 184): (6.25, 25, 31.25, 4), (8, 23): (12.5, 3.125, 15.63, 0.25), (8, 46): (12.5, 6.25, 18.76, 0.5),
-    (8, 92): (12.5, 12.5, 25.01, 1), (8, 184): (12.5, 25, 37.5, 2), (4, 23): (25, 3.125, 28.13, 0.125),
-    (4, 46): (25, 6.25, 31.25, 0.25), (4, 92): (25, 12.5, 37.51, 0.5), (4, 184): (25, 25, 50.02, 1),
-    (2, 23): (50, 3.125, 53.13, 0.0625), (2, 46): (50, 6.25, 56.25, 0.125), (2, 92): (50, 12.5, 72.5, 0.25),
-    (2, 184): (50, 25, 75, 0.5),
-}  # fmt: skip
-
-# ns-3.37 on the same flows, run 0 (validation/ns3): mean FCT of small and large flows in ms, iteration time in s.
-NS3_37 = {
-    (16, 23, "same"): (0.5444, 18.078, 2.25446),
-    (16, 23, "low"): (0.4068, 16.494, 2.25150),
-    (4, 92, "same"): (2.6725, 33.978, 0.61982),
-    (4, 92, "low"): (1.9278, 26.343, 0.67589),
+TABLE_5_4: dict[Cell, list[float]] = {(row["ratio"], row["rate"]): row["use"] for row in PAPER["cells"]}
+NS3_37: dict[tuple[int, int, str], tuple[float, ...]] = {
+    (row["ratio"], row["rate"], row["band"]): tuple(row["means"]) for row in PAPER["ns3_37"]
 }
 
 # How near an average over three runs must come to a value read off a plot.
@@ -85,152 +67,14 @@ NEAR_PERCENT = 10.0
 # Points of a curve of completion times.
 CDF_POINTS = 40
 
-Cell = tuple[int, int]
-Key = tuple[int, int, str, int]
-# For each quantity: same band, low band, change in % as the thesis counts it.
-Means = dict[str, tuple[float, float, float]]
-
 ALL = tuple(PUBLISHED)
-BY_RATIO = {"5.5": 16, "5.8": 8, "5.10": 4, "5.12": 2}
-BY_RATE = {"5.13": 23, "5.14": 46, "5.15": 92, "5.16": 184}
-BY_TRAFFIC = {"5.17": ((16, 23), (8, 46), (4, 92), (2, 184)), "5.18": ((8, 23), (4, 46), (2, 92))}
-CDFS = {"5.6": (16, 23), "5.9": (8, 23), "5.11": (4, 23)}
-PROGRESS = {"5.20, 5.21": (4, 92), "5.22, 5.23": (2, 92)}
-SIDES = "ns-3"
-
-# What each figure shows, what the thesis says of it, and the cells that it needs.
-FIGURES: dict[str, tuple[str, str, tuple[Cell, ...]]] = {
-    "5.19": (
-        "where de-prioritising the job is free",
-        "Green: no impact on the job; yellow: 1 to 30 %; red: the most serious, where flows take 25 % of the links.",
-        ALL,
-    ),
-    SIDES: (
-        "the thesis, ns-3.37 and gradtide",
-        "Not in the thesis: what the release of the simulator changes.",
-        tuple(dict.fromkeys((ratio, rate) for ratio, rate, _ in NS3_37)),
-    ),
-    **{
-        figure: (f"compute-to-network ratio {ratio}", said, tuple((ratio, rate) for rate in FLOW_RATES))
-        for (figure, ratio), said in zip(
-            BY_RATIO.items(),
-            (
-                "In the flows' band the iteration time suffers almost nothing; in the lower one small flows gain 40 % "
-                "at 23/s, large ones 10 to 15 %, and the job pays from 184/s on.",
-                "The job uses 12.5 % of the links in the first three configurations and about 7 % in the last.",
-                "At low rates small flows gain at least 50 %, large ones at least 25 %; the job pays from 92/s on.",
-                "The job pays from 46/s on; it can be de-prioritised freely only at 23/s.",
-            ),
-            strict=True,
-        )
-    },
-    "5.6": ("small flows, ratio 16, 23/s", "About 15 % of the small flows finish sooner; the second run gains 72.8 %, "
-            "three times the third.", ((16, 23),)),
-    "5.7": ("when small flows gain, ratio 16, 23/s", "Flows that gain start when all-reduces do.", ((16, 23),)),
-    "5.9": ("small flows, ratio 8, 23/s", "The runs gain 66, 74 and 26 %.", ((8, 23),)),
-    "5.11": ("small flows, ratio 4, 23/s", "All third runs gain least.", ((4, 23),)),
-    **{
-        figure: (f"{rate} flows/s per host", said, tuple((ratio, rate) for ratio in COMPUTE_MS))
-        for (figure, rate), said in zip(
-            BY_RATE.items(),
-            (
-                "At least 40 % for small flows and 10 % for large ones.",
-                "At a ratio of 2 the lower band costs the job 5 %.",
-                "Link use reaches a plateau of 40 %, because the job has become slower.",
-                "The job pays at least 29 %; gains level out at 25 % for large and 10 % for small flows.",
-            ),
-            strict=True,
-        )
-    },
-    "5.17": ("flows send half as much as the job", "The job pays 15 % when the links are used by nearly 40 %.",
-             BY_TRAFFIC["5.17"]),
-    "5.18": ("flows send a quarter of what the job does", "10 to 20 % for large flows, 30 to 50 % for small ones.",
-             BY_TRAFFIC["5.18"]),
-    **{
-        figure: (f"progress of the job, ratio {cell[0]}, 92/s", said, (cell,))
-        for (figure, cell), said in zip(
-            PROGRESS.items(),
-            (
-                "18 iterations end within the run in the flows' band; in the lower one more transfers take longer.",
-                "Transfers of later layers are delayed too.",
-            ),
-            strict=True,
-        )
-    },
-    "Table 5.1": ("the job", "", ()),
-    "Table 5.2": ("the network", "", ()),
-    "Table 5.3": ("compute-to-network ratio and the job's link use", "", ()),
-    "Table 5.4": ("link use", "", ()),
-    "Table 5.5": ("flows that count", "All flows complete.", ((16, 23),)),
-}  # fmt: skip
+PROGRESS: dict[str, Cell] = {"5.20, 5.21": (4, 92), "5.22, 5.23": (2, 92)}
 
 
-def chapter5(
-    jobs: int,
-    progress: Progress,
-    figure: str | None = None,
-    keep: Kept | None = None,
-    limits: Limits | None = None,
-) -> Reproduction:
-    """Gao (2020): tables 5.1 to 5.5 and figs 5.5 to 5.23, on the thesis's own twelve flow schedules.
-
-    Args:
-        jobs: runs under way at once.
-        progress: called with the share of the runs that is done.
-        figure: run what this figure needs, and show it alone.
-        keep: where finished runs are kept.
-        limits: what a run may cost.
-    """
-    return reproduction(Scenario.load("paper/gao2020-ch5"), jobs, progress, figure, keep, limits)
-
-
-def reproduction(
-    base: Scenario,
-    jobs: int,
-    progress: Progress,
-    figure: str | None = None,
-    keep: Kept | None = None,
-    limits: Limits | None = None,
-) -> Reproduction:
-    """Reproduce the chapter, or one figure of it, with `base` in place of the preset."""
-    shown = FIGURES if figure is None else {figure: FIGURES[figure]}
-    cells = [cell for cell in ALL if any(cell in needed for _, _, needed in shown.values())]
-    thesis = base.set({"cluster.transport.recovery": THESIS_RECOVERY})
-    cases: dict[Key, Scenario] = {
-        (*cell, band, seed): variant(cell_scenario(thesis, cell), seed, band)
-        for cell, band, seed in product(cells, BANDS, SEEDS)
-    }
-    others: dict[Key, Scenario] = {}
-    if SIDES in shown:
-        default = base.set({"cluster.transport.recovery": DEFAULT_RECOVERY})
-        others = {(*key, 0): variant(cell_scenario(default, key[:2]), 0, key[2]) for key in NS3_37}
-    results = run_all([*cases.values(), *others.values()], jobs, progress, keep, limits)
-    study = Study(base, dict(zip(cases, results, strict=False)), dict(zip(others, results[len(cases) :], strict=True)))
-    checks = [item for name in shown for item in _checks(study, name)]
-    drawn = {name: cell for name, cell in PROGRESS.items() if name in shown}
-    summary = {
-        "schema": "gradtide.reproduce/1",
-        "version": _core.__version__,
-        "engine": base.engine,
-        "seed": list(SEEDS),
-        "paper": "gao2020",
-        "part": "ch5" if figure is None else f"ch5/{figure}",
-        "title": "Gao (2020), chapter 5: where de-prioritising a training job is free",
-        "headline": _headline(study, checks),
-        "figures": [{"figure": name, "title": title, "says": says} for name, (title, says, _) in shown.items()],
-        "checks": checks,
-        "maps": _maps(study) if "5.19" in shown else [],
-        "tables": [table for name in shown for table in _tables(study, name)],
-        "series": [series for name in shown for series in _series(study, name)],
-        "timelines": [],
-        "progress": [
-            {"figure": name, "job": base.jobs[0].name, "runs": {band: f"runs/{_name(cell, band)}" for band in BANDS}}
-            for name, cell in drawn.items()
-        ],
-        "cost": total_cost(result.summary for result in results),
-    }
-    kept = {_name(cell, band): study.results[(*cell, band, 0)] for cell in drawn.values() for band in BANDS}
-    return Reproduction(summary, kept)
+def scenario(base: Scenario, case: Case) -> Scenario:
+    """Return the scenario of a case."""
+    (ratio, rate, band, seed), recovery = case
+    return variant(cell_scenario(base.set({"cluster.transport.recovery": recovery}), (ratio, rate)), seed, band)
 
 
 @dataclass(frozen=True)
@@ -314,19 +158,8 @@ def cell_scenario(base: Scenario, cell: Sequence[int]) -> Scenario:
     return scaled.set({"traffic.web.arrivals.rate": f"{rate}/s"})
 
 
-def _name(cell: Cell, band: str) -> str:
-    return f"R{cell[0]}-f{cell[1]}-{band}"
-
-
-def published(cell: Cell) -> Means:
-    """Return the published averages and changes of a cell."""
-    row = PUBLISHED[cell]
-    return {quantity: (row[3 * i], row[3 * i + 1], row[3 * i + 2]) for i, quantity in enumerate(QUANTITIES)}
-
-
-def _headline(study: Study, checks: Sequence[Mapping[str, str]]) -> str:
-    agree = sum(item["verdict"] == "agrees" for item in checks)
-    held = f"{agree} of {len(checks)} statements and figures of the thesis hold here."
+def _headline(checks: Sequence[Check], study: Study, _figure: str | None) -> str:
+    held = f"{agreeing(checks)} of {len(checks)} statements and figures of the thesis hold here."
     if set(study.means) != set(ALL):
         return held
     colours = [colour(own["iteration"][2]) for own in study.means.values()]
@@ -345,65 +178,51 @@ def _headline(study: Study, checks: Sequence[Mapping[str, str]]) -> str:
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _checks(study: Study, figure: str) -> list[dict[str, str]]:
-    if figure in BY_RATIO:
-        return _near(study, figure)
-    claims = _CHECKS.get(figure)
-    return [check(figure, *claim) for claim in claims(study)] if claims else []
+def _near_claims(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Claim]]:
+    """Check how many averages of cells lie within 10 % of the published ones."""
+
+    def claims(study: Study) -> Iterable[Claim]:
+        for quantity in QUANTITIES:
+            far = []
+            for cell, (at, band) in product(cells, enumerate(BANDS)):
+                error = study.means[cell][quantity][at] / PUBLISHED[cell][quantity][at] - 1
+                if abs(error) > NEAR_PERCENT / 100:
+                    far.append(f"{cell[1]}/s, {band}: {100 * error:+.0f} %")
+            name = "iteration time" if quantity == "iteration" else f"mean FCT of {quantity} flows"
+            count = 2 * len(cells)
+            near = f"{count - len(far)} of {count} within {NEAR_PERCENT:.0f} %"
+            yield name, f"{count} values", near, not far, f"Ours is farther from the thesis: {'; '.join(far)}."
+
+    return claims
 
 
-def _near(study: Study, figure: str) -> list[dict[str, str]]:
-    """How many of the figure's eight averages lie within 10 % of the published ones."""
-    made = []
-    for quantity in QUANTITIES:
-        far = [
-            f"{cell[1]}/s, {band}: {100 * (own / theirs - 1):+.0f} %"
-            for cell in FIGURES[figure][2]
-            for band, own, theirs in zip(
-                BANDS, study.means[cell][quantity][:2], published(cell)[quantity][:2], strict=True
-            )
-            if abs(own / theirs - 1) > NEAR_PERCENT / 100
-        ]
-        name = "iteration time" if quantity == "iteration" else f"mean FCT of {quantity} flows"
-        count = 2 * len(FIGURES[figure][2])
-        near = f"{count - len(far)} of {count} within {NEAR_PERCENT:.0f} %"
-        made.append(check(figure, name, f"{count} values", near, not far, "; ".join(far)))
-    return made
+def _right(total: int, wrong: Sequence[str]) -> tuple[str, bool, str]:
+    """Return how many of a total are right, whether all are, and ours of those that are not."""
+    return f"{total - len(wrong)} of {total}", not wrong, f"Ours differs: {'; '.join(wrong)}."
 
 
 def _map_claims(study: Study) -> Iterable[Claim]:
+    total = len(ALL)
     for quantity in ("small", "large"):
-        wrong = [_where(c) for c in ALL if study.means[c][quantity][2] * published(c)[quantity][2] < 0]
-        right = f"{len(ALL) - len(wrong)} of {len(ALL)}"
-        yield f"sign of the change, {quantity} flows", f"{len(ALL)} cells", right, not wrong, "; ".join(wrong)
-    pairs = [(c, colour(study.means[c]["iteration"][2]), colour(published(c)["iteration"][2])) for c in ALL]
+        wrong = [_where(c) for c in ALL if study.means[c][quantity][2] * PUBLISHED[c][quantity][2] < 0]
+        yield f"sign of the change, {quantity} flows", f"{total} cells", *_right(total, wrong)
+    pairs = [(c, colour(study.means[c]["iteration"][2]), colour(PUBLISHED[c]["iteration"][2])) for c in ALL]
     wrong = [f"{_where(c)}: {own} for {theirs}" for c, own, theirs in pairs if own != theirs]
-    yield (
-        "colour of the cell",
-        f"{len(ALL)} cells",
-        f"{len(ALL) - len(wrong)} of {len(ALL)}",
-        not wrong,
-        "; ".join(wrong),
-    )
+    yield "colour of the cell", f"{total} cells", *_right(total, wrong)
 
 
 def _side_claims(study: Study) -> Iterable[Claim]:
     for key, theirs in NS3_37.items():
         own = quantities(study.others[(*key, 0)])
         worst = max(abs(a / b - 1) for a, b in zip(own, theirs, strict=True))
-        yield (
-            f'{_where(key[:2])}, {key[2]} band, run 0, recovery = "{DEFAULT_RECOVERY}"',
-            "ns-3.37",
-            f"within {100 * worst:.2f} %",
-            worst < 0.05,
-            "",
-        )
+        what = f'{_where(key[:2])}, {key[2]} band, run 0, recovery = "{DEFAULT_RECOVERY}"'
+        yield what, "ns-3.37", f"within {100 * worst:.2f} %", worst < 0.05
 
 
 def _gain_claims(cell: Cell, said: str, holds: Callable[[list[float]], bool]) -> Callable[[Study], Iterable[Claim]]:
     def claims(study: Study) -> Iterable[Claim]:
         gains = study.gains_percent(cell)
-        yield "gain of small flows by run", said, " / ".join(f"{g:.0f} %" for g in gains), holds(gains), ""
+        yield "gain of small flows by run", said, " / ".join(f"{g:.0f} %" for g in gains), holds(gains)
 
     return claims
 
@@ -414,7 +233,7 @@ def _sooner_claims(study: Study) -> Iterable[Claim]:
         same, low = (study.small_ms((16, 23), band, seed) for band in BANDS)
         shares.append(float(100 * np.mean(low < 0.9 * same)))
     text = " / ".join(f"{share:.0f} %" for share in shares)
-    yield "small flows that end at least a tenth sooner", "about 15 %", text, all(10 <= s <= 20 for s in shares), ""
+    yield "small flows that end at least a tenth sooner", "about 15 %", text, all(10 <= s <= 20 for s in shares)
     yield from _gain_claims((16, 23), "the second most (72.8 %)", lambda g: max(g) == g[1])(study)
 
 
@@ -427,62 +246,58 @@ def _start_claims(study: Study) -> Iterable[Claim]:
         within.append(active[most].mean())
         busy.append(active.mean())
     text = f"{100 * np.mean(within):.0f} % of the 20 that gain most, {100 * np.mean(busy):.0f} % of all"
-    yield "start within an all-reduce", "those that gain", text, bool(np.mean(within) > 2 * np.mean(busy)), ""
+    yield "start within an all-reduce", "those that gain", text, bool(np.mean(within) > 2 * np.mean(busy))
 
 
 def _rate_claims(study: Study) -> Iterable[Claim]:
     for quantity, least in (("small", 40), ("large", 10)):
         own = min(study.means[ratio, 23][quantity][2] for ratio in COMPUTE_MS)
-        yield f"least gain of {quantity} flows", f"at least {least} %", f"{own:.0f} %", own >= 0.9 * least, ""
+        yield f"least gain of {quantity} flows", f"at least {least} %", f"{own:.0f} %", own >= 0.9 * least
 
 
 def _cost_claims(cell: Cell, said: str, low: float, high: float) -> Callable[[Study], Iterable[Claim]]:
     def claims(study: Study) -> Iterable[Claim]:
         own = study.means[cell]["iteration"][2]
-        yield f"cost to the job, {_where(cell)}", said, f"{own:.1f} %", low <= own <= high, ""
+        yield f"cost to the job, {_where(cell)}", said, f"{own:.1f} %", low <= own <= high
 
     return claims
 
 
 def _plateau_claims(study: Study) -> Iterable[Claim]:
     use = study.link_use_percent((2, 92), "low")
-    yield "link use at a ratio of 2, low band", "a plateau of 40 %", f"{use:.0f} %", abs(use - 40) <= 4, ""
+    yield "link use at a ratio of 2, low band", "a plateau of 40 %", f"{use:.0f} %", abs(use - 40) <= 4
 
 
 def _heavy_claims(study: Study) -> Iterable[Claim]:
     own = [study.means[ratio, 184] for ratio in COMPUTE_MS]
     least = min(means["iteration"][2] for means in own)
-    yield "least cost to the job", "at least 29 %", f"{least:.0f} %", least >= 29 * 0.9, ""
+    yield "least cost to the job", "at least 29 %", f"{least:.0f} %", least >= 29 * 0.9
     small, large = (max(means[quantity][2] for means in own) for quantity in ("small", "large"))
     text = f"{large:.0f} % and {small:.0f} %"
-    yield (
-        "most gain of large and of small flows",
-        "25 % and 10 %",
-        text,
-        abs(large - 25) <= 5 and abs(small - 10) <= 5,
-        "",
-    )
+    holds = abs(large - 25) <= 5 and abs(small - 10) <= 5
+    yield "most gain of large and of small flows", "25 % and 10 %", text, holds
 
 
 def _quarter_claims(study: Study) -> Iterable[Claim]:
     for quantity, low, high in (("large", 10, 20), ("small", 30, 50)):
-        own = [study.means[cell][quantity][2] for cell in BY_TRAFFIC["5.18"]]
-        theirs = ", ".join(f"{published(cell)[quantity][2]:.0f}" for cell in BY_TRAFFIC["5.18"])
+        own = [study.means[cell][quantity][2] for cell in QUARTER]
+        theirs = ", ".join(f"{PUBLISHED[cell][quantity][2]:.0f}" for cell in QUARTER)
         text = ", ".join(f"{value:.0f}" for value in own) + " %"
         holds = min(own) >= low and max(own) <= high
-        yield f"gain of {quantity} flows", f"{low} to {high} %", text, holds, f"fig. 5.19 prints {theirs} %"
+        note = f"The thesis's own fig. 5.19 prints {theirs} %."
+        yield f"gain of {quantity} flows", f"{low} to {high} %", text, holds, note
 
 
 def _iteration_claims(study: Study) -> Iterable[Claim]:
     counts = [len(result.iterations) for result in study.runs((4, 92), "same")]
     text = " / ".join(map(str, counts))
-    yield "iterations within the run, same band", "18", text, min(counts) <= 18 <= max(counts), ""
+    yield "iterations within the run, same band", "18", text, min(counts) <= 18 <= max(counts)
 
 
 def _ratio_claims(study: Study) -> Iterable[Claim]:
     for ratio, compute_ms in COMPUTE_MS.items():
         own = 100 / _use(study.base, (ratio, 23))[0]
-        yield f"eq. 5.1 at {compute_ms} ms", str(ratio), f"{own:.2f}", abs(own / ratio - 1) < 0.025, ""
+        yield f"eq. 5.1 at {compute_ms} ms", str(ratio), f"{own:.2f}", abs(own / ratio - 1) < 0.025
 
 
 def _use_claims(study: Study) -> Iterable[Claim]:
@@ -493,36 +308,15 @@ def _use_claims(study: Study) -> Iterable[Claim]:
             f"{_where(cell)}: {a:.4g} for {b:g}" for a, b in zip(own, printed, strict=True) if abs(a / b - 1) > 0.005
         ]
     total = sum(map(len, TABLE_5_4.values()))
-    yield "entries, eqs 5.2 to 5.5", f"{total}", f"{total - len(wrong)} of {total}", not wrong, "; ".join(wrong)
+    yield "entries, eqs 5.2 to 5.5", f"{total}", *_right(total, wrong)
 
 
 def _count_claims(study: Study) -> Iterable[Claim]:
-    for seed, counts in FLOW_COUNTS.items():
+    for seed, counts in enumerate(PAPER["flow_counts"]):
         flows = _web(study.results[16, 23, "same", seed])
-        own = tuple(flows[size]["completed"] for size in ("small", "medium", "large"))
-        published, found = " / ".join(map(str, counts)), " / ".join(map(str, own))
-        yield f"small / medium / large flows, run {seed}", published, found, own == counts, ""
-
-
-PUBLISHED_MEANS = {cell: published(cell) for cell in ALL}
-_CHECKS: dict[str, Callable[[Study], Iterable[Claim]]] = {
-    "5.19": _map_claims,
-    SIDES: _side_claims,
-    "5.6": _sooner_claims,
-    "5.7": _start_claims,
-    "5.9": _gain_claims((8, 23), "66 / 74 / 26 %, the third least", lambda g: min(g) == g[2]),
-    "5.11": _gain_claims((4, 23), "the third least", lambda g: min(g) == g[2]),
-    "5.13": _rate_claims,
-    "5.14": _cost_claims((2, 46), "5 %", 2, 8),
-    "5.15": _plateau_claims,
-    "5.16": _heavy_claims,
-    "5.17": _cost_claims((4, 92), "15 %", 12, 19),
-    "5.18": _quarter_claims,
-    "5.20, 5.21": _iteration_claims,
-    "Table 5.3": _ratio_claims,
-    "Table 5.4": _use_claims,
-    "Table 5.5": _count_claims,
-}
+        own = [flows[size]["completed"] for size in ("small", "medium", "large")]
+        theirs, found = " / ".join(map(str, counts)), " / ".join(map(str, own))
+        yield f"small / medium / large flows, run {seed}", theirs, found, own == counts
 
 
 def _where(cell: Sequence[int]) -> str:
@@ -543,36 +337,28 @@ def _use(base: Scenario, cell: Cell) -> tuple[float, float, float, float]:
     return 100 * job, 100 * flows, 100 * (job + flows), flows / job
 
 
-def _tables(study: Study, figure: str) -> list[dict[str, Any]]:
-    made = _TABLES.get(figure)
-    return [{"figure": figure, **made(study)}] if made else []
-
-
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> dict[str, Any]:
-    return {"title": title, "columns": list(columns), "rows": [list(row) for row in rows], "note": note}
-
-
-def _sides_table(study: Study) -> dict[str, Any]:
+def _sides_table(study: Study) -> list[Drawn]:
     rows = []
     for key, ns3 in NS3_37.items():
         cell, band = key[:2], key[2]
         default, early = quantities(study.others[(*key, 0)]), quantities(study.results[(*key, 0)])
         for i, quantity in enumerate(QUANTITIES):
             at = BANDS.index(band)
-            numbers = (ns3[i], default[i], early[i], published(cell)[quantity][at], study.means[cell][quantity][at])
+            numbers = (ns3[i], default[i], early[i], PUBLISHED[cell][quantity][at], study.means[cell][quantity][at])
             name = "iteration, s" if quantity == "iteration" else f"{quantity} flows, ms"
             rows.append([_where(cell), band, name, *(f"{number:.4g}" for number in numbers)])
-    columns = ("cell", "band", "mean", "ns-3.37, run 0", "ours as ns-3.37, run 0", "ours as ns-3.30.1, run 0")
-    return _table(
-        "The thesis, ns-3.37 and gradtide",
-        (*columns, "thesis, 3 runs", "ours as ns-3.30.1, 3 runs"),
-        rows,
+    columns = (
+        "cell", "band", "mean", "ns-3.37, run 0", "ours as ns-3.37, run 0", "ours as ns-3.30.1, run 0",
+        "thesis, 3 runs", "ours as ns-3.30.1, 3 runs",
+    )  # fmt: skip
+    note = (
         "ns-3.37 and gradtide's default are equal flow by flow. The thesis ran on ns-3.30.1, whose fast recovery "
-        "repeats segments that are under way already; with that habit gradtide comes to the thesis's figures.",
+        "repeats segments that are under way already; with that habit gradtide comes to the thesis's figures."
     )
+    return [table("The thesis, ns-3.37 and gradtide", columns, rows, note)]
 
 
-def _job_table(study: Study) -> dict[str, Any]:
+def _job_table(study: Study) -> list[Drawn]:
     (job,) = study.base.jobs
     rows = [
         ("layer sizes", "100 MB", f"{job.parameter_bytes / 1e6:.2f} MB, by the author's formula"),
@@ -582,10 +368,10 @@ def _job_table(study: Study) -> dict[str, Any]:
         ("compute time", "900 ms; tests: 2240, 1120, 560, 280 ms", ", ".join(f"{t} ms" for t in COMPUTE_MS.values())),
         ("priority", "0x10 or 0x08", "the flows' band (0) or the lowest (2)"),
     ]
-    return _table("Table 5.1: the job", ("parameter", "thesis", "ours"), rows)
+    return [table("Table 5.1: the job", ("parameter", "thesis", "ours"), rows)]
 
 
-def _network_table(study: Study) -> dict[str, Any]:
+def _network_table(study: Study) -> list[Drawn]:
     base, cluster = study.base, study.base.spec()["cluster"]
     delay_ns = cluster["link"]["delay_ps"] // 1000
     kind = cluster["queue"]["discipline"]["kind"]
@@ -598,215 +384,246 @@ def _network_table(study: Study) -> dict[str, Any]:
         ("priority queues", "1 printed; 3 bands by its section 5.3", "3 bands"),
         ("TCP", "of ns-3.30.1, not printed", f"newreno, recovery = {THESIS_RECOVERY}"),
     ]
-    return _table("Table 5.2: the network", ("parameter", "thesis", "ours"), rows)
+    return [table("Table 5.2: the network", ("parameter", "thesis", "ours"), rows)]
 
 
-def _ratio_table(study: Study) -> dict[str, Any]:
+def _ratio_table(study: Study) -> list[Drawn]:
     rows = []
     for ratio, compute_ms in COMPUTE_MS.items():
         use = _use(study.base, (ratio, 23))[0]
         rows.append((f"{ratio}", f"{100 / use:.2f}", f"{compute_ms}", f"{100 / ratio:g}", f"{use:.3g}"))
     columns = ("ratio", "ratio, eq. 5.1", "compute time, ms", "job's link use, %", "eq. 5.2, %")
-    return _table("Table 5.3: the job's link use", columns, rows)
+    return [table("Table 5.3: the job's link use", columns, rows)]
 
 
-def _use_table(study: Study) -> dict[str, Any]:
+def _use_table(study: Study) -> list[Drawn]:
     rows = []
     for cell, printed in TABLE_5_4.items():
         pairs = zip(printed, _use(study.base, cell), strict=True)
         rows.append([str(cell[0]), str(cell[1]), *(f"{a:g} / {b:.4g}" for a, b in pairs)])
     columns = ("R", "flows/s", "job, %", "flows, %", "both, %", "flows : job")
     note = "Printed / by equations 5.2 to 5.5. The thesis prints 72.5 % where its own 50 and 12.5 % add up to 62.5 %."
-    return _table("Table 5.4: link use", columns, rows, note)
+    return [table("Table 5.4: link use", columns, rows, note)]
 
 
-def _count_table(study: Study) -> dict[str, Any]:
+def _count_table(study: Study) -> list[Drawn]:
     rows: list[Sequence[str]] = []
     sizes = ("small", "medium", "large")
     for seed in SEEDS:
         own = [_web(study.results[16, 23, "same", seed])[size] for size in sizes]
-        for size, published, count in zip(sizes, FLOW_COUNTS[seed], own, strict=True):
+        for size, theirs, count in zip(sizes, PAPER["flow_counts"][seed], own, strict=True):
             share = 100 * count["completed"] / max(count["started"], 1)
-            rows.append((str(seed), size, str(published), str(count["completed"]), f"{share:.0f}"))
+            rows.append((str(seed), size, str(theirs), str(count["completed"]), f"{share:.0f}"))
     totals = [sum(int(row[i]) for row in rows) for i in (2, 3)]
     rows.append(("all", "all", *map(str, totals), "–"))
-    return _table("Table 5.5: flows that count", ("run", "flows", "published", "ours", "completed, %"), rows)
+    return [table("Table 5.5: flows that count", ("run", "flows", "published", "ours", "completed, %"), rows)]
 
 
-_TABLES: dict[str, Callable[[Study], dict[str, Any]]] = {
-    SIDES: _sides_table,
-    "Table 5.1": _job_table,
-    "Table 5.2": _network_table,
-    "Table 5.3": _ratio_table,
-    "Table 5.4": _use_table,
-    "Table 5.5": _count_table,
-}
-
-
-def _maps(study: Study) -> list[dict[str, Any]]:
+def _maps(study: Study) -> Iterable[Drawn]:
     """The three maps of fig. 5.19, published and ours; the job's highest link use on top, as there."""
+
+    def cell(quantity: str, change_percent: float) -> dict[str, Any]:
+        return {
+            "change_percent": change_percent,
+            "colour": colour(change_percent) if quantity == "iteration" else "",
+        }
+
     titles = {"iteration": "What the job pays", "small": "What small flows gain", "large": "What large flows gain"}
-    made = []
-    for quantity, title in titles.items():
-        for who, means in (("published", PUBLISHED_MEANS), ("ours", study.means)):
-            rows = [
-                {
-                    "load": f"R = {ratio}",
-                    "cells": [
-                        {
-                            "change_percent": means[ratio, rate][quantity][2],
-                            "colour": colour(means[ratio, rate][quantity][2]) if quantity == "iteration" else "",
-                        }
-                        for rate in FLOW_RATES
-                    ],
-                }
-                for ratio in sorted(COMPUTE_MS)
-            ]
-            columns = [f"{rate}/s" for rate in FLOW_RATES]
-            made.append({"figure": "5.19", "title": f"{title}: {who}", "columns": columns, "rows": rows})
-    return made
+    for (quantity, title), (who, means) in product(titles.items(), _sources(study)):
+        rows = [
+            {
+                "load": f"R = {ratio}",
+                "cells": [cell(quantity, means[ratio, rate][quantity][2]) for rate in FLOW_RATES],
+            }
+            for ratio in sorted(COMPUTE_MS)
+        ]
+        yield {"title": f"{title}: {who}", "columns": [f"{rate}/s" for rate in FLOW_RATES], "rows": rows}
 
 
 # -- series -----------------------------------------------------------------------------------------------------------
 
 
-def _series(study: Study, figure: str) -> list[dict[str, Any]]:
-    if figure in CDFS:
-        return [_cdf(study, figure, CDFS[figure], seed) for seed in SEEDS]
-    if figure == "5.7":
-        return [_gains_over_time(study, seed) for seed in SEEDS]
-    if figure in BY_RATIO:
-        return _by_rate(study, figure)
-    if figure in BY_RATE or figure in BY_TRAFFIC:
-        return _by_load(study, figure)
-    return []
+def _sources(study: Study) -> tuple[tuple[str, Mapping[Cell, Means]], ...]:
+    return ("published", PUBLISHED), ("ours", study.means)
 
 
-def _lines(
-    cells: Sequence[Cell], own: Callable[[Cell, int], float], theirs: Callable[[Cell, int], float] | None
-) -> list[Any]:
-    """A line per band, published and ours."""
-    sources = (("published", theirs), ("ours", own))
+def _changes(study: Study, cells: Sequence[Cell]) -> list[Drawn]:
     return [
-        {"name": f"{band} band, {who}", "band": band, "who": who, "values": [source(cell, at) for cell in cells]}
-        for at, band in enumerate(BANDS)
-        for who, source in sources
-        if source is not None
-    ]
-
-
-def _by_rate(study: Study, figure: str) -> list[dict[str, Any]]:
-    cells = FIGURES[figure][2]
-    x = {"label": "flows/s per host", "values": [cell[1] for cell in cells]}
-
-    def series(title: str, unit: str, lines: list[Any], note: str = "") -> dict[str, Any]:
-        return {
-            "figure": figure,
-            "title": title,
-            "x": x,
-            "y": {"label": unit},
-            "lines": lines,
-            "note": note,
-        }
-
-    def mean(quantity: str) -> list[Any]:
-        return _lines(cells, lambda c, i: study.means[c][quantity][i], lambda c, i: published(c)[quantity][i])
-
-    return [
-        series("mean FCT of small flows", "ms", mean("small")),
-        series("mean FCT of large flows", "ms", mean("large")),
-        series("iteration time", "s", mean("iteration")),
-        series("FCT change", "%", _changes(study, cells)),
-        series(
-            "99th percentile, small flows", "ms", _lines(cells, lambda c, i: study.p99_ms(c, BANDS[i]), None),
-            "The published values are not printed.",
-        ),
-        series(
-            "link use", "%", _lines(cells, lambda c, i: study.link_use_percent(c, BANDS[i]), None),
-            "Of all links, headers and repetitions included.",
-        ),
-    ]  # fmt: skip
-
-
-def _changes(study: Study, cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": f"{quantity} flows, {who}",
-            "band": band,
-            "who": who,
-            "values": [means[cell][quantity][2] for cell in cells],
-        }
+        line(f"{quantity} flows, {who}", [means[cell][quantity][2] for cell in cells], band=band, who=who)
         for quantity, band in (("small", "same"), ("large", "low"))
-        for who, means in (("published", PUBLISHED_MEANS), ("ours", study.means))
+        for who, means in _sources(study)
     ]
 
 
-def _by_load(study: Study, figure: str) -> list[dict[str, Any]]:
-    cells = sorted(FIGURES[figure][2], key=lambda cell: -cell[0])
-    total = figure in BY_TRAFFIC
-    x = {
-        "label": "expected link use, %" if total else "job's link use, %",
-        "values": [round(_use(study.base, cell)[2 if total else 0], 3) for cell in cells],
-    }
-    costs = [
-        {"name": f"{who}", "band": "low", "who": who, "values": [means[cell]["iteration"][2] for cell in cells]}
-        for who, means in (("published", PUBLISHED_MEANS), ("ours", study.means))
-    ]
-    return [
-        {"figure": figure, "title": title, "x": x, "y": {"label": "%"}, "lines": lines, "note": ""}
-        for title, lines in (("FCT change", _changes(study, cells)), ("iteration time change", costs))
-    ]
+def _over_rates(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Drawn]]:
+    """Draw everything over the flow rate, a line per band, published and ours."""
+    x = ("flows/s per host", [rate for _, rate in cells])
+
+    def series(study: Study) -> Iterable[Drawn]:
+        for title, quantity, unit in (
+            ("mean FCT of small flows", "small", "ms"),
+            ("mean FCT of large flows", "large", "ms"),
+            ("iteration time", "iteration", "s"),
+        ):
+            lines = [
+                line(f"{band} band, {who}", [means[cell][quantity][at] for cell in cells], band=band, who=who)
+                for (at, band), (who, means) in product(enumerate(BANDS), _sources(study))
+            ]
+            yield chart(title, x, unit, lines, "")
+        yield chart("FCT change", x, "%", _changes(study, cells), "")
+        for title, unit, of, note in (
+            ("99th percentile, small flows", "ms", study.p99_ms, "The published values are not printed."),
+            ("link use", "%", study.link_use_percent, "Of all links, headers and repetitions included."),
+        ):
+            found = {band: [of(cell, band) for cell in cells] for band in BANDS}
+            lines = [line(f"{band} band, ours", values, band=band, who="ours") for band, values in found.items()]
+            yield chart(title, x, unit, lines, note)
+
+    return series
 
 
-def _cdf(study: Study, figure: str, cell: Cell, seed: int) -> dict[str, Any]:
-    times = {band: np.sort(study.small_ms(cell, band, seed)) for band in BANDS}
-    every = np.concatenate(list(times.values()))
-    x = (
-        np.geomspace(0.98 * np.nanmin(every), 1.002 * np.nanmax(every), CDF_POINTS)
-        if len(every)
-        else np.array([0.1, 1.0])
-    )
-    lines = [
-        {
-            "name": f"{band} band",
-            "band": band,
-            "who": "ours",
-            "values": [round(float(100 * np.mean(own <= at)), 3) if len(own) else None for at in x],
-        }
-        for band, own in times.items()
-    ]
-    return {
-        "figure": figure,
-        "title": f"run {seed}",
-        "x": {"label": "completion time, ms", "values": [float(f"{at:.5g}") for at in x]},
-        "y": {"label": "flows that have ended, %"},
-        "lines": lines,
-        "note": f"Mean gain {study.gains_percent(cell)[seed]:.0f} %.",
-    }
+def _over_use(cells: Sequence[Cell], use: int, label: str) -> Callable[[Study], Iterable[Drawn]]:
+    """Draw the changes over the use of links: entry `use` of `_use`, which `label` names."""
+
+    def series(study: Study) -> Iterable[Drawn]:
+        x = (label, [round(_use(study.base, cell)[use], 3) for cell in cells])
+        costs = [
+            line(who, [means[cell]["iteration"][2] for cell in cells], band="low", who=who)
+            for who, means in _sources(study)
+        ]
+        yield chart("FCT change", x, "%", _changes(study, cells), "")
+        yield chart("iteration time change", x, "%", costs, "")
+
+    return series
 
 
-def _gains_over_time(study: Study, seed: int) -> dict[str, Any]:
+def _cdfs(cell: Cell) -> Callable[[Study], Iterable[Drawn]]:
+    """Draw the distribution of completion times of small flows, a chart for each run."""
+
+    def series(study: Study) -> Iterable[Drawn]:
+        for seed in SEEDS:
+            times = {band: np.sort(study.small_ms(cell, band, seed)) for band in BANDS}
+            every = np.concatenate(list(times.values()))
+            x = (
+                np.geomspace(0.98 * np.nanmin(every), 1.002 * np.nanmax(every), CDF_POINTS)
+                if len(every)
+                else np.array([0.1, 1.0])
+            )
+            lines = []
+            for band, own in times.items():
+                shares = [round(float(100 * np.mean(own <= at)), 3) if len(own) else None for at in x]
+                lines.append(line(f"{band} band", shares, band=band, who="ours"))
+            places = ("completion time, ms", [float(f"{at:.5g}") for at in x])
+            note = f"Mean gain {study.gains_percent(cell)[seed]:.0f} %."
+            yield chart(f"run {seed}", places, "flows that have ended, %", lines, note)
+
+    return series
+
+
+def _gains_over_time(study: Study) -> Iterable[Drawn]:
     """What small flows save in each fifth of a second, and when the ring was active."""
     cell = (16, 23)
-    (starts, same), (_, low) = (study.small_us(cell, band, seed) for band in BANDS)
-    ends = np.arange(0, (starts.max() if len(starts) else 0) + 2e5, 2e5)
-    bins = np.digitize(starts, ends)
-    saved = [float(np.nansum((same - low)[bins == i]) / 1e3) for i in range(1, len(ends) + 1)]
-    fine = ends[:, None] + np.arange(0, 2e5, 2e3)[None, :]
-    active = study.ring_share(cell, fine.ravel(), seed).reshape(fine.shape).mean(axis=1)
-    top = max([*map(abs, saved), 1.0])
-    return {
-        "figure": "5.7",
-        "title": f"run {seed}",
-        "x": {"label": "start of the flows, s", "values": [round(float(end / 1e6), 3) for end in ends]},
-        "y": {"label": "ms"},
-        "lines": [
-            {"name": "all-reduces under way (share of time, to scale)", "band": "low", "who": "published",
-             "values": [round(float(top * share), 3) for share in active]},
-            {"name": "saved by the lower band", "band": "same", "who": "ours", "values": saved},
-        ],
-        "note": "Sum over the small flows that start within a fifth of a second.",
-    }  # fmt: skip
+    for seed in SEEDS:
+        (starts, same), (_, low) = (study.small_us(cell, band, seed) for band in BANDS)
+        ends = np.arange(0, (starts.max() if len(starts) else 0) + 2e5, 2e5)
+        bins = np.digitize(starts, ends)
+        saved = [float(np.nansum((same - low)[bins == i]) / 1e3) for i in range(1, len(ends) + 1)]
+        fine = ends[:, None] + np.arange(0, 2e5, 2e3)[None, :]
+        active = study.ring_share(cell, fine.ravel(), seed).reshape(fine.shape).mean(axis=1)
+        top = max([*map(abs, saved), 1.0])
+        active_ms = [round(float(top * share), 3) for share in active]
+        lines = [
+            line("all-reduces under way (share of time, to scale)", active_ms, band="low", who="published"),
+            line("saved by the lower band", saved, band="same", who="ours"),
+        ]
+        x = ("start of the flows, s", [round(float(end / 1e6), 3) for end in ends])
+        yield chart(f"run {seed}", x, "ms", lines, "Sum over the small flows that start within a fifth of a second.")
 
 
-PART = Part("Gao (2020), chapter 5: tables 5.1 to 5.5, figs 5.5 to 5.23", chapter5, FIGURES)
+# -- figures ----------------------------------------------------------------------------------------------------------
+
+
+def _cases(cells: Iterable[Cell]) -> list[Case]:
+    return [((*cell, band, seed), THESIS_RECOVERY) for cell, band, seed in product(cells, BANDS, SEEDS)]
+
+
+def _figure(cells: Iterable[Cell], claims: Callable[[Study], Iterable[Claim]], **drawn: Any) -> Figure[Study, Case]:
+    return Figure(_cases(cells), claims, **drawn)
+
+
+def _by_ratio(ratio: int) -> Figure[Study, Case]:
+    cells = [(ratio, rate) for rate in FLOW_RATES]
+    return _figure(cells, _near_claims(cells), series=_over_rates(cells))
+
+
+def _by_rate(rate: int, claims: Callable[[Study], Iterable[Claim]]) -> Figure[Study, Case]:
+    cells = [(ratio, rate) for ratio in COMPUTE_MS]
+    return _figure(cells, claims, series=_over_use(cells, 0, "job's link use, %"))
+
+
+def _by_traffic(cells: Sequence[Cell], claims: Callable[[Study], Iterable[Claim]]) -> Figure[Study, Case]:
+    return _figure(cells, claims, series=_over_use(cells, 2, "expected link use, %"))
+
+
+def _progress(name: str, **claims: Any) -> Figure[Study, Case]:
+    cell = PROGRESS[name]
+    names = {band: f"R{cell[0]}-f{cell[1]}-{band}" for band in BANDS}
+
+    def drawn(study: Study) -> Iterable[Drawn]:
+        yield {"job": study.base.jobs[0].name, "runs": {band: f"runs/{own}" for band, own in names.items()}}
+
+    def runs(study: Study) -> dict[str, RunResult]:
+        return {own: study.results[(*cell, band, 0)] for band, own in names.items()}
+
+    return Figure(_cases([cell]), **claims, progress=drawn, runs=runs)
+
+
+HALF: tuple[Cell, ...] = ((16, 23), (8, 46), (4, 92), (2, 184))
+QUARTER: tuple[Cell, ...] = ((8, 23), (4, 46), (2, 92))
+"""Where flows send half, and a quarter, of what the job does."""
+
+FIGURES: dict[str, Figure[Study, Case]] = {
+    "5.19": _figure(ALL, _map_claims, maps=_maps),
+    "ns-3": Figure(
+        [*_cases(dict.fromkeys(key[:2] for key in NS3_37)), *(((*key, 0), DEFAULT_RECOVERY) for key in NS3_37)],
+        _side_claims,
+        tables=_sides_table,
+    ),
+    "5.5": _by_ratio(16),
+    "5.8": _by_ratio(8),
+    "5.10": _by_ratio(4),
+    "5.12": _by_ratio(2),
+    "5.6": _figure([(16, 23)], _sooner_claims, series=_cdfs((16, 23))),
+    "5.7": _figure([(16, 23)], _start_claims, series=_gains_over_time),
+    "5.9": _figure(
+        [(8, 23)],
+        _gain_claims((8, 23), "66 / 74 / 26 %, the third least", lambda g: min(g) == g[2]),
+        series=_cdfs((8, 23)),
+    ),
+    "5.11": _figure(
+        [(4, 23)], _gain_claims((4, 23), "the third least", lambda g: min(g) == g[2]), series=_cdfs((4, 23))
+    ),
+    "5.13": _by_rate(23, _rate_claims),
+    "5.14": _by_rate(46, _cost_claims((2, 46), "5 %", 2, 8)),
+    "5.15": _by_rate(92, _plateau_claims),
+    "5.16": _by_rate(184, _heavy_claims),
+    "5.17": _by_traffic(HALF, _cost_claims((4, 92), "15 %", 12, 19)),
+    "5.18": _by_traffic(QUARTER, _quarter_claims),
+    "5.20, 5.21": _progress("5.20, 5.21", claims=_iteration_claims),
+    "5.22, 5.23": _progress("5.22, 5.23"),
+    "Table 5.1": Figure(tables=_job_table),
+    "Table 5.2": Figure(tables=_network_table),
+    "Table 5.3": Figure(claims=_ratio_claims, tables=_ratio_table),
+    "Table 5.4": Figure(claims=_use_claims, tables=_use_table),
+    "Table 5.5": _figure([(16, 23)], _count_claims, tables=_count_table),
+}
+
+
+def _study(base: Scenario, results: Mapping[Case, RunResult]) -> Study:
+    by_recovery: dict[str, dict[Key, RunResult]] = {THESIS_RECOVERY: {}, DEFAULT_RECOVERY: {}}
+    for (key, recovery), result in results.items():
+        by_recovery[recovery][key] = result
+    return Study(base, *by_recovery.values())
+
+
+PART = of_statements(PAPER, FIGURES, scenario=scenario, study=_study, headline=_headline, seeds=SEEDS)

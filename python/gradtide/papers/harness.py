@@ -1,22 +1,32 @@
-"""What every reproduction is made of: checks, tables, series, timelines, and the folder that they are written to."""
+"""What every reproduction is made of: figures with claims and drawings, and the folder that they are written to.
+
+What a paper published lies in a TOML file beside its module: what it is called, what it says of each figure, and its
+values. The module computes ours: the runs that a figure needs, and from them its claims, tables and charts.
+"""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gradtide import _core, report
 from gradtide.estimate import Limits
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
+from gradtide.scenario.source import parse_toml
 from gradtide.studies.folder import whole_folder, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import part_of, run_all, total_cost, write_core, write_summary
 
-T = TypeVar("T")
-M = TypeVar("M")
+S = TypeVar("S")
 C = TypeVar("C", bound=Hashable)
 Progress = Callable[[float], object] | None
+Check = dict[str, str]
+Drawn = dict[str, Any]
+
+Claim = tuple[str, str, str, bool] | tuple[str, str, str, bool, str]
+"""Quantity, published, ours, whether they agree, and why not."""
 
 
 class Reproduction:
@@ -27,7 +37,7 @@ class Reproduction:
         runs: the runs whose timelines are drawn, by name.
     """
 
-    def __init__(self, summary: dict[str, Any], runs: dict[str, RunResult]) -> None:
+    def __init__(self, summary: dict[str, Any], runs: Mapping[str, RunResult]) -> None:
         self.summary = summary
         self.runs = runs
 
@@ -55,21 +65,6 @@ class Reproduction:
         return path
 
 
-Shown = Mapping[str, tuple[str, str, Iterable[C]]]
-"""Of every figure that is shown: its title, what the paper says of it, and the cases that it needs."""
-
-Claim = tuple[str, str, str, bool, str]
-"""Quantity, published, ours, whether they agree, and why not."""
-
-Makers = Mapping[str, Callable[[T], Iterable[M]]]
-"""By figure, what makes its claims, tables, series or bars from a study."""
-
-
-def statements_hold(checks: Sequence[dict[str, str]], _study: object = None, _figure: str | None = None) -> str:
-    """Return the result of checks in a sentence."""
-    return f"{sum(one['verdict'] == 'agrees' for one in checks)} of {len(checks)} statements hold."
-
-
 @dataclass(frozen=True)
 class Part:
     """A part of a paper that can be reproduced.
@@ -94,36 +89,73 @@ class Part:
         return next((f for f in self.figures if plain(name) in (plain(f), *plain(f).split(", "))), None)
 
 
+def _nothing(_study: Any) -> tuple[()]:
+    return ()
+
+
+def _no_runs(_study: Any) -> Mapping[str, RunResult]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Figure(Generic[S, C]):
+    """A figure or table that is reproduced: the runs that it needs, and what is made from a study of them.
+
+    Attributes:
+        cases: the runs.
+        claims: what the paper says, beside ours.
+        maps, tables, series, bars, progress: what is drawn.
+        runs: the runs that `progress` draws, by name.
+    """
+
+    cases: Iterable[C] = ()
+    claims: Callable[[S], Iterable[Claim]] = _nothing
+    maps: Callable[[S], Iterable[Drawn]] = _nothing
+    tables: Callable[[S], Iterable[Drawn]] = _nothing
+    series: Callable[[S], Iterable[Drawn]] = _nothing
+    bars: Callable[[S], Iterable[Drawn]] = _nothing
+    progress: Callable[[S], Iterable[Drawn]] = _nothing
+    runs: Callable[[S], Mapping[str, RunResult]] = _no_runs
+
+
+def published(module: str) -> dict[str, Any]:
+    """Return what the TOML file beside a module says that a paper published."""
+    file = f"{module.rpartition('.')[2]}.toml"
+    return parse_toml(resources.files(__package__).joinpath(file).read_text(encoding="utf-8"), file)
+
+
+def agreeing(checks: Sequence[Check]) -> int:
+    """Return the number of checks that agree."""
+    return sum(one["verdict"] == "agrees" for one in checks)
+
+
+def statements_hold(checks: Sequence[Check], _study: object = None, _figure: str | None = None) -> str:
+    """Return the result of checks in a sentence."""
+    return f"{agreeing(checks)} of {len(checks)} statements hold."
+
+
 def of_statements(
-    title: str,
+    paper: Mapping[str, Any],
+    figures: Mapping[str, Figure[S, C]],
     *,
-    name: str,
-    preset: str,
-    subject: str,
-    figures: Shown[C],
     scenario: Callable[[Scenario, C], Scenario],
-    study: Callable[[Scenario, dict[C, Any]], T],
-    claims: Makers[T, Claim],
-    headline: Callable[[Sequence[dict[str, str]], T, str | None], str] = statements_hold,
+    study: Callable[[Scenario, dict[C, Any]], S],
+    headline: Callable[[Sequence[Check], S, str | None], str] = statements_hold,
     seen: Callable[[C, RunResult], Any] = lambda _case, result: result,
     batch: int | None = None,
-    **drawn: Makers[T, dict[str, Any]],
+    seeds: Sequence[int] = (),
 ) -> Part:
-    """Return a part that compares what a paper says of its figures with runs, without timelines.
+    """Return a part that compares what a paper says of its figures with runs.
 
     Args:
-        title: what is listed.
-        name: of the paper for `gradtide reproduce`.
-        preset: scenario that all runs start from.
-        subject: authors, year and subject.
+        paper: what it published; `title` is listed, `preset` is the scenario that all runs start from.
         figures: what is shown.
         scenario: from the paper's preset to the scenario of a case.
-        study: what the makers are given, of the preset and what has been seen of each case.
-        claims: published beside ours.
+        study: what figures are made from, of the preset and what has been seen of each case.
         headline: the result in a sentence, of the checks that claims become.
         seen: what is kept of a run.
         batch: runs that are in memory at one time; None for all.
-        drawn: `tables`, `series`, `bars`.
+        seeds: of the runs, where a figure is of several.
     """
 
     def make(
@@ -133,12 +165,12 @@ def of_statements(
         keep: Kept | None = None,
         limits: Limits | None = None,
         *,
-        shown: Shown[C] | None = None,
+        shown: Mapping[str, Figure[S, C]] | None = None,
         base: Scenario | None = None,
     ) -> Reproduction:
         shown = shown or (figures if figure is None else {figure: figures[figure]})
-        base = base or Scenario.load(preset)
-        cases = list(dict.fromkeys(case for _, _, needed in shown.values() for case in needed))
+        base = base or Scenario.load(paper["preset"])
+        cases = list(dict.fromkeys(case for one in shown.values() for case in one.cases))
         kept: dict[C, Any] = {}
         summaries: list[dict[str, Any]] = []
         for first in range(0, len(cases), batch or max(1, len(cases))):
@@ -148,33 +180,42 @@ def of_statements(
             kept |= {case: seen(case, result) for case, result in zip(now, results, strict=True)}
             summaries += [result.summary for result in results]
         done = study(base, kept)
-        checks = [check(of, *claim) for of in shown if of in claims for claim in claims[of](done)]
-        kinds: dict[str, Makers[T, dict[str, Any]]] = {"tables": {}, "series": {}, **drawn}
+        checks = [check(name, *claim) for name, one in shown.items() for claim in one.claims(done)]
+
+        def drawn(kind: str) -> list[Drawn]:
+            return [{"figure": name, **item} for name, one in shown.items() for item in getattr(one, kind)(done)]
+
+        bars = drawn("bars")
+        name, _, part = paper["name"].partition("/")
         summary = {
             "schema": "gradtide.reproduce/1",
             "version": _core.__version__,
             "engine": base.engine,
+            **({"seed": list(seeds)} if seeds else {}),
             "paper": name,
-            "part": figure or "",
-            "title": subject,
+            "part": "/".join(filter(None, (part, figure))),
+            "title": paper["subject"],
             "headline": headline(checks, done, figure),
-            "figures": [{"figure": of, "title": title, "says": says} for of, (title, says, _) in shown.items()],
+            "figures": [
+                {"figure": of, "title": text["title"], "says": text.get("says", "")}
+                for of in shown
+                for text in [paper["figures"][of]]
+            ],
             "checks": checks,
-            "maps": [],
-            **{
-                kind: [{"figure": of, **item} for of in shown if of in makers for item in makers[of](done)]
-                for kind, makers in kinds.items()
-            },
+            "maps": drawn("maps"),
+            "tables": drawn("tables"),
+            "series": drawn("series"),
+            **({"bars": bars} if bars else {}),
             "timelines": [],
-            "progress": [],
+            "progress": drawn("progress"),
             "cost": total_cost(summaries),
         }
-        return Reproduction(summary, {})
+        return Reproduction(summary, {name: run for one in shown.values() for name, run in one.runs(done).items()})
 
-    return Part(title, make, figures)
+    return Part(paper["title"], make, figures)
 
 
-def check(figure: str, quantity: str, published: str, ours: str, agrees: bool, note: str = "") -> dict[str, str]:
+def check(figure: str, quantity: str, published: str, ours: str, agrees: bool, note: str = "") -> Check:
     """Return a published value beside ours; `note` says why if they differ."""
     return {
         "figure": figure,
@@ -185,3 +226,34 @@ def check(figure: str, quantity: str, published: str, ours: str, agrees: bool, n
         "verdict": "agrees" if agrees else "differs",
         "note": "" if agrees else note,
     }
+
+
+def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], note: str = "") -> Drawn:
+    """Return a table."""
+    return {"title": title, "columns": list(columns), "rows": [list(row) for row in rows], "note": note}
+
+
+def line(name: str, values: Iterable[float | None], **style: str) -> Drawn:
+    """Return a line of a chart; `band` and `who` (ours or published) say how it is drawn."""
+    return {"name": name, **style, "values": list(values)}
+
+
+def chart(
+    title: str, x: tuple[str, Sequence[float]], ylabel: str, lines: Iterable[Drawn], note: str | None = None
+) -> Drawn:
+    """Return a chart of lines over one axis.
+
+    Args:
+        title: of the chart.
+        x: label and values of the axis.
+        ylabel: with the unit.
+        lines: each with as many values as the axis.
+        note: below the chart.
+    """
+    made = {
+        "title": title,
+        "x": {"label": x[0], "values": list(x[1])},
+        "y": {"label": ylabel},
+        "lines": list(lines),
+    }
+    return made if note is None else {**made, "note": note}

@@ -3,8 +3,6 @@
 Most figures have no numbers in print, so what is compared is what the text says of them. `paper/tictac2019` has the
 choices that the paper leaves open, with their reasons; they hold for all figures, and none is fitted. As in section 6,
 an iteration's time is the mean of 10 after 2, and of stragglers and overlap the largest of them counts.
-
-Long, because one study serves eleven figures: cases, statements, tables and bars of all of them share its choices.
 """
 
 import time
@@ -16,38 +14,20 @@ from typing import Any
 import numpy as np
 
 from gradtide import words
-from gradtide.papers.harness import Claim, of_statements
+from gradtide.papers.harness import Claim, Drawn, Figure, chart, line, of_statements, published, table
 from gradtide.presets import graphs
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.order import order
 
-PAPER = {
-    # model: preset, parameters, MiB, ops of inference and of training, mini-batch
-    "AlexNet v2": ("tictac_alexnet_v2", 16, 191.89, 235, 483, 512),
-    "Inception v1": ("tictac_inception_v1", 116, 25.24, 1114, 2246, 128),
-    "Inception v2": ("tictac_inception_v2", 141, 42.64, 1369, 2706, 128),
-    "Inception v3": ("tictac_inception_v3", 196, 103.54, 1904, 3672, 32),
-    "ResNet-50 v1": ("tictac_resnet50_v1", 108, 97.39, 1114, 2096, 32),
-    "ResNet-101 v1": ("tictac_resnet101_v1", 210, 169.74, 2083, 3898, 64),
-    "ResNet-50 v2": ("tictac_resnet50_v2", 125, 97.45, 1423, 2813, 64),
-    "ResNet-101 v2": ("tictac_resnet101_v2", 244, 169.86, 2749, 5380, 32),
-    "VGG-16": ("tictac_vgg16", 32, 527.79, 388, 758, 32),
-    "VGG-19": ("tictac_vgg19", 38, 548.05, 442, 857, 32),
-}
-"""Table 1."""
+PAPER = published(__name__)
+NOTES = PAPER["notes"]
+TABLE_1: dict[str, dict[str, Any]] = PAPER["models"]
 
 MODELS = (
-    "Inception v1",
-    "VGG-19",
-    "Inception v2",
-    "AlexNet v2",
-    "VGG-16",
-    "ResNet-50 v1",
-    "ResNet-50 v2",
-    "Inception v3",
+    "Inception v1", "VGG-19", "Inception v2", "AlexNet v2", "VGG-16", "ResNet-50 v1", "ResNet-50 v2", "Inception v3",
     "ResNet-101 v1",
-)
+)  # fmt: skip
 """Of figs 9 to 12 and 14, as fig 9 lists them: all but ResNet-101 v2."""
 
 INFERENCE, TRAIN = TASKS = ("inference", "train")
@@ -106,11 +86,7 @@ def servers_of(workers: int) -> int:
     return max(1, workers // 4)
 
 
-def _grid(workers: Iterable[int] = WORKERS, models: Iterable[str] = MODELS) -> list[Case]:
-    return [Case(m, t, TIC, n, servers_of(n)) for n, m, t in product(workers, models, TASKS)]
-
-
-SCALED = _grid()
+SCALED = [Case(model, task, TIC, n, servers_of(n)) for n, model, task in product(WORKERS, MODELS, TASKS)]
 """Fig 9's. Figs 12 and 14 do not say how many workers they are of: they are of these."""
 
 SHARED = [case for case in SCALED if case.workers > 1]
@@ -127,86 +103,20 @@ SEEN = {"ResNet-50 v2": 1000, "Inception v3": 1000, "VGG-16": 493}
 
 ORDERS = [Case(model, INFERENCE, NONE, 1, 1, iterations=REPEATS) for model in SEEN]
 
-# What each figure shows, what the paper says of it, and the runs that it needs.
-FIGURES: dict[str, tuple[str, str, list[Case]]] = {
-    "Table 1": (
-        "models",
-        "Parameters, their size and the ops of TensorFlow's graphs. Computing TIC and TAC takes about 10 s.",
-        [],
-    ),
-    "Orders": (
-        "random orders never repeat",
-        "In 1000 iterations of ResNet-50 v2 and of Inception v3 no order of transfers was seen twice; of VGG-16, there "
-        "were 493.",
-        ORDERS,
-    ),
-    "4": (
-        "overlap and utilisation of Inception v3, 2 workers and 1 server",
-        "TicTac has more overlap at the same ratio of communication to computation, and so uses more of the GPU.",
-        _pairs(EXAMPLE),
-    ),
-    "9": (
-        "speed-up over workers, a server for 4",
-        "Up to 37.7 % of throughput in inference, 19.2 % in training. It rises with the communication until a "
-        "threshold, and falls beyond it. In small networks at small sizes it may cost up to 4.2 %.",
-        _pairs(SCALED),
-    ),
-    "10": (
-        "speed-up over servers, 8 workers",
-        "Inference gains more than training. With several servers, too, the gain is significant.",
-        _pairs(SPREAD),
-    ),
-    "11": (
-        "speed-up over the mini-batch, 4 workers, inference",
-        "Where communication takes longer than computation, larger batches gain more; where it takes less, they gain "
-        "less.",
-        _pairs(LOADED),
-    ),
-    "12": (
-        "speed-up over the size of the graph",
-        "Larger networks obtain higher gains.",
-        _pairs(SCALED),
-    ),
-    "13": (
-        "overlap predicts the step time; Inception v2 on CPUs, 1000 runs",
-        "The overlap coefficient predicts step time with R² 0.98. The 95th percentiles of normalised step time are "
-        "0.63403 without an order and 0.99825 with TAC, most of whose runs have an overlap near 1.",
-        [
-            *(replace(case, noise=n) for n in NOISES for case in _pairs([REPEATED[TRAIN]], [TAC])),
-            *_pairs([REPEATED[INFERENCE]], [TAC]),
-        ],
-    ),
-    "14": (
-        "stragglers",
-        "Without an order workers wait for more than 50 % of an iteration in some cases. Any order reduces that, on "
-        "average and by up to 2.3 times, more in larger networks.",
-        [
-            *_pairs(SHARED),
-            *(replace(case, disorder=DISORDER) for case in SHARED),
-            *(replace(case, order=REVERSED) for case in SHARED if case.workers == 8),
-        ],
-    ),
-    "15": (
-        "TIC and TAC on CPUs",
-        "Both speed up; TIC is only marginally worse than TAC.",
-        _pairs(HEURISTICS, (TIC, TAC)),
-    ),
-}
-
 
 def scenario(base: Scenario, case: Case) -> Scenario:
     """Return the scenario of a case."""
-    name, *_, batch = PAPER[case.model]
+    model = TABLE_1[case.model]
     schedule: dict[str, Any] = {"order": case.order, "disorder": case.disorder}
     if case.order == REVERSED:
-        recvs = [op["name"] for op in graphs.graph(name).counts["ops"] if op["kind"] == "recv"]
+        recvs = [op["name"] for op in graphs.graph(model["preset"]).counts["ops"] if op["kind"] == "recv"]
         schedule["ranking"] = recvs[::-1]
     job = {
-        "model": name,
+        "model": model["preset"],
         "task": case.task,
         "workers": case.workers,
         "iterations": case.iterations,
-        "compute.batch": int(batch * case.factor),
+        "compute.batch": int(model["batch"] * case.factor),
         "compute.noise": base.jobs[0].compute.noise_ppm / 1e6 * case.noise,
         "collective.ps.servers": case.servers,
         "schedule": schedule,
@@ -300,88 +210,70 @@ def _near(ours: float, published: float) -> bool:
     return abs(ours / published - 1) <= NEAR
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number > 1 else ''}"
+
+
 def _where(case: Case) -> str:
-    return f"{case.model}, {case.workers} worker{'s' if case.workers > 1 else ''}"
+    return f"{case.model}, {_count(case.workers, 'worker')}"
 
 
-def _ops(preset: str) -> tuple[int, int]:
-    counts = graphs.graph(preset).counts
-    return len(graphs.inference_part(counts)["ops"]), len(counts["ops"])
+def _ops(model: str) -> dict[str, int]:
+    """Return the ops of our graph, by task."""
+    counts = graphs.graph(TABLE_1[model]["preset"]).counts
+    return {INFERENCE: len(graphs.inference_part(counts)["ops"]), TRAIN: len(counts["ops"])}
 
 
-def _model_claims(study: Study) -> Iterable[Claim]:
-    del study
-    rows = {name: (graphs.graph(preset), parameters, mib) for name, (preset, parameters, mib, *_) in PAPER.items()}
-    equal = sum(graph.tensors == parameters for graph, parameters, _ in rows.values())
-    yield "number of parameters", "table 1", f"{equal} of {len(rows)} equal", equal == len(rows), ""
-    equal = sum(f"{graph.parameter_bytes / 2**20:.2f}" == f"{mib:.2f}" for graph, _, mib in rows.values())
-    yield "MiB of parameters, both decimals", "table 1", f"{equal} of {len(rows)} equal", equal == len(rows), ""
-    shares = [
-        ours / theirs
-        for preset, _, _, *ops, _ in PAPER.values()
-        for ours, theirs in zip(_ops(preset), ops, strict=True)
-    ]
-    note = (
-        "ours are ATen's ops; TensorFlow's graph has variables' reads, constants and shapes besides, which take no "
-        "time and change no order"
-    )
+def _model_claims(_study: Study) -> Iterable[Claim]:
+    rows = [(graphs.graph(row["preset"]), row) for row in TABLE_1.values()]
+    equal = sum(graph.tensors == row["parameters"] for graph, row in rows)
+    yield "number of parameters", "table 1", f"{equal} of {len(rows)} equal", equal == len(rows)
+    equal = sum(f"{graph.parameter_bytes / 2**20:.2f}" == f"{row['mib']:.2f}" for graph, row in rows)
+    yield "MiB of parameters, both decimals", "table 1", f"{equal} of {len(rows)} equal", equal == len(rows)
+    shares = [ours / row[task] for model, row in TABLE_1.items() for task, ours in _ops(model).items()]
     text = f"{100 * min(shares):.0f} to {100 * max(shares):.0f} % of them"
-    yield "number of ops", "table 1", text, min(shares) > 0.9, note
+    yield "number of ops", "table 1", text, min(shares) > 0.9, NOTES["ops"]
     slowest = 0.0
-    for preset, *_ in PAPER.values():
-        for which in (TIC, TAC):
-            start = time.process_time()
-            order(graphs.graph_document(preset, "K80", None, TRAIN, 10**10), which)
-            slowest = max(slowest, time.process_time() - start)
+    for row, which in product(TABLE_1.values(), (TIC, TAC)):
+        start = time.process_time()
+        order(graphs.graph_document(row["preset"], "K80", None, TRAIN, 10**10), which)
+        slowest = max(slowest, time.process_time() - start)
     text = "less than 1 s" if slowest < 1 else f"{slowest:.0f} s"
-    yield "computing TIC or TAC, slowest model", "about 10 s", text, slowest < 10, "this machine is slow"
+    yield "computing TIC or TAC, slowest model", "about 10 s", text, slowest < 10, NOTES["slow_machine"]
 
 
 def _order_claims(study: Study) -> Iterable[Claim]:
-    note = "TensorFlow's order is no draw of all orders alike: with few transfers some come again and again"
     for case in ORDERS:
         ours, theirs = study.orders(case), SEEN[case.model]
-        yield f"{case.model}: unique orders of {REPEATS}", str(theirs), str(ours), ours == theirs, note
+        yield f"{case.model}: unique orders of {REPEATS}", str(theirs), str(ours), ours == theirs, NOTES["draw"]
 
 
 def _example_claims(study: Study) -> Iterable[Claim]:
     for case in EXAMPLE:
         alphas = [study.alpha(one) for one in (replace(case, order=NONE), case)]
         text = f"{alphas[0]:.2f} to {alphas[1]:.2f}"
-        yield f"overlap, {TRAIN_OR_NOT[case.task]}", "more with TicTac", text, alphas[1] > alphas[0], ""
+        yield f"overlap, {TRAIN_OR_NOT[case.task]}", "more with TicTac", text, alphas[1] > alphas[0]
         used = [study.results[one].job["utilisation"] for one in (replace(case, order=NONE), case)]
         text = f"{_percent(used[0], 0)} to {_percent(used[1], 0)}"
-        yield f"utilisation, {TRAIN_OR_NOT[case.task]}", "more with TicTac", text, used[1] > used[0], ""
-
-
-_WHY_MORE = (
-    "orders here are random in full, and a step waits for nearly all transfers before it computes; TensorFlow's leave "
-    "part of the overlap, and its steps hold time that no order saves"
-)
-_WHY_VGG = (
-    "a parameter is never cut, so VGG's first dense layer, most of the model, is on one server, alone on its channel: "
-    "no order is faster than its transfer to all workers"
-)
+        yield f"utilisation, {TRAIN_OR_NOT[case.task]}", "more with TicTac", text, used[1] > used[0]
 
 
 def _worker_claims(study: Study) -> Iterable[Claim]:
     for task, theirs in ((INFERENCE, 0.377), (TRAIN, 0.192)):
         gains = study.gains(case for case in SCALED if case.task == task)
         best = max(gains, key=gains.__getitem__)
-        text = f"{_percent(gains[best])} ({_where(best)})"
-        yield f"largest speed-up, {TRAIN_OR_NOT[task]}", _percent(theirs), text, _near(gains[best], theirs), _WHY_MORE
+        what, text = f"largest speed-up, {TRAIN_OR_NOT[task]}", f"{_percent(gains[best])} ({_where(best)})"
+        yield what, _percent(theirs), text, _near(gains[best], theirs), NOTES["more"]
     gains = study.gains(SCALED)
     worst = min(gains.values())
-    note = "enforcing an order costs nothing here: no counter, no blocked request, no reordering is simulated"
-    yield "largest slow-down", "4.2 %", _percent(max(0.0, -worst)), _near(-worst, 0.042), note
+    yield "largest slow-down", "4.2 %", _percent(max(0.0, -worst)), _near(-worst, 0.042), NOTES["free"]
     for task in TASKS:
         peaks = []
         for model in MODELS:
             own = [gains[Case(model, task, TIC, n, servers_of(n))] for n in WORKERS]
             peaks.append(max(own[1:-1]) > max(own[0], own[-1]) + words.SAME)
         text = f"in {sum(peaks)} of {len(peaks)} models"
-        note = "a server for every 4 workers keeps the load of a link, so that curves level off; VGG as in fig 10"
-        yield f"gain rises and falls with workers, {TRAIN_OR_NOT[task]}", "yes", text, all(peaks), note
+        yield f"gain rises and falls with workers, {TRAIN_OR_NOT[task]}", "yes", text, all(peaks), NOTES["level"]
 
 
 def _server_claims(study: Study) -> Iterable[Claim]:
@@ -389,12 +281,12 @@ def _server_claims(study: Study) -> Iterable[Claim]:
     pairs = [(gains[case], gains[replace(case, task=TRAIN)]) for case in SPREAD if case.task == INFERENCE]
     more = sum(a >= b - words.SAME for a, b in pairs)
     text = f"in {more} of {len(pairs)}"
-    yield "inference gains at least what training does", "in general", text, more > 0.9 * len(pairs), ""
+    yield "inference gains at least what training does", "in general", text, more > 0.9 * len(pairs)
     for count in SERVERS[1:]:
         own = {case: gain for case, gain in gains.items() if case.servers == count and case.task == INFERENCE}
         worst = min(own, key=own.__getitem__)
         text = f"at least {_percent(own[worst])} ({worst.model})"
-        yield f"gain with {count} servers, inference", "significant", text, own[worst] > 0.05, _WHY_VGG
+        yield f"gain with {count} servers, inference", "significant", text, own[worst] > 0.05, NOTES["vgg"]
 
 
 def _batch_claims(study: Study) -> Iterable[Claim]:
@@ -411,12 +303,12 @@ def _batch_claims(study: Study) -> Iterable[Claim]:
         ("longer communication: a batch twice as large gains more", rises),
         ("shorter communication: it gains less", falls),
     ):
-        yield quantity, "yes", f"in {sum(found)} of {len(found)} steps", all(found), "near the balance of both"
+        yield quantity, "yes", f"in {sum(found)} of {len(found)} steps", all(found), NOTES["balance"]
 
 
-def _size(case: Case) -> int:
-    _, _, _, *ops, _ = PAPER[case.model]
-    return ops[TASKS.index(case.task)]
+def _sizes(task: str, models: Iterable[str]) -> list[int]:
+    """Return the ops of models, as of table 1."""
+    return [TABLE_1[model][task] for model in models]
 
 
 def _mean_gains(study: Study, task: str) -> dict[str, float]:
@@ -427,78 +319,53 @@ def _mean_gains(study: Study, task: str) -> dict[str, float]:
     }
 
 
-_WHY_SIZE = (
-    "what an order saves here is the smaller of communication and computation, whatever the number of ops; more ops "
-    "make random orders no worse once there are a dozen"
-)
-
-
 def _size_claims(study: Study) -> Iterable[Claim]:
     for task in TASKS:
         means = _mean_gains(study, task)
-        sizes = [_size(Case(model, task, TIC)) for model in means]
-        found = rank_correlation(sizes, list(means.values()))
+        found = rank_correlation(_sizes(task, means), list(means.values()))
         quantity = f"rank correlation of ops and gain, {TRAIN_OR_NOT[task]}"
-        yield quantity, "larger gain more", f"{found:.2f}", found > 0.5, _WHY_SIZE
+        yield quantity, "larger gain more", f"{found:.2f}", found > 0.5, NOTES["size"]
 
 
 def _overlap_claims(study: Study) -> Iterable[Claim]:
-    varies = "the coefficient counts the computation that was; where that varies, so does the step, at equal overlap"
-    alike = (
-        "two random orders of 141 transfers delay a step nearly alike; what is left is noise of compute, and which "
-        "worker was the slowest"
-    )
     found = {
-        name: (study.determination(TRAIN, noise), varies)
+        name: (study.determination(TRAIN, noise), NOTES["varies"])
         for noise, name in zip(NOISES, ("", ", no noise in compute", ", three times the noise"), strict=True)
     }
-    found[", steps without an order alone"] = study.determination(TRAIN, orders=[NONE]), alike
+    found[", steps without an order alone"] = study.determination(TRAIN, orders=[NONE]), NOTES["alike"]
     for name, (ours, note) in found.items():
         yield f"R² of step time over overlap, training{name}", "0.98", f"{ours:.3f}", ours >= 0.95, note
     steps, overlap = study.normalised(INFERENCE), study.overlap(INFERENCE)
     for which, name, theirs in ((NONE, "no order", 0.63403), (TAC, "TAC", 0.99825)):
         ours = float(np.percentile(steps[which], 95))
-        note = (
-            "it is the ratio of communication to computation that decides, and the paper names neither CPU nor workers"
-        )
-        yield f"95th percentile, inference, {name}", f"{theirs}", f"{ours:.5f}", _near(ours, theirs), note
+        yield f"95th percentile, inference, {name}", f"{theirs}", f"{ours:.5f}", _near(ours, theirs), NOTES["ratio"]
     share = float((overlap[TAC] > 0.9).mean())
-    yield "overlap above 0.9 with TAC, inference", "most runs", f"{_percent(share, 0)} of runs", share > 0.5, ""
+    yield "overlap above 0.9 with TAC, inference", "most runs", f"{_percent(share, 0)} of runs", share > 0.5
 
 
 def _straggler_claims(study: Study) -> Iterable[Claim]:
     plain = {case: study.straggler(replace(case, order=NONE)) for case in SHARED}
     most = max(plain, key=plain.__getitem__)
     text = f"{_percent(plain[most], 0)} ({_where(most)}, {TRAIN_OR_NOT[most.task]})"
-    note = (
-        "random orders of many transfers are late alike, on every worker; virtual machines differ by more than the 3 % "
-        "that are simulated"
-    )
-    yield "largest, no order", "more than 50 %", text, plain[most] > 0.5, note
+    yield "largest, no order", "more than 50 %", text, plain[most] > 0.5, NOTES["machines"]
     for disorder, name in ((0.0, "TIC"), (DISORDER, "TIC, 0.5 % out of order")):
         own = {case: study.straggler(replace(case, disorder=disorder)) for case in SHARED}
         mean, before = float(np.mean(list(own.values()))), float(np.mean(list(plain.values())))
-        note = (
-            "a pull that strays changes places with any that waits, which is as far as it can: one late parameter "
-            "stops its worker, and the others wait"
-        )
         text = f"{_percent(before)} to {_percent(mean)}"
-        yield f"mean, {name}", "reduced", text, mean < before, note
+        yield f"mean, {name}", "reduced", text, mean < before, NOTES["stray"]
         factor = before / mean
-        note = note if disorder else "what is left is noise of compute, of which cloud machines have more"
+        note = NOTES["stray" if disorder else "clouds"]
         yield f"by what factor on average, {name}", "up to 2.3", f"{factor:.1f}", _near(factor, 2.3), note
     eight = [case for case in SHARED if case.workers == 8]
     for task in TASKS:
         cases = [case for case in eight if case.task == task]
         cut = [plain[case] - study.straggler(case) for case in cases]
-        found = rank_correlation([_size(case) for case in cases], cut)
+        found = rank_correlation(_sizes(task, (case.model for case in cases)), cut)
         quantity = f"rank correlation of ops and reduction, 8 workers, {TRAIN_OR_NOT[task]}"
-        note = "the more transfers, the more alike are random orders in what they delay"
-        yield quantity, "larger reduce more", f"{found:.2f}", found > 0.5, note
+        yield quantity, "larger reduce more", f"{found:.2f}", found > 0.5, NOTES["similar"]
     fewer = [study.straggler(replace(case, order=REVERSED)) <= plain[case] + words.SAME for case in eight]
     quantity = "the model's order backwards, 8 workers: no more than without an order"
-    note = "where an order cannot matter, both are noise"
-    yield quantity, "regardless of quality", f"in {sum(fewer)} of {len(fewer)}", all(fewer), note
+    yield quantity, "regardless of quality", f"in {sum(fewer)} of {len(fewer)}", all(fewer), NOTES["noise"]
 
 
 def _heuristic_claims(study: Study) -> Iterable[Claim]:
@@ -506,110 +373,96 @@ def _heuristic_claims(study: Study) -> Iterable[Claim]:
         cases = [case for case in HEURISTICS if case.task == task]
         gains = [study.gain(replace(case, order=which)) for case in cases for which in (TIC, TAC)]
         text = f"{_percent(min(gains))} to {_percent(max(gains))}"
-        yield f"speed-up, {TRAIN_OR_NOT[task]}", "significant", text, min(gains) > 0.05, "little is left to overlap"
+        yield f"speed-up, {TRAIN_OR_NOT[task]}", "significant", text, min(gains) > 0.05, NOTES["little"]
         worst = max(study.time_ms(replace(case, order=TIC)) / study.time_ms(case) - 1 for case in cases)
         text = f"by at most {_percent(max(0.0, worst))}"
-        yield f"TIC is slower than TAC, {TRAIN_OR_NOT[task]}", "marginally", text, worst < 0.02, ""
+        yield f"TIC is slower than TAC, {TRAIN_OR_NOT[task]}", "marginally", text, worst < 0.02
 
-
-_CHECKS: dict[str, Callable[[Study], Iterable[Claim]]] = {
-    "Table 1": _model_claims,
-    "Orders": _order_claims,
-    "4": _example_claims,
-    "9": _worker_claims,
-    "10": _server_claims,
-    "11": _batch_claims,
-    "12": _size_claims,
-    "13": _overlap_claims,
-    "14": _straggler_claims,
-    "15": _heuristic_claims,
-}
 
 # -- tables, bars and series ------------------------------------------------------------------------------------------
 
 
-def _model_table(study: Study) -> list[dict[str, Any]]:
-    del study
+def _model_table(_study: Study) -> list[Drawn]:
     rows = []
-    for name, (preset, parameters, mib, forward, whole, batch) in PAPER.items():
-        graph, ops = graphs.graph(preset), _ops(preset)
-        own = [graph.tensors, f"{graph.parameter_bytes / 2**20:.2f}", f"{ops[0]}/{ops[1]}"]
-        rows.append([name, parameters, own[0], f"{mib:.2f}", own[1], f"{forward}/{whole}", own[2], batch])
+    for name, row in TABLE_1.items():
+        graph, ops = graphs.graph(row["preset"]), _ops(name)
+        sizes = [f"{row['mib']:.2f}", f"{graph.parameter_bytes / 2**20:.2f}"]
+        both = [f"{counts[INFERENCE]}/{counts[TRAIN]}" for counts in (row, ops)]
+        rows.append([name, row["parameters"], graph.tensors, *sizes, *both, row["batch"]])
     columns = ["model", "parameters", "ours", "MiB", "ours", "ops", "ours", "batch"]
     note = "Ops of inference and of training; a column of ours stands beside each of the paper's."
-    return [{"title": "Models", "columns": columns, "rows": rows, "note": note}]
+    return [table("Models", columns, rows, note)]
 
 
-def _example_table(study: Study) -> list[dict[str, Any]]:
+def _example_table(study: Study) -> list[Drawn]:
     rows = []
     for case, (which, name) in product(EXAMPLE, ((NONE, "no order"), (TIC, "TIC"))):
         job = study.results[replace(case, order=which)].job
         numbers = [f"{job[key]:.3f}" for key in ("rho", "alpha", "utilisation")]
         rows.append([TRAIN_OR_NOT[case.task], name, *numbers])
-    return [
-        {
-            "title": "Inception v3, 2 workers and 1 server: means",
-            "columns": ["task", "order", "rho", "alpha", "U"],
-            "rows": rows,
-            "note": "",
-        }
-    ]
-
-
-_TABLES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {"Table 1": _model_table, "4": _example_table}
-
-
-def _bars(title: str, unit: str, rows: Sequence[str], groups: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """Return bars: for each row one of each group, values as shares in percent."""
-    made = [{"name": name, "values": [100 * value for value in values]} for name, values in groups.items()]
-    return {"title": title, "unit": unit, "rows": list(rows), "groups": made}
+    return [table("Inception v3, 2 workers and 1 server: means", ["task", "order", "rho", "alpha", "U"], rows)]
 
 
 _GAIN = "speed-up (%)"
 
 
-def _gain_bars(study: Study, title: str, groups: Mapping[str, Sequence[Case]], rows: Sequence[str]) -> dict[str, Any]:
-    return _bars(title, _GAIN, rows, {name: [study.gain(case) for case in cases] for name, cases in groups.items()})
+def _bars(title: str, unit: str, rows: Sequence[str], groups: Mapping[str, Iterable[float]]) -> Drawn:
+    """Return bars: for each row one of each group, values as shares in percent."""
+    made = [{"name": name, "values": [100 * value for value in values]} for name, values in groups.items()]
+    return {"title": title, "unit": unit, "rows": list(rows), "groups": made}
 
 
-def _worker_bars(study: Study) -> list[dict[str, Any]]:
-    def of(task: str, n: int) -> list[Case]:
-        return [Case(model, task, TIC, n, servers_of(n)) for model in MODELS]
-
-    titles = {n: f"{n} worker{'s' if n > 1 else ''}, {servers_of(n)} server{'s' if n > 7 else ''}" for n in WORKERS}
-    return [_gain_bars(study, titles[n], {TRAIN_OR_NOT[t]: of(t, n) for t in TASKS}, MODELS) for n in WORKERS]
-
-
-def _server_bars(study: Study) -> list[dict[str, Any]]:
-    def of(task: str, count: int) -> list[Case]:
-        return [Case(model, task, TIC, 8, count) for model in MODELS]
-
-    names = {count: f"{count} server{'s' if count > 1 else ''}" for count in SERVERS}
+def _gain_bars(
+    study: Study, cases: Iterable[Case], title: Callable[[Case], str], group: Callable[[Case], str]
+) -> list[Drawn]:
+    """Draw the gains of cases: bars by title, in each a row for each model, in each row a bar for each group."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for case in cases:
+        found.setdefault(title(case), {}).setdefault(group(case), {})[case.model] = study.gain(case)
     return [
-        _gain_bars(study, TRAIN_OR_NOT[t], {names[count]: of(t, count) for count in SERVERS}, MODELS) for t in TASKS
+        _bars(name, _GAIN, list(next(iter(groups.values()))), {own: gains.values() for own, gains in groups.items()})
+        for name, groups in found.items()
     ]
 
 
-def _batch_bars(study: Study) -> list[dict[str, Any]]:
-    groups = {f"batch x {f:g}": [Case(m, INFERENCE, TIC, 4, 1, factor=f) for m in MODELS] for f in FACTORS}
-    return [_gain_bars(study, "inference", groups, MODELS)]
+def _task(case: Case) -> str:
+    return TRAIN_OR_NOT[case.task]
 
 
-def _straggler_bars(study: Study) -> list[dict[str, Any]]:
-    rows = sorted(MODELS, key=lambda model: _size(Case(model, INFERENCE, TIC)))
-    changes = {
+def _worker_bars(study: Study) -> list[Drawn]:
+    return _gain_bars(
+        study, SCALED, lambda case: f"{_count(case.workers, 'worker')}, {_count(case.servers, 'server')}", _task
+    )
+
+
+def _server_bars(study: Study) -> list[Drawn]:
+    return _gain_bars(study, SPREAD, _task, lambda case: _count(case.servers, "server"))
+
+
+def _batch_bars(study: Study) -> list[Drawn]:
+    return _gain_bars(study, LOADED, _task, lambda case: f"batch x {case.factor:g}")
+
+
+def _heuristic_bars(study: Study) -> list[Drawn]:
+    cases = [replace(case, order=which) for which in (TIC, TAC) for case in HEURISTICS]
+    return _gain_bars(study, cases, _task, lambda case: case.order.upper())
+
+
+def _straggler_bars(study: Study) -> list[Drawn]:
+    changes: dict[str, dict[str, Any]] = {
         "no order": {"order": NONE},
         "TIC": {},
         "TIC, 0.5 % out of order": {"disorder": DISORDER},
         "the model's order, backwards": {"order": REVERSED},
     }
+    rows = sorted(MODELS, key=lambda model: TABLE_1[model][INFERENCE])
     return [
         _bars(
             f"{TRAIN_OR_NOT[task]}, 8 workers; fewest ops first",
             "straggler time (%)",
             rows,
             {
-                name: [study.straggler(replace(Case(m, task, TIC, 8, 2), **change)) for m in rows]  # type: ignore[arg-type]
+                name: [study.straggler(replace(Case(model, task, TIC, 8, 2), **change)) for model in rows]
                 for name, change in changes.items()
             },
         )
@@ -617,49 +470,21 @@ def _straggler_bars(study: Study) -> list[dict[str, Any]]:
     ]
 
 
-def _heuristic_bars(study: Study) -> list[dict[str, Any]]:
-    return [
-        _gain_bars(
-            study,
-            TRAIN_OR_NOT[task],
-            {which.upper(): [Case(m, task, which, is_cpu=True) for m in SMALL] for which in (TIC, TAC)},
-            SMALL,
-        )
-        for task in TASKS
-    ]
-
-
-_BARS: dict[str, Callable[[Study], list[dict[str, Any]]]] = {
-    "9": _worker_bars,
-    "10": _server_bars,
-    "11": _batch_bars,
-    "14": _straggler_bars,
-    "15": _heuristic_bars,
-}
-
-
-def _size_series(study: Study) -> list[dict[str, Any]]:
+def _size_series(study: Study) -> list[Drawn]:
     made = []
     for task in TASKS:
-        means = _mean_gains(study, task)
         # ResNet-50 v1 and Inception v1 have as many ops in inference: one place, and the mean of both.
         by_size: dict[int, list[float]] = {}
-        for model, gain in means.items():
-            by_size.setdefault(_size(Case(model, task, TIC)), []).append(100 * gain)
+        for model, gain in _mean_gains(study, task).items():
+            by_size.setdefault(TABLE_1[model][task], []).append(100 * gain)
         sizes = sorted(by_size)
-        line = {"name": TRAIN_OR_NOT[task], "values": [float(np.mean(by_size[size])) for size in sizes]}
-        made.append(
-            {
-                "title": f"{TRAIN_OR_NOT[task]}, mean over 1 to 16 workers",
-                "x": {"label": "ops, as of table 1", "values": sizes},
-                "y": {"label": _GAIN},
-                "lines": [line],
-            }
-        )
+        gains = line(TRAIN_OR_NOT[task], [float(np.mean(by_size[size])) for size in sizes])
+        title = f"{TRAIN_OR_NOT[task]}, mean over 1 to 16 workers"
+        made.append(chart(title, ("ops, as of table 1", sizes), _GAIN, [gains]))
     return made
 
 
-def _overlap_series(study: Study) -> list[dict[str, Any]]:
+def _overlap_series(study: Study) -> list[Drawn]:
     alpha, step = study.overlap(TRAIN), study.normalised(TRAIN)
     edges = np.arange(-0.5, 1.05, 0.05)
     middles = ((edges[:-1] + edges[1:]) / 2).round(3)
@@ -669,48 +494,55 @@ def _overlap_series(study: Study) -> list[dict[str, Any]]:
         return [float(step[which][place == i].mean()) if (place == i).any() else None for i in range(len(middles))]
 
     slope, offset = np.polyfit(np.concatenate(list(alpha.values())), np.concatenate(list(step.values())), 1)
-    lines = {"no order": binned(NONE), "TAC": binned(TAC)}
-    kept = [i for i in range(len(middles)) if any(values[i] is not None for values in lines.values())]
+    names = {NONE: "no order", TAC: "TAC"}
+    values = {name: binned(which) for which, name in names.items()}
+    kept = [i for i in range(len(middles)) if any(own[i] is not None for own in values.values())]
     at = [float(middles[i]) for i in kept]
-    drawn = [{"name": name, "values": [values[i] for i in kept]} for name, values in lines.items()]
-    drawn.append({"name": "linear regression", "values": [float(slope * x + offset) for x in at]})
+    lines = [line(name, [own[i] for i in kept]) for name, own in values.items()]
+    lines.append(line("linear regression", [float(slope * x + offset) for x in at]))
     normalised = "normalised step time"
+    note = "Mean of the steps whose overlap is within 0.025 of each place."
     steps = study.normalised(INFERENCE)
     places = np.linspace(min(float(s.min()) for s in steps.values()), 1, 120).round(5).tolist()
-    shares = {
-        name: [float((steps[which] <= x).mean()) for x in places] for which, name in ((NONE, "no order"), (TAC, "TAC"))
-    }
+    shares = [line(name, [float((steps[which] <= x).mean()) for x in places]) for which, name in names.items()]
     return [
-        {
-            "title": "(a) training",
-            "x": {"label": "overlap coefficient", "values": at},
-            "y": {"label": normalised},
-            "lines": drawn,
-            "note": "Mean of the steps whose overlap is within 0.025 of each place.",
-        },
-        {
-            "title": "(b) inference",
-            "x": {"label": normalised, "values": places},
-            "y": {"label": "share of steps"},
-            "lines": [{"name": name, "values": values} for name, values in shares.items()],
-        },
+        chart("(a) training", ("overlap coefficient", at), normalised, lines, note),
+        chart("(b) inference", (normalised, places), "share of steps", shares),
     ]
 
 
-_SERIES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {"12": _size_series, "13": _overlap_series}
+def figures() -> dict[str, Figure[Study, Case]]:
+    """Return what is shown."""
+    return {
+        "Table 1": Figure(claims=_model_claims, tables=_model_table),
+        "Orders": Figure(ORDERS, _order_claims),
+        "4": Figure(_pairs(EXAMPLE), _example_claims, tables=_example_table),
+        "9": Figure(_pairs(SCALED), _worker_claims, bars=_worker_bars),
+        "10": Figure(_pairs(SPREAD), _server_claims, bars=_server_bars),
+        "11": Figure(_pairs(LOADED), _batch_claims, bars=_batch_bars),
+        "12": Figure(_pairs(SCALED), _size_claims, series=_size_series),
+        "13": Figure(
+            [
+                *(replace(case, noise=n) for n in NOISES for case in _pairs([REPEATED[TRAIN]], [TAC])),
+                *_pairs([REPEATED[INFERENCE]], [TAC]),
+            ],
+            _overlap_claims,
+            series=_overlap_series,
+        ),
+        "14": Figure(
+            [
+                *_pairs(SHARED),
+                *(replace(case, disorder=DISORDER) for case in SHARED),
+                *(replace(case, order=REVERSED) for case in SHARED if case.workers == 8),
+            ],
+            _straggler_claims,
+            bars=_straggler_bars,
+        ),
+        "15": Figure(_pairs(HEURISTICS, (TIC, TAC)), _heuristic_claims, bars=_heuristic_bars),
+    }
 
 
-PART = of_statements(
-    "TicTac (Hashemi et al., 2019): table 1, orders, figs 4, 9 to 15",
-    name="tictac",
-    preset="paper/tictac2019",
-    subject="TicTac (Hashemi et al., 2019): communication scheduling with parameter servers",
-    figures=FIGURES,
-    scenario=scenario,
-    study=lambda _base, results: Study(results),
-    claims=_CHECKS,
-    bars=_BARS,
-    tables=_TABLES,
-    series=_SERIES,
-)
+FIGURES = figures()
+
+PART = of_statements(PAPER, FIGURES, scenario=scenario, study=lambda _base, results: Study(results))
 """All runs together take less than a minute."""

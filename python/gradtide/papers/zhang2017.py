@@ -13,12 +13,24 @@ from itertools import product
 from typing import Any
 
 from gradtide import words
-from gradtide.fabrics import crossbars_of_table_1
-from gradtide.papers.harness import Claim, of_statements
+from gradtide.fabrics import crossbars_of_table_1 as crossbars
+from gradtide.papers.harness import (
+    Check,
+    Claim,
+    Drawn,
+    Figure,
+    agreeing,
+    chart,
+    line,
+    of_statements,
+    published,
+    table,
+)
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.exchange import alone, exchange_s, on_cluster, parse_collective
 
+PAPER = published(__name__)
 GRADIENT_BYTES = 100_000_000
 RATIOS = (Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
 # Section 3.1: 40G InfiniBand and 10G Ethernet "with TCP overhead", and the latency of a switch.
@@ -61,19 +73,10 @@ THREE_LAYERS = (STARRED, Net("clos3", 16, 1024))
 NETS = (*TWO_LAYERS, *THREE_LAYERS)
 CLOS2_2048, CLOS3_1024 = TWO_LAYERS[-1], THREE_LAYERS[-1]
 
-# SimGrid 3.32 at 4 GB/s and 0.2 us with d-mod-k, seconds, by (network, method): ratios 1 to 1/8 (validation/simgrid).
 SIMGRID = {
-    (TWO_LAYERS[0], PACKED): (0.3500016, 0.7000016, 1.4000016, 2.8000016),
-    (TWO_LAYERS[0], DISTRIBUTED): (0.3500008, 0.3500008, 0.3500008, 0.3500008),
-    (TWO_LAYERS[0], FLAT): (0.1750044, 0.2750044, 0.4750044, 0.8750044),
-    (TWO_LAYERS[0], LAYERED): (0.2500056, 0.2500056, 0.2500056, 0.2500056),
-    (CLOS2_2048, FLAT): (0.2750068, 0.4250068, 0.7250068, 1.3250068),
-    (CLOS2_2048, LAYERED): (0.4000088, 0.4000088, 0.4000088, 0.4000088),
-    (CLOS3_1024, PACKED): (0.3500024, 0.7000024, 1.4000024, 2.8000024),
-    (CLOS3_1024, DISTRIBUTED): (0.3500008, 0.3500008, 0.3500008, 0.3500008),
-    (CLOS3_1024, FLAT): (0.2500084, 0.4250084, 0.7750084, 1.4750084),
-    (CLOS3_1024, LAYERED): (0.3250096, 0.4250096, 0.6250096, 1.0250096),
+    (Net(row["kind"], row["ports"], row["nodes"]), row["method"]): tuple(row["time_s"]) for row in PAPER["simgrid"]
 }
+"""Times at 4 GB/s and 0.2 us with d-mod-k, by (network, method): at ratios 1 to 1/8."""
 
 Case = tuple[Net, Fraction, str, str, str, str]
 
@@ -86,60 +89,6 @@ def _cases(
     methods: Iterable[str] = METHODS,
 ) -> list[Case]:
     return list(product(nets, RATIOS, methods, rates, delays, routings))
-
-
-# What each figure shows, what the paper says of it, and the exchanges that it needs.
-FIGURES: dict[str, tuple[str, str, tuple[Case, ...]]] = {
-    "Conclusions": (
-        "the paper's four",
-        "1) Bisection ratio affects some of the methods, but the layered butterfly does not get affected. 2) Network "
-        "speed linearly affects the exchange. 3) Parameter servers are substantially slower than direct ones. 4) The "
-        "layered butterfly outperforms the flat one, except with full bisection.",
-        (*_cases(NETS, RATES_BPS, DELAYS), *_cases(THREE_LAYERS, routings=("spread",))),
-    ),
-    "7": (
-        "2 layers, 2048 nodes, 4 GB/s",
-        "Packed servers drop significantly, distributed ones are hardly affected; the flat butterfly tends to be "
-        "affected, the layered one is not at all. Servers are inferior to butterflies in basic performance.",
-        tuple(_cases([CLOS2_2048])),
-    ),
-    "8": (
-        "3 layers, 1024 nodes, 4 GB/s",
-        "The same trend as on 2 layers.",
-        (*_cases([CLOS3_1024]), *_cases([CLOS3_1024], routings=("spread",))),
-    ),
-    "9": (
-        "3 layers, 1024 nodes, 1 GB/s",
-        "Network bandwidth linearly affects the exchange.",
-        tuple(_cases([CLOS3_1024], RATES_BPS)),
-    ),
-    "10": (
-        "3 layers, 1024 nodes, enlarged",
-        "With full bisection the flat butterfly is slightly faster than the layered one: it takes fewer steps.",
-        tuple(_cases([CLOS3_1024], methods=(FLAT, LAYERED))),
-    ),
-    "Routing": (
-        "what routes have to do with it",
-        "Not in the paper. Heads of sub-clusters are the first hosts of all edge switches; d-mod-k looks at digits of "
-        "the destination in which these are alike and sends them through the same links. Routes that spread do not.",
-        tuple(_cases(THREE_LAYERS, routings=ROUTINGS)),
-    ),
-    "6": (
-        "switches over nodes",
-        "The network resource requirement for 3-layered Clos is smaller than for 2-layered.",
-        (),
-    ),
-    "Table 1": (
-        "switches and links",
-        "r is the bisection ratio, k the ports of a switch.",
-        tuple(_cases(NETS, methods=(LAYERED,))),
-    ),
-    "Exchanges": (
-        "all of them, and SimGrid's",
-        "Not in the paper, which drew a part of them; SimGrid's times are beside ours where it was run for this.",
-        tuple(_cases(NETS, RATES_BPS, DELAYS)),
-    ),
-}  # fmt: skip
 
 
 def scenario(base: Scenario, case: Case) -> Scenario:
@@ -194,84 +143,82 @@ def _shape_claims(net: Net) -> Callable[[Study], Iterable[Claim]]:
     def claims(study: Study) -> Iterable[Claim]:
         slower = {method: study.slowdown(net, method) for method in METHODS}
         what = "at 1/8 against 1"
-        yield f"{NAMES[PACKED]}: {what}", "significant drops", _factor(slower[PACKED]), slower[PACKED] > 2, ""
+        yield f"{NAMES[PACKED]}: {what}", "significant drops", _factor(slower[PACKED]), slower[PACKED] > 2
         at = slower[DISTRIBUTED]
-        yield f"{NAMES[DISTRIBUTED]}: {what}", "hardly affected", _factor(at), at < 1.05, ""
-        yield f"{NAMES[FLAT]}: {what}", "affected", _factor(slower[FLAT]), slower[FLAT] > 1.05, ""
+        yield f"{NAMES[DISTRIBUTED]}: {what}", "hardly affected", _factor(at), at < 1.05
+        yield f"{NAMES[FLAT]}: {what}", "affected", _factor(slower[FLAT]), slower[FLAT] > 1.05
         at = slower[LAYERED]
-        note = "the heads' routes collide with d-mod-k; see Routing"
+        note = "With d-mod-k the heads of sub-clusters share links, as figure Routing shows."
         yield f"{NAMES[LAYERED]}: {what}", "not affected at all", _factor(at), at < SAME, note
         if net.kind == "clos3":
             at = study.slowdown(net, LAYERED, "spread")
-            yield f"{NAMES[LAYERED]}, routes that spread: {what}", "not affected at all", _factor(at), at < SAME, ""
+            yield f"{NAMES[LAYERED]}, routes that spread: {what}", "not affected at all", _factor(at), at < SAME
         servers_s = min(study.time_s(net, RATIOS[0], method) for method in (PACKED, DISTRIBUTED))
         for method in (FLAT, LAYERED):
             own_s = study.time_s(net, RATIOS[0], method)
-            yield (
-                f"servers against {NAMES[method]} at full bisection",
-                "servers are inferior",
-                f"{_ms(servers_s)} against {_ms(own_s)}",
-                servers_s > own_s,
-                "servers take 350 ms however many nodes there are; a butterfly's steps grow with log N",
+            what, text = f"servers against {NAMES[method]} at full bisection", f"{_ms(servers_s)} against {_ms(own_s)}"
+            note = (
+                "Servers take 350 ms whatever the number of nodes, and a butterfly has more steps the more nodes there "
+                "are (log N)."
             )
+            yield what, "servers are inferior", text, servers_s > own_s, note
 
     return claims
 
 
+def _fourfold(factors: Sequence[float]) -> tuple[str, bool]:
+    """Return a range of factors as text, and whether all of them are 4."""
+    return f"{min(factors):.4f} to {max(factors):.4f}x", 3.99 < min(factors) <= max(factors) < 4.01
+
+
 def _conclusion_claims(study: Study) -> Iterable[Claim]:
-    for nets, routing, which in (
+    routings = (
         (TWO_LAYERS, "dmodk", "2 layers"),
         (THREE_LAYERS, "dmodk", "3 layers, d-mod-k"),
         (THREE_LAYERS, "spread", "3 layers, routes that spread"),
-    ):
+    )
+    for nets, routing, which in routings:
         slower = [study.slowdown(net, LAYERED, routing) for net in nets]
         text = " / ".join(map(_factor, slower))
-        note = "heads of sub-clusters share links; see Routing"
+        note = "With d-mod-k the heads of sub-clusters share links, as figure Routing shows."
         yield f"1) {NAMES[LAYERED]} at 1/8 against 1, {which}", "not affected", text, max(slower) < SAME, note
     for method in (PACKED, FLAT):
         slower = [study.slowdown(net, method) for net in NETS]
         text = " / ".join(map(_factor, slower))
-        yield f"1) {NAMES[method]} at 1/8 against 1", "affected", text, min(slower) > 1.05, ""
-    factors = [
-        study.time_s(*cell, "1 GB/s", delay) / study.time_s(*cell, "4 GB/s", delay)
-        for cell in product(NETS, RATIOS, METHODS)
-        for delay in DELAYS
-    ]
-    text = f"{min(factors):.4f} to {max(factors):.4f}x"
-    yield "2) 1 against 4 GB/s, all networks and methods", "4x", text, 3.99 < min(factors) <= max(factors) < 4.01, ""
+        yield f"1) {NAMES[method]} at 1/8 against 1", "affected", text, min(slower) > 1.05
+    text, holds = _fourfold(
+        [
+            study.time_s(*cell, "1 GB/s", delay) / study.time_s(*cell, "4 GB/s", delay)
+            for cell, delay in product(product(NETS, RATIOS, METHODS), DELAYS)
+        ]
+    )
+    yield "2) 1 against 4 GB/s, all networks and methods", "4x", text, holds
     cells = list(product(NETS, RATIOS))
     for servers in (PACKED, DISTRIBUTED):
-        faster = [
+        missing = [
             cell
             for cell in cells
-            if min(study.time_s(*cell, FLAT), study.time_s(*cell, LAYERED)) * SAME < study.time_s(*cell, servers)
+            if min(study.time_s(*cell, FLAT), study.time_s(*cell, LAYERED)) * SAME >= study.time_s(*cell, servers)
         ]
-        missing = [cell for cell in cells if cell not in faster]
-        note = "a server's 7 shards take 350 ms however many nodes there are; not so " + _where(missing)
-        yield (
-            f"3) the better butterfly against {NAMES[servers]}",
-            "substantially faster",
-            f"faster in {len(faster)} of {len(cells)} cells",
-            not missing,
-            note,
-        )
-    for nets, routing, which in (
-        (TWO_LAYERS, "dmodk", "2 layers"),
-        (THREE_LAYERS, "dmodk", "3 layers, d-mod-k"),
-        (THREE_LAYERS, "spread", "3 layers, routes that spread"),
-    ):
-        less = list(product(nets, RATIOS[1:]))
-        faster = [
-            (net, ratio)
-            for net, ratio in less
-            if study.time_s(net, ratio, LAYERED, routing=routing) < study.time_s(net, ratio, FLAT, routing=routing)
+        what, text = f"3) the better butterfly against {NAMES[servers]}", _faster_in(cells, missing)
+        where = f"The butterflies are not faster {_where(missing)}."
+        note = f"A server's 7 shards take 350 ms whatever the number of nodes. {where}"
+        yield what, "substantially faster", text, not missing, note
+    for nets, routing, which in routings:
+        cells = list(product(nets, RATIOS[1:]))
+        missing = [
+            cell
+            for cell in cells
+            if study.time_s(*cell, LAYERED, routing=routing) >= study.time_s(*cell, FLAT, routing=routing)
         ]
-        missing = [cell for cell in less if cell not in faster]
-        text = f"faster in {len(faster)} of {len(less)} cells"
-        note = f"not so {_where(missing)}"
-        yield f"4) {NAMES[LAYERED]} against flat below 1, {which}", "faster", text, not missing, note
+        what, text = f"4) {NAMES[LAYERED]} against flat below 1, {which}", _faster_in(cells, missing)
+        yield what, "faster", text, not missing, f"The layered butterfly is not faster {_where(missing)}."
     full = [study.time_s(net, RATIOS[0], FLAT) < study.time_s(net, RATIOS[0], LAYERED) for net in NETS]
-    yield "4) flat against layered at 1", "flat is faster", f"in {sum(full)} of {len(full)} networks", all(full), ""
+    yield "4) flat against layered at 1", "flat is faster", f"in {sum(full)} of {len(full)} networks", all(full)
+
+
+def _faster_in(cells: Sequence[Any], missing: Sequence[Any]) -> str:
+    return f"faster in {len(cells) - len(missing)} of {len(cells)} cells"
 
 
 def _where(cells: Sequence[tuple[Net, Fraction]]) -> str:
@@ -295,19 +242,15 @@ def _count_claims(study: Study) -> Iterable[Claim]:
     for index, what in enumerate(("switches", "links")):
         equal = sum(table_1(*cell)[index] == study.nodes_and_cables(*cell)[index] for cell in cells)
         text = f"{equal} of {len(cells)} networks as built"
-        yield f"{what}, by its formulas", "k/2·(2+r) …" if index == 0 else "k²/2·(1+r) …", text, equal == len(cells), ""
+        yield f"{what}, by its formulas", "k/2·(2+r) …" if index == 0 else "k²/2·(1+r) …", text, equal == len(cells)
 
 
-def _resource_claims(study: Study) -> Iterable[Claim]:
-    del study
+def _resource_claims(_study: Study) -> Iterable[Claim]:
     for ratio in RATIOS:
-        fewer = [n for n in range(2, 2049) if _crossbars("clos3", n, ratio) < _crossbars("clos2", n, ratio)]
+        fewer = [n for n in range(2, 2049) if crossbars("clos3", n, ratio) < crossbars("clos2", n, ratio)]
         always = fewer == list(range(fewer[0], 2049))
         text = f"from {fewer[0]} nodes on" if always else "not always"
-        yield f"3 layers take fewer crossbars, r = {ratio}", "smaller", text, always and fewer[0] <= 128, ""
-
-
-_crossbars = crossbars_of_table_1
+        yield f"3 layers take fewer crossbars, r = {ratio}", "smaller", text, always and fewer[0] <= 128
 
 
 def _linear_claims(study: Study) -> Iterable[Claim]:
@@ -316,26 +259,29 @@ def _linear_claims(study: Study) -> Iterable[Claim]:
             study.time_s(CLOS3_1024, ratio, method, "1 GB/s") / study.time_s(CLOS3_1024, ratio, method)
             for ratio in RATIOS
         ]
-        text = f"{min(factors):.4f} to {max(factors):.4f}x"
-        yield f"{NAMES[method]}: 1 against 4 GB/s", "4x", text, 3.99 < min(factors) <= max(factors) < 4.01, ""
+        text, holds = _fourfold(factors)
+        yield f"{NAMES[method]}: 1 against 4 GB/s", "4x", text, holds
 
 
 def _step_claims(study: Study) -> Iterable[Claim]:
     flat_s, layered_s = (study.time_s(CLOS3_1024, RATIOS[0], method) for method in (FLAT, LAYERED))
     text = f"{_ms(flat_s)} against {_ms(layered_s)}"
-    yield "flat against layered at full bisection", "slightly faster", text, flat_s < layered_s, ""
+    yield "flat against layered at full bisection", "slightly faster", text, flat_s < layered_s
     # Section 2.1: log2 N against log2 n + log2 m + log2 n steps; n is 8 here.
     levels = CLOS3_1024.nodes.bit_length() - 1
     expected = [levels, levels + 3]
     step_s = GRADIENT_BYTES * 8 / RATES_BPS["4 GB/s"]
     steps = [round(time_s / step_s) for time_s in (flat_s, layered_s)]
-    yield "steps", f"{expected[0]} and {expected[1]}", f"{steps[0]} and {steps[1]}", steps == expected, ""
+    yield "steps", f"{expected[0]} and {expected[1]}", f"{steps[0]} and {steps[1]}", steps == expected
 
 
 def _routing_claims(study: Study) -> Iterable[Claim]:
     for net, routing in product(THREE_LAYERS, ROUTINGS):
         at = study.slowdown(net, LAYERED, routing)
-        note = {"dmodk": "heads share links", "ecmp": "some heads share links by chance"}.get(routing, "")
+        note = {
+            "dmodk": "With d-mod-k the heads of sub-clusters share links.",
+            "ecmp": "With ECMP some heads of sub-clusters share links by chance.",
+        }.get(routing, "")
         what = f"{NAMES[LAYERED]}, {net.nodes} nodes, {routing}: at 1/8 against 1"
         yield what, "not affected at all", _factor(at), at < SAME, note
 
@@ -348,27 +294,13 @@ def _simgrid_claims(study: Study) -> Iterable[Claim]:
     ]
     # SimGrid's times have seven decimals.
     equal = sum(abs(ours - theirs) < 1e-7 for theirs, ours in pairs)
-    yield "SimGrid's times, to its seven decimals", "equal", f"{equal} of {len(pairs)}", equal == len(pairs), ""
+    yield "SimGrid's times, to its seven decimals", "equal", f"{equal} of {len(pairs)}", equal == len(pairs)
 
 
-_CHECKS: dict[str, Callable[[Study], Iterable[Claim]]] = {
-    "Conclusions": _conclusion_claims,
-    "Table 1": _count_claims,
-    "6": _resource_claims,
-    "7": _shape_claims(CLOS2_2048),
-    "8": _shape_claims(CLOS3_1024),
-    "9": _linear_claims,
-    "10": _step_claims,
-    "Routing": _routing_claims,
-    "Exchanges": _simgrid_claims,
-}
-
-
-def _headline(checks: Sequence[dict[str, str]], _study: Study, figure: str | None) -> str:
-    agree = sum(one["verdict"] == "agrees" for one in checks)
+def _headline(checks: Sequence[Check], _study: Study, figure: str | None) -> str:
     if figure is not None:
-        return f"{agree} of {len(checks)} statements hold here."
-    by_number: dict[str, list[dict[str, str]]] = {}
+        return f"{agreeing(checks)} of {len(checks)} statements hold here."
+    by_number: dict[str, list[Check]] = {}
     for one in checks:
         if one["figure"] == "Conclusions":
             by_number.setdefault(one["quantity"][0], []).append(one)
@@ -390,7 +322,7 @@ _BUT = {
 # -- tables and series ------------------------------------------------------------------------------------------------
 
 
-def _count_table(study: Study) -> list[dict[str, Any]]:
+def _count_table(study: Study) -> list[Drawn]:
     rows = []
     for net, ratio in product(NETS, RATIOS):
         switches, links = table_1(net, ratio)
@@ -401,95 +333,117 @@ def _count_table(study: Study) -> list[dict[str, Any]]:
         "A link is a cable. *No k³/4 is 256: 16-port switches are the smallest that have all four ratios, and 256 "
         "nodes fill 4 of the 16 pods of that network, which has room for 1024."
     )
-    return [{"title": "Table 1: switches and links", "columns": columns, "rows": rows, "note": note}]
+    return [table("Table 1: switches and links", columns, rows, note)]
 
 
-def _time_table(study: Study) -> list[dict[str, Any]]:
+def _time_tables(study: Study) -> list[Drawn]:
     """Return every exchange by network, rate and latency; SimGrid's times beside ours where it ran."""
+    ratios = [f"r = {ratio}" for ratio in RATIOS]
     rows = []
     for net, rate, delay, method in product(NETS, RATES_BPS, DELAYS, METHODS):
         times = [_ms(study.time_s(net, ratio, method, rate, delay)).removesuffix(" ms") for ratio in RATIOS]
         rows.append([net.words, rate, delay, NAMES[method], *times])
-    columns = ["network", "link", "latency", "method", *(f"r = {ratio}" for ratio in RATIOS)]
-    own = {"title": "Every exchange, d-mod-k, ms", "columns": columns, "rows": rows, "note": ""}
+    own = table("Every exchange, d-mod-k, ms", ["network", "link", "latency", "method", *ratios], rows)
     rows = []
     for (net, method), theirs in SIMGRID.items():
         ours = [study.time_s(net, ratio, method) for ratio in RATIOS]
         rows.append([net.words, NAMES[method], *(f"{a:.7f} / {b:.7f}" for a, b in zip(theirs, ours, strict=True))])
     note = "4 GB/s, 0.2 us, d-mod-k; both share links by max-min fairness."
-    columns = ["network", "method", *(f"r = {ratio}" for ratio in RATIOS)]
-    return [{"title": "SimGrid / gradtide, s", "columns": columns, "rows": rows, "note": note}, own]
-
-
-_TABLES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {"Table 1": _count_table, "Exchanges": _time_table}
+    return [table("SimGrid / gradtide, s", ["network", "method", *ratios], rows, note), own]
 
 
 def _over_ratio(
-    study: Study, title: str, net: Net, methods: Sequence[str] = METHODS, rate: str = "4 GB/s", routing: str = "dmodk"
-) -> dict[str, Any]:
+    title: str, net: Net, methods: Sequence[str] = METHODS, rate: str = "4 GB/s", routing: str = "dmodk"
+) -> Callable[[Study], Drawn]:
+    """Draw the time of an exchange over the bisection ratio."""
     ratios = sorted(RATIOS)
-    return {
-        "title": title,
-        "x": {"label": "bisection ratio", "values": [float(ratio) for ratio in ratios]},
-        "y": {"label": "exchange time (ms)"},
-        "lines": [
-            {
-                "name": NAMES[method],
-                "values": [1e3 * study.time_s(net, ratio, method, rate, routing=routing) for ratio in ratios],
-            }
-            for method in methods
-        ],
-    }
+
+    def drawn(study: Study) -> Drawn:
+        return chart(
+            title,
+            ("bisection ratio", [float(ratio) for ratio in ratios]),
+            "exchange time (ms)",
+            (
+                line(NAMES[method], [1e3 * study.time_s(net, ratio, method, rate, routing=routing) for ratio in ratios])
+                for method in methods
+            ),
+        )
+
+    return drawn
 
 
-def _resource_series(study: Study) -> list[dict[str, Any]]:
-    del study
-    nodes = list(range(64, 2049, 64))
+def _all(*charts: Callable[[Study], Drawn]) -> Callable[[Study], list[Drawn]]:
+    return lambda study: [drawn(study) for drawn in charts]
+
+
+def _resource_series(_study: Study) -> list[Drawn]:
+    nodes = range(64, 2049, 64)
     return [
-        {
-            "title": f"r = {ratio}",
-            "x": {"label": "nodes", "values": nodes},
-            "y": {"label": "2x2 crossbars"},
-            "lines": [
-                {"name": words.fabric(kind), "values": [_crossbars(kind, count, ratio) for count in nodes]}
+        chart(
+            f"r = {ratio}",
+            ("nodes", nodes),
+            "2x2 crossbars",
+            (
+                line(words.fabric(kind), [crossbars(kind, count, ratio) for count in nodes])
                 for kind in ("clos2", "clos3")
-            ],
-        }
+            ),
+        )
         for ratio in RATIOS
     ]
 
 
-_SERIES: dict[str, Callable[[Study], list[dict[str, Any]]]] = {
-    "6": _resource_series,
-    "7": lambda study: [_over_ratio(study, "2 layers, 2048 nodes", CLOS2_2048)],
-    "8": lambda study: [
-        _over_ratio(study, "d-mod-k", CLOS3_1024),
-        _over_ratio(study, "routes that spread", CLOS3_1024, routing="spread"),
-    ],
-    "9": lambda study: [
-        _over_ratio(study, "1 GB/s", CLOS3_1024, rate="1 GB/s"),
-        _over_ratio(study, "4 GB/s", CLOS3_1024),
-    ],
-    "10": lambda study: [_over_ratio(study, "butterflies", CLOS3_1024, (FLAT, LAYERED))],
-    "Routing": lambda study: [
-        _over_ratio(study, f"{net.nodes} nodes, {routing}", net, routing=routing)
-        for net in reversed(THREE_LAYERS)
-        for routing in ROUTINGS
-    ],
-}
+def figures() -> dict[str, Figure[Study, Case]]:
+    """Return what is shown."""
+    return {
+        "Conclusions": Figure(
+            [*_cases(NETS, RATES_BPS, DELAYS), *_cases(THREE_LAYERS, routings=["spread"])], _conclusion_claims
+        ),
+        "7": Figure(
+            _cases([CLOS2_2048]),
+            _shape_claims(CLOS2_2048),
+            series=_all(_over_ratio("2 layers, 2048 nodes", CLOS2_2048)),
+        ),
+        "8": Figure(
+            _cases([CLOS3_1024], routings=["dmodk", "spread"]),
+            _shape_claims(CLOS3_1024),
+            series=_all(
+                _over_ratio("d-mod-k", CLOS3_1024), _over_ratio("routes that spread", CLOS3_1024, routing="spread")
+            ),
+        ),
+        "9": Figure(
+            _cases([CLOS3_1024], RATES_BPS),
+            _linear_claims,
+            series=_all(*(_over_ratio(rate, CLOS3_1024, rate=rate) for rate in ("1 GB/s", "4 GB/s"))),
+        ),
+        "10": Figure(
+            _cases([CLOS3_1024], methods=[FLAT, LAYERED]),
+            _step_claims,
+            series=_all(_over_ratio("butterflies", CLOS3_1024, (FLAT, LAYERED))),
+        ),
+        "Routing": Figure(
+            _cases(THREE_LAYERS, routings=ROUTINGS),
+            _routing_claims,
+            series=_all(
+                *(
+                    _over_ratio(f"{net.nodes} nodes, {routing}", net, routing=routing)
+                    for net in reversed(THREE_LAYERS)
+                    for routing in ROUTINGS
+                )
+            ),
+        ),
+        "6": Figure(claims=_resource_claims, series=_resource_series),
+        "Table 1": Figure(_cases(NETS, methods=[LAYERED]), _count_claims, tables=_count_table),
+        "Exchanges": Figure(_cases(NETS, RATES_BPS, DELAYS), _simgrid_claims, tables=_time_tables),
+    }
 
+
+FIGURES = figures()
 
 PART = of_statements(
-    "Zhang et al. (2017): table 1, figs 6 to 10, four conclusions",
-    name="zhang2017",
-    preset="paper/zhang2017",
-    subject="Zhang et al. (2017): how much network does a gradient exchange need?",
-    figures=FIGURES,
+    PAPER,
+    FIGURES,
     scenario=scenario,
     study=lambda _base, results: Study(results),
-    claims=_CHECKS,
     headline=_headline,
-    tables=_TABLES,
-    series=_SERIES,
 )
 """All runs together take minutes at most."""

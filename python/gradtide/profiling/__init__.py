@@ -108,9 +108,9 @@ def profile(
         ),
         counts=tuple(layer.forward_counts() for layer in counts.layers),
         tensors=counts.tensors,
-        unused=tuple(counts.unused),
-        frozen=tuple(counts.frozen),
-        shared=tuple(counts.shared),
+        unused=counts.unused,
+        frozen=counts.frozen,
+        shared=counts.shared,
         step_ps=step_ps,
     )
 
@@ -154,11 +154,7 @@ def op_dag(
 
 
 def best_device(model: "torch.nn.Module") -> str:
-    """Move a model to where it is measured, a CUDA device if there is one, and return that.
-
-    Raises:
-        ProfileError: if it does not fit there.
-    """
+    """Move a model to where it is measured, a CUDA device if there is one, and return that."""
     import torch
 
     from gradtide.profiling.walk import as_profile_error
@@ -171,11 +167,7 @@ def best_device(model: "torch.nn.Module") -> str:
 
 
 def require_torch() -> None:
-    """Check that torch can be imported.
-
-    Raises:
-        ProfileError: if it cannot; the message tells what to install.
-    """
+    """Refuse to go on without torch, and tell what to install."""
     try:
         import torch  # noqa: F401 - whether it is there is the question
     except ImportError as error:

@@ -11,82 +11,63 @@ marks: they share its time by their FLOPs.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradtide.errors import ProfileError
 from gradtide.profiling.target import words_of
-from gradtide.profiling.walk import Call, Counted, is_out_of_memory, loss_of
+from gradtide.profiling.walk import Call, Counted, is_out_of_memory, loss_of, training_mode
+from gradtide.roofline import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     import torch
 
-PICOSECONDS_PER_SECOND = 10**12
-RUNS, WARM_UP_RUNS = 10, 3
+WARM_UP_RUNS = 3
 
 
-class Clock(Protocol):
-    """What time it is where the model computes."""
+class Clock:
+    """The host's clock, for a model on the CPU, where ops are done when they return."""
 
     def mark(self) -> Any:
         """Return this instant, without waiting."""
+        return time.perf_counter()
 
     def seconds(self, start: Any, end: Any) -> float:
         """Return the time between two instants; called after `wait`."""
+        return float(end - start)
 
     def wait(self) -> None:
         """Wait until all that was asked for is computed."""
 
 
-class HostClock:
-    """The host's clock, for a model on the CPU: its ops are done when they return."""
-
-    def mark(self) -> float:
-        """Return this instant."""
-        return time.perf_counter()
-
-    def seconds(self, start: float, end: float) -> float:
-        """Return the time between two instants."""
-        return end - start
-
-    def wait(self) -> None:
-        """Do nothing: everything is done."""
-
-
-class CudaClock:
+class CudaClock(Clock):
     """Events on the current CUDA stream: a mark is passed when the device gets there, not when the host asks."""
 
-    def mark(self) -> Any:
-        """Record an event."""
+    def mark(self) -> Any:  # noqa: D102 - as Clock
         import torch
 
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
-    def seconds(self, start: Any, end: Any) -> float:
-        """Return the device's time between two events."""
+    def seconds(self, start: Any, end: Any) -> float:  # noqa: D102
         return float(start.elapsed_time(end)) / 1e3
 
-    def wait(self) -> None:
-        """Wait for the device."""
+    def wait(self) -> None:  # noqa: D102
         import torch
 
         torch.cuda.synchronize()
 
 
 def clock_of(model: "torch.nn.Module") -> Clock:
-    """Return the clock of the device that a model's parameters are on.
-
-    Raises:
-        ProfileError: if they are on several devices, or on one that has no clock here.
-    """
+    """Return the clock of the device that a model's parameters are on; refuse several, and one that has none here."""
     kinds = sorted({str(parameter.device) for parameter in model.parameters()})
     if len(kinds) > 1:
         raise ProfileError(f"the model is spread over {', '.join(kinds)}; measure it on one device")
     if kinds[0] == "cpu":
-        return HostClock()
+        return Clock()
     if kinds[0].startswith("cuda"):
         return CudaClock()
     raise ProfileError(f"a model on {kinds[0]} cannot be measured: move it to the cpu or to cuda, or name a device")
@@ -104,11 +85,6 @@ class Measured(NamedTuple):
     backward_ps: list[int]
     step_ps: int
 
-    @property
-    def explained(self) -> float:
-        """The layers' times over the unmarked step: below 1 for what no layer has, above for what the marks cost."""
-        return (sum(self.forward_ps) + sum(self.backward_ps)) / self.step_ps
-
 
 def measure(
     model: "torch.nn.Module",
@@ -116,21 +92,12 @@ def measure(
     kwargs: Mapping[str, Any],
     layers: Sequence[Counted],
     *,
-    runs: int = RUNS,
+    runs: int,
     clock: Clock,
 ) -> Measured:
-    """Time forward and backward of each layer; the model is left as it was.
+    """Time each layer's forward and backward where model and inputs are: the quickest of some runs by that clock.
 
-    Args:
-        model: with its weights, on the device to be measured.
-        args: positional inputs, on that device.
-        kwargs: keyword inputs.
-        layers: what `count` has found.
-        runs: how many to take the quickest of; each is done with marks and without.
-        clock: of that device.
-
-    Raises:
-        ProfileError: if it does not fit in memory.
+    Each run is done with marks and without. `layers` is what `count` has found. The model is left as it was.
     """
     marked: list[tuple[list[int], list[int]]] = []
     steps_ps = []
@@ -194,33 +161,23 @@ def _marks(
     counts: dict[str, int] = {}
     wanted = {name for name, _ in begins}
 
-    def on_call(name: str) -> Callable[..., None]:
-        def hook(module: Any, inputs: Any) -> None:
-            call = (name, counts.get(name, 0))
-            counts[name] = call[1] + 1
-            if call in begins:
-                calls[call] = clock.mark()
+    def on_call(name: str, *_: Any) -> None:
+        call = (name, counts.get(name, 0))
+        counts[name] = call[1] + 1
+        if call in begins:
+            calls[call] = clock.mark()
 
-        return hook
+    def on_gradient(name: str, *_: Any) -> None:
+        gradients[name] = clock.mark()
 
-    def on_gradient(name: str) -> Callable[..., None]:
-        def hook(parameter: Any) -> None:
-            gradients[name] = clock.mark()
-
-        return hook
-
-    handles: list[Any] = []
-    try:
+    with ExitStack() as hooks:
         for name, module in model.named_modules():
             if name in wanted:
-                handles.append(module.register_forward_pre_hook(on_call(name)))
+                hooks.enter_context(module.register_forward_pre_hook(partial(on_call, name)))
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
-                handles.append(parameter.register_post_accumulate_grad_hook(on_gradient(name)))
+                hooks.enter_context(parameter.register_post_accumulate_grad_hook(partial(on_gradient, name)))
         yield calls, gradients
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _forward_ps(
@@ -268,16 +225,12 @@ def _restored(model: "torch.nn.Module") -> Iterator[None]:
     """Train the model inside the context; put back its mode, gradients, buffers and the random state afterwards."""
     import torch
 
-    modes = {module: module.training for module in model.modules()}
     gradients = {parameter: parameter.grad for parameter in model.parameters()}
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), training_mode(model):
         try:
-            model.train()
             yield
         finally:
-            for module, mode in modes.items():
-                module.training = mode
             for parameter, gradient in gradients.items():
                 parameter.grad = gradient
             with torch.no_grad():

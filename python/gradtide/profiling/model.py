@@ -8,8 +8,8 @@ from typing import Any
 from gradtide.files import write_whole
 from gradtide.layers import Layer
 from gradtide.presets import SCHEMA, LayerPreset
+from gradtide.roofline import PICOSECONDS_PER_SECOND
 
-PICOSECONDS_PER_SECOND = 10**12
 PICOSECONDS_PER_MICROSECOND = 10**6
 
 
@@ -119,11 +119,7 @@ class ModelProfile:
 
 
 def write_json(document: dict[str, Any], path: str | Path) -> Path:
-    """Write a document with one line for each entry of its long lists; it appears whole or not at all.
-
-    Raises:
-        OSError: if it cannot be written.
-    """
+    """Write a document with one line for each entry of its long lists; it appears whole or not at all."""
     path = Path(path)
     parts = []
     for key, value in document.items():

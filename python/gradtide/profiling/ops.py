@@ -30,25 +30,12 @@ def op_dag(
     runs: int,
     rate_bps: int,
 ) -> dict[str, Any]:
-    """Return the op graph of one training step.
+    """Return the op graph of one training step on a device, or measured here if that is `None`.
 
-    Args:
-        model: any module; it is left as it was.
-        args: positional inputs.
-        kwargs: keyword inputs.
-        device: what computes; `None` to measure here.
-        runs: when measuring, how many to take the least of.
-        rate_bps: rate at which parameters are received, bits per second.
-
-    Returns:
-        `ops` in topological order, each with id, name, kind (recv or comp), inputs (ids) and time; a recv has its
-        bytes; a comp param_only (it hangs on parameters alone), and updates, the ids of the recvs whose gradient it
-        produces, if any; `target`, the id of the op that ends the step; `inference_target`, that of the op that ends
-        the forward pass; and what they were made from. Times are whole nanoseconds. Ops that no gradient needs
-        are left out.
-
-    Raises:
-        ProfileError: if the step cannot be traced.
+    `ops` are in topological order, each with id, name, kind (recv or comp), inputs (ids) and time; a recv has its
+    bytes; a comp param_only (it hangs on parameters alone), and updates, the ids of the recvs whose gradient it
+    produces, if any. `target` is the id of the op that ends the step, `inference_target` that of the op that ends the
+    forward pass. Times are whole nanoseconds. Ops that no gradient needs are left out.
     """
     with stage(model, args, kwargs, fake=device is not None) as staged:
         traced, trained = _trace(model, staged)
@@ -70,11 +57,7 @@ def op_dag(
 
 
 def count_ops(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the op graph of one training step as counts (`gradtide.presets.graphs`), by a pass over shapes alone.
-
-    Raises:
-        ProfileError: if the step cannot be traced.
-    """
+    """Return the op graph of one training step as counts (`gradtide.presets.graphs`), by a pass over shapes alone."""
     with stage(model, args, kwargs, fake=True) as staged:
         traced, trained = _trace(model, staged)
         return _counts(traced.graph, staged, trained)[0]

@@ -5,11 +5,16 @@ class of transformers is built with its default configuration. `[NAME=]SHAPE[:DT
 32x3x224x224 or input_ids=8x128:int64.
 """
 
+import difflib
+import math
+import pkgutil
 import re
+import runpy
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradtide.errors import ProfileError
@@ -53,23 +58,16 @@ def parse_input(text: str) -> InputSpec:
     if match is None:
         raise ProfileError(f"--input {text!r}: write [NAME=]SHAPE[:DTYPE], as in 32x3x224x224 or input_ids=8x128:int64")
     shape = tuple(int(size) for size in match["shape"].split("x"))
-    elements = 1
-    for size in shape:
-        elements *= size
+    elements = math.prod(shape)
     if not 0 < elements <= _MAX_ELEMENTS:
         raise ProfileError(f"--input {text!r}: it would have {elements:,} elements; sizes start at 1")
     return InputSpec(match["name"], shape, match["dtype"] or "float32")
 
 
 def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.Tensor", ...], dict[str, Any]]:
-    """Make the tensors that the specs describe: floats from N(0, 1), integers 0 or 1, which any vocabulary has.
+    """Make the positional and keyword inputs of a model's forward; on the device `meta` they take no memory.
 
-    Args:
-        specs: the inputs, in order.
-        device: torch device; `meta` takes no memory.
-
-    Returns:
-        Positional and keyword inputs of the model's forward.
+    Floats are from N(0, 1); integers are 0 or 1, which any vocabulary has.
 
     Raises:
         ProfileError: if torch has no such dtype, or a positional input follows a named one.
@@ -98,13 +96,9 @@ def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.T
 
 
 def build(target: str, *, on_meta: bool, say: Callable[[str], object] = lambda text: None) -> "torch.nn.Module":
-    """Import `MODULE:FACTORY` and call it.
+    """Import `MODULE:FACTORY` and call it, on torch's meta device if wanted: then no weight is allocated.
 
-    Args:
-        target: as on the command line.
-        on_meta: build on torch's meta device, so that no weight is allocated. A factory that cannot do without
-            values is called again without it.
-        say: told when that happens.
+    A factory that cannot do without values is called again without the meta device, and `say` is told so.
 
     Raises:
         ProfileError: if the module cannot be imported, has no such name, or the factory raises or returns no module;
@@ -134,32 +128,21 @@ def _find(target: str) -> Callable[..., Any]:
     found: Any
     try:
         if module.endswith(".py"):
-            import runpy
-
-            found = runpy.run_path(module)
+            found = SimpleNamespace(**runpy.run_path(module))
         else:
-            import pkgutil
-
             if "" not in sys.path and str(Path.cwd()) not in sys.path:
                 sys.path.insert(0, str(Path.cwd()))
             found = pkgutil.resolve_name(module + ":")
     except Exception as error:
         raise ProfileError(f"{module} cannot be imported: {words_of(error)}") from error
     for part in name.split("."):
-        is_there = part in found if isinstance(found, dict) else hasattr(found, part)
-        if not is_there:
-            raise ProfileError(f"{module} has no {name!r}{_near(part, found)}")
-        found = found[part] if isinstance(found, dict) else getattr(found, part)
+        if not hasattr(found, part):
+            near = difflib.get_close_matches(part, dir(found), 1, 0.5)
+            raise ProfileError(f"{module} has no {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        found = getattr(found, part)
     if not callable(found):
         raise ProfileError(f"{target} is a {type(found).__name__}, not a factory: name a callable that returns a model")
     return found  # type: ignore[no-any-return]
-
-
-def _near(name: str, found: Any) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, list(found if isinstance(found, dict) else dir(found)), 1, 0.5)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _needs_values(error: Exception) -> bool:

@@ -10,8 +10,9 @@ Under `FakeTensorMode` nothing is allocated and nothing computed: the ops see sh
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradtide.errors import ProfileError
@@ -32,12 +33,9 @@ class Counted:
 
     Attributes:
         name: the module that owns its parameters; a parameter's name if that module has begun a layer before.
-        module: the module that owns its parameters.
-        call: the innermost module call in which it began, and
-        call_index: the place of that call among all calls.
-        parameters: names of its parameters, in order of first use.
+        call: the innermost module call in which it began; `call_index` is the place of that call among all calls.
+        parameters: in order of first use; `elements` are those of all of them.
         gradient_bytes: bytes of those that get a gradient.
-        elements: number of elements of all of them.
         forward_flops, backward_flops: multiplications and additions of convolutions and matrix products.
         winograd_flops: the part of `forward_flops` in 3x3 convolutions of stride 1.
         activations: elements that ops with a parameter read and write besides parameters, each operand once.
@@ -78,21 +76,13 @@ class Counted:
 
 
 class Counts(NamedTuple):
-    """What one pass has shown.
-
-    Attributes:
-        layers: in order of first use.
-        tensors: number of parameter tensors that get a gradient.
-        unused: parameters that want a gradient and get none.
-        frozen: parameters that want none.
-        shared: parameters that several modules hold, as `first = other`.
-    """
+    """What one pass has shown: layers in order of first use, and what `ModelProfile` says of the parameters."""
 
     layers: list[Counted]
     tensors: int
-    unused: list[str]
-    frozen: list[str]
-    shared: list[str]
+    unused: tuple[str, ...]
+    frozen: tuple[str, ...]
+    shared: tuple[str, ...]
 
 
 class Walk:
@@ -100,7 +90,7 @@ class Walk:
 
     def __init__(self, parameters: Mapping[str, "torch.Tensor"], buffers: Sequence["torch.Tensor"]) -> None:
         self.layers: list[Counted] = []
-        self.calls: list[tuple[Call, int]] = []
+        self.calls: list[tuple[Call, int]] = []  # those under way, the innermost last
         self._call_count = 0
         self._calls_of: dict[str, int] = {}
         self._seen: set[str] = set()
@@ -113,14 +103,14 @@ class Walk:
         self._sizes = {name: tensor.numel() for name, tensor in parameters.items()}
         self._place = {name: place for place, name in enumerate(parameters)}
 
-    def enter(self, module: str) -> None:
+    def enter(self, module: str, *_: Any) -> None:
         """A module's forward begins."""
         count = self._calls_of.get(module, 0)
         self._calls_of[module] = count + 1
         self.calls.append(((module, count), self._call_count))
         self._call_count += 1
 
-    def leave(self) -> None:
+    def leave(self, *_: Any) -> None:
         """The innermost module's forward ends."""
         self.calls.pop()
 
@@ -154,9 +144,9 @@ class Walk:
         else:
             self._before_first += op.flops
 
-    def backward_op(self, op: "Op", node: int | None) -> None:
+    def backward_op(self, op: "Op", node: int) -> None:
         """Take in one op of the backward pass, which the autograd node `node` runs."""
-        layer = self._layer_of_node.get(-1 if node is None else node)
+        layer = self._layer_of_node.get(node)
         if layer is not None:
             layer.backward_flops += op.flops
             layer.has_backward = True
@@ -185,20 +175,12 @@ class Op(NamedTuple):
 
 
 def count(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any], *, fake: bool) -> Counts:
-    """Walk through one forward and one backward pass of a model in training mode.
+    """Walk through one forward and one backward pass of a model in training mode; it is left as it was.
 
-    Args:
-        model: any module; it is left as it was.
-        args: positional inputs, tensors on any device.
-        kwargs: keyword inputs.
-        fake: run on shapes alone. If false, the pass is computed where the model is.
-
-    Raises:
-        ProfileError: if the model raises, branches on values that a fake pass does not have, or trains nothing.
+    A fake pass runs on shapes alone. Any other is computed where the model is.
     """
     import torch
 
-    shared = shared_parameters(model)
     with stage(model, args, kwargs, fake=fake) as staged:
         walk = Walk(staged.parameters, list(staged.buffers.values()))
         wanted = {name: p for name, p in staged.parameters.items() if p.requires_grad}
@@ -211,26 +193,20 @@ def count(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, An
         with as_profile_error("backward pass"), _recorder(walk):
             gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
     got = {name for name, gradient in zip(wanted, gradients, strict=True) if gradient is not None}
-    size = {name: p.numel() * p.element_size() for name, p in staged.parameters.items()}
     for layer in walk.layers:
-        layer.gradient_bytes = sum(size[name] for name in layer.parameters if name in got)
+        layer.gradient_bytes = sum(staged.parameters[name].nbytes for name in layer.parameters if name in got)
+    first: dict[int, str] = {}
     return Counts(
         walk.layers,
         len(got),
-        [name for name in wanted if name not in got],
-        [name for name in staged.parameters if name not in wanted],
-        shared,
+        tuple(name for name in wanted if name not in got),
+        tuple(name for name in staged.parameters if name not in wanted),
+        tuple(
+            f"{first[id(parameter)]} = {name}"
+            for name, parameter in model.named_parameters(remove_duplicate=False)
+            if first.setdefault(id(parameter), name) != name
+        ),
     )
-
-
-def shared_parameters(model: "torch.nn.Module") -> list[str]:
-    """Return the parameters that stand in several places, each as `first = other`."""
-    first: dict[int, str] = {}
-    return [
-        f"{first[id(parameter)]} = {name}"
-        for name, parameter in model.named_parameters(remove_duplicate=False)
-        if first.setdefault(id(parameter), name) != name
-    ]
 
 
 class Staged(NamedTuple):
@@ -244,11 +220,7 @@ class Staged(NamedTuple):
 
 @contextmanager
 def stage(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any], *, fake: bool) -> Iterator[Staged]:
-    """Give a model in training mode with copies of its buffers, all of it fake if wanted; put all back afterwards.
-
-    Raises:
-        ProfileError: if it has no parameters, or some that have no shape yet.
-    """
+    """Give a model in training mode with copies of its buffers, all of it fake if wanted; put all back afterwards."""
     import torch
     from torch.func import functional_call
     from torch.nn.parameter import is_lazy
@@ -260,7 +232,6 @@ def stage(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, An
         raise ProfileError(f"{type(model).__name__} has no parameters: there is nothing to train and nothing to send")
     parameters: dict[str, torch.Tensor] = dict(model.named_parameters())
     buffers: dict[str, torch.Tensor] = dict(model.named_buffers())
-    modes = {module: module.training for module in model.modules()}
     with _fake_mode() if fake else torch.random.fork_rng():
         if fake:
             parameters = {name: _hollow(p).requires_grad_(p.requires_grad) for name, p in parameters.items()}
@@ -278,12 +249,20 @@ def stage(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, An
             with as_profile_error("forward pass"):
                 return functional_call(model, {**given, **buffers}, positional, named)
 
-        try:
-            model.train()
+        with training_mode(model):
             yield Staged(parameters, buffers, inputs, forward)
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
+
+
+@contextmanager
+def training_mode(model: "torch.nn.Module") -> Iterator[None]:
+    """Train the model inside the context; put back the mode of each of its modules afterwards."""
+    modes = {module: module.training for module in model.modules()}
+    try:
+        model.train()
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def loss_of(output: Any) -> "torch.Tensor | None":
@@ -333,18 +312,11 @@ def _tensors(tree: Any) -> "list[torch.Tensor]":
 
 @contextmanager
 def _module_calls(model: "torch.nn.Module", walk: Walk) -> Iterator[None]:
-    def enter(name: str) -> Callable[..., None]:
-        return lambda module, inputs: walk.enter(name)
-
-    handles = []
-    try:
+    with ExitStack() as hooks:
         for name, module in model.named_modules():
-            handles.append(module.register_forward_pre_hook(enter(name)))
-            handles.append(module.register_forward_hook(lambda *_: walk.leave(), always_call=True))
+            hooks.enter_context(module.register_forward_pre_hook(partial(walk.enter, name)))
+            hooks.enter_context(module.register_forward_hook(walk.leave, always_call=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _recorder(walk: Walk) -> Any:
@@ -359,13 +331,11 @@ def _recorder(walk: Walk) -> Any:
                 return out
             op = op_of(func, args, kwargs or {}, out)
             node = torch._C._current_autograd_node()
-            if node is None and not walk.calls:
-                walk.backward_op(op, None)
-            elif node is None:
+            if node is not None:
+                walk.backward_op(op, node._sequence_nr())
+            elif walk.calls:
                 # A node is numbered before its op runs: torch.fx gives nodes of a graph their numbers in this way too.
                 walk.forward_op(op, torch.autograd._get_sequence_nr() - 1)
-            else:
-                walk.backward_op(op, node._sequence_nr())
             return out
 
     return Recorder()
@@ -447,7 +417,8 @@ def as_profile_error(what: str) -> Iterator[None]:
 def _words_of_fault(what: str, error: Exception) -> str:
     if is_out_of_memory(error):
         return f"the {what} does not fit in memory: {words_of(error)}; take a smaller mini-batch"
-    if is_data_dependent(error):
+    needs_values = ("DataDependent", "DynamicOutputShape", "GuardOnDataDependent")
+    if type(error).__name__.startswith(needs_values) or "data-dependent" in str(error):
         return (
             f"the {what} asks for the values of a tensor, which neither a pass over shapes nor a graph of ops has: "
             f'{words_of(error)}; measure its layers instead (device "measure")'
@@ -460,12 +431,6 @@ def _words_of_fault(what: str, error: Exception) -> str:
     elif isinstance(error, (RuntimeError, IndexError)):
         hint = "; are the inputs of the shape and dtype that it takes?"
     return f"the {what} of the model raises {words_of(error)}{hint}"
-
-
-def is_data_dependent(error: BaseException) -> bool:
-    """Whether a pass over shapes or a trace failed because it asked for the values of a tensor."""
-    kinds = ("DataDependent", "DynamicOutputShape", "GuardOnDataDependent")
-    return type(error).__name__.startswith(kinds) or "data-dependent" in str(error)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

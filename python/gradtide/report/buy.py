@@ -27,19 +27,11 @@ class _Offer:
     href: str
 
     @property
-    def name(self) -> str:
-        return str(self.row["candidate"])
-
-    @property
     def words(self) -> str:
         """What it is, in one line."""
         row = self.row
         what = f"{words.fabric(row['fabric'], row['bisection'])}, {words.collective(row['collective'])}"
         return f"{what}, {words.rate(row['rate_bps'])}"
-
-    @property
-    def is_knee(self) -> bool:
-        return bool(self.row["is_knee"])
 
     @property
     def built(self) -> str:
@@ -74,20 +66,22 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     offers = [_offer(path, row, index, run_dir) for index, row in enumerate(entry(path, summary, "rows", list))]
     if not offers:
         raise RunFolderError(f"{path}: key `rows`: at least one candidate was expected")
-    knees = [one for one in offers if one.is_knee] or offers[:1]
+    knees = [one for one in offers if one.row["is_knee"]] or offers[:1]
     knee = knees[0]
-    by_name = {one.name: one for one in offers}
-    charts = [series_chart(path, item, caps) for item in _series(path, summary, "exchange")[: caps.charts]]
-    for chart, item in zip(charts, _series(path, summary, "exchange"), strict=False):
-        chart.update(title=pieces.clip(item.get("title", "")), hint="")
+    by_name = {one.row["candidate"]: one for one in offers}
+    charts = [
+        {**series_chart(path, item, caps), "title": pieces.clip(item.get("title", "")), "hint": ""}
+        for item in _series(path, summary, "exchange")[: caps.charts]
+    ]
     switches = [series_chart(path, item, caps) for item in _series(path, summary, "switches")[:1]]
     collectives = list(dict.fromkeys(one.row["collective"] for one in offers))
     fabrics = [kind for kind in FABRICS if any(one.row["fabric"] == kind for one in offers)]
-    candidate = run_dir / "candidates" / knee.name
+    cheapest_first = sorted(offers, key=lambda one: [one.row[key] for key in ("rate_bps", "cost", "iteration_ms")])
+    note = f"The first {caps.rows} of {len(offers)}; all are in candidates.csv." if len(offers) > caps.rows else ""
+    candidate = run_dir / "candidates" / knee.row["candidate"]
     return "buy.html.j2", {
         "title": f"gradtide buy: {pieces.clip(model, 40)} on {nodes} nodes",
         "what": f"networks for {pieces.clip(model, 40)} on {nodes} nodes: {len(offers)} candidates",
-        "reproduce": "",
         "tiles": _tiles(knee, offers, unit),
         "knee": knee,
         "plots": _plots(offers, collectives, fabrics, unit),
@@ -100,10 +94,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "needs": _needs(path, summary, by_name, unit, caps),
         "hottest": _hottest(run_dir, knee, caps),
         "unit": unit,
-        "offers": [_line(one) for one in sorted(offers, key=_order)[: caps.rows]],
-        "offers_note": f"The first {caps.rows} of {len(offers)}; all are in candidates.csv."
-        if len(offers) > caps.rows
-        else "",
+        "offers": [_line(one) for one in cheapest_first[: caps.rows]],
+        "offers_note": note,
         "skipped": [
             pieces.clip(entry(path, item, "why", str), 300) for item in entry(path, summary, "skipped", list)[:40]
         ],
@@ -126,10 +118,6 @@ def _offer(path: Path, row: object, index: int, run_dir: Path) -> _Offer:
     page = f"candidates/{name}/report.html"
     clipped = {**row, "fabric": pieces.clip(row["fabric"], 30), "collective": pieces.clip(row["collective"], 60)}
     return _Offer(index, clipped, page if (run_dir / page).is_file() else "")
-
-
-def _order(one: _Offer) -> tuple[Any, ...]:
-    return (one.row["rate_bps"], one.row["cost"], one.row["iteration_ms"])
 
 
 def _series(path: Path, summary: Row, figure: str) -> list[Mapping[str, Any]]:
@@ -171,8 +159,7 @@ def _tiles(knee: _Offer, offers: Sequence[_Offer], unit: str) -> list[dict[str, 
 def _plots(
     offers: Sequence[_Offer], collectives: Sequence[str], fabrics: Sequence[str], unit: str
 ) -> list[dict[str, Any]]:
-    made = []
-    groups = _comparable(offers)
+    made, groups = [], _comparable(offers)
     for rate_bps, group in groups.items():
         points = [
             scatter.Point(
@@ -184,28 +171,22 @@ def _plots(
                 f"{pieces.ms(one.row['exchange_ms'])} ms an exchange, {words.amount(one.row['cost'])} {unit} "
                 f"({one.built})",
                 one.href,
-                f"knee: {words.fabric(one.row['fabric'])} {one.row['bisection']}" if one.is_knee else "",
+                f"knee: {words.fabric(one.row['fabric'])} {one.row['bisection']}" if one.row["is_knee"] else "",
             )
             for one in group
         ]
         corners = sorted((one.row["cost"], one.row["iteration_ms"]) for one in group if one.row["is_frontier"])
         title = words.rate(rate_bps) if len(groups) > 1 else ""
         label = f"Cost against iteration time{', ' + title if title else ''}"
-        xlabel = "2x2 crossbars" if unit == "crossbars" else f"cost, {unit}"
-        made.append(
-            {
-                "title": title,
-                "label": label,
-                "svg": scatter.draw(
-                    points,
-                    corners,
-                    label=label,
-                    xlabel=xlabel,
-                    ylabel="iteration time, ms",
-                    floor=(min(one.row["compute_ms"] for one in group), "compute alone"),
-                ),
-            }
+        svg = scatter.draw(
+            points,
+            corners,
+            label=label,
+            xlabel="2x2 crossbars" if unit == "crossbars" else f"cost, {unit}",
+            ylabel="iteration time, ms",
+            floor=(min(one.row["compute_ms"] for one in group), "compute alone"),
         )
+        made.append({"title": title, "label": label, "svg": svg})
     return made
 
 
@@ -242,7 +223,7 @@ def _needs(path: Path, summary: Row, by_name: Mapping[str, _Offer], unit: str, c
 
 
 def _hottest(run_dir: Path, knee: _Offer, caps: pieces.Caps) -> dict[str, Any]:
-    rows = [row for row in read_table(run_dir, "hottest.csv") if row["candidate"] == knee.name]
+    rows = [row for row in read_table(run_dir, "hottest.csv") if row["candidate"] == knee.row["candidate"]]
     columns: pieces.Columns = {
         "link": lambda row: row["link"],
         "#carries, MB": lambda row: pieces.figure(row["bytes"] / 1e6),
@@ -269,6 +250,6 @@ def _line(one: _Offer) -> dict[str, Any]:
         "slower": f"{row['slower_percent']:.1f}",
         "delayed": pieces.ms(row["other_delay_iteration_ms"]),
         "key": one.key("iteration_ms"),
-        "cls": "best" if one.is_knee else "",
+        "cls": "best" if one.row["is_knee"] else "",
         "words": one.words,
     }

@@ -29,13 +29,14 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     names = list(dict.fromkeys(row["collective"] for row in rows))
     sizes = sorted({row["bytes"] for row in rows})
     found = {(row["collective"], row["bytes"]): row for row in rows}
+    times_ms = {key: row["exchange_us"] / 1e3 for key, row in found.items()}
     where = pieces.clip(entry(path, summary, "where", str), 120)
     crossings = [float(entry(path, span, "from_bytes", (int, float))) for span in entry(path, summary, "winners", list)]
     chart = pieces.chart(
         "Exchange time over size",
         x=[size / 1e6 for size in sizes],
         lines=[
-            pieces.line(i, words.collective(name), [_time(found.get((name, size))) for size in sizes])
+            pieces.line(i, words.collective(name), [times_ms.get((name, size)) for size in sizes])
             for i, name in enumerate(names[:12])
         ],
         xlabel="gradient, MB",
@@ -61,7 +62,6 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     return "collectives.html.j2", {
         "title": "gradtide compare: collectives",
         "what": f"{len(names)} collectives on {where}",
-        "reproduce": "",
         "chart": chart,
         "bars": [
             {"title": words.size(size), "waterfall": _bars([found[n, size] for n in names if (n, size) in found])}
@@ -80,10 +80,6 @@ def _marks(crossings: Sequence[float]) -> list[dict[str, Any]]:
         {"x": size / 1e6, "label": "" if any(size < other < 2.5 * size for other in crossings) else words.size(size, 2)}
         for size in crossings
     ]
-
-
-def _time(row: Row | None) -> float | None:
-    return None if row is None else row["exchange_us"] / 1e3
 
 
 def _bars(rows: Sequence[Row]) -> dict[str, Any]:

@@ -38,7 +38,6 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     rows = read_table(run_dir, "rows.csv")
     if not rows:
         raise RunFolderError(f"{path}:2: a comparison has at least one row")
-    names = {row["run"]: row["schedule"] for row in rows}
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         row["task"] = row["task"] or "train"  # of a folder that does not say
@@ -57,40 +56,38 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     chosen = groups[telling]
     best = min(words.settled(chosen), key=lambda row: row["iteration_time_us"])
     pair = [chosen[0], best] if best is not chosen[0] else chosen[:2]
-    titled = [(inside(run_dir, "runs", row["run"]), row["job"], names[row["run"]]) for row in pair]
+    titled = [(inside(run_dir, "runs", row["run"]), row["job"], row["schedule"]) for row in pair]
     timelines = [
-        {**drawn, "title": f"{names[row['run']]}: {milliseconds(row['iteration_time_us'])} ms"}
+        {**drawn, "title": f"{row['schedule']}: {milliseconds(row['iteration_time_us'])} ms"}
         for row, drawn in zip(pair, pieces.drawn_timelines(titled, caps), strict=True)
         if drawn
     ]
-    schedules = list(dict.fromkeys(names[row["run"]] for row in rows))
-    charts, more = _rate_charts(groups, names, schedules, title, gain, caps)
-    several = len(groups) > 1
-    why = (
-        f"The group of {len(groups)} with the largest saving: the best schedule, {names[best['run']]}, saves "
-        f"{gain(telling):.1f} % over {names[chosen[0]['run']]}."
-        if several
-        else _fastest(chosen, names)
-    )
+    schedules = list(dict.fromkeys(row["schedule"] for row in rows))
+    charts, more = _rate_charts(groups, schedules, title, gain, caps)
+    why = _fastest(chosen)
+    if len(groups) > 1:
+        why = (
+            f"The group of {len(groups)} with the largest saving: the best schedule, {best['schedule']}, saves "
+            f"{gain(telling):.1f} % over {chosen[0]['schedule']}."
+        )
     best_run = inside(run_dir, "runs", best["run"])
     alike = [row for row in rows if all(row[key] == best[key] for key in GROUP[:-1])]
     return "compare.html.j2", {
         "title": "gradtide compare",
         "what": f"comparison of {len(schedules)} schedules in {len(rows)} runs",
-        "reproduce": "",
         "telling": {
             "name": title(telling),
-            "why": f"{why} The fastest is on top. Gains in throughput are over {names[chosen[0]['run']]}.",
-            "waterfall": _group_bars(chosen, names, caps),
-            "figures": _figures(chosen, names, caps),
+            "why": f"{why} The fastest is on top. Gains in throughput are over {chosen[0]['schedule']}.",
+            "waterfall": _group_bars(chosen, caps),
+            "figures": _figures(chosen, caps),
         },
         "timelines": timelines,
         "legend": set().union(*(t["legend"] for t in timelines)),
-        "pivot": _pivot(groups, names, schedules, title, caps),
+        "pivot": _pivot(groups, schedules, title, caps),
         "slack": slack_chart(pieces.by_job(read_table(best_run, "transfers.csv")).get(best["job"], []), caps),
         "times": _time_chart(alike, caps),
         "times_of": title(telling, False),
-        "best": names[best["run"]],
+        "best": best["schedule"],
         "scenario": resolved_scenario(best_run, caps),
         "charts": charts,
         "charts_note": more,
@@ -109,17 +106,17 @@ def _gain(row: Row, first: Row) -> str:
     return "" if row is first else f"{gain:+.1f} %".replace("-", "−")
 
 
-def _fastest(rows: Sequence[Row], names: Mapping[str, str]) -> str:
+def _fastest(rows: Sequence[Row]) -> str:
     """Say which schedules of a group nothing beats."""
     rows = words.settled(rows)
     least = min(row["iteration_time_us"] for row in rows)
-    some = [names[row["run"]] for row in rows if row["iteration_time_us"] <= least * (1 + SAME)]
+    some = [row["schedule"] for row in rows if row["iteration_time_us"] <= least * (1 + SAME)]
     if len(some) == len(rows) > 1:
         return "All schedules take equally long."
     return f"{some[0]} is the fastest." if len(some) == 1 else f"{', '.join(some[:-1])} and {some[-1]} are the fastest."
 
 
-def _group_bars(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps) -> dict[str, Any]:
+def _group_bars(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
     longest = max(row["iteration_time_us"] for row in rows)
     fastest = min(row["iteration_time_us"] for row in words.settled(rows))
     bars, seen = [], set()
@@ -131,13 +128,13 @@ def _group_bars(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps
         parts = pieces.bar({k: v / 1e3 for k, v in values.items()}, longest / 1e3, 85)
         seen |= {p["kind"] for p in parts if p["share"] > 0}
         total = f"{milliseconds(row['iteration_time_us'])} ms"
-        label = f"{names[row['run']]}: {total}; " + "; ".join(p["words"] for p in parts if p["share"] > 0)
+        label = f"{row['schedule']}: {total}; " + "; ".join(p["words"] for p in parts if p["share"] > 0)
         bound = None
         if row["lower_bound_us"] is not None:
             bound = 100 * min(row["lower_bound_us"] / longest, 1.0)
             label += f"; lower bound {milliseconds(row['lower_bound_us'])} ms"
         best = fastest <= row["iteration_time_us"] <= fastest * (1 + 1e-9) < longest
-        bar = {"name": names[row["run"]], "parts": parts, "total": total, "label": label, "best": best}
+        bar = {"name": row["schedule"], "parts": parts, "total": total, "label": label, "best": best}
         bars.append(bar | {"bound": bound, "gain": _gain(row, rows[0])})
     legend = [pieces.meaning(k, name) for k, name, _ in pieces.WATERFALL if k in seen]
     if any(bar["bound"] is not None for bar in bars):
@@ -145,7 +142,7 @@ def _group_bars(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps
     return {"rows": bars, "legend": legend}
 
 
-def _figures(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps) -> dict[str, Any]:
+def _figures(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
     """Return what every schedule of a group comes to, the fastest first."""
 
     def text(key: str, digits: int, unit: str = "", scale: float = 1.0) -> Callable[[Row], str]:
@@ -155,7 +152,7 @@ def _figures(rows: Sequence[Row], names: Mapping[str, str], caps: pieces.Caps) -
         )
 
     columns: pieces.Columns = {
-        "schedule": lambda row: names[row["run"]],
+        "schedule": lambda row: row["schedule"],
         "#T, ms": lambda row: milliseconds(row["iteration_time_us"]),
         "#p95, ms": text("iteration_time_p95_us", 1, scale=1e3),
         "#throughput": lambda row: _gain(row, rows[0]) or "–",
@@ -187,20 +184,17 @@ def _lines(named: Mapping[str, Sequence[float | None]]) -> list[dict[str, Any]]:
 
 def _pivot(
     groups: Mapping[tuple[Any, ...], list[Row]],
-    names: Mapping[str, str],
     schedules: Sequence[str],
     title: Callable[[tuple[Any, ...]], str],
     caps: pieces.Caps,
 ) -> dict[str, Any]:
-    table = []
-    shown = schedules[:MOST_COLUMNS]
+    table, shown = [], schedules[:MOST_COLUMNS]
     for key, rows in groups.items():
-        times = {names[row["run"]]: row for row in rows}
-        fastest = min(row["iteration_time_us"] for row in rows)
-        slowest = max(row["iteration_time_us"] for row in rows)
+        times = {row["schedule"]: row for row in rows}
+        taken = [row["iteration_time_us"] for row in rows]
+        fastest, slowest = min(taken), max(taken)
         cells: list[Any] = [title(key)]
-        for schedule in shown:
-            row = times.get(schedule)
+        for row in map(times.get, shown):
             if row is None:
                 cells.append("–")
                 continue
@@ -209,13 +203,8 @@ def _pivot(
             small = "" if row is rows[0] or abs(saves) < 0.05 else f"{-saves:+.1f} %".replace("-", "−")
             cells.append(pieces.cell(milliseconds(row["iteration_time_us"]), "best" if best else "", small=small))
         table.append(cells)
-    made = pieces.table(
-        "Iteration time by group and schedule",
-        ("group", *("#" + s for s in shown)),
-        table,
-        cap=min(caps.rows, 80),
-        where="rows.csv",
-    )
+    label, columns = "Iteration time by group and schedule", ("group", *("#" + s for s in shown))
+    made = pieces.table(label, columns, table, cap=min(caps.rows, 80), where="rows.csv")
     note = (
         "Iteration time in ms. The fastest in each group is green. The change against the first schedule is beside it."
     )
@@ -245,7 +234,6 @@ def _time_chart(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None
 
 def _rate_charts(
     groups: Mapping[tuple[Any, ...], list[Row]],
-    names: Mapping[str, str],
     schedules: Sequence[str],
     title: Callable[..., str],
     gain: Callable[[tuple[Any, ...]], float],
@@ -260,7 +248,7 @@ def _rate_charts(
     charts = []
     for keys in (k for k in drawable if k in kept):
         keys = sorted(keys, key=lambda key: key[-1])
-        found = {(names[row["run"]], key): row["saves_percent"] for key in keys for row in groups[key]}
+        found = {(row["schedule"], key): row["saves_percent"] for key in keys for row in groups[key]}
         values = {s: [found.get((s, key)) for key in keys] for s in schedules}
         # What saves nothing anywhere is the mark at zero, unless there is nothing else.
         first, *lines = _lines({s: row for s, row in values.items() if any(v is not None for v in row)})
@@ -277,11 +265,8 @@ def _rate_charts(
     notes = []
     if len(kept) < len(drawable):
         notes.append(f"The {len(kept)} of {len(drawable)} charts with the largest savings.")
-    if (
-        charts
-        and max(len(chart["spec"]["lines"]) for chart in charts) == MOST_LINES - 1
-        and len(schedules) > MOST_LINES
-    ):
+    most = max((len(chart["spec"]["lines"]) for chart in charts), default=0)
+    if most == MOST_LINES - 1 and len(schedules) > MOST_LINES:
         notes.append(f"The first {MOST_LINES - 1} lines; all are in the table.")
     return charts, " ".join(notes)
 

@@ -1,6 +1,7 @@
 """Reading run folders: every table of docs/reference/run-folder.md, every fault with file, line and column.
 
-Nothing here interprets a result. Rows are dictionaries from column to parsed value, in file order.
+Nothing here interprets a result. Rows are dictionaries from column to parsed value, in file order. Every function
+raises `RunFolderError` where a file or value is missing or is not what it has to be.
 """
 
 import csv
@@ -86,11 +87,7 @@ _COLUMNS: dict[str, str] = {
 
 
 def read_text(path: Path) -> str:
-    """Return a file as text.
-
-    Raises:
-        RunFolderError: if it is missing or not UTF-8.
-    """
+    """Return a file as text, which is UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
@@ -107,15 +104,8 @@ def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
 def read_rows(folder: Path, name: str, *, required: bool = True) -> Iterator[Row]:
     """Give the rows of one of the documented tables one by one, for tables of which few rows are kept.
 
-    Columns may stand in any order and there may be more of them than documented; those are left out.
-
-    Args:
-        folder: run or study folder.
-        name: file name, as `transfers.csv`.
-        required: whether a missing file is an error; otherwise it gives no rows.
-
-    Raises:
-        RunFolderError: if the file is missing, ends inside a line, or holds what its columns do not allow.
+    Columns may stand in any order and there may be more of them than documented; those are left out. A missing file
+    that is not `required` has no rows.
     """
     path = folder / name
     if not required and not path.exists():
@@ -164,11 +154,7 @@ def _whole_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Row:
-    """Return a JSON file that holds an object.
-
-    Raises:
-        RunFolderError: if it is missing, not JSON, or not an object.
-    """
+    """Return a JSON file that holds an object."""
 
     def refuse(constant: str) -> None:
         raise RunFolderError(f"{path}: `{constant}` is not a number that JSON knows")
@@ -185,11 +171,7 @@ def read_json(path: Path) -> Row:
 
 
 def entry(path: Path, value: Mapping[str, Any], key: str, kind: type | tuple[type, ...]) -> Any:
-    """Return a nested value, `key` being a dotted path without dots in its parts.
-
-    Raises:
-        RunFolderError: if a part is missing or the value is of another type; the message names the key.
-    """
+    """Return a nested value, `key` being a dotted path without dots in its parts."""
     found: Any = value
     for part in key.split("."):
         if not isinstance(found, Mapping) or part not in found:
@@ -213,6 +195,11 @@ def number(path: Path, row: Mapping[str, Any], key: str) -> float:
     return float(value)
 
 
+def are_numbers(values: Iterable[object]) -> bool:
+    """Whether all of the values are finite numbers."""
+    return all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
+
+
 def row_of(
     path: Path,
     key: str,
@@ -222,17 +209,10 @@ def row_of(
     counts: Iterable[str] = (),
     flags: Iterable[str] = (),
 ) -> Row:
-    """Return item `index` of the list `key`, which is an object with these texts, whole numbers and booleans.
-
-    Raises:
-        RunFolderError: if it is not; the message names what.
-    """
+    """Return item `index` of the list `key`, which is an object with these texts, whole numbers and booleans."""
     if not isinstance(row, dict):
         raise RunFolderError(f"{path}: key `{key}`: item {index} is not an object")
-    for name in words:
-        entry(path, row, name, str)
-    for name in counts:
-        entry(path, row, name, int)
-    for name in flags:
-        entry(path, row, name, bool)
+    for names, kind in ((words, str), (counts, int), (flags, bool)):
+        for name in names:
+            entry(path, row, name, kind)
     return row

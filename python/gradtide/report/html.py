@@ -1,7 +1,6 @@
 """The report: a run or study folder as one HTML file that opens anywhere, with nothing to fetch.
 
-What is shown is in the file of each study: `run.py`, `compare.py`, `collectives.py`, `reproduce.py`, `buy.py`,
-`plan.py`, `waterfall.py` and in `tenants/`; how it looks in `assets/`,
+What is shown is in the file of each study, such as `run.py`, and in `tenants/`; how it looks in `assets/`, `svg.py`,
 `timeline.py`, `progress.py` and `scatter.py`.
 The page holds no time stamp and nothing of the machine, so the same folder gives the same bytes.
 """
@@ -13,16 +12,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from gradtide.report import (
-    buy,
-    collectives,
-    compare,
-    pieces,
-    plan,
-    reproduce,
-    run,
-    waterfall,
-)
+from gradtide.report import buy, collectives, compare, pieces, plan, reproduce, run, waterfall
 from gradtide.report.folder import Row, RunFolderError, entry, read_json
 from gradtide.report.tenants import bands, boundary, lp, policies
 
@@ -91,14 +81,26 @@ _CAPS = (
 )
 
 
+_VIEWS = {
+    "gradtide.run/1": run.view,
+    "gradtide.compare/1": compare.view,
+    "gradtide.reproduce/1": reproduce.view,
+    "gradtide.tenants/1": bands.view,
+    "gradtide.boundary/1": boundary.view,
+    "gradtide.policies/1": policies.view,
+    "gradtide.buy/1": buy.view,
+    "gradtide.planning/1": plan.view,
+    "gradtide.collectives/1": collectives.view,
+    "gradtide.lp/1": lp.view,
+    "gradtide.waterfall/1": waterfall.view,
+}
+
+
 def render(run_dir: Path) -> str:
     """Return the report of a finished run or study folder.
 
     Args:
-        run_dir: folder whose `summary.json` has the schema `gradtide.run/1`, `gradtide.compare/1`,
-            `gradtide.reproduce/1`, `gradtide.tenants/1`, `gradtide.boundary/1`, `gradtide.policies/1`,
-            `gradtide.buy/1`, `gradtide.planning/1`, `gradtide.collectives/1`, `gradtide.lp/1` or
-            `gradtide.waterfall/1`.
+        run_dir: folder whose `summary.json` has one of the schemas that this version can show.
 
     Returns:
         A whole HTML document below 400 kB. Where the folder holds more, the page says what is left out.
@@ -109,23 +111,10 @@ def render(run_dir: Path) -> str:
     path = run_dir / "summary.json"
     summary = read_json(path)
     schema = entry(path, summary, "schema", str)
-    views = {
-        "gradtide.run/1": run.view,
-        "gradtide.compare/1": compare.view,
-        "gradtide.reproduce/1": reproduce.view,
-        "gradtide.tenants/1": bands.view,
-        "gradtide.boundary/1": boundary.view,
-        "gradtide.policies/1": policies.view,
-        "gradtide.buy/1": buy.view,
-        "gradtide.planning/1": plan.view,
-        "gradtide.collectives/1": collectives.view,
-        "gradtide.lp/1": lp.view,
-        "gradtide.waterfall/1": waterfall.view,
-    }
-    if schema not in views:
-        raise RunFolderError(f"{path}: key `schema`: `{pieces.clip(schema)}` is none of {', '.join(views)}")
+    if schema not in _VIEWS:
+        raise RunFolderError(f"{path}: key `schema`: `{pieces.clip(schema)}` is none of {', '.join(_VIEWS)}")
     for caps in _CAPS:
-        template, view = views[schema](run_dir, summary, caps)
+        template, view = _VIEWS[schema](run_dir, summary, caps)
         page = _page(template, view, run_dir, summary)
         if len(page.encode("utf-8")) < MAX_BYTES:
             break
@@ -174,6 +163,6 @@ def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row) -> s
             headline=pieces.clip(entry(run_dir / "summary.json", summary, "headline", str), 600),
             version=pieces.clip(summary.get("version", "")),
             versions=" · ".join(known + facts),
-            **view,
+            **{"reproduce": "", **view},
         )
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide.report.folder import Row, entry, read_json, read_rows, read_table
+from gradtide.report.pieces import by_job
 
 MAX_WORKERS = 64
 """Workers drawn of each job. Viewers grow slow with more, and most jobs' workers are all alike."""
@@ -130,9 +131,7 @@ def encode_timeline(run_dir: Path) -> bytes:
     """
     path = run_dir / "summary.json"
     jobs: Mapping[str, Any] = entry(path, read_json(path), "jobs", dict)
-    operations: dict[str, list[Row]] = defaultdict(list)
-    for row in read_table(run_dir, "operations.csv"):
-        operations[row["job"]].append(row)
+    operations = by_job(read_table(run_dir, "operations.csv"))
     transfers: dict[str, dict[tuple[int, int], Row]] = defaultdict(dict)
     drawn = {(row["job"], row["iteration"]) for rows in operations.values() for row in rows}
     for row in read_rows(run_dir, "transfers.csv"):
@@ -143,7 +142,7 @@ def encode_timeline(run_dir: Path) -> bytes:
     pid = flow = 0
     for job, facts in jobs.items():
         workers = entry(path, facts, "workers", int)
-        rows = sorted(operations[job], key=lambda row: (row["start_us"], row["end_us"]))
+        rows = sorted(operations.get(job, []), key=lambda row: (row["start_us"], row["end_us"]))
         for worker in range(min(workers, MAX_WORKERS)):
             pid += 1
             process = pid << 16

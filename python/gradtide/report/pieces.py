@@ -131,11 +131,11 @@ def embedded(value: object) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def line(index: int, name: str, values: Sequence[float | None]) -> dict[str, Any]:
-    """Return a line of a chart in the style of its place."""
+def line(index: int, name: str, values: Sequence[float | None], **style: Any) -> dict[str, Any]:
+    """Return a line of a chart in the style of its place, or in its own (token, width, dash, fill)."""
     token, width, dash = STYLES[index % len(STYLES)]
     rounded = [None if v is None else float(f"{v:.7g}") for v in values]
-    return {"name": clip(name), "token": token, "width": width, "dash": list(dash), "values": rounded}
+    return {"name": clip(name), "token": token, "width": width, "dash": list(dash), "values": rounded} | style
 
 
 def chart(
@@ -199,14 +199,9 @@ def chart(
 
 
 def part(kind: str, words: str, share: float, texts: Iterable[str], room: float) -> dict[str, Any]:
-    """Return a piece of a bar, a `share` of it in percent, and in it the first text for which it has room.
+    """Return a piece of a bar, a `share` of it in percent; in it stands the first text for which there is room.
 
-    Args:
-        kind: its colour.
-        words: what it is.
-        share: its length in percent of the bar.
-        texts: what may stand in it, the longest first.
-        room: characters in a whole bar.
+    A whole bar has `room` for so many characters.
     """
     text = next((text for text in texts if len(text) < share / 100 * room), "")
     return {"kind": kind, "share": share, "text": text, "words": words}
@@ -241,9 +236,7 @@ def waterfall(values: Mapping[str, float], key: str) -> dict[str, Any]:
 def drawn_timelines(runs: Sequence[tuple[Path, str | None, str]], caps: Caps) -> list[dict[str, Any] | None]:
     """Return one iteration of each run of a study, all on one time axis; None for a run without recorded operations.
 
-    Args:
-        runs: run folder, job (by default the first) and title of each.
-        caps: how much is shown.
+    A run is its folder, its job (by default the first) and its title.
     """
     views = []
     for folder, job, _ in runs:

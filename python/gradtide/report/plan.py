@@ -1,7 +1,7 @@
 """The report of a plan: what it saves, what it was chosen from, and one iteration of it beside the baseline's."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,6 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     return "plan.html.j2", {
         "title": f"gradtide plan: {pieces.clip(model, 40)} on {words.workers(workers)}",
         "what": f"plans for {pieces.clip(model, 40)} on {words.workers(workers)}: {len(scored)} scored",
-        "reproduce": "",
         "tiles": _tiles(path, rows, chosen, predicted, bound_ms),
         "advice": [pieces.clip(text, 2000) for text in entry(path, plan, "advice", list)[:12]],
         "levels": _levels(rows, caps),
@@ -75,38 +74,18 @@ def _saves(row: Row) -> str:
 
 def _tiles(path: Path, rows: Sequence[Row], chosen: int, predicted: Row, bound_ms: float) -> list[dict[str, Any]]:
     row, tile = rows[chosen], pieces.tile
-    before = _positive(path, predicted, "baseline_iteration_time_ms")
+    key, now = f"rows.{chosen}", pieces.ms(row["iteration_ms"])
+    before = f"{pieces.ms(_positive(path, predicted, 'baseline_iteration_time_ms'))} ms before"
     interval = _saves(row)
     how = f"95 % interval {interval}, from measured errors of earlier predictions" if interval else "of an iteration"
-    above = 100 * (row["iteration_ms"] / bound_ms - 1)
-    sent = f" in chunks of {_size(row)}" if row["chunk_bytes"] else ", sent whole"
-    key = f"rows.{chosen}"
+    above = f"the plan is {100 * (row['iteration_ms'] / bound_ms - 1):.1f} % above; no plan is below"
+    sent = words.buckets(row["buckets"])
+    sent += f" in chunks of {_size(row)}" if row["chunk_bytes"] else ", sent whole"
     return [
         tile("The plan saves", pieces.fixed(row["saves_percent"]), "%", "slack", how, "plan.predicted.gain_percent"),
-        tile(
-            "Iteration time",
-            pieces.ms(row["iteration_ms"]),
-            "ms",
-            "compute",
-            f"{pieces.ms(before)} ms before",
-            f"{key}.iteration_ms",
-        ),
-        tile(
-            "Lower bound",
-            pieces.ms(bound_ms),
-            "ms",
-            "transfer",
-            f"the plan is {above:.1f} % above; no plan is below",
-            "lower_bound_ms",
-        ),
-        tile(
-            "Messages",
-            str(row["messages"]),
-            "an iteration",
-            "exposed",
-            words.buckets(row["buckets"]) + sent,
-            f"{key}.messages",
-        ),
+        tile("Iteration time", now, "ms", "compute", before, f"{key}.iteration_ms"),
+        tile("Lower bound", pieces.ms(bound_ms), "ms", "transfer", above, "lower_bound_ms"),
+        tile("Messages", str(row["messages"]), "an iteration", "exposed", sent, f"{key}.messages"),
     ]
 
 
@@ -220,12 +199,14 @@ def _buckets(path: Path, plan: Row, caps: pieces.Caps) -> dict[str, Any]:
 
 
 def _channels(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
-    table = [
-        [
-            pieces.clip(entry(path, one, "collective", str), 60),
-            *(pieces.figure(entry(path, one, key, (int, float))) for key in ("fixed_us", "ns_per_byte", "whole_ms")),
-        ]
-        for one in entry(path, summary, "searched.channels", list)
-    ]
-    columns = ("exchanged by", "#per message, us", "#per byte, ns", "#whole gradient in one message, ms")
-    return pieces.table("Cost of an exchange on this network", columns, table, cap=caps.rows)
+    def text(key: str) -> Callable[[Row], str]:
+        return lambda one: pieces.figure(entry(path, one, key, (int, float)))
+
+    columns: pieces.Columns = {
+        "exchanged by": lambda one: pieces.clip(entry(path, one, "collective", str), 60),
+        "#per message, us": text("fixed_us"),
+        "#per byte, ns": text("ns_per_byte"),
+        "#whole gradient in one message, ms": text("whole_ms"),
+    }
+    channels = entry(path, summary, "searched.channels", list)
+    return pieces.listing("Cost of an exchange on this network", columns, channels, cap=caps.rows)

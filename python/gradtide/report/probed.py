@@ -14,10 +14,7 @@ STEPS = 160
 def draw(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: pieces.Caps) -> dict[str, Any] | None:
     """Return charts of `queues.csv` on axes that all runs share; None where nothing was sampled.
 
-    Args:
-        runs: rows of each run, by its name.
-        tokens: colour of each run.
-        caps: how much is shown.
+    `runs` are the rows of each run by its name, and `tokens` their colours.
     """
     link = busiest([row for rows in runs.values() for row in rows])
     if link is None:
@@ -34,7 +31,7 @@ def draw(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: pieces.
         name: str, token: str, title: str, values: list[float], ylabel: str, unit: str, top: float
     ) -> dict[str, Any]:
         x = [0.0, *(part[-1]["time_us"] / 1e3 for part in bins[name])]
-        line = {**pieces.line(0, title, [*values, values[-1]]), "token": token, "width": 1.2, "dash": [], "fill": token}
+        line = pieces.line(0, title, [*values, values[-1]], token=token, width=1.2, fill=token)
         drawn = pieces.chart(
             f"{title} over time{', ' + name if name else ''}",
             x=x,
@@ -45,11 +42,10 @@ def draw(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: pieces.
             xunit="ms",
             unit=unit,
             stepped=True,
+            xrange=[0, until],
             yrange=[0, top],
             cap=caps.rows,
         )
-        drawn["spec"]["xrange"] = [0, until]
-        drawn["json"] = pieces.embedded(drawn["spec"])
         return {**drawn, "hint": "", "title": name.capitalize()}
 
     queues, uses = [], []

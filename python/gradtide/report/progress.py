@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from gradtide.report.folder import Row
 from gradtide.report.svg import WIDTH, Drawing
-from gradtide.report.timeline import MAX_ROWS, is_late, layers, merged, milliseconds, of_slowest, verdict
+from gradtide.report.timeline import MAX_ROWS, evenly, is_late, layers, merged, milliseconds, of_slowest, verdict
 
 MAX_ITERATIONS = 3
 """Iterations drawn; in more of them a block is thinner than a line."""
@@ -43,20 +43,13 @@ def rows_of(panels: Sequence[Panel], cap: int) -> list[tuple[int, int, int]]:
     """Return first layer, last layer and number of the buckets that get a row, input side first."""
     every = sorted({(r["first_layer"], r["last_layer"], r["bucket"]) for p in panels for r in p.transfers})
     room = min(cap, MAX_ROWS)
-    return every if len(every) <= room else [every[i * (len(every) - 1) // max(room - 1, 1)] for i in range(room)]
+    return every if len(every) <= room else evenly(every, room)
 
 
 def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup | None:
-    """Draw the first iterations of every panel under each other.
+    """Draw the first iterations of every panel under each other, with at most `cap` rows of buckets in each.
 
-    Args:
-        panels: runs of one job; every one has the same buckets.
-        label: what the drawing shows, for readers who do not see it.
-        ident: prefix of the ids in the drawing, unique in the page.
-        cap: rows of buckets in each panel.
-
-    Returns:
-        One `<svg>` element; None where there is no whole iteration or nothing is sent.
+    Every panel has the same buckets. None where there is no whole iteration or nothing is sent.
     """
     count = drawn_iterations(panels)
     buckets = rows_of(panels, cap)

@@ -12,7 +12,7 @@ from typing import Any
 
 from gradtide.report import pieces, progress
 from gradtide.report.compare import inside
-from gradtide.report.folder import Row, RunFolderError, entry, read_table
+from gradtide.report.folder import Row, RunFolderError, are_numbers, entry, read_table
 from gradtide.report.tenants import BANDS, VERDICTS, change
 from gradtide.report.tenants.maps import SHADES, shades
 
@@ -170,7 +170,7 @@ def _bars(path: Path, items: Sequence[Mapping[str, Any]], caps: pieces.Caps) -> 
         count = len(entry(path, item, "rows", list))
         for group in entry(path, item, "groups", list):
             values = entry(path, group, "values", list)
-            if len(values) != count or not all(isinstance(v, (int, float)) for v in values):
+            if len(values) != count or not are_numbers(values):
                 raise RunFolderError(f"{path}: key `bars.groups.values`: {count} numbers were expected")
             figures.setdefault(pieces.clip(item.get("figure", ""), 20), []).extend(values)
     made = []
@@ -255,16 +255,16 @@ def series_chart(path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict
     """Return the chart of a series of a summary: x, y and lines of values."""
     values = entry(path, item, "x.values", list)
     lines = entry(path, item, "lines", list)
-    if not values or not all(isinstance(v, (int, float)) for v in values):
+    if not values or not are_numbers(values):
         raise RunFolderError(f"{path}: key `series.x.values`: a list of numbers was expected")
     if any(b <= a for a, b in pairwise(values)):
         raise RunFolderError(f"{path}: key `series.x.values`: numbers must increase")
     drawn = []
     for i, line in enumerate(lines):
         points = entry(path, line, "values", list)
-        if len(points) != len(values) or not all(v is None or isinstance(v, (int, float)) for v in points):
+        if len(points) != len(values) or not are_numbers(v for v in points if v is not None):
             raise RunFolderError(f"{path}: key `series.lines.values`: {len(values)} numbers were expected")
-        drawn.append({**pieces.line(i, entry(path, line, "name", str), points), **_style(line)})
+        drawn.append(pieces.line(i, entry(path, line, "name", str), points, **_style(line)))
     step = -(-len(values) // 600)
     note = f" Every {step}th point is drawn." if step > 1 else ""
     for line in drawn:

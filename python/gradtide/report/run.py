@@ -95,13 +95,10 @@ def _tenant(path: Path, name: str, classes: Any, caps: pieces.Caps) -> dict[str,
         text = "–" if value is None else pieces.ms(value) if figure in figures else str(value)
         return pieces.cell(text, key=f"traffic.{name}.{size_class}.{figure}")
 
-    table = pieces.table(
-        f"Completion times of the flows of {pieces.clip(name)}",
-        ("flows", "#started", "#completed", *(f"#{word}" for word in figures.values())),
-        [[label, *(cell(label, figure) for figure in ("started", "completed", *figures))] for label in classes],
-        cap=caps.rows,
-        where="summary.json",
-    )
+    label = f"Completion times of the flows of {pieces.clip(name)}"
+    columns = ("flows", "#started", "#completed", *(f"#{word}" for word in figures.values()))
+    rows = [[of, *(cell(of, figure) for figure in ("started", "completed", *figures))] for of in classes]
+    table = pieces.table(label, columns, rows, cap=caps.rows, where="summary.json")
     return {"name": pieces.clip(name), "table": table}
 
 
@@ -124,6 +121,7 @@ def _job(
     measured: str,
 ) -> dict[str, Any]:
     key, tile = f"jobs.{name}", pieces.tile
+    all_of, every = f"All figures of job {pieces.clip(name)}", _flat(facts, key, key + ".")
     mean, low, high = (number(path, facts, f"iteration_time_ms.{k}") for k in ("mean", "min", "max"))
     compute_ms, comm_ms = number(path, facts, "compute_ms"), number(path, facts, "comm_ms")
     count = entry(path, facts, "iterations", int)
@@ -170,13 +168,7 @@ def _job(
         "slack": slack_chart(tables["transfers"], caps),
         "bandwidth": _bandwidth_chart(tables["bandwidth"], rate, mean, compute_ms, caps),
         "iterations": _iteration_chart(tables["iterations"], caps) if varies else None,
-        "all": pieces.table(
-            f"All figures of job {pieces.clip(name)}",
-            ("key", "#value"),
-            _flat(facts, key, key + "."),
-            cap=caps.rows,
-            where="summary.json",
-        ),
+        "all": pieces.table(all_of, ("key", "#value"), every, cap=caps.rows, where="summary.json"),
     }
 
 
@@ -205,7 +197,7 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
         ("margin: received until needed", "margin_us", "exposed"),
     ):
         values = [min(sum(row[key] for row in slack[s]) / len(slack[s]) / 1e3 for s in step) for step in steps]
-        lines.append({**pieces.line(0, name, [*values, values[-1]]), "width": 2.4, "token": token})
+        lines.append(pieces.line(0, name, [*values, values[-1]], width=2.4, token=token))
     together = len(steps[0])
     note = f" Every step shows the least value of {together} adjacent buckets." if together > 1 else ""
     return pieces.chart(
@@ -266,7 +258,7 @@ def _iteration_chart(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
     return pieces.chart(
         "Iteration time of every iteration",
         x=[some[0]["iteration"] for some in bins],
-        lines=[{**pieces.line(0, name, means), "width": 2}],
+        lines=[pieces.line(0, name, means, width=2)],
         xlabel="iteration",
         ylabel="ms",
         xname="iteration",

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from gradtide.report.pieces import STYLES
+from gradtide.report.svg import WIDTH
 
-_WIDTH, _HEIGHT = 1080.0, 430.0
+_HEIGHT = 430.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84.0, 24.0, 16.0, 52.0
 _SIZE = 6.0
 
@@ -25,16 +26,9 @@ def legend(names: Iterable[str]) -> list[dict[str, str]]:
 
 @dataclass(frozen=True)
 class Point:
-    """One point.
+    """One point: its place, what it is in a sentence, and for a few a word beside it.
 
-    Attributes:
-        x: cost, or what else stands to the right.
-        y: time, or what else stands upwards.
-        colour: index into `TOKENS`, round and round.
-        shape: index into `SHAPES`, round and round.
-        words: what it is, in a sentence.
-        href: page that shows it; empty for none.
-        label: words beside it; empty for all but a few.
+    Colour and shape are indices into `TOKENS` and `SHAPES`, round and round; `href` is the page that shows it, if any.
     """
 
     x: float
@@ -56,25 +50,22 @@ def draw(
     floor: tuple[float, str] | None = None,
     around: Sequence[tuple[float, float]] = (),
 ) -> Markup:
-    """Draw points with a stair that no point is below.
+    """Draw at least one point, with a stair that no point is below; a reader can step through the points.
 
     Args:
-        points: at least one.
+        points: what is drawn.
         frontier: corners of the stair, left to right, going down.
         label: what the drawing shows, for readers who do not see it.
         xlabel: title of the horizontal axis.
         ylabel: title of the vertical axis.
         floor: a height that no point can be below, and what it is.
         around: places that the axes reach, so that what hardly differs does not look far apart.
-
-    Returns:
-        One `<svg>` element; points are groups of the class `row` that a reader can step through.
     """
-    x = _Axis.over([*(at for at, _ in around), *(p.x for p in points)], _LEFT, _WIDTH - _RIGHT)
+    x = _Axis.over([*(at for at, _ in around), *(p.x for p in points)], _LEFT, WIDTH - _RIGHT)
     low = [] if floor is None or floor[0] <= 0 else [floor[0]]
     y = _Axis.over([*low, *(at for _, at in around), *(p.y for p in points)], _HEIGHT - _BOTTOM, _TOP)
     out = [
-        f'<svg class="timeline scatter" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{escape(label)}">'
+        f'<svg class="timeline scatter" viewBox="0 0 {WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{escape(label)}">'
     ]
     for value in x.ticks():
         at = x.place(value)
@@ -83,23 +74,23 @@ def draw(
         out.append(f'<text class="tick" x="{at:.1f}" y="{_HEIGHT - _BOTTOM + 18:g}" text-anchor="middle">{text}</text>')
     for value in y.ticks():
         at = y.place(value)
-        out.append(f'<path class="grid" d="M{_LEFT:g} {at:.1f}H{_WIDTH - _RIGHT:g}"/>')
+        out.append(f'<path class="grid" d="M{_LEFT:g} {at:.1f}H{WIDTH - _RIGHT:g}"/>')
         out.append(f'<text class="tick" x="{_LEFT - 8:g}" y="{at + 4:.1f}" text-anchor="end">{_short(value)}</text>')
-    middle = (_LEFT + _WIDTH - _RIGHT) / 2
+    middle = (_LEFT + WIDTH - _RIGHT) / 2
     out.append(f'<text x="{middle:g}" y="{_HEIGHT - 8:g}" text-anchor="middle">{escape(xlabel)}</text>')
     centre = (_TOP + _HEIGHT - _BOTTOM) / 2
     out.append(f'<text transform="translate(16 {centre:g}) rotate(-90)" text-anchor="middle">{escape(ylabel)}</text>')
     if floor is not None and low:
         at = y.place(floor[0])
-        out.append(f'<path class="floor" d="M{_LEFT:g} {at:.1f}H{_WIDTH - _RIGHT:g}"/>')
+        out.append(f'<path class="floor" d="M{_LEFT:g} {at:.1f}H{WIDTH - _RIGHT:g}"/>')
         words = escape(floor[1])
-        out.append(f'<text class="muted" x="{_WIDTH - _RIGHT:g}" y="{at + 14:.1f}" text-anchor="end">{words}</text>')
+        out.append(f'<text class="muted" x="{WIDTH - _RIGHT:g}" y="{at + 14:.1f}" text-anchor="end">{words}</text>')
     if frontier:
         path = "".join(
             f"{'M' if not index else 'H'}{x.place(cost):.1f}{' ' if not index else 'V'}{y.place(time):.1f}"
             for index, (cost, time) in enumerate(frontier)
         )
-        out.append(f'<path class="frontier" d="{path}H{_WIDTH - _RIGHT:g}"/>')
+        out.append(f'<path class="frontier" d="{path}H{WIDTH - _RIGHT:g}"/>')
     # What has a label is drawn last, so that nothing covers it.
     for point in sorted(points, key=lambda p: bool(p.label)):
         out.append(_mark(point, x.place(point.x), y.place(point.y)))
@@ -124,7 +115,7 @@ def _mark(point: Point, x: float, y: float) -> str:
     words = escape(point.words)
     inner = f'<title>{words}</title><circle class="hit" cx="{x:.1f}" cy="{y:.1f}" r="13"/>'
     if point.label:
-        right = x > _WIDTH * 0.6
+        right = x > WIDTH * 0.6
         inner += f'<circle class="ring" cx="{x:.1f}" cy="{y:.1f}" r="13"/>'
         inner += (
             f'<text class="strong halo" x="{x + (-18 if right else 18):.1f}" y="{y - 10:.1f}" '

@@ -6,11 +6,14 @@ stands still; the network; one row per bucket, the most urgent on top. Colours a
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from markupsafe import Markup
 
 from gradtide.report.folder import Row
 from gradtide.report.svg import WIDTH, Drawing
+
+_T = TypeVar("_T")
 
 MAX_ROWS = 40
 """Buckets drawn with a row of their own; more cannot be told apart on a screen."""
@@ -174,23 +177,16 @@ def chosen(transfers: Sequence[Row]) -> list[Row]:
         return list(transfers)
     tightest = sorted(transfers, key=lambda row: (row["margin_us"], row["first_layer"]))
     kept, rest = tightest[:TIGHTEST], sorted(tightest[TIGHTEST:], key=lambda row: row["first_layer"])
-    count = MAX_ROWS - TIGHTEST
-    kept += [rest[i * (len(rest) - 1) // (count - 1)] for i in range(count)]
-    return sorted(kept, key=lambda row: row["first_layer"])
+    return sorted([*kept, *evenly(rest, MAX_ROWS - TIGHTEST)], key=lambda row: row["first_layer"])
+
+
+def evenly(rows: Sequence[_T], count: int) -> list[_T]:
+    """Return `count` of more rows, at equal distances from the first to the last."""
+    return [rows[i * (len(rows) - 1) // max(count - 1, 1)] for i in range(count)]
 
 
 def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) -> Markup:
-    """Draw a window.
-
-    Args:
-        view: what to draw.
-        label: what the drawing shows, for readers who do not see it.
-        ident: prefix of the ids in the drawing, unique in the page.
-        span_ms: length of the time axis; by default that of the window. Drawings of a pair share it.
-
-    Returns:
-        One `<svg>` element.
-    """
+    """Draw a window, on a time axis of its length or of `span_ms`, which the drawings of a pair share."""
     span = (span_ms or view.span_ms) * 1e3
     rows = chosen(view.transfers)
     pitch = 21.0 if len(rows) <= 24 else 15.0

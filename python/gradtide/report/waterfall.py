@@ -1,11 +1,12 @@
 """The report of a recorded step: where its time went, what bounds each transfer, what would help."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gradtide import words
-from gradtide.report import pieces
+from gradtide.report import folder, pieces
 from gradtide.report.folder import Row, RunFolderError, entry, read_json, read_table
 from gradtide.report.svg import WIDTH, Drawing
 from gradtide.report.timeline import milliseconds, size
@@ -32,9 +33,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     rows = read_table(run_dir, "waterfall.csv")
     picture = read_json(run_dir / "picture.json")
 
-    def number(key: str) -> float:
-        return float(entry(path, summary, key, (int, float)))
-
+    number = partial(folder.number, path, summary)
     step_ms, rank, ranks = number("step_ms"), int(number("rank")), int(number("world_size"))
     parts = {key: number(f"waterfall_ms.{key}") for key, *_ in PARTS}
     waits = parts["exposed"] + parts["late"]
@@ -61,7 +60,6 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     return "waterfall.html.j2", {
         "title": "gradtide report: one step of a trace",
         "what": _what(path, summary),
-        "reproduce": "",
         "figures": [
             tile("Step", pieces.ms(step_ms), "ms", "", f"of rank {rank}, the slowest", "step_ms"),
             tile("Computing", share, "%", "compute", f"{pieces.ms(parts['compute'])} ms"),

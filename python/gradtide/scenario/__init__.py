@@ -5,14 +5,13 @@ where it stands, `tables` the models, `origins` background flows, `check` what k
 another, `defaults` what depends on other keys, `resolve` joins them, `write` is the way back to TOML.
 """
 
-import difflib
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gradtide.errors import Fault, ScenarioError
+from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.layers import Layer
 from gradtide.scenario import read, support
 from gradtide.scenario import resolve as _resolve
@@ -20,7 +19,7 @@ from gradtide.scenario.fabric import Fabric, Tree, Wiring
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import json_schema, short_names
 from gradtide.scenario.opdag import OpDag
-from gradtide.scenario.source import Loc, Overlay, Source, parse_json, parse_toml, read_text, scalar
+from gradtide.scenario.source import Loc, Overlay, Source, of_command_line, parse_json, parse_toml, read_text, scalar
 from gradtide.scenario.spec import spec as core_spec
 from gradtide.scenario.tables import graph_table, layers_table
 from gradtide.scenario.write import toml, toml_value
@@ -48,8 +47,6 @@ class Scenario:
     Two scenarios are equal if their resolved TOML is, the folder of a replayed file aside.
     """
 
-    __slots__ = ("__dict__", "_base_dir", "_data", "_resolved", "_source")
-
     _data: dict[str, Any]
     _source: Source
     _base_dir: Path
@@ -57,10 +54,8 @@ class Scenario:
 
     def __init__(self, data: Mapping[str, Any], source: Source, base_dir: Path) -> None:
         resolved = _resolve.resolve(data, source, base_dir)
-        object.__setattr__(self, "_data", read.plain(data, source))
-        object.__setattr__(self, "_source", source)
-        object.__setattr__(self, "_base_dir", base_dir)
-        object.__setattr__(self, "_resolved", resolved)
+        # `__setattr__` refuses whatever comes later.
+        vars(self).update(_data=read.plain(data, source), _source=source, _base_dir=base_dir, _resolved=resolved)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Scenario never changes; use .replace() to make another (tried to set {name})")
@@ -87,11 +82,7 @@ class Scenario:
             is_missing = False
         if is_missing and file.suffix not in (".toml", ".json"):
             raise ScenarioError([_no_such(name)])
-
-        def fail(code: str, msg: str, hint: str) -> Fault:
-            return Fault(code, "", msg, name, hint.replace("; it is relative to the scenario file", ""), name)
-
-        text = read_text(file, name, fail)
+        text = read_text(file, name, of_command_line(name))
         if file.suffix == ".json":
             data = parse_json(text, name)
             if not isinstance(data, dict):
@@ -151,8 +142,7 @@ class Scenario:
         data, overlays, known = _copy(self._data), dict(self._source.overlays), short_names()
         for name, value in changes.items():
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1, 0.5)
-                hint = f"did you mean {near[0]!r}?" if near else "docs/reference/scenario.md lists the names"
+                hint = did_you_mean(name, known, "docs/reference/scenario.md lists the names", "'{}'")
                 raise TypeError(f"replace() has no {name!r}; {hint}")
             jobs = data.get("job", {}) if known[name][:1] == ("job",) else ("",)
             paths = [tuple(job if part == "*" else part for part in known[name]) for job in jobs]
@@ -359,8 +349,7 @@ def preset_names() -> list[str]:
 
 def _no_such(name: str) -> Fault:
     known = preset_names()
-    near = difflib.get_close_matches(name, known, 1, 0.5)
-    hint = f"did you mean {near[0]}?" if near else "name a .toml or .json file, or one of " + ", ".join(known)
+    hint = did_you_mean(name, known, "name a .toml or .json file, or one of " + ", ".join(known), "{}")
     return Fault("GT006", "", f"there is no scenario {name[:200]}", name, hint, name[:200])
 
 
@@ -396,8 +385,7 @@ def _path_problem(data: dict[str, Any], path: Loc) -> tuple[str, str] | None:
     if path[0] in ("job", "traffic"):
         names = list(data.get(str(path[0]), {}))
         if path[1] not in names:
-            near_name = difflib.get_close_matches(str(path[1]), names, 1, 0.5)
-            hint = f"did you mean {path[0]}.{near_name[0]}?" if near_name else f"there is {', '.join(names) or 'none'}"
+            hint = did_you_mean(str(path[1]), names, f"there is {', '.join(names) or 'none'}", f"{path[0]}.{{}}")
             return f"the scenario has no {path[0]} `{path[1]}`", hint
         if len(path) < 3:
             return "the path names nothing", example

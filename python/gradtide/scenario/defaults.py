@@ -6,7 +6,7 @@ from gradtide import units
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.keys import ScenarioFile
 from gradtide.scenario.keys.cluster import Cluster, Queue, Transport
-from gradtide.scenario.keys.job import Collective, Schedule
+from gradtide.scenario.keys.job import Schedule
 from gradtide.scenario.keys.model import ThesisModel
 from gradtide.scenario.keys.priority import AdaptiveTable
 from gradtide.units import PPM
@@ -55,11 +55,6 @@ def bands_of(queue: Queue) -> int:
     return {"pfifo_fast": 3, "strict": queue.bands or 1, "drr": len(queue.weights or [1])}.get(queue.kind, 1)
 
 
-def kind_of(collective: Collective) -> str:
-    """Return the algorithm of a collective; giving parameter servers names it."""
-    return "ps" if collective.ps is not None else collective.kind
-
-
 def low_window(fabric: Fabric, segment: int) -> int:
     """Return the bytes that a connection has in flight in the low band: see `LOW_WINDOW_PS`."""
     rate_bps, delay_ps = fabric.worst_link
@@ -93,25 +88,16 @@ def adaptive_of(given: AdaptiveTable, fabric: Fabric, transport: Transport) -> A
 def schedule_of(
     schedule: Schedule, engine: str, *, bucketed: bool = False
 ) -> tuple[int | Literal["adaptive"], bool, int | Literal["adaptive"]]:
-    """Return fusion, barrier and depth of a schedule with the defaults that its order has.
+    """Return fusion, barrier and depth of a schedule with the defaults that its order has, or layers that are buckets.
 
     What reaches a cap, or is ready at the end of a cycle, needs a cap whatever the order.
-
-    Args:
-        schedule: the keys.
-        engine: network engine.
-        bucketed: whether layers are buckets already.
     """
     fusion, barrier, depth = schedule.fusion_bytes, schedule.barrier, schedule.depth
-    if (
-        bucketed
-        and not schedule.is_given("fusion")
-        and schedule.first_fusion_bytes is None
-        and schedule.cycle_ps is None
-    ):
+    is_open = not schedule.is_given("fusion") and schedule.first_fusion_bytes is None and schedule.cycle_ps is None
+    if bucketed and is_open:
         fusion = 0
     if schedule.order in PLANNED:
-        if not schedule.is_given("fusion") and schedule.first_fusion_bytes is None and schedule.cycle_ps is None:
+        if is_open:
             fusion = "adaptive"
         if not schedule.is_given("barrier"):
             barrier = False

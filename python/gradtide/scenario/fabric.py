@@ -42,92 +42,46 @@ class Cable(NamedTuple):
 
     def written(self) -> dict[str, str]:
         """Return the keys of an entry of `cluster.topology.links`."""
-        return {
-            "a": self.a,
-            "b": self.b,
-            "rate": units.format_rate(self.rate_bps),
-            "delay": units.format_time(self.delay_ps),
-        }
-
-
-class Shape(NamedTuple):
-    """What a star, leaf-spine or Clos network has, as the core counts it.
-
-    Attributes:
-        hosts: number of hosts.
-        switches: number of switches.
-        cables: number of cables; each is two links.
-        ports: ports of its switches, all alike; not all are used everywhere.
-        hops: links of the longest route.
-        hosts_per_edge: hosts of an edge switch.
-        shared: hosts that one link can carry the traffic of.
-    """
-
-    hosts: int
-    switches: int
-    cables: int
-    ports: int
-    hops: int
-    hosts_per_edge: int
-    shared: int
+        rate, delay = units.format_rate(self.rate_bps), units.format_time(self.delay_ps)
+        return {"a": self.a, "b": self.b, "rate": rate, "delay": delay}
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A star, leaf-spine or Clos network.
+    """A star, leaf-spine or Clos network; the core counts what it has.
 
     Attributes:
         kind: as in `cluster.topology.kind`.
         keys: what else the core's `TopologySpec` has, without the links between switches.
         host_link: rate in bits per second and delay in picoseconds of the hosts' links.
         fabric_link: those of the links between switches.
+        host_count: number of hosts.
+        switch_count: number of switches.
+        cable_count: number of cables; each is two links.
+        ports: ports of its switches, all alike; not all are used everywhere.
+        hops: links of the longest route.
+        hosts_per_edge: hosts of an edge switch.
+        shared: hosts that one link can carry the traffic of: those below one child of the top.
     """
 
     kind: str
     keys: Mapping[str, Any] = field(hash=False)
     host_link: tuple[int, int]
     fabric_link: tuple[int, int]
+    host_count: int
+    switch_count: int
+    cable_count: int
+    ports: int
+    hops: int
+    hosts_per_edge: int
+    shared: int
 
-    @cached_property
-    def _shape(self) -> Shape:
-        from gradtide import _core  # loaded once something asks for the shape
+    @classmethod
+    def counted(cls, kind: str, keys: Mapping[str, Any], link: tuple[int, int], trunk: tuple[int, int]) -> "Tree":
+        """Return a network with these links of hosts and between switches."""
+        from gradtide import _core
 
-        return Shape(*_core.network_shape(json.dumps(self.spec()), *self.host_link))
-
-    @property
-    def host_count(self) -> int:
-        """Number of hosts."""
-        return self._shape.hosts
-
-    @property
-    def switch_count(self) -> int:
-        """Number of switches."""
-        return self._shape.switches
-
-    @property
-    def cable_count(self) -> int:
-        """Number of cables; each is two links."""
-        return self._shape.cables
-
-    @property
-    def ports(self) -> int:
-        """Ports of its switches, all alike; not all are used everywhere."""
-        return self._shape.ports
-
-    @property
-    def hops(self) -> int:
-        """Links of the longest route."""
-        return self._shape.hops
-
-    @property
-    def hosts_per_edge(self) -> int:
-        """Hosts of an edge switch."""
-        return self._shape.hosts_per_edge
-
-    @property
-    def shared(self) -> int:
-        """Hosts that one link can carry the traffic of: those below one child of the top."""
-        return self._shape.shared
+        return cls(kind, keys, link, trunk, *_core.network_shape(json.dumps(_tree_spec(kind, keys, trunk)), *link))
 
     @property
     def worst_link(self) -> tuple[int, int]:
@@ -149,11 +103,7 @@ class Tree:
 
     def spec(self) -> dict[str, Any]:
         """Return the core's `TopologySpec`."""
-        spec = {"kind": self.kind, **self.keys}
-        if self.kind == "leaf_spine":
-            rate_bps, delay_ps = self.fabric_link
-            spec["fabric_link"] = {"rate_bps": rate_bps, "delay_ps": delay_ps}
-        return spec
+        return _tree_spec(self.kind, self.keys, self.fabric_link)
 
     def written(self) -> dict[str, Any]:
         """Return the keys of `cluster.topology`."""
@@ -162,8 +112,15 @@ class Tree:
             rate_bps, delay_ps = self.fabric_link
             spec["fabric_link"] = {"rate": units.format_rate(rate_bps), "delay": units.format_time(delay_ps)}
         elif self.kind != "star":
-            spec["bisection"] = units.format_ratio(Fraction(*spec["bisection"]))
+            spec["bisection"] = str(Fraction(*spec["bisection"]))
         return spec
+
+
+def _tree_spec(kind: str, keys: Mapping[str, Any], trunk: tuple[int, int]) -> dict[str, Any]:
+    if kind != "leaf_spine":
+        return {"kind": kind, **keys}
+    rate_bps, delay_ps = trunk
+    return {"kind": kind, **keys, "fabric_link": {"rate_bps": rate_bps, "delay_ps": delay_ps}}
 
 
 def _link_names(spec: Mapping[str, Any], link: tuple[int, int]) -> list[str]:
@@ -174,7 +131,7 @@ def _link_names(spec: Mapping[str, Any], link: tuple[int, int]) -> list[str]:
 
 def star(host_count: int, link: tuple[int, int]) -> Tree:
     """Return hosts around one switch."""
-    return Tree("star", {"hosts": host_count}, link, link)
+    return Tree.counted("star", {"hosts": host_count}, link, link)
 
 
 def leaf_spine(
@@ -182,22 +139,19 @@ def leaf_spine(
 ) -> Tree:
     """Return leaves with hosts, each with a link to every spine."""
     keys = {"leaves": leaves, "hosts_per_leaf": hosts_per_leaf, "spines": spines}
-    return Tree("leaf_spine", keys, host_link, fabric_link)
+    return Tree.counted("leaf_spine", keys, host_link, fabric_link)
 
 
 def clos(kind: str, ports: int, bisection: Fraction, link: tuple[int, int]) -> Tree:
-    """Return the 2- or 3-layered Clos network of switches with an even number of ports.
+    """Return the Clos network (clos2 or clos3) of switches with an even number of ports k.
 
-    Args:
-        kind: clos2 or clos3.
-        ports: ports k of a switch.
-        bisection: ratio r; (k/2)·r is whole.
-        link: rate and delay of every link.
+    With the bisection ratio r, (k/2)·r is whole.
 
     Source:
         Zhang et al. (2017), section 2.3 and table 1.
     """
-    return Tree(kind, {"ports": ports, "bisection": [bisection.numerator, bisection.denominator]}, link, link)
+    keys = {"ports": ports, "bisection": [bisection.numerator, bisection.denominator]}
+    return Tree.counted(kind, keys, link, link)
 
 
 def nearest_ratios(parts: Fraction, wanted: Fraction) -> list[Fraction]:
@@ -341,11 +295,7 @@ def wired(
 ) -> tuple[Wiring | None, list[Complaint]]:
     """Return the network that cables make, or what is wrong with them.
 
-    Args:
-        cables: in the order of the file.
-        hosts: number of hosts; `None` for as many as the cables name.
-        switches: names of the switches; `None` for every end that is no host.
-        max_hosts: most hosts that there can be.
+    Without a number of hosts there are as many as the cables name; without names of switches every other end is one.
     """
     found: list[Complaint] = []
 
@@ -411,10 +361,7 @@ def wired(
 def read_cables(text: str, name: str, link: tuple[int, int]) -> tuple[list[Cable], list[tuple[int, str]]]:
     """Return the cables of a CSV file with the header `a,b[,rate][,delay]`, and number and text of each one's line.
 
-    Args:
-        text: the whole file.
-        name: the file as the user named it.
-        link: rate and delay of cables that say nothing else.
+    A cable without a rate or a delay has that of `link`.
 
     Raises:
         ScenarioError: with every fault, each at its line and field.

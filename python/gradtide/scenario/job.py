@@ -73,7 +73,7 @@ class Job:
     @property
     def is_pulled(self) -> bool:
         """Whether every iteration begins with a pull from the servers."""
-        return self.collective.ps is not None and self.collective.ps.pull == "start"
+        return self.collective.is_pulled
 
     @property
     def is_uneven(self) -> bool:

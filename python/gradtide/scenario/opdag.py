@@ -5,7 +5,7 @@ The format is that of the TicTac references: `ops`, each with `id`, `kind` (recv
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -69,13 +69,19 @@ class OpDag:
     @cached_property
     def recvs(self) -> tuple[int, ...]:
         """Ids of the transfers that the target needs, ascending."""
+        needed = self.needed_by([self.target])
+        return tuple(sorted(op.id for op in self.ops if op.id in needed and op.kind == "recv"))
+
+    def needed_by(self, ids: Iterable[int]) -> set[int]:
+        """Return the ids of these ops and of all that they wait for, directly or not."""
         by_id = {op.id: op for op in self.ops}
-        seen, stack = {self.target}, [self.target]
+        needed = set(ids)
+        stack = list(needed)
         while stack:
-            new = [op for op in by_id[stack.pop()].inputs if op not in seen]
-            seen.update(new)
+            new = [op for op in by_id[stack.pop()].inputs if op not in needed]
+            needed.update(new)
             stack += new
-        return tuple(sorted(op for op in seen if by_id[op].kind == "recv"))
+        return needed
 
     def spec(self) -> dict[str, Any]:
         """Return the DAG as the core takes it, ids replaced by places."""
@@ -221,9 +227,8 @@ class _Reader:
 
     def op(self, row: Any, loc: Loc) -> Op | None:
         if not isinstance(row, Mapping):
-            self.fail(
-                "GT011", loc, "an op must be a table", 'write { "id": 0, "kind": "recv", "inputs": [], "time": 5 }', row
-            )
+            hint = 'write { "id": 0, "kind": "recv", "inputs": [], "time": 5 }'
+            self.fail("GT011", loc, "an op must be a table", hint, row)
             return None
         before = len(self.faults)
         number = self.whole(row, loc, "id", "a whole number from 0, another one for every op")
@@ -232,29 +237,21 @@ class _Reader:
         if kind is not None and kind not in _KINDS:
             self.fail("GT013", (*loc, "kind"), f"{kind!r} is not a kind of op", "write recv or comp", kind)
         inputs = self.needed(row, loc, "inputs", '"inputs": [], or the ids of what it waits for')
-        if inputs is not None and (
-            not isinstance(inputs, Sequence) or isinstance(inputs, str) or not all(_is_whole(one) for one in inputs)
-        ):
-            self.fail(
-                "GT011",
-                (*loc, "inputs"),
-                "`inputs` must be a list of ids",
-                "write the ids of what it waits for",
-                inputs,
-            )
+        if inputs is not None and not _are_ids(inputs):
+            hint = "write the ids of what it waits for"
+            self.fail("GT011", (*loc, "inputs"), "`inputs` must be a list of ids", hint, inputs)
         elif inputs and kind == "recv":
             hint = 'a transfer starts without waiting: delete the inputs, or write "comp"'
             self.fail("GT070", (*loc, "inputs"), "a recv cannot have inputs", hint, list(inputs))
         name, param_only = row.get("name", ""), row.get("param_only", False)
         if not isinstance(param_only, bool):
-            self.fail(
-                "GT011", (*loc, "param_only"), "`param_only` must be true or false", "write true or false", param_only
-            )
+            msg = "`param_only` must be true or false"
+            self.fail("GT011", (*loc, "param_only"), msg, "write true or false", param_only)
         size = 0
         if row.get("bytes") is not None:
             size = self.whole(row, loc, "bytes", "how many bytes are received") or 0
         updates = row.get("updates", [])
-        if not isinstance(updates, Sequence) or isinstance(updates, str) or not all(_is_whole(one) for one in updates):
+        if not _are_ids(updates):
             hint = "write the ids of the transfers whose gradients it produces"
             self.fail("GT011", (*loc, "updates"), "`updates` must be a list of ids", hint, updates)
         if len(self.faults) > before or number is None or time is None or kind is None or inputs is None:
@@ -334,6 +331,10 @@ class _Reader:
         names += " -> …" if len(cycle) > 20 else ""
         self.fail("GT072", ("ops", index, "inputs"), f"ops wait for each other: {names}", "remove one of these inputs")
         return None
+
+
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(_is_whole(one) for one in value)
 
 
 def _is_whole(value: Any) -> bool:

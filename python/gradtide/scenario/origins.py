@@ -3,17 +3,16 @@
 The flows themselves are drawn or held by `gradtide.traffic`; files are opened here.
 """
 
-import difflib
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from gradtide import traffic, units
-from gradtide.errors import Fault, ScenarioError
+from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.scenario.keys.traffic import Bursts as BurstsTable
 from gradtide.scenario.keys.traffic import CdfPoint, ListedFlow, TrafficTable
 from gradtide.scenario.keys.traffic import Incast as IncastTable
@@ -55,80 +54,219 @@ class Origin:
         return isinstance(self.flows, Poisson)
 
 
-def read_origin(
-    name: str,
-    table: TrafficTable,
-    *,
-    source: Source,
-    base_dir: Path,
-    host_count: int,
-    rate_bps: Fraction,
-    band: int,
-    band_count: int,
-    until_ps: int,
-    run_seed: int,
-    is_first: bool,
-) -> Origin:
-    """Return where the flows of a tenant come from.
+@dataclass
+class Tenant:
+    """A tenant that does not train, and what its flows depend on.
 
-    Args:
-        name: key of the tenant in the scenario.
+    Attributes:
         table: its keys, which do not contradict each other.
-        source: where the scenario came from.
-        base_dir: directory that relative paths start from.
         host_count: hosts of the cluster, at least 2.
         rate_bps: nominal rate of a host's link.
         band: band of flows that have none of their own.
-        band_count: bands of the queue.
         until_ps: flows start before this.
-        run_seed: seed of the run.
         is_first: whether no tenant before it draws its flows.
-
-    Raises:
-        ScenarioError: with every fault of a file or list, or if there are too many flows.
     """
-    loc: Loc = ("traffic", name)
-    if table.replay is not None:
-        fail = Failure(source, (*loc, "replay"), table.replay)
-        return _replay(name, table, fail, base_dir, (host_count, band_count, band, until_ps))
-    if table.flows is not None:
-        listed = _listed(name, table.flows, source, loc, (host_count, band_count, band))
-        return _heard(Origin(name, "flows", FlowList(listed, True, until_ps)), Failure(source, (*loc, "flows")))
-    if table.incast is not None:
-        incast = _incast(name, table.incast, source, loc, host_count, band, until_ps)
-        return _limited(Origin(name, "incast", incast), source, loc)
-    if table.bursts is not None:
-        bursts = _bursts(name, table.bursts, source, loc, host_count, band, until_ps)
-        return _limited(Origin(name, "bursts", bursts), source, loc)
-    written: dict[str, Any] = {}
-    if table.cdf is not None:
-        sizes = _points(table.cdf, source, loc)
-    else:
-        sizes, written = _sizes(table.sizes or "", Failure(source, (*loc, "sizes"), table.sizes), base_dir)
-    key = "arrivals" if table.arrivals is not None else "load"
-    if table.arrivals is not None:
-        flows_per_s = table.arrivals.rate * (host_count if table.arrivals.per == "host" else 1)
-    else:
-        flows_per_s = Fraction(table.load_ppm or 0, PPM) * rate_bps * host_count / (8 * sizes.mean_bytes)
-    poisson = Poisson(
-        name=name,
-        sizes=sizes,
-        flows_per_s=flows_per_s,
-        host_count=host_count,
-        until_ps=until_ps,
-        root_seed=traffic.root_seed(run_seed, name, is_first=is_first),
-        band=band,
-        on_ps=0 if table.burst is None else table.burst.on_ps,
-        off_ps=0 if table.burst is None else table.burst.off_ps,
-    )
-    return _limited(Origin(name, key, poisson, ("sizes",) if written else (), written), source, loc)
 
+    name: str
+    table: TrafficTable
+    source: Source
+    base_dir: Path
+    host_count: int
+    rate_bps: Fraction
+    band: int
+    band_count: int
+    until_ps: int
+    run_seed: int
+    is_first: bool
+    faults: list[Fault] = field(default_factory=list)
 
-def _limited(origin: Origin, source: Source, loc: Loc) -> Origin:
-    count = origin.flows.expected_count
-    if count > traffic.MAX_FLOWS:
-        raise ScenarioError([traffic.too_many(count, Failure(source, (*loc, origin.key)))])
-    return origin
+    def origin(self) -> Origin:
+        """Return where the flows come from.
+
+        Raises:
+            ScenarioError: with every fault of a file or list, or if there are too many flows.
+        """
+        table = self.table
+        if table.replay is not None:
+            return self._replay(table.replay)
+        if table.flows is not None:
+            flows = FlowList(self._listed(table.flows), True, self.until_ps)
+            return _heard(Origin(self.name, "flows", flows), self._fail("flows"))
+        if table.incast is not None:
+            origin = Origin(self.name, "incast", self._incast(table.incast))
+        elif table.bursts is not None:
+            origin = Origin(self.name, "bursts", self._bursts(table.bursts))
+        else:
+            origin = self._poisson()
+        count = origin.flows.expected_count
+        if count > traffic.MAX_FLOWS:
+            raise ScenarioError([traffic.too_many(count, self._fail(origin.key))])
+        return origin
+
+    def _fail(self, key: str, value: object = None) -> Failure:
+        return Failure(self.source, ("traffic", self.name, key), value)
+
+    def _add(self, code: str, loc: Loc, msg: str, hint: str, value: object = None) -> None:
+        if len(self.faults) < traffic.MAX_FAULTS_OF_A_FILE:
+            self.faults.append(self.source.fault(code, ("traffic", self.name, *loc), msg, hint, value))
+
+    def _raise_faults(self) -> None:
+        if self.faults:
+            raise ScenarioError(self.faults)
+
+    def _host(self, text: str, loc: Loc) -> int | None:
+        host = traffic.host_index(text, self.host_count)
+        if host is None:
+            self._add("GT040", loc, f'unknown host "{text[:80]}"', f"hosts are h0 to h{self.host_count - 1}", text)
+        return host
+
+    def _poisson(self) -> Origin:
+        table = self.table
+        written: dict[str, Any] = {}
+        if table.cdf is not None:
+            sizes = self._points(table.cdf)
+        else:
+            sizes, written = _sizes(table.sizes or "", self._fail("sizes", table.sizes), self.base_dir)
+        if table.arrivals is not None:
+            flows_per_s = table.arrivals.rate * (self.host_count if table.arrivals.per == "host" else 1)
+        else:
+            load = Fraction(table.load_ppm or 0, PPM)
+            flows_per_s = load * self.rate_bps * self.host_count / (8 * sizes.mean_bytes)
+        poisson = Poisson(
+            name=self.name,
+            sizes=sizes,
+            flows_per_s=flows_per_s,
+            host_count=self.host_count,
+            until_ps=self.until_ps,
+            root_seed=traffic.root_seed(self.run_seed, self.name, is_first=self.is_first),
+            band=self.band,
+            on_ps=0 if table.burst is None else table.burst.on_ps,
+            off_ps=0 if table.burst is None else table.burst.off_ps,
+        )
+        key = "arrivals" if table.arrivals is not None else "load"
+        return Origin(self.name, key, poisson, ("sizes",) if written else (), written)
+
+    def _points(self, points: Sequence[CdfPoint]) -> Sizes:
+        def add(index: int, key: str, msg: str, hint: str) -> None:
+            self._add("GT061", ("cdf", index, key), msg, hint)
+
+        if not points:
+            raise ScenarioError([self._fail("cdf")("GT061", "the list has no points", "write at least one")])
+        if len(points) > traffic.MAX_POINTS:
+            msg, hint = f"{len(points):,} points are too many", f"at most {traffic.MAX_POINTS:,}"
+            raise ScenarioError([self._fail("cdf")("GT050", msg, hint)])
+        for index, point in enumerate(points):
+            if point.bytes > traffic.MAX_FLOW_BYTES:
+                add(index, "bytes", "the flow is too large", f"at most {units.format_bytes(traffic.MAX_FLOW_BYTES)}")
+            if index and point.bytes < points[index - 1].bytes:
+                add(index, "bytes", "the sizes fall", "sort the points by size")
+            if index and point.cdf < points[index - 1].cdf:
+                add(index, "cdf", "the shares fall", "each point holds the share of flows of at most that size")
+        last = len(points) - 1
+        if points[last].cdf != 1:
+            add(last, "cdf", f"the last share is {points[last].cdf:g}", "it is 1: all flows are of at most that size")
+        if points[last].bytes == 0:
+            add(last, "bytes", "all flows have 0 bytes", "the largest size is at least 1")
+        self._raise_faults()
+        return Sizes(tuple(point.bytes for point in points), tuple(point.cdf for point in points))
+
+    def _replay(self, value: str) -> Origin:
+        from gradtide import formats
+
+        fail, path = self._fail("replay", value), self.base_dir / value
+        data = read_data(path, value, fail, MAX_LIST_BYTES)
+        digest = hashlib.sha256(data).hexdigest()
+        if self.table.replay_sha256 not in (None, digest):
+            hint = "restore the file, or delete `replay_sha256` to take it as it is"
+            other = self._fail("replay_sha256", self.table.replay_sha256)
+            raise ScenarioError([other("GT064", f"{value} has another SHA-256", hint)])
+        text = decoded(data, value, fail)
+        form = formats.form_of(text[:MAX_HEAD].split("\n"))
+        if form in ("htsim-cm", "hpcc-flow"):
+            has_bands = False
+            flows = formats.flows.read_flows(text, value, form, self.name, self.host_count, self.band)
+        else:
+            bounds = self.host_count, self.band_count, self.band
+            flows, has_bands = traffic.read_flows(text, value, self.name, *bounds)
+        written: dict[str, Any] = {"replay": os.path.abspath(path), "replay_sha256": digest}
+        if len(flows) <= MAX_WRITTEN_FLOWS:
+            written = {"flows": _rows(flows, has_bands=has_bands)}
+        listed = FlowList(flows, has_bands, self.until_ps)
+        return _heard(Origin(self.name, "replay", listed, ("replay", "replay_sha256"), written), fail)
+
+    def _listed(self, rows: Sequence[ListedFlow]) -> BackgroundFlows:
+        if not rows:
+            raise ScenarioError([self._fail("flows")("GT063", "the list has no flows", "write at least one")])
+        ends: list[tuple[int, int]] = []
+        for index, row in enumerate(rows):
+            loc = ("flows", index)
+            src, dst = self._host(row.src, (*loc, "src")), self._host(row.dst, (*loc, "dst"))
+            if src is not None and src == dst:
+                msg = f"the flow goes from h{src} to itself"
+                self._add("GT063", (*loc, "dst"), msg, "name another host", row.dst)
+            self._check_bytes("flow", row.bytes, loc)
+            if row.band is not None and row.band >= self.band_count:
+                hint = f"the queue has bands 0 to {self.band_count - 1}"
+                self._add("GT014", (*loc, "band"), f"there is no band {row.band}", hint, row.band)
+            ends.append((src or 0, dst or 0))
+        self._raise_faults()
+        return traffic.background_flows(
+            self.name,
+            [row.start_ps for row in rows],
+            [src for src, _ in ends],
+            [dst for _, dst in ends],
+            [row.bytes for row in rows],
+            [self.band if row.band is None else row.band for row in rows],
+        )
+
+    def _check_bytes(self, what: str, size_bytes: int, loc: Loc) -> None:
+        if size_bytes > traffic.MAX_FLOW_BYTES:
+            hint = f"at most {units.format_bytes(traffic.MAX_FLOW_BYTES)}"
+            self._add("GT014", (*loc, "bytes"), f"the {what} is too large", hint, size_bytes)
+
+    def _check_start(self, what: str, start_ps: int, loc: Loc) -> None:
+        if start_ps >= self.until_ps:
+            starts, ends = units.format_time(start_ps), units.format_time(self.until_ps)
+            msg = f"the first {what} is at {starts}, the run ends at {ends}"
+            self._add("GT065", (*loc, "start"), msg, "lengthen run.duration", start_ps)
+
+    def _incast(self, table: IncastTable) -> Incast:
+        dst = self._host(table.dst, ("incast", "dst"))
+        senders = self.host_count - 1 if table.senders is None else table.senders
+        if senders > self.host_count - 1:
+            msg, hint = f"{senders:,} senders beside the receiver", f"the cluster has {self.host_count - 1} other hosts"
+            self._add("GT042", ("incast", "senders"), msg, hint, senders)
+        self._check_bytes("flow", table.bytes, ("incast",))
+        self._check_start("incast", table.start_ps, ("incast",))
+        self._raise_faults()
+        others = tuple(host for host in range(self.host_count) if host != dst)[:senders]
+        times = table.every_ps, table.start_ps, self.until_ps
+        return Incast(self.name, others, dst or 0, table.bytes, *times, self.band)
+
+    def _bursts(self, table: BurstsTable) -> Bursts:
+        dst = self._host(table.dst, ("bursts", "dst"))
+        if not table.src:
+            self._add("GT063", ("bursts", "src"), "no host sends", "write at least one")
+        hosts: list[int | None] = []
+        for index, text in enumerate(table.src):
+            loc = ("bursts", "src", index)
+            host = self._host(text, loc)
+            if host is not None and host == dst:
+                self._add("GT063", loc, f"the bursts go from h{host} to itself", "name another host", text)
+            elif host is not None and host in hosts:
+                hint = "a host sends one burst at a time; for more, write another table"
+                self._add("GT063", loc, f"h{host} is named twice", hint, text)
+            hosts.append(host)
+        self._check_bytes("burst", table.bytes, ("bursts",))
+        self._check_start("burst", table.start_ps, ("bursts",))
+        if table.start_ps < self.until_ps <= table.start_ps + table.setup_ps:
+            first, ends = units.format_time(table.start_ps + table.setup_ps), units.format_time(self.until_ps)
+            msg = f"the first byte of a burst is sent at {first}, the run ends at {ends}"
+            self._add("GT065", ("bursts", "setup"), msg, "lengthen run.duration", table.setup_ps)
+        self._raise_faults()
+        senders = tuple(host or 0 for host in hosts)
+        sent = table.bytes, table.count, table.idle_ps, table.together, table.setup_ps, table.start_ps
+        return Bursts(self.name, senders, dst or 0, *sent, self.band)
 
 
 def _sizes(value: str, fail: Failure, base_dir: Path) -> tuple[Sizes, dict[str, Any]]:
@@ -140,8 +278,8 @@ def _sizes(value: str, fail: Failure, base_dir: Path) -> tuple[Sizes, dict[str, 
         return traffic.read_sizes(presets.flow_text(value), value), {}
     path = base_dir / value
     if not (path.suffix or "/" in value or _is_file(path)):
-        near = difflib.get_close_matches(value.lower(), names, 1, 0.5)
-        hint = f'did you mean "{near[0]}"?' if near else f"presets are {', '.join(names)}; or name a CDF file"
+        listed = f"presets are {', '.join(names)}; or name a CDF file"
+        hint = did_you_mean(value.lower(), names, listed, '"{}"')
         raise ScenarioError([fail("GT060", f'unknown flow sizes "{value}"', hint)])
     sizes = traffic.read_sizes(read_text(path, value, fail), value)
     points = zip(sizes.bytes, sizes.cdf, strict=True)
@@ -153,63 +291,6 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):
         return False
-
-
-def _points(points: Sequence[CdfPoint], source: Source, loc: Loc) -> Sizes:
-    faults: list[Fault] = []
-
-    def add(index: int, key: str, msg: str, hint: str) -> None:
-        if len(faults) < traffic.MAX_FAULTS_OF_A_FILE:
-            faults.append(source.fault("GT061", (*loc, "cdf", index, key), msg, hint))
-
-    if not points:
-        raise ScenarioError([source.fault("GT061", (*loc, "cdf"), "the list has no points", "write at least one")])
-    if len(points) > traffic.MAX_POINTS:
-        msg, hint = f"{len(points):,} points are too many", f"at most {traffic.MAX_POINTS:,}"
-        raise ScenarioError([source.fault("GT050", (*loc, "cdf"), msg, hint)])
-    for index, point in enumerate(points):
-        if point.bytes > traffic.MAX_FLOW_BYTES:
-            add(index, "bytes", "the flow is too large", f"at most {units.format_bytes(traffic.MAX_FLOW_BYTES)}")
-        if index and point.bytes < points[index - 1].bytes:
-            add(index, "bytes", "the sizes fall", "sort the points by size")
-        if index and point.cdf < points[index - 1].cdf:
-            add(index, "cdf", "the shares fall", "each point holds the share of flows of at most that size")
-    last = len(points) - 1
-    if points[last].cdf != 1:
-        add(last, "cdf", f"the last share is {points[last].cdf:g}", "it is 1: all flows are of at most that size")
-    if points[last].bytes == 0:
-        add(last, "bytes", "all flows have 0 bytes", "the largest size is at least 1")
-    if faults:
-        raise ScenarioError(faults)
-    return Sizes(tuple(point.bytes for point in points), tuple(point.cdf for point in points))
-
-
-def _replay(name: str, table: TrafficTable, fail: Failure, base_dir: Path, bounds: tuple[int, int, int, int]) -> Origin:
-    from gradtide import formats
-
-    host_count, band_count, band, until_ps = bounds
-    value = str(table.replay)
-    path = base_dir / value
-    data = read_data(path, value, fail, MAX_LIST_BYTES)
-    digest = hashlib.sha256(data).hexdigest()
-    if table.replay_sha256 not in (None, digest):
-        where = (*fail.loc[:-1], "replay_sha256")
-        hint = "restore the file, or delete `replay_sha256` to take it as it is"
-        msg = f"{value} has another SHA-256"
-        raise ScenarioError([fail.source.fault("GT064", where, msg, hint, table.replay_sha256)])
-    text = decoded(data, value, fail)
-    form = formats.form_of(text[:MAX_HEAD].split("\n"))
-    if form in ("htsim-cm", "hpcc-flow"):
-        flows, has_bands = formats.flows.read_flows(text, value, form, name, host_count, band), False
-    else:
-        flows, has_bands = traffic.read_flows(text, value, name, host_count, band_count, band)
-    listed = FlowList(flows, has_bands, until_ps)
-    written: dict[str, Any]
-    if len(flows) > MAX_WRITTEN_FLOWS:
-        written = {"replay": os.path.abspath(path), "replay_sha256": digest}
-    else:
-        written = {"flows": _rows(flows, has_bands=has_bands)}
-    return _heard(Origin(name, "replay", listed, ("replay", "replay_sha256"), written), fail)
 
 
 def _heard(origin: Origin, fail: Failure) -> Origin:
@@ -233,122 +314,3 @@ def _rows(flows: BackgroundFlows, *, has_bands: bool) -> list[dict[str, Any]]:
         }
         rows.append(row | {"band": flows.band[index]} if has_bands else row)
     return rows
-
-
-def _listed(
-    name: str, rows: Sequence[ListedFlow], source: Source, loc: Loc, bounds: tuple[int, int, int]
-) -> BackgroundFlows:
-    host_count, band_count, band = bounds
-    faults: list[Fault] = []
-
-    def add(code: str, index: int, key: str, msg: str, hint: str, value: Any) -> None:
-        if len(faults) < traffic.MAX_FAULTS_OF_A_FILE:
-            faults.append(source.fault(code, (*loc, "flows", index, key), msg, hint, value))
-
-    if not rows:
-        raise ScenarioError([source.fault("GT063", (*loc, "flows"), "the list has no flows", "write at least one")])
-    ends: list[tuple[int, int]] = []
-    for index, row in enumerate(rows):
-        src, dst = traffic.host_index(row.src, host_count), traffic.host_index(row.dst, host_count)
-        for key, end in (("src", src), ("dst", dst)):
-            if end is None:
-                value = getattr(row, key)
-                add("GT040", index, key, f'unknown host "{value[:80]}"', f"hosts are h0 to h{host_count - 1}", value)
-        if src is not None and src == dst:
-            add("GT063", index, "dst", f"the flow goes from h{src} to itself", "name another host", row.dst)
-        if row.bytes > traffic.MAX_FLOW_BYTES:
-            hint = f"at most {units.format_bytes(traffic.MAX_FLOW_BYTES)}"
-            add("GT014", index, "bytes", "the flow is too large", hint, row.bytes)
-        if row.band is not None and row.band >= band_count:
-            hint = f"the queue has bands 0 to {band_count - 1}"
-            add("GT014", index, "band", f"there is no band {row.band}", hint, row.band)
-        ends.append((src or 0, dst or 0))
-    if faults:
-        raise ScenarioError(faults)
-    return traffic.background_flows(
-        name,
-        [row.start_ps for row in rows],
-        [src for src, _ in ends],
-        [dst for _, dst in ends],
-        [row.bytes for row in rows],
-        [band if row.band is None else row.band for row in rows],
-    )
-
-
-def _incast(
-    name: str, table: IncastTable, source: Source, loc: Loc, host_count: int, band: int, until_ps: int
-) -> Incast:
-    at = (*loc, "incast")
-    dst = traffic.host_index(table.dst, host_count)
-    faults: list[Fault] = []
-    if dst is None:
-        msg, hint = f'unknown host "{table.dst[:80]}"', f"hosts are h0 to h{host_count - 1}"
-        faults.append(source.fault("GT040", (*at, "dst"), msg, hint, table.dst))
-    senders = host_count - 1 if table.senders is None else table.senders
-    if senders > host_count - 1:
-        msg, hint = f"{senders:,} senders beside the receiver", f"the cluster has {host_count - 1} other hosts"
-        faults.append(source.fault("GT042", (*at, "senders"), msg, hint, senders))
-    faults += _repeated_faults("flow", "incast", table, source, at, until_ps)
-    if faults:
-        raise ScenarioError(faults)
-    others = tuple(host for host in range(host_count) if host != dst)[:senders]
-    return Incast(name, others, dst or 0, table.bytes, table.every_ps, table.start_ps, until_ps, band)
-
-
-def _repeated_faults(
-    flow: str, event: str, table: IncastTable | BurstsTable, source: Source, at: Loc, until_ps: int
-) -> Iterator[Fault]:
-    """Yield the faults in size and start of repeated flows."""
-    if table.bytes > traffic.MAX_FLOW_BYTES:
-        hint = f"at most {units.format_bytes(traffic.MAX_FLOW_BYTES)}"
-        yield source.fault("GT014", (*at, "bytes"), f"the {flow} is too large", hint, table.bytes)
-    if table.start_ps >= until_ps:
-        starts, ends = units.format_time(table.start_ps), units.format_time(until_ps)
-        msg = f"the first {event} is at {starts}, the run ends at {ends}"
-        yield source.fault("GT065", (*at, "start"), msg, "lengthen run.duration", table.start_ps)
-
-
-def _bursts(
-    name: str, table: BurstsTable, source: Source, loc: Loc, host_count: int, band: int, until_ps: int
-) -> Bursts:
-    at = (*loc, "bursts")
-    faults: list[Fault] = []
-    dst = traffic.host_index(table.dst, host_count)
-    hosts = [traffic.host_index(src, host_count) for src in table.src]
-    known = f"hosts are h0 to h{host_count - 1}"
-    if dst is None:
-        faults.append(source.fault("GT040", (*at, "dst"), f'unknown host "{table.dst[:80]}"', known, table.dst))
-    if not hosts:
-        faults.append(source.fault("GT063", (*at, "src"), "no host sends", "write at least one"))
-    for index, (host, text) in enumerate(zip(hosts, table.src, strict=True)):
-        if len(faults) >= traffic.MAX_FAULTS_OF_A_FILE:
-            break
-        where = (*at, "src", index)
-        if host is None:
-            faults.append(source.fault("GT040", where, f'unknown host "{text[:80]}"', known, text))
-        elif host == dst:
-            msg = f"the bursts go from h{host} to itself"
-            faults.append(source.fault("GT063", where, msg, "name another host", text))
-        elif host in hosts[:index]:
-            msg, hint = f"h{host} is named twice", "a host sends one burst at a time; for more, write another table"
-            faults.append(source.fault("GT063", where, msg, hint, text))
-    faults += _repeated_faults("burst", "burst", table, source, at, until_ps)
-    if table.start_ps < until_ps <= table.start_ps + table.setup_ps:
-        first, ends = units.format_time(table.start_ps + table.setup_ps), units.format_time(until_ps)
-        msg = f"the first byte of a burst is sent at {first}, the run ends at {ends}"
-        faults.append(source.fault("GT065", (*at, "setup"), msg, "lengthen run.duration", table.setup_ps))
-    if faults:
-        raise ScenarioError(faults)
-    senders = tuple(host or 0 for host in hosts)
-    return Bursts(
-        name,
-        senders,
-        dst or 0,
-        table.bytes,
-        table.count,
-        table.idle_ps,
-        table.together,
-        table.setup_ps,
-        table.start_ps,
-        band,
-    )

@@ -3,7 +3,6 @@
 `read_plan` checks the file alone, `Plan.on` checks it against a scenario. docs/planning.md explains each key.
 """
 
-import difflib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -13,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradtide import units
-from gradtide.errors import Fault, ScenarioError
+from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.files import write_whole
 from gradtide.layers import Layer
 from gradtide.runtime import LEVELS
-from gradtide.scenario.source import Loc, Source, parse_json, read_text
+from gradtide.scenario.source import Loc, Source, of_command_line, parse_json, read_text
 
 if TYPE_CHECKING:
     from gradtide.scenario import Scenario
@@ -136,13 +135,12 @@ class Plan:
         if faults:
             raise ScenarioError(faults)
         written = scenario.to_dict()["job"][job.name]
+        overhead_ps = job.schedule.overhead_ps + round(1e6 * float(self.predicted.get("overhead_us", 0)))
         schedule: dict[str, Any] = {
             "order": self.order,
             "barrier": self.barrier,
             "depth": self.depth,
-            "overhead": units.format_time(
-                job.schedule.overhead_ps + round(1e6 * float(self.predicted.get("overhead_us", 0)))
-            ),
+            "overhead": units.format_time(overhead_ps),
             "sync": written["schedule"]["sync"],
         }
         if counts:
@@ -172,8 +170,7 @@ class Plan:
         for number, one in enumerate(self.buckets):
             for name in one.layers:
                 if name not in layer_bytes:
-                    near = difflib.get_close_matches(name, layer_bytes, 1, 0.5)
-                    hint = f"did you mean `{near[0]}`?" if near else "make a plan for this model"
+                    hint = did_you_mean(name, layer_bytes, "make a plan for this model")
                     return fault(f"buckets.{number}.layers", f"{model} has no layer `{name}`{of_plan}", hint, name)
             size = sum(layer_bytes[name] for name in one.layers)
             if size != one.bytes:
@@ -215,11 +212,7 @@ def read_plan(plan: "str | Path | Mapping[str, Any] | Plan") -> Plan:
     data: Any = plan
     if isinstance(plan, (str, Path)):
         name = str(plan)
-
-        def fail(code: str, msg: str, hint: str) -> Fault:
-            return Fault(code, "", msg, name, hint.replace("; it is relative to the scenario file", ""), name)
-
-        text = read_text(Path(plan), name, fail)
+        text = read_text(Path(plan), name, of_command_line(name))
         source = Source(name, text)
         data = parse_json(text, name)
     elif not isinstance(plan, Mapping) and hasattr(plan, "to_dict"):
@@ -231,6 +224,7 @@ def read_plan(plan: "str | Path | Mapping[str, Any] | Plan") -> Plan:
     return found
 
 
+_AGAIN = "make it again with gradtide plan"
 _OPTIONAL: dict[str, tuple[type, str]] = {
     "order": (str, "a text"),
     "barrier": (bool, "true or false"),
@@ -259,17 +253,16 @@ class _Reader:
         self.faults.append(self.source.fault("GT080", loc, msg, hint, value))
 
     def plan(self, data: Any) -> Plan | None:
-        again = "make it again with gradtide plan"
         if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, Mapping) else data
-            self.add(("schema",), f'this is no plan: "schema" is not "{SCHEMA}"', again, found)
+            self.add(("schema",), f'this is no plan: "schema" is not "{SCHEMA}"', _AGAIN, found)
             return None
         given: dict[str, Any] = {key: data[key] for key in _OPTIONAL if data.get(key) is not None}
         for key, value in given.items():
             kind, what = _OPTIONAL[key]
             is_low = kind is int and isinstance(value, int) and (value is True or value < 1)
             if is_low or not isinstance(value, kind):
-                self.add((key,), f"expected {what}, found {units.describe(value)}", again, value)
+                self.add((key,), f"expected {what}, found {units.describe(value)}", _AGAIN, value)
         level = data.get("level")
         if level not in LEVELS:
             self.add(("level",), f"there is no level {units.describe(level)}", f"write {', '.join(LEVELS)}", level)
@@ -277,10 +270,10 @@ class _Reader:
         overhead = predicted.get("overhead_us", 0) if isinstance(predicted, dict) else 0
         if isinstance(overhead, bool) or not isinstance(overhead, (int, float)) or not 0 <= float(overhead) < 1e9:
             found = units.describe(overhead)
-            self.add(("predicted", "overhead_us"), f"expected a time, found {found}", again, overhead)
+            self.add(("predicted", "overhead_us"), f"expected a time, found {found}", _AGAIN, overhead)
         advice = data.get("advice")
         if isinstance(advice, list) and not all(isinstance(text, str) for text in advice):
-            self.add(("advice",), "expected a list of texts", again)
+            self.add(("advice",), "expected a list of texts", _AGAIN)
         buckets = self.buckets(data.get("buckets"), level)
         if self.faults:
             return None
@@ -296,13 +289,12 @@ class _Reader:
         )
 
     def buckets(self, rows: Any, level: Any) -> tuple[PlannedBucket, ...]:
-        again = "make it again with gradtide plan"
         found: list[PlannedBucket] = []
         seen: set[str] = set()
         if not rows and level == "none":
             return ()
         if not isinstance(rows, list) or not rows:
-            self.add(("buckets",), "the plan has no list of buckets", again, rows)
+            self.add(("buckets",), "the plan has no list of buckets", _AGAIN, rows)
             return ()
         for index, row in enumerate(rows):
             loc: Loc = ("buckets", index)
@@ -311,14 +303,14 @@ class _Reader:
             is_whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in (size, rank))
             names = isinstance(layers, list) and layers and all(isinstance(name, str) for name in layers)
             if not is_whole or not names:
-                self.add(loc, 'a bucket is { "layers": ["fc"], "bytes": 4096, "rank": 0 }', again, row)
+                self.add(loc, 'a bucket is { "layers": ["fc"], "bytes": 4096, "rank": 0 }', _AGAIN, row)
                 continue
             assert isinstance(layers, list)
             twice = next((name for at, name in enumerate(layers) if name in seen or name in layers[:at]), None)
             if twice is not None:
-                self.add((*loc, "layers"), f"`{twice}` is in two buckets", again, twice)
+                self.add((*loc, "layers"), f"`{twice}` is in two buckets", _AGAIN, twice)
             seen.update(layers)
             found.append(PlannedBucket(tuple(layers), int(size or 0), int(rank or 0)))
         if len({one.rank for one in found}) < len(found):
-            self.add(("buckets",), "two buckets have one rank", again)
+            self.add(("buckets",), "two buckets have one rank", _AGAIN)
         return tuple(found)

@@ -10,7 +10,6 @@ and `[[cable]]` and `[[nic]]` with a rate and a price. What a file has no table 
 but not what is needed is a fault when it is asked for.
 """
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import units
-from gradtide.errors import Fault, ScenarioError
+from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.scenario.source import Loc, Source, parse_toml, read_text
 
 _KEYS = {"switch": ("ports", "rate", "price"), "cable": ("rate", "price"), "nic": ("rate", "price")}
@@ -81,91 +80,84 @@ class _Reader:
     def __init__(self, data: Mapping[str, Any], source: Source) -> None:
         self.data, self.source, self.faults = data, source, list[Fault]()
 
+    def add(self, code: str, loc: Loc, msg: str, hint: str, value: Any = None, *, at_key: bool = False) -> None:
+        self.faults.append(self.source.fault(code, loc, msg, hint, value, at_key=at_key))
+
     def prices(self) -> Prices:
-        for key in self.data:
-            if key not in ("currency", *_KEYS):
-                self._unknown((key,), key, ("currency", *_KEYS))
+        self.refuse_unknown((), self.data, ("currency", *_KEYS))
         currency = self.data.get("currency", "")
         if not isinstance(currency, str):
-            self._wrong(("currency",), "a text", currency)
+            self.refuse_type(("currency",), "a text", currency)
             currency = ""
-        tables = {what: self._table(what) for what in _KEYS}
+        switches, cables, nics = (self.table(what) for what in ("switch", "cable", "nic"))
         if not self.data.get("switch"):
             hint = 'write [[switch]] with ports = 32, rate = "25Gbps" and price = 9000'
-            self.faults.append(self.source.fault("GT010", ("switch",), "`switch` is missing", hint))
+            self.add("GT010", ("switch",), "`switch` is missing", hint)
         return Prices(
             self.source.name,
             currency,
-            {(rate, ports): price for ports, rate, price in tables["switch"]},
-            {rate: price for _, rate, price in tables["cable"]},
-            {rate: price for _, rate, price in tables["nic"]},
+            {(rate, ports): price for ports, rate, price in switches},
+            {rate: price for _, rate, price in cables},
+            {rate: price for _, rate, price in nics},
         )
 
-    def _table(self, what: str) -> list[tuple[int, int, Fraction]]:
+    def table(self, what: str) -> list[tuple[int, int, Fraction]]:
         """Return ports (0 where there are none), rate and price of every row without a fault."""
         rows = self.data.get(what, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             hint = f"write [[{what}]] with {', '.join(_EXAMPLE[key] for key in _KEYS[what])}"
-            msg = f"expected a list of tables, found {units.describe(rows)}"
-            self.faults.append(self.source.fault("GT011", (what,), msg, hint, rows))
+            self.add("GT011", (what,), f"expected a list of tables, found {units.describe(rows)}", hint, rows)
             return []
         found: list[tuple[int, int, Fraction]] = []
         for index, row in enumerate(rows):
-            before = len(self.faults)
-            for key in row:
-                if key not in _KEYS[what]:
-                    self._unknown((what, index, key), key, _KEYS[what])
+            loc, before = (what, index), len(self.faults)
+            self.refuse_unknown(loc, row, _KEYS[what])
             for key in _KEYS[what]:
                 if key not in row:
-                    self.faults.append(
-                        self.source.fault("GT010", (what, index), f"`{key}` is missing", f"write {_EXAMPLE[key]}")
-                    )
-            ports = self._ports((what, index, "ports"), row["ports"]) if "ports" in row and what == "switch" else 0
-            rate_bps = self._rate((what, index, "rate"), row["rate"]) if "rate" in row else 0
-            price = self._price((what, index, "price"), row["price"]) if "price" in row else Fraction(0)
+                    self.add("GT010", loc, f"`{key}` is missing", f"write {_EXAMPLE[key]}")
+            ports = self.ports((*loc, "ports"), row["ports"]) if "ports" in row and what == "switch" else 0
+            rate_bps = self.rate((*loc, "rate"), row["rate"]) if "rate" in row else 0
+            price = self.price((*loc, "price"), row["price"]) if "price" in row else Fraction(0)
             if len(self.faults) > before:
                 continue
             if any((ports, rate_bps) == one[:2] for one in found):
-                msg = f"this {what} has a price already"
-                self.faults.append(self.source.fault("GT016", (what, index), msg, "delete one of the two"))
+                self.add("GT016", loc, f"this {what} has a price already", "delete one of the two")
             found.append((ports, rate_bps, price))
         return found
 
-    def _unknown(self, loc: Loc, key: str, known: tuple[str, ...]) -> None:
-        near = difflib.get_close_matches(key.lower(), known, 1, 0.5)
-        hint = f"did you mean `{near[0]}`?" if near else "known fields are " + ", ".join(known)
-        self.faults.append(self.source.fault("GT012", loc, f"unknown field `{key}`", hint, at_key=True))
+    def refuse_unknown(self, loc: Loc, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
+        for key in table:
+            if key not in known:
+                hint = did_you_mean(key.lower(), known, "known fields are " + ", ".join(known))
+                self.add("GT012", (*loc, key), f"unknown field `{key}`", hint, at_key=True)
 
-    def _wrong(self, loc: Loc, expected: str, value: object) -> None:
+    def refuse_type(self, loc: Loc, expected: str, value: object) -> None:
         msg = f"expected {expected}, found {units.describe(value)}"
-        self.faults.append(self.source.fault("GT011", loc, msg, f"write {_EXAMPLE[str(loc[-1])]}", value))
+        self.add("GT011", loc, msg, f"write {_EXAMPLE[str(loc[-1])]}", value)
 
-    def _ports(self, loc: Loc, value: object) -> int:
+    def ports(self, loc: Loc, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            self._wrong(loc, "a whole number", value)
+            self.refuse_type(loc, "a whole number", value)
             return 0
         if value < 2:
-            self.faults.append(
-                self.source.fault("GT014", loc, f"{value} is out of range", "`ports` is at least 2", value)
-            )
+            self.add("GT014", loc, f"{value} is out of range", "`ports` is at least 2", value)
         return value
 
-    def _rate(self, loc: Loc, value: object) -> int:
+    def rate(self, loc: Loc, value: object) -> int:
         try:
             rate_bps = units.parse_rate(value)
         except units.UnitError as error:
-            self.faults.append(self.source.fault(error.code, loc, error.msg, error.hint, value))
+            self.add(error.code, loc, error.msg, error.hint, value)
             return 0
         if rate_bps == 0:
-            self.faults.append(self.source.fault("GT026", loc, "the value is zero", 'write it as in "25Gbps"', value))
+            self.add("GT026", loc, "the value is zero", 'write it as in "25Gbps"', value)
         return rate_bps
 
-    def _price(self, loc: Loc, value: object) -> Fraction:
+    def price(self, loc: Loc, value: object) -> Fraction:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self._wrong(loc, "a number", value)
-            return Fraction(0)
-        if not math.isfinite(value) or value < 0:
-            hint = "a price is 0 or more"
-            self.faults.append(self.source.fault("GT014", loc, f"{value} is out of range", hint, value))
-            return Fraction(0)
-        return Fraction(repr(value))
+            self.refuse_type(loc, "a number", value)
+        elif not math.isfinite(value) or value < 0:
+            self.add("GT014", loc, f"{value} is out of range", "a price is 0 or more", value)
+        else:
+            return Fraction(repr(value))
+        return Fraction(0)

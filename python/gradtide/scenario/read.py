@@ -3,7 +3,6 @@
 What one key means for another is not here but in `check`.
 """
 
-import difflib
 import re
 import typing
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from gradtide import units
-from gradtide.errors import Fault, ScenarioError
+from gradtide.errors import Fault, ScenarioError, nearest
 from gradtide.scenario.keys import ScenarioFile
 from gradtide.scenario.keys.job import JobTable
 from gradtide.scenario.keys.model import GraphModel, InlineModel, ThesisModel
@@ -141,8 +140,8 @@ def _fault(detail: ErrorDetails, source: Source) -> Fault:
         if not isinstance(value, str):
             msg = f"expected a text, found {units.describe(value)}"
             return source.fault("GT011", loc, msg, f"one of {listed}", value)
-        near = difflib.get_close_matches(value.lower(), allowed, 1, 0.5)
-        hint = (f'did you mean "{near[0]}"? ' if near else "") + f"one of {listed}"
+        near = nearest(value.lower(), allowed)
+        hint = (f'did you mean "{near}"? ' if near else "") + f"one of {listed}"
         return source.fault("GT013", loc, f"unknown value {units.describe(value)[9:]}", hint, value)
     if kind in ("greater_than_equal", "less_than_equal"):
         bound = f"at least {ctx['ge']}" if "ge" in ctx else f"at most {ctx['le']}"
@@ -205,9 +204,9 @@ def _near_key(key: str, table: type[Table] | None) -> str:
     if table is None:
         return "delete it"
     known = list(table.declared())
-    near = difflib.get_close_matches(key.lower(), known, 1, 0.5)
+    near = nearest(key.lower(), known)
     if near:
-        return _offer(near[0], table)
+        return _offer(near, table)
     homes = [path for path, name in _homes() if name == key.lower()]
     if homes:
         return f"it belongs to {' or '.join(homes[:2])}"
@@ -240,5 +239,4 @@ def _homes() -> Iterator[tuple[str, str]]:
 
 def nearest_path(path: str) -> str | None:
     """Return the known dotted path nearest to `path`, names of jobs and traffic left as `NAME`."""
-    known = [f"{home}.{name}" for home, name in _homes()]
-    return next(iter(difflib.get_close_matches(path, known, 1, 0.6)), None)
+    return nearest(path, [f"{home}.{name}" for home, name in _homes()], 0.6)

@@ -20,16 +20,12 @@ from gradtide.scenario.defaults import (
     GROUPED,
     announced_packets,
     is_remade,
-    kind_of,
     link_of,
     queue_of,
     schedule_of,
     transport_of,
 )
-from gradtide.scenario.fabric import (
-    Fabric,
-    star,
-)
+from gradtide.scenario.fabric import Fabric, star
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import ScenarioFile
 from gradtide.scenario.keys.job import Collective, JobTable, Ps, Schedule
@@ -67,12 +63,7 @@ class Resolved:
 
 
 def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved:
-    """Read a scenario.
-
-    Args:
-        data: what the file says.
-        source: where it says so.
-        base_dir: directory that relative paths start from.
+    """Read a scenario whose relative paths start from a directory.
 
     Raises:
         ScenarioError: with every fault, in the order of the file.
@@ -99,12 +90,13 @@ def _resolve(ctx: Context) -> Resolved | None:
     if not file.job and ctx.ok("job"):
         _without_jobs(ctx)
     fabric = check.topology.shape(ctx, file.cluster.topology)
-    check.length.check(ctx)
+    check.run.length(ctx)
     hosts = check.placement.hosts(ctx, fabric)
     if fabric is None and ctx.is_open_star and hosts and len(hosts) == len(file.job) and ctx.ok("cluster", "topology"):
         fabric = star(max([1, *(max(h) + 1 for h in hosts.values())]), link_of(file.cluster))
-    _cluster(ctx, fabric)
-    check.probe.check(ctx, fabric)
+    check.queue.check(ctx, file.cluster.queue)
+    check.transport.check(ctx, file.cluster, fabric)
+    check.run.probe(ctx, fabric)
     origins = check.traffic.origins(ctx, fabric)
     jobs = [_job(ctx, name, job, hosts.get(name), fabric) for name, job in file.job.items()]
     if ctx.faults or fabric is None:
@@ -130,12 +122,6 @@ def _without_jobs(ctx: Context) -> None:
         ctx.add("GT010", ("cluster", "topology", "hosts"), msg, 'write topology = { kind = "star", hosts = 8 }')
 
 
-def _cluster(ctx: Context, fabric: Fabric | None) -> None:
-    """Check queue, transport and link against one another."""
-    check.queue.check(ctx, ctx.file.cluster.queue)
-    check.transport.check(ctx, ctx.file.cluster, fabric)
-
-
 def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Job | None:
     loc: Loc = ("job", name)
     table = check.model.read(ctx, name, job, loc)
@@ -143,12 +129,12 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         ctx.too_many((*loc, "iterations"), job.iterations, check.limits.MAX_ITERATIONS, "iterations")
     collective = job.collective
     group, servers = check.collective.check(ctx, name, collective, (*loc, "collective"), hosts, fabric)
-    kind = kind_of(collective)
+    kind = collective.algorithm
     task = check.collective.servers(ctx, name, job, loc, table)
     bucketed = table is not None and table.bucketed
     fusion, barrier, depth = (0, True, 1) if task else schedule_of(job.schedule, ctx.file.run.engine, bucketed=bucketed)
     check.schedule.buckets(ctx, name, job.schedule, loc, table)
-    ranks = check.order.ranks(ctx, name, job.schedule, loc, table)
+    ranks = check.schedule.ranks(ctx, name, job.schedule, loc, table)
     bands = check.priority.bands(ctx, job.priority, (*loc, "priority"), table)
     adaptive = check.priority.adaptive(ctx, job.priority, (*loc, "priority"), fabric)
     check.queue.announce(ctx, job.announce, loc)
@@ -185,9 +171,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
             group=group if kind in GROUPED else None,
             inside=(collective.inside or "ring") if kind == "hierarchical" else None,
             ps=ps.with_values(
-                servers=servers,
-                placement=op_by_op.placement_of(ps),
-                shards=(ps.shards or "bytes") if task else None,
+                servers=servers, placement=op_by_op.placement_of(ps), shards=(ps.shards or "bytes") if task else None
             )
             if kind == "ps"
             else None,
@@ -240,7 +224,7 @@ def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabr
         if job.collective.kind in GROUPED:
             # "leaf" stays: the same scenario on another network has groups of another size.
             collective["group"] = given.collective.group or "leaf"
-        if op_by_op.is_pulled(job.collective):
+        if job.collective.is_pulled:
             for key in ("fusion", "barrier", "depth", "sync", "credit"):
                 del schedule[key]
         elif job.collective.ps is not None:

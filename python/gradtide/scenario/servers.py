@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gradtide import units
 from gradtide.layers import Layer
-from gradtide.scenario.keys.job import Collective, JobTable, Ps
-from gradtide.scenario.opdag import Op, OpDag
+from gradtide.scenario.keys.job import JobTable, Ps
+from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.source import Loc
 
 ORDERS = ("random", "priority", "tic", "tac", "tac_folded", "optimal", "file")
@@ -16,11 +17,6 @@ WORKERS_PER_SERVER = 4
 """TicTac (2019), section 6.1: servers to workers as 1 to 4."""
 
 Add = Callable[[Loc, str, str], None]
-
-
-def is_pulled(collective: Collective) -> bool:
-    """Return whether every iteration begins with a pull."""
-    return collective.ps is not None and collective.ps.pull == "start"
 
 
 def placement_of(ps: Ps) -> str:
@@ -52,7 +48,7 @@ def beside(job: JobTable) -> int:
 
 def order_of(job: JobTable) -> str:
     """Return the order of a job. Default of pulls: random, as in TensorFlow."""
-    if is_pulled(job.collective) and "order" not in job.schedule.model_fields_set:
+    if job.collective.is_pulled and "order" not in job.schedule.model_fields_set:
         return "random"
     return job.schedule.order
 
@@ -61,9 +57,9 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
     """Return the keys of a job that have no effect with its servers, or without servers: where, why, and the fix."""
     found: list[tuple[Loc, str, str]] = []
     schedule, ps = job.schedule, job.collective.ps
-    if job.task == "exchange" and is_pulled(job.collective):
+    if job.task == "exchange" and job.collective.is_pulled:
         found.append((("task",), 'with pull = "start"', 'write task = "train" or task = "inference"'))
-    if not is_pulled(job.collective):
+    if not job.collective.is_pulled:
         why = 'without collective = { ps = { pull = "start" } }'
         if ps is not None and ps.shards is not None:
             found.append((("collective", "ps", "shards"), 'with pull = "update"', "every buffer is cut in equal parts"))
@@ -116,7 +112,8 @@ def graph_faults(dag: OpDag, task: str, add: Add) -> None:
                 add(("ops", index, "updates", which), msg, "one op completes a gradient: the one that adds them up")
             updated[recv] = op.id
     if not task:
-        needed = _needed(dag)
+        # A training step computes what its target and all updates wait for.
+        needed = dag.needed_by([dag.target, *(op.id for op in dag.ops if op.updates)])
         for index, op in enumerate(dag.ops):
             unread = [recv for recv in op.updates if recv not in needed]
             if unread:
@@ -132,18 +129,6 @@ def graph_faults(dag: OpDag, task: str, add: Add) -> None:
         add(("inference_target",), "`inference_target` is missing", "name the last op of the forward pass")
 
 
-def _needed(dag: OpDag) -> set[int]:
-    """Return the ids of all ops that a training step needs: for its target and all updates."""
-    by_id = {op.id: op for op in dag.ops}
-    needed = {dag.target, *(op.id for op in dag.ops if op.updates)}
-    stack = list(needed)
-    while stack:
-        new = [op for op in by_id[stack.pop()].inputs if op not in needed]
-        needed.update(new)
-        stack += new
-    return needed
-
-
 def trained_layers(dag: OpDag, layers: Sequence[Layer]) -> tuple[Layer, ...]:
     """Return the recvs of a graph as layers. Parameters that are not trained have 0 bytes, because nothing is sent."""
     updated = {recv for op in dag.ops for recv in op.updates}
@@ -154,14 +139,8 @@ def trained_layers(dag: OpDag, layers: Sequence[Layer]) -> tuple[Layer, ...]:
 
 def scaled(dag: OpDag, total: int) -> OpDag:
     """Return the graph with the times of its computation rescaled to sum to `total`, largest remainder first."""
-    places = [index for index, op in enumerate(dag.ops) if op.kind == "comp"]
-    now = sum(dag.ops[index].time for index in places)
-    rest = {index: dag.ops[index].time * total % now for index in places}
-    ops: list[Op] = [replace(op, time=op.time * total // now if op.kind == "comp" else op.time) for op in dag.ops]
-    short = total - sum(ops[index].time for index in places)
-    for index in sorted(places, key=lambda i: (-rest[i], i))[:short]:
-        ops[index] = replace(ops[index], time=ops[index].time + 1)
-    return replace(dag, ops=tuple(ops))
+    times = iter(units.rescaled([op.time for op in dag.ops if op.kind == "comp"], total))
+    return replace(dag, ops=tuple(replace(op, time=next(times)) if op.kind == "comp" else op for op in dag.ops))
 
 
 def graph_spec(dag: OpDag) -> dict[str, Any]:

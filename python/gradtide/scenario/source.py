@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gradtide.errors import Fault, ScenarioError
+from gradtide.errors import Fault, ScenarioError, nearest
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -120,18 +120,8 @@ def pointed(text: str, start: int, stop: int, fault: Fault) -> Fault:
     line_start = text.rfind("\n", 0, start) + 1
     line_end = text.find("\n", start)
     line_end = len(text) if line_end < 0 else line_end
-    return Fault(
-        code=fault.code,
-        loc=fault.loc,
-        msg=fault.msg,
-        input=fault.input,
-        hint=fault.hint,
-        file=fault.file,
-        line=text.count("\n", 0, start) + 1,
-        text=text[line_start:line_end],
-        column=start - line_start,
-        width=max(1, min(stop, line_end) - start),
-    )
+    line, width = text.count("\n", 0, start) + 1, max(1, min(stop, line_end) - start)
+    return replace(fault, line=line, text=text[line_start:line_end], column=start - line_start, width=width)
 
 
 def dotted(loc: Loc) -> str:
@@ -147,12 +137,7 @@ def dotted(loc: Loc) -> str:
 
 
 def read_text(path: Path, name: str, fail: "Fail") -> str:
-    """Return the text of a file, with LF for CR LF.
-
-    Args:
-        path: the file.
-        name: the file as the user named it.
-        fail: makes the fault from code, message and hint, at the place that named the file.
+    """Return the text of a file that the user calls `name`, with LF for CR LF.
 
     Raises:
         ScenarioError: if it is not a readable UTF-8 text of at most 10 MB.
@@ -161,13 +146,7 @@ def read_text(path: Path, name: str, fail: "Fail") -> str:
 
 
 def read_data(path: Path, name: str, fail: "Fail", max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Return the bytes of a file.
-
-    Args:
-        path: the file.
-        name: the file as the user named it.
-        fail: makes the fault from code, message and hint, at the place that named the file.
-        max_bytes: largest size that is read.
+    """Return the bytes of a file that the user calls `name`.
 
     Raises:
         ScenarioError: if it cannot be read or is too large.
@@ -215,13 +194,22 @@ Fail = Callable[[str, str, str], Fault]
 """Makes a fault of code, message and hint, at the place that named the file."""
 
 
+def of_command_line(name: str) -> Fail:
+    """Return what makes faults of a file that the command line names."""
+
+    def fail(code: str, msg: str, hint: str) -> Fault:
+        return Fault(code, "", msg, name, hint.replace("; it is relative to the scenario file", ""), name)
+
+    return fail
+
+
+@dataclass(frozen=True)
 class Failure:
     """Makes faults at one place: a key that names a file, or the command line."""
 
-    def __init__(self, source: Source, loc: Loc, value: Any = None) -> None:
-        self.source = source
-        self.loc = loc
-        self.value = value
+    source: Source
+    loc: Loc
+    value: Any = None
 
     def __call__(self, code: str, msg: str, hint: str) -> Fault:
         """Return the fault."""
@@ -234,18 +222,19 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
     Raises:
         ScenarioError: with the one syntax fault.
     """
+
+    def fault(msg: str, hint: str) -> Fault:
+        return Fault("GT001", "", msg, None, hint, name)
+
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise ScenarioError(
-            [Fault("GT001", "", "tables or lists are nested too deeply", hint="flatten them", file=name)]
-        ) from None
+        raise ScenarioError([fault("tables or lists are nested too deeply", "flatten them")]) from None
     except ValueError as error:
         # TOMLDecodeError, or the ValueError of an integer with thousands of digits.
         match = re.fullmatch(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", str(error), re.DOTALL)
         if match is None:
-            fault = Fault("GT001", "", "not valid TOML", hint=str(error).splitlines()[0], file=name)
-            raise ScenarioError([fault]) from None
+            raise ScenarioError([fault("not valid TOML", str(error).splitlines()[0])]) from None
         if match[2] is None:
             start = max(len(text.rstrip()) - 1, 0)
         else:
@@ -253,17 +242,11 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
             start = sum(len(line) + 1 for line in lines[: int(match[2]) - 1]) + int(match[3]) - 1
         message = "not valid TOML: " + match[1][:1].lower() + match[1][1:]
         hint = _syntax_hint(text, start, ended=match[2] is None)
-        fault = Fault("GT001", "", message, None, hint, name)
-        raise ScenarioError([pointed(text, min(start, len(text)), start + 1, fault)]) from None
+        raise ScenarioError([pointed(text, min(start, len(text)), start + 1, fault(message, hint))]) from None
 
 
 def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) -> Any:
     """Return the data of a JSON text; a key that is written twice is a fault.
-
-    Args:
-        text: the JSON text.
-        name: the file as the user named it.
-        parse_float: makes a value of a number with a point or an exponent.
 
     Raises:
         ScenarioError: with the one syntax fault.
@@ -325,13 +308,11 @@ def _syntax_hint(text: str, start: int, *, ended: bool) -> str:
 
 
 def _nearest_file(path: Path) -> str | None:
-    import difflib
-
     try:
         names = [p.name for p in path.parent.iterdir()][:1000]
     except OSError:
         return None
-    return next(iter(difflib.get_close_matches(path.name, names, 1, 0.75)), None)
+    return nearest(path.name, names, 0.75)
 
 
 def locate(text: str) -> dict[Loc, Span]:

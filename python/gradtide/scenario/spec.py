@@ -19,12 +19,7 @@ from gradtide.units import Buffer
 
 
 def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, Any]:
-    """Return the core's input (`crates/train/src/spec.rs`) for a scenario that has an engine.
-
-    Args:
-        resolved: the scenario.
-        traffic: its background flows, by tenant.
-    """
+    """Return the core's input (`crates/train/src/spec.rs`) for a scenario that has an engine, and its flows."""
     cluster, run = resolved.file.cluster, resolved.file.run
     return {
         "jobs": [_job_spec(job, resolved.fabric) for job in resolved.jobs],
@@ -42,16 +37,11 @@ def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, An
 
 def _traffic_spec(flows: BackgroundFlows, resolved: Resolved) -> dict[str, Any]:
     announce = resolved.file.traffic[flows.name].announce
+    columns = ("start_ps", "src", "dst", "bytes", "band")
     return {
         "name": flows.name,
-        "start_ps": flows.start_ps.tolist(),
-        "src": flows.src.tolist(),
-        "dst": flows.dst.tolist(),
-        "bytes": flows.bytes.tolist(),
-        "band": flows.band.tolist(),
-        "idle_ps": flows.idle_ps,
-        "together": flows.together,
-        "setup_ps": flows.setup_ps,
+        **{name: getattr(flows, name).tolist() for name in columns},
+        **{name: getattr(flows, name) for name in ("idle_ps", "together", "setup_ps")},
         "announced_packets": announced_packets(announce, resolved.file.cluster.queue),
     }
 

@@ -5,19 +5,19 @@ with line and field, and all of them end in one `LayerTable`.
 """
 
 import csv
-import difflib
 import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gradtide import units
-from gradtide.errors import Fault, ScenarioError, TraceError
+from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean, nearest
 from gradtide.layers import Layer
 from gradtide.scenario.keys.job import Compute
 from gradtide.scenario.keys.model import GraphModel, InlineModel, ThesisModel
@@ -90,14 +90,14 @@ def read_model(
     *,
     by_op: bool = False,
 ) -> LayerTable:
-    """Return the table that `model` names.
+    """Return the table that `model` names; models without times get them from `compute`.
 
     Args:
         value: the key's value.
         source: where the scenario came from.
         loc: path of the key.
         base_dir: directory that relative paths start from.
-        compute: device and mini-batch, for models without times.
+        compute: device and mini-batch.
         by_op: whether workers compute op by op: where there is a built-in graph of the name, it is meant, and
             its mini-batch if `compute` names none.
 
@@ -207,16 +207,10 @@ def _float32_ms(time_ps: Fraction) -> int:
 
 def scaled(layers: Sequence[Layer], total_ps: int) -> tuple[Layer, ...]:
     """Return the layers with all times rescaled to sum to `total_ps` exactly, largest remainder first."""
-    times = [t for layer in layers for t in (layer.forward_ps, layer.backward_ps, layer.update_ps)]
-    now_ps = sum(times)
-    parts = [t * total_ps // now_ps for t in times]
-    rest = [t * total_ps % now_ps for t in times]
-    short = total_ps - sum(parts)
-    for index in sorted(range(len(times)), key=lambda i: (-rest[i], i))[:short]:
-        parts[index] += 1
+    times = [time for layer in layers for time in (layer.forward_ps, layer.backward_ps, layer.update_ps)]
+    parts = iter(units.rescaled(times, total_ps))
     return tuple(
-        layer._replace(forward_ps=parts[3 * i], backward_ps=parts[3 * i + 1], update_ps=parts[3 * i + 2])
-        for i, layer in enumerate(layers)
+        layer._replace(forward_ps=next(parts), backward_ps=next(parts), update_ps=next(parts)) for layer in layers
     )
 
 
@@ -228,15 +222,7 @@ def layers_table(
     source: str | None = None,
     left_out: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the inline table of a scenario that says what `layers` are.
-
-    Args:
-        label: name of the model in results.
-        layers: input side first.
-        bucketed: whether they are buckets already.
-        source: where the figures come from.
-        left_out: what their file holds and the layers do not.
-    """
+    """Return the inline table of a scenario that says what `layers` are; `keys.model` has the meaning of the rest."""
     rows = []
     for layer in layers:
         row = {
@@ -256,138 +242,117 @@ def layers_table(
 def read_layers_csv(text: str, name: str) -> tuple[Layer, ...]:
     """Return the layers of a table `layer,forward_us,backward_us,parameter_bytes[,update_us]`.
 
-    Args:
-        text: the whole file.
-        name: the file as the user named it.
-
     Raises:
         ScenarioError: with every fault, each at its line and field.
     """
-    lines = text.split("\n")
-    rows, faults = _csv_rows(lines, name)
-    if faults:
-        raise ScenarioError(faults)
-    if not rows:
-        raise ScenarioError([Fault("GT005", "", f"{name} is empty", None, f"its first line is {_HEADER}", name)])
-    columns = _csv_header(rows[0], name, lines)
-    layers: list[Layer] = []
-    places: list[int] = []
+    return _LayersFile(text, name).layers()
 
-    def at(index: int, field: str, code: str, msg: str, hint: str, value: Any) -> Fault:
-        line = places[index]
-        return _csv_fault(lines, line, columns.index(field), field, name, code, msg, hint, value)
 
-    for line, cells in rows[1:]:
-        if len(faults) >= MAX_FAULTS_OF_A_FILE:
-            break
-        if len(cells) != len(columns):
-            msg = f"the row has {len(cells)} fields, the header {len(columns)}"
-            faults.append(_csv_fault(lines, line, -1, "", name, "GT033", msg, "add or delete fields", None))
-            continue
-        places.append(line)
-        row = dict(zip(columns, cells, strict=True))
-        index = len(places) - 1
-        numbers = {}
-        for field, cell in row.items():
+class _LayersFile:
+    def __init__(self, text: str, name: str) -> None:
+        self.lines = text.split("\n")
+        self.name = name
+        self.columns: list[str] = []
+
+    def fault(
+        self, line: int, code: str, msg: str, hint: str, value: Any = None, field: str = "", column: int = -1
+    ) -> Fault:
+        """Make the fault of a line, or of the field in one of its columns."""
+        text = self.lines[line - 1]
+        start, width = 0, len(text)
+        if column >= 0 and '"' not in text:
+            cells = text.split(",")
+            cell = cells[column]
+            start = sum(len(cell) + 1 for cell in cells[:column]) + len(cell) - len(cell.lstrip())
+            width = len(cell.strip())
+        return Fault(code, field, msg, value, hint, self.name, line, text, start, max(1, width))
+
+    def layers(self) -> tuple[Layer, ...]:
+        rows = self.rows()
+        if not rows:
+            fault = Fault("GT005", "", f"{self.name} is empty", None, f"its first line is {_HEADER}", self.name)
+            raise ScenarioError([fault])
+        self.read_header(*rows[0])
+        layers: list[Layer] = []
+        places: list[int] = []
+        faults: list[Fault] = []
+
+        def at(index: int, field: str, code: str, msg: str, hint: str, value: Any) -> Fault:
+            field = {"name": "layer", "forward": "forward_us"}.get(field, field)
+            return self.fault(places[index], code, msg, hint, value, field, self.columns.index(field))
+
+        for line, cells in rows[1:]:
+            if len(faults) >= MAX_FAULTS_OF_A_FILE:
+                break
+            if len(cells) != len(self.columns):
+                msg = f"the row has {len(cells)} fields, the header {len(self.columns)}"
+                faults.append(self.fault(line, "GT033", msg, "add or delete fields"))
+                continue
+            places.append(line)
+            row = dict(zip(self.columns, cells, strict=True))
+            numbers = {"update_us": 0}
+            for field, cell in row.items():
+                try:
+                    if field == "layer":
+                        parse_name(cell)
+                    else:
+                        numbers[field] = _bytes(cell) if field == "parameter_bytes" else units.parse_decimal_us(cell)
+                except units.UnitError as error:
+                    faults.append(at(len(places) - 1, field, error.code, error.msg, error.hint, cell))
+                    numbers[field] = 1
+            figures = (numbers[name] for name in ("forward_us", "backward_us", "parameter_bytes", "update_us"))
+            layers.append(Layer(row["layer"], *figures))
+
+        def of_file(code: str, msg: str, hint: str) -> Fault:
+            return Fault(code, "", msg, None, hint, self.name)
+
+        faults += _table_faults(layers, at, of_file)
+        if faults:
+            raise ScenarioError(faults)
+        return tuple(layers)
+
+    def rows(self) -> list[tuple[int, list[str]]]:
+        rows: list[tuple[int, list[str]]] = []
+        for number, line in enumerate(self.lines, 1):
+            if not line.strip():
+                continue
+            if len(rows) > MAX_LAYERS:
+                msg = f"{self.name} has more than {MAX_LAYERS:,} layers"
+                raise ScenarioError([Fault("GT050", "", msg, None, "merge layers", self.name)])
             try:
-                if field == "layer":
-                    parse_name(cell)
-                else:
-                    numbers[field] = _bytes(cell) if field == "parameter_bytes" else units.parse_decimal_us(cell)
-            except units.UnitError as error:
-                faults.append(at(index, field, error.code, error.msg, error.hint, cell))
-                numbers[field] = 1
-        layers.append(
-            Layer(
-                row["layer"],
-                numbers["forward_us"],
-                numbers["backward_us"],
-                numbers["parameter_bytes"],
-                numbers.get("update_us", 0),
-            )
-        )
-    fields = {"name": "layer", "forward": "forward_us"}
+                cells = next(csv.reader([line], strict=True, skipinitialspace=True))
+            except (csv.Error, StopIteration) as error:
+                msg = f"not valid CSV: {error}"
+                fault = Fault("GT033", "", msg, line[:80], "check the quotes", self.name, number, line)
+                raise ScenarioError([fault]) from None
+            rows.append((number, [cell.strip() for cell in cells]))
+        return rows
 
-    def at_field(index: int, field: str, code: str, msg: str, hint: str, value: Any) -> Fault:
-        return at(index, fields[field], code, msg, hint, value)
-
-    file_fault = Fault("", "", "", None, "", name)
-    faults += _table_faults(layers, at_field, lambda code, msg, hint: _with(file_fault, code, msg, hint))
-    if faults:
-        raise ScenarioError(faults)
-    return tuple(layers)
-
-
-def _csv_rows(lines: list[str], name: str) -> tuple[list[tuple[int, list[str]]], list[Fault]]:
-    rows: list[tuple[int, list[str]]] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        if len(rows) > MAX_LAYERS:
-            fault = Fault("GT050", "", f"{name} has more than {MAX_LAYERS:,} layers", None, "merge layers", name)
-            return rows, [fault]
-        try:
-            cells = next(csv.reader([line], strict=True, skipinitialspace=True))
-        except (csv.Error, StopIteration) as error:
-            fault = Fault("GT033", "", f"not valid CSV: {error}", line[:80], "check the quotes", name, number, line)
-            return rows, [fault]
-        rows.append((number, [cell.strip() for cell in cells]))
-    return rows, []
-
-
-def _csv_header(first: tuple[int, list[str]], name: str, lines: list[str]) -> list[str]:
-    line, columns = first
-    faults = []
-
-    def fault(index: int, msg: str, hint: str) -> None:
-        field = columns[index] if index >= 0 else ""
-        faults.append(_csv_fault(lines, line, index, field, name, "GT032", msg, hint, field or None))
-
-    known = [c for c in columns if c in _COLUMNS]
-    if not known:
-        fault(-1, "the first line is not the header", f"write {_HEADER}")
-    else:
+    def read_header(self, line: int, columns: list[str]) -> None:
+        faults = []
         for index, column in enumerate(columns):
+            at = (column or None, column, index)
             if column not in _COLUMNS:
-                near = difflib.get_close_matches(column, _COLUMNS, 1, 0.5)
-                fault(
-                    index,
-                    f"unknown column `{column}`",
-                    f"did you mean `{near[0]}`?" if near else f"write {_HEADER}",
-                )
+                hint = did_you_mean(column, _COLUMNS, f"write {_HEADER}")
+                faults.append(self.fault(line, "GT032", f"unknown column `{column}`", hint, *at))
             elif column in columns[:index]:
-                fault(index, f"the column `{column}` occurs twice", "delete one")
+                msg = f"the column `{column}` occurs twice"
+                faults.append(self.fault(line, "GT032", msg, "delete one", *at))
         for column in _COLUMNS[:4]:
             if column not in columns:
-                fault(-1, f"the column `{column}` is missing", f"write {_HEADER}")
-    if faults:
-        raise ScenarioError(faults)
-    return columns
-
-
-def _csv_fault(
-    lines: list[str], line: int, index: int, field: str, name: str, code: str, msg: str, hint: str, value: Any
-) -> Fault:
-    text = lines[line - 1]
-    start, stop = 0, len(text)
-    if index >= 0 and '"' not in text:
-        cells = text.split(",")
-        start = sum(len(cell) + 1 for cell in cells[:index])
-        cell = cells[index]
-        start += len(cell) - len(cell.lstrip())
-        stop = start + max(len(cell.strip()), 1)
-    return Fault(code, field, msg, value, hint, name, line, text, start, max(1, stop - start))
+                msg = f"the column `{column}` is missing"
+                faults.append(self.fault(line, "GT032", msg, f"write {_HEADER}"))
+        if not set(columns) & set(_COLUMNS):
+            faults = [self.fault(line, "GT032", "the first line is not the header", f"write {_HEADER}")]
+        if faults:
+            raise ScenarioError(faults)
+        self.columns = columns
 
 
 def read_model_file(text: str, name: str, source: Source, loc: Loc, compute: Compute) -> LayerTable:
     """Return the table of a model file, `"schema": "gradtide.model/1"`, or of an op DAG with its unit of time.
 
-    Args:
-        text: the whole file.
-        name: the file as the user named it.
-        source: where the scenario came from.
-        loc: path of the key that names the file.
-        compute: device and mini-batch, for a file with counts instead of times.
+    A file with counts instead of times gets them from `compute`. The key at `loc` of the scenario names the file.
 
     Raises:
         ScenarioError: with every fault of the file.
@@ -549,8 +514,7 @@ def _preset(name: str, source: Source, loc: Loc, compute: Compute) -> LayerTable
         model = presets.model(name)
     except KeyError:
         names = list(presets.model_names())
-        near = difflib.get_close_matches(name.lower(), names, 1, 0.5)
-        hint = f'did you mean "{near[0]}"?' if near else "gradtide presets models lists the names"
+        hint = did_you_mean(name.lower(), names, "gradtide presets models lists the names", '"{}"')
         if Path(name).suffix or "/" in name:
             hint += "; a file ends in .csv or .json"
         raise ScenarioError([source.fault("GT030", loc, f'unknown model "{name}"', hint, name)]) from None
@@ -584,9 +548,8 @@ def _device(source: Source, loc: Loc, compute: Compute) -> "Device":
     except KeyError:
         names = list(presets.device_names())
         folded = {n.lower(): n for n in names}
-        near = difflib.get_close_matches(device.lower(), list(folded), 1, 0.5)
-        listed = ", ".join(names)
-        hint = f'did you mean "{folded[near[0]]}"? devices are {listed}' if near else f"devices are {listed}"
+        near = nearest(device.lower(), folded)
+        hint = (f'did you mean "{folded[near]}"? ' if near else "") + f"devices are {', '.join(names)}"
         where = (*loc[:-1], "compute", "device")
         raise ScenarioError([source.fault("GT031", where, f'unknown device "{device}"', hint, device)]) from None
     if compute.efficiency_ppm is not None:
@@ -666,8 +629,7 @@ def _plain_input(value: object) -> object:
 
 
 def _unknown(file: Source, loc: Loc, key: str, known: Sequence[str]) -> Fault:
-    near = difflib.get_close_matches(key, known, 1, 0.5)
-    hint = f"did you mean `{near[0]}`?" if near else "known fields are " + ", ".join(known)
+    hint = did_you_mean(key, known, "known fields are " + ", ".join(known))
     return file.fault("GT032", loc, f"unknown field `{key}`", hint, key, at_key=True)
 
 
@@ -675,28 +637,16 @@ def _too_many(fail: Fail, count: int) -> Fault:
     return fail("GT050", f"{count:,} layers are too many", f"a model has at most {MAX_LAYERS:,}; merge layers")
 
 
-def _with(fault: Fault, code: str, msg: str, hint: str) -> Fault:
-    return Fault(code, fault.loc, msg, None, hint, fault.file)
-
-
 def read_ranking(text: str, name: str) -> list[tuple[str, Callable[[str, str], Fault]]]:
-    """Return the names of an order file, each with a maker of its faults from message and hint.
-
-    Args:
-        text: the whole file: one layer name a line, most urgent first.
-        name: the file as the user named it.
-    """
+    """Return the names of an order file, most urgent first, each with a maker of its faults from message and hint."""
     found: list[tuple[str, Callable[[str, str], Fault]]] = []
     offset = 0
     for line in text.split("\n"):
-        if line.strip():
-            found.append((line.strip(), _line_fault(text, offset, offset + len(line), line.strip(), name)))
+        if layer := line.strip():
+            found.append((layer, partial(_ranking_fault, text, offset, offset + len(line), layer, name)))
         offset += len(line) + 1
     return found
 
 
-def _line_fault(text: str, start: int, stop: int, value: str, name: str) -> Callable[[str, str], Fault]:
-    def fault(msg: str, hint: str) -> Fault:
-        return pointed(text, start, stop, Fault("GT037", "", msg, value, hint, name))
-
-    return fault
+def _ranking_fault(text: str, start: int, stop: int, layer: str, name: str, msg: str, hint: str) -> Fault:
+    return pointed(text, start, stop, Fault("GT037", "", msg, layer, hint, name))

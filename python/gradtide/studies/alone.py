@@ -29,11 +29,9 @@ def flows_of(results: Sequence[RunResult]) -> set[Flow]:
 
 
 def alone_ps(asked: Sequence[tuple[Scenario, set[Flow]]], run: RunAll) -> list[dict[Flow, int]]:
-    """Return how long each flow takes alone, in picoseconds.
+    """Return how long each flow takes alone, in picoseconds, on the network of its scenario.
 
-    Args:
-        asked: scenarios and flows that may be sent on their networks. A flow that does not end in any run is left out.
-        run: what runs scenarios.
+    A flow that does not end in any run is left out.
     """
     known: list[dict[Flow, int]] = [{} for _ in asked]
     left = [sorted(flows) for _, flows in asked]

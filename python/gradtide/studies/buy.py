@@ -7,14 +7,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gradtide import _core, presets, report, units, words
+from gradtide import _core, report, units, words
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1, fit, sold_ports
 from gradtide.results import RunResult, StudyRows, Table, numbers
 from gradtide.scenario import Scenario
 from gradtide.scenario.prices import Prices, read_prices
-from gradtide.studies.asked import as_scenario
+from gradtide.studies.asked import parse_option
 from gradtide.studies.exchange import (
     COLLECTIVES,
     alone,
@@ -25,9 +25,9 @@ from gradtide.studies.exchange import (
     parse_collective,
     summing_collectives,
 )
-from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all, total_cost, write_core, write_summary
+from gradtide.studies.run import run_all, total_cost, write_core, write_study
+from gradtide.studies.trained import trained
 
 FABRICS = ("clos2", "clos3", "leaf_spine", "star")
 BISECTIONS = (Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
@@ -57,10 +57,6 @@ class Candidate:
     """A network and a collective that exchanges the gradients over it.
 
     Attributes:
-        name: of its folder.
-        fabric: what it is built from.
-        collective: as the user named it.
-        rate_bps: of every link.
         run: the user's job on it.
         exchange: one exchange of the whole gradient on it.
         delayed: the user's job on it, with another delay of the cables.
@@ -111,7 +107,7 @@ class BuyResult(StudyRows):
         self.rows = [_row(one, *three) for one, three in zip(candidates, results, strict=True)]
         _judge(self.rows)
         hot = [link for one, exchange in zip(candidates, exchanges, strict=True) for link in _hottest(one, exchange)]
-        self.hottest = Table.of({key: [link[key] for link in hot] for key in hot[0]})
+        self.hottest = Table.of_dicts(hot)
         self.summary = self._summary(base, nodes, skipped, prices)
 
     @property
@@ -125,11 +121,8 @@ class BuyResult(StudyRows):
             (folder / "candidates" / name).mkdir(parents=True)
             write_core(result, folder / "candidates" / name)
             report.write_report(folder / "candidates" / name)
-        (folder / "candidates.csv").write_text(self.table.to_csv(), encoding="utf-8")
         (folder / "hottest.csv").write_text(self.hottest.to_csv(), encoding="utf-8")
-        write_summary(self.summary, folder)
-        write_versions(folder)
-        report.write_report(folder)
+        write_study(self, folder, "candidates.csv")
 
     def _summary(self, base: Scenario, nodes: int, skipped: Sequence[Skipped], prices: Prices | None) -> dict[str, Any]:
         first = next(iter(self.runs.values())).summary
@@ -153,10 +146,7 @@ class BuyResult(StudyRows):
             "knees": [row["candidate"] for row in self.knees],
             "rows": self.rows,
             "needs": _needs(self.rows),
-            "skipped": [
-                {"fabric": one.fabric, "bisection": one.bisection, "rate_bps": one.rate_bps, "why": one.why}
-                for one in skipped
-            ],
+            "skipped": [vars(one) for one in skipped],
             "series": [*_exchange_series(self.rows), _switch_series()],
             "cost": total_cost(run.summary for run in self.runs.values()),
         }
@@ -204,7 +194,7 @@ def buy(
         ValueError: if a list is empty or has something twice, a fabric or collective cannot be read, or nothing that
             is asked for can be built.
     """
-    base = trained(scenario, nodes)
+    base = trained(scenario)
     check_one_job(base, "buy", trains=True)
     _check_no_network(base)
     nodes = base.jobs[0].workers if nodes is None else nodes
@@ -259,13 +249,6 @@ def figures(row: dict[str, Any]) -> dict[str, float | None]:
     return numbers(row)
 
 
-def trained(scenario: "Scenario | str | Path | dict[str, Any]", nodes: int | None = None) -> Scenario:
-    """Return the scenario, or that of a model by itself if the name is a model's."""
-    if isinstance(scenario, str) and scenario in presets.model_names():
-        return Scenario.from_dict({"job": {"train": {"model": scenario, "workers": nodes or 8}}})
-    return as_scenario(scenario)
-
-
 def offers(
     base: Scenario,
     nodes: int,
@@ -285,7 +268,9 @@ def offers(
     if engine == "pipe":
         raise ValueError("engine: pipe has a star only; write fluid or packet")
     kinds = [_kind(name) for name in fabrics]
-    ratios = [one if isinstance(one, Fraction) else _ratio(one) for one in bisection]
+    ratios = [
+        one if isinstance(one, Fraction) else parse_option("bisection", units.parse_ratio, one) for one in bisection
+    ]
     rates_bps = [base.link_rate_bps] if rates is None else [_rate(text) for text in rates]
     check_once("fabrics", kinds)
     check_once("bisection", [str(ratio) for ratio in ratios])
@@ -297,13 +282,17 @@ def offers(
                 raise ValueError(f"{prices.name} has no price of a {what} at {units.format_rate(rate_bps)}")
     candidates: list[Candidate] = []
     skipped: list[Skipped] = []
+
+    def skip(kind: str, ratio: Fraction, rate_bps: int | None, why: str) -> None:
+        skipped.append(Skipped(kind, str(ratio), rate_bps, why))
+
     # A star has no bisection to save at.
     asked = [(kind, ratio) for kind in kinds for ratio in ([Fraction(1)] if kind == "star" else ratios)]
     for kind, ratio in asked:
         try:
             fabric = fit(kind, nodes, ratio)
         except NoFabricError as error:
-            skipped.append(Skipped(kind, str(ratio), None, str(error)))
+            skip(kind, ratio, None, str(error))
             continue
         for rate_bps in rates_bps:
             price, bought = None, fabric
@@ -311,17 +300,16 @@ def offers(
                 ports = sold_ports(fabric.ports, rate_bps)
                 if ports is None:
                     why = f"no switch of {fabric.ports} ports or more is sold at {words.rate(rate_bps)}"
-                    skipped.append(
-                        Skipped(kind, str(ratio), rate_bps, f"{words.fabric(kind)} for {nodes} nodes: {why}")
-                    )
+                    skip(kind, ratio, rate_bps, f"{words.fabric(kind)} for {nodes} nodes: {why}")
                     continue
                 bought = replace(fabric, ports=ports)
             else:
                 found = prices.switch(fabric.ports, rate_bps)
                 if found is None:
                     rate = units.format_rate(rate_bps)
-                    why = f"{prices.name} has no switch of {fabric.ports} ports or more at {rate}"
-                    skipped.append(Skipped(kind, str(ratio), rate_bps, why))
+                    skip(
+                        kind, ratio, rate_bps, f"{prices.name} has no switch of {fabric.ports} ports or more at {rate}"
+                    )
                     continue
                 bought = replace(fabric, ports=found[0])
                 price = float(
@@ -359,18 +347,8 @@ def _kind(name: str) -> str:
     return kind
 
 
-def _ratio(value: object) -> Fraction:
-    try:
-        return units.parse_ratio(value)
-    except units.UnitError as error:
-        raise ValueError(f"bisection: {error.msg}; {error.hint}") from None
-
-
 def _rate(text: str) -> int:
-    try:
-        rate_bps = units.parse_rate(text)
-    except units.UnitError as error:
-        raise ValueError(f"rates: {error.msg}; {error.hint}") from None
+    rate_bps = parse_option("rates", units.parse_rate, text)
     if rate_bps == 0:
         raise ValueError("rates: nothing would ever arrive at a rate of 0")
     return rate_bps
@@ -378,19 +356,14 @@ def _rate(text: str) -> int:
 
 def _row(one: Candidate, run: RunResult, exchange: RunResult, delayed: RunResult) -> dict[str, Any]:
     fabric = one.fabric
+    counted = ("nodes", "hosts", "ports", "switches", "cables", "unused_ports", "crossbars")
     return {
         "candidate": one.name,
         "fabric": fabric.kind,
         "bisection": str(fabric.bisection),
         "collective": one.collective,
         "rate_bps": one.rate_bps,
-        "nodes": fabric.nodes,
-        "hosts": fabric.hosts,
-        "ports": fabric.ports,
-        "switches": fabric.switches,
-        "cables": fabric.cables,
-        "unused_ports": fabric.unused_ports,
-        "crossbars": fabric.crossbars,
+        **{name: getattr(fabric, name) for name in counted},
         "price": one.price,
         "cost": float(fabric.crossbars) if one.price is None else one.price,
         "exchange_ms": 1e3 * exchange_s(exchange),
@@ -404,9 +377,7 @@ def _row(one: Candidate, run: RunResult, exchange: RunResult, delayed: RunResult
 def _judge(rows: list[dict[str, Any]]) -> None:
     """Add to every row how much slower it is than the fastest, if all cheaper ones are slower, and if it is a knee."""
     for group in _comparable(rows):
-        fastest_ms = min(row["iteration_ms"] for row in group)
-        near = [row for row in group if row["iteration_ms"] <= fastest_ms * (1 + KNEE)]
-        knee = _cheapest(near)
+        fastest_ms, knee = _knee(group)
         best_ms = float("inf")
         for row in sorted(group, key=lambda row: (row["cost"], row["iteration_ms"])):
             row["slower_percent"] = 100 * (row["iteration_ms"] / fastest_ms - 1)
@@ -415,14 +386,11 @@ def _judge(rows: list[dict[str, Any]]) -> None:
             best_ms = min(best_ms, row["iteration_ms"])
 
 
-def _cheapest(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return min(rows, key=lambda row: (row["cost"], row["iteration_ms"]))
-
-
-def _knee_at_other_delay(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    fastest_ms = min(row["other_delay_iteration_ms"] for row in group)
-    near = [row for row in group if row["other_delay_iteration_ms"] <= fastest_ms * (1 + KNEE)]
-    return min(near, key=lambda row: (row["cost"], row["other_delay_iteration_ms"]))
+def _knee(rows: Sequence[dict[str, Any]], time: str = "iteration_ms") -> tuple[float, dict[str, Any]]:
+    """Return the shortest time of some rows, and the cheapest row of those that take hardly longer."""
+    fastest_ms = min(row[time] for row in rows)
+    near = [row for row in rows if row[time] <= fastest_ms * (1 + KNEE)]
+    return fastest_ms, min(near, key=lambda row: (row["cost"], row[time]))
 
 
 def _comparable(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -439,17 +407,13 @@ def _needs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for group in _comparable(rows):
         for collective in dict.fromkeys(row["collective"] for row in group):
             own = [row for row in group if row["collective"] == collective]
-            fastest_ms = min(row["iteration_ms"] for row in own)
-            near = [row for row in own if row["iteration_ms"] <= fastest_ms * (1 + KNEE)]
-            row = min(near, key=lambda row: (row["cost"], row["iteration_ms"]))
-            slowest = max(own, key=lambda row: row["exchange_ms"])
-            fastest = min(own, key=lambda row: row["exchange_ms"])
+            exchanges_ms = [row["exchange_ms"] for row in own]
             found.append(
                 {
                     "collective": collective,
-                    "candidate": row["candidate"],
-                    "fastest_exchange_ms": fastest["exchange_ms"],
-                    "slowest_exchange_ms": slowest["exchange_ms"],
+                    "candidate": _knee(own)[1]["candidate"],
+                    "fastest_exchange_ms": min(exchanges_ms),
+                    "slowest_exchange_ms": max(exchanges_ms),
                 }
             )
     return found
@@ -504,7 +468,8 @@ def _delays(groups: Sequence[Sequence[dict[str, Any]]], base: Scenario) -> str:
     own, other = (words.spaced(units.format_time(ps)) for ps in (_delay_ps(base), _other_delay_ps(base)))
     moved = []
     for group in groups:
-        knee, there = next(row for row in group if row["is_knee"]), _knee_at_other_delay(group)
+        knee = next(row for row in group if row["is_knee"])
+        _, there = _knee(group, "other_delay_iteration_ms")
         if knee is not there:
             at = f" at {words.rate(there['rate_bps'])}" if len(groups) > 1 else ""
             what = f"{_network(there)} and {words.collective(there['collective'])}"
@@ -565,4 +530,4 @@ def _switch_series() -> dict[str, Any]:
     }
 
 
-__all__ = ["BISECTIONS", "COLLECTIVES", "FABRICS", "BuyResult", "Candidate", "Skipped", "buy", "offers", "trained"]
+__all__ = ["COLLECTIVES", "BuyResult", "buy"]

@@ -63,20 +63,8 @@ def fit(
     """Return the collectives at their depths that are worth a search, the scenario's own first.
 
     Each is fitted to exchanges from the smallest message to the whole gradient, by least squares of relative errors.
-
-    Args:
-        base: has one job and no background flows.
-        names: each `KIND[+KEY=VALUE]`; None for those that the runtime has and that suit the workers and the network.
-        smallest_bytes: of a message.
-        runtime: what can be carried out.
-        is_deep: whether other depths than the scenario's are looked at.
-        jobs: runs under way at once.
-        progress: called with the share that is done.
-        limits: memory and time that the exchanges may take.
-
-    Raises:
-        ScenarioError: if a collective is wrong.
-        ValueError: if one cannot be read, does not sum, or cannot be chosen on the device.
+    Without names they are those that the runtime has and that suit the workers and the network. Other depths than the
+    scenario's are looked at if `is_deep`.
     """
     job, own = base.jobs[0], own_collective(base)
     tables = [own]
@@ -149,10 +137,7 @@ def line(
 ) -> tuple[float, float]:
     """Return a and b of a + b·d with the least weighted squares, neither below 0; of one size, a is 0.
 
-    Args:
-        sizes: bytes, at least one.
-        times_ps: of each.
-        weights: of each one's squared error, above 0; such that errors are relative if left out.
+    Without weights of the squared errors, errors are relative.
     """
     weights = [1 / time**2 for time in times_ps] if weights is None else weights
     mean_size = sum(w * d for w, d in zip(weights, sizes, strict=True)) / sum(weights)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, report, words
+from gradtide import _core, words
 from gradtide.counts import NOT_SUMMED
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
@@ -28,9 +28,8 @@ from gradtide.studies.exchange import (
     parse_collective,
     parse_size,
 )
-from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all, total_cost, write_summary
+from gradtide.studies.run import run_all, total_cost, write_study
 
 SIZES = (*(step * 10**power for power in range(3, 9) for step in (1, 3)), 10**9)
 TERMS = ("latency", "bandwidth", "contention")
@@ -56,11 +55,8 @@ class CollectivesResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
-        (folder / "collectives.csv").write_text(self.table.to_csv(), encoding="utf-8")
         (folder / "scenario.resolved.toml").write_text(self.base.to_toml(), encoding="utf-8")
-        write_summary(self.summary, folder)
-        write_versions(folder)
-        report.write_report(folder)
+        write_study(self, folder, "collectives.csv")
 
     def _summary(self, results: Sequence[RunResult]) -> dict[str, Any]:
         cluster = self.base.to_dict()["cluster"]
@@ -286,4 +282,4 @@ def _headline(where: str, spans: Sequence[dict[str, Any]], rows: Sequence[dict[s
     return f"On {where}: {text}.{end}"
 
 
-__all__ = ["COLLECTIVES", "SIZES", "CollectivesResult", "collectives", "winners"]
+__all__ = ["COLLECTIVES", "CollectivesResult", "collectives"]

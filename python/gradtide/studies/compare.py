@@ -39,10 +39,8 @@ class Variant:
     """One run of a comparison.
 
     Attributes:
-        name: folder of the run.
         group: what the schedules compete on: number of the point of the grid.
-        schedule: name of the schedule, as in `priority without barrier`.
-        scenario: what is run.
+        schedule: as in `priority without barrier`.
     """
 
     name: str
@@ -207,16 +205,7 @@ def run_variants(
 
 @dataclass(frozen=True, kw_only=True)
 class Axes:
-    """What a comparison varies beside the schedule; None keeps the scenario's.
-
-    Attributes:
-        models: presets or files.
-        workers: numbers of workers.
-        servers: numbers of parameter servers.
-        batches: samples in a worker's mini-batch.
-        tasks: train, inference.
-        rates: link rates with their units.
-    """
+    """What a comparison varies beside the schedule; None keeps the scenario's."""
 
     models: Sequence[str] | None = None
     workers: Sequence[int] | None = None
@@ -345,20 +334,7 @@ def _rows(variants: Iterable[Variant], results: dict[str, RunResult]) -> list[di
 
 
 def _as_ms(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        (name.removesuffix("_us") + "_ms" if name.endswith("_us") else name): (
-            value / 1e3 if name.endswith("_us") else value
-        )
-        for name, value in row.items()
-    }
+    def in_ms(name: str, value: Any) -> tuple[str, Any]:
+        return (f"{name.removesuffix('_us')}_ms", value / 1e3) if name.endswith("_us") else (name, value)
 
-
-__all__ = [
-    "DEFAULT_SCHEDULES",
-    "GROUP",
-    "Axes",
-    "CompareResult",
-    "Variant",
-    "compare",
-    "grid",
-]
+    return dict(in_ms(name, value) for name, value in row.items())

@@ -1,10 +1,10 @@
 """`gradtide convert`: what a file of another tool holds, and the same in another format."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradtide import units
+from gradtide.studies.asked import refuse
 
 if TYPE_CHECKING:
     from gradtide.formats import Format
@@ -53,24 +53,18 @@ def convert(
     of_trace = {"--rank": rank, "--cut": cut or None, "--version": version}
     if form is None or form.kind == "trace":
         of_files = {"--packet": packet, "--topology": topology, "--to": to_format}
-        _refuse("the suffix of OUT says the format of a trace", of_files)
+        refuse("the suffix of OUT says the format of a trace", of_files)
         if target is None:
-            _refuse("nothing is written without OUT", of_trace)
+            refuse("nothing is written without OUT", of_trace)
         elif target.suffix == ".et":
-            _refuse("a Chakra trace is written as it is", {"--cut": cut or None})
+            refuse("a Chakra trace is written as it is", {"--cut": cut or None})
         elif target.suffix == ".json":
-            _refuse("an op DAG has no version", {"--version": version})
+            refuse("an op DAG has no version", {"--version": version})
         return _trace(source, target, rank, cut, version or VERSION)
-    _refuse(f"{form.name} is no trace", of_trace)
+    refuse(f"{form.name} is no trace", of_trace)
     if target is None:
-        _refuse("nothing is written without OUT", {"--to": to_format})
+        refuse("nothing is written without OUT", {"--to": to_format})
     return _file(Path(source), target, form, to_format, packet, topology)
-
-
-def _refuse(why: str, options: Mapping[str, Any]) -> None:
-    given = [option for option, value in options.items() if value is not None]
-    if given:
-        raise ValueError(f"{why}: {', '.join(given)} would do nothing; leave it out")
 
 
 def _file(

@@ -9,7 +9,7 @@ from gradtide import _core, units
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import as_scenario
+from gradtide.studies.asked import as_scenario, parse_option
 
 COLLECTIVES = ("ring", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 
@@ -18,11 +18,7 @@ PLACEMENTS = ("packed", "distributed")
 
 
 def collective_names(texts: Sequence[str]) -> list[str]:
-    """Return names of collectives as scenarios write them, where users may write hyphens.
-
-    Raises:
-        ValueError: if there is none, or one stands there twice.
-    """
+    """Return names of collectives as scenarios write them, where users may write hyphens."""
     names = [text.strip().replace("-", "_") for text in texts]
     check_once("collectives", names)
     return names
@@ -61,15 +57,7 @@ def parse_collective(text: str) -> dict[str, Any]:
 
 
 def summing_collectives(texts: Sequence[str], option: str) -> dict[str, dict[str, Any]]:
-    """Return the keys of each collective that a user has named for the sum of gradients, by its name.
-
-    Args:
-        texts: each `KIND[+KEY=VALUE]`.
-        option: where the user has named them.
-
-    Raises:
-        ValueError: if there is none, one stands there twice, cannot be read, or does not sum.
-    """
+    """Return the keys of each collective that `option` names for the sum of gradients, by its name."""
     found = {name: parse_collective(name) for name in collective_names(texts)}
     for name, keys in found.items():
         if keys["kind"] in NOT_SUMMED:
@@ -89,15 +77,9 @@ def on_cluster(
     rate_bps: int | None = None,
     engine: str = "fluid",
 ) -> Scenario:
-    """Return a scenario with its one job on so many nodes of another cluster.
+    """Return a scenario with its one job on so many nodes, parameter servers included, of another cluster.
 
-    Args:
-        base: has one job and no background flows.
-        nodes: hosts that take part, parameter servers included.
-        collective: keys of `job.NAME.collective`.
-        topology: keys of `cluster.topology`; None keeps the scenario's.
-        rate_bps: of every link; None keeps the scenario's.
-        engine: network engine.
+    Without a topology or a rate it keeps its own.
     """
     data = base.to_dict()
     (job,) = data["job"].values()
@@ -136,16 +118,7 @@ def exchange_s(result: RunResult) -> float:
 
 
 def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
-    """Refuse a scenario that this study cannot answer.
-
-    Args:
-        base: the scenario.
-        what: the command.
-        trains: whether the job must sum gradients.
-
-    Raises:
-        ValueError: if it does not have one job that sends something, and nothing beside it.
-    """
+    """Refuse a scenario that has not one job which sends something, and which sums gradients if the study `trains`."""
     if len(base.jobs) != 1:
         raise ValueError(
             f"{what} takes one job, and {base.name} has {len(base.jobs)}: {', '.join(j.name for j in base.jobs)}"
@@ -164,11 +137,7 @@ def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
 
 
 def check_once(what: str, names: Sequence[str]) -> None:
-    """Refuse an empty list, and a list that names something twice.
-
-    Raises:
-        ValueError: naming it.
-    """
+    """Refuse an empty list, and a list that names something twice."""
     if not names:
         raise ValueError(f"{what} is empty; leave it out for the default")
     twice = next((name for name in names if list(names).count(name) > 1), None)
@@ -213,12 +182,5 @@ def messages(scenario: "Scenario | str | Path | dict[str, Any]", size: int | str
 
 
 def parse_size(size: int | str, name: str = "size") -> int:
-    """Return bytes; an error calls them `name`.
-
-    Raises:
-        ValueError: if a text has no unit or is no whole number of bytes.
-    """
-    try:
-        return units.parse_bytes(size) if isinstance(size, str) else int(size)
-    except units.UnitError as error:
-        raise ValueError(f"{name}: {error.msg}; {error.hint}") from None
+    """Return bytes; an error calls them `name`."""
+    return parse_option(name, units.parse_bytes, size) if isinstance(size, str) else int(size)

@@ -48,11 +48,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def refuse_foreign(path: Path) -> None:
-    """Refuse a place where a folder of results must not go; asked before long work, not after it.
-
-    Raises:
-        FolderError: if `path` holds something that is not ours.
-    """
+    """Refuse a place where a folder of results must not go; asked before long work, not after it."""
     if not path.exists():
         return
     if not path.is_dir():
@@ -74,11 +70,7 @@ def what_is_replaced(path: Path) -> str | None:
 
 
 def refuse_unwritable(path: Path) -> None:
-    """Refuse a place where nothing can be written; asked before long work, not after it.
-
-    Raises:
-        FolderError: if the folder that `path` is to lie in cannot be made or written to.
-    """
+    """Refuse a place where nothing can be written; asked before long work, not after it."""
     parent = Path(os.path.abspath(path)).parent
     while not parent.exists() and parent != parent.parent:
         parent = parent.parent

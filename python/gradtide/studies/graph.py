@@ -7,6 +7,7 @@ from gradtide import units
 from gradtide.presets import device, device_names
 from gradtide.presets.graphs import TASKS, graph_document, graph_names
 from gradtide.scenario.opdag import OpDag, load_op_dag, op_dag
+from gradtide.studies.asked import parse_option
 
 DEVICE, TASK, RATE = "K80", "train", "10Gbps"
 """Of TicTac's evaluation: a K80, and the 10 Gbit/s of its cloud."""
@@ -41,10 +42,7 @@ def preset_graph(
         raise ValueError(f"no task is called {task!r}; {_near(task, TASKS)}")
     if batch is not None and batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
-    try:
-        rate_bps = units.parse_rate(rate)
-    except units.UnitError as error:
-        raise ValueError(f"rate: {error.msg}; {error.hint}") from error
+    rate_bps = parse_option("rate", units.parse_rate, rate)
     if rate_bps == 0:
         raise ValueError("rate: at 0 bit/s nothing is ever received")
     return op_dag(graph_document(name, _device(device), batch, task, rate_bps))
@@ -57,13 +55,7 @@ def find_dag(
     task: str | None = None,
     rate: str | None = None,
 ) -> OpDag:
-    """Return the op DAG of a file, or of a built-in model where there is no such file.
-
-    Raises:
-        ScenarioError: if the file is wrong.
-        ValueError: as of `preset_graph`, or if a file, which has times of its own, is to be for a device, batch, task
-            or rate.
-    """
+    """Return the op DAG of a file, or of a built-in model where there is no such file."""
     name = str(given)
     is_file = isinstance(given, Path) or Path(name).exists() or "." in name or "/" in name
     if not is_file:

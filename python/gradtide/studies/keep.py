@@ -59,11 +59,7 @@ class Kept:
         return result
 
     def add(self, result: RunResult) -> None:
-        """Keep a finished run; it is there whole or not at all.
-
-        Raises:
-            FolderError: if it cannot be written.
-        """
+        """Keep a finished run; it is there whole or not at all."""
         path = self._path(result.scenario)
         costs = {name: result.summary["cost"][name] for name in ("cpu_s", "wall_s", "peak_rss_mb")}
         head = json.dumps({"schema": SCHEMA, "core": _core_digest(), "cost": costs})
@@ -76,11 +72,7 @@ class Kept:
         self._used.add(path)
 
     def show(self, write: Callable[[Path], object]) -> None:
-        """Write what is known so far beside the finished runs, in place of what an earlier attempt wrote.
-
-        Raises:
-            FolderError: if it cannot be written; the finished runs stay.
-        """
+        """Write what is known so far beside the finished runs, in place of what an earlier attempt wrote."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             part = Path(tempfile.mkdtemp(dir=self.folder, suffix=".partial"))
@@ -97,11 +89,7 @@ class Kept:
             raise FolderError(f"cannot write {self.folder}: {error.strerror or error}") from error
 
     def show_part(self, stop: Interrupted) -> None:
-        """Write what is known of an interrupted study; `summary.json` says that it is not complete.
-
-        Raises:
-            FolderError: if it cannot be written; the finished runs stay.
-        """
+        """Write what is known of an interrupted study; `summary.json` says that it is not complete."""
         if stop.study is not None:
             self.show(stop.study.write)
             return

@@ -72,13 +72,8 @@ class OrderResult:
         """Return the document that `gradtide order --json` prints."""
         return {
             "schema": "gradtide.order/1",
-            "scheduler": self.scheduler,
-            "ties": self.ties,
-            "seed": self.seed,
+            **vars(self),
             "priority": {str(op): rank for op, rank in self.priority.items()},
-            "makespan": self.makespan,
-            "lower_bound": self.lower_bound,
-            "proven_bound": self.proven_bound,
             "optimal": self.optimal,
             "gap": self.gap,
             "proven_gap": self.proven_gap,
@@ -147,7 +142,8 @@ def order(
     else:
         assert not isinstance(scheduler, Path)  # a path is an order file
         name, ranks = type(scheduler).__name__, ranks_of(scheduler, dag)
-    spec = {"dag": dag.spec(), "scheduler": name if ranks is None else _given(dag, ranks), "ties": ties, "seed": seed}
+    by = name if ranks is None else {"given": [ranks.get(op.id, 0) for op in dag.ops]}
+    spec = {"dag": dag.spec(), "scheduler": by, "ties": ties, "seed": seed}
     ordered = json.loads(_core.order(json.dumps(spec)))
     ids = [dag.ops[place].id for place in ordered["order"]]
     return OrderResult(
@@ -179,13 +175,14 @@ def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
         given = scheduler.ranks(dag)
     except Exception as error:
         raise SchedulerError(f"{name}.ranks(dag) failed{_place(error)}: {type(error).__name__}: {error}") from error
+    names = {op.id: op.name for op in dag.ops}
     wanted = "{op id: number} for every id in dag.recvs"
     if not isinstance(given, Mapping):
         raise SchedulerError(f"{name}.ranks(dag) returned {type(given).__name__}; return {wanted}")
     missing = [op for op in recvs if op not in given]
     if missing:
         raise SchedulerError(
-            f"{name} ranks no transfer {missing[0]} ({_name_of(dag, missing[0])}): {len(recvs) - len(missing)} of "
+            f"{name} ranks no transfer {missing[0]} ({names[missing[0]]}): {len(recvs) - len(missing)} of "
             f"{len(recvs)} transfers have a rank; return {wanted}"
         )
     unknown = [op for op in given if op not in set(recvs)]
@@ -195,14 +192,9 @@ def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
         rank = given[op]
         if isinstance(rank, bool) or not isinstance(rank, Real) or rank != rank:
             raise SchedulerError(
-                f"{name} gives transfer {op} ({_name_of(dag, op)}) the rank {rank!r}, which is no number; "
-                f"return {wanted}"
+                f"{name} gives transfer {op} ({names[op]}) the rank {rank!r}, which is no number; return {wanted}"
             )
     return {op: rank for rank, op in enumerate(sorted(recvs, key=lambda op: given[op]))}
-
-
-def _name_of(dag: OpDag, op: int) -> str:
-    return next(one.name for one in dag.ops if one.id == op)
 
 
 def _place(error: Exception) -> str:
@@ -210,7 +202,3 @@ def _place(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     # The first frame is the call in this file; without another one the call itself failed.
     return f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if len(frames) > 1 else ""
-
-
-def _given(dag: OpDag, ranks: Mapping[int, int]) -> dict[str, list[int]]:
-    return {"given": [ranks.get(op.id, 0) for op in dag.ops]}

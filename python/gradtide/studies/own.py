@@ -46,10 +46,6 @@ def dag_of(job: Job, transfer_ps: list[int]) -> OpDag:
     Every parameter is one transfer of `op.bytes`. With parameter servers the transfer is a pull; with a collective it
     is the exchange that the previous iteration began. Layers become a chain of ops. A backward op `updates` the
     parameters whose gradients it completes. Times are picoseconds.
-
-    Args:
-        job: of a resolved scenario.
-        transfer_ps: expected time of the transfer of each layer, or of each parameter that the graph receives.
     """
     if job.graph is None:
         return _chain(job, transfer_ps)

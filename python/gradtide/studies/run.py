@@ -299,9 +299,7 @@ def _what_if_sentences(result: RunResult) -> list[str]:
 def _saving(times_us: dict[tuple[str, bool], dict[int, float]], runtime: Runtime | None) -> str:
     """Say what saves most over what frameworks do by default, of what can be carried out on the job's device.
 
-    Args:
-        times_us: iteration times by order and barrier, then by link rate.
-        runtime: of the device; None if none is named.
+    Times are by order and barrier, then by link rate; the runtime is None if no device is named.
     """
     default = ("fifo", True)
     baseline = times_us.pop(default)
@@ -342,9 +340,8 @@ def has_what_ifs(scenario: Scenario) -> bool:
 def bandwidth(scenario: Scenario) -> Table:
     """Run the jobs at other link rates, under FIFO and priority (or their own order), with the barrier and without.
 
-    Returns:
-        The table of `bandwidth.csv`; no rows if no job has anything to send, or if one has parameter servers and
-        pull = "start": the question is not for it.
+    There are no rows if no job has anything to send, or if one has parameter servers and pull = "start": the question
+    is not for it.
     """
     rows: list[tuple[str, int, str, bool, float, float, float]] = []
     own = [job.schedule.order for job in scenario.jobs if job.schedule.order not in ("fifo", "priority")]

@@ -53,7 +53,6 @@ class Contender:
     Attributes:
         name: the order, system, file or scheduler, as the user named it.
         extras: what the user added to it, as in `chunk 1MB`.
-        changes: what `Scenario.replace` is told.
         by: the file or scheduler that orders transfers; None if a name in `changes` does.
     """
 
@@ -79,11 +78,7 @@ class Contender:
 
 
 def contender(given: Schedule) -> Contender:
-    """Read a schedule as a user gives it.
-
-    Raises:
-        ValueError: if it is a text that `parse_schedule` cannot read, or has no method `ranks(dag)`.
-    """
+    """Read a schedule as a user gives it."""
     text = f"{FILE}{given}" if isinstance(given, Path) else given
     if isinstance(text, str):
         changes = parse_schedule(text)
@@ -98,10 +93,9 @@ def contender(given: Schedule) -> Contender:
 def parse_schedule(text: str) -> dict[str, Any]:
     """Return the changes that a schedule's name stands for, as `Scenario.replace` takes them.
 
-    `ORDER[+barrier][+fusion=SIZE|adaptive][+first_fusion=SIZE][+cycle=TIME][+chunk=SIZE][+credit=N][+depth=N|adaptive]
-    [+queues=N]`: what is not named stays as the scenario has it, except for the barrier. In place of an order, the name
-    of one of `SYSTEMS`: then what neither it nor the text names is as if the scenario said nothing; or `file:PATH`, an
-    order file, of which `ordered` makes the order.
+    It is written as in `GRAMMAR`. What is not named stays as the scenario has it, except for the barrier. In place of
+    an order, the name of one of `SYSTEMS`: then what neither it nor the text names is as if the scenario said nothing;
+    or `file:PATH`, an order file, of which `ordered` makes the order.
 
     Raises:
         ValueError: if it is not written so.

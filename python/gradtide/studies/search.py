@@ -68,13 +68,7 @@ def paces(noise: float, workers: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Mode:
-    """What the runtime has to be able to do.
-
-    Attributes:
-        level: buckets, priority or crossiter.
-        order: order of the transmission queue.
-        barrier: whether the next forward pass waits for all transfers.
-    """
+    """What the runtime has to be able to do; with `barrier`, the next forward pass waits for all transfers."""
 
     level: str
     order: str
@@ -91,13 +85,9 @@ MODES = (
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to send the gradients.
+    """One way to send the gradients; `chunk_bytes` is the largest part sent at once, and `None` sends a bucket whole.
 
-    Attributes:
-        mode: level, order and barrier.
-        cuts: the layers with parameters, counted from the input side, at which a bucket begins, without the first.
-        chunk_bytes: largest part sent at once; `None` sends a bucket whole.
-        channel: index of the channel.
+    A bucket begins at each of `cuts`: layers with parameters, counted from the input side, without the first.
     """
 
     mode: Mode
@@ -183,9 +173,7 @@ class Space:
     """The choices, and what each costs.
 
     Attributes:
-        layers: of the model.
         channels: the scenario's own first.
-        modes: allowed ones.
         overhead_ps: what a message costs at the levels priority and crossiter, beyond the scenario's own overhead.
         smallest_bytes: no bucket and no chunk is smaller, but where the whole gradient is.
         spec: the scenario as the core takes it.
@@ -260,7 +248,6 @@ class Search:
     """Scores of choices, and the search for the best.
 
     Attributes:
-        space: what may be chosen.
         scores: mean iteration time in picoseconds of every choice that has been run.
         pruned: choices that a bound has ruled out.
     """
@@ -447,13 +434,7 @@ def _batches(choices: Iterable[Choice]) -> Iterator[list[Choice]]:
 
 
 def explore(search: Search, budget: int, progress: Callable[[float], object] | None = None) -> None:
-    """Score the grid, then improve the best of every mode.
-
-    Args:
-        search: is filled with scores.
-        budget: runs of local search, in each mode.
-        progress: called with the share that is done.
-    """
+    """Score the grid, then improve the best of every mode with so many runs of local search each."""
     modes = search.space.modes
     search.grid()
     for number, mode in enumerate(modes):

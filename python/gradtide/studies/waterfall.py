@@ -19,7 +19,7 @@ from gradtide.runtime import where
 from gradtide.scenario import Scenario
 from gradtide.scenario.tables import layers_table
 from gradtide.studies.channels import line
-from gradtide.studies.folder import whole_folder, write_json, write_versions
+from gradtide.studies.folder import write_json, write_versions
 from gradtide.studies.run import run_all
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ class WaterfallResult(StudyRows):
         step = trace.step(number)
         shown = max(step["ranks"], key=lambda row: (row["span_ns"], -row["rank"]))
         self.rows = _rows(step, shown)
-        self.picture = _picture(step)
+        keys = ("rank", "span_ns", "computing", "waiting")
+        self.picture = {"ranks": [{key: row[key] for key in keys} for row in step["ranks"]]}
         self.scenario: Scenario | None = None
         self.summary: dict[str, Any] = {
             "schema": "gradtide.waterfall/1",
@@ -130,7 +131,7 @@ class WaterfallResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
-        text = self.table.to_csv() if self.rows else ",".join(_COLUMNS) + "\n"
+        text = self.table.to_csv() if self.rows else _HEADER
         (folder / "waterfall.csv").write_text(text, encoding="utf-8")
         if self.scenario is not None:
             (folder / "scenario.toml").write_text(self.scenario.to_toml(), encoding="utf-8")
@@ -145,9 +146,7 @@ class WaterfallResult(StudyRows):
         from tempfile import TemporaryDirectory
 
         with TemporaryDirectory(prefix="gradtide-") as parent:
-            with whole_folder(Path(parent) / "step") as folder:
-                self.write(folder)
-            copyfile(Path(parent) / "step" / "report.html", path)
+            copyfile(self.save(Path(parent) / "step") / "report.html", path)
         return Path(path)
 
     def __repr__(self) -> str:
@@ -170,23 +169,11 @@ def waterfall(trace: "Trace", step: int | None = None) -> WaterfallResult:
 # Transfers
 
 
-_COLUMNS = (
-    "transfer",
-    "collective",
-    "group",
-    "ranks",
-    "bytes",
-    "ready_us",
-    "start_us",
-    "duration_us",
-    "moving_us",
-    "waited_us",
-    "late_rank",
-    "exposed_us",
-    "exposed_late_us",
-    "bus_rate_bps",
-    "bound",
+_HEADER = (
+    "transfer,collective,group,ranks,bytes,ready_us,start_us,duration_us,moving_us,waited_us,late_rank,exposed_us,"
+    "exposed_late_us,bus_rate_bps,bound\n"
 )
+"""Of `waterfall.csv`, for a step without transfers."""
 
 
 def _rows(step: dict[str, Any], shown: dict[str, Any]) -> list[dict[str, Any]]:
@@ -298,11 +285,6 @@ def _time(step: dict[str, Any], shown: dict[str, Any], rows: Sequence[dict[str, 
         },
         "late_rank": max(sorted(late), key=lambda rank: late[rank]) if late else None,
     }
-
-
-def _picture(step: dict[str, Any]) -> dict[str, Any]:
-    keys = ("rank", "span_ns", "computing", "waiting")
-    return {"ranks": [{key: row[key] for key in keys} for row in step["ranks"]]}
 
 
 def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scenario:

@@ -1,14 +1,14 @@
 """Times some iterations of the user's training and compares them with the plan's prediction."""
 
+import itertools
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from gradtide.errors import TrainingError
-from gradtide.torch.sender import Tally
 from gradtide.torch.wrapped import Wrapped
 
 APART = 0.15
@@ -84,33 +84,26 @@ def verify(
         raise TrainingError(f"verify needs at least 2 steps, got {steps}")
     for _ in range(warm_up):
         step()
-    before, flushes = _counts(model.tally), _flushes(model)
-    times = []
-    start = clock()
+    before, instants = _counts(model), [clock()]
     for _ in range(steps):
         step()
-        end = clock()
-        times.append(end - start)
-        start = end
-    tally = model.tally
-    waited, busy, moved = (now - then for now, then in zip(_counts(tally), before, strict=True))
+        instants.append(clock())
+    waited, busy, moved, flushes = (now - then for now, then in zip(_counts(model), before, strict=True))
+    times = [end - start for start, end in itertools.pairwise(instants)]
     quartiles = statistics.quantiles(times, n=4)
-    measured = statistics.median(times)
     said = model.plan.predicted.get("iteration_time_ms")
     if model.level == "none":
         said = model.plan.predicted.get("baseline_iteration_time_ms", said)
-    predicted = said / 1e3 if isinstance(said, (int, float)) and said > 0 else None
     result = Verification(
         level=model.level,
-        measured=measured,
+        measured=statistics.median(times),
         spread=(quartiles[2] - quartiles[0]) / 2,
         waited=waited / steps if model.level == "crossiter" else None,
         rate=moved / busy if busy > 0 else None,
-        predicted=predicted,
+        predicted=said / 1e3 if isinstance(said, (int, float)) and said > 0 else None,
         reason="",
     )
-    reason = _reason(model, result, (_flushes(model) - flushes) / steps, moved / steps)
-    result = Verification(**{**vars(result), "reason": reason})
+    result = replace(result, reason=_reason(model, result, flushes / steps))
     if file is None and (not dist.is_initialized() or dist.get_rank() == 0):
         file = sys.stdout
     if file is not None:
@@ -118,15 +111,13 @@ def verify(
     return result
 
 
-def _counts(tally: Tally) -> tuple[float, float, float]:
-    return tally.waited_s, tally.busy_s, tally.bytes
+def _counts(model: Wrapped) -> tuple[float, float, float, int]:
+    """Return seconds of waiting and of sending, bytes, and how often the weights were asked for, all so far."""
+    tally = model.tally
+    return tally.waited_s, tally.busy_s, tally.bytes, 0 if model._cross is None else model._cross.flushes
 
 
-def _flushes(model: Wrapped) -> int:
-    return 0 if model._cross is None else int(model._cross.flushes)
-
-
-def _reason(model: Wrapped, result: Verification, flushes: float, moved: float) -> str:
+def _reason(model: Wrapped, result: Verification, flushes: float) -> str:
     """Return the first cause that the measurement shows for being apart from the prediction."""
     if result.predicted is None:
         return "The plan predicts no iteration time: nothing to compare with."

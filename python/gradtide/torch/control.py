@@ -34,10 +34,8 @@ _open: "weakref.WeakSet[Control]" = weakref.WeakSet()
 class Control:
     """This rank's end of the connections.
 
-    Args:
-        rank, size: of the job.
-        share: hands a value of rank 0 to all ranks; called once on every rank.
-        heard: called in a thread of its own with each message (kind, a, b).
+    `share`, called once on every rank, hands a value of rank 0 to all. `heard` is called in a thread of its own with
+    each message (kind, a, b).
     """
 
     def __init__(
@@ -139,10 +137,10 @@ class Control:
                     peer, _ = server.accept()
                 except TimeoutError:
                     missing = ", ".join(str(rank) for rank in range(1, size) if rank not in self._peers)
-                    self._hang_up()
+                    for peer in self._peers.values():
+                        peer.close()
                     raise TrainingError(f"rank {missing} did not connect to rank 0 in {CONNECT_S:g} s") from None
-                rank = _greeted(peer, nonce, size)
-                if rank is None:
+                if (rank := _greeted(peer, nonce, size)) is None:
                     peer.close()
                 else:
                     self._peers[rank] = peer
@@ -168,10 +166,6 @@ class Control:
             "name the network interface in GLOO_SOCKET_IFNAME"
         )
 
-    def _hang_up(self) -> None:
-        for peer in self._peers.values():
-            peer.close()
-
 
 def _greeted(peer: socket.socket, nonce: bytes, size: int) -> int | None:
     """Answer a rank that knows the nonce, and return which it is; `None` for anyone else."""
@@ -188,10 +182,7 @@ def _greeted(peer: socket.socket, nonce: bytes, size: int) -> int | None:
 
 def _received(peer: socket.socket, count: int) -> bytes:
     data = b""
-    while len(data) < count:
-        more = peer.recv(count - len(data))
-        if not more:
-            break
+    while len(data) < count and (more := peer.recv(count - len(data))):
         data += more
     return data
 

@@ -22,65 +22,83 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from gradtide.errors import TrainingError
-from gradtide.torch.groups import Group
-from gradtide.torch.inflight import InFlight
+from gradtide.torch.groups import Group, several
 from gradtide.torch.sender import Sender, Transfer
 
 USE_PRIORITY = "use level priority: wrap(..., level='priority')"
 
 
-class Bucket:
-    """Parameters whose gradients are summed together and which are updated together.
+class InFlight(torch.Tensor):  # type: ignore[misc]
+    """What `.grad` holds while a gradient is being summed: it has shape, dtype and device, but no numbers.
 
-    Attributes:
-        key, rank: name among the transfers, and urgency.
-        names, parameters: of the parameters.
-        tensor, views: the gradients as one flat tensor, and each one's part.
-        unread: what stands in each `.grad` meanwhile.
-        arrived: gradients of this iteration.
-        transfer: the sum, once it has begun.
-        due: the optimizer's step has been called for it and is not carried out.
-        optimizer: the user's, for these parameters alone.
+    Code that reads its numbers (clipping, a GradScaler, a print, a second backward pass) gets an error with the remedy.
+    Otherwise it would read a local gradient and take it for the sum of all ranks.
     """
 
-    def __init__(self, key: int, group: Group) -> None:
-        self.key, self.rank = key, group.rank
-        self.names, self.parameters = group.names, group.parameters
+    __slots__ = ("name",)
+
+    @staticmethod
+    def __new__(cls, parameter: "torch.Tensor", name: str) -> "InFlight":
+        """Stand for the gradient of a parameter."""
+        self = torch.Tensor._make_wrapper_subclass(
+            cls, parameter.size(), strides=parameter.stride(), dtype=parameter.dtype, device=parameter.device
+        )
+        self.name = name
+        return self  # type: ignore[no-any-return]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Refuse every op."""
+        if func is torch.ops.aten.detach.default:
+            return args[0]
+        names = (repr(leaf.name) for leaf in tree_leaves(args) if isinstance(leaf, InFlight))
+        raise TrainingError(
+            f"the gradient of {next(names, 'a parameter')} is on its way and cannot be read ({func}): at level "
+            "crossiter gradients are summed while the next forward pass runs. Clipping by norm, GradScaler, "
+            "accumulation over several backward passes and code that reads .grad need level priority: "
+            "wrap(..., level='priority')"
+        )
+
+    def __repr__(self) -> str:
+        return f"InFlight({self.name!r})"
+
+
+class Bucket:
+    """Parameters whose gradients are summed together and which are updated together."""
+
+    def __init__(self, key: int, rank: int, members: "Sequence[tuple[str, torch.nn.Parameter]]") -> None:
+        self.key, self.rank = key, rank  # name among the transfers, and urgency
+        self.names, self.parameters = zip(*members, strict=True)
         first = self.parameters[0]
         self.tensor = torch.zeros(sum(p.numel() for p in self.parameters), dtype=first.dtype, device=first.device)
         parts = self.tensor.split([p.numel() for p in self.parameters])
         self.views = [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
-        self.unread = [InFlight(p, name) for name, p in zip(self.names, self.parameters, strict=True)]
-        self.arrived: set[int] = set()
-        self.transfer: Transfer | None = None
-        self.due = False
-        self.optimizer: Any = None
+        self.unread = [InFlight(p, name) for name, p in members]  # what stands in each `.grad` meanwhile
+        self.arrived: set[int] = set()  # gradients of this iteration
+        self.transfer: Transfer | None = None  # the sum, once it has begun
+        self.due = False  # the optimizer's step has been called for it and is not carried out
+        self.optimizer: Any = None  # the user's, for these parameters alone
 
 
 def buckets_of(groups: Sequence[Group]) -> list[Bucket]:
     """Return a bucket for each group; one of several dtypes or devices becomes several."""
     buckets: list[Bucket] = []
     for group in groups:
-        kinds: dict[Any, list[int]] = {}
-        for place, parameter in enumerate(group.parameters):
-            kinds.setdefault((parameter.dtype, parameter.device), []).append(place)
-        for places in kinds.values():
-            part = Group(tuple(group.names[p] for p in places), tuple(group.parameters[p] for p in places), group.rank)
-            buckets.append(Bucket(len(buckets), part))
+        kinds: dict[Any, list[tuple[str, torch.nn.Parameter]]] = {}
+        for name, parameter in zip(group.names, group.parameters, strict=True):
+            kinds.setdefault((parameter.dtype, parameter.device), []).append((name, parameter))
+        for members in kinds.values():
+            buckets.append(Bucket(len(buckets), group.rank, members))
     return buckets
 
 
 class CrossIteration:
-    """Hooks on a module and its optimizer; `close` removes them.
+    """Hooks on a bare module, equal on `size` ranks, and on its optimizer; `close` removes them.
 
-    Args:
-        module: the bare module, equal on all ranks.
-        optimizer: of torch.optim, one that updates each parameter by itself.
-        groups: the plan's buckets.
-        sender: sums their tensors.
-        size: number of ranks.
+    The optimizer is one of torch.optim that updates each parameter by itself; the groups are the plan's buckets.
     """
 
     def __init__(
@@ -177,21 +195,17 @@ class CrossIteration:
     # In the optimizer
 
     def bind(self) -> None:
-        """Take note of a step: carried out for each bucket when it is needed.
-
-        Raises:
-            TrainingError: if a parameter has no gradient, or a gradient is to be applied twice.
-        """
+        """Take note of a step: carried out for each bucket when it is needed."""
         places = [(bucket, place) for bucket in self._buckets for place in range(len(bucket.names))]
         there = [bucket.parameters[place].grad is bucket.unread[place] for bucket, place in places]
         if not any(there):  # never computed, or set to none since: there is nothing to apply, as for any optimizer
             return
         lacking = [bucket.names[place] for (bucket, place), is_there in zip(places, there, strict=True) if not is_there]
         if lacking:
-            shown = ", ".join(map(repr, lacking[:3])) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
             raise TrainingError(
-                f"no gradient for {shown} in this iteration: level crossiter needs one for every parameter. Freeze "
-                "what is not used (requires_grad_(False)) before wrap, or use level none with find_unused_parameters"
+                f"no gradient for {several(lacking)} in this iteration: level crossiter needs one for every parameter. "
+                "Freeze what is not used (requires_grad_(False)) before wrap, or use level none with "
+                "find_unused_parameters"
             )
         if any(bucket.due or bucket.transfer is None for bucket in self._buckets):
             raise TrainingError("step() was called twice for one backward pass")
@@ -257,10 +271,28 @@ class _DeferredStep:
 
     def put_on(self) -> None:
         own = vars(self._optimizer)
-        self._before = {name: own.get(name) for name in ("step", "zero_grad")}
+        self._before = {name: own[name] for name in ("step", "zero_grad") if name in own}
         # A learning rate scheduler marks the step that it counts by, and warns if it finds another.
         is_counted = hasattr(self._optimizer.step, "_wrapped_by_lr_sched")
-        step, zero_grad = self._step_function(is_counted), self._zero_grad_function()
+
+        def step(optimizer: Any, closure: Any = None) -> Any:
+            if not self._is_on:  # a learning rate scheduler holds on to what it has found
+                return type(optimizer).step(optimizer, closure)
+            if closure is not None:
+                raise TrainingError(f"step(closure) cannot be put off: {USE_PRIORITY}")
+            if is_counted:
+                optimizer._opt_called = True
+            self._owner.bind()
+
+        def zero_grad(optimizer: Any, set_to_none: bool = True) -> None:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if isinstance(parameter.grad, InFlight):
+                        parameter.grad = None
+            if self._is_on:
+                self._owner.drop()
+            type(optimizer).zero_grad(optimizer, set_to_none)
+
         if is_counted:
             step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
         own["step"] = types.MethodType(step, self._optimizer)
@@ -277,35 +309,9 @@ class _DeferredStep:
         for handle in self._handles:
             handle.remove()
         own = vars(self._optimizer)
-        for name, before in self._before.items():
-            if before is None:
-                own.pop(name, None)
-            else:
-                own[name] = before
-
-    def _step_function(self, is_counted: bool) -> Callable[..., None]:
-        def step(optimizer: Any, closure: Any = None) -> Any:
-            if not self._is_on:  # a learning rate scheduler holds on to what it has found
-                return type(optimizer).step(optimizer, closure)
-            if closure is not None:
-                raise TrainingError(f"step(closure) cannot be put off: {USE_PRIORITY}")
-            if is_counted:
-                optimizer._opt_called = True
-            self._owner.bind()
-
-        return step
-
-    def _zero_grad_function(self) -> Callable[..., None]:
-        def zero_grad(optimizer: Any, set_to_none: bool = True) -> None:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if isinstance(parameter.grad, InFlight):
-                        parameter.grad = None
-            if self._is_on:
-                self._owner.drop()
-            type(optimizer).zero_grad(optimizer, set_to_none)
-
-        return zero_grad
+        for name in ("step", "zero_grad"):
+            own.pop(name, None)
+        own.update(self._before)
 
     def bind(self, buckets: Sequence[Bucket]) -> None:
         """Record the settings of the parameter groups; update parameters that are in no bucket at once."""

@@ -37,18 +37,22 @@ def groups_of(plan: Plan, module: "torch.nn.Module") -> list[Group]:
     everyone = dict(module.named_parameters(remove_duplicate=False))
     first = {id(parameter): name for name, parameter in trained.items()}
     layers = [layer for bucket in plan.buckets for layer in bucket.layers]
-    _check_names(plan, layers, module, everyone)
+    known = {name for name, _ in module.named_modules(remove_duplicate=False)} | set(everyone)
+    if unknown := [layer for layer in layers if layer not in known]:
+        near = difflib.get_close_matches(unknown[0], sorted(known), 1, 0.6)
+        hint = f"did you mean {near[0]!r}?" if near and len(unknown) < len(layers) else ""
+        raise _fault(plan, "buckets", f"{type(module).__name__} has no layer {several(unknown)}", hint)
     holds: dict[str, list[str]] = {layer: [] for layer in layers}
     missing = []
     for name in trained:
         aliases = [other for other, p in everyone.items() if first.get(id(p)) == name]
-        layer = next((found for found in map(lambda one: _layer_of(one, holds), aliases) if found is not None), None)
+        layer = next((layer for alias in aliases for layer in _upwards(alias) if layer in holds), None)
         if layer is None:
             missing.append(name)
         else:
             holds[layer].append(name)
     if missing:
-        raise _fault(plan, "buckets", f"no layer of the plan has {_several(missing)} of {type(module).__name__}")
+        raise _fault(plan, "buckets", f"no layer of the plan has {several(missing)} of {type(module).__name__}")
     groups = []
     for place, bucket in enumerate(plan.buckets):
         names = tuple(name for layer in bucket.layers for name in holds[layer])
@@ -62,28 +66,12 @@ def groups_of(plan: Plan, module: "torch.nn.Module") -> list[Group]:
     return groups
 
 
-def _layer_of(parameter: str, layers: dict[str, list[str]]) -> str | None:
-    """Return the narrowest layer that a parameter is in: itself, its module, the module of that."""
-    return next((name for name in _upwards(parameter) if name in layers), None)
-
-
 def _upwards(name: str) -> Iterator[str]:
+    """Yield what may be the layer of a parameter, the narrowest first: itself, its module, the module of that."""
     while name:
         yield name
         name = name.rpartition(".")[0]
     yield name
-
-
-def _check_names(
-    plan: Plan, layers: list[str], module: "torch.nn.Module", parameters: "dict[str, torch.nn.Parameter]"
-) -> None:
-    known = {name for name, _ in module.named_modules(remove_duplicate=False)} | set(parameters)
-    unknown = [layer for layer in layers if layer not in known]
-    if not unknown:
-        return
-    near = difflib.get_close_matches(unknown[0], sorted(known), 1, 0.6)
-    hint = f"did you mean {near[0]!r}?" if near and len(unknown) < len(layers) else ""
-    raise _fault(plan, "buckets", f"{type(module).__name__} has no layer {_several(unknown)}", hint)
 
 
 def _fault(plan: Plan, loc: str, msg: str, hint: str = "") -> ScenarioError:
@@ -91,6 +79,7 @@ def _fault(plan: Plan, loc: str, msg: str, hint: str = "") -> ScenarioError:
     return ScenarioError([Fault("GT081", loc, msg + made, None, hint or "make a plan for this model", "plan")])
 
 
-def _several(names: list[str]) -> str:
+def several(names: list[str]) -> str:
+    """Return the first three of some names, and how many more there are."""
     shown = ", ".join(repr(name) for name in names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -1,7 +1,8 @@
 """The levels that PyTorch's DistributedDataParallel carries out: none, buckets and priority."""
 
+import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,18 +17,20 @@ from gradtide.torch.sender import Sender
 BYTES_PER_MIB = 2**20
 
 
-def bucket_options(plan: Plan, takes: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments of DistributedDataParallel that give a plan's bucket sizes.
+def bucket_options(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of DistributedDataParallel that give a plan's bucket sizes, beside the user's `options`.
 
     A bucket of DDP is closed as soon as it holds its cap, so caps that are the plan's bytes give the plan's buckets if
     gradients become ready in the plan's order.
 
-    Args:
-        plan: with buckets.
-        takes: names of the arguments that this torch knows.
+    Raises:
+        TrainingError: if the user sets what the plan sets.
     """
+    for name in ("bucket_cap_mb", "bucket_cap_mb_list"):
+        if name in options:
+            raise TrainingError(f"{name} is the plan's to set: leave it out, or take level='none'")
     sizes = [bucket.bytes for bucket in plan.buckets if bucket.bytes]
-    if "bucket_cap_mb_list" in takes:
+    if "bucket_cap_mb_list" in inspect.signature(DistributedDataParallel.__init__).parameters:
         return {"bucket_cap_mb_list": [size / BYTES_PER_MIB for size in sizes]}
     cap = sorted(sizes)[len(sizes) // 2] / BYTES_PER_MIB
     if len(set(sizes[:-1])) > 1:
@@ -56,39 +59,20 @@ class PriorityHook:
         self._least = max(self._ranks.values(), default=0)
         self._sender = sender
         self._scale = 1.0 / dist.get_world_size(ddp.process_group)
-        ddp.register_comm_hook(self, _hand_over)
-        self._handle = optimizer.register_step_pre_hook(self._check)
+        ddp.register_comm_hook(self, PriorityHook._submit)
+        self._handle = optimizer.register_step_pre_hook(lambda *_: sender.check())
 
-    def submit(self, bucket: Any) -> Any:
+    # DDP reads the annotations, and insists on the name `bucket`.
+    def _submit(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Hand a bucket to the sender; return a future that is complete when it is summed."""
         future: Any = torch.futures.Future()
         tensor = bucket.buffer()
         tensor.mul_(self._scale)
         rank = min(self._ranks.get(id(parameter), self._least) for parameter in bucket.parameters())
-        # DDP cannot take an error from a future; `_check` raises it before the gradients are used.
+        # DDP cannot take an error from a future; the optimizer's hook raises it before the gradients are used.
         self._sender.submit(bucket.index(), rank, tensor, lambda: future.set_result(tensor))
         return future
 
     def close(self) -> None:
         """Leave the optimizer; the hook goes with DDP."""
         self._handle.remove()
-
-    def _check(self, *_: Any) -> None:
-        self._sender.check()
-
-
-# DDP reads the annotations, and insists on the name `bucket`.
-def _hand_over(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    assert isinstance(state, PriorityHook)
-    return state.submit(bucket)
-
-
-def check_ddp_options(options: dict[str, Any], planned: dict[str, Any]) -> None:
-    """Refuse arguments for DDP that the plan sets.
-
-    Raises:
-        TrainingError: naming the first.
-    """
-    for name in ("bucket_cap_mb", "bucket_cap_mb_list"):
-        if name in options and planned:
-            raise TrainingError(f"{name} is the plan's to set: leave it out, or take level='none'")

@@ -29,23 +29,14 @@ GRACE_S = 3.0
 
 
 class Transfer:
-    """A flat tensor that is replaced by its sum over all ranks.
-
-    Attributes:
-        key: names it on all ranks; one at a time has a key.
-        pieces: parts of the tensor that are sent by themselves.
-        left: pieces that are not summed yet.
-        done: called when none is left, or when it has failed; from any thread.
-    """
-
-    __slots__ = ("done", "issued", "key", "left", "pieces")
+    """A flat tensor that is replaced by its sum over all ranks."""
 
     def __init__(self, key: int, pieces: "tuple[torch.Tensor, ...]", done: Callable[[], None] | None) -> None:
-        self.key = key
-        self.pieces = pieces
-        self.left = len(pieces)
+        self.key = key  # names it on all ranks; one at a time has a key
+        self.pieces = pieces  # parts of the tensor that are sent by themselves
+        self.left = len(pieces)  # pieces that are not summed yet
         self.issued = 0
-        self.done = done
+        self.done = done  # called when none is left, or when it has failed; from any thread
 
 
 @dataclass
@@ -65,13 +56,9 @@ class Tally:
 
 
 class Sender:
-    """Sums tensors over a process group of its own.
+    """Sums tensors over a process group that nobody else uses, within `timeout_s`; `share` is as for `Control`.
 
-    Args:
-        group: process group that nobody else uses.
-        share: hands a value of rank 0 to all ranks.
-        piece_bytes: the most that is sent in one piece; `None` if a tensor goes whole.
-        timeout_s: how long a sum may take.
+    A piece has `piece_bytes` at most, or is a whole tensor if that is `None`.
     """
 
     def __init__(self, group: Any, share: Callable[[Any], Any], *, piece_bytes: int | None, timeout_s: float) -> None:
@@ -94,11 +81,7 @@ class Sender:
         self._control = Control(dist.get_rank(group), dist.get_world_size(group), share, self._heard)
 
     def submit(self, key: int, rank: int, tensor: "torch.Tensor", done: Callable[[], None] | None = None) -> Transfer:
-        """Begin to sum a flat tensor in place; the smaller `rank` is sent first.
-
-        Raises:
-            TrainingError: if training cannot go on.
-        """
+        """Begin to sum a flat tensor in place; the smaller `rank` is sent first."""
         per_piece = tensor.numel()
         if self._piece_bytes is not None:
             per_piece = max(1, self._piece_bytes // tensor.element_size())
@@ -136,11 +119,7 @@ class Sender:
         self.tally.waited_s += time.perf_counter() - start
 
     def watch(self, work: Any) -> None:
-        """Wait for a collective of another group, until it ends or cannot end any more.
-
-        Raises:
-            TrainingError: if it fails, or a rank has ended.
-        """
+        """Wait for a collective of another group, until it ends or cannot end any more."""
         done: list[Any] = []
 
         def ended(future: Any) -> None:
@@ -161,11 +140,7 @@ class Sender:
                 raise self._overdue() if self._departed is None else self._stopped()
 
     def explain(self, action: Callable[[], Any]) -> Any:
-        """Run an action that may fail because a rank has ended; if it does, name the rank.
-
-        Raises:
-            RankLostError: in place of the backend's error, if that is the reason.
-        """
+        """Run an action; raise `RankLostError` in place of the backend's error, if a rank's end is the reason."""
         try:
             return action()
         except RuntimeError as error:
@@ -181,11 +156,7 @@ class Sender:
             raise TrainingError(f"a collective failed: {_first_line(error)}") from error
 
     def check(self) -> None:
-        """Raise the first failure, if there is one; a lost rank takes precedence over errors that it caused.
-
-        Raises:
-            TrainingError: if training cannot go on.
-        """
+        """Raise the first failure, if there is one; a lost rank takes precedence over errors that it caused."""
         if self.fault is not None:
             with self._changed:
                 self._changed.wait_for(lambda: isinstance(self.fault, RankLostError), GRACE_S)
@@ -256,26 +227,24 @@ class Sender:
 
     def _ended(self, transfer: Transfer, size: int, future: Any) -> None:
         """A piece is summed, or has failed."""
-        fault: TrainingError | None = None
-        try:
-            future.value()
-        except Exception as error:  # whatever the backend raises
-            fault = TrainingError(f"the sum of gradients failed: {_first_line(error)}")
         with self._changed:
             self._in_flight -= 1
             self._bytes_in_flight -= size
             if self._in_flight == 0:
                 self.tally.busy_s += time.perf_counter() - self._since
-            if fault is not None:
+            ended: list[Transfer] = []
+            try:
+                future.value()
+            except Exception as error:  # whatever the backend raises
+                fault = TrainingError(f"the sum of gradients failed: {_first_line(error)}")
                 ended = self._fail(self._stopped() if self._departed is not None else fault)
             else:
                 transfer.left -= 1
-                ended = []
                 if transfer.left == 0:
                     self._changed.notify_all()
                     if transfer in self._told:
                         self._told.remove(transfer)
-                        ended.append(transfer)
+                        ended = [transfer]
             self._pump()
         _tell(ended)
 

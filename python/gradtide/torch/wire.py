@@ -26,11 +26,11 @@ from gradtide.torch import control
 SERVICES = {"high": 0x10, "normal": 0x00, "low": 0x08}
 """Types of service that Linux tells apart: low delay, none, high throughput (RFC 1349, section 4)."""
 
-_BANDS = {0x00: 1, 0x08: 2, 0x10: 0, 0x18: 1}
-"""Band of pfifo_fast by the two bits that decide it (tc-prio(8), the default priomap)."""
-
 _PRIORITIES = {0x00: 0, 0x08: 2, 0x10: 6, 0x18: 4}
-"""Linux's packet priority by the same bits (tc-prio(8)); the priomap makes bands of it."""
+"""Linux's packet priority by the two bits that decide it (tc-prio(8))."""
+
+_BANDS = {0: 1, 2: 2, 6: 0, 4: 1}
+"""Band of pfifo_fast by that priority (tc-prio(8), the default priomap)."""
 
 LOADED_S = 10.0
 """How long nft may take to load a table."""
@@ -77,8 +77,11 @@ class WirePriority:
 
     @property
     def band(self) -> int:
-        """Band of Linux's pfifo_fast: 0 is sent first, 2 last."""
-        return band_of(self.service)
+        """Band of Linux's pfifo_fast: 0 is sent first, 2 last.
+
+        DSCP 8 (CS1) and 1 (LE), low by their RFCs, share band 1 with everything that is not marked (tc-prio(8)).
+        """
+        return _BANDS[_PRIORITIES[self.service & 0x18]]
 
     def __str__(self) -> str:
         marked = sum(connection.service == self.service for connection in self.connections)
@@ -86,34 +89,17 @@ class WirePriority:
             f"type of service 0x{self.service:02x} (DSCP {self.dscp}, band {self.band} of pfifo_fast) on "
             f"{marked} of {len(self.connections)} connections to other ranks"
         )
-        rows = [
-            f"  rank {one.rank:<4} {_ended(one.local)} -> {_ended(one.peer)} {one.interface}"
-            for one in self.connections
-        ]
+        rows = [f"  rank {c.rank:<4} {_ended(c.local)} -> {_ended(c.peer)} {c.interface}" for c in self.connections]
         return "\n".join([head, *rows, "", self.rules])
 
 
 def service_of(priority: "str | int") -> int:
-    """Return the type of service of "high", "normal", "low", or of a DSCP from 0 to 63.
-
-    Raises:
-        TrainingError: if it is none of these.
-    """
+    """Return the type of service of "high", "normal", "low", or of a DSCP from 0 to 63; refuse anything else."""
     if isinstance(priority, str) and priority in SERVICES:
         return SERVICES[priority]
     if isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority < 64:
         return priority << 2
     raise TrainingError(f"priority is {priority!r}, and can be high, normal, low, or a DSCP from 0 to 63")
-
-
-def band_of(service: int) -> int:
-    """Return the band of Linux's pfifo_fast for a type of service; 0 is sent first.
-
-    Source:
-        tc-prio(8): two of the byte's bits decide. DSCP 8 (CS1) and 1 (LE), low by their RFCs, share band 1 with
-        everything that is not marked.
-    """
-    return _BANDS[service & 0x18]
 
 
 def wire_priority(
@@ -146,24 +132,21 @@ def wire_priority(
     service = service_of(priority)
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size(process_group) < 2:
         raise TrainingError("wire_priority: there is no other rank; call it after init_process_group")
-    if apply:
-        _need_nft()
+    if apply and (not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("nft") is None):
+        raise TrainingError("wire_priority: apply needs root and nft; without it the rules are printed")
     rank = dist.get_rank(process_group)
     with contextlib.ExitStack() as stack:
         own = {ends(one): one for one in _open_connections(stack) if ends(one)[0] not in _announcing()}
         everyone: list[Any] = [None] * dist.get_world_size(process_group)
         dist.all_gather_object(everyone, list(own), group=process_group)
         ranks = matched(list(own), everyone, rank)
-        interfaces = _interfaces()
+        interfaces = {control._address_of(name): name for _, name in socket.if_nameindex()}
         connections = []
         for pair, other in sorted(ranks.items(), key=lambda item: (item[1], item[0])):
             found = _mark(own[pair], service)
             connections.append(Connection(other, *pair, interfaces.get(pair[0][0], ""), found))
-    result = WirePriority(
-        service,
-        tuple(connections),
-        rules_of(service, connections, table=_table(), cgroup=_cgroup(), bands=_ports(connections)),
-    )
+    rules = rules_of(service, connections, table=_table(), cgroup=_cgroup(), bands=_ports(connections))
+    result = WirePriority(service, tuple(connections), rules)
     for warning in _doubts(result, priority):
         warnings.warn(warning, stacklevel=2)
     if apply:
@@ -252,12 +235,8 @@ def _open_connections(stack: contextlib.ExitStack) -> Iterator[socket.socket]:
 
 def _announcing() -> set[Address]:
     """Return the local ends of the connections on which pieces are announced."""
-    found = set()
-    for each in list(control._open):
-        for peer in each._peers.values():
-            with contextlib.suppress(OSError):
-                found.add(_address(peer.getsockname()))
-    return found
+    peers = [peer for each in list(control._open) for peer in each._peers.values()]
+    return {_address(peer.getsockname()) for peer in peers if peer.fileno() >= 0}
 
 
 def _mark(one: socket.socket, service: int) -> int:
@@ -272,10 +251,6 @@ def _mark(one: socket.socket, service: int) -> int:
     return one.getsockopt(socket.IPPROTO_IP, socket.IP_TOS)
 
 
-def _interfaces() -> dict[str, str]:
-    return {control._address_of(name): name for _, name in socket.if_nameindex()}
-
-
 # ── rules ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -287,18 +262,10 @@ def rules_of(
     cgroup: str = "",
     bands: "Mapping[str, str] | None" = None,
 ) -> str:
-    """Return shell commands that mark packets outside of the process, and give ports bands.
+    """Return shell commands (nft(8), tc-prio(8)) that mark packets outside of the process, and give ports bands.
 
-    Args:
-        service: type of service.
-        connections: the packets that are marked.
-        table: of nft, by which the rules are taken back.
-        cgroup: path of the process in the unified hierarchy: then all its packets are marked, those of connections to
-            come too. Empty or "/" if it has none of its own.
-        bands: queue discipline of each interface, as tc names it.
-
-    Source:
-        nft(8), tc-prio(8).
+    `cgroup` is the process's path in the unified hierarchy: then all its packets are marked, those of connections to
+    come too. It is empty or "/" if the process has none of its own. `bands` are the queue disciplines of interfaces.
     """
     chosen = nft_of(service, connections, table=table, cgroup=cgroup)
     lines = ["# the operator's rules; as root, on this host"]
@@ -322,12 +289,7 @@ def nft_of(
 ) -> str:
     """Return nft's commands that mark the packets, and give them the priority that Linux derives from the mark.
 
-    Args:
-        service: type of service.
-        connections: the packets that are marked.
-        table: of nft, by which the rules are taken back.
-        cgroup: as for `rules_of`.
-        owned: whether the table is to go with the process of nft that loads it.
+    A table that is `owned` goes with the process of nft that loads it; any other is taken back by its name.
     """
     then = f"meta priority set 0:{_PRIORITIES[service & 0x18]}"
     rules = []
@@ -375,11 +337,6 @@ def _ports(connections: "Sequence[Connection]") -> dict[str, str]:
     return found
 
 
-def _need_nft() -> None:
-    if not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("nft") is None:
-        raise TrainingError("wire_priority: apply needs root and nft; without it the rules are printed")
-
-
 class _Loaded:
     """The rules that this process has loaded: an nft that waits for more, and whose table the kernel deletes with it.
 
@@ -412,20 +369,16 @@ class _Loaded:
             time.sleep(0.01)
 
     @classmethod
-    def drop(cls) -> None:
+    def drop(cls, is_ours: bool = True) -> None:
+        """End nft; in a forked child, leave it to the parent."""
         nft, cls.nft = cls.nft, None
         if nft is not None and nft.stdin is not None:
             nft.stdin.close()
-            nft.wait()
-
-    @classmethod
-    def leave_to_parent(cls) -> None:
-        if cls.nft is not None and cls.nft.stdin is not None:
-            cls.nft.stdin.close()
-        cls.nft = None
+            if is_ours:
+                nft.wait()
 
 
-os.register_at_fork(after_in_child=_Loaded.leave_to_parent)
+os.register_at_fork(after_in_child=lambda: _Loaded.drop(is_ours=False))
 
 
 def _doubts(result: WirePriority, priority: "str | int") -> Iterator[str]:

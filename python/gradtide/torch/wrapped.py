@@ -4,7 +4,6 @@ import atexit
 import contextlib
 import gc
 import hashlib
-import inspect
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -19,8 +18,8 @@ from gradtide.errors import TrainingError
 from gradtide.runtime import LEVELS, of_torch
 from gradtide.scenario.plan import Plan, read_plan
 from gradtide.torch.crossiter import USE_PRIORITY, CrossIteration, share_buffers, share_state
-from gradtide.torch.groups import Group, groups_of
-from gradtide.torch.parallel import PriorityHook, bucket_options, check_ddp_options
+from gradtide.torch.groups import groups_of
+from gradtide.torch.parallel import PriorityHook, bucket_options
 from gradtide.torch.sender import Sender, Tally
 
 
@@ -39,23 +38,23 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         self.plan = plan
         self.level = level
         self._made_in = os.getpid()
-        # Not as submodules: the names of a state_dict are those of DistributedDataParallel, `module.…`.
-        self.__dict__.update(
-            _ddp=None, _cross=None, _hook=None, _sender=None, _group=None, _base=None, _buffers_too=False
-        )
+        self._cross: CrossIteration | None = None
+        self._hook: PriorityHook | None = None
+        self._sender: Sender | None = None
+        self._group: Any = None  # the sender's
+        self._shares_buffers: Any = None  # the group over which level crossiter shares them
+        # Not as a submodule: the names of a state_dict are those of DistributedDataParallel, `module.…`.
+        self.__dict__["_ddp"] = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module. Each layer waits for its gradients of the last iteration."""
-        if self._ddp is not None:
-            if self._sender is None:
-                return self._ddp(*args, **kwargs)
-            self._check_fork()
-            return self._sender.explain(lambda: self._ddp(*args, **kwargs))
-        if self._cross is None:
-            return self.module(*args, **kwargs)
+        if self._sender is None:
+            return (self.module if self._ddp is None else self._ddp)(*args, **kwargs)
         self._check_fork()
-        if self._buffers_too:
-            share_buffers(self.module, self._base, self._sender.watch)
+        if self._cross is None:
+            return self._sender.explain(lambda: self._ddp(*args, **kwargs))
+        if self._shares_buffers is not None:
+            share_buffers(self.module, self._shares_buffers, self._sender.watch)
         with self._cross.forward():
             return self.module(*args, **kwargs)
 
@@ -132,7 +131,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         cross, hook, sender, group = self._cross, self._hook, self._sender, self._group
         self.__dict__.update(_ddp=None, _cross=None, _hook=None, _sender=None, _group=None, level="unwrapped")
         try:
-            if cross is not None and sender.fault is None:
+            if cross is not None and sender is not None and sender.fault is None:
                 cross.flush()
         finally:
             for part in (cross, hook, sender):
@@ -193,26 +192,22 @@ def wrap(
     _refuse_devices(model, level)
     wrapped = Wrapped(model, plan, level)
     base = process_group if process_group is not None else dist.group.WORLD
-    cross = None
-    if level == "crossiter":
-        cross = CrossIteration(model, optimizer, groups, size=size)
+    cross = CrossIteration(model, optimizer, groups, size=size) if level == "crossiter" else None
     _agree(plan, level, model, base)
     if cross is not None:
         share_state(model, base)
-        with_buffers = ddp_options.get("broadcast_buffers", True) and any(True for _ in model.buffers())
-        wrapped.__dict__.update(_base=base, _buffers_too=with_buffers)
-        wrapped.__dict__.update(_sender=_sender(wrapped, base, plan, groups))
-        cross.start(wrapped._sender)
-        wrapped.__dict__.update(_cross=cross)
+        if ddp_options.get("broadcast_buffers", True) and any(True for _ in model.buffers()):
+            wrapped._shares_buffers = base
+        wrapped._sender = sender = _sender(wrapped, base, plan)
+        cross.start(sender)
+        wrapped._cross = cross
     else:
-        takes = inspect.signature(DistributedDataParallel.__init__).parameters
-        planned = {} if level == "none" else bucket_options(plan, list(takes))
-        check_ddp_options(ddp_options, planned)
+        planned = {} if level == "none" else bucket_options(plan, ddp_options)
         ddp = DistributedDataParallel(model, process_group=process_group, **ddp_options, **planned)
-        wrapped.__dict__.update(_ddp=ddp)
+        wrapped.__dict__["_ddp"] = ddp
         if level == "priority":
-            wrapped.__dict__.update(_sender=_sender(wrapped, base, plan, groups))
-            wrapped.__dict__.update(_hook=PriorityHook(ddp, optimizer, groups, wrapped._sender))
+            wrapped._sender = sender = _sender(wrapped, base, plan)
+            wrapped._hook = PriorityHook(ddp, optimizer, groups, sender)
     atexit.register(wrapped._at_exit)
     return wrapped
 
@@ -232,14 +227,14 @@ def unwrap(model: Wrapped) -> "torch.nn.Module":
     return model.module
 
 
-def _sender(wrapped: Wrapped, base: Any, plan: Plan, groups: list[Group]) -> Sender:
+def _sender(wrapped: Wrapped, base: Any, plan: Plan) -> Sender:
     """Return a sender with a process group of its own, so that its sums never mix with the user's collectives."""
     options = getattr(base._get_backend(torch.device("cpu")), "options", None)
     timeout = getattr(options, "_timeout", dist.default_pg_timeout)
     ranks = dist.get_process_group_ranks(base)
     is_part = len(ranks) < dist.get_world_size()
     group = dist.new_group(ranks, timeout=timeout, backend="gloo", use_local_synchronization=is_part)
-    wrapped.__dict__.update(_group=group)
+    wrapped._group = group
 
     def share(value: Any) -> Any:
         values = [value]
@@ -250,11 +245,7 @@ def _sender(wrapped: Wrapped, base: Any, plan: Plan, groups: list[Group]) -> Sen
 
 
 def _agree(plan: Plan, level: str, model: "torch.nn.Module", base: Any) -> None:
-    """Check that all ranks apply the same plan to the same model.
-
-    Raises:
-        TrainingError: naming a rank that differs from the first.
-    """
+    """Refuse ranks that apply another plan, or to another model, than the first."""
     shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters() if p.requires_grad]
     mine = {
         "plan": hashlib.sha256(repr((plan.buckets, plan.chunk_bytes)).encode()).hexdigest(),

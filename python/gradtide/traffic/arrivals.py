@@ -201,12 +201,7 @@ class Bursts:
     def draw(self) -> BackgroundFlows:
         """Return the flows. Only the first of each host has a known start; the run decides the others."""
         count = self.expected_count
-        flows = background_flows(
-            self.name,
-            [self.start_ps] * count,
-            self.senders * self.count,
-            [self.dst] * count,
-            [self.size_bytes] * count,
-            self.band,
-        )
+        sizes = [self.size_bytes] * count
+        starts, sinks = [self.start_ps] * count, [self.dst] * count
+        flows = background_flows(self.name, starts, self.senders * self.count, sinks, sizes, self.band)
         return replace(flows, idle_ps=self.idle_ps, together=self.together, setup_ps=self.setup_ps)

@@ -5,7 +5,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradtide.errors import Fault
 
@@ -55,11 +55,8 @@ class BackgroundFlows:
         stop = bisect_left(self.start_ps, until_ps)
         if stop == len(self):
             return self
-        columns = (self.start_ps, self.src, self.dst, self.bytes, self.band)
-        start_ps, src, dst, size_bytes, band = (column[:stop] for column in columns)
-        return BackgroundFlows(
-            self.name, start_ps, src, dst, size_bytes, band, self.idle_ps, self.together, self.setup_ps
-        )
+        names = ("start_ps", "src", "dst", "bytes", "band")
+        return replace(self, **{name: getattr(self, name)[:stop] for name in names})
 
 
 def background_flows(
@@ -72,15 +69,12 @@ def background_flows(
 ) -> BackgroundFlows:
     """Make columns of flows, sorted by start; flows that start together keep their order."""
     bands = array("B", [band]) * len(start_ps) if isinstance(band, int) else array("B", band)
-    starts, sizes = array("Q", start_ps), array("Q", size_bytes)
-    sources, sinks = array("I", src), array("I", dst)
+    columns = [array("Q", start_ps), array("I", src), array("I", dst), array("Q", size_bytes), bands]
+    starts = columns[0]
     if any(a > b for a, b in itertools.pairwise(starts)):
         order = sorted(range(len(starts)), key=starts.__getitem__)
-        starts = array("Q", [starts[i] for i in order])
-        sources = array("I", [sources[i] for i in order])
-        sinks = array("I", [sinks[i] for i in order])
-        sizes = array("Q", [sizes[i] for i in order])
-        bands = array("B", [bands[i] for i in order])
+        columns = [array(column.typecode, [column[i] for i in order]) for column in columns]
+    starts, sources, sinks, sizes, bands = columns
     return BackgroundFlows(name, starts, sources, sinks, sizes, bands)
 
 

@@ -33,6 +33,11 @@ class Sizes:
     bytes: tuple[int, ...]
     cdf: tuple[float, ...]
 
+    @classmethod
+    def of(cls, points: Sequence[Point]) -> "Sizes":
+        """Return the distribution of exact points, with shares as floats for the generators of flows."""
+        return cls(tuple(size for size, _ in points), tuple(float(share) for _, share in points))
+
     @property
     def mean_bytes(self) -> Fraction:
         """Mean size, exactly that of the lines."""
@@ -54,9 +59,8 @@ class Sizes:
 
 
 def read_sizes(text: str, name: str) -> Sizes:
-    """Return the distribution of a file: `read_points`, with shares as floats for the generators of flows."""
-    points = read_points(text, name)
-    return Sizes(tuple(size for size, _ in points), tuple(float(share) for _, share in points))
+    """Return the distribution of a file, as `read_points` reads it."""
+    return Sizes.of(read_points(text, name))
 
 
 def read_points(text: str, name: str) -> list[Point]:

@@ -1,6 +1,6 @@
 """The report of start and band: each bucket in its window, and what the policies cost the job and other tenants."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ from markupsafe import Markup, escape
 
 from gradtide.report import pieces, scatter
 from gradtide.report.folder import Row, RunFolderError, entry, row_of
+from gradtide.report.tenants import change, saved
 
 _WIDTH, _LEFT, _RIGHT, _ROW = 1080.0, 96.0, 16.0, 16.0
 _NUMBER = (int, float)
@@ -23,6 +24,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     policies = _rows(path, summary, "policies", ("policy",), numbers)
     bands = sorted({bucket["band"] for bucket in buckets})
     plotted = [row for row in policies if isinstance(row.get(_FIGURES[0]), _NUMBER) and row[_FIGURES[0]] > 0]
+    figures = ("#bytes in high band, %", "#predicted, ms", "#simulated, ms", "#difference, %")
+    changes = ("#iteration time, %", "#interval, %", "#small flows sooner, %", "#interval, %")
     columns = [f"#{size} flows, {figure}, ms" for size, figure, *_ in (key.split("_") for key in _FIGURES)]
     return "lp.html.j2", {
         "title": "gradtide tenants: start and band",
@@ -43,7 +46,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "plot": _plot(plotted) if plotted else None,
         "policies": pieces.table(
             "Policies",
-            ("bands", "#bytes in high band, %", "#predicted, ms", "#simulated, ms", "#difference, %", *columns),
+            ("bands", *figures, *columns, *changes),
             [_policy(row) for row in policies],
             cap=caps.rows,
         ),
@@ -83,6 +86,18 @@ def _policy(row: Row) -> list[str]:
         pieces.ms(row["simulated_ms"]),
         f"{row['error_percent']:+.1f}".replace("-", "−"),
         *(pieces.ms(row[key]) if isinstance(row.get(key), _NUMBER) else "–" for key in _FIGURES),
+        *_changed(row, "iteration_change", change),
+        *_changed(row, "small_mean_saves", saved),
+    ]
+
+
+def _changed(row: Row, name: str, write: Callable[[float | None], str]) -> list[str]:
+    """Write a change against all buckets in the high band and its interval; folders of earlier versions have none."""
+    value, *ends = (row.get(f"{name}{end}_percent") for end in ("", "_from", "_to"))
+    known = all(isinstance(end, _NUMBER) for end in ends)
+    return [
+        write(value if isinstance(value, _NUMBER) else None),
+        f"{saved(ends[0])} to {saved(ends[1])}" if known else "–",
     ]
 
 

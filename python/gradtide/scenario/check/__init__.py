@@ -1,33 +1,15 @@
 """Checks keys against one another: one module per concern. All share one `Context`, which collects the faults."""
 
-from gradtide.scenario.check import (
+from gradtide.scenario.check import (  # noqa: F401
     collective,
-    length,
     limits,
     model,
-    order,
     placement,
     priority,
-    probe,
     queue,
+    run,
     schedule,
     topology,
     traffic,
     transport,
 )
-
-__all__ = [
-    "collective",
-    "length",
-    "limits",
-    "model",
-    "order",
-    "placement",
-    "priority",
-    "probe",
-    "queue",
-    "schedule",
-    "topology",
-    "traffic",
-    "transport",
-]

@@ -3,7 +3,7 @@
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check.context import Context
-from gradtide.scenario.defaults import GROUPED, kind_of
+from gradtide.scenario.defaults import GROUPED
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.keys.job import Collective, JobTable, Ps
 from gradtide.scenario.source import Loc
@@ -18,7 +18,7 @@ def servers(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable 
         if ctx.ok("job", name, *(str(part) for part in at)):
             ctx.no_effect((*loc, *at), why, hint)
     graph = None if table is None else table.graph
-    is_pulled = op_by_op.is_pulled(job.collective)
+    is_pulled = job.collective.is_pulled
     if job.compute.order is not None and table is not None and (graph is None or is_pulled):
         why = "for a model of layers" if graph is None else 'with pull = "start": what has arrived decides'
         ctx.no_effect((*loc, "compute", "order"), why, "leave it out")
@@ -38,7 +38,7 @@ def check(
     """Check a collective against the ranks; return the ranks of a group and the number of servers, 0 without."""
     if not ctx.ok("job", name, "collective"):
         return 0, 0
-    kind = kind_of(keys)
+    kind = keys.algorithm
     if keys.ps is not None and keys.is_given("kind") and keys.kind != "ps":
         msg = f'`ps` contradicts kind = "{keys.kind}"'
         ctx.add("GT016", (*loc, "ps"), msg, "leave one of the two out")
@@ -54,7 +54,7 @@ def check(
     if keys.reduction_rate_bps is not None and kind in NOT_SUMMED and kind != "reduce_scatter":
         ctx.no_effect((*loc, "reduction_rate"), f'with kind = "{kind}"', "this collective does not add; leave it out")
     ranks = 0 if hosts is None else len(hosts)
-    if ranks < 2 and not (hosts and op_by_op.is_pulled(keys)):
+    if ranks < 2 and not (hosts and keys.is_pulled):
         return 0, 0
     group = servers = 0
     if kind in GROUPED:

@@ -1,11 +1,10 @@
 """The input of every check: the keys, their places in the file, and the faults found so far."""
 
-import difflib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gradtide.errors import Fault
+from gradtide.errors import Fault, nearest
 from gradtide.scenario.keys import ScenarioFile
 from gradtide.scenario.keys.cluster import Queue
 from gradtide.scenario.keys.job import JobTable
@@ -60,7 +59,7 @@ class Context:
         """Whether an unknown key of a table, already a fault, was probably meant to be one of `keys`."""
         unknown = [str(b[-1]) for b in self.bad if b[:-1] == loc]
         known = {*JobTable.declared(), *TrafficTable.declared(), *Queue.declared(), *Run.declared()}
-        return any(difflib.get_close_matches(u, keys, 1, 0.5) for u in unknown if u not in known)
+        return any(nearest(u, keys) for u in unknown if u not in known)
 
     @property
     def is_packet(self) -> bool:

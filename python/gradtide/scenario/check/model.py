@@ -2,7 +2,6 @@
 
 from gradtide import units
 from gradtide.errors import ScenarioError
-from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import is_remade
 from gradtide.scenario.keys.job import JobTable
@@ -34,7 +33,7 @@ def read(ctx: Context, name: str, job: JobTable, loc: Loc) -> LayerTable | None:
         model = job.model
         if is_remade(model) and compute.scale_to_ps is not None:
             model = model.with_values(time_ps=compute.scale_to_ps)
-        by_op = op_by_op.is_pulled(job.collective) or compute.order is not None
+        by_op = job.collective.is_pulled or compute.order is not None
         table = read_model(model, ctx.source, at, ctx.base_dir, compute, by_op=by_op)
     except ScenarioError as error:
         ctx.faults += error.faults

@@ -6,11 +6,7 @@ from collections.abc import Iterator
 
 from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check.context import MAX_WORKERS, Context
-from gradtide.scenario.fabric import (
-    Fabric,
-    dealt_out,
-    host_number,
-)
+from gradtide.scenario.fabric import Fabric, dealt_out, host_number
 from gradtide.scenario.keys.job import JobTable
 from gradtide.scenario.source import Loc
 
@@ -40,12 +36,7 @@ def hosts(ctx: Context, fabric: Fabric | None) -> dict[str, tuple[int, ...]]:
         elif job.workers is not None:
             wanted[name] = job.workers + op_by_op.beside(job)
         elif not ctx.misspelt(loc, "workers", "hosts"):
-            ctx.add(
-                "GT010",
-                (*loc, "workers"),
-                "`workers` is missing",
-                'write workers = 8, or hosts = ["h0", "h1"]',
-            )
+            ctx.add("GT010", (*loc, "workers"), "`workers` is missing", 'write workers = 8, or hosts = ["h0", "h1"]')
     if len(ctx.faults) > faults_before or not is_known:
         return {}
     return _share_out(ctx, named, wanted, fabric)
@@ -54,13 +45,7 @@ def hosts(ctx: Context, fabric: Fabric | None) -> dict[str, tuple[int, ...]]:
 def _named(ctx: Context, job: JobTable, hosts: list[str], here: Loc, fabric: Fabric | None) -> tuple[int, ...] | None:
     before = len(ctx.faults)
     if not hosts:
-        ctx.add(
-            "GT014",
-            here,
-            "the list of hosts is empty",
-            'write hosts = ["h0", "h1"], or workers = 2',
-            hosts,
-        )
+        ctx.add("GT014", here, "the list of hosts is empty", 'write hosts = ["h0", "h1"], or workers = 2', hosts)
     if len(hosts) > MAX_WORKERS:
         ctx.too_many(here, len(hosts), MAX_WORKERS, "workers")
     if job.workers is not None and job.workers + op_by_op.beside(job) != len(hosts):
@@ -76,11 +61,7 @@ def _named(ctx: Context, job: JobTable, hosts: list[str], here: Loc, fabric: Fab
             ctx.add("GT040", (*here, index), f'unknown host "{host[:80]}"', f"hosts are {known}", host)
         elif host in seen:
             ctx.add(
-                "GT041",
-                (*here, index),
-                f'the host "{host}" is named twice',
-                "each worker needs its own host",
-                host,
+                "GT041", (*here, index), f'the host "{host}" is named twice', "each worker needs its own host", host
             )
         else:
             numbers.append(number)

@@ -6,7 +6,7 @@ from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import MAX_BANDS, bands_of
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.keys.traffic import TrafficTable
-from gradtide.scenario.origins import Origin, read_origin
+from gradtide.scenario.origins import Origin, Tenant
 from gradtide.scenario.source import Failure, Loc
 from gradtide.traffic import MAX_FLOWS, too_many
 
@@ -31,20 +31,21 @@ def origins(ctx: Context, fabric: Fabric | None) -> tuple[Origin, ...]:
             msg = f'the flows of "{name}" need two hosts, and the cluster has one'
             placement.too_few(ctx, msg, "write hosts = 2, or more", host_count)
             continue
+        tenant = Tenant(
+            name=name,
+            table=traffic,
+            source=ctx.source,
+            base_dir=ctx.base_dir,
+            host_count=host_count,
+            rate_bps=fabric.mean_host_rate_bps,
+            band=band or 0,
+            band_count=bands_of(ctx.file.cluster.queue) if ctx.has_bands else MAX_BANDS,
+            until_ps=duration_ps,
+            run_seed=ctx.file.run.seed,
+            is_first=not any(o.is_random for o in origins),
+        )
         try:
-            origin = read_origin(
-                name,
-                traffic,
-                source=ctx.source,
-                base_dir=ctx.base_dir,
-                host_count=host_count,
-                rate_bps=fabric.mean_host_rate_bps,
-                band=band or 0,
-                band_count=bands_of(ctx.file.cluster.queue) if ctx.has_bands else MAX_BANDS,
-                until_ps=duration_ps,
-                run_seed=ctx.file.run.seed,
-                is_first=not any(o.is_random for o in origins),
-            )
+            origin = tenant.origin()
         except ScenarioError as error:
             ctx.faults += error.faults
             continue

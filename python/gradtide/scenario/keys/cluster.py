@@ -26,9 +26,9 @@ class Link(Table):
 
     SHORT = "link_{}"
 
-    rate_bps: Rate = key(default="10Gbps", examples=["10Gbps"])
+    rate_bps: Rate = key(default="10Gbps")
     """Nominal rate."""
-    delay_ps: Time = key(default="10us", examples=["10us"])
+    delay_ps: Time = key(default="10us")
     """Propagation delay."""
     efficiency_ppm: Share = key(default=1.0, examples=[0.95])
     """Share of the rate that is left for gradients after headers and retransmissions."""
@@ -68,7 +68,7 @@ Cables = Annotated[
 class Topology(Table):
     """Shape of the network. The pipe engine supports only the star."""
 
-    kind: Literal["star", "leaf_spine", "clos2", "clos3", "custom"] = key(default="star", examples=["star"])
+    kind: Literal["star", "leaf_spine", "clos2", "clos3", "custom"] = key(default="star")
     """Hosts around one switch (star), leaf-spine, a Clos network of 2 or 3 layers, or a list of cables (custom)."""
     hosts: int | None = key(default=None, ge=1, examples=[8])
     """Number of hosts (star, leaf_spine, custom). Default: a star has as many as the jobs need; a custom network has
@@ -98,9 +98,7 @@ class Topology(Table):
 class Queue(Table):
     """Queue of every egress port. Only the packet engine uses it."""
 
-    kind: Literal["pfifo_fast", "fifo", "strict", "drr", "ecn", "red", "pcn"] = key(
-        default="pfifo_fast", examples=["pfifo_fast"]
-    )
+    kind: Literal["pfifo_fast", "fifo", "strict", "drr", "ecn", "red", "pcn"] = key(default="pfifo_fast")
     """Queue discipline. pfifo_fast: Linux's three strict bands. fifo: one band. strict: as many strict bands as `bands`
     says. drr: bands that share the link by `weights`. ecn: one band that marks packets from `threshold` on. red: one
     band with random early detection. pcn: one band with a `threshold` that announced bursts lower (Kang et al.
@@ -146,16 +144,14 @@ class SwitchBuffer(Table):
 
     capacity: Buffer = key(examples=["4MB"], core=False)
     """Most packets, or bytes on the wire, that can wait in all ports of a switch together."""
-    alpha_ppm: Alpha = key(default=1.0, examples=[1.0])
+    alpha_ppm: Alpha = key(default=1.0)
     """A port's queue may grow to `alpha` times the free buffer (Choudhury & Hahne 1998)."""
 
 
 class Transport(Table):
     """Transport protocol of every flow. Only the packet engine uses it."""
 
-    kind: Literal["newreno", "cubic", "dctcp", "ideal", "newreno+ecn", "cubic+ecn"] = key(
-        default="newreno", examples=["newreno"], core=False
-    )
+    kind: Literal["newreno", "cubic", "dctcp", "ideal", "newreno+ecn", "cubic+ecn"] = key(default="newreno", core=False)
     """Congestion control. newreno: RFC 5681, 6582 and 6675. cubic: RFC 9438. dctcp: RFC 8257. ideal: a window that
     never changes. "newreno+ecn" and "cubic+ecn" are short for `ecn = true`."""
     ecn: bool | None = key(default=None, examples=[True])
@@ -171,17 +167,17 @@ class Transport(Table):
     """With cubic, whether slow start grows by all segments that an acknowledgement covers, as in Linux (RFC 3465),
     instead of one (RFC 5681). With delayed acknowledgements, the window then doubles in a round trip instead of growing
     by half. Default: false."""
-    segment_bytes: PartSize = key(default="1380B", examples=["1380B"])
+    segment_bytes: PartSize = key(default="1380B")
     """Payload of a full segment. With 52 bytes of headers it must fit into an IPv4 packet of 65535 bytes."""
-    initial_window_segments: int = key(default=10, alias="initial_cwnd", ge=1, le=10_000, examples=[10])
+    initial_window_segments: int = key(default=10, alias="initial_cwnd", ge=1, le=10_000)
     """Initial window, in segments. No effect with kind = "ideal"."""
     window_bytes: PartSize | None = key(default=None, examples=["32MiB"])
     """Size of the send and receive buffers: the most bytes that a connection has in flight. With kind = "ideal" it is
     the window itself. Default: 32MiB; with kind = "ideal", twice what a route holds, in whole segments."""
-    recovery: Literal["sack", "ns3.30"] = key(default="sack", examples=["sack"])
+    recovery: Literal["sack", "ns3.30"] = key(default="sack")
     """Fast recovery. sack: RFC 6675, as in ns-3.37. "ns3.30": as in ns-3.30.1, which Gao (2020) used; it also
     retransmits segments that are still in flight."""
-    timers: Literal["derived", "linux"] = key(default="derived", examples=["derived"])
+    timers: Literal["derived", "linux"] = key(default="derived")
     """How three times are set: the minimum retransmission timeout, the delay of acknowledgements, and the timeout
     before the first sample. derived: from a high estimate of the worst round trip, as in Gao (2020). linux: 200 ms, 40
     ms and 1 s; use it where slow or long links make that estimate seconds long."""
@@ -199,7 +195,7 @@ class Cluster(Table):
     host_latency_ps: Time = key(default="0s", examples=["5us"])
     """Time that a host's network stack takes for a message. It is added to the delay of every link of a host. The pipe
     engine counts one link per ring step."""
-    routing: Literal["ecmp", "dmodk", "spread"] = key(default="ecmp", examples=["ecmp"])
+    routing: Literal["ecmp", "dmodk", "spread"] = key(default="ecmp")
     """How a flow chooses among equal routes. ecmp: by a hash of the flow. dmodk: by the destination's number, as in
     InfiniBand and SimGrid's fat trees. spread: by the positions of both ends. No effect where there is only one
     route."""

@@ -46,7 +46,7 @@ class Compute(Table):
     efficiency_ppm: Share | None = key(default=None, examples=[0.4], core=False)
     """Share of the device's peak that training reaches: its model FLOPs utilisation without waiting for the network. A
     device without a published efficiency needs it. Default: the efficiency of the device (docs/models/compute.md)."""
-    batch: int = key(default=32, ge=1, le=1_000_000, examples=[32], core=False)
+    batch: int = key(default=32, ge=1, le=1_000_000, core=False)
     """Mini-batch of one worker. It is only for models without their own times. Default of a built-in graph: the batch
     of its paper (gradtide presets graph)."""
     scale_to_ps: Duration | None = key(default=None, examples=["900ms"], core=False)
@@ -98,7 +98,7 @@ class Collective(Table):
 
     SHORT = "{}"
 
-    kind: CollectiveKind = key(default="ring", examples=["ring"], core=False, short="")
+    kind: CollectiveKind = key(default="ring", core=False, short="")
     """Algorithm; docs/models/collectives.md says what each one sends. The last five do not sum gradients: use them with
     task = "exchange", as for the traffic of experts or sharded models."""
     group: Group | None = key(default=None, examples=["leaf", 8], core=False)
@@ -115,9 +115,19 @@ class Collective(Table):
     host_cost_ps: Time | None = key(default=None, examples=["10us"])
     """Time that a host spends on each message before its first byte enters the network: o of LogP (Culler et al. 1993).
     A host prepares one message at a time. Default: no time."""
-    remainder: Literal["sent", "dropped"] = key(default="sent", examples=["sent"])
+    remainder: Literal["sent", "dropped"] = key(default="sent")
     """What happens to the remainder when a bucket's bytes are divided by the number of workers. sent: some parts are
     one byte longer. dropped: it is not sent, as in the simulator of Gao (2020), chapter 5."""
+
+    @property
+    def algorithm(self) -> str:
+        """The kind; giving parameter servers names it."""
+        return "ps" if self.ps is not None else self.kind
+
+    @property
+    def is_pulled(self) -> bool:
+        """Whether every iteration begins with a pull from parameter servers."""
+        return self.ps is not None and self.ps.pull == "start"
 
 
 _HINT_OF_DEPTH = 'write depth = 4, or depth = "adaptive"; at most 1024'
@@ -166,7 +176,7 @@ class Schedule(Table):
     barrier: bool = key(default=True, examples=[False])
     """Whether the next forward pass waits for all transfers. Without the barrier, each layer waits only for its own.
     Default: true; false with order caramel, edf or optimal."""
-    depth: Depth = key(default=1, examples=[1], core=False)
+    depth: Depth = key(default=1, core=False)
     """Number of parts into which each chunk is cut. The parts go through the collective separately, so one is reduced
     while the next is sent (Caramel 2020, section 4.4). "adaptive": from 1 for small chunks to 8 for large ones.
     Default: 1; "adaptive" with order caramel, edf or optimal, except on the pipe engine, which supports only 1."""
@@ -246,7 +256,7 @@ class JobTable(Table):
     input side: with ["high", "low", "low", "low"], the lowest quarter is high. A chunk uses the band of its first
     layer. To give every bucket its own band, write one entry per layer, the same for all layers of a bucket. { adaptive
     = { policy = "deadline" } } changes the band while the job sends. No effect on the pipe engine."""
-    start_ps: Time = key(default="0s", examples=["0s"])
+    start_ps: Time = key(default="0s")
     """Simulated time at which the job starts."""
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
     """Whether the job announces bursts to the switches. A burst is a message that follows a pause of its connection;

@@ -44,16 +44,16 @@ class InlineModel(Table):
 class ThesisModel(Table):
     """The synthetic layer table of Gao (2020), section 4.2: deeper layers are larger and have shorter forward times."""
 
-    kind: Literal["thesis"] = key(default="thesis", examples=["thesis"])
+    kind: Literal["thesis"] = key(default="thesis")
     """Name of the synthetic table."""
     layers: int = key(default=100, ge=2, examples=[50, 100])
     """Number of layers L."""
-    size_bytes: Size = key(default="100MB", examples=["100MB"])
+    size_bytes: Size = key(default="100MB")
     """Nominal size M. The unit s = floor(2M / 9L) bytes gives layers of s, 4s and 12s."""
     time_ps: Duration = key(default="900ms", examples=["900ms", "2240ms"])
     """Nominal compute time T of an iteration: one third forward, two thirds backward. `compute.scale_to` replaces it
     with precision = "float32", and otherwise stretches the table."""
-    precision: Literal["exact", "float32"] = key(default="exact", examples=["exact"])
+    precision: Literal["exact", "float32"] = key(default="exact")
     """exact: each time is rounded to a picosecond. float32: times are single-precision milliseconds cut to whole
     nanoseconds, as in the author's program of chapter 5. They are some nanoseconds shorter, which can change background
     flows."""
@@ -73,7 +73,7 @@ Rows = Annotated[list[Any], Form(_rows, {"type": "array", "items": {"type": "obj
 class GraphModel(Table):
     """A graph of ops written in the scenario itself."""
 
-    kind: Literal["graph"] = key(default="graph", examples=["graph"])
+    kind: Literal["graph"] = key(default="graph")
     """Marks the table as a graph."""
     name: Name = key(default="graph", examples=["my-model"])
     """Name of the model in results."""

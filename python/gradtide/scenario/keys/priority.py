@@ -12,7 +12,7 @@ class AdaptiveTable(Table):
     """How each worker chooses the band of its next chunk (docs/models/adaptive.md)."""
 
     policy: Literal["deadline", "background", "oracle", "all-low", "lower-layers-high", "all-high"] = key(
-        default="deadline", examples=["deadline"], core=False
+        default="deadline", core=False
     )
     """deadline: low while the predicted end is within the slack, else high. Low chunks go several at a time with small
     windows. background: like deadline, but always low. all-low and all-high: the priorities "low" and 0.

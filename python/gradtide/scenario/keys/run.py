@@ -25,10 +25,10 @@ class Run(Table):
 
     SHORT = "{}"
 
-    engine: Literal["pipe", "fluid", "packet"] = key(default="pipe", examples=["pipe"])
+    engine: Literal["pipe", "fluid", "packet"] = key(default="pipe")
     """Network engine. pipe: one transmission queue per host, solvable by hand. fluid: max-min fair rates. packet: TCP,
     packet by packet."""
-    seed: int = key(default=0, ge=0, le=2**63 - 1, examples=[0])
+    seed: int = key(default=0, ge=0, le=2**63 - 1)
     """Root of all random streams. Equal seeds give equal results."""
     duration_ps: Duration | None = key(default=None, examples=["12s"])
     """Simulated time after which no iteration and no background flow starts. Background traffic needs it. Default
@@ -37,7 +37,7 @@ class Run(Table):
     """Background flows that start before this are not counted."""
     cooldown_ps: Time = key(default="0s", examples=["2s"], core=False)
     """Background flows that start within this time before the last start are not counted."""
-    timeline_iterations: int = key(default=2, ge=0, le=1000, examples=[2])
+    timeline_iterations: int = key(default=2, ge=0, le=1000)
     """Number of measured iterations of each job whose operations are recorded one by one, for the timeline."""
     probe: Probe | None = key(default=None, examples=[{"every": "100us"}], core=False)
     """Samples of queues, link use, drops, marks and congestion windows over time. Default: none."""

@@ -35,7 +35,9 @@ class Notes:
         """Leave the schema as it is."""
 
 
-def key(default: Any = ..., *, examples: list[Any], core: bool = True, short: str | None = None, **bounds: Any) -> Any:
+def key(
+    default: Any = ..., *, examples: list[Any] | None = None, core: bool = True, short: str | None = None, **bounds: Any
+) -> Any:
     """Declare a key: the one place where it is written.
 
     The field's name is the core's, with the unit that it is held in (`overhead_ps`); the file's key is that name
@@ -43,11 +45,12 @@ def key(default: Any = ..., *, examples: list[Any], core: bool = True, short: st
 
     Args:
         default: what holds where the key is not given, as a file would write it.
-        examples: values for the schema and for hints.
+        examples: values for the schema and for hints; the default alone if none are given.
         core: whether the core's spec has the field as it is; what it has in another form is a hook of `spec`.
         short: name of the key in `Scenario.replace`, where it is not the one that its table gives; empty for none.
         bounds: `ge` and `le`.
     """
+    examples = [default] if examples is None else examples
     return Field(default=default, examples=examples, json_schema_extra=Notes(core=core, short=short), **bounds)
 
 

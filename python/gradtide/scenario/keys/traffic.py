@@ -32,7 +32,7 @@ class Arrivals(Table):
 
     rate: Frequency = key(examples=["23/s"])
     """Number of flows per time."""
-    per: Literal["host", "cluster"] = key(default="host", examples=["host"])
+    per: Literal["host", "cluster"] = key(default="host")
     """Whether the rate is per host or for all hosts together."""
 
 
@@ -56,7 +56,7 @@ class Incast(Table):
     """Payload of each flow."""
     every_ps: Duration = key(examples=["100ms"])
     """Time between incasts."""
-    start_ps: Time = key(default="0s", examples=["0s"])
+    start_ps: Time = key(default="0s")
     """Time of the first incast."""
 
 
@@ -136,5 +136,5 @@ class TrafficTable(Table):
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])
     """Whether each flow is announced to the switches before its connection opens. It has the same values as `announce`
     of a job."""
-    priority: Priority = key(default="high", examples=["high"])
+    priority: Priority = key(default="high")
     """Priority band of the flows: "high", "low" or a number, as for a job."""

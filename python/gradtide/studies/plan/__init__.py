@@ -17,6 +17,7 @@ from gradtide.results import RunResult, numbers
 from gradtide.runtime import LEVELS, RUNTIMES, Runtime
 from gradtide.scenario import Scenario
 from gradtide.scenario.plan import Plan
+from gradtide.studies.asked import parse_option
 from gradtide.studies.channels import own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.keep import Kept
@@ -126,11 +127,12 @@ def plan(
         # No buckets: the scenario is left as it is.
         plans["scenario"] = Plan("none", (), own.order, own.barrier, own.chunk_bytes, collective=own_collective(base))
     chosen = baseline or next(reversed(plans))
-    results = run_all([one.on(base) for one in plans.values()], jobs, part(0, 0.05), keep, limits)
+    how: dict[str, Any] = {"jobs": jobs, "keep": keep, "limits": limits}
+    results = run_all([one.on(base) for one in plans.values()], progress=part(0, 0.05), **how)
     runs = {name: (one, result) for (name, one), result in zip(plans.items(), results, strict=True)}
     found = Found(base, settings, layers, chosen, runs, costs=[result.summary["cost"] for result in results])
     try:
-        fill(found, collectives, budget, jobs, part, keep, limits)
+        fill(found, collectives, budget, part, how)
     except KeyboardInterrupt as error:
         finished: list[RunResult | None] = [*results, *found.runs.values()]
         stop = error if isinstance(error, Interrupted) else Interrupted([*finished, None])
@@ -141,16 +143,7 @@ def plan(
 
 
 def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | None:
-    """Return what can be carried out on the device of a job; `None` if nobody names it.
-
-    Args:
-        base: the scenario.
-        scenario: what the user has given; a profile names its device.
-        device: cpu, gpu, ideal, or the name of a device preset; `None` for the scenario's.
-
-    Raises:
-        ValueError: if there is no such device.
-    """
+    """Return what can be carried out on `device`, or the one that the scenario names; `None` if nobody names one."""
     named = {name: one for name, one in RUNTIMES.items() if name != "unknown"}
     if device in named:
         return named[device]
@@ -162,11 +155,7 @@ def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | N
 
 
 def parse_percent(name: str, text: str) -> float:
-    """Return the percent that the text of parameter `name` gives, as in `1%`.
-
-    Raises:
-        ValueError: if it is not a number with its sign.
-    """
+    """Return the percent that the text of parameter `name` gives, as in `1%`."""
     number, sign, rest = text.strip().partition("%")
     try:
         if not sign or rest:
@@ -208,10 +197,7 @@ def _settings(
     if seeds is not None and noise == 0 and not base.jobs[0].is_uneven:
         raise ValueError("seeds: has no effect with noise = 0, since all runs would be equal; leave it out")
     noise, seeds = NOISE if noise is None else noise, SEEDS if seeds is None else seeds
-    try:
-        overhead_ps = units.parse_time(OVERHEAD if overhead is None else overhead)
-    except units.UnitError as error:
-        raise ValueError(f"overhead: {error.msg}; {error.hint}") from None
+    overhead_ps = parse_option("overhead", units.parse_time, OVERHEAD if overhead is None else overhead)
     if not 0 <= worth < 100:
         raise ValueError(f"worth: {worth} is no percentage of an iteration; write 1 for 1 %")
     if seeds < 1:

@@ -1,11 +1,10 @@
 """What `gradtide plan` was asked, and what it has found so far: choices, their times and what they save."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradtide.errors import Interrupted
-from gradtide.estimate import Limits
 from gradtide.intervals import mean_interval
 from gradtide.measured import saving_errors
 from gradtide.results import RunResult
@@ -13,7 +12,6 @@ from gradtide.runtime import LEVELS, Runtime
 from gradtide.scenario import Scenario
 from gradtide.scenario.plan import Plan, PlannedBucket
 from gradtide.studies.channels import Channel, fit, own_collective
-from gradtide.studies.keep import Kept
 from gradtide.studies.run import run_all
 from gradtide.studies.search import DDP_CAP, DDP_FIRST_CAP, MODES, Choice, Layers, Search, Space, explore, paces
 
@@ -28,19 +26,7 @@ Part = Callable[[float, float], Callable[[float], object] | None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for.
-
-    Attributes:
-        runtime: what can be carried out.
-        runtime_is_known: whether the user or the scenario names the device.
-        level: the most that the runtime may be asked to do.
-        overhead_ps: time that a scheduler takes for a message.
-        worth: share of an iteration that a plan has to save.
-        smallest_bytes: of a message.
-        seeds: paired runs with noise.
-        noise: coefficient of variation of a worker's compute time in them.
-        noise_is_assumed: whether the scenario does not give one.
-    """
+    """What was asked for, as `plan` describes it; `noise_is_assumed` where the scenario gives none."""
 
     runtime: Runtime
     runtime_is_known: bool
@@ -144,15 +130,7 @@ class Found:
     def is_baseline(self, choice: Choice) -> bool:
         """Whether a choice sends exactly as the baseline does."""
         plan, _ = self.baselines[self.baseline]
-        made = plan_of(self, choice)
-        return (made.buckets, made.order, made.barrier, made.chunk_bytes, made.depth, made.collective) == (
-            plan.buckets,
-            plan.order,
-            plan.barrier,
-            plan.chunk_bytes,
-            plan.depth,
-            plan.collective,
-        )
+        return replace(plan_of(self, choice), level=plan.level, predicted=plan.predicted) == plan
 
 
 def mean_ms(run: RunResult) -> float:
@@ -203,12 +181,13 @@ def fill(
     found: Found,
     names: Sequence[str] | None,
     budget: int,
-    jobs: int,
     part: Part,
-    keep: Kept | None,
-    limits: Limits | None,
+    how: Mapping[str, Any],
 ) -> None:
-    """Fit channels, search, run the best on the scenario's network, then in pairs with noise."""
+    """Fit channels, search, run the best on the scenario's network, then in pairs with noise.
+
+    `how` is the `jobs`, `keep` and `limits` of `run_all`.
+    """
     base, settings = found.base, found.settings
     modes = [mode for mode in MODES if LEVELS.index(mode.level) <= LEVELS.index(settings.level)]
     found.channels = fit(
@@ -216,9 +195,9 @@ def fill(
         names,
         settings.smallest_bytes,
         settings.runtime,
-        jobs,
+        how["jobs"],
         part(0.05, 0.2),
-        limits,
+        how["limits"],
         is_deep=settings.runtime.any_collective and settings.level != "buckets",
     )
     steps = paces(settings.noise, base.jobs[0].workers)
@@ -230,7 +209,7 @@ def fill(
     explore(found.search, budget, part(0.2, 0.5))
     finalists = {choice: plan_of(found, choice).on(base) for choice in _finalists(found.search)}
     try:
-        results = run_all(list(finalists.values()), jobs, part(0.5, 0.7), keep, limits)
+        results = run_all(list(finalists.values()), progress=part(0.5, 0.7), **how)
     except Interrupted as stop:
         found.runs = {one: run for one, run in zip(finalists, stop.results, strict=True) if run is not None}
         raise
@@ -241,26 +220,24 @@ def fill(
     scenarios: dict[Choice | None, Scenario] = {None: found.baselines[found.baseline][0].on(base)}
     scenarios.update(finalists.items())
     trials = range(min(TRIALS, settings.seeds))
-    run_noisy(found, scenarios, trials, jobs, part(0.7, 0.85), keep, limits)
+    run_noisy(found, scenarios, trials, part(0.7, 0.85), how)
     best = [found.best(level) for level in LEVELS]
     compared = {choice: scenarios[choice] for choice in (None, *best)}
-    run_noisy(found, compared, range(len(trials), settings.seeds), jobs, part(0.85, 1), keep, limits)
+    run_noisy(found, compared, range(len(trials), settings.seeds), part(0.85, 1), how)
 
 
 def run_noisy(
     found: Found,
     scenarios: Mapping[Choice | None, Scenario],
     seeds: Sequence[int],
-    jobs: int,
     progress: Callable[[float], object] | None,
-    keep: Kept | None,
-    limits: Limits | None,
+    how: Mapping[str, Any],
 ) -> None:
     """Run scenarios with noise, each with the same seeds."""
     asked = [
         (choice, _noisy(found, one, found.base.seed + seed)) for choice, one in scenarios.items() for seed in seeds
     ]
-    results = run_all([one for _, one in asked], jobs, progress, keep, limits)
+    results = run_all([one for _, one in asked], progress=progress, **how)
     found.costs += [result.summary["cost"] for result in results]
     for (choice, _), result in zip(asked, results, strict=True):
         found.noisy_s.setdefault(choice, []).append(result.iteration_time)

@@ -1,12 +1,13 @@
 """The result of `gradtide plan`: the plan, the best of each level, and every choice that was scored."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gradtide import _core, report
 from gradtide.errors import ScenarioError
-from gradtide.measured import saving_errors, time_errors
+from gradtide.measured import Errors, saving_errors, time_errors
 from gradtide.results import StudyRows, Table
 from gradtide.runtime import LEVELS
 from gradtide.scenario.plan import Plan, read_plan
@@ -44,14 +45,9 @@ class PlanResult(StudyRows):
         self.candidates = _candidates(found)
         shown = base_plan if choice is None else plan_of(found, choice)
         runtime = found.settings.runtime
-        self.plan = Plan(
+        self.plan = replace(
+            shown,
             level=chosen,
-            buckets=shown.buckets,
-            order=shown.order,
-            barrier=shown.barrier,
-            chunk_bytes=shown.chunk_bytes,
-            depth=shown.depth,
-            collective=shown.collective,
             model=found.layers.job.model,
             workers=found.layers.job.workers,
             scenario_sha256=found.base.sha256,
@@ -89,8 +85,7 @@ class PlanResult(StudyRows):
         write_runs(runs, folder)
         (folder / "levels.csv").write_text(self.table.to_csv(), encoding="utf-8")
         if self.candidates:
-            columns = {name: [row[name] for row in self.candidates] for name in self.candidates[0]}
-            (folder / "scored.csv").write_text(Table.of(columns).to_csv(), encoding="utf-8")
+            (folder / "scored.csv").write_text(Table.of_dicts(self.candidates).to_csv(), encoding="utf-8")
         write_summary(self.summary, folder)
         write_versions(folder)
         if "plan" in runs:
@@ -169,6 +164,7 @@ def _baseline_row(found: Found, name: str) -> dict[str, Any]:
     once = [row for row in rows if row["iteration"] == rows[0]["iteration"]]
     gain = Gain(0.0) if name == found.baseline else Gain.predicted(1 - mean_ms(result) / found.baseline_ms)
     return _line(
+        found,
         plan,
         name=name,
         sizes=[row["bytes"] for row in once],
@@ -177,7 +173,6 @@ def _baseline_row(found: Found, name: str) -> dict[str, Any]:
         time_ms=mean_ms(result),
         engine=str(result.summary["engine"]),
         gain=gain,
-        bound_ms=found.bound_ms,
     )
 
 
@@ -185,6 +180,7 @@ def _row(found: Found, choice: Choice) -> dict[str, Any]:
     assert found.search is not None
     space, run = found.search.space, found.runs.get(choice)
     return _line(
+        found,
         plan_of(found, choice),
         name=choice.mode.level,
         sizes=space.layers.sizes_of(choice.cuts),
@@ -193,11 +189,11 @@ def _row(found: Found, choice: Choice) -> dict[str, Any]:
         time_ms=found.time_ms(choice),
         engine="search" if run is None else str(run.summary["engine"]),
         gain=found.gain(choice),
-        bound_ms=found.bound_ms,
     )
 
 
 def _line(
+    found: Found,
     plan: Plan,
     *,
     name: str,
@@ -207,7 +203,6 @@ def _line(
     time_ms: float,
     engine: str,
     gain: Gain,
-    bound_ms: float | None,
 ) -> dict[str, Any]:
     shares = {"saves": gain.mean, "saves_low": gain.low, "saves_high": gain.high}
     shares |= dict(zip(("jitter_low", "jitter_high"), gain.jitter or (None, None), strict=True))
@@ -225,7 +220,7 @@ def _line(
         "overhead_us": overhead_ps / 1e6,
         "iteration_ms": time_ms,
         **{f"{key}_percent": None if share is None else 100 * share for key, share in shares.items()},
-        "above_bound_percent": None if bound_ms is None else 100 * (time_ms / bound_ms - 1),
+        "above_bound_percent": None if found.bound_ms is None else 100 * (time_ms / found.bound_ms - 1),
         "engine": engine,
         "chosen": False,
     }
@@ -254,7 +249,9 @@ def _predicted(found: Found, row: Mapping[str, Any]) -> dict[str, Any]:
         low, high = row[f"{name}_low_percent"], row[f"{name}_high_percent"]
         return None if low is None else [low, high]
 
-    savings, times = saving_errors(), time_errors()
+    def errors(of: Errors) -> dict[str, Any]:
+        return {"count": len(of.logs), "setups": of.setups, "percent": list(of.range_percent)}
+
     return {
         "engine": row["engine"],
         "baseline": found.baseline,
@@ -263,10 +260,7 @@ def _predicted(found: Found, row: Mapping[str, Any]) -> dict[str, Any]:
         "gain_percent": row["saves_percent"],
         "gain_interval_percent": interval("saves"),
         "verdict": verdict(row, 100 * found.settings.worth),
-        "measured_errors": {
-            "savings": {"count": len(savings.logs), "setups": savings.setups, "percent": list(savings.range_percent)},
-            "iteration_times": {"count": len(times.logs), "setups": times.setups, "percent": list(times.range_percent)},
-        },
+        "measured_errors": {"savings": errors(saving_errors()), "iteration_times": errors(time_errors())},
         "jitter_interval_percent": interval("jitter"),
         "lower_bound_ms": found.bound_ms,
         "overhead_us": row["overhead_us"],

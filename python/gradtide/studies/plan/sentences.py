@@ -16,12 +16,7 @@ WORTH_IT, TRY, LEAVE = "worth it", "worth a try", "leave alone"
 
 
 def verdict(row: Mapping[str, Any], worth: float) -> str:
-    """Return the verdict on the row that was chosen.
-
-    Args:
-        row: of the plan, or of the baseline.
-        worth: percent that a plan has to save.
-    """
+    """Return the verdict on the row that was chosen; a plan has to save `worth` per cent."""
     if row["level"] == "none":
         return LEAVE
     return WORTH_IT if row["saves_low_percent"] >= worth else TRY

@@ -118,7 +118,7 @@ def points_of(
         ValueError: as `boundary`.
     """
     check(base, seeds)
-    check_one_job(base)
+    check_one_job(base, "a map scales the load of one job")
     _check_scalable(base)
     _check_loads("job_loads", job_loads)
     _check_loads("traffic_loads", traffic_loads)

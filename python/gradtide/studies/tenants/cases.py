@@ -82,15 +82,17 @@ def check(base: Scenario, seeds: Sequence[int]) -> None:
         raise ValueError("give at least one seed")
 
 
-def check_one_job(base: Scenario) -> None:
-    """Refuse a scenario with several jobs where a study scales or plans one.
+def check_one_job(base: Scenario, why: str) -> None:
+    """Refuse a scenario with several jobs where a study scales or plans one, and say why it takes one.
 
     Raises:
         ValueError: if there is more than one job.
     """
     if len(base.jobs) > 1:
         names = ", ".join(job.name for job in base.jobs)
-        raise ValueError(f"the scenario has {len(base.jobs)} jobs ({names}); this study takes one: delete the others")
+        raise ValueError(
+            f"the scenario has {len(base.jobs)} jobs ({names}); this study takes one, because {why}: delete the others"
+        )
 
 
 def moved_jobs(base: Scenario, job: str | None) -> tuple[str, ...]:

@@ -24,6 +24,8 @@ from gradtide.studies.channels import line
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import part_of, run_all, total_cost, write_study
 from gradtide.studies.tenants.cases import Case, check, check_one_job, head
+from gradtide.studies.tenants.comparison import Comparison
+from gradtide.studies.tenants.verdict import HINT, sentence
 
 ORDERS = ("fifo", "priority", "tic", "tac", "file")
 """Orders of the queue that are the same in every iteration."""
@@ -71,6 +73,7 @@ class LpResult(StudyRows):
         policies: Sequence[Policy],
         results: dict[Case, RunResult],
     ) -> None:
+        self._base, self.seeds = base, list(seeds)
         self.found, self.results, self.policies = found, results, {policy.name: policy for policy in policies}
         self.rows = [self._row(policy, seed) for policy in policies for seed in seeds]
         self.summary: dict[str, Any] = {
@@ -85,11 +88,20 @@ class LpResult(StudyRows):
             "policies": [self._policy(policy, seeds) for policy in policies],
             "cost": total_cost(result.summary for result in results.values()),
         }
-        self.summary["headline"] = _headline(self.summary)
+        self.summary["headline"] = f"{_headline(self.summary)} {self._verdict()}"
 
     def write(self, folder: Path) -> None:
         """Write everything into `folder`, which is made if it is missing."""
         write_study(self, folder, runs={case.folder: result for case, result in self.results.items()})
+
+    def _verdict(self) -> str:
+        """Say what the solution costs the job and saves small flows, and that one run has no interval."""
+        found = self._compared("lp")
+        if not any(found.costs_percent or [1]) and not any(found.gains_percent or [1]):
+            text = "Simulated, it changes nothing: neither the job's iterations nor when small flows finish."
+            return f"One run (seed {self.seeds[0]}): {text} {HINT}" if len(self.seeds) == 1 else text
+        text = sentence("the solution", found.cost, found.gain, self.seeds, whose=found.whose)
+        return f"{text} {HINT}" if len(self.seeds) == 1 else text
 
     def _row(self, policy: Policy, seed: int) -> dict[str, Any]:
         result = self.results[Case(seed, policy.name)]
@@ -108,6 +120,7 @@ class LpResult(StudyRows):
         return time_ps / PS_PER_MS
 
     def _policy(self, policy: Policy, seeds: Sequence[int]) -> dict[str, Any]:
+        """Return the means of a policy, and how it differs from all buckets in the high band, paired by seed."""
         mine = [row for row in self.rows if row["policy"] == policy.name]
 
         def mean(key: str) -> float | None:
@@ -116,7 +129,21 @@ class LpResult(StudyRows):
 
         numbers = {key: mean(key) for key in mine[0] if key not in ("policy", "seed")}
         predicted, simulated = self._predicted(policy), numbers["simulated_ms"] or 0.0
-        return {"policy": policy.name, **numbers, "error_percent": 100 * (simulated / predicted - 1)}
+        found = self._compared(policy.name)
+        return {
+            "policy": policy.name,
+            **numbers,
+            "error_percent": 100 * (simulated / predicted - 1),
+            "iteration_change_percent": found.cost.percent,
+            **found.cost.columns("iteration_change"),
+            "small_mean_saves_percent": found.gain.percent,
+            **found.gain.columns("small_mean_saves"),
+        }
+
+    def _compared(self, policy: str) -> Comparison:
+        """Return a policy against all buckets in the high band, with the same flows, seed by seed."""
+        (job,) = self._base.jobs
+        return Comparison(self._base, tuple(self.seeds), self.results, (job.name,), other=policy)
 
     def _buckets(self, bands: Sequence[int]) -> list[dict[str, Any]]:
         times = ("ready", "start", "end", "needed", "slack", "margin")
@@ -164,7 +191,7 @@ def plan_bands(
     """
     base = as_scenario(scenario)
     check(base, seeds)
-    check_one_job(base)
+    check_one_job(base, "the programme plans one channel, and of other jobs it does not know when they send")
     job = base.jobs[0]
     _check(job)
     if quantile is not None and not 0 <= quantile <= 1:

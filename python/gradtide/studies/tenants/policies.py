@@ -1,6 +1,6 @@
-"""`gradtide tenants policies`: what each way to choose a job's band costs it, and what it leaves to other tenants.
+"""`gradtide tenants policies`: what each way to choose jobs' bands costs them, and what it leaves to other tenants.
 
-Every policy is compared with the job in the band of the background flows, on the same flows, seed by seed.
+Every policy is compared with the jobs in the band of the background flows, on the same flows, seed by seed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,6 @@ from gradtide.studies.tenants.cases import (
     Case,
     Cell,
     check,
-    check_one_job,
     head,
     moved_jobs,
     prioritised,
@@ -33,7 +32,7 @@ POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "oracle")
 """Alternatives to the band of the background flows, which is all-high. The oracle knows every future flow, which no
 real job can."""
 
-LABELS = ("cell", "job_load", "traffic_load", "policy", "colour")
+LABELS = ("cell", "job_load", "traffic_load", "policy", "job", "colour")
 """What tells rows apart."""
 
 
@@ -67,7 +66,7 @@ class PoliciesResult(StudyRows):
 
 def policies(
     scenario: "Scenario | str | Path | dict[str, Any]",
-    names: Sequence[str] = POLICIES,
+    names: Sequence[str] | None = None,
     *,
     loads: tuple[Sequence[float], Sequence[float]] | None = None,
     seeds: Sequence[int] = (0,),
@@ -76,12 +75,14 @@ def policies(
     keep: Kept | None = None,
     limits: Limits | None = None,
 ) -> PoliciesResult:
-    """Run a job beside other tenants' flows under several policies, paired by seed.
+    """Run jobs beside other tenants' flows under several policies, paired by seed.
 
     Args:
-        scenario: has one job, background flows and the packet engine.
-        names: policies out of `POLICIES`. A scenario whose priority is adaptive keeps its own settings of its policy.
-        loads: of the job and of the background flows, which make the cells of a map; None runs the scenario as it is.
+        scenario: has a job or several, all of which follow the policy, background flows and the packet engine.
+        names: policies out of `POLICIES`. Default: all of them; of several jobs all but the oracle, which can follow
+            one job only. A scenario whose priority is adaptive keeps its own settings of its policy.
+        loads: of the job and of the background flows, which make the cells of a map of one job; None runs the scenario
+            as it is.
         seeds: each draws the background flows anew; all policies see the same flows.
         jobs: runs under way at once; the result does not depend on it.
         progress: called now and then with the share that is done.
@@ -95,7 +96,7 @@ def policies(
     """
     base = as_scenario(scenario)
     check(base, seeds)
-    check_one_job(base)
+    names = default_policies(base) if names is None else names
     for name in names:
         if name not in POLICIES:
             raise ValueError(f'"{name}" is no policy; there are {", ".join(POLICIES)}')
@@ -118,14 +119,17 @@ def policies(
     )
 
 
+def default_policies(base: Scenario) -> list[str]:
+    """Return the policies that a scenario is compared under if none is named."""
+    return [name for name in POLICIES if name != "oracle" or len(base.jobs) == 1]
+
+
 def under(base: Scenario, seed: int, policy: str) -> Scenario:
     """Return the scenario of one seed under a policy, or in the band of the background flows."""
     if policy == SAME:
         return variant(base, seed, SAME)
-    (job,) = base.jobs
-    if job.adaptive is not None and job.adaptive.policy == policy:
-        return base.replace(seed=seed)
-    return prioritised(base, seed, {job.name: {"adaptive": {"policy": policy}}})
+    others = [job.name for job in base.jobs if job.adaptive is None or job.adaptive.policy != policy]
+    return prioritised(base, seed, {name: {"adaptive": {"policy": policy}} for name in others})
 
 
 def figures(row: Mapping[str, Any]) -> dict[str, float | None]:
@@ -140,6 +144,7 @@ def _row(found: Comparison) -> dict[str, Any]:
         "job_load": None if cell is None else cell.job_load,
         "traffic_load": None if cell is None else cell.traffic_load,
         "policy": found.other,
+        "job": found.payer,
         "colour": cost.colour,
         "iteration_ms": found.iteration_time_ms["low"],
         "iteration_change_percent": found.iteration_time_ms["change_percent"],
@@ -156,6 +161,7 @@ def _row(found: Comparison) -> dict[str, Any]:
 def _headline(found: Sequence[Comparison]) -> str:
     """Say which policy to take, on average over the cells: of those that are free the one that saves most."""
     effects: dict[str, tuple[Effect, Effect]] = {}
+    whose: dict[str, str] = {}
     for policy in dict.fromkeys(one.other for one in found):
         own = [one for one in found if one.other == policy and one.costs_percent and one.gains_percent]
         is_repeated = any(one.is_repeated for one in own)
@@ -165,6 +171,7 @@ def _headline(found: Sequence[Comparison]) -> str:
         )
         if own:
             effects[policy] = cost, gain
+            whose[policy] = own[0].whose if len(own[0].moved) > 1 else "its iterations"
     if not effects:
         return "Too few flows or iterations completed to compare policies."
 
@@ -177,5 +184,5 @@ def _headline(found: Sequence[Comparison]) -> str:
     where = "here" if len({one.cell for one in found}) == 1 else "on average over the cells"
     named = [best, *(policy for policy in others if policy == "all-low")]
     seeds = found[0].seeds
-    text = " ".join(sentence(policy, *effects[policy], seeds, where=where) for policy in named)
+    text = " ".join(sentence(policy, *effects[policy], seeds, whose=whose[policy], where=where) for policy in named)
     return f"{text} {HINT}" if len(seeds) == 1 else text
