@@ -1,6 +1,7 @@
 """A short run of every attack, and every input that a longer one has found. `make attack` runs all of it."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,16 @@ print([inputs.outcome_in_child("x", data) for data in bad])
     assert told[1].startswith("MemoryError")
     assert told[2] == "killed by SIGABRT"
     assert told[3] == "value"
+
+
+def test_every_promise_of_the_security_policy_names_its_tests() -> None:
+    promises = (HERE.parent / "SECURITY.md").read_text().split("<!-- table: promises -->")[1].split("\n\n")[1]
+    rows = promises.splitlines()[2:]
+    for row in rows:
+        named = re.findall(r"`(test_\w+\.py): (test_\w+)`", row)
+        assert named, row
+        for file, test in named:
+            assert f"def {test}(" in (HERE / file).read_text(), (file, test)
 
 
 def test_equal_seeds_give_equal_inputs() -> None:
