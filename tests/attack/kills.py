@@ -67,11 +67,14 @@ COMMANDS = {
     "plan": Command(("plan", "IN", "--seeds", "2", "-o", "OUT")),
     "plan file": Command(("plan", "IN", "--seeds", "2", "-o", "OUT"), "plan.json"),
     "tenants": Command(("tenants", "IN", "-o", "OUT", "--seeds", "2"), needs_traffic=True),
+    "tenants policies": Command(("tenants", "policies", "IN", "-o", "OUT"), needs_traffic=True),
+    "tenants lp": Command(("tenants", "lp", "IN", "-o", "OUT"), needs_traffic=True),
+    "reproduce": Command(("reproduce", "gao2020/ch4", "-o", "OUT")),
     "buy": Command(("buy", "IN", "-o", "OUT")),
     "report of a trace": Command(("report", str(ROOT / "scenarios/traces"), "-o", "OUT")),
     "convert a trace": Command(("convert", str(ROOT / "scenarios/traces/rank0.pt.trace.json.gz"), "OUT"), "out.json"),
 }
-"""Every command that works long and writes a result over an older one."""
+"""Every command that works long and writes a result over an older one; `reproduce` writes the same one again."""
 
 
 class Stage:
