@@ -32,22 +32,22 @@ def attack(*options: object) -> str:
 
 @pytest.mark.slow
 def test_no_mutated_input_gives_more_than_a_documented_error(tmp_path: Path) -> None:
-    assert " 0 in " not in attack("--only", "inputs", "--inputs", 6000, "--out", tmp_path)
+    assert " 0 in " not in attack("--only", "inputs", "--inputs", 4000, "--out", tmp_path)
 
 
 @pytest.mark.slow
 def test_random_valid_runs_are_byte_equal_and_their_resolved_files_too() -> None:
-    assert "byte-equal" in attack("--only", "runs", "--runs", 24)
+    assert "byte-equal" in attack("--only", "runs", "--runs", 16)
 
 
 @pytest.mark.slow
 def test_a_killed_command_leaves_the_old_result_or_the_new_one() -> None:
-    assert "new" in attack("--only", "kills", "--kills", 8, "--commands", "run,compare")
+    assert "new" in attack("--only", "kills", "--kills", 6, "--commands", "run,compare")
 
 
 @pytest.mark.slow
 def test_a_failing_disk_leaves_the_old_result_or_the_new_one() -> None:
-    assert "new" in attack("--only", "saves", "--faults", 30)
+    assert "new" in attack("--only", "saves", "--faults", 8)
 
 
 def test_every_input_that_was_found_is_harmless_now() -> None:

@@ -23,7 +23,7 @@ from attack.inputs import Result
 from attack.readers import ROOT
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-PATIENCE_S = 30
+PATIENCE_S = 100
 """How long a command may take to end after a signal. Only SIGTERM and SIGINT need any."""
 
 SMALL = """\

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-CPU_SECONDS = 5
+CPU_SECONDS = 5.0
 """Processor time that one input may take."""
 WALL_SECONDS = 120
 """Time that one input may take on a machine that does other things too; what waits for ever takes longer."""

@@ -6,6 +6,7 @@ taken out until the rest is valid.
 
 import json
 import shutil
+import signal
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -20,6 +21,8 @@ from gradtide.estimate import estimate
 MOST_SECONDS, MOST_BYTES = 0.4, 3 * 10**8
 """Scenarios that are estimated to take more are drawn again: many small runs find more than few long ones."""
 _DRAWS = 400
+CPU_SECONDS = 60
+"""Processor time that a scenario may take, which is run three times with all tables, reports and what-if runs."""
 
 SCHEMA = gt.schema()
 LAYERS = [
@@ -217,6 +220,7 @@ def attack(seed: int, count: int, deadline: float, processes: int) -> Result:
     """Run `count` random scenarios, three times each, until `deadline`."""
 
     def attempt(index: int, folder: Path) -> dict[str, Any]:
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
         scenario = scenario_of(seed, index)
         return {"index": index, "outcome": outcome(scenario, folder), "engine": scenario.engine}
 
