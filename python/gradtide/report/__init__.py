@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gradtide.files import write_whole
+from gradtide.files import write_listed
 from gradtide.report.folder import RunFolderError, read_json
 from gradtide.report.html import render
 from gradtide.report.perfetto import encode_timeline
@@ -28,7 +28,7 @@ def write_report(run_dir: Path | str) -> Path:
     Raises:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
     """
-    return write_whole(Path(run_dir) / "report.html", render(Path(run_dir)).encode("utf-8"))
+    return write_listed(Path(run_dir) / "report.html", render(Path(run_dir)).encode("utf-8"))
 
 
 def write_timeline(run_dir: Path | str) -> Path:
@@ -43,7 +43,7 @@ def write_timeline(run_dir: Path | str) -> Path:
     Raises:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
     """
-    return write_whole(Path(run_dir) / "timeline.pftrace", encode_timeline(Path(run_dir)))
+    return write_listed(Path(run_dir) / "timeline.pftrace", encode_timeline(Path(run_dir)))
 
 
 def read_summary(run_dir: Path | str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import json
 import resource
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gradtide import _core, estimate, presets, report, words
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
+from gradtide.files import write_whole
 from gradtide.results import RunResult, Table
 from gradtide.runtime import RUNTIMES, Runtime, level_of, where
 from gradtide.scenario import Scenario
@@ -222,8 +222,7 @@ def save(result: RunResult, path: Path) -> Path:
 def write_part(result: RunResult, path: Path, name: str) -> Path:
     """Write one file of the run folder to `path`."""
     with TemporaryDirectory(prefix="gradtide-") as parent:
-        shutil.copyfile(save(result, Path(parent) / "run") / name, path)
-    return path
+        return write_whole(path, (save(result, Path(parent) / "run") / name).read_bytes())
 
 
 def write_run(result: RunResult, folder: Path) -> None:

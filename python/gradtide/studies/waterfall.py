@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradtide import _core, report, units, words
 from gradtide.errors import ScenarioError, TraceError
+from gradtide.files import write_whole
 from gradtide.results import StudyRows
 from gradtide.runtime import where
 from gradtide.scenario import Scenario
@@ -142,12 +143,10 @@ class WaterfallResult(StudyRows):
 
     def report(self, path: str | Path) -> Path:
         """Write the page, one HTML file that needs no network."""
-        from shutil import copyfile
         from tempfile import TemporaryDirectory
 
         with TemporaryDirectory(prefix="gradtide-") as parent:
-            copyfile(self.save(Path(parent) / "step") / "report.html", path)
-        return Path(path)
+            return write_whole(Path(path), (self.save(Path(parent) / "step") / "report.html").read_bytes())
 
     def __repr__(self) -> str:
         return f"<gradtide.WaterfallResult {self.summary['headline']}>"
