@@ -23,9 +23,14 @@ import gradtide as gt
 from gradtide import cli, files
 from gradtide.errors import GradtideError
 from gradtide.profiling import write_json as write_model
+from gradtide.studies import run as studies_run
 from gradtide.studies.folder import whole_folder, write_json, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import sample
+from gradtide.studies.tenants.bands import tenants
+from gradtide.studies.tenants.boundary import boundary
+from gradtide.studies.tenants.policies import policies
+from run_folders import TINY_LOADS, tiny_tenants
 
 CH4 = "paper/gao2020-ch4"
 
@@ -129,6 +134,16 @@ def test_a_report_that_was_made_again_is_still_ours(gradtide: Any, tmp_path: Pat
     files.write_listed(out / "report.html", page + b"<!-- of another version -->")
     assert gradtide("run", CH4, "-q", "-o", out)[0] == 0
     assert (out / "report.html").read_bytes() == page
+
+
+def test_a_report_of_a_run_of_a_study_is_ours(gradtide: Any, tmp_path: Path) -> None:
+    out = tmp_path / "res"
+    assert gradtide("compare", CH4, "-q", "-o", out)[0] == 0
+    [run, *_] = (out / "runs").iterdir()
+    assert gradtide("report", run)[0] == 0
+    assert (run / "report.html").exists()
+    assert gradtide("compare", CH4, "-q", "-o", out)[0] == 0
+    assert not (run / "report.html").exists()
 
 
 def test_a_folder_without_a_list_of_its_files_is_left_alone(gradtide: Any, tmp_path: Path) -> None:
@@ -402,9 +417,13 @@ def test_modes_follow_the_umask(gradtide: Any, tmp_path: Path, umask: int, folde
     assert (stat.S_IMODE((tmp_path / "out").stat().st_mode), modes) == (folder, {file})
 
 
+@pytest.mark.parametrize("suffix", ["", ".json"])
 @pytest.mark.parametrize("length", [240, 300])
-def test_a_name_that_is_too_long_is_refused_before_the_run(gradtide: Any, tmp_path: Path, length: int) -> None:
-    code, out, err = gradtide("run", CH4, "-o", tmp_path / ("x" * length))
+def test_a_name_that_is_too_long_is_refused_before_the_run(
+    gradtide: Any, tmp_path: Path, length: int, suffix: str
+) -> None:
+    command = "plan" if suffix else "run"
+    code, out, err = gradtide(command, CH4, "-o", tmp_path / ("x" * length + suffix))
     assert (code, out) == (2, "")
     assert err.startswith("error: cannot write")
 
@@ -525,3 +544,79 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, cwd=tmp_path, timeout=50, check=False)
     assert done.returncode == 0
+
+
+# A run that cannot go on
+
+
+@pytest.fixture
+def bad_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let the runs of which something holds end with an error."""
+    run = studies_run._run
+
+    def of(is_bad: Callable[[gt.Scenario], bool]) -> None:
+        def chosen(scenario: gt.Scenario, progress: Any) -> gt.RunResult:
+            if is_bad(scenario):
+                raise gt.SimulationError("job `train` completes no measured iteration")
+            return run(scenario, progress)
+
+        monkeypatch.setattr(studies_run, "_run", chosen)
+
+    return of
+
+
+def is_low(scenario: gt.Scenario, seed: int) -> bool:
+    return scenario.seed == seed and bool(scenario.jobs) and scenario.jobs[0].bands != (0,)
+
+
+def test_one_bad_seed_makes_a_study_unknown_and_does_not_end_it(
+    gradtide: Any, tmp_path: Path, bad_run: Callable[..., None]
+) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(tiny_tenants()))
+    bad_run(lambda scenario: is_low(scenario, 1))
+    code, out, err = gradtide("tenants", tmp_path / "s.json", "--seeds", "3", "-o", tmp_path / "out", "--json")
+    summary = json.loads(out)
+    assert code == 0
+    assert "warning: run seed1-low cannot go on" in err
+    assert summary["failed"] == {"seed1-low": "job `train` completes no measured iteration"}
+    assert (summary["colour"], summary["verdict"], summary["seeds"]) == ("unknown", "unknown", [0, 1, 2])
+    assert summary["iteration_time_ms"]["same"] is not None
+    assert summary["iteration_time_ms"]["low"] is None
+    assert len(os.listdir(tmp_path / "out" / "runs")) == 8
+    assert "report.html" in os.listdir(tmp_path / "out")
+
+
+def test_one_bad_run_makes_its_cell_of_a_map_unknown(tmp_path: Path, bad_run: Callable[..., None]) -> None:
+    bad: list[gt.Scenario] = []
+    whole = boundary(tiny_tenants(), **TINY_LOADS)
+
+    def first_low(scenario: gt.Scenario) -> bool:
+        if is_low(scenario, 0) and not bad:
+            bad.append(scenario)
+        return scenario in bad
+
+    bad_run(first_low)
+    study = boundary(tiny_tenants(), **TINY_LOADS)
+    study.save(tmp_path / "out")
+    [unknown] = [row for row in study.rows if row["colour"] == "unknown"]
+    assert unknown["iteration_change_percent"] is None
+    assert study.rows[1:] == whole.rows[1:]
+    assert study.summary["failed"].keys() == {f"{unknown['cell']}/seed0-low"}
+    assert len(os.listdir(tmp_path / "out" / "cells")) == len(study.rows) - 1
+
+
+def test_one_bad_run_makes_its_policy_unknown(tmp_path: Path, bad_run: Callable[..., None]) -> None:
+    bad_run(lambda scenario: bool(scenario.jobs[0].adaptive) and scenario.jobs[0].adaptive.policy == "deadline")
+    study = policies(tiny_tenants(), ["deadline", "background"], seeds=(0, 1))
+    study.save(tmp_path / "out")
+    colours = {row["policy"]: row["colour"] for row in study.rows}
+    assert (colours["deadline"], colours["background"] != "unknown") == ("unknown", True)
+
+
+def test_a_study_in_which_no_run_can_go_on_is_an_error(bad_run: Callable[..., None]) -> None:
+    bad_run(lambda scenario: True)
+    with pytest.raises(gt.SimulationError, match="completes no measured iteration"):
+        boundary(tiny_tenants(), **TINY_LOADS)
+    bad_run(lambda scenario: bool(scenario.jobs))
+    with pytest.raises(gt.SimulationError, match="completes no measured iteration"):
+        tenants(tiny_tenants())

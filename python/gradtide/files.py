@@ -25,7 +25,8 @@ from typing import Any, BinaryIO
 
 VERSIONS, SUMMARY = "versions.json", "summary.json"
 LISTED = "files"
-"""Key of `versions.json`: the SHA-256 of every other file of the folder."""
+"""Key of `versions.json`: the SHA-256 of every other file of the folder; None for other `versions.json`, which have the
+time at which they were made."""
 
 PARTIAL, READY = ".partial", ".ready"
 LONGER = len(".") + len(".01234567") + len(PARTIAL)
@@ -307,17 +308,23 @@ def list_files(folder: Path) -> None:
     versions = folder / VERSIONS
     if not versions.exists():
         return
-    digests = {name: _digest(folder / name) for name in _names(folder) if name != VERSIONS}
+    names = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+    digests = {
+        name: None if Path(name).name == VERSIONS else _digest(folder / name) for name in names if name != VERSIONS
+    }
     _write_list(versions, json.loads(versions.read_bytes()), digests)
 
 
 def write_listed(path: Path, data: bytes) -> Path:
-    """Write or replace a file of a folder of results; the folder's list knows it then."""
+    """Write or replace a file of a folder of results, or of a run in it; the list of the folder has it then."""
     write_whole(path, data)
-    listed = _list(path.parent)
-    if listed is not None:
-        versions = path.parent / VERSIONS
-        _write_list(versions, json.loads(versions.read_bytes()), {**listed, path.name: _digest(path)})
+    real = Path(os.path.realpath(path))
+    for home in real.parents:
+        listed = _list(home)
+        if listed is not None and real.with_name(SUMMARY).relative_to(home).as_posix() in listed:
+            versions = home / VERSIONS
+            name = real.relative_to(home).as_posix()
+            _write_list(versions, json.loads(versions.read_bytes()), {**listed, name: _digest(real)})
     return path
 
 
@@ -347,13 +354,9 @@ def foreign(folder: Path, *known: str) -> dict[str, str]:
                 continue
             if own not in listed:
                 found[own] = "not gradtide's"
-            elif _digest(Path(place) / name) != listed[own]:
+            elif name != VERSIONS and _digest(Path(place) / name) != listed[own]:
                 found[own] = "changed since"
     return found
-
-
-def _names(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
 
 
 def _tops(folder: Path) -> set[str]:

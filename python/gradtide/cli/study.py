@@ -66,6 +66,8 @@ def conduct(
         name_files(common.output)
     if common.verbose:
         talk_of_cost(result.summary["cost"])
+    for name, why in result.summary.get("failed", {}).items():
+        talk(f"warning: run {name} cannot go on, and what depends on it is unknown: {why}")
     if figures is not None:
         apply_checks(common.checks, figures(result))
 

@@ -79,14 +79,15 @@ def what_is_replaced(path: Path) -> str | None:
 def refuse_unwritable(path: Path) -> None:
     """Refuse a place where nothing can be written; asked before long work, not after it."""
     real = Path(os.path.realpath(path))
-    parent = real if files.is_fixed(real) else real.parent
-    while not os.path.lexists(parent) and parent != parent.parent:
-        parent = parent.parent
-    if not parent.is_dir():
-        raise FolderError(f"cannot write {path}: {parent} is a file")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise FolderError(f"cannot write {path}: {parent} is read-only, or somebody else's")
-    most = os.pathconf(parent, "PC_NAME_MAX") - files.LONGER
+    with as_folder_error(path):
+        parent = real if files.is_fixed(real) else real.parent
+        while not os.path.lexists(parent) and parent != parent.parent:
+            parent = parent.parent
+        if not parent.is_dir():
+            raise FolderError(f"cannot write {path}: {parent} is a file")
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise FolderError(f"cannot write {path}: {parent} is read-only, or somebody else's")
+        most = os.pathconf(parent, "PC_NAME_MAX") - files.LONGER
     if len(os.fsencode(real.name)) > most:
         raise FolderError(f"cannot write {path}: its name has more than {most} bytes; take a shorter one")
 
