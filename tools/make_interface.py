@@ -4,6 +4,7 @@ Run from anywhere: python tools/make_interface.py. A test runs it and compares.
 """
 
 import inspect
+import signal
 import json
 import re
 import sys
@@ -101,6 +102,7 @@ def exit_codes() -> str:
         (ends.EXIT_CANNOT_GO_ON, "the run could not go on, or a folder could not be written"),
         (ends.EXIT_BUG, "a bug of gradtide; please report it"),
         (ends.EXIT_INTERRUPTED, "interrupted (Ctrl-C); finished runs of a study are kept: the same command goes on"),
+        (ends.EXIT_SIGNAL + signal.SIGTERM, "the same, by SIGTERM; 129 by SIGHUP"),
     ]
     return _list([(str(code), meaning) for code, meaning in meanings])
 
