@@ -215,7 +215,7 @@ def heal(path: Path) -> None:
     path = Path(os.path.realpath(path))
     own = "|".join(re.escape(name) for name in sorted({VERSIONS, *_tops(path)}))
     _end(path.parent, rf"\.{re.escape(path.name)}\.\w{{8}}\{PARTIAL}")
-    _end(path, rf"\.(({own})\.)?\w{{8}}(\{PARTIAL}|\{READY})")
+    _end(path, rf"\.(({own})\.)?[0-9a-f]{{8}}(\{PARTIAL}|\{READY})")
 
 
 def heal_all(folder: Path) -> None:
