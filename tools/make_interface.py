@@ -4,9 +4,9 @@ Run from anywhere: python tools/make_interface.py. A test runs it and compares.
 """
 
 import inspect
-import signal
 import json
 import re
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator

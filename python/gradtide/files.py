@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 VERSIONS, SUMMARY = "versions.json", "summary.json"
 LISTED = "files"
@@ -312,7 +312,7 @@ def list_files(folder: Path) -> None:
     digests = {
         name: None if Path(name).name == VERSIONS else _digest(folder / name) for name in names if name != VERSIONS
     }
-    _write_list(versions, json.loads(versions.read_bytes()), digests)
+    versions.write_bytes(_with_list(versions, digests))
 
 
 def write_listed(path: Path, data: bytes) -> Path:
@@ -322,9 +322,8 @@ def write_listed(path: Path, data: bytes) -> Path:
     for home in real.parents:
         listed = _list(home)
         if listed is not None and real.with_name(SUMMARY).relative_to(home).as_posix() in listed:
-            versions = home / VERSIONS
             name = real.relative_to(home).as_posix()
-            _write_list(versions, json.loads(versions.read_bytes()), {**listed, name: _digest(real)})
+            write_whole(home / VERSIONS, _with_list(home / VERSIONS, {**listed, name: _digest(real)}))
     return path
 
 
@@ -372,9 +371,9 @@ def _list(folder: Path) -> dict[str, str] | None:
     return listed if isinstance(listed, dict) else None
 
 
-def _write_list(versions: Path, document: dict[str, Any], digests: dict[str, str | None]) -> None:
-    text = json.dumps({**document, LISTED: dict(sorted(digests.items()))}, indent=2) + "\n"
-    write_whole(versions, text.encode())
+def _with_list(versions: Path, digests: dict[str, str | None]) -> bytes:
+    document = {**json.loads(versions.read_bytes()), LISTED: dict(sorted(digests.items()))}
+    return (json.dumps(document, indent=2) + "\n").encode()
 
 
 def _digest(path: Path) -> str | None:
