@@ -97,16 +97,9 @@ _VIEWS = {
 
 
 def render(run_dir: Path) -> str:
-    """Return the report of a finished run or study folder.
+    """Return the report of a finished run or study folder: a whole HTML document below 400 kB.
 
-    Args:
-        run_dir: folder whose `summary.json` has one of the schemas that this version can show.
-
-    Returns:
-        A whole HTML document below 400 kB. Where the folder holds more, the page says what is left out.
-
-    Raises:
-        RunFolderError: if a file of the folder is missing, truncated or garbled, or the schema is unknown.
+    Where the folder holds more, the page says what is left out.
     """
     path = run_dir / "summary.json"
     summary = read_json(path)

@@ -51,10 +51,8 @@ Schedule = str | Path | OrderScheduler
 class Contender:
     """One of the schedules that are compared.
 
-    Attributes:
-        name: the order, system, file or scheduler, as the user named it.
-        extras: what the user added to it, as in `chunk 1MB`.
-        by: the file or scheduler that orders transfers; None if a name in `changes` does.
+    `extras` are what the user added to its name, as in `chunk 1MB`. `by` is the file or scheduler that orders
+    transfers; None if a name in `changes` does.
     """
 
     name: str

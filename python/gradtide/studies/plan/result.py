@@ -145,11 +145,7 @@ class PlanResult(StudyRows):
 
 
 def check_target(path: Path | None) -> None:
-    """Refuse a place where a plan or its folder must not go; asked before long work, not after it.
-
-    Raises:
-        FolderError: if `path` holds what is not ours, or nothing can be written there.
-    """
+    """Refuse a place where a plan or its folder must not go; asked before long work, not after it."""
     if path is None:
         return
     if path.suffix != ".json":

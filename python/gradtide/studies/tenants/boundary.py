@@ -112,11 +112,7 @@ def boundary(
 def points_of(
     base: Scenario, job_loads: Sequence[float], traffic_loads: Sequence[float], seeds: Sequence[int]
 ) -> dict[Cell, Scenario]:
-    """Return the scenario of every cell of a map.
-
-    Raises:
-        ValueError: as `boundary`.
-    """
+    """Return the scenario of every cell of a map; errors are those of `boundary`."""
     check(base, seeds)
     check_one_job(base, "a map scales the load of one job")
     _check_scalable(base)

@@ -13,12 +13,7 @@ HINT = "One run has no interval: add --seeds 5."
 
 @dataclass(frozen=True)
 class Effect:
-    """A change in percent over the seeds of a study.
-
-    Attributes:
-        percent: mean change; None where a seed has none.
-        ends: ends of its 95 % interval; None with one seed.
-    """
+    """A mean change in percent over seeds, None where a seed has none, and its 95 % interval, None with one seed."""
 
     percent: float | None
     ends: tuple[float, float] | None = None
@@ -82,10 +77,9 @@ LEADS = {
 
 
 def verdict(cost: Effect, gain: Effect) -> str:
-    """Return what follows from the job's cost and from what small flows save.
+    """Return what follows from the job's cost and from what small flows save: one of `LEADS`.
 
-    Returns:
-        One of `LEADS`; `one run` where there is no interval, and `unknown` where too little completed.
+    It is `one run` where there is no interval, and `unknown` where too little completed.
     """
     if cost.percent is None or gain.percent is None:
         return "unknown"
@@ -100,13 +94,8 @@ def sentence(
 ) -> str:
     """Say what something costs the job and saves small flows, with intervals, and whether that is worth it.
 
-    Args:
-        what: what is judged, as in `de-prioritising this job`.
-        cost: change of the job's iteration time.
-        gain: what small flows save of their mean completion time.
-        seeds: the seeds of the study.
-        whose: which iterations are meant.
-        where: `here`, or the part of a map.
+    `what` is judged, as in `de-prioritising this job`; `whose` iterations are meant, and `where`: here, or a part of a
+    map.
     """
     found = verdict(cost, gain)
     if found == "unknown":
