@@ -38,7 +38,7 @@ PS_PER_US = 1e6
 
 @dataclass(frozen=True)
 class Policy:
-    """A way to send the job's buckets: first sent first, each in the band of its index, and the scenario that does so."""
+    """A way to send the job's buckets, first sent first, each in the band of its index, and its scenario."""
 
     name: str
     order: tuple[int, ...]
