@@ -19,7 +19,7 @@ from gradtide.papers.harness import Check, Claim, Drawn, Figure, agreeing, chart
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.tenants.cases import BANDS, variant
-from gradtide.studies.tenants.verdict import colour
+from gradtide.studies.tenants.comparison import colour
 
 # Table 5.3: compute-to-network ratio, compute time per iteration in ms.
 COMPUTE_MS = {16: 2240, 8: 1120, 4: 560, 2: 280}

@@ -25,8 +25,7 @@ from gradtide.studies.tenants.cases import (
     moved_jobs,
     variant,
 )
-from gradtide.studies.tenants.comparison import Comparison
-from gradtide.studies.tenants.verdict import HINT
+from gradtide.studies.tenants.comparison import HINT, Comparison
 
 # Table 5.4 of Gao (2020): shares of the hosts' links that the job and the flows take.
 JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)

@@ -24,8 +24,7 @@ from gradtide.studies.channels import line
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import part_of, run_all, total_cost, write_study
 from gradtide.studies.tenants.cases import Case, check, check_one_job, head
-from gradtide.studies.tenants.comparison import Comparison
-from gradtide.studies.tenants.verdict import HINT, sentence
+from gradtide.studies.tenants.comparison import HINT, Comparison, sentence
 
 ORDERS = ("fifo", "priority", "tic", "tac", "file")
 """Orders of the queue that are the same in every iteration."""
