@@ -63,7 +63,9 @@ PROGRESS: dict[str, Cell] = {"5.20, 5.21": (4, 92), "5.22, 5.23": (2, 92)}
 def scenario(base: Scenario, case: Case) -> Scenario:
     """Return the scenario of a case."""
     (ratio, rate, band, seed), recovery = case
-    return variant(cell_scenario(base.set({"cluster.transport.recovery": recovery}), (ratio, rate)), seed, band)
+    scaled = base.replace(scale_to=f"{COMPUTE_MS[ratio]}ms", timeline=3 if (ratio, rate) in PROGRESS.values() else 0)
+    settings = {"cluster.transport.recovery": recovery, "traffic.web.arrivals.rate": f"{rate}/s"}
+    return variant(scaled.set(settings), seed, band)
 
 
 @dataclass(frozen=True)
@@ -132,13 +134,6 @@ def quantities(result: RunResult) -> tuple[float, float, float]:
 def _web(result: RunResult) -> dict[str, Any]:
     figures: dict[str, Any] = result.summary["traffic"]["web"]
     return figures
-
-
-def cell_scenario(base: Scenario, cell: Sequence[int]) -> Scenario:
-    """Return `base` with the compute time and the arrivals of a cell (ratio, rate)."""
-    ratio, rate = cell
-    scaled = base.replace(scale_to=f"{COMPUTE_MS[ratio]}ms", timeline=3 if (ratio, rate) in PROGRESS.values() else 0)
-    return scaled.set({"traffic.web.arrivals.rate": f"{rate}/s"})
 
 
 def _headline(checks: Sequence[Check], study: Study, _figure: str | None) -> str:
@@ -404,22 +399,14 @@ def _count_table(study: Study) -> list[Drawn]:
 
 def _maps(study: Study) -> Iterable[Drawn]:
     """The three maps of fig. 5.19, published and ours; the job's highest link use on top, as there."""
-
-    def cell(quantity: str, change_percent: float) -> dict[str, Any]:
-        return {
-            "change_percent": change_percent,
-            "colour": colour(change_percent) if quantity == "iteration" else "",
-        }
-
     titles = {"iteration": "What the job pays", "small": "What small flows gain", "large": "What large flows gain"}
     for (quantity, title), (who, means) in product(titles.items(), _sources(study)):
-        rows = [
-            {
-                "load": f"R = {ratio}",
-                "cells": [cell(quantity, means[ratio, rate][quantity][2]) for rate in FLOW_RATES],
-            }
-            for ratio in sorted(COMPUTE_MS)
-        ]
+        rows = []
+        for ratio in sorted(COMPUTE_MS):
+            changes = [means[ratio, rate][quantity][2] for rate in FLOW_RATES]
+            colours = [colour(change) if quantity == "iteration" else "" for change in changes]
+            cells = [{"change_percent": a, "colour": b} for a, b in zip(changes, colours, strict=True)]
+            rows.append({"load": f"R = {ratio}", "cells": cells})
         yield {"title": f"{title}: {who}", "columns": [f"{rate}/s" for rate in FLOW_RATES], "rows": rows}
 
 

@@ -90,10 +90,6 @@ def _nothing(_study: Any) -> tuple[()]:
     return ()
 
 
-def _no_runs(_study: Any) -> Mapping[str, RunResult]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Figure(Generic[S, C]):
     """A figure or table that is reproduced: the runs that it needs, and what is made from a study of them.
@@ -108,7 +104,7 @@ class Figure(Generic[S, C]):
     series: Callable[[S], Iterable[Drawn]] = _nothing
     bars: Callable[[S], Iterable[Drawn]] = _nothing
     progress: Callable[[S], Iterable[Drawn]] = _nothing
-    runs: Callable[[S], Mapping[str, RunResult]] = _no_runs
+    runs: Callable[[S], Mapping[str, RunResult]] = lambda _study: {}
 
 
 def published(module: str) -> dict[str, Any]:

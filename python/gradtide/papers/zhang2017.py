@@ -98,9 +98,8 @@ class Study:
 
     def slowdown(self, net: Net, method: str, routing: str = "dmodk") -> float:
         """Return by what factor an exchange takes longer at a ratio of 1/8 than at 1."""
-        return self.time_s(net, RATIOS[-1], method, routing=routing) / self.time_s(
-            net, RATIOS[0], method, routing=routing
-        )
+        least_s, full_s = (self.time_s(net, ratio, method, routing=routing) for ratio in (RATIOS[-1], RATIOS[0]))
+        return least_s / full_s
 
     def nodes_and_cables(self, net: Net, ratio: Fraction) -> tuple[int, int]:
         """Return the switches and cables of a network that has been built, counted on its links."""
@@ -206,10 +205,10 @@ def _faster_in(cells: Sequence[Any], missing: Sequence[Any]) -> str:
 
 def _where(cells: Sequence[tuple[Net, Fraction]]) -> str:
     """Name cells, as in `on 3-layer, 1024 nodes at 1/2, 1/4`."""
-    found = []
-    for net in dict.fromkeys(net for net, _ in cells):
-        found.append(f"on {net.words} at {', '.join(str(ratio) for other, ratio in cells if other == net)}")
-    return "; ".join(found)
+    ratios: dict[Net, list[str]] = {}
+    for net, ratio in cells:
+        ratios.setdefault(net, []).append(str(ratio))
+    return "; ".join(f"on {net.words} at {', '.join(of_net)}" for net, of_net in ratios.items())
 
 
 def table_1(net: Net, ratio: Fraction) -> tuple[Fraction, Fraction]:

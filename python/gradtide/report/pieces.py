@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from gradtide import words
 from gradtide.report import timeline
-from gradtide.report.folder import Row, read_table
+from gradtide.report.folder import Row, grouped, read_table
 from gradtide.report.timeline import milliseconds, size
 
 _T = TypeVar("_T")
@@ -317,10 +317,7 @@ def bins(rows: Sequence[_T], most: int) -> list[Sequence[_T]]:
 
 def by_job(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Group rows by job."""
-    grouped: dict[str, list[Row]] = {}
-    for row in rows:
-        grouped.setdefault(row["job"], []).append(row)
-    return grouped
+    return grouped(rows, lambda row: row["job"])
 
 
 def probed(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: Caps) -> dict[str, Any] | None:

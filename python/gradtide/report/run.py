@@ -6,7 +6,7 @@ from typing import Any
 
 from gradtide import words
 from gradtide.report import pieces, timeline
-from gradtide.report.folder import Row, RunFolderError, entry, number, read_table, read_text
+from gradtide.report.folder import Row, RunFolderError, entry, grouped, number, read_table, read_text
 from gradtide.report.timeline import milliseconds, size
 
 
@@ -186,9 +186,7 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
     transfers = [row for row in transfers if row.get("direction") != "push"]
     if not transfers:
         return None
-    slack: dict[tuple[int, int], list[Row]] = {}
-    for row in transfers:
-        slack.setdefault((row["first_layer"], row["last_layer"]), []).append(row)
+    slack = grouped(transfers, lambda row: (row["first_layer"], row["last_layer"]))
     # Adjacent buckets share a step of the chart, which shows the least value: it is the one that delays compute.
     steps = pieces.bins(sorted(slack), 400)
     lines = []

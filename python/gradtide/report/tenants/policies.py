@@ -69,14 +69,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         )
         if points
         else "",
-        "legend": [
-            {
-                "svg": Markup(scatter.shape(i, 13, 7, 5)),
-                "token": scatter.TOKENS[i % len(scatter.TOKENS)],
-                "name": n,
-            }
-            for i, n in enumerate(names)
-        ],
+        "legend": [{"svg": Markup(scatter.shape(i, 13, 7, 5)), **own} for i, own in enumerate(scatter.legend(names))],
         **_maps(mapped, names, caps),
         "table": pieces.table("Every cell and policy", columns, table, cap=caps.rows, where="policies.csv"),
     }
