@@ -504,9 +504,8 @@ def flow_rows(lines: Iterable[str], file: str, host_count: int, band_count: int)
         if len(faults) >= MAX_FAULTS_OF_A_FILE:
             break
     if is_empty:
-        faults.append(
-            Fault("GT062", "", f"{file} has no flows", None, "write at least one line after the header", file)
-        )
+        hint = "write at least one line after the header"
+        faults.append(Fault("GT062", "", f"{file} has no flows", None, hint, file))
     if faults:
         raise ScenarioError(faults)
 
@@ -546,10 +545,8 @@ def _field_parser(host_count: int, band_count: int) -> "Callable[[str, str], tup
         if column in ("src", "dst"):
             host = host_index(cell, host_count)
             if host is None:
-                return 0, (
-                    f'unknown host "{cell[:40]}"',
-                    f"hosts are h0 to h{host_count - 1}, or 0 to {host_count - 1}",
-                )
+                last = host_count - 1
+                return 0, (f'unknown host "{cell[:40]}"', f"hosts are h0 to h{last}, or 0 to {last}")
             return host, None
         low, high = limits[column]
         if not (cell.isascii() and cell.isdigit()):

@@ -474,11 +474,9 @@ def _cdfs(cell: Cell) -> Callable[[Study], Iterable[Drawn]]:
         for seed in SEEDS:
             times = {band: np.sort(study.small_ms(cell, band, seed)) for band in BANDS}
             every = np.concatenate(list(times.values()))
-            x = (
-                np.geomspace(0.98 * np.nanmin(every), 1.002 * np.nanmax(every), CDF_POINTS)
-                if len(every)
-                else np.array([0.1, 1.0])
-            )
+            x = np.array([0.1, 1.0])
+            if len(every):
+                x = np.geomspace(0.98 * np.nanmin(every), 1.002 * np.nanmax(every), CDF_POINTS)
             lines = []
             for band, own in times.items():
                 shares = [round(float(100 * np.mean(own <= at)), 3) if len(own) else None for at in x]
@@ -535,6 +533,10 @@ def _by_traffic(cells: Sequence[Cell], claims: Callable[[Study], Iterable[Claim]
     return _figure(cells, claims, series=_over_use(cells, 2, "expected link use, %"))
 
 
+def _by_run(cell: Cell, claims: Callable[[Study], Iterable[Claim]]) -> Figure[Study, Case]:
+    return _figure([cell], claims, series=_cdfs(cell))
+
+
 def _progress(name: str, **claims: Any) -> Figure[Study, Case]:
     cell = PROGRESS[name]
     names = {band: f"R{cell[0]}-f{cell[1]}-{band}" for band in BANDS}
@@ -563,16 +565,10 @@ FIGURES: dict[str, Figure[Study, Case]] = {
     "5.8": _by_ratio(8),
     "5.10": _by_ratio(4),
     "5.12": _by_ratio(2),
-    "5.6": _figure([(16, 23)], _sooner_claims, series=_cdfs((16, 23))),
+    "5.6": _by_run((16, 23), _sooner_claims),
     "5.7": _figure([(16, 23)], _start_claims, series=_gains_over_time),
-    "5.9": _figure(
-        [(8, 23)],
-        _gain_claims((8, 23), "66 / 74 / 26 %, the third least", lambda g: min(g) == g[2]),
-        series=_cdfs((8, 23)),
-    ),
-    "5.11": _figure(
-        [(4, 23)], _gain_claims((4, 23), "the third least", lambda g: min(g) == g[2]), series=_cdfs((4, 23))
-    ),
+    "5.9": _by_run((8, 23), _gain_claims((8, 23), "66 / 74 / 26 %, the third least", lambda g: min(g) == g[2])),
+    "5.11": _by_run((4, 23), _gain_claims((4, 23), "the third least", lambda g: min(g) == g[2])),
     "5.13": _by_rate(23, _rate_claims),
     "5.14": _by_rate(46, _cost_claims((2, 46), "5 %", 2, 8)),
     "5.15": _by_rate(92, _plateau_claims),

@@ -444,7 +444,7 @@ def _order(case: Case) -> str:
     return case.order.upper()
 
 
-def _straggler_bars(study: Study) -> list[Drawn]:
+def _straggler_bars(study: Study) -> Iterable[Drawn]:
     changes: dict[str, dict[str, Any]] = {
         "no order": {"order": NONE},
         "TIC": {},
@@ -452,22 +452,15 @@ def _straggler_bars(study: Study) -> list[Drawn]:
         "the model's order, backwards": {"order": REVERSED},
     }
     rows = sorted(MODELS, key=lambda model: TABLE_1[model][INFERENCE])
-    return [
-        _bars(
-            f"{TRAIN_OR_NOT[task]}, 8 workers; fewest ops first",
-            "straggler time (%)",
-            rows,
-            {
-                name: [study.straggler(replace(Case(model, task, TIC, 8, 2), **change)) for model in rows]
-                for name, change in changes.items()
-            },
-        )
-        for task in TASKS
-    ]
+    for task in TASKS:
+        cases = [Case(model, task, TIC, 8, 2) for model in rows]
+        shares = {
+            name: [study.straggler(replace(case, **change)) for case in cases] for name, change in changes.items()
+        }
+        yield _bars(f"{TRAIN_OR_NOT[task]}, 8 workers; fewest ops first", "straggler time (%)", rows, shares)
 
 
-def _size_series(study: Study) -> list[Drawn]:
-    made = []
+def _size_series(study: Study) -> Iterable[Drawn]:
     for task in TASKS:
         # ResNet-50 v1 and Inception v1 have as many ops in inference: one place, and the mean of both.
         by_size: dict[int, list[float]] = {}
@@ -476,8 +469,7 @@ def _size_series(study: Study) -> list[Drawn]:
         sizes = sorted(by_size)
         gains = line(TRAIN_OR_NOT[task], [float(np.mean(by_size[size])) for size in sizes])
         title = f"{TRAIN_OR_NOT[task]}, mean over 1 to 16 workers"
-        made.append(chart(title, ("ops, as of table 1", sizes), _GAIN, [gains]))
-    return made
+        yield chart(title, ("ops, as of table 1", sizes), _GAIN, [gains])
 
 
 def _overlap_series(study: Study) -> list[Drawn]:

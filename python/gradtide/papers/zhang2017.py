@@ -341,15 +341,11 @@ def _over_ratio(
     ratios = sorted(RATIOS)
 
     def drawn(study: Study) -> Drawn:
-        return chart(
-            title,
-            ("bisection ratio", [float(ratio) for ratio in ratios]),
-            "exchange time (ms)",
-            (
-                line(NAMES[method], [1e3 * study.time_s(net, ratio, method, rate, routing=routing) for ratio in ratios])
-                for method in methods
-            ),
-        )
+        lines = []
+        for method in methods:
+            times_s = [study.time_s(net, ratio, method, rate, routing=routing) for ratio in ratios]
+            lines.append(line(NAMES[method], [1e3 * time_s for time_s in times_s]))
+        return chart(title, ("bisection ratio", list(map(float, ratios))), "exchange time (ms)", lines)
 
     return drawn
 
@@ -358,20 +354,12 @@ def _all(*charts: Callable[[Study], Drawn]) -> Callable[[Study], list[Drawn]]:
     return lambda study: [drawn(study) for drawn in charts]
 
 
-def _resource_series(_study: Study) -> list[Drawn]:
+def _resource_series(_study: Study) -> Iterable[Drawn]:
     nodes = range(64, 2049, 64)
-    return [
-        chart(
-            f"r = {ratio}",
-            ("nodes", nodes),
-            "2x2 crossbars",
-            (
-                line(words.fabric(kind), [crossbars(kind, count, ratio) for count in nodes])
-                for kind in ("clos2", "clos3")
-            ),
-        )
-        for ratio in RATIOS
-    ]
+    for ratio in RATIOS:
+        counts = {kind: [crossbars(kind, count, ratio) for count in nodes] for kind in ("clos2", "clos3")}
+        lines = [line(words.fabric(kind), values) for kind, values in counts.items()]
+        yield chart(f"r = {ratio}", ("nodes", nodes), "2x2 crossbars", lines)
 
 
 def figures() -> dict[str, Figure[Study, Case]]:

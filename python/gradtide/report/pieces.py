@@ -217,16 +217,11 @@ def meaning(kind: str, name: str, value: str = "", key: str = "", zero: bool = F
 
 def bar(values: Mapping[str, float], longest: float, room: float) -> list[dict[str, Any]]:
     """Return the pieces of a waterfall bar, named inside where `room` (characters in a bar) allows."""
-    return [
-        part(
-            kind,
-            f"{name} {ms(values[kind])} ms",
-            100 * max(values[kind], 0) / longest,
-            (f"{short} {ms(values[kind])} ms", ms(values[kind])),
-            room,
-        )
-        for kind, name, short in WATERFALL
-    ]
+    parts = []
+    for kind, name, short in WATERFALL:
+        text, share = ms(values[kind]), 100 * max(values[kind], 0) / longest
+        parts.append(part(kind, f"{name} {text} ms", share, (f"{short} {text} ms", text), room))
+    return parts
 
 
 def waterfall(values: Mapping[str, float], key: str) -> dict[str, Any]:
