@@ -216,16 +216,14 @@ def checked_points(rows: Sequence[tuple[int, str, Sequence[str]]], name: str) ->
             faults.append(fault_at("GT061", "", msg, hint, None, name, number, line))
             continue
         size, share = cells
-        good = True
+        before = len(faults)
         if not (size.isascii() and size.isdigit()) or len(size) > 16 or int(size) > MAX_FLOW_BYTES:
             msg, hint = f'"{size[:40]}" is not a number of bytes', f"write a whole number up to {MAX_FLOW_BYTES:,}"
             faults.append(fault_at("GT061", "bytes", msg, hint, size, name, number, line))
-            good = False
         if not _SHARE.fullmatch(share):
             msg, hint = f'"{share[:40]}" is not a share', "write percent up to 100, or a share up to 1"
             faults.append(fault_at("GT061", "cdf", msg, hint, share, name, number, line))
-            good = False
-        if good:
+        if len(faults) == before:
             points.append((int(size), Fraction(share), number, line))
     if not faults:
         for (size_a, share_a, _, _), (size_b, share_b, number, line) in itertools.pairwise(points):

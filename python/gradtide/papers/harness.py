@@ -231,10 +231,5 @@ def chart(
     title: str, x: tuple[str, Sequence[float]], ylabel: str, lines: Iterable[Drawn], note: str | None = None
 ) -> Drawn:
     """Return a chart of lines over one axis, of which `x` has label and values; a note stands below the chart."""
-    made = {
-        "title": title,
-        "x": {"label": x[0], "values": list(x[1])},
-        "y": {"label": ylabel},
-        "lines": list(lines),
-    }
-    return made if note is None else {**made, "note": note}
+    axes = {"x": {"label": x[0], "values": list(x[1])}, "y": {"label": ylabel}}
+    return {"title": title, **axes, "lines": list(lines), **({} if note is None else {"note": note})}

@@ -409,11 +409,5 @@ def figures() -> dict[str, Figure[Study, Case]]:
 
 FIGURES = figures()
 
-PART = of_statements(
-    PAPER,
-    FIGURES,
-    scenario=scenario,
-    study=lambda _base, results: Study(results),
-    headline=_headline,
-)
+PART = of_statements(PAPER, FIGURES, scenario=scenario, study=lambda _base, results: Study(results), headline=_headline)
 """All runs together take minutes at most."""
