@@ -87,15 +87,9 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         for item in _objects(path, summary, "figures")
         for name in [word(item, "figure")]
     ]
-    left = [
-        f"{total - shown} of {total} {what}"
-        for what, shown, total in (
-            ("charts", len(charts), len(series)),
-            ("timelines", len(timelines), len(items)),
-            ("tables", len(kept), len(tables)),
-        )
-        if shown < total
-    ]
+    lists = {"charts": (charts, series), "timelines": (timelines, items), "tables": (kept, tables)}
+    counts = [(what, len(shown), len(every)) for what, (shown, every) in lists.items()]
+    left = [f"{total - shown} of {total} {what}" for what, shown, total in counts if shown < total]
     name = "/".join(filter(None, (pieces.clip(summary.get(key, ""), 40) for key in ("paper", "part"))))
     return "reproduce.html.j2", {
         "title": f"gradtide reproduce {name}",
@@ -219,15 +213,12 @@ def _timelines(
     run_dir: Path, path: Path, items: Sequence[Mapping[str, Any]], caps: pieces.Caps
 ) -> list[dict[str, Any]]:
     runs = [(inside(run_dir, entry(path, item, "run", str)), item.get("job"), _figure_title(item)) for item in items]
-    return [
-        {
-            **drawn,
-            "caption": f"{drawn['caption']} {pieces.clip(item.get('note', ''), 300)}".strip(),
-            "title": _figure_title(item),
-        }
-        for item, drawn in zip(items, pieces.drawn_timelines(runs, caps), strict=True)
-        if drawn
-    ]
+    made = []
+    for item, drawn in zip(items, pieces.drawn_timelines(runs, caps), strict=True):
+        if drawn:
+            caption = f"{drawn['caption']} {pieces.clip(item.get('note', ''), 300)}".strip()
+            made.append({**drawn, "caption": caption, "title": _figure_title(item)})
+    return made
 
 
 def _style(line: Mapping[str, Any]) -> dict[str, Any]:
