@@ -87,7 +87,11 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         for item in _objects(path, summary, "figures")
         for name in [word(item, "figure")]
     ]
-    lists = {"charts": (charts, series), "timelines": (timelines, items), "tables": (kept, tables)}
+    lists: dict[str, tuple[Sequence[Any], ...]] = {
+        "charts": (charts, series),
+        "timelines": (timelines, items),
+        "tables": (kept, tables),
+    }
     counts = [(what, len(shown), len(every)) for what, (shown, every) in lists.items()]
     left = [f"{total - shown} of {total} {what}" for what, shown, total in counts if shown < total]
     name = "/".join(filter(None, (pieces.clip(summary.get(key, ""), 40) for key in ("paper", "part"))))
