@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from gradtide import units
+from gradtide import _core, units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.scenario.keys.types import MAX_NAME
 
@@ -74,8 +74,6 @@ class Tree:
     @classmethod
     def counted(cls, kind: str, keys: Mapping[str, Any], link: tuple[int, int], trunk: tuple[int, int]) -> "Tree":
         """Return a network with these links of hosts and between switches."""
-        from gradtide import _core
-
         return cls(kind, keys, link, trunk, *_core.network_shape(json.dumps(_tree_spec(kind, keys, trunk)), *link))
 
     @property
@@ -119,8 +117,6 @@ def _tree_spec(kind: str, keys: Mapping[str, Any], trunk: tuple[int, int]) -> di
 
 
 def _link_names(spec: Mapping[str, Any], link: tuple[int, int]) -> list[str]:
-    from gradtide import _core
-
     return _core.link_names(json.dumps(spec), *link)
 
 
@@ -377,7 +373,9 @@ def read_cables(text: str, name: str, link: tuple[int, int]) -> tuple[list[Cable
         for key in columns:
             try:
                 if key in ("a", "b"):
-                    _check_node(row[key])
+                    if not row[key] or len(row[key]) > MAX_NAME or not row[key].isprintable():
+                        msg = f"{units.describe(row[key])} cannot be a name"
+                        raise units.UnitError("GT018", msg, f"a name is 1 to {MAX_NAME} printable characters")
                 elif not row[key]:
                     continue
                 elif key == "rate":
@@ -402,12 +400,6 @@ def cable_fault(
     """Make a fault of a line of a list of cables."""
     start = max(0, line.find(value)) if value else 0
     return Fault(code, key, msg, value, hint, name, number, line, start, len(value) if value else len(line))
-
-
-def _check_node(name: str) -> None:
-    if not name or len(name) > MAX_NAME or not name.isprintable():
-        what = units.describe(name)
-        raise units.UnitError("GT018", f"{what} cannot be a name", f"a name is 1 to {MAX_NAME} printable characters")
 
 
 def dealt_out(hosts: Iterable[int], fabric: Fabric | None) -> list[int]:

@@ -14,9 +14,9 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gradtide import units
+from gradtide import presets, units
 from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean, nearest
 from gradtide.layers import Layer
 from gradtide.scenario.keys.job import Compute, GraphModel, InlineModel, ThesisModel
@@ -24,9 +24,6 @@ from gradtide.scenario.keys.types import parse_name
 from gradtide.scenario.opdag import Op, OpDag, op_dag
 from gradtide.scenario.source import Fail, Failure, Loc, Source, Under, parse_json, pointed, read_text
 from gradtide.units import PPM
-
-if TYPE_CHECKING:
-    from gradtide.presets import Device
 
 MAX_LAYERS = 100_000
 MAX_FAULTS_OF_A_FILE = 20
@@ -435,16 +432,9 @@ def _op_row(op: Op) -> dict[str, Any]:
 
 def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any, list[Fault]]:
     """Read one layer of a model file into a row with the counts and times that it has."""
-    result = SimpleNamespace(
-        name="",
-        forward_ps=0,
-        backward_ps=0,
-        update_ps=0,
-        parameter_bytes=0,
-        forward_flops=0,
-        activation_bytes=0,
-        winograd=False,
-    )
+    times = {"forward_ps": 0, "backward_ps": 0, "update_ps": 0}
+    counts = {"parameter_bytes": 0, "forward_flops": 0, "activation_bytes": 0}
+    result = SimpleNamespace(name="", **times, **counts, winograd=False)
     if not isinstance(row, dict):
         msg = f"expected an object, found {units.describe(row)}"
         return result, [file.fault("GT033", loc, msg, 'write { "name": …, … }', row)]
@@ -483,8 +473,6 @@ def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any
 
 
 def _preset(name: str, source: Source, loc: Loc, compute: Compute) -> LayerTable:
-    from gradtide import presets
-
     try:
         model = presets.model(name)
     except KeyError:
@@ -513,10 +501,8 @@ def _roofline(model: Any, source: Source, loc: Loc, compute: Compute) -> list[La
     return list(roofline(model, _device(source, loc, compute), compute.batch))
 
 
-def _device(source: Source, loc: Loc, compute: Compute) -> "Device":
+def _device(source: Source, loc: Loc, compute: Compute) -> presets.Device:
     """Return the device that computes, with the scenario's efficiency if it states one."""
-    from gradtide import presets
-
     device = compute.device
     try:
         found = presets.device(device)

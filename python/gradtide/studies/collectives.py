@@ -51,19 +51,11 @@ class CollectivesResult(StudyRows):
     ) -> None:
         self.base = base
         self.rows = _rows(times_s)
-        self.summary = self._summary(results)
-
-    def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`."""
-        (folder / "scenario.resolved.toml").write_text(self.base.to_toml(), encoding="utf-8")
-        write_study(self, folder, "collectives.csv")
-
-    def _summary(self, results: Sequence[RunResult]) -> dict[str, Any]:
         cluster = self.base.to_dict()["cluster"]
         spans = winners(candidates(self.rows))
         network = words.fabric(cluster["topology"]["kind"], str(cluster["topology"].get("bisection", "")))
         where = f"{self.base.jobs[0].workers} hosts, {network}, {words.rate(self.base.link_rate_bps)}"
-        return {
+        self.summary: dict[str, Any] = {
             "schema": "gradtide.collectives/1",
             "version": _core.__version__,
             "complete": True,
@@ -75,6 +67,11 @@ class CollectivesResult(StudyRows):
             "rows": self.rows,
             "cost": total_cost(result.summary for result in results),
         }
+
+    def write(self, folder: Path) -> None:
+        """Write everything into the existing `folder`."""
+        (folder / "scenario.resolved.toml").write_text(self.base.to_toml(), encoding="utf-8")
+        write_study(self, folder, "collectives.csv")
 
     def __repr__(self) -> str:
         return f"<gradtide.CollectivesResult {len(self.rows)} rows: {self.summary['headline']}>"

@@ -62,7 +62,17 @@ class CompareResult(StudyRows):
         self.variants = list(variants)
         self.results = {variant.name: result for variant, result in zip(variants, results, strict=True)}
         self.rows = _rows(self.variants, self.results)
-        self.summary = self._summary()
+        first = next(iter(self.results.values())).summary
+        self.summary: dict[str, Any] = {
+            "schema": "gradtide.compare/1",
+            "version": _core.__version__,
+            "complete": True,
+            "engine": first["engine"],
+            "seed": first["seed"],
+            "headline": self.headline,
+            "rows": [_as_ms(row) for row in self.rows],
+            "cost": total_cost(result.summary for result in self.results.values()),
+        }
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
@@ -78,19 +88,6 @@ class CompareResult(StudyRows):
     def most_telling(self) -> str:
         """Name of the run that saves most."""
         return str(max(words.settled(self.rows), key=lambda row: row["saves_percent"])["run"])
-
-    def _summary(self) -> dict[str, Any]:
-        first = next(iter(self.results.values())).summary
-        return {
-            "schema": "gradtide.compare/1",
-            "version": _core.__version__,
-            "complete": True,
-            "engine": first["engine"],
-            "seed": first["seed"],
-            "headline": self.headline,
-            "rows": [_as_ms(row) for row in self.rows],
-            "cost": total_cost(result.summary for result in self.results.values()),
-        }
 
     @property
     def headline(self) -> str:

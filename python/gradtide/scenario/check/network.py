@@ -225,8 +225,12 @@ def check_queue(ctx: Context, queue: Queue) -> None:
     if queue.min_packets is not None and queue.max_packets is not None and queue.min_packets >= queue.max_packets:
         msg = f"the least average of {queue.min_packets:,} packets is not below the greatest of {queue.max_packets:,}"
         ctx.add("GT014", (*loc, "min"), msg, "lower it", queue.min_packets)
-    for key in ("threshold", "max"):
-        _within_capacity(ctx, queue, key)
+    for key, wrong in (("threshold", "no packet would be marked"), ("max", "no queue can become so long")):
+        length: int | None = queue.value(key)
+        # A host's port has `capacity` even where a switch shares its buffer.
+        if length is not None and not queue.capacity.is_bytes and length > queue.capacity.size:
+            msg = f"{length:,} packets are more than the capacity of {queue.capacity.size:,}"
+            ctx.add("GT014", (*loc, key), msg, f"{wrong}; lower it", length)
     for announce, at in _announcements(ctx):
         packets, threshold = announced_packets(announce, queue), queue.threshold_packets
         if queue.kind == "pcn" and packets is not None and packets > (threshold or packets):
@@ -260,16 +264,6 @@ def _buffer(ctx: Context, buffer: units.Buffer, loc: Loc) -> None:
     if not buffer.is_bytes and buffer.size > MAX_PACKETS:
         msg, hint = f"{buffer.size:,} packets are too many", f'write at most "{MAX_PACKETS}pkt"'
         ctx.add("GT014", loc, msg, hint, units.format_buffer(buffer))
-
-
-def _within_capacity(ctx: Context, queue: Queue, key: str) -> None:
-    """Refuse a length that no queue reaches; a host's port has `capacity` even where a switch shares its buffer."""
-    length: int | None = queue.value(key)
-    capacity = queue.capacity
-    if length is not None and not capacity.is_bytes and length > capacity.size:
-        msg = f"{length:,} packets are more than the capacity of {capacity.size:,}"
-        hint = "no packet would be marked; lower it" if key == "threshold" else "no queue can become so long; lower it"
-        ctx.add("GT014", ("cluster", "queue", key), msg, hint, length)
 
 
 MAX_SEGMENT_BYTES = 65_535 - 52

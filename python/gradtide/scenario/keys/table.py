@@ -52,10 +52,6 @@ def key(
 _UNIT = re.compile(r"_(ps|bytes|bps|ppm|packets|iterations)$")
 
 
-def _file_key(field: str) -> str:
-    return _UNIT.sub("", field)
-
-
 class Table(BaseModel):
     """A table of the file: nothing unknown, nothing converted, not changed once read."""
 
@@ -63,7 +59,12 @@ class Table(BaseModel):
     """What its keys are called in `Scenario.replace`; empty where they have no names of their own."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, validate_default=True, defer_build=True, alias_generator=_file_key
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        validate_default=True,
+        defer_build=True,
+        alias_generator=lambda field: _UNIT.sub("", field),
     )
 
     @classmethod

@@ -190,7 +190,8 @@ def plan_bands(
         raise ValueError(f"quantile is {quantile}; write a share from 0 to 1, as in 0.9")
     lp.check_give(give)
     lp.require_solver()
-    same, low = (int((base.replace(priority=band).jobs[0].bands or (0,))[0]) for band in (_same(base), "low"))
+    of_flows = int(base.traffic[0].band[0])
+    same, low = (int((base.replace(priority=band).jobs[0].bands or (0,))[0]) for band in (of_flows, "low"))
     bands = [same, low] if bands is None else list(bands)
     if len(bands) < 2 or bands != sorted(set(bands)):
         raise ValueError(f"bands are {bands}; write at least two, the highest first: smaller numbers go first")
@@ -278,10 +279,8 @@ def in_bands(scenario: Scenario, order: Sequence[Sequence[int]], bands: Sequence
     ranking = [job.layers[layer].name for layers in order for layer in layers if job.layers[layer].parameter_bytes]
     lowest = max(bands)
     priority = [of_layer.get(layer, lowest) for layer in range(len(job.layers))]
-    turn = in_turn or None
-    return scenario.replace(
-        order="file", order_file=None, ranking=ranking, in_turn=turn, queues=None, priority=priority
-    )
+    how = {"order": "file", "ranking": ranking, "in_turn": in_turn or None, "priority": priority}
+    return scenario.replace(order_file=None, queues=None, **how)
 
 
 def figures(summary: dict[str, Any]) -> dict[str, float | None]:
@@ -290,10 +289,6 @@ def figures(summary: dict[str, Any]) -> dict[str, float | None]:
     for row in summary["policies"]:
         named.update({f"{row['policy']}_{key}": value for key, value in row.items() if key != "policy"})
     return named
-
-
-def _same(base: Scenario) -> int:
-    return int(base.traffic[0].band[0])
 
 
 def _check(job: Job) -> None:
