@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from gradtide import _core, units
+from gradtide import units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.scenario.keys.types import MAX_NAME
 
@@ -74,6 +74,8 @@ class Tree:
     @classmethod
     def counted(cls, kind: str, keys: Mapping[str, Any], link: tuple[int, int], trunk: tuple[int, int]) -> "Tree":
         """Return a network with these links of hosts and between switches."""
+        from gradtide import _core
+
         return cls(kind, keys, link, trunk, *_core.network_shape(json.dumps(_tree_spec(kind, keys, trunk)), *link))
 
     @property
@@ -117,6 +119,8 @@ def _tree_spec(kind: str, keys: Mapping[str, Any], trunk: tuple[int, int]) -> di
 
 
 def _link_names(spec: Mapping[str, Any], link: tuple[int, int]) -> list[str]:
+    from gradtide import _core
+
     return _core.link_names(json.dumps(spec), *link)
 
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from gradtide import presets, traffic, units
+from gradtide import traffic, units
 from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.scenario.keys.traffic import Bursts as BurstsTable
 from gradtide.scenario.keys.traffic import CdfPoint, ListedFlow, TrafficTable
@@ -263,6 +263,8 @@ class Tenant:
 
 def _sizes(value: str, fail: Failure, base_dir: Path) -> tuple[Sizes, dict[str, Any]]:
     """Return the distribution that a preset or a file holds, and what to write in place of the file."""
+    from gradtide import presets
+
     names = presets.flow_names()
     if value in names:
         return traffic.read_sizes(presets.flow_text(value), value), {}

@@ -14,9 +14,9 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gradtide import presets, units
+from gradtide import units
 from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean, nearest
 from gradtide.layers import Layer
 from gradtide.scenario.keys.job import Compute, GraphModel, InlineModel, ThesisModel
@@ -24,6 +24,9 @@ from gradtide.scenario.keys.types import parse_name
 from gradtide.scenario.opdag import Op, OpDag, op_dag
 from gradtide.scenario.source import Fail, Failure, Loc, Source, Under, parse_json, pointed, read_text
 from gradtide.units import PPM
+
+if TYPE_CHECKING:
+    from gradtide.presets import Device
 
 MAX_LAYERS = 100_000
 MAX_FAULTS_OF_A_FILE = 20
@@ -107,7 +110,8 @@ def read_model(
     if suffix in (".csv", ".json"):
         text = read_text(path, value, fail)
         if suffix == ".csv":
-            return _written_out(path.stem, read_layers_csv(text, value), is_timed=True)
+            layers = read_layers_csv(text, value)
+            return LayerTable(path.stem, layers, layers_table(path.stem, layers), True)
         return read_model_file(text, value, source, loc, compute)
     if by_op:
         from gradtide.presets import graphs
@@ -308,12 +312,10 @@ class _LayersFile:
                 hint = did_you_mean(column, _COLUMNS, f"write {_HEADER}")
                 faults.append(self.fault(line, "GT032", f"unknown column `{column}`", hint, *at))
             elif column in columns[:index]:
-                msg = f"the column `{column}` occurs twice"
-                faults.append(self.fault(line, "GT032", msg, "delete one", *at))
+                faults.append(self.fault(line, "GT032", f"the column `{column}` occurs twice", "delete one", *at))
         for column in _COLUMNS[:4]:
             if column not in columns:
-                msg = f"the column `{column}` is missing"
-                faults.append(self.fault(line, "GT032", msg, f"write {_HEADER}"))
+                faults.append(self.fault(line, "GT032", f"the column `{column}` is missing", f"write {_HEADER}"))
         if not set(columns) & set(_COLUMNS):
             faults = [self.fault(line, "GT032", "the first line is not the header", f"write {_HEADER}")]
         if faults:
@@ -375,7 +377,7 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, compute: Com
         faults += _table_faults(checked, at, Failure(file, ("layers",)))
     if faults:
         raise ScenarioError(faults)
-    return _written_out(label, timed, is_timed=is_timed)
+    return LayerTable(label, tuple(timed), layers_table(label, timed), is_timed)
 
 
 def _graph_file(text: str, name: str, file: Source) -> LayerTable:
@@ -473,6 +475,8 @@ def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any
 
 
 def _preset(name: str, source: Source, loc: Loc, compute: Compute) -> LayerTable:
+    from gradtide import presets
+
     try:
         model = presets.model(name)
     except KeyError:
@@ -501,8 +505,10 @@ def _roofline(model: Any, source: Source, loc: Loc, compute: Compute) -> list[La
     return list(roofline(model, _device(source, loc, compute), compute.batch))
 
 
-def _device(source: Source, loc: Loc, compute: Compute) -> presets.Device:
+def _device(source: Source, loc: Loc, compute: Compute) -> "Device":
     """Return the device that computes, with the scenario's efficiency if it states one."""
+    from gradtide import presets
+
     device = compute.device
     try:
         found = presets.device(device)
@@ -540,10 +546,6 @@ def _inline(model: InlineModel, source: Source, loc: Loc) -> LayerTable:
     bucketed, left_out = model.bucketed, tuple(model.left_out)
     rows = layers_table(model.name, layers, bucketed=bucketed, source=model.source, left_out=left_out)
     return LayerTable(model.name, tuple(layers), rows, True, bucketed=bucketed, left_out=left_out)
-
-
-def _written_out(label: str, layers: Sequence[Layer], *, is_timed: bool) -> LayerTable:
-    return LayerTable(label, tuple(layers), layers_table(label, layers), is_timed)
 
 
 def _table_faults(layers: Sequence[Layer], at: At, fail: Fail) -> list[Fault]:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gradtide import _core, report, units, words
+from gradtide import report, units, words
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1, fit, sold_ports
@@ -26,7 +26,7 @@ from gradtide.studies.exchange import (
     summing_collectives,
 )
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all, total_cost, write_core, write_study
+from gradtide.studies.run import head, run_all, total_cost, write_core, write_study
 from gradtide.studies.trained import trained
 
 FABRICS = ("clos2", "clos3", "leaf_spine", "star")
@@ -108,10 +108,7 @@ class BuyResult(StudyRows):
         first = next(iter(self.runs.values())).summary
         unit = "crossbars" if prices is None else prices.currency or "price"
         self.summary: dict[str, Any] = {
-            "schema": "gradtide.buy/1",
-            "version": _core.__version__,
-            "complete": True,
-            "engine": first["engine"],
+            **head("buy", first["engine"]),
             "seed": first["seed"],
             "job": base.jobs[0].name,
             "model": base.jobs[0].model,

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, words
+from gradtide import words
 from gradtide.counts import NOT_SUMMED
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
@@ -29,7 +29,7 @@ from gradtide.studies.exchange import (
     parse_size,
 )
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all, total_cost, write_study
+from gradtide.studies.run import head, run_all, total_cost, write_study
 
 SIZES = (*(step * 10**power for power in range(3, 9) for step in (1, 3)), 10**9)
 TERMS = ("latency", "bandwidth", "contention")
@@ -56,10 +56,7 @@ class CollectivesResult(StudyRows):
         network = words.fabric(cluster["topology"]["kind"], str(cluster["topology"].get("bisection", "")))
         where = f"{self.base.jobs[0].workers} hosts, {network}, {words.rate(self.base.link_rate_bps)}"
         self.summary: dict[str, Any] = {
-            "schema": "gradtide.collectives/1",
-            "version": _core.__version__,
-            "complete": True,
-            "engine": self.base.engine,
+            **head("collectives", self.base.engine),
             "seed": self.base.seed,
             "headline": _headline(where, spans, self.rows),
             "where": where,

@@ -7,14 +7,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, report, units, words
+from gradtide import report, units, words
 from gradtide.errors import Interrupted
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all, total_cost, write_runs, write_summary
+from gradtide.studies.run import head, run_all, total_cost, write_runs, write_summary
 from gradtide.studies.schedules import Contender, Schedule, contender
 from gradtide.studies.trained import Cluster, trained
 
@@ -64,10 +64,7 @@ class CompareResult(StudyRows):
         self.rows = _rows(self.variants, self.results)
         first = next(iter(self.results.values())).summary
         self.summary: dict[str, Any] = {
-            "schema": "gradtide.compare/1",
-            "version": _core.__version__,
-            "complete": True,
-            "engine": first["engine"],
+            **head("compare", first["engine"]),
             "seed": first["seed"],
             "headline": self.headline,
             "rows": [_as_ms(row) for row in self.rows],

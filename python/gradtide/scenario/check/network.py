@@ -47,8 +47,7 @@ def shape(ctx: Context, topology: Topology) -> Fabric | None:
     needed = {"leaf_spine": ("leaves",), "clos2": ("ports",), "clos3": ("ports",), "custom": ("links",)}
     for key in needed.get(kind, ()):
         if topology.value(key) is None and not ctx.misspelt(loc, key):
-            hint = example(key, Topology.declared()[key])
-            ctx.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', hint)
+            ctx.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', example(key, Topology.declared()[key]))
     if topology.hosts is not None and topology.hosts > MAX_WORKERS:
         ctx.too_many((*loc, "hosts"), topology.hosts, MAX_WORKERS, "hosts")
     if len(ctx.faults) > before:
@@ -97,8 +96,7 @@ def _leaf_spine(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int
     delay = link[1] if given is None or given.delay_ps is None else given.delay_ps
     spines = topology.spines
     if spines is not None and topology.bisection is not None:
-        msg = "`spines` and `bisection` contradict each other"
-        ctx.add("GT016", (*loc, "bisection"), msg, "keep one of them")
+        ctx.add("GT016", (*loc, "bisection"), "`spines` and `bisection` contradict each other", "keep one of them")
         return None
     if spines is None:
         if not ctx.ok("cluster", "link", "rate"):
@@ -215,8 +213,7 @@ def check_queue(ctx: Context, queue: Queue) -> None:
         ("red", "max"),
     ):
         if queue.kind == kind and queue.value(key) is None and not ctx.misspelt(loc, key):
-            hint = example(key, Queue.declared()[key])
-            ctx.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', hint)
+            ctx.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', example(key, Queue.declared()[key]))
     if queue.mark_at is not None and queue.threshold_packets is None and queue.kind not in ("ecn", "red"):
         ctx.no_effect((*loc, "mark_at"), "without `threshold`", "nothing is marked")
     if queue.weights is not None and not 1 <= len(queue.weights) <= MAX_BANDS:

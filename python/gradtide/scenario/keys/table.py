@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,14 +18,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+@dataclass(frozen=True)
 class Notes:
     """What a key is to the code, as `key` explains it; nothing of it is in the schema."""
 
-    __slots__ = ("core", "short")
-
-    def __init__(self, *, core: bool, short: str | None) -> None:
-        self.core = core
-        self.short = short
+    core: bool
+    short: str | None
 
     def __call__(self, schema: dict[str, Any]) -> None:
         """Leave the schema as it is."""

@@ -15,7 +15,7 @@ from gradtide.scenario.plan import Plan, read_plan
 from gradtide.studies.channels import Channel
 from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, write_versions
 from gradtide.studies.plan.found import Found, Gain, mean_ms, plan_of
-from gradtide.studies.run import total_cost, write_runs, write_summary
+from gradtide.studies.run import head, total_cost, write_runs, write_summary
 from gradtide.studies.search import MIB, Choice
 
 WORTH_IT, TRY, LEAVE = "worth it", "worth a try", "leave alone"
@@ -63,10 +63,7 @@ class PlanResult(StudyRows):
         self.scenario = self.plan.on(found.base)
         job, settings = found.layers.job, found.settings
         self.summary: dict[str, Any] = {
-            "schema": "gradtide.planning/1",
-            "version": _core.__version__,
-            "complete": True,
-            "engine": self.baseline.summary["engine"],
+            **head("planning", self.baseline.summary["engine"]),
             "seed": found.base.seed,
             "scenario_sha256": found.base.sha256,
             "job": job.name,
