@@ -34,20 +34,14 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     def word(item: Mapping[str, Any], key: str) -> str:
         return pieces.clip(item.get(key, ""), 300)
 
-    checks: list[list[Any]] = [
-        [
-            word(check, "figure"),
-            word(check, "quantity"),
-            *(
-                _with_unit(entry(path, check, whose, (str, int, float, NoneType)), word(check, "unit"))
-                for whose in ("published", "ours")
-            ),
-            pieces.cell(verdict, verdict if verdict in ("agrees", "differs") else ""),
-            {**pieces.cell(""), "text": word(check, "note")},
-        ]
-        for check in _objects(path, summary, "checks")
-        for verdict in [entry(path, check, "verdict", str)]
-    ]
+    checks: list[list[Any]] = []
+    for check in _objects(path, summary, "checks"):
+        verdict, unit = entry(path, check, "verdict", str), word(check, "unit")
+        values = [entry(path, check, whose, (str, int, float, NoneType)) for whose in ("published", "ours")]
+        both = [pieces.plain(value) + (f" {unit}" if unit and value is not None else "") for value in values]
+        badge = pieces.cell(verdict, verdict if verdict in ("agrees", "differs") else "")
+        note = {**pieces.cell(""), "text": word(check, "note")}
+        checks.append([word(check, "figure"), word(check, "quantity"), *both, badge, note])
     agree = sum(row[4]["text"] == "agrees" for row in checks)
     figures_named = bool(summary.get("figures"))
     charts = []
@@ -133,11 +127,9 @@ def _badge(verdicts: Sequence[str]) -> dict[str, str] | None:
     agree = verdicts.count("agrees")
     if agree == len(verdicts):
         return {"colour": "green", "mark": "✓", "words": "holds"}
-    return (
-        {"colour": "yellow", "mark": "!", "words": f"holds in {agree} of {len(verdicts)} points"}
-        if agree
-        else {"colour": "red", "mark": "✕", "words": "differs"}
-    )
+    if agree:
+        return {"colour": "yellow", "mark": "!", "words": f"holds in {agree} of {len(verdicts)} points"}
+    return {"colour": "red", "mark": "✕", "words": "differs"}
 
 
 def _map(path: Path, item: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,10 +208,6 @@ def _progress(run_dir: Path, path: Path, item: Mapping[str, Any], caps: pieces.C
     label = f"Progress of the job, fig. {of}, same band above lower band"
     svg = progress.draw(panels, label=label, ident=f"p{of.replace('.', '-').replace(', ', '-')}", cap=caps.rows)
     return None if svg is None else {"of": of, "svg": svg, "label": label}
-
-
-def _with_unit(value: Any, unit: str) -> str:
-    return pieces.plain(value) if value is None or not unit else f"{pieces.plain(value)} {unit}"
 
 
 def _figure_title(item: Mapping[str, Any]) -> str:
