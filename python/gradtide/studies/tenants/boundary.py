@@ -44,7 +44,13 @@ class BoundaryResult(StudyRows):
     def __init__(self, cells: dict[Cell, TenantsResult], failed: Mapping[Case, str] | None = None) -> None:
         self.cells, self.failed = cells, failed or {}
         self.rows = [_row(cell, study) for cell, study in cells.items()]
-        self.summary = self._summary()
+        first = next(iter(self.cells.values()))
+        self.summary: dict[str, Any] = {
+            **head("boundary", first.scenario, first.seeds, first.summary["job"], self.failed),
+            "headline": _headline(self.rows, first.seeds),
+            "cells": self.rows,
+            "cost": total_cost(study.summary for study in self.cells.values()),
+        }
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
@@ -55,15 +61,6 @@ class BoundaryResult(StudyRows):
                 continue
             study.write(folder / "cells" / cell.name)
         write_study(self, folder, "cells.csv")
-
-    def _summary(self) -> dict[str, Any]:
-        first = next(iter(self.cells.values()))
-        return {
-            **head("boundary", first.scenario, first.seeds, first.summary["job"], self.failed),
-            "headline": _headline(self.rows, first.seeds),
-            "cells": self.rows,
-            "cost": total_cost(study.summary for study in self.cells.values()),
-        }
 
 
 def boundary(
