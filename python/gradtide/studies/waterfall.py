@@ -10,7 +10,6 @@ which bytes moved, and the rest of each rank's duration is waiting for the last 
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
