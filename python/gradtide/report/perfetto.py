@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradtide.report.folder import Row, entry, read_json, read_rows, read_table
+from gradtide.report.folder import Row, entry, grouped, read_json, read_rows, read_table
 from gradtide.report.pieces import by_job
 
 MAX_WORKERS = 64
@@ -64,11 +64,6 @@ def _packet(body: Mapping[int, Any], timestamp_ns: int | None = None) -> bytes:
     return _message({1: {**stamp, 10: _SEQUENCE, **body}})
 
 
-def _process(track: int, pid: int, name: str) -> bytes:
-    """Return a TrackDescriptor (60): uuid 1, process 3 {pid 1, process_name 6}."""
-    return _packet({60: {1: track, 3: {1: pid, 6: name}}})
-
-
 def _thread(track: int, parent: int, pid: int, tid: int, name: str) -> bytes:
     """Return a TrackDescriptor (60): uuid 1, thread 4 {pid 1, tid 2, thread_name 5}, parent_uuid 5."""
     return _packet({60: {1: track, 4: {1: pid, 2: tid, 5: name}, 5: parent}})
@@ -93,10 +88,8 @@ def _queues(rows: list[Row], first_track: int) -> bytes:
     Its values are TrackEvents (11): type 9, track_uuid 11, counter_value 30; one that stays the same is not repeated.
     """
     out = bytearray()
-    of_link: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        of_link[row["link"]].append(row)
-    for number, (link, own) in enumerate(list(of_link.items())[:MAX_QUEUES]):
+    of_link = list(grouped(rows, lambda row: row["link"]).items())
+    for number, (link, own) in enumerate(of_link[:MAX_QUEUES]):
         track, last = first_track + number, None
         out += _packet({60: {1: track, 2: f"queue before {link}", 8: {6: "packets"}}})
         for row in own:
@@ -121,13 +114,6 @@ def encode_timeline(run_dir: Path) -> bytes:
     """Return the operations of a run folder as a Perfetto trace, the same bytes for the same folder.
 
     Times in the trace are nanoseconds, rounded from the run's picoseconds.
-
-    Args:
-        run_dir: run folder; `summary.json`, `operations.csv`, `transfers.csv` and, if it is there, `queues.csv` are
-            read.
-
-    Raises:
-        RunFolderError: if one of them is missing or garbled.
     """
     path = run_dir / "summary.json"
     jobs: Mapping[str, Any] = entry(path, read_json(path), "jobs", dict)
@@ -146,7 +132,8 @@ def encode_timeline(run_dir: Path) -> bytes:
         for worker in range(min(workers, MAX_WORKERS)):
             pid += 1
             process = pid << 16
-            out += _process(process, pid, f"{job} worker {worker}")
+            # A TrackDescriptor (60): uuid 1, process 3 {pid 1, process_name 6}.
+            out += _packet({60: {1: process, 3: {1: pid, 6: f"{job} worker {worker}"}}})
             # A row without a worker is of all of them.
             mine = [row for row in rows if row["worker"] in (None, worker)]
             places = {x: [row for row in mine if row["resource"] == x] for x in ("compute", "network")}

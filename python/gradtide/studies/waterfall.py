@@ -10,10 +10,12 @@ which bytes moved, and the rest of each rank's duration is waiting for the last 
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from gradtide import _core, report, units, words
 from gradtide.errors import ScenarioError, TraceError
+from gradtide.files import write_whole
 from gradtide.results import StudyRows
 from gradtide.runtime import where
 from gradtide.scenario import Scenario
@@ -45,6 +47,7 @@ PART = "4MiB"
 """Largest part sent at once where the order is by priority: larger ones let urgent gradients wait."""
 
 _NS_PER_MS = 1e6
+_PARTS = ("span", "compute", "overlapped", "exposed", "idle")
 
 
 class WaterfallResult(StudyRows):
@@ -74,7 +77,10 @@ class WaterfallResult(StudyRows):
             "steps_found_by": trace.steps_found_by,
             "rank": shown["rank"],
             **_time(step, shown, self.rows),
-            "ranks": [_rank(row) for row in step["ranks"]],
+            "ranks": [
+                {"rank": row["rank"]} | {f"{part}_ms": row[f"{part}_ns"] / _NS_PER_MS for part in _PARTS}
+                for row in step["ranks"]
+            ],
         }
         about = trace.summary()
         size = about["world_size"] or len(step["ranks"])
@@ -142,15 +148,8 @@ class WaterfallResult(StudyRows):
 
     def report(self, path: str | Path) -> Path:
         """Write the page, one HTML file that needs no network."""
-        from shutil import copyfile
-        from tempfile import TemporaryDirectory
-
         with TemporaryDirectory(prefix="gradtide-") as parent:
-            copyfile(self.save(Path(parent) / "step") / "report.html", path)
-        return Path(path)
-
-    def __repr__(self) -> str:
-        return f"<gradtide.WaterfallResult {self.summary['headline']}>"
+            return write_whole(Path(path), (self.save(Path(parent) / "step") / "report.html").read_bytes())
 
 
 def waterfall(trace: "Trace", step: int | None = None) -> WaterfallResult:
@@ -222,8 +221,7 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> list[dict[str, Any]]:
 def bus_bytes(collective: str, size: int, ranks: int) -> float:
     """Return the bytes that each rank has to send at least, for a buffer of `size` bytes; 0 where that is not known.
 
-    Source:
-        NCCL tests, PERFORMANCE.md: bus bandwidth.
+    They are those of the bus bandwidth of NCCL tests, PERFORMANCE.md.
     """
     others = ranks - 1
     shares = {
@@ -259,11 +257,6 @@ def _bound(row: dict[str, Any], left_us: float, best: tuple[float, int]) -> str:
 # The step
 
 
-def _rank(row: dict[str, Any]) -> dict[str, Any]:
-    parts = ("span", "compute", "overlapped", "exposed", "idle")
-    return {"rank": row["rank"]} | {f"{part}_ms": row[f"{part}_ns"] / _NS_PER_MS for part in parts}
-
-
 def _time(step: dict[str, Any], shown: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     exposed_ms = shown["exposed_ns"] / _NS_PER_MS
     late_ms = sum(row["exposed_late_us"] for row in rows) / 1e3
@@ -288,12 +281,7 @@ def _time(step: dict[str, Any], shown: dict[str, Any], rows: Sequence[dict[str, 
 
 
 def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scenario:
-    """Return the step on one switch whose links are as fast as the recorded all-reduces: a + b·d for d bytes.
-
-    Raises:
-        TraceError: if no all-reduce with a size took any time.
-        ScenarioError: if that is no scenario.
-    """
+    """Return the step on one switch whose links are as fast as the recorded all-reduces: a + b·d for d bytes."""
     sent = [row for row in rows if row["collective"] == "all_reduce" and row["bus_rate_bps"]]
     if not sent or model.world_size < 2:
         raise TraceError("no all-reduce between ranks with a size was recorded, so the network's rate is not known")
