@@ -3,6 +3,7 @@
 import argparse
 import os
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -35,6 +36,8 @@ def main() -> int:
         told = {path: inputs.outcome_in_child(path.parent.name, path.read_bytes()) for path in given.replay}
         print(*(f"{path}: {outcome[:300]}" for path, outcome in told.items()), sep="\n")
         return int(not set(told.values()) <= set(inputs.FINE))
+    # A shell that starts the attack in the background has it ignore Ctrl-C, and so would the commands that it kills.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     print(f"seed {given.seed}", flush=True)
     attacks: dict[str, Callable[[float], inputs.Result]] = {
         "inputs": lambda deadline: inputs.attack(given.seed, given.inputs, deadline, given.jobs, only),

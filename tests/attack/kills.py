@@ -115,11 +115,8 @@ class Stage:
         """Start the command in a process group of its own."""
         stands_for = {"IN": self.scenario.name, "OUT": os.path.join(self.place.name, self.command.out)}
         words = [stands_for.get(word, word) for word in self.command.words]
-        # A shell that starts the attack in the background has it ignore Ctrl-C, and so would the command.
-        code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        code += "from gradtide.cli import main; main()"
         return subprocess.Popen(
-            [sys.executable, "-c", code, *words],
+            [sys.executable, "-m", "gradtide", *words],
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
