@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gradtide.words import shown
 
 if TYPE_CHECKING:
     from gradtide.results import RunResult
@@ -12,11 +14,19 @@ MAX_SHOWN = 50
 
 
 class GradtideError(Exception):
-    """Anything that gradtide raises on purpose."""
+    """Anything that gradtide raises on purpose.
+
+    Attributes:
+        kind: what kind of end it is to a command, of those in `cli.ends.KINDS`.
+    """
+
+    kind: ClassVar[str] = "failed"
 
 
 class TraceError(GradtideError):
     """A foreign file (a trace of another tool) cannot be read."""
+
+    kind = "file"
 
 
 class ProfileError(GradtideError, ValueError):
@@ -49,6 +59,8 @@ class SimulationError(GradtideError):
 
 class CoreRefusal(GradtideError):  # noqa: N818 - the name that crates/py uses
     """The core refused a scenario that passed the parser: its limits on simulated time and memory."""
+
+    kind = "refused"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -120,7 +132,7 @@ class Fault:
             lines.append(f"{number.rjust(len(gutter))} | {text}".rstrip())
             lines.append(f"{gutter} | {carets} {self.hint}".rstrip())
         lines.append(f"help: gradtide explain {self.code}")
-        return "\n".join(_printable(line) for line in lines)
+        return "\n".join(shown(line) for line in lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fault as the dict of `ScenarioError.errors`; `input` is made JSON-able."""
@@ -132,6 +144,8 @@ class Fault:
             "hint": self.hint,
             "file": self.file,
             "line": self.line,
+            "column": None if self.text is None else self.column + 1,
+            "option": self.file if self.file.startswith("-") else None,
         }
 
 
@@ -139,8 +153,11 @@ class ScenarioError(GradtideError, ValueError):
     """A scenario, or a file that it names, is wrong; holds every fault found.
 
     Attributes:
-        errors: one dict per fault with `code`, `loc`, `msg`, `input`, `hint`, `file`, `line`.
+        errors: one dict per fault with `code`, `loc`, `msg`, `input`, `hint`, `file`, `line`, `column` (from 1) and
+            `option`.
     """
+
+    kind = "scenario"
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = tuple(faults)
@@ -156,17 +173,13 @@ class ScenarioError(GradtideError, ValueError):
 
 def _window(text: str, column: int, width: int, limit: int = 100) -> tuple[str, int, int]:
     """Cut a long source line to the part around the offence; blank what a terminal cannot show."""
-    text = _printable(text)
+    text = shown(text)
     width = max(1, width)
     if len(text) > limit:
         start = max(0, min(column - limit // 4, len(text) - limit))
         text = text[start : start + limit]
         column -= start
     return text, column, max(1, min(width, max(len(text) - column, 1)))
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _jsonable(value: Any, depth: int = 0) -> Any:

@@ -7,8 +7,7 @@ import typer
 
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import JsonOption, QuietOption, option
-from gradtide.cli.printing import print_json, print_table, say, talk
-from gradtide.errors import TraceError
+from gradtide.cli.printing import print_json, print_table, say, talk, wants_json
 
 
 def _show_formats(wanted: bool) -> None:
@@ -16,9 +15,16 @@ def _show_formats(wanted: bool) -> None:
         return
     from gradtide import formats
 
+    if wants_json():
+        found = [
+            {"name": form.name, "holds": form.kind, "suffix": form.suffix, "looks_like": form.what}
+            for form in formats.FORMATS
+        ]
+        print_json({"schema": "gradtide.formats/1", "formats": found})
+        raise typer.Exit
     rows = [[form.name, form.kind, form.suffix, form.what.replace("`", "")] for form in formats.FORMATS]
     print_table(["format", "holds", "suffix", "looks like"], rows)
-    say("\nFormats that hold the same convert into each other; --from and --to name what no suffix or content says.")
+    say("", "Formats that hold the same convert into each other; --from and --to name what no suffix or content says.")
     raise typer.Exit
 
 
@@ -52,7 +58,7 @@ def convert(
     """
     from gradtide.studies import convert as study
 
-    with as_usage_error(ValueError, TraceError):
+    with as_usage_error(ValueError):
         document = study.convert(
             source,
             target,
@@ -90,7 +96,7 @@ def _print_trace(summary: dict[str, Any]) -> None:
         for row in summary["ranks"]
     ]
     print_table(["rank", "transfers", *(f"{part} ms" for part in parts)], rows)
-    say(f"\n{summary['headline']}")
+    say("", summary["headline"])
 
 
 def _figure(value: float) -> str:

@@ -17,7 +17,7 @@ import typer
 
 from gradtide.cli.checks import Check, parse_check
 from gradtide.cli.ends import UsageError, as_usage_error, fail_usage
-from gradtide.cli.printing import talk, widen
+from gradtide.cli.printing import only_json, talk, widen
 from gradtide.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from gradtide.scenario import Scenario
 
 OutputOption = Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write a folder of results.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document and nothing else.", is_eager=True, callback=only_json)
+]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Print no messages and no progress.")]
 ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json) or preset (paper/…).")]
 ModelArgument = Annotated[
@@ -261,7 +263,7 @@ def check_target(output: Path | None) -> None:
         return
     from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, what_is_replaced
 
-    with as_usage_error(FolderError):
+    with as_usage_error(FolderError, option="--output"):
         refuse_foreign(output)
         refuse_unwritable(output)
     earlier = what_is_replaced(output)

@@ -48,7 +48,7 @@ def order(
     print_table(["priority", "op", "name", "time"], [[rank, op, ops[op].name, ops[op].time] for op, rank in shown])
     if len(shown) < len(result.priority):
         say(f"and {len(result.priority) - len(shown)} more; --json has them all")
-    say(f"\n{_words_of_order(result)}")
+    say("", _words_of_order(result))
 
 
 MAX_TRANSFERS_SHOWN = 20

@@ -7,8 +7,7 @@ import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
 from gradtide.cli.options import JsonOption, OutputOption, QuietOption, check_target, option
-from gradtide.cli.printing import print_json, print_table, say, talk, talk_of_files
-from gradtide.errors import TraceError
+from gradtide.cli.printing import print_json, print_table, put, say, talk, talk_of_files
 
 if TYPE_CHECKING:
     from gradtide.studies.waterfall import WaterfallResult
@@ -38,12 +37,12 @@ def report(
             if as_json:
                 print_json(room.read_summary(Path(paths[0])))
             else:
-                print(written)
+                put(str(written))
         return
     from gradtide import traces
 
     check_target(output)
-    with as_usage_error(ValueError, TraceError):
+    with as_usage_error(ValueError):
         found = traces.read(paths[0] if len(paths) == 1 else paths).waterfall(step)
     if as_json:
         print_json(found.to_document())
@@ -80,12 +79,12 @@ def _print_waterfall(result: "WaterfallResult") -> None:
         print_table(columns, rows)
         if len(shown) < len(result.rows):
             say(f"… and {len(result.rows) - len(shown)} more that are less exposed")
-        print()
+        say("")
     advice = result.summary["advice"]
     if advice["rows"]:
         rows = [
             [row["what"], f"{row['iteration_time_ms']:.3f}", f"{row['saves_percent']:.1f}"] for row in advice["rows"]
         ]
         print_table(["the same step, sent", "predicted ms", "saves %"], rows)
-        print()
+        say("")
     say(result.summary["headline"])
