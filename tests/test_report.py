@@ -12,9 +12,18 @@ from typing import Any
 
 import pytest
 
-from gradtide.report import RunFolderError, encode_timeline, render, svg, timeline, write_report, write_timeline
+from gradtide.report import (
+    _TOKENS,
+    MAX_BYTES,
+    RunFolderError,
+    encode_timeline,
+    render,
+    svg,
+    timeline,
+    write_report,
+    write_timeline,
+)
 from gradtide.report.folder import read_table
-from gradtide.report.html import _TOKENS, MAX_BYTES
 from run_folders import (
     EVIL,
     Job,

@@ -15,15 +15,10 @@ _ANGLES = {"exposed": 45, "barrier": -45}
 
 
 class Drawing:
-    """One `<svg>` element on whose horizontal axis microseconds lie.
+    """One `<svg>` element on whose horizontal axis microseconds lie, with room for words on the left and on the right.
 
-    Args:
-        ident: prefix of the ids in the drawing, unique in the page.
-        start: time at the left end of the axis.
-        span: length of the axis.
-        left: room for words before the axis.
-        right: room for words behind it.
-        clips: whether what lies outside of the axis is drawn at its ends.
+    `ident` is the prefix of the ids in the drawing, unique in the page. If the drawing `clips`, what lies outside of
+    the axis is drawn at its ends.
     """
 
     def __init__(self, ident: str, start: float, span: float, left: float, right: float, clips: bool = True) -> None:

@@ -15,9 +15,7 @@ from pydantic_core import ErrorDetails
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError, nearest
 from gradtide.scenario.keys import ScenarioFile
-from gradtide.scenario.keys.job import JobTable
-from gradtide.scenario.keys.model import GraphModel, InlineModel, ThesisModel
-from gradtide.scenario.keys.priority import Adaptive
+from gradtide.scenario.keys.job import Adaptive, GraphModel, InlineModel, JobTable, ThesisModel
 from gradtide.scenario.keys.table import Table
 from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.source import MAX_DEPTH, Loc, Source
@@ -36,11 +34,7 @@ _ALL_TAGS = {*_TAGS, "<name>", "<word>", "<band>", "<bands>", "<hosts>", "<cable
 
 
 def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
-    """Copy a tree to plain dicts, lists and scalars, and refuse what no file can hold.
-
-    Raises:
-        ScenarioError: with the first such thing.
-    """
+    """Copy a tree to plain dicts, lists and scalars; the first thing that no file can hold is a `ScenarioError`."""
     if len(loc) > MAX_DEPTH:
         raise ScenarioError([source.fault("GT011", loc[:4], "nested too deeply", "flatten it")])
     if isinstance(data, Mapping):

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from gradtide.errors import Fault, nearest
-from gradtide.scenario.keys import ScenarioFile
+from gradtide.scenario.keys import Run, ScenarioFile
 from gradtide.scenario.keys.cluster import Queue
 from gradtide.scenario.keys.job import JobTable
-from gradtide.scenario.keys.run import Run
 from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.source import Loc, Source
 from gradtide.scenario.tables import LayerTable
@@ -18,14 +17,11 @@ MAX_WORKERS = 1_000_000
 
 @dataclass
 class Context:
-    """A scenario that is being checked.
+    """A scenario that is being checked: its keys, and what has been found so far.
 
     Attributes:
         file: the keys, each of its type; what was refused has its default.
-        source: where the file came from.
-        base_dir: directory that relative paths start from.
         bad: paths whose values were refused.
-        faults: what was found so far.
         tables: model of each job, once it is read.
         rankings: layers in the order that the user gives, by job.
     """
