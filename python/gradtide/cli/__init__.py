@@ -211,7 +211,9 @@ def _explained(error: BaseException) -> dict[str, Any]:
     if hasattr(error, "format_message"):
         # Of click, which typer imports or contains.
         return _explained_usage(error)
-    talk(*"".join(traceback.format_exception(error)).rstrip().split("\n"))
+    for part in traceback.format_exception(error):
+        # A place in the code is two lines or more; a message may be anything, and is one.
+        talk(*(part.rstrip().split("\n") if part.startswith("  File ") else [part.rstrip("\n")]))
     talk("This is a bug of gradtide. Please report it with the lines above and the scenario.")
     return error_document("bug", "".join(traceback.format_exception_only(error)).strip())
 

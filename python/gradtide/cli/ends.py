@@ -10,7 +10,9 @@ from gradtide import signals
 from gradtide.errors import Fault, GradtideError, ScenarioError
 
 EXIT_CHECK_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON, EXIT_BUG = 1, 2, 3, 70
-EXIT_INTERRUPTED, EXIT_TERMINATED = (signals.EXIT_SIGNAL + number for number in (signal.SIGINT, signal.SIGTERM))
+EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED = (
+    signals.EXIT_SIGNAL + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+)
 
 EXIT_CODES = {
     0: "all is well",
@@ -18,6 +20,7 @@ EXIT_CODES = {
     EXIT_BAD_INPUT: "an input is wrong: the scenario, a file that it names, or the command line",
     EXIT_CANNOT_GO_ON: "the run could not go on, or a folder could not be written",
     EXIT_BUG: "a bug of gradtide; please report it",
+    EXIT_HUNG_UP: "ended by SIGHUP, when the terminal was closed; the same as Ctrl-C otherwise",
     EXIT_INTERRUPTED: "interrupted (Ctrl-C); finished runs of a study are kept: the same command goes on",
     EXIT_TERMINATED: "ended by SIGTERM, as batch systems send it; the same as Ctrl-C otherwise",
 }
@@ -30,7 +33,7 @@ KINDS = {
     "refused": (EXIT_BAD_INPUT, "the run would outgrow what the core can count"),
     "failed": (EXIT_CANNOT_GO_ON, "the run could not go on, or its results could not be written"),
     "interrupted": (EXIT_INTERRUPTED, "Ctrl-C"),
-    "terminated": (EXIT_TERMINATED, "SIGTERM or SIGHUP; the exit code is 128 plus the number of the signal"),
+    "terminated": (EXIT_TERMINATED, "SIGTERM, or SIGHUP with its own exit code"),
     "bug": (EXIT_BUG, "a bug of gradtide"),
 }
 """Every kind of an error document, with its exit code and what it means."""
