@@ -215,7 +215,6 @@ def _where(case: Case) -> str:
 
 
 def _ops(model: str) -> dict[str, int]:
-    """Return the ops of our graph, by task."""
     counts = graphs.graph(TABLE_1[model]["preset"]).counts
     return {INFERENCE: len(graphs.inference_part(counts)["ops"]), TRAIN: len(counts["ops"])}
 

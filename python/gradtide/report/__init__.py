@@ -1,8 +1,8 @@
 """Reports of finished runs: one HTML file that opens anywhere, with nothing to fetch, and a Perfetto trace.
 
 They are made from run folders alone: a folder written by another version, or by hand, reports as well. What is shown is
-in the file of each study, such as `run.py`, and in `tenants/`; how it looks in `assets/`, `svg.py`, `timeline.py`,
-`progress.py` and `scatter.py`. The page holds no time stamp and nothing of the machine, so the same folder gives the
+in the file of each study, such as `run.py`, and in `tenants/`; how it looks in `assets/`, `timeline.py`, `progress.py`
+and `scatter.py`. The page holds no time stamp and nothing of the machine, so the same folder gives the
 same bytes.
 """
 

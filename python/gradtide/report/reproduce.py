@@ -202,7 +202,6 @@ def _bars(path: Path, items: Sequence[Mapping[str, Any]], caps: pieces.Caps) -> 
 
 
 def _progress(run_dir: Path, path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any] | None:
-    """Draw the job's first iterations in both bands under each other."""
     job, of = entry(path, item, "job", str), pieces.clip(item.get("figure", ""))
     panels = []
     for band, name in BANDS.items():

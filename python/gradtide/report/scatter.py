@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from gradtide.report.pieces import STYLES
-from gradtide.report.svg import WIDTH
+from gradtide.report.timeline import WIDTH
 
 _HEIGHT = 430.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84.0, 24.0, 16.0, 52.0

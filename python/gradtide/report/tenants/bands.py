@@ -94,7 +94,6 @@ def _of_job(folder: Path, table: str, job: str) -> list[Row]:
 
 
 def _sizes(path: Path, summary: Row) -> fct.Classes:
-    """Return which flows are small and which are large."""
     small, large = (entry(path, summary, f"counted.{name}_bytes", int) for name in ("small", "large"))
     try:
         return fct.Classes(small, large)

@@ -219,7 +219,6 @@ def _on_fluid(base: Scenario) -> Scenario:
 
 
 def _is_default(base: Scenario) -> bool:
-    """Whether a scenario has the default schedule."""
     return base.set({f"job.{base.jobs[0].name}.schedule": {}}) == base
 
 

@@ -447,7 +447,6 @@ def _most(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _gain_of(row: Mapping[str, Any]) -> str:
-    """Write what a row saves, with its interval."""
     low, high = row["saves_low_percent"], row["saves_high_percent"]
     mean = f"{row['saves_percent']:.1f} %"
     return mean if low is None else f"{mean} ({low:.0f} to {high:.0f} %)"
