@@ -50,7 +50,7 @@ from gradtide.cli.groups import CommandWithSubcommands
 from gradtide.cli.moved import moved
 from gradtide.cli.options import with_options
 from gradtide.cli.printing import json_text, one_document, say, talk, wants_json
-from gradtide.errors import GradtideError, InternalError, ScenarioError
+from gradtide.errors import GradtideError, InternalError
 
 # In the order of `gradtide --help`.
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -202,11 +202,9 @@ def _explained(error: BaseException) -> dict[str, Any]:
         if not isinstance(error, Stopped):
             talk("interrupted; nothing half-written is left behind")
         return stopped_document(number)
-    if isinstance(error, ScenarioError):
-        talk(*str(error).split("\n"))
-        return document_of(error)
     if isinstance(error, GradtideError) and not isinstance(error, InternalError):
-        talk(f"error: {error}")
+        # Faults of an input are blocks of lines.
+        talk(*str(error).split("\n")) if hasattr(error, "errors") else talk(f"error: {error}")
         return document_of(error)
     if hasattr(error, "format_message"):
         # Of click, which typer imports or contains.

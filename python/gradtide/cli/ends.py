@@ -104,10 +104,10 @@ def stopped_document(number: int) -> dict[str, Any]:
 
 def document_of(error: GradtideError) -> dict[str, Any]:
     """Return what `--json` prints of an error that gradtide raised on purpose."""
-    if isinstance(error, ScenarioError):
-        more = len(error.errors) - 1
-        message = error.errors[0]["msg"] + (f", and {more} more errors" if more else "")
-        return error_document(error.kind, message, error.errors)
+    faults = getattr(error, "errors", ())
+    if faults:
+        more = len(faults) - 1
+        return error_document(error.kind, faults[0]["msg"] + (f", and {more} more errors" if more else ""), faults)
     option = getattr(error, "option", None)
     where = [{"msg": str(error), "option": option}] if option else []
     return error_document(error.kind, str(error), where)

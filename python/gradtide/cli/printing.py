@@ -25,8 +25,8 @@ class Document:
     content: dict[str, Any] | None = None
 
     def instead(self, failure: dict[str, Any]) -> None:
-        """Print a failure in place of a result; the part of a result that an interrupted study gave stays."""
-        if self.content is None or failure["kind"] not in ("interrupted", "terminated"):
+        """Print a failure in place of a result; what is known of a study that is not complete stays."""
+        if self.content is None or self.content.get("complete", True):
             self.content = failure if wants_json() else None
 
     def write(self) -> None:
