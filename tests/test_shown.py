@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -178,6 +180,14 @@ def test_tables_texts_and_progress_show_each_character_in_one_place(capsys):
     assert all(line.isprintable() for line in (out + err).split("\n"))
     assert err.count("\n") == 2
     assert "forged" not in {line.strip()[:6] for line in (out + err).split("\n")}
+
+
+@pytest.mark.parametrize("arguments", [["presets"], ["run", "--help"], ["run", "漢"]])
+def test_a_terminal_that_knows_few_characters_is_no_bug(arguments):
+    command = [sys.executable, "-m", "gradtide", *arguments]
+    few = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=few, capture_output=True, text=True, encoding="ascii", check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (2 if "漢" in arguments else 0, False)
 
 
 def test_every_unprintable_character_has_one_visible_one():

@@ -5,6 +5,7 @@ answer to bad input does not wait for what it does not need.
 """
 
 import inspect
+import io
 import os
 import signal
 import sys
@@ -148,6 +149,9 @@ def _root(
 def main() -> None:
     """Run the command line; every end has its exit code."""
     signals.last_words.append(_last_words)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Of a terminal that knows fewer characters, as stderr does it.
+        sys.stdout.reconfigure(errors="backslashreplace")
     code = _main()
     if code > signals.EXIT_SIGNAL:
         # Runs that are still under way are not waited for.
