@@ -26,11 +26,14 @@ last_words: list[Callable[[int], None]] = []
 EXIT_SIGNAL = 128
 """Exit code of a command that a signal ended, less the number of the signal: 130 for Ctrl-C, 143 for SIGTERM."""
 
-_state = {"raises": False, "raised": False, "settled": False, "tidies": False}
+_state = {"catches": False, "raises": False, "raised": False, "settled": False, "tidies": False}
 
 
 def catch() -> None:
-    """Note signals from now on, except for those that are ignored, as under nohup."""
+    """Note signals from now on, except for those that are ignored, as under nohup; once is enough."""
+    if _state["catches"]:
+        return
+    _state["catches"] = True
     caught = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
     for number in caught:
         signal.signal(number, _on_signal)

@@ -148,6 +148,7 @@ def _root(
 
 def main() -> None:
     """Run the command line; every end has its exit code."""
+    signals.catch()
     signals.last_words.append(_last_words)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Of a terminal that knows fewer characters, as stderr does it.
