@@ -104,7 +104,7 @@ def kinds() -> str:
 
 def names() -> str:
     """Return a section per public name: its signature, what it does, and the members of a class."""
-    of_all = ", ".join(f"`{name}`" for name in _own_members(StudyRows))
+    of_all = ", ".join(f"`{name}`" for name in _members(StudyRows))
     sections = [f"Every result of a study also has {of_all}.\n"]
     for name in gradtide.__all__:
         thing = getattr(gradtide, name)

@@ -135,12 +135,8 @@ def run_all(
 ) -> list[RunResult]:
     """Run every scenario; a thread each, because the core does not hold the interpreter's lock.
 
-    Args:
-        scenarios: what to run.
-        jobs: runs under way at once; the results do not depend on it.
-        progress: called now and then with the share that is done; runs count by the time that they are likely to take.
-        keep: where finished runs are kept until the study is whole; what is found there is not run again.
-        limits: memory and time that all of them may take; the default is 80 % of what is free and an hour.
+    The results do not depend on how many `jobs` are under way at once. Of the share that is done, runs count by the
+    time that they are likely to take. What is found in `keep` is not run again.
 
     Raises:
         Interrupted: on Ctrl-C, within a second, with what is finished.

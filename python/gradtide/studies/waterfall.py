@@ -47,6 +47,7 @@ PART = "4MiB"
 """Largest part sent at once where the order is by priority: larger ones let urgent gradients wait."""
 
 _NS_PER_MS = 1e6
+_PARTS = ("span", "compute", "overlapped", "exposed", "idle")
 
 
 class WaterfallResult(StudyRows):
@@ -76,7 +77,10 @@ class WaterfallResult(StudyRows):
             "steps_found_by": trace.steps_found_by,
             "rank": shown["rank"],
             **_time(step, shown, self.rows),
-            "ranks": [_rank(row) for row in step["ranks"]],
+            "ranks": [
+                {"rank": row["rank"]} | {f"{part}_ms": row[f"{part}_ns"] / _NS_PER_MS for part in _PARTS}
+                for row in step["ranks"]
+            ],
         }
         about = trace.summary()
         size = about["world_size"] or len(step["ranks"])
@@ -147,9 +151,6 @@ class WaterfallResult(StudyRows):
         with TemporaryDirectory(prefix="gradtide-") as parent:
             copyfile(self.save(Path(parent) / "step") / "report.html", path)
         return Path(path)
-
-    def __repr__(self) -> str:
-        return f"<gradtide.WaterfallResult {self.summary['headline']}>"
 
 
 def waterfall(trace: "Trace", step: int | None = None) -> WaterfallResult:
@@ -255,11 +256,6 @@ def _bound(row: dict[str, Any], left_us: float, best: tuple[float, int]) -> str:
 
 
 # The step
-
-
-def _rank(row: dict[str, Any]) -> dict[str, Any]:
-    parts = ("span", "compute", "overlapped", "exposed", "idle")
-    return {"rank": row["rank"]} | {f"{part}_ms": row[f"{part}_ns"] / _NS_PER_MS for part in parts}
 
 
 def _time(step: dict[str, Any], shown: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -28,7 +28,6 @@ class TenantsResult(StudyRows):
         comparison: both bands, paired by seed.
         rows: one dict per seed, side, tenant and class of flows; the columns of `rows.csv`.
         results: the runs by case.
-        summary: what `--json` prints.
     """
 
     def __init__(self, comparison: Comparison) -> None:

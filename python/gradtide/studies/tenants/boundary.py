@@ -38,7 +38,6 @@ class BoundaryResult(StudyRows):
     Attributes:
         cells: the study of every cell, by (job load, background load).
         rows: one dict per cell; the columns of `cells.csv`.
-        summary: what `--json` prints.
     """
 
     def __init__(self, cells: dict[Cell, TenantsResult]) -> None:

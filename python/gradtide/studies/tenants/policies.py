@@ -33,7 +33,6 @@ class PoliciesResult(StudyRows):
         comparisons: each policy against the band of the flows, cell by cell.
         runs: every run by its case.
         rows: one dict per cell and policy; the columns of `policies.csv`.
-        summary: what `--json` prints.
     """
 
     def __init__(self, comparisons: Sequence[Comparison]) -> None:
