@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import JsonOption, OutputOption, QuietOption, check_target, option
+from gradtide.cli.options import JsonOption, OutputOption, QuietOption, check_target, option, save
 from gradtide.cli.printing import print_json, print_table, put, say, talk, talk_of_files
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def report(
         for warning in found.summary["warnings"]:
             talk(f"warning: {warning}")
     if output is not None:
-        found.save(output)
+        save(found, output)
     if output is not None and not quiet:
         talk_of_files(output)
 
