@@ -1,7 +1,7 @@
 //! CPU seconds of the fluid engine for flows that start together: `fluid [FLOWS.csv]` (`src,dst,bytes`).
 //!
-//! A Clos network of three layers: 1024 hosts, half bisection, links of 4 GB/s without delay, d-mod-k. Without a file: 10,000
-//! random flows.
+//! A Clos network of three layers: 1024 hosts, half bisection, links of 4 GB/s without delay, d-mod-k. Without a file:
+//! 10,000 random flows.
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;

@@ -127,9 +127,9 @@ pub enum Connection {
     /// flows, whose bytes follow one another. Complete when the *receiver* has the last byte.
     #[default]
     Stream,
-    /// The same, but one for each band of the stream, so that what is urgent does not follow what is not. At most `window`
-    /// bytes of it are under way, whatever congestion control allows; the first flow of each decides. Engines without
-    /// windows heed the band alone.
+    /// The same, but one for each band of the stream, so that what is urgent does not follow what is not. At most
+    /// `window` bytes of it are under way, whatever congestion control allows; the first flow of each decides. Engines
+    /// without windows heed the band alone.
     StreamBand {
         /// Most bytes without an acknowledgement.
         window: Bytes,
@@ -174,8 +174,9 @@ pub trait Network {
     /// [`PacketEngine::pause_every`].
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>);
 
-    /// What is still to be sent of `stream`, on connections of all its bands ([`Connection::Stream`]), goes in `band` from
-    /// now on. Packets that are on their way stay where they are. Engines that fix the band at the start of a flow ignore it.
+    /// What is still to be sent of `stream`, on connections of all its bands ([`Connection::Stream`]), goes in `band`
+    /// from now on. Packets that are on their way stay where they are. Engines that fix the band at the start of a flow
+    /// ignore it.
     fn set_band(&mut self, _stream: u32, _band: Band) {}
 
     /// A copy that goes its own way from [`now`](Network::now) on: with the same flows it does the same to the last

@@ -60,8 +60,8 @@ pub struct MaxMin {
     free: Vec<u32>,
     /// Classes that have had their last flow removed, and that links may still have among their members.
     gone: Vec<u32>,
-    /// By link, the classes of which it is the first and that others may join: small tables, so that what is used together is near, if flows begin
-    /// with the link of their source.
+    /// By link, the classes of which it is the first and that others may join: small tables, so that what is used
+    /// together is near, if flows begin with the link of their source.
     known: Vec<Index>,
     /// Links that are to be looked at, each once.
     stale: Vec<u32>,
@@ -184,12 +184,12 @@ impl MaxMin {
         }
     }
 
-    /// Adds a flow that crosses `links`, in any order, and tells its class. Flows have it in common if the first one of their
-    /// links is the same, too.
+    /// Adds a flow that crosses `links`, in any order, and tells its class. Flows have it in common if the first one of
+    /// their links is the same, too.
     ///
     /// # Panics
-    /// If there is no link, one that stands there twice, or one that does not exist; or there are 2^16 links, or 2^32 flows of
-    /// one class.
+    /// If there is no link, one that stands there twice, or one that does not exist; or there are 2^16 links, or 2^32
+    /// flows of one class.
     pub fn add(&mut self, links: &[LinkId]) -> ClassId {
         let mut path = std::mem::take(&mut self.scratch.path);
         path.clear();
@@ -215,11 +215,12 @@ impl MaxMin {
         ClassId(class)
     }
 
-    /// As [`add`](Self::add), in a class of its own: for flows of which no two cross the same links at once, so that looking for
-    /// another would be in vain. Rates are the same either way.
+    /// As [`add`](Self::add), in a class of its own: for flows of which no two cross the same links at once, so that
+    /// looking for another would be in vain. Rates are the same either way.
     ///
     /// # Panics
-    /// If there is no link, or one that does not exist; or there are 2^16 links. That each is there once is the caller's word.
+    /// If there is no link, or one that does not exist; or there are 2^16 links. That each is there once is the
+    /// caller's word.
     pub fn add_apart(&mut self, links: &[LinkId]) -> ClassId {
         debug_assert!(
             (1..links.len()).all(|place| !links[..place].contains(&links[place])),
@@ -260,8 +261,8 @@ impl MaxMin {
         live.map(|(id, class)| (ClassId(id as u32), class.rate))
     }
 
-    /// Solves, and gives `each` the classes that since the last call have gained or lost a flow and still have some, or have had
-    /// another rate; each once, with its rate.
+    /// Solves, and gives `each` the classes that since the last call have gained or lost a flow and still have some, or
+    /// have had another rate; each once, with its rate.
     pub fn take_changed(&mut self, mut each: impl FnMut(ClassId, u64)) {
         self.solve();
         for id in self.changed.drain(..) {
@@ -471,8 +472,8 @@ impl MaxMin {
         )
     }
 
-    /// Level at which flows that rise together from `level`, each up to its rate elsewhere, fill a link. Those that stop on
-    /// the way are taken out.
+    /// Level at which flows that rise together from `level`, each up to its rate elsewhere, fill a link. Those that
+    /// stop on the way are taken out.
     fn fill(&self, link: u32, mut level: u64, elsewhere: impl Fn(u32, &Class) -> u64, rising: &mut Vec<Share>) -> u64 {
         let (mut left, mut count) = (self.links[link as usize].capacity, 0_u64);
         rising.clear();
@@ -554,8 +555,8 @@ impl MaxMin {
     fn move_level(&mut self, link: u32) {
         let level = self.links[link as usize].asked.expect("it has been looked at");
         let before = std::mem::replace(&mut self.levels[link as usize], level);
-        // One that falls takes rates from its flows and asks for no other level then. For one that rises the levels of the
-        // others count, which may have moved without moving a rate here.
+        // One that falls takes rates from its flows and asks for no other level then. For one that rises the levels of
+        // the others count, which may have moved without moving a rate here.
         let rises = level > before;
         if rises {
             mark(&mut self.links[link as usize], LinkId(link), &self.levels, &mut self.stale, &mut self.touched);

@@ -7,14 +7,14 @@ use std::ops::Range;
 
 /// How a switch chooses among ports of equal distance.
 ///
-/// On a [fat tree](crate::topology::FatTree) those are the links up, and the choices on the way up fix the path. A switch
-/// on tier t stands above M hosts, each of its children above m of them, and P is the product of the parent counts of the
-/// tiers below it. In other graphs these numbers are what [`Routes::shortest`] makes of them, and all policies still choose
-/// shortest paths.
+/// On a [fat tree](crate::topology::FatTree) those are the links up, and the choices on the way up fix the path. A
+/// switch on tier t stands above M hosts, each of its children above m of them, and P is the product of the parent
+/// counts of the tiers below it. In other graphs these numbers are what [`Routes::shortest`] makes of them, and all
+/// policies still choose shortest paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// By hash of the connection (RFC 2992): see [`Hashes`]. Each tier takes digits of the hash of its own, or flows that
-    /// one tier has sent one way would all take one way at the next.
+    /// By hash of the connection (RFC 2992): see [`Hashes`]. Each tier takes digits of the hash of its own, or flows
+    /// that one tier has sent one way would all take one way at the next.
     #[default]
     Ecmp,
     /// Parent `dst / P mod parents`: every host's traffic comes down from one top (D-mod-K, Zahavi et al. 2010,
@@ -25,11 +25,11 @@ pub enum Policy {
     /// 2x below b/2 and 2x + 1 - b from there on.
     ///
     /// Hosts that send with one distance between source and destination share no link of a Clos network with r = 1: s
-    /// alone distinguishes them. Hosts of one number on every edge switch, as the heads of sub-clusters are, part on the
-    /// next tier, by the edge switch's number. And from one s to all d, as from all s to one d, every parent gets its
-    /// part: g permutes, and so does g(x) - x but for one value that comes twice if b is even. (Without the exception there
-    /// is no such g: cyclic groups of even order have no orthomorphism; Hall & Paige 1955.)
-    /// A switch with more parents than children uses as many parents as it has children.
+    /// alone distinguishes them. Hosts of one number on every edge switch, as the heads of sub-clusters are, part on
+    /// the next tier, by the edge switch's number. And from one s to all d, as from all s to one d, every parent gets
+    /// its part: g permutes, and so does g(x) - x but for one value that comes twice if b is even. (Without the
+    /// exception there is no such g: cyclic groups of even order have no orthomorphism; Hall & Paige 1955.) A switch
+    /// with more parents than children uses as many parents as it has children.
     Spread,
 }
 
@@ -78,9 +78,10 @@ pub struct Routes {
 
 /// The hash of every connection, which [`Policy::Ecmp`] chooses by.
 ///
-/// A switch hashes addresses and ports. Here source, destination, stream and band stand for them, and for a connection of
-/// its own the number of such connections that its source has opened for the stream before. So a flow has the same hash on
-/// every engine, whatever else is opened or closed in the meantime. The key of the hash is drawn from the run's seed.
+/// A switch hashes addresses and ports. Here source, destination, stream and band stand for them, and for a connection
+/// of its own the number of such connections that its source has opened for the stream before. So a flow has the same
+/// hash on every engine, whatever else is opened or closed in the meantime. The key of the hash is drawn from the run's
+/// seed.
 #[derive(Clone, Debug)]
 pub struct Hashes {
     key: u64,
@@ -156,8 +157,8 @@ pub enum RouteError {
 }
 
 impl Routes {
-    /// Shortest paths by hop count, all of them; ports of a group are in the order of their indices, and the choice among
-    /// them is by hash unless [`Routes::by`] says otherwise.
+    /// Shortest paths by hop count, all of them; ports of a group are in the order of their indices, and the choice
+    /// among them is by hash unless [`Routes::by`] says otherwise.
     ///
     /// # Errors
     /// [`RouteError`] if a host has not exactly one link out, or if a node cannot reach a host.
@@ -281,8 +282,8 @@ impl Routes {
         self.first[host as usize]
     }
 
-    /// The port of `switch` (by its index among switches) that leads to host `dst`. Where there are several, `flow` tells
-    /// the source and the hash of what is sent.
+    /// The port of `switch` (by its index among switches) that leads to host `dst`. Where there are several, `flow`
+    /// tells the source and the hash of what is sent.
     #[inline]
     pub fn next(&self, switch: u32, dst: u32, flow: impl FnOnce() -> (u32, u32)) -> PortId {
         let entry = self.next[(switch * self.host_count + dst) as usize];
@@ -305,8 +306,8 @@ impl Routes {
         group[number as usize]
     }
 
-    /// The links from host `src` to host `dst`, in order, for what has this hash (spread over all 32 bits); none if they
-    /// are the same host.
+    /// The links from host `src` to host `dst`, in order, for what has this hash (spread over all 32 bits); none if
+    /// they are the same host.
     pub fn path(&self, src: u32, dst: u32, hash: u32) -> Vec<PortId> {
         let mut path = Vec::new();
         self.each_hop(src, dst, hash, |port| path.push(port));
@@ -328,8 +329,8 @@ impl Routes {
     }
 }
 
-/// Where each switch stands: tiers are distances from the nearest host; beyond fat trees, where the nodes below a switch
-/// differ, the largest counts.
+/// Where each switch stands: tiers are distances from the nearest host; beyond fat trees, where the nodes below a
+/// switch differ, the largest counts.
 fn places(graph: &Graph, out: &[Vec<PortId>]) -> Vec<Place> {
     let host_count = graph.host_count as usize;
     let mut tier = vec![UNREACHABLE; out.len()];

@@ -205,7 +205,8 @@ fn one_server_on_every_edge_switch_loads_no_link_more_than_its_share_when_spread
     assert_eq!(most(Policy::DModK, false), 93);
 }
 
-/// SimGrid's link `lower_upper_number_UP` or `..._DOWN`, by its ends. Its hosts are 0 to n - 1, its switches 2n - 1 downwards.
+/// SimGrid's link `lower_upper_number_UP` or `..._DOWN`, by its ends. Its hosts are 0 to n - 1, its switches 2n - 1
+/// downwards.
 fn simgrid_link(graph: &Graph, name: &str) -> (NodeId, NodeId) {
     let hosts = graph.host_count;
     let node = |text: &str| match text.parse::<u32>().unwrap() {
@@ -326,9 +327,10 @@ fn waves(network: &mut dyn Network, bytes: u64) {
 
 #[test]
 fn flows_take_the_same_links_on_the_fluid_and_the_packet_engine() {
-    // 200 segments of 1380 bytes of payload. A link carries the data of the same flows on both engines if the packets' bytes
-    // are those of the fluid with 54 bytes of headers a segment, and less than one flow more, for acknowledgements and
-    // handshakes. All of them together are less than that: 36 flows with 101 acknowledgements of 54 bytes or 4 packets of 58.
+    // 200 segments of 1380 bytes of payload. A link carries the data of the same flows on both engines if the packets'
+    // bytes are those of the fluid with 54 bytes of headers a segment, and less than one flow more, for
+    // acknowledgements and handshakes. All of them together are less than that: 36 flows with 101 acknowledgements of
+    // 54 bytes or 4 packets of 58.
     const SEGMENTS: u64 = 200;
     let of_flow = SEGMENTS * (1_380 + 54);
     assert!(36 * (101 * 54 + 4 * 58) < of_flow);

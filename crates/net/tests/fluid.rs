@@ -1,5 +1,5 @@
-//! The fluid engine: closed forms, an exact solution in fractions, SimGrid's finish times, the packet engine, and what holds
-//! for every network.
+//! The fluid engine: closed forms, an exact solution in fractions, SimGrid's finish times, the packet engine, and what
+//! holds for every network.
 #![allow(missing_docs)]
 
 use gradtide_net::packet::tcp::CongestionAlgorithm;
@@ -321,7 +321,8 @@ fn exact_times(flows: &[(u64, u64, Vec<u32>)]) -> Option<Vec<Exact>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Late by less than a femtosecond an event and by what shares are rounded down, 1e-14 of them; the clock shows whole ps.
+    /// Late by less than a femtosecond an event and by what shares are rounded down, 1e-14 of them; the clock shows
+    /// whole ps.
     #[test]
     fn times_are_those_of_exact_fractions(
         flows in prop::collection::vec((0..3_000_u64, 0..5_u32, 1..5_u32, 1..20_000_u64), 1..8)
@@ -413,13 +414,14 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
-    /// Equal flows of n segments from one leaf to another, each with a sender and a receiver of its own, so that of data and
-    /// acknowledgements none gets in the other's way, k of them by the spine of `dst mod spines`. A queue serves
-    /// first come first served, which is fair in this family: senders fill it at the same pace. In general it is not.
+    /// Equal flows of n segments from one leaf to another, each with a sender and a receiver of its own, so that of
+    /// data and acknowledgements none gets in the other's way, k of them by the spine of `dst mod spines`. A queue
+    /// serves first come first served, which is fair in this family: senders fill it at the same pace. In general it is
+    /// not.
     ///
-    /// Packets of a segment (1 us on every link) are stored and forwarded, so the last of them is one microsecond later for
-    /// each link after the first, and a flow's last is one of the last k that the shared link sends. Then 1 ns from the write to
-    /// the first packet. The window holds all, the queue too.
+    /// Packets of a segment (1 us on every link) are stored and forwarded, so the last of them is one microsecond later
+    /// for each link after the first, and a flow's last is one of the last k that the shared link sends. Then 1 ns from
+    /// the write to the first packet. The window holds all, the queue too.
     #[test]
     fn packets_of_the_ideal_transport_take_what_fluids_take(
         spines in 1..5_u32, senders in 1..9_u32, segments in 1..200_u64

@@ -154,8 +154,8 @@ fn mirrored_flows_end_together() {
 
 #[test]
 fn a_ring_step_is_its_bytes_and_one_serialisation_more() {
-    // Gao (2020), equation 4.1, on the wire: 2(N-1) partitions, each ceil(S/N / 1380) segments, one full segment more for the
-    // switch, two delays and the nanosecond of the write.
+    // Gao (2020), equation 4.1, on the wire: 2(N-1) partitions, each ceil(S/N / 1380) segments, one full segment more
+    // for the switch, two delays and the nanosecond of the write.
     let all_reduces = all_reduce_everything(&mut engine(8), &Job::thesis(2240, 16));
     let partition = 666_666;
     let full = partition / SEGMENT;
@@ -257,8 +257,8 @@ fn a_stream_changes_its_band_on_the_way() {
 
 #[test]
 fn a_connection_has_no_more_under_way_than_its_window() {
-    // A window of W bytes goes round once in a round trip, which takes at least four crossings of a link, two each way: B bytes
-    // take at least (B / W - 1) of them. Without a window it takes half as long.
+    // A window of W bytes goes round once in a round trip, which takes at least four crossings of a link, two each way:
+    // B bytes take at least (B / W - 1) of them. Without a window it takes half as long.
     let bytes = 3_000_000;
     let time = |window: u64| {
         let mut engine = engine(2);

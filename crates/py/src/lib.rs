@@ -120,8 +120,8 @@ fn messages(py: Python<'_>, spec_json: &str, job: usize, bytes: u64) -> PyResult
     table.map(PyTable::new).map_err(|error| errors::from_run(py, &error.into()))
 }
 
-/// What one exchange of S bytes by an algorithm takes: steps, messages, all bytes, and those of the rank that sends most,
-/// as numerator and denominator; bytes in units of S.
+/// What one exchange of S bytes by an algorithm takes: steps, messages, all bytes, and those of the rank that sends
+/// most, as numerator and denominator; bytes in units of S.
 #[pyfunction]
 fn collective_counts(algorithm_json: &str, ranks: u32) -> PyResult<(u64, u64, u64, (u64, u64))> {
     let algorithm = serde_json::from_str(algorithm_json).map_err(|error| errors::from_json(&error))?;
@@ -129,8 +129,9 @@ fn collective_counts(algorithm_json: &str, ranks: u32) -> PyResult<(u64, u64, u6
     Ok((steps, messages, sent, most))
 }
 
-/// The shape of a star, leaf-spine or Clos network whose hosts have links of this rate and delay: hosts, switches, cables,
-/// ports of a switch, links of the longest route, hosts of an edge switch, and hosts that one link can carry the traffic of.
+/// The shape of a star, leaf-spine or Clos network whose hosts have links of this rate and delay: hosts, switches,
+/// cables, ports of a switch, links of the longest route, hosts of an edge switch, and hosts that one link can carry
+/// the traffic of.
 #[pyfunction]
 fn network_shape(
     py: Python<'_>,

@@ -39,7 +39,8 @@ impl Table {
         Self { columns: columns.into_iter().map(|(name, column)| (name.into(), column)).collect() }
     }
 
-    /// Its rows, then those of `other`: columns that one of them lacks are empty there, or 0 where nothing can be absent.
+    /// Its rows, then those of `other`: columns that one of them lacks are empty there, or 0 where nothing can be
+    /// absent.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         if other.row_count() == 0 {

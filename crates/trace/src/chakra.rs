@@ -250,7 +250,8 @@ fn comm(kind: NodeType, attributes: &[Attribute], names: &mut Names) -> Result<C
     })
 }
 
-/// The file that says this again. Times are whole microseconds there: a start is rounded down, a duration to the nearest.
+/// The file that says this again. Times are whole microseconds there: a start is rounded down, a duration to the
+/// nearest.
 pub fn write(trace: &RankTrace, version: &str) -> Vec<u8> {
     let mut file = Vec::new();
     put(&mut file, &Metadata { version: vec![version.into()] });

@@ -19,7 +19,8 @@ use std::sync::Arc;
 /// Bytes of an element whose type the file does not name: those of float32.
 const ASSUMED_ELEMENT_BYTES: u64 = 4;
 
-/// Categories of events that hold no work of their own: calls that launch it, notes, and what the profiler says of itself.
+/// Categories of events that hold no work of their own: calls that launch it, notes, and what the profiler says of
+/// itself.
 const NO_WORK: &[&str] = &[
     "ac2g",
     "cpu_instant_event",

@@ -1,5 +1,6 @@
 //! Flows that start together, or one gradient exchange, on the fluid engine, asked and answered as by
-//! `validation/simgrid/exchange.cc`, where the options are told: `simgrid --network=clos2 --ports=16 --collective=ring`.
+//! `validation/simgrid/exchange.cc`, where the options are told: `simgrid --network=clos2 --ports=16
+//! --collective=ring`.
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;

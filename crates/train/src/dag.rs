@@ -38,8 +38,6 @@ pub struct DagOp {
 pub struct Transfer {
     /// Lowest layer in the bucket: the first that the next forward pass needs.
     pub first_layer: u32,
-    /// Highest layer in the bucket.
-    pub last_layer: u32,
     /// Bytes of the bucket.
     pub bytes: Bytes,
 }

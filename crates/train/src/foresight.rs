@@ -5,28 +5,28 @@
 //! ```
 //!
 //! A job with one chunk on the network at a time uses the network only for this chunk, and the background flows do not
-//! depend on the job. So, until the chunk ends, a copy behaves exactly as the network itself does with the same bands, to
-//! the picosecond. After that the job of the copy is idle, because its next chunk has not been decided.
+//! depend on the job. So, until the chunk ends, a copy behaves exactly as the network itself does with the same bands,
+//! to the picosecond. After that the job of the copy is idle, because its next chunk has not been decided.
 //! [`Oracle`](crate::priority::Oracle) decides by what is seen here.
 
 use crate::collective::Aggregation;
 use crate::priority::Foreseen;
-use crate::traffic::Neighbour;
+use crate::traffic::BackgroundFlows;
 use gradtide_net::{Band, Bytes, Completion, Network, Time};
 
-/// Predicts the end of a chunk, and the time of the background flows, for each of several bands. `begin` starts the chunk
-/// in a band. Flows of at most `largest` bytes count.
+/// Predicts the end of a chunk, and the time of the background flows, for each of several bands. `begin` starts the
+/// chunk in a band. Flows of at most `largest` bytes count.
 ///
 /// # Panics
 /// If the network cannot be copied.
 pub fn foresee(
     network: &dyn Network,
-    neighbours: &[Neighbour<'_>],
+    background: &[BackgroundFlows<'_>],
     largest: Bytes,
     ways: &[Band],
     begin: &dyn Fn(Band, &mut dyn Network) -> Aggregation,
 ) -> Vec<Foreseen> {
-    let fork = |&band: &Band| World::fork(network, neighbours, &|network| begin(band, network));
+    let fork = |&band: &Band| World::fork(network, background, &|network| begin(band, network));
     let mut worlds: Vec<World<'_>> =
         ways.iter().map(fork).collect::<Option<_>>().expect("engines that carry messages can be copied");
     let ends: Vec<Time> = worlds.iter_mut().map(World::end).collect();
@@ -39,7 +39,7 @@ pub fn foresee(
 /// A copy of the network and of the background flows, in which a chunk has begun.
 struct World<'a> {
     network: Box<dyn Network>,
-    neighbours: Vec<Neighbour<'a>>,
+    background: Vec<BackgroundFlows<'a>>,
     /// `None` once it has ended.
     chunk: Option<Aggregation>,
     began: Time,
@@ -50,13 +50,13 @@ impl<'a> World<'a> {
     /// The world as it is, in which `begin` then starts a chunk; `None` if the network cannot be copied.
     fn fork(
         network: &dyn Network,
-        neighbours: &[Neighbour<'a>],
+        background: &[BackgroundFlows<'a>],
         begin: &dyn Fn(&mut dyn Network) -> Aggregation,
     ) -> Option<Self> {
         let mut network = network.fork()?;
         let chunk = begin(network.as_mut());
         let began = network.now();
-        Some(Self { network, neighbours: neighbours.to_vec(), chunk: Some(chunk), began, done: Vec::new() })
+        Some(Self { network, background: background.to_vec(), chunk: Some(chunk), began, done: Vec::new() })
     }
 
     /// When the chunk has ended on all workers; [`Time::MAX`] if it never does.
@@ -73,7 +73,7 @@ impl<'a> World<'a> {
     /// the start of the chunk to `horizon`. The job sends nothing once its chunk has ended.
     fn flow_time_ps(&mut self, horizon: Time, largest: Bytes) -> u128 {
         while self.network.now() < horizon && self.step(horizon) {}
-        let flows = self.neighbours.iter().map(|neighbour| neighbour.flow_time_ps(self.began, horizon, largest));
+        let flows = self.background.iter().map(|flows| flows.flow_time_ps(self.began, horizon, largest));
         flows.sum()
     }
 
@@ -88,10 +88,10 @@ impl<'a> World<'a> {
             self.chunk = None;
             return true;
         }
-        for neighbour in &mut self.neighbours {
-            neighbour.settle(now, self.network.as_mut());
+        for flows in &mut self.background {
+            flows.settle(now, self.network.as_mut());
         }
-        let until = (self.neighbours.iter().filter_map(Neighbour::wakes_at))
+        let until = (self.background.iter().filter_map(BackgroundFlows::wakes_at))
             .chain(self.chunk.as_ref().and_then(Aggregation::wakes_at))
             .fold(limit, Time::min);
         self.network.advance(until, &mut self.done);
@@ -105,9 +105,9 @@ impl<'a> World<'a> {
                     }
                 }
                 _ => {
-                    let mut neighbours = self.neighbours.iter_mut();
-                    if let Some(neighbour) = neighbours.find(|neighbour| neighbour.stream() == completion.stream) {
-                        neighbour.on_completion(now, completion);
+                    let mut background = self.background.iter_mut();
+                    if let Some(flows) = background.find(|flows| flows.stream() == completion.stream) {
+                        flows.on_completion(now, completion);
                     }
                 }
             }

@@ -3,12 +3,12 @@
 //! Every worker has one compute stream, which executes its ops in program order. Where all workers of a job are alike
 //! they do the same at the same time, and one stands for all; workers of an op graph may have programs of their own.
 //!
-//! Every job has one transmission queue. It has at most one chunk on the network at a time, or as many as its credit says.
-//! Whenever a chunk has ended on all workers, the queue picks the most urgent ready bucket. A bucket is ready when all
-//! workers have it, and it arrives on all workers at once: the global syncer of the thesis, section 5.2.
+//! Every job has one transmission queue. It has at most one chunk on the network at a time, or as many as its credit
+//! says. Whenever a chunk has ended on all workers, the queue picks the most urgent ready bucket. A bucket is ready
+//! when all workers have it, and it arrives on all workers at once: the global syncer of the thesis, section 5.2.
 //!
-//! A schedule may hold a ready bucket back until compute has come to its gate, an offset of compute time that every worker
-//! must have passed. While compute stalls, its offset does not advance, so a stall delays all later gates.
+//! A schedule may hold a ready bucket back until compute has come to its gate, an offset of compute time that every
+//! worker must have passed. While compute stalls, its offset does not advance, so a stall delays all later gates.
 //!
 //! At one instant the loop first handles everything that ends and every op of zero length. Then the queue picks, so
 //! a choice at time t sees every bucket that became ready at or before t.
@@ -28,7 +28,7 @@ use crate::job::{AggregationForm, AnyJob, Job, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
 use crate::priority::{Chunk, Milestone, Oracle, Outlook, Workers};
 use crate::servers::{self, TooShort};
-use crate::traffic::{self, Neighbour};
+use crate::traffic::{self, BackgroundFlows};
 use gradtide_net::{Bytes, Completion, FlowId, Network, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -174,7 +174,7 @@ const OBSERVE_EVERY: u64 = 1 << 16;
 /// See [`IterationError`].
 pub fn run(
     jobs: &mut [AnyJob],
-    neighbours: &mut [Neighbour<'_>],
+    background: &mut [BackgroundFlows<'_>],
     network: &mut dyn Network,
     limits: Limits,
     observe: &mut dyn FnMut(f64) -> bool,
@@ -185,18 +185,19 @@ pub fn run(
     for round in 1_u64.. {
         let now = network.now();
         for runner in &mut runners {
-            runner.settle(now, network, neighbours)?;
+            runner.settle(now, network, background)?;
         }
-        for neighbour in neighbours.iter_mut() {
-            neighbour.settle(now, network);
+        for flows in background.iter_mut() {
+            flows.settle(now, network);
         }
         let is_over = limits.ends_at_duration && limits.duration.is_some_and(|duration| now >= duration);
-        let is_finished = runners.iter().all(AnyRunner::is_finished) && neighbours.iter().all(Neighbour::is_finished);
+        let is_finished =
+            runners.iter().all(AnyRunner::is_finished) && background.iter().all(BackgroundFlows::is_finished);
         if is_over || is_finished {
             break;
         }
         let until = (runners.iter().filter_map(AnyRunner::wakes_at))
-            .chain(neighbours.iter().filter_map(Neighbour::wakes_at))
+            .chain(background.iter().filter_map(BackgroundFlows::wakes_at))
             .chain(limits.duration.filter(|_| limits.ends_at_duration))
             .min()
             .unwrap_or(Time::MAX);
@@ -211,12 +212,12 @@ pub fn run(
         for completion in done.drain(..) {
             let now = network.now();
             match traffic::index(completion.stream) {
-                Some(index) => neighbours[index].on_completion(now, completion),
+                Some(index) => background[index].on_completion(now, completion),
                 None => runners[completion.stream as usize].on_completion(now, completion, network),
             }
         }
         if (pauses || round.is_multiple_of(OBSERVE_EVERY))
-            && !observe(progress(&runners, neighbours, network.now(), limits.duration))
+            && !observe(progress(&runners, background, network.now(), limits.duration))
         {
             return Err(IterationError::Interrupted);
         }
@@ -230,11 +231,11 @@ pub fn run(
 }
 
 /// What share of the run is done: of its jobs, the least; without a job, of the flows or of the duration.
-fn progress(runners: &[AnyRunner<'_>], neighbours: &[Neighbour<'_>], now: Time, duration: Option<Time>) -> f64 {
+fn progress(runners: &[AnyRunner<'_>], background: &[BackgroundFlows<'_>], now: Time, duration: Option<Time>) -> f64 {
     if !runners.is_empty() {
         return runners.iter().map(|runner| runner.progress(now)).fold(1.0, f64::min);
     }
-    let of_flows = neighbours.iter().map(Neighbour::progress).fold(1.0, f64::min);
+    let of_flows = background.iter().map(BackgroundFlows::progress).fold(1.0, f64::min);
     let of_duration = duration.map_or(0.0, |duration| now.ps() as f64 / duration.ps() as f64);
     of_flows.max(of_duration).min(1.0)
 }
@@ -295,10 +296,10 @@ impl<'a> AnyRunner<'a> {
         &mut self,
         now: Time,
         network: &mut dyn Network,
-        neighbours: &[Neighbour<'_>],
+        background: &[BackgroundFlows<'_>],
     ) -> Result<(), IterationError> {
         match self {
-            Self::Buckets(runner) => runner.settle(now, network, neighbours),
+            Self::Buckets(runner) => runner.settle(now, network, background),
             Self::Servers(runner) => match runner.settle(now, network) {
                 Ok(()) => Ok(()),
                 Err(TooShort) => Err(IterationError::TooShort { job: runner.name().to_owned() }),
@@ -351,7 +352,8 @@ impl<'a> AnyRunner<'a> {
 
 /// Iterations that workers can be in at one time. A worker begins iteration k + 2 only when it has done a forward pass
 /// that needed every transfer of iteration k, so the slowest has nothing of iteration k left but what comes behind its
-/// last update, and none can be three ahead of another. Without transfers nothing is waited for, and all slots are alike.
+/// last update, and none can be three ahead of another. Without transfers nothing is waited for, and all slots are
+/// alike.
 const SLOTS: usize = 3;
 
 /// One job under way.
@@ -630,12 +632,13 @@ impl<'a> JobRunner<'a> {
         }
     }
 
-    /// Does everything that happens at `now` without the network, then lets the queue pick. An oracle reads `neighbours`.
+    /// Does everything that happens at `now` without the network, then lets the queue pick. An oracle reads
+    /// `background`.
     fn settle(
         &mut self,
         now: Time,
         network: &mut dyn Network,
-        neighbours: &[Neighbour<'_>],
+        background: &[BackgroundFlows<'_>],
     ) -> Result<(), IterationError> {
         if self.is_finished() || now < self.job.start {
             return Ok(());
@@ -682,7 +685,7 @@ impl<'a> JobRunner<'a> {
             let Sending { ready: Ready { bucket, chunk, .. }, begins_at, .. } = self.sending[index];
             if self.sending[index].aggregation.is_none() && begins_at <= now {
                 self.count_busy(now);
-                let bands = self.bands(index, now, network, neighbours);
+                let bands = self.bands(index, now, network, background);
                 let aggregation = self.job.aggregate(bucket, chunk, bands, self.stream, network);
                 self.sending[index].aggregation = Some(aggregation);
             }
@@ -697,7 +700,7 @@ impl<'a> JobRunner<'a> {
         index: usize,
         now: Time,
         network: &mut dyn Network,
-        neighbours: &[Neighbour<'_>],
+        background: &[BackgroundFlows<'_>],
     ) -> Option<Bands> {
         let Sending { ready, followed, .. } = &self.sending[index];
         if let (Some(chunk), Some(adaptive), Some(rule)) = (followed, &self.adaptive, self.job.rule) {
@@ -711,7 +714,7 @@ impl<'a> JobRunner<'a> {
             self.job.aggregate(bucket, chunk, Some(Bands::Alike(band)), self.stream, network)
         };
         let (chooses, expected) = &mut *oracle;
-        let ways = foresee(network, neighbours, chooses.small, &chooses.ways, &begin);
+        let ways = foresee(network, background, chooses.small, &chooses.ways, &begin);
         let chosen = self.look_ahead(*ready, &[], now, |count, outlook| {
             chooses.choose(bytes, &(0..count).map(outlook).collect::<Vec<_>>(), &ways)
         });
@@ -724,8 +727,8 @@ impl<'a> JobRunner<'a> {
         Some(Bands::Alike(band))
     }
 
-    /// Workers whose bands change look at what is left: what they make of the next chunk, `Some(None)` where they do not
-    /// change them, and `None` if it has to wait.
+    /// Workers whose bands change look at what is left: what they make of the next chunk, `Some(None)` where they do
+    /// not change them, and `None` if it has to wait.
     fn follow(&mut self, ready: Ready, now: Time) -> Option<Option<Chunk>> {
         let Some(mut adaptive) = self.adaptive.take() else { return Some(None) };
         let (bytes, rounds) = (self.job.chunk_bytes(ready.bucket, ready.chunk), self.job.collective.rounds());
@@ -799,8 +802,8 @@ impl<'a> JobRunner<'a> {
         self.sending.len() < low.unwrap_or(self.job.credit)
     }
 
-    /// When the last worker comes to the next gate, if nothing stands in the way of any until then: of a worker that waits
-    /// or has yet to come to the op, nobody knows.
+    /// When the last worker comes to the next gate, if nothing stands in the way of any until then: of a worker that
+    /// waits or has yet to come to the op, nobody knows.
     fn opens_at(&self) -> Option<Time> {
         let &Reverse(Held { gate: (iteration, gate), .. }) = self.held.peek()?;
         let passes_at = |worker: &Worker| {

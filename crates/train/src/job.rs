@@ -28,7 +28,8 @@ pub struct Job {
     pub dag: Dag,
     /// What each transfer carries.
     pub buckets: Vec<Bucket>,
-    /// From which offset of compute time on each bucket may be sent; beyond the compute time of an iteration, in the next.
+    /// From which offset of compute time on each bucket may be sent; beyond the compute time of an iteration, in the
+    /// next.
     pub gates: Vec<Time>,
     /// Compute time of an iteration, and between which offsets of it each bucket can be sent without delaying any
     /// worker.
@@ -244,7 +245,8 @@ impl Job {
             1 => Pace::of_workers(&spec.compute, worker_count, &spec.name, seed),
             _ => Some(Pace::of_each(&spec.compute, worker_count, &spec.name, seed)),
         };
-        // In an op graph passes are not one after the other: there is no moment with an idle network and all parameters.
+        // In an op graph passes are not one after the other: there is no moment with an idle network and all
+        // parameters.
         let measured_from = if spec.ops.is_some() { Pass::Forward } else { manner.measured_from };
         let manner = Manner { measured_from, ..manner };
         let bands = (spec.bands.iter()).map(|&index| band(index)).collect::<Result<Vec<Band>, JobError>>()?;
@@ -282,8 +284,8 @@ impl Job {
     }
 
     /// What the job sends, for a simulation of one channel on which a message takes `time`: what
-    /// [`timeline::run`](crate::caramel::timeline::run) says of it with the job's boundaries, an engine does if the job is
-    /// alone, its workers are alike, and its order holds for all iterations.
+    /// [`timeline::run`](crate::caramel::timeline::run) says of it with the job's boundaries, an engine does if the job
+    /// is alone, its workers are alike, and its order holds for all iterations.
     pub fn on_one_channel(&mut self, time: &mut dyn FnMut(Bytes) -> Time) -> transfers::TransferPlan {
         let mut ranks = Vec::new();
         self.scheduler.ranks(&self.dag, &mut ranks);

@@ -39,7 +39,7 @@ use job::{AggregationForm, AnyJob, Job, JobError};
 use result::RunResult;
 use spec::{AlgorithmSpec, EngineSpec, RunSpec, Spec, TrafficSpec};
 use thiserror::Error;
-use traffic::Neighbour;
+use traffic::BackgroundFlows;
 
 /// Runs one scenario. `observe` is told now and then what share of the run is done, and stops it by answering `false`.
 ///
@@ -47,14 +47,14 @@ use traffic::Neighbour;
 /// [`RunError::Spec`] before anything ran, [`RunError::Iteration`] if the run could not go on.
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
     let fabric = Fabric::new(&spec.cluster)?;
-    let (mut jobs, mut neighbours) = plan(spec, &fabric)?;
+    let (mut jobs, mut background) = plan(spec, &fabric)?;
     let mut engine = Engine::new(spec, fabric, &jobs)?;
-    let traces = iteration::run(&mut jobs, &mut neighbours, engine.network(), limits(&spec.run), observe)?;
-    Ok(RunResult::new(spec, &jobs, traces, neighbours, engine.network().now(), engine.usage()))
+    let traces = iteration::run(&mut jobs, &mut background, engine.network(), limits(&spec.run), observe)?;
+    Ok(RunResult::new(spec, &jobs, traces, background, engine.network().now(), engine.usage()))
 }
 
-/// What the ranks of job `job` send one another to exchange `bytes`, as whole bytes: one row per message, by chunk, step
-/// and sender. Nothing is run.
+/// What the ranks of job `job` send one another to exchange `bytes`, as whole bytes: one row per message, by chunk,
+/// step and sender. Nothing is run.
 ///
 /// # Errors
 /// [`SpecError`] if there is no such job, or its ranks do not suit its collective.
@@ -83,8 +83,8 @@ pub fn collective_counts(algorithm: AlgorithmSpec, ranks: u32) -> Counts {
     job::algorithm(algorithm, ranks).counts(ranks)
 }
 
-/// What a transfer of each layer of job `job` takes, or of each parameter of its graph, as its schedulers expect: a pull
-/// has its share of the time in which all workers pull, and an exchange the time that it has on an idle network.
+/// What a transfer of each layer of job `job` takes, or of each parameter of its graph, as its schedulers expect: a
+/// pull has its share of the time in which all workers pull, and an exchange the time that it has on an idle network.
 ///
 /// # Errors
 /// [`SpecError`] if there is no such job, or it means nothing.
@@ -188,7 +188,7 @@ pub enum SpecError {
     },
     /// Background flows need an engine that has queues.
     #[error("the pipe engine has no background flows; use another engine")]
-    NeighboursOfPipe,
+    TrafficOfPipe,
     /// A queue that cannot be.
     #[error("the queue cannot be: {0}")]
     Queue(&'static str),
@@ -225,7 +225,7 @@ pub enum SpecError {
     },
 }
 
-fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbour<'a>>), SpecError> {
+fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<BackgroundFlows<'a>>), SpecError> {
     if spec.jobs.is_empty() && spec.traffic.is_empty() {
         return Err(SpecError::Nothing);
     }
@@ -263,15 +263,15 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Neighbo
         return Err(SpecError::OracleOfSeveral { name: seer.name.clone() });
     }
     if spec.run.engine == EngineSpec::Pipe && !spec.traffic.is_empty() {
-        return Err(SpecError::NeighboursOfPipe);
+        return Err(SpecError::TrafficOfPipe);
     }
-    let neighbours = (spec.traffic.iter().enumerate())
+    let background = (spec.traffic.iter().enumerate())
         .map(|(index, traffic)| {
             check_flows(traffic, host_count)?;
-            Ok(Neighbour::new(traffic, traffic::stream(index)))
+            Ok(BackgroundFlows::new(traffic, traffic::stream(index)))
         })
         .collect::<Result<_, SpecError>>()?;
-    Ok((jobs, neighbours))
+    Ok((jobs, background))
 }
 
 fn check_flows(traffic: &TrafficSpec, host_count: u32) -> Result<(), SpecError> {

@@ -24,8 +24,8 @@ pub struct ComputeStep {
 }
 
 impl ComputeSteps {
-    /// A layered model: each layer's update just before its forward pass; forward from layer 0 up; backward from the last
-    /// layer down.
+    /// A layered model: each layer's update just before its forward pass; forward from layer 0 up; backward from the
+    /// last layer down.
     ///
     /// # Source
     /// Thesis figs 4.1 and 4.2; docs/models/pipe.md.
@@ -56,8 +56,8 @@ impl ComputeSteps {
 
 /// One iteration of workers that have a program each, or all the same one.
 ///
-/// A bucket's transfer waits for the updates of all its layers on all workers. In the next iteration, what first reads one
-/// of its layers waits for it.
+/// A bucket's transfer waits for the updates of all its layers on all workers. In the next iteration, what first reads
+/// one of its layers waits for it.
 pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count: u32) -> Dag {
     let compute_count = programs.iter().map(|steps| steps.0.len() as u32).sum();
     let mut ops: Vec<DagOp> = Vec::with_capacity(compute_count as usize + buckets.len());
@@ -107,11 +107,7 @@ pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count:
         programs: ranges,
         transfers: buckets
             .iter()
-            .map(|bucket| Transfer {
-                first_layer: bucket.first_layer(),
-                last_layer: bucket.last_layer(),
-                bytes: bucket.bytes,
-            })
+            .map(|bucket| Transfer { first_layer: bucket.first_layer(), bytes: bucket.bytes })
             .collect(),
         within: Edges::new(ops.len(), &within),
         across: Edges::new(ops.len(), &across),
@@ -119,9 +115,9 @@ pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count:
     }
 }
 
-/// When the gradient of every layer can be aggregated without delaying each program: from the end of the step that updates
-/// it to the start of the one that reads it. One window per layer that has parameters, with the layer that it is of;
-/// `sizes` has the bytes of all layers.
+/// When the gradient of every layer can be aggregated without delaying each program: from the end of the step that
+/// updates it to the start of the one that reads it. One window per layer that has parameters, with the layer that it
+/// is of; `sizes` has the bytes of all layers.
 pub fn boundaries(programs: &[ComputeSteps], sizes: &[Bytes]) -> (Vec<Boundaries>, Vec<u32>) {
     let layer_of: Vec<u32> = (0..).zip(sizes).filter(|(_, bytes)| bytes.0 > 0).map(|(layer, _)| layer).collect();
     let of_program = |ComputeSteps(steps): &ComputeSteps| {

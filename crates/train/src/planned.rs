@@ -19,8 +19,8 @@ use std::cmp::Reverse;
 pub struct Planned {
     /// In the order of the backward pass that completes them.
     pub buckets: Vec<Bucket>,
-    /// From which offset of compute time on each may be sent, once it is complete; beyond the compute time of an iteration
-    /// it is an offset of the next.
+    /// From which offset of compute time on each may be sent, once it is complete; beyond the compute time of an
+    /// iteration it is an offset of the next.
     pub gates: Vec<Time>,
     /// Order of the transmission queue.
     pub scheduler: Box<dyn Scheduler>,
@@ -71,8 +71,8 @@ impl Planned {
             }
             OrderSpec::Priority { queues } => Box::new(LayerPriority { queue_count: *queues }),
             OrderSpec::Random => Box::new(Random { stream: seed.stream(&format!("order/{}", spec.name)) }),
-            // A layer's forward pass waits for its own parameters and those below, so TicTac's orders of a chain are it:
-            // `tests/planned.rs` asks them.
+            // A layer's forward pass waits for its own parameters and those below, so TicTac's orders of a chain are
+            // it: `tests/planned.rs` asks them.
             OrderSpec::Tic | OrderSpec::Tac | OrderSpec::TacFolded => Box::new(LayerPriority { queue_count: None }),
             OrderSpec::File { ranks, in_turn } => {
                 let sends = iteration.sends();
@@ -89,8 +89,8 @@ impl Planned {
         iteration.in_order(iteration.sends(), scheduler)
     }
 
-    /// The same, each bucket held back until all of smaller rank are complete: the queue, which takes the smallest rank that
-    /// it may send, then sends none before them.
+    /// The same, each bucket held back until all of smaller rank are complete: the queue, which takes the smallest rank
+    /// that it may send, then sends none before them.
     fn in_turn(mut self, ranks: &[u32]) -> Self {
         let mut order: Vec<usize> = (0..ranks.len()).collect();
         order.sort_by_key(|&bucket| ranks[bucket]);
@@ -242,8 +242,9 @@ impl Iteration<'_> {
         self.as_planned(&plan, Some(chunk))
     }
 
-    /// The shortest iteration of all candidates; of several, the one with the fewest transfers, then the first. What the
-    /// schedule leaves open is searched: what is sent together, if that is adaptive, and the chunk, if there is none.
+    /// The shortest iteration of all candidates; of several, the one with the fewest transfers, then the first. What
+    /// the schedule leaves open is searched: what is sent together, if that is adaptive, and the chunk, if there is
+    /// none.
     fn best(&self) -> Planned {
         let mut best: Option<((Time, usize), TransferPlan, Option<Bytes>)> = None;
         let mut look = |plan: TransferPlan, chunk| {

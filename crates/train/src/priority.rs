@@ -7,7 +7,8 @@
 //!
 //! A worker chooses a band when a chunk begins, and when a message has arrived and it sends the next one. It uses only
 //! what it has seen itself: how far it has computed, how long its rounds took, the order of the buckets, and which of
-//! them have ended, which the job's syncer tells all workers. Nothing here sees the network or background flows. `docs/models/adaptive.md` has the rules.
+//! them have ended, which the job's syncer tells all workers. Nothing here sees the network or background flows.
+//! `docs/models/adaptive.md` has the rules.
 
 use crate::caramel::Boundaries;
 use gradtide_net::{Band, Bytes, Rate, Time};
@@ -42,8 +43,8 @@ pub struct Rule {
 /// Rounds that an average looks back on: an iteration of some twenty buckets on eight workers. Calibration.
 const MEMORY: u64 = 128;
 
-/// How many times as long as on an idle network a round may take in the high band for the low one to be tried: where the
-/// job gets a smaller share of its links, almost nothing is left for the low band. Calibration.
+/// How many times as long as on an idle network a round may take in the high band for the low one to be tried: where
+/// the job gets a smaller share of its links, almost nothing is left for the low band. Calibration.
 const BUSY: u64 = 6;
 
 /// Chunks that the spread of their ends looks back on. Calibration.
@@ -119,9 +120,9 @@ struct Own {
     /// How long the network is busy with what comes while all goes high, and while all goes low.
     high: Average,
     low: Average,
-    /// For chunks that begin low, and for those that begin high: the difference between their actual and expected end, as
-    /// a share of the expected duration, in millionths. Only chunks that are sent one by one count: of several side by
-    /// side, the end of one does not tell the end of all.
+    /// For chunks that begin low, and for those that begin high: the difference between their actual and expected end,
+    /// as a share of the expected duration, in millionths. Only chunks that are sent one by one count: of several side
+    /// by side, the end of one does not tell the end of all.
     spreads: [Average; 2],
     /// When the last message came, and whether all went high then, or all low.
     since: Time,
@@ -338,8 +339,8 @@ impl Workers {
         Some(chunk)
     }
 
-    /// A worker has received a message of a chunk, and sends the next; `beside` chunks are under way in its band, it among
-    /// them; `are_high`: all that are under way, or none of them; `None` if some are.
+    /// A worker has received a message of a chunk, and sends the next; `beside` chunks are under way in its band, it
+    /// among them; `are_high`: all that are under way, or none of them; `None` if some are.
     pub fn on_received(&mut self, chunk: &mut Chunk, rank: usize, now: Time, (beside, are_high): (u32, Option<bool>)) {
         let own = &mut self.own[if self.rule.exchange { 0 } else { rank }];
         let receiving = &mut chunk.ranks[rank];
@@ -389,8 +390,8 @@ impl Oracle {
     }
 
     /// Which of several ways to send a chunk of so many bytes loses least: the time at which the last worker's compute
-    /// passes its last need, and beside it the time of flows at its price. Of equal ways it is the first. What follows the
-    /// chunk is taken to be sent at the pace of chunks whose workers all send high, which is the last of the ways.
+    /// passes its last need, and beside it the time of flows at its price. Of equal ways it is the first. What follows
+    /// the chunk is taken to be sent at the pace of chunks whose workers all send high, which is the last of the ways.
     ///
     /// # Panics
     /// If there is no way.
@@ -564,9 +565,9 @@ mod tests {
 
     #[test]
     fn a_chunk_has_time_until_a_more_urgent_one_is_ready() {
-        // Bucket 0 is ready at 10 ms and needed at 60; bucket 1 is ready at 30 ms, when the iteration of 30 ms ends, needed at
-        // once, and takes 4 ms. Compute passes the last need 30 ms behind the first: at 34 + 30 = 64 ms at best. The chunk of
-        // bucket 0 may not be in the way of bucket 1, so it ends by 30 ms.
+        // Bucket 0 is ready at 10 ms and needed at 60; bucket 1 is ready at 30 ms, when the iteration of 30 ms ends,
+        // needed at once, and takes 4 ms. Compute passes the last need 30 ms behind the first: at 34 + 30 = 64 ms at
+        // best. The chunk of bucket 0 may not be in the way of bucket 1, so it ends by 30 ms.
         let boundaries = boundaries(30, &[(1024, 10, 30), (4096, 30, 0)]);
         let milestones = Milestone::all(&boundaries);
         let left = [Bytes(0), Bytes(4096)];
@@ -592,7 +593,8 @@ mod tests {
 
     #[test]
     fn an_oracle_weighs_an_iteration_against_flows() {
-        // The chunk is needed at 40 ms and begins at 10; it ends 5 ms late if low, and flows are 20 ms less in the network.
+        // The chunk is needed at 40 ms and begins at 10; it ends 5 ms late if low, and flows are 20 ms less in the
+        // network.
         let boundaries = boundaries(30, &[(1024, 10, 10)]);
         let milestones = Milestone::all(&boundaries);
         let outlook = outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 10);
@@ -655,7 +657,8 @@ mod tests {
         fn what_the_low_band_is_expected_to_cost_is_at_most_what_was_saved(
             tolerance_ppm in 0_u64..200_000, chunks in proptest::collection::vec((0_u32..4, 1_u64..30), 1..60),
         ) {
-            // Every bucket is needed at once, so that all that the low band takes longer is lost: 4 ms of 5 for each KiB.
+            // Every bucket is needed at once, so that all that the low band takes longer is lost: 4 ms of 5 for each
+            // KiB.
             let boundaries = boundaries(1, &[(1024, 0, 0)]);
             let milestones = Milestone::all(&boundaries);
             let mut workers = knowing(Rule { tolerance_ppm, ..rule() }, 1, Some(1), Some(5));
@@ -726,8 +729,8 @@ mod tests {
             let mut workers = Workers::new(Rule { exchange, ..rule() }, 2);
             let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0);
             let mut chunk = workers.begin(Time::ZERO, (0, Bytes(1024 * 6), 6), true, &mut outlook).unwrap();
-            // The first tells no time, since nothing was known of what was before it; then both receive 1 KiB in 4 ms, and
-            // once more after a time in which bands were mixed.
+            // The first tells no time, since nothing was known of what was before it; then both receive 1 KiB in 4 ms,
+            // and once more after a time in which bands were mixed.
             for (at, are_high) in [(1, Some(true)), (5, Some(true)), (20, None), (30, Some(true)), (34, Some(true))] {
                 for rank in 0..2 {
                     workers.on_received(&mut chunk, rank, ms(at), (1, are_high));
@@ -736,7 +739,8 @@ mod tests {
             let expected = if exchange { 1 } else { 2 };
             assert_eq!(workers.own.len(), expected);
             for own in &workers.own {
-                // Of two that tell one another the second comes at the same time as the first, and counts for half a round.
+                // Of two that tell one another the second comes at the same time as the first, and counts for half a
+                // round.
                 let (count, memory) = if exchange { (6, 2 * MEMORY) } else { (2, MEMORY) };
                 assert_eq!((own.high.count, own.low.count, own.memory), (count, 0, memory));
                 let mean = if exchange { 16 * SLOW / 6 } else { 4 * SLOW };
@@ -820,7 +824,8 @@ mod tests {
 
     #[test]
     fn a_chunk_that_one_worker_wants_high_tells_all_how_high_ones_scatter() {
-        // Low, four KiB take 80 ms. They are needed at 100 ms of compute: in time for one worker, 70 ms late for the other.
+        // Low, four KiB take 80 ms. They are needed at 100 ms of compute: in time for one worker, 70 ms late for the
+        // other.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let milestones = Milestone::all(&boundaries);
         let mut workers = knowing(rule(), 2, Some(1), Some(20));
@@ -839,8 +844,8 @@ mod tests {
 
     #[test]
     fn a_margin_leaves_less_slack() {
-        // The second bucket, of 20 KiB, is needed at 50 ms, and the first at 49. Behind 4 KiB in the low band it is through at
-        // 20 + 20 ms; if it takes twice as long, at 60, and behind the high band at 44.
+        // The second bucket, of 20 KiB, is needed at 50 ms, and the first at 49. Behind 4 KiB in the low band it is
+        // through at 20 + 20 ms; if it takes twice as long, at 60, and behind the high band at 44.
         let boundaries = boundaries(49, &[(4096, 0, 0), (20 * 1024, 0, 1)]);
         let milestones = Milestone::all(&boundaries);
         for (margin_ppm, is_late) in [(0, false), (1_000_000, true)] {

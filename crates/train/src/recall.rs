@@ -1,7 +1,7 @@
 //! The fluid engine for one job that has the network for itself: an exchange takes as long every time.
 //!
-//! The job's flow stands for all messages of a collective. The first one of a size is carried out on the fluid engine, which
-//! is idle between exchanges; of all that follow the answer is remembered.
+//! The job's flow stands for all messages of a collective. The first one of a size is carried out on the fluid engine,
+//! which is idle between exchanges; of all that follow the answer is remembered.
 
 use crate::collective::exchange;
 use crate::collective::messages::{Collective, Messages};

@@ -13,7 +13,7 @@ use crate::iteration::{Did, IterationRecord, JobRecord, OperationRecord, Transfe
 use crate::job::{AnyJob, Job};
 use crate::probe::{Carried, Samples};
 use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, ServerSpec, Spec, TrafficSpec};
-use crate::traffic::{Neighbour, Outcome};
+use crate::traffic::{BackgroundFlows, Outcome};
 use gradtide_net::trace::{PortState, Window};
 use gradtide_net::{Bytes, Time};
 use gradtide_table::{Column, Table};
@@ -124,8 +124,8 @@ pub struct JobSummary {
     pub slack_ps: Option<[f64; 3]>,
     /// needed - end, likewise.
     pub margin_ps: Option<[f64; 3]>,
-    /// What no order of these messages beats, each taking as long as it did on average, with a barrier or without: compute,
-    /// all messages, or what lies between an update and a read of it.
+    /// What no order of these messages beats, each taking as long as it did on average, with a barrier or without:
+    /// compute, all messages, or what lies between an update and a read of it.
     pub lower_bound_ps: f64,
     /// Bytes of the model.
     pub parameter_bytes: u64,
@@ -139,7 +139,7 @@ impl RunResult {
         spec: &Spec,
         jobs: &[AnyJob],
         done: Vec<Did>,
-        neighbours: Vec<Neighbour<'_>>,
+        background: Vec<BackgroundFlows<'_>>,
         end: Time,
         usage: Usage,
     ) -> Self {
@@ -170,7 +170,7 @@ impl RunResult {
             workers: worker_table(&workers(&parts).chain(served::workers(&served)).collect::<Vec<_>>()),
             transfers: transfers(&parts).and(served::transfers(&served)),
             operations: operations(&parts).and(served::operations(&served)),
-            flows: flows(spec, neighbours),
+            flows: flows(spec, background),
             queues: queues(&samples),
             cwnd: cwnd(&samples),
             summary: Summary {
@@ -246,8 +246,8 @@ impl<'a> Part<'a> {
         block.iter().map(|transfer| transfer.busy).sum()
     }
 
-    /// The bound of [`timeline::lower_bound`] without a barrier, with the compute times of the slowest worker. A mean of
-    /// many iterations is at least the bound of the means.
+    /// The bound of [`timeline::lower_bound`] without a barrier, with the compute times of the slowest worker. A mean
+    /// of many iterations is at least the bound of the means.
     fn lower_bound_ps(&self) -> f64 {
         let count = self.iterations.len() as u128;
         let compute: u128 = self.iterations.iter().map(|record| u128::from(record.compute.ps())).sum();
@@ -563,8 +563,8 @@ fn lock_step_links(parts: &[Part<'_>], rate_bps: u64) -> Vec<LinkUsage> {
     parts.iter().flat_map(of_part).collect()
 }
 
-fn flows(spec: &Spec, neighbours: Vec<Neighbour<'_>>) -> Table {
-    let outcomes: Vec<Vec<Outcome>> = neighbours.into_iter().map(Neighbour::into_outcomes).collect();
+fn flows(spec: &Spec, background: Vec<BackgroundFlows<'_>>) -> Table {
+    let outcomes: Vec<Vec<Outcome>> = background.into_iter().map(BackgroundFlows::into_outcomes).collect();
     let rows = || {
         (spec.traffic.iter().zip(&outcomes)).flat_map(|(traffic, outcomes)| {
             let started = outcomes.iter().enumerate().filter(|(_, outcome)| outcome.start.is_some());

@@ -46,8 +46,8 @@ pub struct JobSpec {
     /// Parameter servers that every iteration begins with a pull from, some of the hosts; `None` aggregates buckets as
     /// `collective` says.
     pub servers: Option<ServersSpec>,
-    /// What a worker computes where it is no chain of layers; `layers` then has what the graph receives, without times. Not
-    /// with `servers`.
+    /// What a worker computes where it is no chain of layers; `layers` then has what the graph receives, without times.
+    /// Not with `servers`.
     pub ops: Option<OpsSpec>,
     /// Queue length from which switches are to mark while a message of the job is on its way, announced before it; a
     /// multiple of 5 below 80. `None` announces nothing.
@@ -254,13 +254,13 @@ pub struct CollectiveSpec {
     pub algorithm: AlgorithmSpec,
     /// What a chunk leaves when it is divided by the ranks.
     pub remainder: RemainderSpec,
-    /// Parts into which a chunk is cut, each of which goes through the algorithm by itself; not 0. `None` adapts it to the
-    /// chunk (Caramel, section 4.4).
+    /// Parts into which a chunk is cut, each of which goes through the algorithm by itself; not 0. `None` adapts it to
+    /// the chunk (Caramel, section 4.4).
     pub depth: Option<u32>,
     /// Rate at which a rank adds to its own what it has received, in bits per second; `None` takes no time. Not 0.
     pub reduction_rate_bps: Option<u64>,
-    /// Time that a host takes for each message, one after the other, before its first byte enters the network: o of LogP
-    /// (Culler et al. 1993). `None` takes no time.
+    /// Time that a host takes for each message, one after the other, before its first byte enters the network: o of
+    /// LogP (Culler et al. 1993). `None` takes no time.
     pub host_cost_ps: Option<u64>,
 }
 
@@ -363,8 +363,8 @@ pub struct ScheduleSpec {
     pub order: OrderSpec,
     /// What makes a bucket.
     pub fusion: FusionSpec,
-    /// Largest part that is sent without looking at the queue again; `None` sends a bucket whole, but where the order has
-    /// chunks of its own.
+    /// Largest part that is sent without looking at the queue again; `None` sends a bucket whole, but where the order
+    /// has chunks of its own.
     pub chunk_bytes: Option<u64>,
     /// Chunks that are on the network at one time; not 0.
     pub credit: u32,
@@ -404,8 +404,8 @@ pub enum FusionSpec {
         /// Length of a cycle; with 0 it ends when there is something to send and the network is free.
         cycle_ps: u64,
     },
-    /// As the order and the cost of a message ask for: small layers together that are computed while the network is busy
-    /// (Caramel, section 4.2).
+    /// As the order and the cost of a message ask for: small layers together that are computed while the network is
+    /// busy (Caramel, section 4.2).
     Adaptive,
 }
 
@@ -459,8 +459,8 @@ pub struct TrafficSpec {
     pub bytes: Vec<u64>,
     /// Band on the network.
     pub band: Vec<u8>,
-    /// Time from a flow's completion to the start of the next one of its sending host, which does not start before; `None`
-    /// starts every flow at its time.
+    /// Time from a flow's completion to the start of the next one of its sending host, which does not start before;
+    /// `None` starts every flow at its time.
     pub idle_ps: Option<u64>,
     /// Whether that is the completion of the last flow under way, for all of them: the hosts wait for one another.
     pub together: bool,

@@ -19,7 +19,7 @@ pub fn index(stream: u32) -> Option<usize> {
 
 /// The background flows of one tenant, and how they ended.
 #[derive(Clone, Debug)]
-pub struct Neighbour<'a> {
+pub struct BackgroundFlows<'a> {
     spec: &'a TrafficSpec,
     stream: u32,
     turns: Turns,
@@ -58,7 +58,7 @@ pub struct Outcome {
     pub received: Option<Time>,
 }
 
-impl<'a> Neighbour<'a> {
+impl<'a> BackgroundFlows<'a> {
     /// The flows of a tenant, which will carry `stream`.
     pub fn new(spec: &'a TrafficSpec, stream: u32) -> Self {
         let count = spec.start_ps.len();
@@ -150,7 +150,8 @@ impl<'a> Neighbour<'a> {
         }
     }
 
-    /// How long, in picoseconds, its flows of at most `largest` bytes have been in the network between two times, all together.
+    /// How long, in picoseconds, its flows of at most `largest` bytes have been in the network between two times, all
+    /// together.
     pub fn flow_time_ps(&self, from: Time, to: Time, largest: Bytes) -> u128 {
         let small = self.outcomes.iter().zip(&self.spec.bytes).filter(|&(_, &bytes)| bytes <= largest.0);
         let time = |(outcome, _): (&Outcome, _)| {

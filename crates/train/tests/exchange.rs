@@ -1,4 +1,5 @@
-//! One exchange by itself on the fluid engine: SimGrid's times, closed forms, and the ring's shortcut against its messages.
+//! One exchange by itself on the fluid engine: SimGrid's times, closed forms, and the ring's shortcut against its
+//! messages.
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
@@ -91,8 +92,8 @@ fn durations_and_messages_are_simgrids() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Rank by rank is message by message, to the picosecond: on stars and Clos networks, packed and spread, rates that divide and
-    /// others.
+    /// Rank by rank is message by message, to the picosecond: on stars and Clos networks, packed and spread, rates that
+    /// divide and others.
     #[test]
     fn a_ring_in_lanes_is_its_messages(
         ranks in 2..17_u32, bytes in 0..1_000_000_u64, bps in 1_000_000_000..40_000_000_000_u64, delay_ps in 0..2_000_000_u64,
@@ -121,7 +122,8 @@ fn closed_form(ranks: u64, bytes: u64, steps: u64, shares: u64) -> f64 {
 fn on_a_star_collectives_take_their_closed_forms() {
     for ranks in [2_u32, 4, 8, 16, 32] {
         let (n, levels) = (u64::from(ranks), u64::from(ranks.ilog2()));
-        // Algorithm, messages one upon another, and shares of S/N that the busiest link carries (docs/models/collectives.md).
+        // Algorithm, messages one upon another, and shares of S/N that the busiest link carries
+        // (docs/models/collectives.md).
         let cases = [
             (Algorithm::Ring, 2 * (n - 1), 2 * (n - 1)),
             (Algorithm::HalvingDoubling, 2 * levels, 2 * (n - 1)),

@@ -1,5 +1,5 @@
-//! All-reduce training of op graphs: against layers where the graph is their chain, against the simulation of one channel
-//! where all workers compute in one order, and what must hold in any order.
+//! All-reduce training of op graphs: against layers where the graph is their chain, against the simulation of one
+//! channel where all workers compute in one order, and what must hold in any order.
 #![allow(missing_docs)]
 
 mod star;
@@ -32,8 +32,8 @@ fn comp(time: u64, inputs: Vec<u32>, updates: Vec<u32>) -> Row {
     Row { bytes: None, time, inputs, updates }
 }
 
-/// Forward ops over parameters with random edges, then one op that needs all of them, then gradients: each needs that op
-/// and any ops before, and updates a parameter. With `early`, gradients need not wait for the whole forward pass.
+/// Forward ops over parameters with random edges, then one op that needs all of them, then gradients: each needs that
+/// op and any ops before, and updates a parameter. With `early`, gradients need not wait for the whole forward pass.
 fn models(early: bool) -> impl Strategy<Value = Vec<Row>> {
     let sizes = prop::collection::vec(1..1_000_000_u64, 1..8);
     let draws = prop::collection::vec((1..400_u64, any::<prop::sample::Index>(), any::<prop::sample::Index>()), 16);
@@ -260,8 +260,8 @@ proptest! {
         }
     }
 
-    /// No order has its first update before Caramel's, which takes what is cheapest to reach; and what all workers leave of a
-    /// window is no wider than what any of them does.
+    /// No order has its first update before Caramel's, which takes what is cheapest to reach; and what all workers
+    /// leave of a window is no wider than what any of them does.
     #[test]
     fn no_order_updates_earlier(rows in any::<bool>().prop_flat_map(models), workers in 2..5_u32, seed in 0..99_u64) {
         let alone = json!({"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
@@ -285,8 +285,8 @@ proptest! {
     }
 }
 
-/// Two parameters, each read and updated by a branch of its own. Two workers in different orders update both in the second
-/// half; Caramel's one order leaves the cheap branch's parameter its transfer while the other is computed.
+/// Two parameters, each read and updated by a branch of its own. Two workers in different orders update both in the
+/// second half; Caramel's one order leaves the cheap branch's parameter its transfer while the other is computed.
 #[test]
 fn different_orders_narrow_the_boundaries() {
     let recv = |bytes| Row { bytes: Some(bytes), time: 0, inputs: vec![], updates: vec![] };

@@ -115,8 +115,8 @@ fn both(spec: &Spec) -> (RunResult, Job, timeline::Timeline) {
     (run(spec), job, timeline)
 }
 
-/// Each bucket of each iteration is sent when the channel sends it, and an iteration takes as long: to the picosecond, but
-/// that an exchange may take `rounding` more or less.
+/// Each bucket of each iteration is sent when the channel sends it, and an iteration takes as long: to the picosecond,
+/// but that an exchange may take `rounding` more or less.
 fn check_against_the_channel(spec: &Spec, rounding: u64) {
     let (result, job, timeline) = both(spec);
     let what = &spec.jobs[0].schedule;
@@ -235,8 +235,8 @@ proptest! {
     }
 }
 
-/// Forward passes of a chain, each of which waits for its own parameters and the one before: both of TicTac's orders are
-/// from the input side, whatever the times.
+/// Forward passes of a chain, each of which waits for its own parameters and the one before: both of TicTac's orders
+/// are from the input side, whatever the times.
 #[test]
 fn tictac_receives_a_chain_from_the_input_side() {
     for seed in 0..50_u64 {
@@ -262,8 +262,8 @@ fn tictac_receives_a_chain_from_the_input_side() {
     }
 }
 
-/// Two layers of 1 ms each way, and 100 kB of each. Of a bucket that must wait for its place, compute passes the gate in
-/// the middle of an op: the run says when it was ready, and when it was sent.
+/// Two layers of 1 ms each way, and 100 kB of each. Of a bucket that must wait for its place, compute passes the gate
+/// in the middle of an op: the run says when it was ready, and when it was sent.
 #[test]
 fn a_gate_holds_a_bucket_back() {
     let rows = [(1000, 1000, 0, 100_000), (1000, 1000, 0, 100_000)];

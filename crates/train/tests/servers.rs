@@ -273,14 +273,15 @@ fn a_chain_takes_its_closed_form() {
     // Inference ends with the forward pass.
     let forward = ran(&chain(&layers, |spec| spec["jobs"][0]["servers"]["task"] = json!("inference")));
     assert_eq!(times(&forward), [us(20); 2]);
-    // A server that adds a byte in 2 ns, and takes 1 us to apply the sum of layer 0: additions 10 us, 1 us, 5 us, as they
-    // come: 38 + 20 = 58, 58 + 2 = 60, 60 + 10 + 1 = 71.
+    // A server that adds a byte in 2 ns, and takes 1 us to apply the sum of layer 0: additions 10 us, 1 us, 5 us, as
+    // they come: 38 + 20 = 58, 58 + 2 = 60, 60 + 10 + 1 = 71.
     let adding = ran(&chain(&layers, |spec| {
         spec["jobs"][0]["collective"]["reduction_rate_bps"] = json!(RATE_BPS / 2);
         spec["jobs"][0]["layers"][0]["update_ps"] = json!(us(1));
     }));
     assert_eq!(times(&adding), [us(71); 2]);
-    // 2 us before each transfer: pulls at 7, 10, 22; forward at 10, 12, 26; backward at 34, 38, 44; pushes at 46, 49, 56.
+    // 2 us before each transfer: pulls at 7, 10, 22; forward at 10, 12, 26; backward at 34, 38, 44; pushes at 46, 49,
+    // 56.
     let held = ran(&chain(&layers, |spec| spec["jobs"][0]["schedule"]["overhead_ps"] = json!(us(2))));
     assert_eq!(times(&held), [us(56); 2]);
     let job = &ran(&chain(&layers, |_| ())).summary.jobs[0];

@@ -1,5 +1,5 @@
-//! SimGrid's times of exchanges and of many flows: `validation/simgrid/make_cases.py` makes them. In a build for debugging
-//! the largest are left out.
+//! SimGrid's times of exchanges and of many flows: `validation/simgrid/make_cases.py` makes them. In a build for
+//! debugging the largest are left out.
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;

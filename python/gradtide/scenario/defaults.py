@@ -6,9 +6,7 @@ from gradtide import units
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.keys import ScenarioFile
 from gradtide.scenario.keys.cluster import Cluster, Queue, Transport
-from gradtide.scenario.keys.job import Schedule
-from gradtide.scenario.keys.model import ThesisModel
-from gradtide.scenario.keys.priority import AdaptiveTable
+from gradtide.scenario.keys.job import AdaptiveTable, Schedule, ThesisModel
 from gradtide.units import PPM
 
 GROUPED = ("butterfly_layered", "hierarchical")

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from gradtide import counts
 from gradtide.layers import Layer
-from gradtide.scenario.keys.job import Collective, Compute, Schedule
-from gradtide.scenario.keys.priority import AdaptiveTable
+from gradtide.scenario.keys.job import AdaptiveTable, Collective, Compute, Schedule
 from gradtide.scenario.opdag import OpDag
 from gradtide.units import PPM
 

@@ -15,9 +15,7 @@ from pydantic_core import ErrorDetails
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError, nearest
 from gradtide.scenario.keys import ScenarioFile
-from gradtide.scenario.keys.job import JobTable
-from gradtide.scenario.keys.model import GraphModel, InlineModel, ThesisModel
-from gradtide.scenario.keys.priority import Adaptive
+from gradtide.scenario.keys.job import Adaptive, GraphModel, InlineModel, JobTable, ThesisModel
 from gradtide.scenario.keys.table import Table
 from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.source import MAX_DEPTH, Loc, Source

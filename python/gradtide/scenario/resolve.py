@@ -28,8 +28,7 @@ from gradtide.scenario.defaults import (
 from gradtide.scenario.fabric import Fabric, star
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import ScenarioFile
-from gradtide.scenario.keys.job import Collective, JobTable, Ps, Schedule
-from gradtide.scenario.keys.priority import Adaptive
+from gradtide.scenario.keys.job import Adaptive, Collective, JobTable, Ps, Schedule
 from gradtide.scenario.keys.table import Table
 from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.origins import Origin
@@ -89,20 +88,20 @@ def _resolve(ctx: Context) -> Resolved | None:
                 ctx.add("GT018", (kind, name), f'"{name[:80]}" cannot be a name', hint, name, at_key=True)
     if not file.job and ctx.ok("job"):
         _without_jobs(ctx)
-    fabric = check.topology.shape(ctx, file.cluster.topology)
+    fabric = check.network.shape(ctx, file.cluster.topology)
     check.run.length(ctx)
-    hosts = check.placement.hosts(ctx, fabric)
+    hosts = check.job.hosts(ctx, fabric)
     if fabric is None and ctx.is_open_star and hosts and len(hosts) == len(file.job) and ctx.ok("cluster", "topology"):
         fabric = star(max([1, *(max(h) + 1 for h in hosts.values())]), link_of(file.cluster))
-    check.queue.check(ctx, file.cluster.queue)
-    check.transport.check(ctx, file.cluster, fabric)
+    check.network.check_queue(ctx, file.cluster.queue)
+    check.network.check_transport(ctx, file.cluster, fabric)
     check.run.probe(ctx, fabric)
     origins = check.traffic.origins(ctx, fabric)
     jobs = [_job(ctx, name, job, hosts.get(name), fabric) for name, job in file.job.items()]
     if ctx.faults or fabric is None:
         return None
     resolved = tuple(job for job in jobs if job is not None)
-    check.limits.check(ctx, resolved, fabric)
+    check.run.check_limits(ctx, resolved, fabric)
     complete = _completed(ctx, resolved, fabric)
     warnings = dict.fromkeys(warning for table in ctx.tables.values() for warning in table.left_out)
     return Resolved(complete, fabric, resolved, origins, _written(ctx, complete, origins, fabric), tuple(warnings))
@@ -124,21 +123,21 @@ def _without_jobs(ctx: Context) -> None:
 
 def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Job | None:
     loc: Loc = ("job", name)
-    table = check.model.read(ctx, name, job, loc)
-    if job.iterations is not None and job.iterations > check.limits.MAX_ITERATIONS:
-        ctx.too_many((*loc, "iterations"), job.iterations, check.limits.MAX_ITERATIONS, "iterations")
+    table = check.job.read_table(ctx, name, job, loc)
+    if job.iterations is not None and job.iterations > check.run.MAX_ITERATIONS:
+        ctx.too_many((*loc, "iterations"), job.iterations, check.run.MAX_ITERATIONS, "iterations")
     collective = job.collective
-    group, servers = check.collective.check(ctx, name, collective, (*loc, "collective"), hosts, fabric)
+    group, servers = check.job.check_collective(ctx, name, collective, (*loc, "collective"), hosts, fabric)
     kind = collective.algorithm
-    task = check.collective.servers(ctx, name, job, loc, table)
+    task = check.job.servers(ctx, name, job, loc, table)
     bucketed = table is not None and table.bucketed
     fusion, barrier, depth = (0, True, 1) if task else schedule_of(job.schedule, ctx.file.run.engine, bucketed=bucketed)
-    check.schedule.buckets(ctx, name, job.schedule, loc, table)
-    ranks = check.schedule.ranks(ctx, name, job.schedule, loc, table)
-    bands = check.priority.bands(ctx, job.priority, (*loc, "priority"), table)
-    adaptive = check.priority.adaptive(ctx, job.priority, (*loc, "priority"), fabric)
-    check.queue.announce(ctx, job.announce, loc)
-    check.model.straggler(ctx, job, loc, None if hosts is None else len(hosts) - servers)
+    check.job.buckets(ctx, name, job.schedule, loc, table)
+    ranks = check.job.ranks(ctx, name, job.schedule, loc, table)
+    bands = check.job.bands(ctx, job.priority, (*loc, "priority"), table)
+    adaptive = check.job.adaptive(ctx, job.priority, (*loc, "priority"), fabric)
+    check.network.announce(ctx, job.announce, loc)
+    check.job.straggler(ctx, job, loc, None if hosts is None else len(hosts) - servers)
     if table is None or hosts is None or ctx.faults:
         return None
     scale_to, layers, graph = job.compute.scale_to_ps, table.layers, table.graph

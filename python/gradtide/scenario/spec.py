@@ -9,9 +9,9 @@ from typing import Any
 from gradtide.scenario.defaults import DEFAULT_TOLERANCE_PPM, announced_packets
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.job import Job
+from gradtide.scenario.keys import Probe
 from gradtide.scenario.keys.cluster import Queue, SwitchBuffer, Transport
 from gradtide.scenario.keys.job import Schedule
-from gradtide.scenario.keys.run import Probe
 from gradtide.scenario.resolve import Resolved
 from gradtide.scenario.servers import graph_spec
 from gradtide.traffic import BackgroundFlows

@@ -11,7 +11,7 @@ from gradtide.errors import Fault
 from gradtide.scenario.defaults import transport_of
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys.cluster import Queue, Transport
-from gradtide.scenario.keys.priority import Adaptive
+from gradtide.scenario.keys.job import Adaptive
 from gradtide.scenario.resolve import Resolved
 from gradtide.scenario.source import Loc, Source
 from gradtide.scenario.write import toml_value

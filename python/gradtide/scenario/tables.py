@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean, nearest
 from gradtide.layers import Layer
-from gradtide.scenario.keys.job import Compute
-from gradtide.scenario.keys.model import GraphModel, InlineModel, ThesisModel
+from gradtide.scenario.keys.job import Compute, GraphModel, InlineModel, ThesisModel
 from gradtide.scenario.keys.types import parse_name
 from gradtide.scenario.opdag import Op, OpDag, op_dag
 from gradtide.scenario.source import Fail, Failure, Loc, Source, Under, parse_json, pointed, read_text
@@ -222,7 +221,7 @@ def layers_table(
     source: str | None = None,
     left_out: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the inline table of a scenario that says what `layers` are; `keys.model` has the meaning of the rest."""
+    """Return the inline table of a scenario that says what `layers` are; `InlineModel` has the meaning of the rest."""
     rows = []
     for layer in layers:
         row = {

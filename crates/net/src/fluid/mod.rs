@@ -6,11 +6,11 @@
 //! received(f) = the instant at which the integral of rate(f, t) since enters(f) is the flow's bytes
 //! ```
 //!
-//! So the first byte of a flow takes the delay, and shares are those that the receivers see: as in SimGrid's models. Rates
-//! change when a flow enters or is received, at once and everywhere. Flows of one stream from one host to another are one
-//! connection, on which one begins when the last byte of the one before has left, which is the delay before it is received.
-//! Bands are strict: a band has what the bands before it leave. A message of `bytes / parts` is exactly that, no whole number
-//! of bytes.
+//! So the first byte of a flow takes the delay, and shares are those that the receivers see: as in SimGrid's models.
+//! Rates change when a flow enters or is received, at once and everywhere. Flows of one stream from one host to another
+//! are one connection, on which one begins when the last byte of the one before has left, which is the delay before it
+//! is received. Bands are strict: a band has what the bands before it leave. A message of `bytes / parts` is exactly
+//! that, no whole number of bytes.
 //!
 //! Inside, time is counted in femtoseconds and work in 2^-20 bit/s times 1 fs, so that work is an exact integer
 //! function of rates and instants and nothing drifts. An instant at which a message is received is rounded up to a
@@ -132,8 +132,8 @@ struct Shares {
 #[derive(Clone, Debug)]
 struct ClassState {
     rate: u64,
-    /// Work that each of its flows would have done, had it been there since the class was opened, less what it would have done
-    /// at this rate since the instant 0; modulo 2^128.
+    /// Work that each of its flows would have done, had it been there since the class was opened, less what it would
+    /// have done at this rate since the instant 0; modulo 2^128.
     ahead: u128,
     /// Where `work` will be when the next message is received, and whose it is: see [`ClassState::first`].
     target: u128,
@@ -143,8 +143,8 @@ struct ClassState {
 #[derive(Clone, Debug)]
 struct FlowState {
     id: FlowId,
-    /// When it was started, and from when it has the first place on its connection: what the clock shows, and the fs since.
-    /// Apart, for they are shorter so.
+    /// When it was started, and from when it has the first place on its connection: what the clock shows, and the fs
+    /// since. Apart, for they are shorter so.
     began: Time,
     began_fs: u16,
     hold: Time,
@@ -236,8 +236,8 @@ impl Fluid {
         Counters { events: self.event_count, ..Counters::default() }
     }
 
-    /// Totals of one port, with what has crossed of the messages under way: its bytes, rounded half up, and the time that they
-    /// take at the link's full rate.
+    /// Totals of one port, with what has crossed of the messages under way: its bytes, rounded half up, and the time
+    /// that they take at the link's full rate.
     pub fn port_counters(&self, port: PortId) -> PortCounters {
         let mut work = self.links[port.0 as usize].work;
         for shares in self.bands.iter().flatten() {
@@ -273,8 +273,8 @@ impl Fluid {
     /// The paths of a stream's flows in one band between these distinct pairs of hosts, if each flow is as fast beside
     /// all others as alone. `None` if one slows another, or has no path.
     ///
-    /// Then any subset of them is as fast, too: rates that all flows can have at once, a subset can have, and no max-min
-    /// fair share is higher.
+    /// Then any subset of them is as fast, too: rates that all flows can have at once, a subset can have, and no
+    /// max-min fair share is higher.
     pub fn lanes(&self, stream: u32, pairs: impl Iterator<Item = (HostId, HostId)>) -> Option<Vec<Lane>> {
         let mut left: Vec<u64> = self.links.iter().map(|link| link.rate.bps() * PARTS).collect();
         let lanes = pairs.map(|(src, dst)| {
@@ -597,7 +597,8 @@ impl Shares {
 }
 
 impl ClassState {
-    /// Of the flow that is received next, its place on the scale of `work_at` and itself; [`NOBODY`] if there is no flow.
+    /// Of the flow that is received next, its place on the scale of `work_at` and itself; [`NOBODY`] if there is no
+    /// flow.
     fn first(&self) -> (u128, u32) {
         (self.target, self.slot)
     }

@@ -396,8 +396,8 @@ impl Hosts {
         connection.next_goal = connection.goals.front().map_or(u64::MAX, |goal| goal.end);
     }
 
-    /// The host that sent `packet`, and the hash of its direction; of a late one whose connection is gone, perhaps those of
-    /// its successor.
+    /// The host that sent `packet`, and the hash of its direction; of a late one whose connection is gone, perhaps
+    /// those of its successor.
     #[inline]
     pub fn source_and_hash(&self, packet: &Wire) -> (u32, u32) {
         let connection = &self.connections[packet.connection as usize];
@@ -518,7 +518,8 @@ impl Hosts {
         own.filter_map(|connection| Some((connection.goals.front()?.flow, connection.sender.window())))
     }
 
-    /// Of each flow that has as much to send as it has under way: its first port, a packet of it, and what is under way.
+    /// Of each flow that has as much to send as it has under way: its first port, a packet of it, and what is under
+    /// way.
     pub fn long_flows(&self) -> impl Iterator<Item = (PortId, &Wire, u64)> {
         let flights = self.connections.iter().map(|connection| (connection, connection.sender.window().flight.0));
         flights

@@ -8,8 +8,8 @@
 //!              ^------------------------- acknowledgements ------------------------------'
 //! ```
 //!
-//! Why it is fast stands in docs/decisions/13-packet-engine.md. What it leaves out: the time that a switch and a host's stack need,
-//! errors on links, PFC.
+//! Why it is fast stands in docs/decisions/13-packet-engine.md. What it leaves out: the time that a switch and a host's
+//! stack need, errors on links, PFC.
 
 mod buffer;
 mod calendar;

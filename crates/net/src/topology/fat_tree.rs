@@ -169,25 +169,6 @@ impl FatTree {
         self.tiers[..self.tiers.len() - 1].iter().map(|tier| tier.children).product()
     }
 
-    /// The bisection ratio: the least, over the tiers of switches, of the rate out of a tree to that of the hosts in it. Its
-    /// inverse is the oversubscription.
-    ///
-    /// # Panics
-    /// If it has no terms of 64 bits.
-    pub fn bisection(&self) -> Ratio {
-        let (mut hosts, mut up) = (1_u128, 1_u128);
-        let narrow = |value: u128| u64::try_from(value).expect("rates and counts of real networks");
-        let mut least: Option<Ratio> = None;
-        for (below, above) in self.tiers.iter().zip(&self.tiers[1..]) {
-            hosts *= u128::from(below.children);
-            up *= u128::from(above.parents);
-            let (rate, host_rate) = (u128::from(above.link.rate.bps()), u128::from(self.tiers[0].link.rate.bps()));
-            let ratio = Ratio::new(narrow(up * rate), narrow(hosts * host_rate)).expect("nothing here is 0");
-            least = Some(least.map_or(ratio, |least| least.min(ratio)));
-        }
-        least.unwrap_or(Ratio::ONE)
-    }
-
     /// Hosts, switches and links, in the order that [`FatTree`] gives.
     pub fn graph(&self) -> Graph {
         let mut links = Vec::with_capacity(2 * self.cable_count() as usize);
@@ -212,8 +193,8 @@ impl FatTree {
         Graph { host_count: self.host_count(), switch_count: self.switch_count(), links }
     }
 
-    /// What a user calls a node: `h3`; the switch of a star is `s`, others are `leaf2` and `spine1`, or `edge2`, `agg1` and
-    /// `root0`.
+    /// What a user calls a node: `h3`; the switch of a star is `s`, others are `leaf2` and `spine1`, or `edge2`, `agg1`
+    /// and `root0`.
     pub fn node_name(&self, node: NodeId) -> String {
         let (mut tier, mut index) = (0, node.0);
         while index >= self.count(tier) {
@@ -232,8 +213,8 @@ impl FatTree {
         format!("{kind}{index}")
     }
 
-    /// What a user calls the link that `port` of [`FatTree::graph`] feeds: a host's only link has its name, `h3`; others
-    /// are named from end to end, `leaf2-spine1`, `s-h3`.
+    /// What a user calls the link that `port` of [`FatTree::graph`] feeds: a host's only link has its name, `h3`;
+    /// others are named from end to end, `leaf2-spine1`, `s-h3`.
     pub fn link_name(&self, graph: &Graph, port: PortId) -> String {
         let (from, to) = (graph.near(port), graph.far(port));
         if from.0 < graph.host_count {
@@ -298,7 +279,6 @@ mod tests {
             assert_eq!(three.switch_count() * d, k * k / 4 * (2 * d + 3));
             assert_eq!(three.cable_count() * d, k * k * k / 4 * (d + 2));
             for tree in [two, three] {
-                assert_eq!(tree.bisection(), r);
                 let graph = tree.graph();
                 assert_eq!((graph.host_count, graph.switch_count), (tree.host_count(), tree.switch_count()));
                 assert_eq!(graph.links.len() as u32, 2 * tree.cable_count());
@@ -341,7 +321,6 @@ mod tests {
             let cut = graph.links.iter().filter(|to| (begin..half).contains(&to.from.0) && to.to.0 >= top);
             let out: u64 = cut.map(|directed| directed.link.rate.bps()).sum();
             assert_eq!(Ratio::new(out, u64::from(graph.host_count / 2) * 10), Some(expected));
-            assert_eq!(tree.bisection(), expected);
         }
     }
 

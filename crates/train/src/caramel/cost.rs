@@ -95,10 +95,11 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Asks `alone` how long messages of some depth and size take by themselves; a depth of `None` is adaptive. Simulated
-    /// times do not scatter, so each is asked for once.
+    /// Asks `alone` how long messages of some depth and size take by themselves; a depth of `None` is adaptive.
+    /// Simulated times do not scatter, so each is asked for once.
     ///
-    /// An adaptive depth has a line through two sizes for each number of chunks, since what a chunk more saves is no line.
+    /// An adaptive depth has a line through two sizes for each number of chunks, since what a chunk more saves is no
+    /// line.
     ///
     /// # Errors
     /// As [`Cost::fit`].

@@ -51,31 +51,6 @@ impl Timeline {
         let span = self.starts[last] - self.starts[self.repeats_from];
         Time::from_ps(span.ps().div_ceil((last - self.repeats_from) as u64))
     }
-
-    /// Time of an iteration in which nothing is computed: T - C.
-    pub fn exposed(&self) -> Time {
-        self.iteration_time() - self.compute
-    }
-
-    /// Communication over computation: N / C. None without computation.
-    pub fn rho(&self) -> Option<f64> {
-        ratio(self.communication, self.compute)
-    }
-
-    /// Overlap: (N + C - T) / min(N, C). None if nothing can overlap.
-    pub fn alpha(&self) -> Option<f64> {
-        let overlapped = self.communication.ps() as f64 - self.exposed().ps() as f64;
-        let most = self.communication.min(self.compute).ps();
-        (most > 0).then(|| overlapped / most as f64)
-    }
-
-    /// Utilisation of compute: C / T, which is 1 / (1 + rho - alpha min(rho, 1)). None if there is nothing to do.
-    ///
-    /// # Source
-    /// Caramel, section 3.1.
-    pub fn utilisation(&self) -> Option<f64> {
-        ratio(self.compute, self.iteration_time())
-    }
 }
 
 /// Runs iterations until one begins as an earlier one did, and then sends what is left. If none does within
@@ -249,8 +224,8 @@ struct Channel<'a> {
     known: Time,
     /// May be sent: rank, index and iteration.
     open: BinaryHeap<Reverse<(Time, u32, u32)>>,
-    /// Per parameter, for even and odd iterations: transfers that have not been handed over, and the end of the last one
-    /// that has.
+    /// Per parameter, for even and odd iterations: transfers that have not been handed over, and the end of the last
+    /// one that has.
     missing: Vec<[(u32, Time); 2]>,
     /// Handed over, first to last.
     sent: Vec<SentTransfer>,
@@ -329,8 +304,4 @@ impl<'a> Channel<'a> {
         }
         self.sent.push(SentTransfer { iteration, transfer, start, end });
     }
-}
-
-fn ratio(part: Time, whole: Time) -> Option<f64> {
-    (whole > Time::ZERO).then(|| part.ps() as f64 / whole.ps() as f64)
 }

@@ -10,12 +10,6 @@ pub const DDP_FIRST_CAP: Bytes = Bytes(1 << 20);
 /// PyTorch DDP's cap of every other bucket: 25 MiB.
 pub const DDP_CAP: Bytes = Bytes(25 << 20);
 
-/// Horovod's fusion buffer: 64 MiB.
-pub const HOROVOD_CAP: Bytes = Bytes(64 << 20);
-
-/// P3's slices: 50,000 parameters of 4 B (Jayarajan et al., 2019).
-pub const P3_SLICE: Bytes = Bytes(200_000);
-
 /// A message of a collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedTransfer {
@@ -122,8 +116,8 @@ pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(B
 /// interrupted.
 ///
 /// In chunks of one moment each no plan on one channel is faster ([`super::timeline::lower_bound`]); every chunk pays
-/// its own `time`. With every parameter alone, this is P3 (slices of [`P3_SLICE`], a credit of one) and ByteScheduler (its
-/// partition and its credit): what is read first is what lies first in the model.
+/// its own `time`. With every parameter alone, this is P3 (slices of 50,000 parameters of 4 B, a credit of one) and
+/// ByteScheduler (its partition and its credit): what is read first is what lies first in the model.
 ///
 /// # Source
 /// Horn (1974): preemptive earliest deadline first minimises the largest lateness. Jayarajan et al. (2019), section 4;

@@ -1,4 +1,5 @@
-//! One exchange by itself: a plan on a fluid network that carries nothing else, from the first message to the last arrival.
+//! One exchange by itself: a plan on a fluid network that carries nothing else, from the first message to the last
+//! arrival.
 //!
 //! A job has one collective on the network at a time. So, without background flows, an exchange always takes equally
 //! long, and this result need not be simulated again.
@@ -22,8 +23,8 @@ pub struct Exchange {
 
 /// Carries out `plan` with rank i on `hosts[i]`. Messages are exactly even shares, no whole numbers of bytes.
 ///
-/// In a ring whose ranks never slow one another, which one look at the rates of all of them together tells, the arrivals are
-/// computed rank by rank. Everything else is simulated message by message.
+/// In a ring whose ranks never slow one another, which one look at the rates of all of them together tells, the
+/// arrivals are computed rank by rank. Everything else is simulated message by message.
 ///
 /// # Panics
 /// If there are not as many hosts as ranks, or the network has carried something before.
@@ -74,8 +75,8 @@ pub fn message_by_message(plan: &CollectivePlan, hosts: &[u32], mut network: Flu
     }
 }
 
-/// A ring of which every rank has its way to the next one for itself. A rank sends a step's message when it has sent the
-/// last one and has received that of the step before:
+/// A ring of which every rank has its way to the next one for itself. A rank sends a step's message when it has sent
+/// the last one and has received that of the step before:
 ///
 /// ```text
 /// left(i, k) = max(left(i, k - 1), left(i - 1, k - 1) + delay(i - 1)) + message / rate(i)

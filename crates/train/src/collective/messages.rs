@@ -26,8 +26,8 @@ pub struct Collective {
 pub enum Depth {
     /// As many whatever its size; not 0.
     Fixed(u32),
-    /// As many as thresholds fit in, from 1 to [`MAX_DEPTH`]: no chunk is smaller than the threshold but that of a buffer
-    /// that is (Caramel, section 4.4, which has no formula; A30 of docs/models/caramel.md).
+    /// As many as thresholds fit in, from 1 to [`MAX_DEPTH`]: no chunk is smaller than the threshold but that of a
+    /// buffer that is (Caramel, section 4.4, which has no formula; A30 of docs/models/caramel.md).
     Adaptive {
         /// The size below which cutting costs more than it saves.
         threshold: Bytes,
@@ -126,8 +126,8 @@ struct MessageInFlight {
     action: Action,
 }
 
-/// A value for each flow under way. Flows are numbered as they start, so the rows are in order. The row of an arrived flow
-/// is dropped when all earlier flows have arrived, or when such rows outnumber the others.
+/// A value for each flow under way. Flows are numbered as they start, so the rows are in order. The row of an arrived
+/// flow is dropped when all earlier flows have arrived, or when such rows outnumber the others.
 #[derive(Debug)]
 pub(super) struct InFlight<T> {
     rows: VecDeque<(FlowId, Option<T>)>,
@@ -149,8 +149,8 @@ struct Adding {
 const ELEMENT_BYTES: u64 = 1;
 
 impl Collective {
-    /// Ranks on `hosts` carry out `algorithm` on buffers cut into chunks as `depth` says, and add what they receive at the rate
-    /// `adding`, or in no time.
+    /// Ranks on `hosts` carry out `algorithm` on buffers cut into chunks as `depth` says, and add what they receive at
+    /// the rate `adding`, or in no time.
     ///
     /// # Errors
     /// [`PlanError`] if the ranks do not suit the algorithm, or `largest` bytes are too many for one buffer.
@@ -213,8 +213,8 @@ impl Collective {
         &self.hosts
     }
 
-    /// A ring on `bytes` as one flow that stands for all hosts, and holds its queue for `hold` and what its messages cost
-    /// the host; see [`ring::lock_step`].
+    /// A ring on `bytes` as one flow that stands for all hosts, and holds its queue for `hold` and what its messages
+    /// cost the host; see [`ring::lock_step`].
     pub fn lock_step(&self, bytes: Bytes, band: Band, stream: u32, hold: Time) -> Option<Flow> {
         let flow = ring::lock_step(&self.hosts, bytes, band, stream, hold)?;
         let costs_ps = self.host_cost.ps().saturating_mul(flow.rounds.into());

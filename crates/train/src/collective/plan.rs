@@ -94,8 +94,8 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Bytes that the rank sends that sends most, of `bytes` that divide evenly: [`Counts::most`] in floating point, added
-    /// up term by term, because results print all its digits.
+    /// Bytes that the rank sends that sends most, of `bytes` that divide evenly: [`Counts::most`] in floating point,
+    /// added up term by term, because results print all its digits.
     pub fn sent_by_busiest(&self, ranks: u32, bytes: u128) -> f64 {
         let total = bytes as f64;
         let around = |ranks: u32, bytes: u128| (u128::from(ranks - 1) * bytes) as f64 / f64::from(ranks);

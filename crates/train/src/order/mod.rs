@@ -49,7 +49,8 @@ pub enum OrderMethod {
     Random,
     /// The best that is found, with what is proven about it.
     Optimal,
-    /// The user's: a rank for each op of the DAG, smaller first; those of ops that are no needed transfers are not looked at.
+    /// The user's: a rank for each op of the DAG, smaller first; those of ops that are no needed transfers are not
+    /// looked at.
     Given(Vec<u64>),
 }
 

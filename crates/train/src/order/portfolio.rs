@@ -30,8 +30,8 @@ pub struct Best {
 
 /// The best order of layer order, TIC, TAC, TAC folded, a greedy one, and what searches make of them.
 ///
-/// Up to [`exact::MAX_RECVS`] transfers it is the optimum. Beyond, searches stop after a fixed number of steps, never by a
-/// clock: the same DAG and seed give the same order everywhere.
+/// Up to [`exact::MAX_RECVS`] transfers it is the optimum. Beyond, searches stop after a fixed number of steps, never
+/// by a clock: the same DAG and seed give the same order everywhere.
 pub fn best(needs: &Needs, seed: Seed) -> Best {
     if let Some((makespan_ticks, order)) = exact::optimum(needs) {
         return Best { order, makespan_ticks, bound_ticks: makespan_ticks };
@@ -57,8 +57,8 @@ pub fn best(needs: &Needs, seed: Seed) -> Best {
     best
 }
 
-/// What no order can beat, if `makespan_ticks` is what some order reaches: that itself, if a short search finds no better
-/// one and has seen all there is; else what [`bound`] says.
+/// What no order can beat, if `makespan_ticks` is what some order reaches: that itself, if a short search finds no
+/// better one and has seen all there is; else what [`bound`] says.
 pub fn proven(needs: &Needs, makespan_ticks: u64) -> u64 {
     let bound = bound(needs);
     if bound == makespan_ticks {
@@ -70,8 +70,8 @@ pub fn proven(needs: &Needs, makespan_ticks: u64) -> u64 {
 
 /// What no order can beat, as far as a few sums tell.
 ///
-/// Beside [`Needs::lower_bound_ticks`]: nothing that needs a transfer runs before all transfers of some op are there, and
-/// whatever is sent last, the work that needs it comes after all transfers.
+/// Beside [`Needs::lower_bound_ticks`]: nothing that needs a transfer runs before all transfers of some op are there,
+/// and whatever is sent last, the work that needs it comes after all transfers.
 pub fn bound(needs: &Needs) -> u64 {
     let first_work = first_work_ticks(needs) + needs.compute_ticks() - needs.free_ticks;
     let last_work = needs.transfer_ticks() + least_loss_ticks(needs);

@@ -1,12 +1,13 @@
 //! Is there an order with at most this makespan? Branch and bound from both ends.
 //!
-//! With S the transfers that have been sent, T(S) their time, A(S) the work that needs no others and C all work, an order has
-//! a makespan of at most L if and only if C <= L and the next transfer r always has `t_r <= L - C + A(S) - T(S)`. Call the
-//! right side the *capital*: a transfer costs its time, completed work pays. Read backwards, taking r off the end pays
-//! t_r and costs the work that needs r. A is supermodular: what is sent earlier never makes another pay less. So
+//! With S the transfers that have been sent, T(S) their time, A(S) the work that needs no others and C all work, an
+//! order has a makespan of at most L if and only if C <= L and the next transfer r always has `t_r <= L - C + A(S) -
+//! T(S)`. Call the right side the *capital*: a transfer costs its time, completed work pays. Read backwards, taking r
+//! off the end pays t_r and costs the work that needs r. A is supermodular: what is sent earlier never makes another
+//! pay less. So
 //!
-//! - at the front, a set that can be afforded, pays at least what it costs, and has no subset that pays better, may be sent
-//!   at once: any order that succeeds still does with that set moved to its front;
+//! - at the front, a set that can be afforded, pays at least what it costs, and has no subset that pays better, may be
+//!   sent at once: any order that succeeds still does with that set moved to its front;
 //! - at the back, the same holds of what may be sent last.
 //!
 //! What neither rule decides is tried, one transfer after another. Chains, and blocks of branches, seldom need that.

@@ -65,8 +65,8 @@ impl Candidate {
     }
 }
 
-/// Johnson's rule as a sort key, smaller first: P > M by ascending M, then P < M by descending P. Equation 2 agrees with it
-/// unless P = M: such a transfer is equal to more than its like, and comes last here.
+/// Johnson's rule as a sort key, smaller first: P > M by ascending M, then P < M by descending P. Equation 2 agrees
+/// with it unless P = M: such a transfer is equal to more than its like, and comes last here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Gain(u64),
@@ -371,8 +371,9 @@ impl<'a> Outstanding<'a> {
 
     /// What the scan, which has come so far with `best`, is left with after transfers with P = M in none of them.
     ///
-    /// Among these the comparator is the order by key, M+ and id: the least of them is left, if it is before `best`. But one
-    /// with P = M gives way to the first that is before it, whatever stood before that. `first` is the least of all.
+    /// Among these the comparator is the order by key, M+ and id: the least of them is left, if it is before `best`.
+    /// But one with P = M gives way to the first that is before it, whatever stood before that. `first` is the least of
+    /// all.
     fn scan_uneven(&self, best: Option<Candidate>, within: Range<Recv>, first: &Candidate) -> Option<Candidate> {
         let mut best = best;
         let mut from = within.start;

@@ -22,8 +22,8 @@ pub struct Channels<'a> {
 }
 
 impl Channels<'_> {
-    /// Places of `order` as its parameters arrive, and when, in picoseconds: each server sends its own one after another, at
-    /// the max-min fair rates of the channels that have something to send.
+    /// Places of `order` as its parameters arrive, and when, in picoseconds: each server sends its own one after
+    /// another, at the max-min fair rates of the channels that have something to send.
     fn arrivals(&self, order: &[u32]) -> Vec<(u64, usize)> {
         let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); self.shares_bps.len()];
         let server = |place: usize| self.server_of[order[place] as usize] as usize;

@@ -24,8 +24,8 @@ pub struct WorkerGraph {
     pub readers: Edges,
     /// Number of nodes that each op waits for.
     pub indegrees: Vec<u32>,
-    /// From every op to the parameters that it computes with, through ops that depend on parameters alone. Those compute
-    /// with none.
+    /// From every op to the parameters that it computes with, through ops that depend on parameters alone. Those
+    /// compute with none.
     pub uses: Edges,
     /// The same iteration for [`crate::order`], without times of transfers.
     dag: OpDag,

@@ -199,8 +199,8 @@ impl ServerJob {
         times
     }
 
-    /// What no order can beat, if ops take `factor` times as long as in the model: the critical path, all computation of
-    /// a worker, or all transfers over the busiest link of a host; without delays in switches.
+    /// What no order can beat, if ops take `factor` times as long as in the model: the critical path, all computation
+    /// of a worker, or all transfers over the busiest link of a host; without delays in switches.
     pub fn lower_bound_ps(&self, factor: f64) -> f64 {
         let graph = &self.graph;
         let compute = graph.compute_time().ps() as f64 * factor;

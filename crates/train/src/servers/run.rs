@@ -77,8 +77,8 @@ struct RunningOp {
 }
 
 impl<'a> ServerRunner<'a> {
-    /// A job whose flows are to carry `stream`. No iteration begins at or after `duration`, and the ops and transfers of
-    /// the first iterations are kept one by one.
+    /// A job whose flows are to carry `stream`. No iteration begins at or after `duration`, and the ops and transfers
+    /// of the first iterations are kept one by one.
     pub fn new(plan: &'a mut ServerJob, stream: u32, duration: Option<Time>, timeline_iterations: u32) -> Self {
         let op_count = plan.graph.ops.len();
         let worker = |_| ServedWorker {

@@ -1,15 +1,3 @@
 """Checks keys against one another: one module per concern. All share one `Context`, which collects the faults."""
 
-from gradtide.scenario.check import (  # noqa: F401
-    collective,
-    limits,
-    model,
-    placement,
-    priority,
-    queue,
-    run,
-    schedule,
-    topology,
-    traffic,
-    transport,
-)
+from gradtide.scenario.check import job, network, run, traffic  # noqa: F401

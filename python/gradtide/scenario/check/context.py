@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from gradtide.errors import Fault, nearest
-from gradtide.scenario.keys import ScenarioFile
+from gradtide.scenario.keys import Run, ScenarioFile
 from gradtide.scenario.keys.cluster import Queue
 from gradtide.scenario.keys.job import JobTable
-from gradtide.scenario.keys.run import Run
 from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.source import Loc, Source
 from gradtide.scenario.tables import LayerTable

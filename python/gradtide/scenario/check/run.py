@@ -1,11 +1,16 @@
-"""The keys of a run: its length with warm-up and cool-down, and the names of sampled links, jobs and tenants."""
+"""A run's keys: its length, the links, jobs and tenants that are sampled; and the limits of memory and of the clock."""
 
+import math
 import re
 
 from gradtide import units
-from gradtide.errors import nearest
+from gradtide.errors import ScenarioError, nearest
 from gradtide.scenario.check.context import Context
+from gradtide.scenario.defaults import MAX_RUN_PS
 from gradtide.scenario.fabric import Fabric
+from gradtide.scenario.job import Job
+from gradtide.scenario.source import Loc
+from gradtide.units import PPM
 
 
 def length(ctx: Context) -> None:
@@ -55,3 +60,76 @@ def probe(ctx: Context, fabric: Fabric | None) -> None:
             names = ", ".join([*ctx.file.job, *ctx.file.traffic])
             hint = f"there is {names}; write NAME.NUMBER for one background flow"
             ctx.add("GT013", (*loc, "cwnd", index), f'"{name[:80]}" names no connection', hint, name)
+
+
+MAX_ITERATIONS = 100_000
+
+MAX_OPERATIONS = 1_000_000_000
+"""Layers and chunks times iterations that one run may have; calibration, about a minute of work."""
+
+MAX_WORKER_RECORDS = 20_000_000
+"""Limit of workers that differ times iterations. Each is a row of `workers.csv`, and the core keeps no more."""
+
+
+def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
+    """Refuse runs that would fill the memory or pass the end of the simulated clock."""
+    run, link = ctx.file.run, ctx.file.cluster.link
+    slowest_bps, delay_ps = fabric.worst_link
+    for job in jobs:
+        loc: Loc = ("job", job.name)
+        parts = sum(
+            1 if job.schedule.chunk_bytes is None else -(-r.parameter_bytes // job.schedule.chunk_bytes)
+            for r in job.layers
+        )
+        key, count = "iterations", job.iterations
+        least_ppm, most_ppm = job.pace_ppm
+        if count is None:
+            key, count = "duration", -(-(run.duration_ps or 0) // max(job.compute_ps * least_ppm // PPM, 1))
+        at = (*loc, key) if key == "iterations" else ("run", key)
+        if count > MAX_ITERATIONS:
+            msg = f"about {count:,} iterations are too many"
+            hint = f"a run has at most {MAX_ITERATIONS:,}; shorten it"
+            ctx.add("GT050", at, msg, hint)
+            continue
+        streams = job.workers if job.is_uneven or job.is_pulled else 1
+        if job.is_pulled and count * 2 * job.parameter_count * job.workers > MAX_WORKER_RECORDS:
+            msg = f"{count:,} iterations of {2 * job.parameter_count * job.workers:,} transfers are too many"
+            ctx.add("GT050", at, msg, f"at most {MAX_WORKER_RECORDS:,} in all: each is a row of transfers.csv")
+            continue
+        if count * streams > MAX_WORKER_RECORDS:
+            msg = f"{count:,} iterations of {streams:,} workers that differ are too many"
+            hint = f"at most {MAX_WORKER_RECORDS:,} in all: each is a row of workers.csv"
+            ctx.add("GT050", at, msg, hint)
+            continue
+        operations = count * (job.op_count * streams + parts)
+        if operations > MAX_OPERATIONS:
+            each = f" on {streams:,} workers that differ" if job.is_uneven else ""
+            msg = f"{count:,} iterations of {len(job.layers):,} layers{each} and {parts:,} chunks are too many"
+            hint = f"at most {MAX_OPERATIONS:,} operations in all; use fewer iterations or larger chunks"
+            ctx.add("GT050", (*loc, "schedule", "chunk") if job.schedule.chunk_bytes else at, msg, hint)
+            continue
+        counts = job.counts
+        # In the worst case, one link carries the traffic of all hosts that can share it.
+        sharers = 1 if job.collective.kind == "ring" and fabric.kind == "star" else min(fabric.shared, job.workers)
+        bits = math.ceil(job.parameter_bytes * 8 * counts.most * sharers)
+        wire_ps = -(-bits * units.PS_PER_SECOND * PPM // (slowest_bps * link.efficiency_ppm))
+        if job.collective.reduction_rate_bps is not None:
+            wire_ps += math.ceil(
+                job.parameter_bytes * 8 * counts.sent * units.PS_PER_SECOND / job.collective.reduction_rate_bps
+            )
+        hops = 1 if run.engine == "pipe" else fabric.hops
+        fixed_ps = counts.steps * (hops * delay_ps + 2 * ctx.file.cluster.host_latency_ps)
+        fixed_ps += job.schedule.overhead_ps + job.schedule.sync_ps
+        compute_ps = -(-job.compute_ps * most_ppm * job.compute.overlap_slowdown_ppm // PPM**2)
+        iteration_ps = compute_ps + wire_ps + (parts + len(job.layers)) * fixed_ps
+        # One iteration goes before the measured ones and one may follow them.
+        total_ps = job.start_ps + (count + 2) * iteration_ps
+        if run.duration_ps is not None:
+            total_ps = min(total_ps, job.start_ps + run.duration_ps + 2 * iteration_ps)
+        if total_ps > MAX_RUN_PS:
+            days = total_ps // (86_400 * units.PS_PER_SECOND)
+            msg = f"the run could last {days:,} simulated days"
+            hint = "a run ends within 106 days; are rate, size and times in the units you meant?"
+            ctx.add("GT051", loc, msg, hint)
+    if ctx.faults:
+        raise ScenarioError(ctx.faults)

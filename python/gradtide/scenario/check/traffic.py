@@ -1,7 +1,7 @@
 """Background flows: where each tenant's come from."""
 
 from gradtide.errors import ScenarioError
-from gradtide.scenario.check import placement, priority, queue
+from gradtide.scenario.check import job, network
 from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import MAX_BANDS, bands_of
 from gradtide.scenario.fabric import Fabric
@@ -22,14 +22,14 @@ def origins(ctx: Context, fabric: Fabric | None) -> tuple[Origin, ...]:
         loc: Loc = ("traffic", name)
         if not ctx.ok("traffic", name) or not _check(ctx, traffic, loc):
             continue
-        band = priority.band(ctx, traffic.priority, (*loc, "priority"))
+        band = job.band(ctx, traffic.priority, (*loc, "priority"))
         duration_ps = ctx.file.run.duration_ps
         if fabric is None or duration_ps is None:
             continue
         host_count = fabric.host_count
         if host_count < 2:
             msg = f'the flows of "{name}" need two hosts, and the cluster has one'
-            placement.too_few(ctx, msg, "write hosts = 2, or more", host_count)
+            job.too_few(ctx, msg, "write hosts = 2, or more", host_count)
             continue
         tenant = Tenant(
             name=name,
@@ -79,6 +79,6 @@ def _check(ctx: Context, traffic: TrafficTable, loc: Loc) -> bool:
         ctx.add("GT010", (*loc, "arrivals"), "`arrivals` is missing", hint)
     if traffic.replay_sha256 is not None and traffic.replay is None:
         ctx.no_effect((*loc, "replay_sha256"), "without `replay`", "leave it out")
-    queue.announce(ctx, traffic.announce, loc)
+    network.announce(ctx, traffic.announce, loc)
     is_whole = all(ctx.ok(str(loc[0]), str(loc[1]), key) for key in TrafficTable.declared() if key != "priority")
     return len(ctx.faults) == before and is_whole

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from gradtide.scenario.keys.priority import Priority
+from gradtide.scenario.keys.job import Priority
 from gradtide.scenario.keys.table import Table, key
 from gradtide.scenario.keys.types import (
     Announce,

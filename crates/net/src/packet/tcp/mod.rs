@@ -1,8 +1,8 @@
 //! TCP: one sender and one receiver per connection, data one way.
 //!
-//! RFC 5681 (congestion control), 6298 (timeout), 6582 and 6675 (recovery with SACK), 7323 (timestamps and window scaling), 2018 (SACK), 3168 (ECN), handshake and close of 9293; CUBIC (9438)
-//! and DCTCP (8257) in place of NewReno. Neither end reads a clock or knows a queue: time is an argument, packets to
-//! send are appended to a list.
+//! RFC 5681 (congestion control), 6298 (timeout), 6582 and 6675 (recovery with SACK), 7323 (timestamps and window
+//! scaling), 2018 (SACK), 3168 (ECN), handshake and close of 9293; CUBIC (9438) and DCTCP (8257) in place of NewReno.
+//! Neither end reads a clock or knows a queue: time is an argument, packets to send are appended to a list.
 
 pub mod congestion;
 pub(crate) mod receiver;
@@ -76,7 +76,8 @@ pub struct TcpConfig {
 }
 
 impl TcpConfig {
-    /// Gao (2020), chapter 5, for a network of `host_count` hosts on links of `rate` and `delay`: docs/models/packet.md.
+    /// Gao (2020), chapter 5, for a network of `host_count` hosts on links of `rate` and `delay`:
+    /// docs/models/packet.md.
     ///
     /// Everything that waits is derived from w, a deliberately high estimate of the worst round trip: up to 20
     /// hops, each with 100 times three packets of 1502 bytes and a propagation delay.

@@ -184,8 +184,8 @@ impl Receiver {
             ReceiverState::Established => self.on_data(config, now_ps, packet, has_fin, pool, out),
             // ns-3: the FIN is repeated by its own clock alone.
             ReceiverState::LastAck => self.acknowledge(config, pool, out, self.template.flags),
-            // ns-3 forgets the connection now and ignores what comes. Differs from it: if every FIN has been lost, what a
-            // timeout sends again is answered, or the sender would never end.
+            // ns-3 forgets the connection now and ignores what comes. Differs from it: if every FIN has been lost, what
+            // a timeout sends again is answered, or the sender would never end.
             ReceiverState::Gone if self.fins_alive > 0 => {}
             ReceiverState::Gone => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
         }

@@ -6,9 +6,9 @@
 //! delay       the least of eight round trips of a round is above the least of all by an eighth, 4 to 16 ms
 //! ```
 //!
-//! Where round trips are under a millisecond, only the train is ever found. Differs from HyStart++ (RFC 9406), which has
-//! no trains and tests its exits by five rounds of slower growth: this is what hosts run. Left out: Linux's allowance
-//! for segments that the network card splits.
+//! Where round trips are under a millisecond, only the train is ever found. Differs from HyStart++ (RFC 9406), which
+//! has no trains and tests its exits by five rounds of slower growth: this is what hosts run. Left out: Linux's
+//! allowance for segments that the network card splits.
 
 /// Segments of the window below which nothing is looked for.
 const WINDOW_LOW: u64 = 16;

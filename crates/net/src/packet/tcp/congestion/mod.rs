@@ -62,7 +62,8 @@ impl Congestion {
         }
     }
 
-    /// The window to begin with, and to begin again with after a timeout: `bytes`, but for [`CongestionAlgorithm::Ideal`].
+    /// The window to begin with, and to begin again with after a timeout: `bytes`, but for
+    /// [`CongestionAlgorithm::Ideal`].
     pub fn restart(&self, bytes: u64) -> u64 {
         match self {
             Self::NewReno | Self::Cubic(_) | Self::Dctcp(_) => bytes,

@@ -1,10 +1,11 @@
-"""The shape of the network, from its keys and from a file of cables."""
+"""The network's keys: its shape, from keys or a file of cables; the queues of its egress ports; the transport."""
 
 from fractions import Fraction
 
+from gradtide import units
 from gradtide.errors import ScenarioError
 from gradtide.scenario.check.context import MAX_WORKERS, Context
-from gradtide.scenario.defaults import link_of
+from gradtide.scenario.defaults import MAX_BANDS, announced_packets, link_of, marks, transport_of
 from gradtide.scenario.fabric import (
     MAX_CABLES,
     Cable,
@@ -19,7 +20,7 @@ from gradtide.scenario.fabric import (
     star,
     wired,
 )
-from gradtide.scenario.keys.cluster import Topology
+from gradtide.scenario.keys.cluster import Cluster, Queue, Topology
 from gradtide.scenario.read import example
 from gradtide.scenario.source import Failure, Loc, read_text
 
@@ -174,3 +175,144 @@ def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -
             number, line = lines[cable_index]
             ctx.faults.append(cable_fault(code, key, msg, hint, name, number, line))
     return fabric
+
+
+MAX_PACKETS = 2**32 - 1
+
+QUEUE_KEYS = {
+    "bands": ("strict",),
+    "weights": ("drr",),
+    "announced": ("pcn",),
+    "timeout": ("pcn",),
+    "expire": ("pcn",),
+    "threshold": ("pfifo_fast", "fifo", "strict", "drr", "ecn", "pcn"),
+    "mark_at": ("pfifo_fast", "fifo", "strict", "drr", "ecn", "pcn"),
+    "min": ("red",),
+    "max": ("red",),
+    "max_probability": ("red",),
+    "weight": ("red",),
+    "ecn": ("red",),
+}
+"""Keys of a queue, and the kinds that they are for."""
+
+
+def check_queue(ctx: Context, queue: Queue) -> None:
+    """Check the keys of a queue against its kind and its capacity."""
+    loc: Loc = ("cluster", "queue")
+    if not ctx.ok("cluster", "queue"):
+        return
+    for key, kinds in QUEUE_KEYS.items():
+        if queue.value(key) is not None and queue.kind not in kinds:
+            words = "any other kind" if key in ("threshold", "mark_at") else f'kind = "{kinds[0]}"'
+            ctx.no_effect((*loc, key), f'with kind = "{queue.kind}"', f"it is for {words}")
+    for kind, key in (
+        ("strict", "bands"),
+        ("drr", "weights"),
+        ("ecn", "threshold"),
+        ("pcn", "threshold"),
+        ("pcn", "announced"),
+        ("red", "min"),
+        ("red", "max"),
+    ):
+        if queue.kind == kind and queue.value(key) is None and not ctx.misspelt(loc, key):
+            hint = example(key, Queue.declared()[key])
+            ctx.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', hint)
+    if queue.mark_at is not None and queue.threshold_packets is None and queue.kind not in ("ecn", "red"):
+        ctx.no_effect((*loc, "mark_at"), "without `threshold`", "nothing is marked")
+    if queue.weights is not None and not 1 <= len(queue.weights) <= MAX_BANDS:
+        msg = f"{len(queue.weights)} bands are out of range"
+        ctx.add("GT014", (*loc, "weights"), msg, f"write 1 to {MAX_BANDS} weights", queue.weights)
+    if queue.min_packets is not None and queue.max_packets is not None and queue.min_packets >= queue.max_packets:
+        msg = f"the least average of {queue.min_packets:,} packets is not below the greatest of {queue.max_packets:,}"
+        ctx.add("GT014", (*loc, "min"), msg, "lower it", queue.min_packets)
+    for key in ("threshold", "max"):
+        _within_capacity(ctx, queue, key)
+    for announce, at in _announcements(ctx):
+        packets, threshold = announced_packets(announce, queue), queue.threshold_packets
+        if queue.kind == "pcn" and packets is not None and packets > (threshold or packets):
+            msg = f"the announced {packets} packets are above the threshold of {threshold:,}: no burst would lower it"
+            ctx.add("GT014", at, msg, "lower it", packets)
+    _buffer(ctx, queue.capacity, (*loc, "capacity"))
+    if ctx.file.cluster.switch_buffer is not None and ctx.ok("cluster", "switch_buffer"):
+        _buffer(ctx, ctx.file.cluster.switch_buffer.capacity, ("cluster", "switch_buffer", "capacity"))
+
+
+def _announcements(ctx: Context) -> list[tuple[bool | int | None, Loc]]:
+    """Return what is announced, and where that is written."""
+    queue = ctx.file.cluster.queue
+    found: list[tuple[bool | int | None, Loc]] = [(queue.announced_packets, ("cluster", "queue", "announced"))]
+    for kind, tables in (("job", ctx.file.job), ("traffic", ctx.file.traffic)):
+        for name, table in tables.items():
+            if ctx.ok(kind, name, "announce") and not isinstance(table.announce, bool):
+                found.append((table.announce, (kind, name, "announce")))
+    return found
+
+
+def announce(ctx: Context, announce: bool | int | None, loc: Loc) -> None:
+    """Refuse announcements that no switch would use."""
+    kind = ctx.file.cluster.queue.kind
+    if announce is not None and announce is not False and kind != "pcn" and ctx.ok("cluster", "queue"):
+        hint = 'write cluster.queue = { kind = "pcn", threshold = "40pkt", announced = "10pkt" }, or leave it out'
+        ctx.no_effect((*loc, "announce"), f'with queue.kind = "{kind}"', hint)
+
+
+def _buffer(ctx: Context, buffer: units.Buffer, loc: Loc) -> None:
+    if not buffer.is_bytes and buffer.size > MAX_PACKETS:
+        msg, hint = f"{buffer.size:,} packets are too many", f'write at most "{MAX_PACKETS}pkt"'
+        ctx.add("GT014", loc, msg, hint, units.format_buffer(buffer))
+
+
+def _within_capacity(ctx: Context, queue: Queue, key: str) -> None:
+    """Refuse a length that no queue reaches; a host's port has `capacity` even where a switch shares its buffer."""
+    length: int | None = queue.value(key)
+    capacity = queue.capacity
+    if length is not None and not capacity.is_bytes and length > capacity.size:
+        msg = f"{length:,} packets are more than the capacity of {capacity.size:,}"
+        hint = "no packet would be marked; lower it" if key == "threshold" else "no queue can become so long; lower it"
+        ctx.add("GT014", ("cluster", "queue", key), msg, hint, length)
+
+
+MAX_SEGMENT_BYTES = 65_535 - 52
+"""Payload of the largest IPv4 packet with TCP's header and timestamps."""
+
+
+def holds_a_segment(ctx: Context, window: int | None, segment: int, loc: Loc) -> None:
+    """Refuse a window below a segment."""
+    if window is not None and window < segment:
+        msg = f"a window of {window:,} bytes is smaller than a segment of {segment:,}"
+        ctx.add("GT014", loc, msg, "write at least a few segments", window)
+
+
+def check_transport(ctx: Context, cluster: Cluster, fabric: Fabric | None) -> None:
+    """Check the keys of the transport against its kind and against the queue."""
+    loc: Loc = ("cluster", "transport")
+    if not ctx.ok("cluster", "transport"):
+        return
+    keys, queue = cluster.transport, cluster.queue
+    kind, plus, _ = keys.kind.partition("+ecn")
+    if keys.segment_bytes > MAX_SEGMENT_BYTES:
+        msg = f"a segment of {keys.segment_bytes:,} bytes does not fit into a packet"
+        ctx.add("GT014", (*loc, "segment"), msg, f'write at most "{MAX_SEGMENT_BYTES}B"', keys.segment_bytes)
+    else:
+        holds_a_segment(ctx, keys.window_bytes, keys.segment_bytes, (*loc, "window"))
+    if keys.gain_ppm is not None and kind != "dctcp":
+        ctx.no_effect((*loc, "gain"), f'with kind = "{keys.kind}"', 'it is for kind = "dctcp"')
+    for key in ("hystart", "byte_counting"):
+        if keys.value(key) is not None and kind != "cubic":
+            ctx.no_effect((*loc, key), f'with kind = "{keys.kind}"', 'it is for kind = "cubic"')
+    if keys.ecn and kind == "ideal":
+        ctx.no_effect((*loc, "ecn"), 'with kind = "ideal"', "leave it out: the ideal transport does not react to marks")
+    elif keys.ecn is False and (plus or kind == "dctcp"):
+        msg = f'`ecn = false` contradicts kind = "{keys.kind}"'
+        ctx.add("GT016", (*loc, "ecn"), msg, f'leave it out, or write kind = "{kind if plus else "newreno"}"')
+    elif transport_of(cluster, fabric).ecn and not marks(queue) and ctx.is_packet:
+        if not ctx.ok("cluster", "queue"):
+            return
+        never = f'queue.kind = "{queue.kind}" never marks without `{"ecn" if queue.kind == "red" else "threshold"}`'
+        hint = 'write queue = { kind = "ecn", threshold = "65pkt" }'
+        if keys.ecn:
+            ctx.no_effect((*loc, "ecn"), f"here: {never}", hint)
+        else:
+            less = kind if plus else "newreno"
+            msg = f'kind = "{keys.kind}" is "{less}" here: {never}'
+            ctx.add("GT015", (*loc, "kind"), msg, f'{hint}, or kind = "{less}"', keys.kind)

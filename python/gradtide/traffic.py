@@ -1,0 +1,563 @@
+"""Background flows: size distributions, arrivals and lists of flows; texts and numbers in, columns out.
+
+    sizes (a CDF) + arrivals (Poisson, perhaps in bursts)  ─┐
+    a list of flows (CSV)                                   ├─► BackgroundFlows: start_ps, src, dst, bytes, band
+    incast (many to one, again and again)                  ─┘
+
+No file is opened here, and nothing here reads a scenario. Poisson flows are those of Gao (2020): drawn with CPython's
+`random.Random` in its order, so that seeds 0, 1 and 2 give the flows of the thesis byte for byte.
+"""
+
+import hashlib
+import itertools
+import math
+import random
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from gradtide.errors import Fault, ScenarioError
+
+MAX_FLOWS = 1_000_000_000
+"""Flows of one run. `gradtide.estimate` refuses a run before it needs too much memory or time."""
+
+MAX_FLOW_BYTES = 10**15
+MAX_FAULTS_OF_A_FILE = 20
+BYTES_PER_FLOW = 400
+"""Memory that a flow takes on its way into the core and out of it; measured, rounded up."""
+
+_HOST = re.compile(r"h?(0|[1-9]\d{0,8})", re.ASCII)
+
+MAX_POINTS = 100_000
+MAX_SHARE_DIGITS = 18
+"""Digits of a share after its decimal point."""
+
+Point = tuple[int, Fraction]
+"""A size in bytes, and the share of flows of at most that size."""
+
+_SHARE = re.compile(r"\d{1,18}(\.\d{0,18})?|\.\d{1,18}", re.ASCII)
+
+_THESIS_SEED = 123456789876
+"""The thesis adds this to the number of a run to seed it; the published flows depend on it."""
+
+_NS_PER_S = 1e9
+_PS_PER_NS = 1000
+
+_U64_MAX = 2**64 - 1
+_HEADER = "start_ns,src,dst,bytes[,band]"
+_COLUMNS = ("start_ns", "src", "dst", "bytes", "band")
+
+FlowRow = tuple[int, int, int, int, int, "int | None"]
+"""A flow of a list: number of its line, start in nanoseconds, source, destination, bytes, its band if it has one."""
+
+
+@dataclass(frozen=True)
+class BackgroundFlows:
+    """Background flows of one `traffic` table; columns of one length, in order of start.
+
+    Attributes:
+        name: key of the flows in the scenario (`traffic.NAME`).
+        start_ps, src, dst, bytes, band: of each flow: its start, two different hosts, its payload and its band.
+        idle_ps: time from a flow's end to the start of the next one of its host, which does not start before; `None`
+            starts every flow at its time.
+        together: whether hosts wait for one another: that end is the end of the last flow under way.
+        setup_ps: time from when a flow may open its connection to its first byte.
+    """
+
+    name: str
+    start_ps: "array[int]"
+    src: "array[int]"
+    dst: "array[int]"
+    bytes: "array[int]"
+    band: "array[int]"
+    idle_ps: int | None = None
+    together: bool = False
+    setup_ps: int = 0
+
+    def __len__(self) -> int:
+        return len(self.start_ps)
+
+    def before(self, until_ps: int) -> "BackgroundFlows":
+        """Return the flows that start before `until_ps`."""
+        stop = bisect_left(self.start_ps, until_ps)
+        if stop == len(self):
+            return self
+        names = ("start_ps", "src", "dst", "bytes", "band")
+        return replace(self, **{name: getattr(self, name)[:stop] for name in names})
+
+
+def background_flows(
+    name: str,
+    start_ps: Sequence[int],
+    src: Sequence[int],
+    dst: Sequence[int],
+    size_bytes: Sequence[int],
+    band: "int | Sequence[int]",
+) -> BackgroundFlows:
+    """Make columns of flows, sorted by start; flows that start together keep their order."""
+    bands = array("B", [band]) * len(start_ps) if isinstance(band, int) else array("B", band)
+    columns = [array("Q", start_ps), array("I", src), array("I", dst), array("Q", size_bytes), bands]
+    starts = columns[0]
+    if any(a > b for a, b in itertools.pairwise(starts)):
+        order = sorted(range(len(starts)), key=starts.__getitem__)
+        columns = [array(column.typecode, [column[i] for i in order]) for column in columns]
+    starts, sources, sinks, sizes, bands = columns
+    return BackgroundFlows(name, starts, sources, sinks, sizes, bands)
+
+
+def host_index(text: str, host_count: int) -> int | None:
+    """Return the index of the host `h3` or `3`; `None` if there is no such host."""
+    match = _HOST.fullmatch(text)
+    return int(match[1]) if match and int(match[1]) < host_count else None
+
+
+def too_many(count: int, fail: Callable[[str, str, str], Fault]) -> Fault:
+    """Make the fault of too many flows for one run, with the memory that they would take."""
+    msg = f"about {count:,} flows are too many: they would take {count * BYTES_PER_FLOW / 1e9:,.1f} GB of memory"
+    return fail("GT050", msg, f"a run has at most {MAX_FLOWS:,}; lower the rate or the duration")
+
+
+def fault_at(
+    code: str, field: str, msg: str, hint: str, value: object, file: str, number: int, line: str, index: int = -1
+) -> Fault:
+    """Make a fault at a line of a file, and at the comma-separated cell `index` of it if that is not negative."""
+    start, stop = 0, len(line)
+    if index >= 0:
+        cells = line.split(",")
+        cell = cells[index]
+        start = sum(len(c) + 1 for c in cells[:index]) + len(cell) - len(cell.lstrip())
+        stop = start + len(cell.strip())
+    return Fault(code, field, msg, value, hint, file, number, line, start, max(1, stop - start))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A distribution of flow sizes: points of its CDF, straight lines between them.
+
+    Attributes:
+        bytes: sizes, not falling.
+        cdf: share of flows of at most that size, not falling, the last one 1; the first is the share of flows of
+            exactly the first size.
+    """
+
+    bytes: tuple[int, ...]
+    cdf: tuple[float, ...]
+
+    @classmethod
+    def of(cls, points: Sequence[Point]) -> "Sizes":
+        """Return the distribution of exact points, with shares as floats for the generators of flows."""
+        return cls(tuple(size for size, _ in points), tuple(float(share) for _, share in points))
+
+    @property
+    def mean_bytes(self) -> Fraction:
+        """Mean size, exactly that of the lines."""
+        total = Fraction(self.cdf[0]) * self.bytes[0]
+        for index in range(1, len(self.cdf)):
+            share = Fraction(self.cdf[index]) - Fraction(self.cdf[index - 1])
+            total += share * (self.bytes[index] + self.bytes[index - 1]) / 2
+        return total
+
+    def at(self, share: float) -> int:
+        """Return the size below which `share` of the flows are, 0 < share <= 1; at least a byte."""
+        index = bisect_left(self.cdf, share)
+        if index == 0:
+            return max(1, self.bytes[0])
+        low, high = self.bytes[index - 1], self.bytes[index]
+        # The order of operations matters: the last digit decides some of the thesis's bytes.
+        above = (high - low) * (share - self.cdf[index - 1]) / (self.cdf[index] - self.cdf[index - 1])
+        return max(1, round(low + above))
+
+
+def read_sizes(text: str, name: str) -> Sizes:
+    """Return the distribution of a file, as `read_points` reads it."""
+    return Sizes.of(read_points(text, name))
+
+
+def read_points(text: str, name: str) -> list[Point]:
+    """Return the exact points of the distribution in a file.
+
+    Three dialects: lines `bytes percent` up to 100, lines `bytes share` up to 1 (blanks, a tab, a colon or a comma
+    between them), and CSV with the header `bytes,cdf`. The last value, 100 or 1, tells percent from share. A line
+    that starts with # is a comment. An error has every fault, each at its line and field.
+    """
+    rows: list[tuple[int, str, list[str]]] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        bare = line.split("#", 1)[0].strip()
+        if bare:
+            rows.append((number, line, [cell for cell in re.split(r"[\s,;:]+", bare) if cell]))
+    if rows and any(c.isalpha() for c in "".join(rows[0][2])):
+        number, line, cells = rows.pop(0)
+        if [cell.lower() for cell in cells] != ["bytes", "cdf"]:
+            msg = "the first line is neither a point nor the header"
+            raise ScenarioError([fault_at("GT061", "", msg, "write the header bytes,cdf", None, name, number, line)])
+    if not rows:
+        hint = "write lines of bytes and percent, as in 4000 15"
+        raise ScenarioError([Fault("GT061", "", f"{name} has no points", None, hint, name)])
+    if len(rows) > MAX_POINTS:
+        msg = f"{name} has {len(rows):,} points"
+        raise ScenarioError([Fault("GT050", "", msg, None, f"at most {MAX_POINTS:,}; is it the right file?", name)])
+    return checked_points(rows, name)
+
+
+def checked_points(rows: Sequence[tuple[int, str, Sequence[str]]], name: str) -> list[Point]:
+    """Return the points that lines say; `rows` are number and text of each line, and its two cells."""
+    faults: list[Fault] = []
+    points: list[tuple[int, Fraction, int, str]] = []
+    for number, line, cells in rows:
+        if len(faults) >= MAX_FAULTS_OF_A_FILE:
+            break
+        if len(cells) != 2:
+            msg, hint = f"the line has {len(cells)} fields", "write bytes and percent, as in 4000 15"
+            if len(cells) == 3:
+                hint += "; three columns are ns-2's: gradtide convert reads them"
+            faults.append(fault_at("GT061", "", msg, hint, None, name, number, line))
+            continue
+        size, share = cells
+        good = True
+        if not (size.isascii() and size.isdigit()) or len(size) > 16 or int(size) > MAX_FLOW_BYTES:
+            msg, hint = f'"{size[:40]}" is not a number of bytes', f"write a whole number up to {MAX_FLOW_BYTES:,}"
+            faults.append(fault_at("GT061", "bytes", msg, hint, size, name, number, line))
+            good = False
+        if not _SHARE.fullmatch(share):
+            msg, hint = f'"{share[:40]}" is not a share', "write percent up to 100, or a share up to 1"
+            faults.append(fault_at("GT061", "cdf", msg, hint, share, name, number, line))
+            good = False
+        if good:
+            points.append((int(size), Fraction(share), number, line))
+    if not faults:
+        for (size_a, share_a, _, _), (size_b, share_b, number, line) in itertools.pairwise(points):
+            if size_b < size_a and len(faults) < MAX_FAULTS_OF_A_FILE:
+                msg, hint = f"{size_b} bytes follow {size_a}", "sort the lines by size"
+                faults.append(fault_at("GT061", "bytes", msg, hint, size_b, name, number, line))
+            if share_b < share_a and len(faults) < MAX_FAULTS_OF_A_FILE:
+                hint = "each line holds the share of flows of at most that size"
+                faults.append(fault_at("GT061", "cdf", "the shares fall", hint, float(share_b), name, number, line))
+    if faults:
+        raise ScenarioError(faults)
+    top, number, line = points[-1][1:]
+    if top not in (1, 100):
+        msg, hint = f"the last share is {float(top):g}", "it is 100 (percent) or 1: all flows are of at most that size"
+        raise ScenarioError([fault_at("GT061", "cdf", msg, hint, float(top), name, number, line)])
+    if points[-1][0] == 0:
+        hint = "the largest size is at least 1"
+        raise ScenarioError([fault_at("GT061", "bytes", "all flows have 0 bytes", hint, 0, name, number, line)])
+    return [(size, share / top) for size, share, _, _ in points]
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Flows that arrive at random between random pairs of hosts, and start before `until_ps`.
+
+    Attributes:
+        flows_per_s: mean rate of all hosts together, over the whole time.
+        host_count: hosts of the cluster, at least 2.
+        on_ps: length of a burst; 0 if flows arrive all the time.
+        off_ps: silence after a burst.
+
+    Source:
+        Gao (2020), chapter 5, and its program: three seeds, for starts, sizes and pairs.
+    """
+
+    name: str
+    sizes: Sizes
+    flows_per_s: Fraction
+    host_count: int
+    until_ps: int
+    root_seed: int
+    band: int
+    on_ps: int = 0
+    off_ps: int = 0
+
+    @property
+    def expected_count(self) -> int:
+        """Mean number of flows, rounded up."""
+        if not self.on_ps:
+            return math.ceil(self.flows_per_s * self.until_ps / 10**12)
+        period_ps = self.on_ps + self.off_ps
+        bursts, rest_ps = divmod(self.until_ps, period_ps)
+        busy_ps = bursts * self.on_ps + min(rest_ps, self.on_ps)
+        return math.ceil(self.flows_per_s * period_ps / self.on_ps * busy_ps / 10**12)
+
+    @property
+    def expected_bytes(self) -> int:
+        """Mean payload of all flows together, rounded up."""
+        return math.ceil(self.expected_count * self.sizes.mean_bytes)
+
+    def draw(self) -> BackgroundFlows:
+        """Draw the flows; equal sources give equal flows."""
+        root = random.Random(self.root_seed)
+        seeds = [root.randint(0, 100_000_000) for _ in range(3)]
+        starts = self._starts_ps(random.Random(seeds[0]))
+        generator = random.Random(seeds[1])
+        sizes = [self.sizes.at(1.0 - generator.random()) for _ in starts]
+        generator = random.Random(seeds[2])
+        last = self.host_count - 1
+        sources, sinks = array("I"), array("I")
+        for _ in starts:
+            src = generator.randint(0, last)
+            dst = generator.randint(0, last)
+            while dst == src:
+                dst = generator.randint(0, last)
+            sources.append(src)
+            sinks.append(dst)
+        return background_flows(self.name, starts, sources, sinks, sizes, self.band)
+
+    def _starts_ps(self, generator: random.Random) -> "array[int]":
+        """Return the starts, whole nanoseconds as in the thesis.
+
+        Bursts are a Poisson process in the time that is on, and that time is then spread out.
+        """
+        period_ps = self.on_ps + self.off_ps
+        rate = float(self.flows_per_s * period_ps / self.on_ps) if self.on_ps else float(self.flows_per_s)
+        until_ns, on_ns, period_ns = self.until_ps / _PS_PER_NS, self.on_ps / _PS_PER_NS, period_ps / _PS_PER_NS
+        starts, busy_ns = array("Q"), 0.0
+        while True:
+            busy_ns += -math.log(1.0 - generator.random()) / rate * _NS_PER_S
+            at_ns = busy_ns
+            if self.on_ps:
+                bursts, rest_ns = divmod(busy_ns, on_ns)
+                at_ns = bursts * period_ns + rest_ns
+            if at_ns >= until_ns:
+                return starts
+            starts.append(round(at_ns) * _PS_PER_NS)
+
+
+def root_seed(run_seed: int, name: str, *, is_first: bool) -> int:
+    """Return the seed of a source's own generator.
+
+    The first random source of a scenario draws as the thesis does, from the run's number alone; every other from its
+    name, so that adding one shifts no other.
+    """
+    if is_first:
+        return _THESIS_SEED + run_seed
+    digest = hashlib.sha256(f"traffic/{name}/{run_seed}".encode()).digest()
+    return int.from_bytes(digest[:16], "big")
+
+
+@dataclass(frozen=True)
+class Incast:
+    """Many hosts that send to one at the same instant, again every `every_ps`, and start before `until_ps`."""
+
+    name: str
+    senders: tuple[int, ...]
+    dst: int
+    size_bytes: int
+    every_ps: int
+    start_ps: int
+    until_ps: int
+    band: int
+
+    @property
+    def expected_count(self) -> int:
+        """Number of flows."""
+        return len(self.senders) * max(0, -(-(self.until_ps - self.start_ps) // self.every_ps))
+
+    @property
+    def expected_bytes(self) -> int:
+        """Payload of all flows together."""
+        return self.expected_count * self.size_bytes
+
+    def draw(self) -> BackgroundFlows:
+        """Return the flows."""
+        times = range(self.start_ps, self.until_ps, self.every_ps)
+        starts = [time for time in times for _ in self.senders]
+        count = len(starts)
+        return background_flows(
+            self.name, starts, self.senders * len(times), [self.dst] * count, [self.size_bytes] * count, self.band
+        )
+
+
+@dataclass(frozen=True)
+class Bursts:
+    """Hosts that send to one, pause, and send again: the pattern of training (Kang et al. 2021, section 4).
+
+    Each host sends `count` bursts of `size_bytes`, the first at `start_ps`. For `idle_ps`, `together` and `setup_ps`
+    see `BackgroundFlows`.
+    """
+
+    name: str
+    senders: tuple[int, ...]
+    dst: int
+    size_bytes: int
+    count: int
+    idle_ps: int
+    together: bool
+    setup_ps: int
+    start_ps: int
+    band: int
+
+    @property
+    def expected_count(self) -> int:
+        """Number of flows, if the run is long enough."""
+        return len(self.senders) * self.count
+
+    @property
+    def expected_bytes(self) -> int:
+        """Payload of all flows together."""
+        return self.expected_count * self.size_bytes
+
+    def draw(self) -> BackgroundFlows:
+        """Return the flows. Only the first of each host has a known start; the run decides the others."""
+        count = self.expected_count
+        sizes = [self.size_bytes] * count
+        starts, sinks = [self.start_ps] * count, [self.dst] * count
+        flows = background_flows(self.name, starts, self.senders * self.count, sinks, sizes, self.band)
+        return replace(flows, idle_ps=self.idle_ps, together=self.together, setup_ps=self.setup_ps)
+
+
+@dataclass(frozen=True)
+class FlowList:
+    """A list of flows as it was read, whether it gives bands of its own, and until when flows of a run start."""
+
+    flows: BackgroundFlows
+    has_bands: bool
+    until_ps: int
+
+    @property
+    def expected_count(self) -> int:
+        """Number of flows of the run."""
+        return bisect_left(self.flows.start_ps, self.until_ps)
+
+    @property
+    def expected_bytes(self) -> int:
+        """Payload of the flows of the run together."""
+        return sum(self.flows.bytes[: self.expected_count])
+
+    def draw(self) -> BackgroundFlows:
+        """Return the flows of the run."""
+        return self.flows.before(self.until_ps)
+
+
+def read_flows(
+    text: str, file: str, name: str, host_count: int, band_count: int, band: int
+) -> tuple[BackgroundFlows, bool]:
+    """Return the flows of a list with the header `start_ns,src,dst,bytes[,band]`.
+
+    Flows are sorted by start; lines of equal start keep their order. `band` is of all flows if the list has no bands,
+    and whether it has some is returned, too.
+
+    Raises:
+        ScenarioError: with every fault, each at its line and field.
+    """
+    lines = text.split("\n")
+    if len(lines) > MAX_FLOWS + 1000:
+        raise ScenarioError([too_many(len(lines), lambda code, msg, hint: Fault(code, "", msg, None, hint, file))])
+    starts_ps, sources, sinks, sizes, bands = (array(kind) for kind in "QIIQB")
+    for _, start_ns, src, dst, size_bytes, own_band in flow_rows(lines, file, host_count, band_count):
+        starts_ps.append(start_ns * _PS_PER_NS)
+        sources.append(src)
+        sinks.append(dst)
+        sizes.append(size_bytes)
+        if own_band is not None:
+            bands.append(own_band)
+    has_bands = bool(bands)
+    return background_flows(name, starts_ps, sources, sinks, sizes, bands if has_bands else band), has_bands
+
+
+def flow_rows(lines: Iterable[str], file: str, host_count: int, band_count: int) -> Iterator[FlowRow]:
+    """Yield the flows of a list with the header `start_ns,src,dst,bytes[,band]`, one at a time.
+
+    Raises:
+        ScenarioError: after the last flow, with every fault, each at its line and field.
+    """
+    numbered = enumerate(lines, 1)
+    first = next(((number, line) for number, line in numbered if _is_content(line)), None)
+    if first is None:
+        raise ScenarioError([Fault("GT062", "", f"{file} is empty", None, f"its first line is {_HEADER}", file)])
+    columns = _flow_header(first[1], file, first[0])
+    column_of = {column: index for index, column in enumerate(columns)}
+    parse = _field_parser(host_count, band_count)
+    # Hosts and bands recur, so each text is parsed only once.
+    seen: dict[str, dict[str, int]] = {"src": {}, "dst": {}, "band": {}}
+    faults: list[Fault] = []
+    is_empty = True
+    for number, line in numbered:
+        if not _is_content(line):
+            continue
+        is_empty = False
+        cells = line.split(",")
+        if len(cells) != len(columns):
+            msg = f"the line has {len(cells)} fields, the header {len(columns)}"
+            faults.append(fault_at("GT063", "", msg, f"write {','.join(columns)}", None, file, number, line))
+        else:
+            row: dict[str, int] = {}
+            for column, cell in zip(columns, cells, strict=True):
+                value = seen[column].get(cell) if column in seen else None
+                if value is None:
+                    value, problem = parse(column, cell.strip())
+                    if problem is not None:
+                        at = column_of[column]
+                        faults.append(fault_at("GT063", column, *problem, cell.strip(), file, number, line, at))
+                        continue
+                    if column in seen:
+                        seen[column][cell] = value
+                row[column] = value
+            if len(row) == len(columns):
+                if row["src"] == row["dst"]:
+                    at = column_of["dst"]
+                    msg, hint = f"the flow goes from h{row['src']} to itself", "name another host"
+                    faults.append(fault_at("GT063", "dst", msg, hint, cells[at].strip(), file, number, line, at))
+                yield number, row["start_ns"], row["src"], row["dst"], row["bytes"], row.get("band")
+        if len(faults) >= MAX_FAULTS_OF_A_FILE:
+            break
+    if is_empty:
+        faults.append(
+            Fault("GT062", "", f"{file} has no flows", None, "write at least one line after the header", file)
+        )
+    if faults:
+        raise ScenarioError(faults)
+
+
+def _is_content(line: str) -> bool:
+    return bool(line) and line[0] != "#" and not line.isspace()
+
+
+def _flow_header(line: str, file: str, number: int) -> list[str]:
+    columns = [cell.strip() for cell in line.split(",")]
+    faults = []
+
+    def fault(index: int, msg: str, hint: str = f"write {_HEADER}") -> None:
+        field = columns[index] if index >= 0 else ""
+        faults.append(fault_at("GT062", field, msg, hint, field or None, file, number, line, index))
+
+    if not set(columns) & set(_COLUMNS):
+        fault(-1, "the first line is not the header")
+    else:
+        for index, column in enumerate(columns):
+            if column not in _COLUMNS:
+                fault(index, f"unknown column `{column[:40]}`")
+            elif column in columns[:index]:
+                fault(index, f"the column `{column}` occurs twice", "delete one")
+        for column in _COLUMNS[:4]:
+            if column not in columns:
+                fault(-1, f"the column `{column}` is missing")
+    if faults:
+        raise ScenarioError(faults[:MAX_FAULTS_OF_A_FILE])
+    return columns
+
+
+def _field_parser(host_count: int, band_count: int) -> "Callable[[str, str], tuple[int, tuple[str, str] | None]]":
+    limits = {"start_ns": (0, _U64_MAX // _PS_PER_NS), "bytes": (1, MAX_FLOW_BYTES), "band": (0, band_count - 1)}
+
+    def parse(column: str, cell: str) -> tuple[int, tuple[str, str] | None]:
+        if column in ("src", "dst"):
+            host = host_index(cell, host_count)
+            if host is None:
+                return 0, (
+                    f'unknown host "{cell[:40]}"',
+                    f"hosts are h0 to h{host_count - 1}, or 0 to {host_count - 1}",
+                )
+            return host, None
+        low, high = limits[column]
+        if not (cell.isascii() and cell.isdigit()):
+            return 0, (f'"{cell[:40]}" is not a whole number', f"write a whole number from {low}, without unit")
+        value = int(cell) if len(cell) <= 20 else _U64_MAX
+        if not low <= value <= high:
+            what = f"the queue has bands 0 to {high}" if column == "band" else f"`{column}` is from {low} to {high:,}"
+            return 0, (f"{cell[:40]} is out of range", what)
+        return value, None
+
+    return parse
