@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from gradtide import inputs
 from gradtide.errors import ScenarioError
 from gradtide.formats import flows, model, network, sizes
 from gradtide.formats.text import Options, lines_of
@@ -161,8 +162,7 @@ def recognised(path: Path) -> Format | None:
     if not path.is_file() or path.name.endswith((".et", ".gz")):
         return None
     if path.suffix == ".json":
-        with path.open("rb") as file:
-            return known("model") if b"gradtide.model/" in file.read(4096) else None
+        return known("model") if b"gradtide.model/" in inputs.start(path, 4096) else None
     try:
         lines = list(islice(lines_of(path), _HEAD_LINES))
     except ScenarioError as error:

@@ -9,7 +9,7 @@ from gradtide import presets
 from gradtide.errors import Fault, ScenarioError, TraceError
 from gradtide.scenario import Scenario
 from gradtide.scenario.opdag import OpDag, op_dag
-from gradtide.scenario.source import parse_json, parse_toml
+from gradtide.scenario.source import of_command_line, parse_json, parse_toml, read_text
 from gradtide.studies.asked import as_scenario
 
 DEFAULT_WORKERS = 8
@@ -111,7 +111,7 @@ def _cluster_alone(cluster: Cluster) -> tuple[dict[str, Any] | None, Path]:
         hint = f"write {(near or known)[0]}/N for N hosts; there are {', '.join(known)}, and files (.toml, .json)"
         raise ScenarioError([Fault("GT006", "", f"there is no cluster {cluster[:200]}", cluster, hint, cluster[:200])])
     if isinstance(cluster, (str, Path)) and Path(cluster).suffix in (".toml", ".json") and Path(cluster).is_file():
-        text, base_dir = Path(cluster).read_text(encoding="utf-8"), Path(cluster).parent
+        text, base_dir = read_text(Path(cluster), str(cluster), of_command_line(str(cluster))), Path(cluster).parent
         parse = parse_json if Path(cluster).suffix == ".json" else parse_toml
         data = parse(text, str(cluster))
     return (None if not isinstance(data, dict) or data.get("job") else data), base_dir
