@@ -56,18 +56,16 @@ def allowing(most_bytes: int | None) -> Iterator[None]:
         _allowed.reset(token)
 
 
-def allow(size: str | None) -> str | None:
-    """Read files of up to a size such as "8GB" from here on, and return the size.
+def allow(size: str | None) -> None:
+    """Read files of up to a size such as "8GB" from here on; None restores the limits above.
 
     Raises:
         ValueError: if it is no size.
     """
-    if size is not None:
-        try:
-            _allowed.set(parse_bytes(size))
-        except UnitError as error:
-            raise ValueError(f"--max-input: {error.msg}; {error.hint}") from None
-    return size
+    try:
+        _allowed.set(None if size is None else parse_bytes(size))
+    except UnitError as error:
+        raise ValueError(f"--max-input: {error.msg}; {error.hint}") from None
 
 
 def open_file(path: Path) -> BinaryIO:

@@ -4,6 +4,7 @@ A file holds one kind of thing: flow sizes, flows, a network, a model or a trace
 each other. Traces are listed here and read by `gradtide.traces`.
 """
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -159,7 +160,7 @@ def recognised(path: Path) -> Format | None:
         ValueError: if the text is of no format.
         ScenarioError: if it cannot be read.
     """
-    if not path.is_file() or path.name.endswith((".et", ".gz")):
+    if not os.path.isfile(path) or path.name.endswith((".et", ".gz")):
         return None
     if path.suffix == ".json":
         return known("model") if b"gradtide.model/" in inputs.start(path, 4096) else None

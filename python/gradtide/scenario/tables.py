@@ -5,6 +5,7 @@ with line and field, and all of them end in one `LayerTable`.
 """
 
 import csv
+import os
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -150,9 +151,9 @@ def _is_trace(value: str, path: Path) -> bool:
     if value.lower().endswith(_TRACE_SUFFIXES):
         return True
     if not value.lower().endswith(".json"):
-        return ("/" in value or value.startswith(".")) and path.is_dir()
+        return ("/" in value or value.startswith(".")) and os.path.isdir(path)
     if any(mark in value for mark in "*?["):
-        return not path.is_file()
+        return not os.path.isfile(path)
     try:
         return _KINETO.search(inputs.start(path, 4096)) is not None
     except (OSError, ValueError, inputs.InputError):

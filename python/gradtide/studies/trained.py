@@ -1,6 +1,7 @@
 """What a study is asked about: a scenario, or a model by itself on a cluster."""
 
 import difflib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ def _cluster_alone(cluster: Cluster) -> tuple[dict[str, Any] | None, Path]:
         near = difflib.get_close_matches(cluster.partition("/")[0], known, 1, 0.5)
         hint = f"write {(near or known)[0]}/N for N hosts; there are {', '.join(known)}, and files (.toml, .json)"
         raise ScenarioError([Fault("GT006", "", f"there is no cluster {cluster[:200]}", cluster, hint, cluster[:200])])
-    if isinstance(cluster, (str, Path)) and Path(cluster).suffix in (".toml", ".json") and Path(cluster).is_file():
+    if isinstance(cluster, (str, Path)) and Path(cluster).suffix in (".toml", ".json") and os.path.isfile(cluster):
         text, base_dir = read_text(Path(cluster), str(cluster), of_command_line(str(cluster))), Path(cluster).parent
         parse = parse_json if Path(cluster).suffix == ".json" else parse_toml
         data = parse(text, str(cluster))
