@@ -67,13 +67,10 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a paper that can be reproduced.
+    """A part of a paper that can be reproduced; `figures` are what can be reproduced alone.
 
-    Attributes:
-        title: what it is.
-        make: runs it, given the number of jobs, progress, and if wanted a figure, what is kept and the limits; with a
-            figure, what that figure needs alone.
-        figures: what can be reproduced alone.
+    `make` runs it, given the number of jobs, progress, and if wanted a figure, what is kept and the limits; with a
+    figure, what that figure needs alone.
     """
 
     title: str
@@ -93,19 +90,11 @@ def _nothing(_study: Any) -> tuple[()]:
     return ()
 
 
-def _no_runs(_study: Any) -> Mapping[str, RunResult]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Figure(Generic[S, C]):
     """A figure or table that is reproduced: the runs that it needs, and what is made from a study of them.
 
-    Attributes:
-        cases: the runs.
-        claims: what the paper says, beside ours.
-        maps, tables, series, bars, progress: what is drawn.
-        runs: the runs that `progress` draws, by name.
+    `claims` are what the paper says, beside ours. `runs` are those that `progress` draws, by name.
     """
 
     cases: Iterable[C] = ()
@@ -115,7 +104,7 @@ class Figure(Generic[S, C]):
     series: Callable[[S], Iterable[Drawn]] = _nothing
     bars: Callable[[S], Iterable[Drawn]] = _nothing
     progress: Callable[[S], Iterable[Drawn]] = _nothing
-    runs: Callable[[S], Mapping[str, RunResult]] = _no_runs
+    runs: Callable[[S], Mapping[str, RunResult]] = lambda _study: {}
 
 
 def published(module: str) -> dict[str, Any]:
@@ -241,19 +230,6 @@ def line(name: str, values: Iterable[float | None], **style: str) -> Drawn:
 def chart(
     title: str, x: tuple[str, Sequence[float]], ylabel: str, lines: Iterable[Drawn], note: str | None = None
 ) -> Drawn:
-    """Return a chart of lines over one axis.
-
-    Args:
-        title: of the chart.
-        x: label and values of the axis.
-        ylabel: with the unit.
-        lines: each with as many values as the axis.
-        note: below the chart.
-    """
-    made = {
-        "title": title,
-        "x": {"label": x[0], "values": list(x[1])},
-        "y": {"label": ylabel},
-        "lines": list(lines),
-    }
-    return made if note is None else {**made, "note": note}
+    """Return a chart of lines over one axis, of which `x` has label and values; a note stands below the chart."""
+    axes = {"x": {"label": x[0], "values": list(x[1])}, "y": {"label": ylabel}}
+    return {"title": title, **axes, "lines": list(lines), **({} if note is None else {"note": note})}

@@ -10,10 +10,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from gradtide.presets import Device, device
+from gradtide.presets import Device, device, folder, stems
 from gradtide.roofline import op_seconds
 
 SCHEMA = "gradtide.graph/1"
@@ -23,15 +22,9 @@ TASKS = ("train", "inference")
 
 @dataclass(frozen=True)
 class GraphPreset:
-    """The training step of a built-in model, op by op.
+    """The training step of a built-in model, op by op; each of its `counts` is [fixed, per sample].
 
-    Attributes:
-        name: what users write.
-        title: what tables print.
-        source: where it comes from.
-        sample: what one sample is.
-        batch: samples in the mini-batch of the paper.
-        counts: the counted graph, each count as [fixed, per sample].
+    `batch` is the mini-batch of the paper, `sample` what one sample is.
     """
 
     name: str
@@ -67,11 +60,7 @@ class GraphPreset:
         }
 
     def at(self, batch: int) -> dict[str, Any]:
-        """Return the counted graph of a mini-batch.
-
-        Raises:
-            ValueError: if `batch` is below 1.
-        """
+        """Return the counted graph of a mini-batch."""
         if batch < 1:
             raise ValueError(f"batch must be at least 1, got {batch}")
         ops = []
@@ -83,7 +72,7 @@ class GraphPreset:
 
 def graph_names() -> list[str]:
     """Return the names of the built-in op graphs, sorted."""
-    return sorted(entry.name.removesuffix(".json") for entry in _folder().iterdir() if entry.name.endswith(".json"))
+    return stems("graphs", ".json")
 
 
 @cache
@@ -99,25 +88,16 @@ def graph(name: str) -> GraphPreset:
     """
     if name not in graph_names():
         raise KeyError(f"unknown op graph {name!r}; built in are {', '.join(graph_names())}")
-    document = json.loads(_folder().joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    document = json.loads(folder("graphs").joinpath(f"{name}.json").read_text(encoding="utf-8"))
     head = {key: document[key] for key in ("name", "title", "source", "sample", "batch")}
     return GraphPreset(**head, counts={key: document[key] for key in ("target", "inference_target", "ops")})
 
 
 def graph_document(name: str, machine: Device | str, batch: int | None, task: str, rate_bps: int) -> dict[str, Any]:
-    """Return the op graph of a built-in model with times, as `gradtide order` reads it.
+    """Return the op graph of a built-in model with times on a device, as `gradtide order` reads it.
 
-    Args:
-        name: one of `graph_names()`.
-        machine: a device, or the name of a preset; case does not matter.
-        batch: samples in the mini-batch; None for the paper's.
-        task: train, or inference: the forward pass alone.
-        rate_bps: rate at which parameters are received, bits per second, above 0.
-
-    Raises:
-        KeyError: if there is no such graph or device.
-        NoEfficiencyError: if the device's efficiency is unknown.
-        ValueError: if the task is another word or the batch below 1.
+    Without a batch it is the paper's. The task is train, or inference: the forward pass alone. Parameters are received
+    at `rate_bps`, above 0.
     """
     if task not in TASKS:
         raise ValueError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
@@ -170,7 +150,3 @@ def inference_part(timed: Mapping[str, Any]) -> dict[str, Any]:
             needed.update(op["inputs"])
     ops = [{key: op[key] for key in op if key != "updates"} for op in timed["ops"] if op["id"] in needed]
     return {"target": timed["inference_target"], "inference_target": timed["inference_target"], "ops": ops}
-
-
-def _folder() -> Any:
-    return files("gradtide.presets").joinpath("graphs")

@@ -74,12 +74,7 @@ def clock_of(model: "torch.nn.Module") -> Clock:
 
 
 class Measured(NamedTuple):
-    """Times of a pass.
-
-    Attributes:
-        forward_ps, backward_ps: of each layer, picoseconds.
-        step_ps: forward and backward without marks, the quickest run.
-    """
+    """Times of a pass: of each layer, and of forward and backward without marks, the quickest run."""
 
     forward_ps: list[int]
     backward_ps: list[int]
@@ -181,10 +176,7 @@ def _marks(
 
 
 def _forward_ps(
-    groups: Sequence[Sequence[Counted]],
-    calls: Mapping[Call, Any],
-    instants: tuple[Any, Any, Any],
-    clock: Clock,
+    groups: Sequence[Sequence[Counted]], calls: Mapping[Call, Any], instants: tuple[Any, Any, Any], clock: Clock
 ) -> list[int]:
     start, middle, _ = instants
     bounds = [start, *(calls[group[0].call] for group in groups[1:]), middle]

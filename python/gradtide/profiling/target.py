@@ -5,7 +5,6 @@ class of transformers is built with its default configuration. `[NAME=]SHAPE[:DT
 32x3x224x224 or input_ids=8x128:int64.
 """
 
-import difflib
 import math
 import pkgutil
 import re
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gradtide.errors import ProfileError
+from gradtide.errors import ProfileError, nearest
 
 if TYPE_CHECKING:
     import torch
@@ -27,13 +26,7 @@ _MAX_ELEMENTS = 2**40
 
 
 class InputSpec(NamedTuple):
-    """One input of the model's forward.
-
-    Attributes:
-        name: keyword of forward; `None` for a positional input.
-        shape: sizes, the mini-batch first.
-        dtype: name of a torch dtype.
-    """
+    """One input of the model's forward: its keyword or `None`, its sizes, the mini-batch first, and a torch dtype."""
 
     name: str | None
     shape: tuple[int, ...]
@@ -68,9 +61,6 @@ def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.T
     """Make the positional and keyword inputs of a model's forward; on the device `meta` they take no memory.
 
     Floats are from N(0, 1); integers are 0 or 1, which any vocabulary has.
-
-    Raises:
-        ProfileError: if torch has no such dtype, or a positional input follows a named one.
     """
     import torch
 
@@ -98,11 +88,8 @@ def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.T
 def build(target: str, *, on_meta: bool, say: Callable[[str], object] = lambda text: None) -> "torch.nn.Module":
     """Import `MODULE:FACTORY` and call it, on torch's meta device if wanted: then no weight is allocated.
 
-    A factory that cannot do without values is called again without the meta device, and `say` is told so.
-
-    Raises:
-        ProfileError: if the module cannot be imported, has no such name, or the factory raises or returns no module;
-            a fault in the user's code is its cause.
+    A factory that cannot do without values is called again without the meta device, and `say` is told so. What goes
+    wrong is a `ProfileError`; a fault in the user's code is its cause.
     """
     import torch
 
@@ -137,8 +124,8 @@ def _find(target: str) -> Callable[..., Any]:
         raise ProfileError(f"{module} cannot be imported: {words_of(error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):
-            near = difflib.get_close_matches(part, dir(found), 1, 0.5)
-            raise ProfileError(f"{module} has no {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            near = nearest(part, dir(found))
+            raise ProfileError(f"{module} has no {name!r}" + (f"; did you mean {near!r}?" if near else ""))
         found = getattr(found, part)
     if not callable(found):
         raise ProfileError(f"{target} is a {type(found).__name__}, not a factory: name a callable that returns a model")

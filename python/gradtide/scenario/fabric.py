@@ -51,16 +51,11 @@ class Tree:
     """A star, leaf-spine or Clos network; the core counts what it has.
 
     Attributes:
-        kind: as in `cluster.topology.kind`.
-        keys: what else the core's `TopologySpec` has, without the links between switches.
+        keys: what the core's `TopologySpec` has beside the kind, without the links between switches.
         host_link: rate in bits per second and delay in picoseconds of the hosts' links.
         fabric_link: those of the links between switches.
-        host_count: number of hosts.
-        switch_count: number of switches.
-        cable_count: number of cables; each is two links.
         ports: ports of its switches, all alike; not all are used everywhere.
         hops: links of the longest route.
-        hosts_per_edge: hosts of an edge switch.
         shared: hosts that one link can carry the traffic of: those below one child of the top.
     """
 
@@ -162,13 +157,7 @@ def nearest_ratios(parts: Fraction, wanted: Fraction) -> list[Fraction]:
 
 @dataclass(frozen=True)
 class Wiring:
-    """A network cable by cable.
-
-    Attributes:
-        host_count: hosts, h0 … of which each has one cable.
-        switches: names of the switches.
-        cables: in the order of the file.
-    """
+    """A network cable by cable, in the order of the file; each of the hosts h0, h1, … has one cable."""
 
     host_count: int
     switches: tuple[str, ...]
@@ -394,7 +383,9 @@ def read_cables(text: str, name: str, link: tuple[int, int]) -> tuple[list[Cable
         for key in columns:
             try:
                 if key in ("a", "b"):
-                    _check_node(row[key])
+                    if not row[key] or len(row[key]) > MAX_NAME or not row[key].isprintable():
+                        msg = f"{units.describe(row[key])} cannot be a name"
+                        raise units.UnitError("GT018", msg, f"a name is 1 to {MAX_NAME} printable characters")
                 elif not row[key]:
                     continue
                 elif key == "rate":
@@ -417,12 +408,6 @@ def cable_fault(
     """Make a fault of a line of a list of cables."""
     start = max(0, line.find(value)) if value else 0
     return Fault(code, key, msg, value, hint, name, number, line, start, len(value) if value else len(line))
-
-
-def _check_node(name: str) -> None:
-    if not name or len(name) > MAX_NAME or not name.isprintable():
-        what = units.describe(name)
-        raise units.UnitError("GT018", f"{what} cannot be a name", f"a name is 1 to {MAX_NAME} printable characters")
 
 
 def dealt_out(hosts: Iterable[int], fabric: Fabric | None) -> list[int]:

@@ -71,10 +71,7 @@ class LayerTable:
     """A model, before `compute` rescales it.
 
     Attributes:
-        label: name of the model in results.
-        layers: input side first.
-        written: what the resolved scenario says under `model`: a preset's name, or a table that needs no
-            other file.
+        written: what the resolved scenario says under `model`: a preset's name, or a table that needs no other file.
         is_timed: whether the times are the table's own; if not, they come from device and batch.
         graph: the ops, times in picoseconds, where the model is a graph; `layers` are what it receives then.
         place: where the graph stands, for faults.
@@ -105,17 +102,8 @@ def read_model(
 ) -> LayerTable:
     """Return the table that `model` names; models without times get them from `compute`.
 
-    Args:
-        value: the key's value.
-        source: where the scenario came from.
-        loc: path of the key.
-        base_dir: directory that relative paths start from.
-        compute: device and mini-batch.
-        by_op: whether workers compute op by op: where there is a built-in graph of the name, it is meant, and
-            its mini-batch if `compute` names none.
-
-    Raises:
-        ScenarioError: with every fault of the table.
+    With `by_op`, workers compute op by op: where there is a built-in graph of the name, it is meant, with its own
+    mini-batch if `compute` names none.
     """
     fail = Failure(source, loc, value if isinstance(value, str) else None)
     if isinstance(value, ThesisModel):
@@ -136,7 +124,8 @@ def read_model(
     if suffix in (".csv", ".json"):
         text = read_text(path, value, fail)
         if suffix == ".csv":
-            return _written_out(path.stem, read_layers_csv(text, value), is_timed=True)
+            layers = read_layers_csv(text, value)
+            return LayerTable(path.stem, layers, layers_table(path.stem, layers), True)
         return read_model_file(text, value, source, loc, compute)
     if by_op:
         from gradtide.presets import graphs
@@ -176,23 +165,11 @@ def _trace(value: str, base_dir: Path, fail: Failure) -> LayerTable:
 
 
 def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fail: Fail) -> tuple[Layer, ...]:
-    """Return the synthetic table of the thesis.
+    """Return the synthetic table of Gao (2020), section 4.2, for a nominal size M and compute time T.
 
     Forward times fall by d from layer to layer and backward times rise by e; the layer whose time would be
-    0 gets d or e instead, so the sums exceed T/3 and 2T/3 by d and e.
-
-    Args:
-        count: number of layers L, at least 2.
-        size_bytes: nominal size M.
-        time_ps: nominal compute time T.
-        precision: exact, or float32 as the author's program of chapter 5 keeps times.
-        fail: makes the fault.
-
-    Raises:
-        ScenarioError: if there are too many layers, or M is too small for its unit to have a byte.
-
-    Source:
-        Gao (2020), section 4.2.
+    0 gets d or e instead, so the sums exceed T/3 and 2T/3 by d and e. The precision is exact, or float32 as the
+    author's program of chapter 5 keeps times.
     """
     if count > MAX_LAYERS:
         raise ScenarioError([_too_many(fail, count)])
@@ -350,12 +327,10 @@ class _LayersFile:
                 hint = did_you_mean(column, _COLUMNS, f"write {_HEADER}")
                 faults.append(self.fault(line, "GT032", f"unknown column `{column}`", hint, *at))
             elif column in columns[:index]:
-                msg = f"the column `{column}` occurs twice"
-                faults.append(self.fault(line, "GT032", msg, "delete one", *at))
+                faults.append(self.fault(line, "GT032", f"the column `{column}` occurs twice", "delete one", *at))
         for column in _COLUMNS[:4]:
             if column not in columns:
-                msg = f"the column `{column}` is missing"
-                faults.append(self.fault(line, "GT032", msg, f"write {_HEADER}"))
+                faults.append(self.fault(line, "GT032", f"the column `{column}` is missing", f"write {_HEADER}"))
         if not set(columns) & set(_COLUMNS):
             faults = [self.fault(line, "GT032", "the first line is not the header", f"write {_HEADER}")]
         if faults:
@@ -417,7 +392,7 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, compute: Com
         faults += _table_faults(checked, at, Failure(file, ("layers",)))
     if faults:
         raise ScenarioError(faults)
-    return _written_out(label, timed, is_timed=is_timed)
+    return LayerTable(label, tuple(timed), layers_table(label, timed), is_timed)
 
 
 def _graph_file(text: str, name: str, file: Source) -> LayerTable:
@@ -474,16 +449,9 @@ def _op_row(op: Op) -> dict[str, Any]:
 
 def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any, list[Fault]]:
     """Read one layer of a model file into a row with the counts and times that it has."""
-    result = SimpleNamespace(
-        name="",
-        forward_ps=0,
-        backward_ps=0,
-        update_ps=0,
-        parameter_bytes=0,
-        forward_flops=0,
-        activation_bytes=0,
-        winograd=False,
-    )
+    times = {"forward_ps": 0, "backward_ps": 0, "update_ps": 0}
+    counts = {"parameter_bytes": 0, "forward_flops": 0, "activation_bytes": 0}
+    result = SimpleNamespace(name="", **times, **counts, winograd=False)
     if not isinstance(row, dict):
         msg = f"expected an object, found {units.describe(row)}"
         return result, [file.fault("GT033", loc, msg, 'write { "name": …, … }', row)]
@@ -595,10 +563,6 @@ def _inline(model: InlineModel, source: Source, loc: Loc) -> LayerTable:
     bucketed, left_out = model.bucketed, tuple(model.left_out)
     rows = layers_table(model.name, layers, bucketed=bucketed, source=model.source, left_out=left_out)
     return LayerTable(model.name, tuple(layers), rows, True, bucketed=bucketed, left_out=left_out)
-
-
-def _written_out(label: str, layers: Sequence[Layer], *, is_timed: bool) -> LayerTable:
-    return LayerTable(label, tuple(layers), layers_table(label, layers), is_timed)
 
 
 def _table_faults(layers: Sequence[Layer], at: At, fail: Fail) -> list[Fault]:

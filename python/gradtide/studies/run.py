@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradtide import _core, estimate, presets, report, words
 from gradtide.errors import Interrupted
@@ -23,9 +23,7 @@ from gradtide.scenario.defaults import PLANNED
 from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.folder import whole_folder, write_json, write_versions
 from gradtide.studies.keep import Kept
-
-if TYPE_CHECKING:
-    from gradtide.studies.trained import Cluster
+from gradtide.studies.trained import Cluster, trained
 
 # What a run is also tried at, so that its report can say from which rate on the network does not matter: links that are
 # sold and steps between slow ones, from a tenth of the run's own rate on; and half, twice and four times that rate.
@@ -37,7 +35,6 @@ WHAT_IF_ITERATIONS = 20
 
 MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
 
-
 # Between two looks at the runs under way, and how long an interruption waits for them.
 LOOK_EVERY_S = 0.1
 GRACE_S = 0.5
@@ -46,7 +43,7 @@ GRACE_S = 0.5
 def run(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
-    cluster: "Cluster" = None,
+    cluster: Cluster = None,
     seed: int | None = None,
     progress: Callable[[float], object] | None = None,
     limits: Limits | None = None,
@@ -69,8 +66,6 @@ def run(
         ScenarioError: if the scenario is wrong, or would take more than the limits; all faults at once.
         SimulationError: if the run cannot go on.
     """
-    from gradtide.studies.trained import trained
-
     scenario = trained(scenario, cluster)
     if seed is not None:
         scenario = scenario.replace(seed=seed)
@@ -199,6 +194,11 @@ def run_all(
 
 class _Stopped(Exception):  # noqa: N818 - it ends a thread, and no one sees it
     """The study that a run belongs to is over."""
+
+
+def head(kind: str, engine: str) -> dict[str, Any]:
+    """Return what the summary of a whole study begins with."""
+    return {"schema": f"gradtide.{kind}/1", "version": _core.__version__, "complete": True, "engine": engine}
 
 
 def total_cost(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ which bytes moved, and the rest of each rank's duration is waiting for the last 
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from gradtide import _core, report, units, words
@@ -142,9 +144,6 @@ class WaterfallResult(StudyRows):
 
     def report(self, path: str | Path) -> Path:
         """Write the page, one HTML file that needs no network."""
-        from shutil import copyfile
-        from tempfile import TemporaryDirectory
-
         with TemporaryDirectory(prefix="gradtide-") as parent:
             copyfile(self.save(Path(parent) / "step") / "report.html", path)
         return Path(path)
@@ -222,8 +221,7 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> list[dict[str, Any]]:
 def bus_bytes(collective: str, size: int, ranks: int) -> float:
     """Return the bytes that each rank has to send at least, for a buffer of `size` bytes; 0 where that is not known.
 
-    Source:
-        NCCL tests, PERFORMANCE.md: bus bandwidth.
+    They are those of the bus bandwidth of NCCL tests, PERFORMANCE.md.
     """
     others = ranks - 1
     shares = {
@@ -288,12 +286,7 @@ def _time(step: dict[str, Any], shown: dict[str, Any], rows: Sequence[dict[str, 
 
 
 def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scenario:
-    """Return the step on one switch whose links are as fast as the recorded all-reduces: a + b·d for d bytes.
-
-    Raises:
-        TraceError: if no all-reduce with a size took any time.
-        ScenarioError: if that is no scenario.
-    """
+    """Return the step on one switch whose links are as fast as the recorded all-reduces: a + b·d for d bytes."""
     sent = [row for row in rows if row["collective"] == "all_reduce" and row["bus_rate_bps"]]
     if not sent or model.world_size < 2:
         raise TraceError("no all-reduce between ranks with a size was recorded, so the network's rate is not known")

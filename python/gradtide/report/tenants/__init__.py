@@ -25,9 +25,7 @@ VERDICTS = {
     "red": Verdict("✕", "red: too expensive for the job", "the job pays more than 30 %"),
     "unclear": Verdict("~", "unclear", "the 95 % interval spans several colours"),
     "unknown": Verdict(
-        "?",
-        "unknown: too few flows or iterations completed",
-        "too few flows or iterations completed to say",
+        "?", "unknown: too few flows or iterations completed", "too few flows or iterations completed to say"
     ),
 }
 
@@ -49,11 +47,7 @@ class Head:
 
     @classmethod
     def of(cls, path: Path, summary: Row) -> "Head":
-        """Read it from a summary.
-
-        Raises:
-            RunFolderError: if a key is missing or of another kind.
-        """
+        """Read it from a summary."""
         job, model = entry(path, summary, "job", str), entry(path, summary, "model", str)
         seeds = entry(path, summary, "seeds", list)
         if not seeds or not all(isinstance(seed, int) for seed in seeds):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import fct
-from gradtide.report import pieces, probed, progress
+from gradtide.report import pieces, progress
 from gradtide.report.folder import Row, RunFolderError, entry, finite, read_table
 from gradtide.report.run import resolved_scenario
 from gradtide.report.tenants import BANDS, VERDICTS, Head, change, colour_of, count, saved, tint
@@ -94,7 +94,6 @@ def _of_job(folder: Path, table: str, job: str) -> list[Row]:
 
 
 def _sizes(path: Path, summary: Row) -> fct.Classes:
-    """Return which flows are small and which are large."""
     small, large = (entry(path, summary, f"counted.{name}_bytes", int) for name in ("small", "large"))
     try:
         return fct.Classes(small, large)
@@ -304,7 +303,7 @@ def _progress(panels: Sequence[progress.Panel], seed: int, caps: pieces.Caps) ->
 def _probed(runs: Mapping[tuple[int, str], Path], seed: int, caps: pieces.Caps) -> dict[str, Any] | None:
     """Draw the queue and the use of the busiest port over time, both bands side by side on the same axes."""
     samples = {name: read_table(runs[seed, band], "queues.csv", required=False) for band, name in BANDS.items()}
-    drawn = probed.draw(samples, [f"band-{band}" for band in BANDS], caps)
+    drawn = pieces.probed(samples, [f"band-{band}" for band in BANDS], caps)
     return drawn and {**drawn, "note": f"Seed {seed}. {drawn['note']}"}
 
 
@@ -374,18 +373,10 @@ def _gains(pairs: Sequence[Pair], several: bool, caps: pieces.Caps) -> dict[str,
     def cells(pair: Pair, cls: str) -> list[Any]:
         row = pair.row
         ratio = "–" if not pair.same or pair.low is None else f"{pair.low / pair.same:.3g}"
-        own = [
-            row["flow"],
-            pair.seed,
-            milliseconds(row["start_us"]),
-            f"h{row['src']} → h{row['dst']}",
-            size(row["bytes"]),
-            milliseconds(pair.same or 0.0),
-            milliseconds(pair.low or 0.0),
-            pieces.cell(milliseconds(pair.gain_us), cls),
-            ratio,
-        ]
-        return [row["traffic"], *own] if several else own
+        who = [*([row["traffic"]] if several else []), row["flow"], pair.seed]
+        what = [milliseconds(row["start_us"]), f"h{row['src']} → h{row['dst']}", size(row["bytes"])]
+        times = [milliseconds(pair.same or 0.0), milliseconds(pair.low or 0.0)]
+        return [*who, *what, *times, pieces.cell(milliseconds(pair.gain_us), cls), ratio]
 
     made = {
         name: pieces.table(label, columns, [cells(p, cls) for p in chosen], cap=caps.rows)

@@ -5,15 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
 
 from gradtide import units
 from gradtide.units import PPM, UnitError
-
-if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 
 MAX_NAME = 200
 MAX_FILE_NAME = 4000
@@ -23,19 +21,13 @@ MAX_ANNOUNCED = 75
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """How values of a type stand in a file.
-
-    Attributes:
-        read: makes the value; a `UnitError` says what is wrong with it.
-        schema: JSON Schema of what a file may say.
-        write: makes what a file says again; `None` where that is the value itself.
-    """
+    """How values of a type stand in a file; `read` raises a `UnitError`, `write` is `None` for the value itself."""
 
     read: Callable[[object], Any]
     schema: dict[str, Any]
     write: Callable[[Any], Any] | None = None
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Tell pydantic how the value is read and written."""
 
         def validate(value: object) -> Any:
@@ -48,7 +40,7 @@ class Form:
         out = self.write and core_schema.plain_serializer_function_ser_schema(self.write)
         return core_schema.no_info_plain_validator_function(validate, serialization=out)
 
-    def __get_pydantic_json_schema__(self, schema: Any, handler: "GetJsonSchemaHandler") -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return what a schema says about the value."""
         return dict(self.schema)
 
@@ -191,11 +183,7 @@ Cumulated = Annotated[float, Form(_cumulated, {"type": "number", "minimum": 0, "
 
 
 def parse_name(value: object, longest: int = MAX_NAME) -> str:
-    """Return a text that can be a name.
-
-    Raises:
-        UnitError: if it is not 1 to `longest` printable characters, not all blank.
-    """
+    """Return a text that can be a name: 1 to `longest` printable characters, not all blank."""
     if not isinstance(value, str) or not value.strip() or len(value) > longest or not value.isprintable():
         hint = f"a name is 1 to {longest} printable characters, not all blank"
         raise UnitError("GT018", f"{units.describe(value)} cannot be a name", hint)

@@ -25,8 +25,7 @@ from gradtide.studies.tenants.cases import (
     moved_jobs,
     variant,
 )
-from gradtide.studies.tenants.comparison import Comparison
-from gradtide.studies.tenants.verdict import HINT
+from gradtide.studies.tenants.comparison import HINT, Comparison
 
 # Table 5.4 of Gao (2020): shares of the hosts' links that the job and the flows take.
 JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)
@@ -45,22 +44,19 @@ class BoundaryResult(StudyRows):
     def __init__(self, cells: dict[Cell, TenantsResult]) -> None:
         self.cells = cells
         self.rows = [_row(cell, study) for cell, study in cells.items()]
-        self.summary = self._summary()
+        first = next(iter(self.cells.values()))
+        self.summary: dict[str, Any] = {
+            **head("boundary", first.scenario, first.seeds, first.summary["job"]),
+            "headline": _headline(self.rows, first.seeds),
+            "cells": self.rows,
+            "cost": total_cost(study.summary for study in self.cells.values()),
+        }
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
         for cell, study in self.cells.items():
             study.write(folder / "cells" / cell.name)
         write_study(self, folder, "cells.csv")
-
-    def _summary(self) -> dict[str, Any]:
-        first = next(iter(self.cells.values()))
-        return {
-            **head("boundary", first.scenario, first.seeds, first.summary["job"]),
-            "headline": _headline(self.rows, first.seeds),
-            "cells": self.rows,
-            "cost": total_cost(study.summary for study in self.cells.values()),
-        }
 
 
 def boundary(
@@ -112,11 +108,7 @@ def boundary(
 def points_of(
     base: Scenario, job_loads: Sequence[float], traffic_loads: Sequence[float], seeds: Sequence[int]
 ) -> dict[Cell, Scenario]:
-    """Return the scenario of every cell of a map.
-
-    Raises:
-        ValueError: as `boundary`.
-    """
+    """Return the scenario of every cell of a map; errors are those of `boundary`."""
     check(base, seeds)
     check_one_job(base, "a map scales the load of one job")
     _check_scalable(base)
