@@ -28,8 +28,8 @@ CODES: dict[str, Code] = {
     ),
     "GT002": Code(
         "a file cannot be read",
-        "The file does not exist, is a directory, a FIFO, a device or a socket, or may not be read. A path inside a scenario is "
-        "relative to the scenario file, not to the current directory.",
+        "The file does not exist, is a directory, a FIFO, a device or a socket, or may not be read. "
+        "A path inside a scenario is relative to the scenario file, not to the current directory.",
         'model = "no-such-file.csv"',
         'model = "resnet50.csv"                # beside the scenario file',
     ),

@@ -14,10 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gradtide import inputs
+
 _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
-
-from gradtide import inputs
 
 Row = dict[str, Any]
 """One line of a table; values are parsed as the table's columns say."""
