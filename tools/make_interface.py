@@ -6,6 +6,7 @@ Run from anywhere: python tools/make_interface.py. A test runs it and compares.
 import inspect
 import json
 import re
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -101,13 +102,14 @@ def exit_codes() -> str:
         (ends.EXIT_CANNOT_GO_ON, "the run could not go on, or a folder could not be written"),
         (ends.EXIT_BUG, "a bug of gradtide; please report it"),
         (ends.EXIT_INTERRUPTED, "interrupted (Ctrl-C); finished runs of a study are kept: the same command goes on"),
+        (ends.EXIT_SIGNAL + signal.SIGTERM, "the same, by SIGTERM; 129 by SIGHUP"),
     ]
     return _list([(str(code), meaning) for code, meaning in meanings])
 
 
 def names() -> str:
     """Return a section per public name: its signature, what it does, and the members of a class."""
-    of_all = ", ".join(f"`{name}`" for name in _own_members(StudyRows))
+    of_all = ", ".join(f"`{name}`" for name in _members(StudyRows))
     sections = [f"Every result of a study also has {of_all}.\n"]
     for name in gradtide.__all__:
         thing = getattr(gradtide, name)

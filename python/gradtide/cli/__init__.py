@@ -6,6 +6,7 @@ answer to bad input does not wait for what it does not need.
 
 import inspect
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -42,6 +43,7 @@ from gradtide.cli.ends import (
     EXIT_BUG,
     EXIT_CANNOT_GO_ON,
     EXIT_INTERRUPTED,
+    EXIT_SIGNAL,
     Stopped,
     UsageError,
 )
@@ -146,13 +148,27 @@ def _root(
 
 def main() -> None:
     """Run the command line; every end has its exit code."""
+    received = [signal.SIGINT]
+
+    def stop(number: int, frame: object) -> None:
+        received.append(signal.Signals(number))
+        raise KeyboardInterrupt
+
+    for number in STOPS:
+        # One that is ignored, as under nohup, stays so.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, stop)
     code = _main()
     if code == EXIT_INTERRUPTED:
         # Runs that are still under way are not waited for.
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)
+        os._exit(EXIT_SIGNAL + received[-1])
     sys.exit(code)
+
+
+STOPS = (signal.SIGTERM, signal.SIGHUP)
+"""What ends a command as Ctrl-C does: batch systems and containers send the first, a closed terminal the second."""
 
 
 def _reader_went_away() -> int:

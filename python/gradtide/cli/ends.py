@@ -7,6 +7,8 @@ from typing import NoReturn
 from gradtide.errors import GradtideError, ScenarioError
 
 EXIT_CHECK_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
+EXIT_SIGNAL = 128
+"""Exit code of a command that a signal ended, less the number of the signal: 130 of Ctrl-C, 143 of SIGTERM."""
 
 
 class UsageError(GradtideError):

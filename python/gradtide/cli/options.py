@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, wraps
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -286,3 +287,15 @@ def check_target(output: Path | None) -> None:
     earlier = what_is_replaced(output)
     if earlier is not None:
         talk(f"note: {output} holds the results of an earlier {earlier}, and will be replaced")
+
+
+def save(result: Any, output: Path) -> None:
+    """Write the folder of a result; if somebody has put something into it meanwhile, write another one beside it."""
+    from gradtide.studies.folder import FolderError, ForeignError
+
+    try:
+        result.save(output)
+    except ForeignError as error:
+        spare = next(one for n in count(2) if not (one := output.with_name(f"{output.name}-{n}")).exists())
+        result.save(spare)
+        raise FolderError(f"{error}. These results are in {spare}") from None

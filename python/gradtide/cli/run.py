@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.ends import fail_usage
-from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Without, check_target, option
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Without, check_target, option, save
 from gradtide.cli.printing import print_json, print_table, say, talk_of_cost, talk_of_files
 from gradtide.cli.progress import progress_bar
 
@@ -48,7 +48,7 @@ def run(
         if common.output is not None:
             if progress is not None:
                 progress.stage("writing the report")
-            result.save(common.output)
+            save(result, common.output)
     if common.as_json:
         print_json(summary)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.ends import Stopped, as_usage_error
-from gradtide.cli.options import Common, check_target
+from gradtide.cli.options import Common, check_target, save
 from gradtide.cli.printing import print_json, talk, talk_of_cost, talk_of_files
 from gradtide.cli.progress import Bar, progress_bar
 from gradtide.errors import GradtideError, Interrupted
@@ -59,13 +59,15 @@ def conduct(
         if common.output is not None and keep is not None:
             if progress is not None:
                 progress.stage("writing the report")
-            result.save(common.output)
+            save(result, common.output)
             keep.forget()
     print_result(result)
     if common.output is not None and common.names_files:
         name_files(common.output)
     if common.verbose:
         talk_of_cost(result.summary["cost"])
+    for name, why in result.summary.get("failed", {}).items():
+        talk(f"warning: run {name} cannot go on, and what depends on it is unknown: {why}")
     if figures is not None:
         apply_checks(common.checks, figures(result))
 
@@ -77,7 +79,7 @@ def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterat
     from gradtide.studies.keep import Kept
 
     with as_usage_error(FolderError):
-        keep = None if common.output is None else Kept(common.output)
+        keep = None if common.output is None else Kept(common.output, talk)
     try:
         with progress_bar(what, common.quiet) as progress:
             yield progress, keep

@@ -30,7 +30,6 @@ MAX_DEPTH = 32
 """Tables and lists in each other; what is deeper has no place of its own, so that places take memory by the text."""
 MAX_DIGITS = 100
 """Of a whole number in JSON; a longer one has no float, and the greatest that means anything has 20."""
-_MANY_DIGITS = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
 MAX_SPANS = 1_000_000
 """Keys and elements whose place is kept."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -343,11 +342,9 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
     def constant(word: str) -> Any:
         raise ScenarioError([fault(f"{word} is not a JSON number", "write a plain number")])
 
-    # A hook for every whole number takes time, so it is there only where one may be wrong.
-    parse_int = whole if _MANY_DIGITS.search(text) else None
     try:
         return json.loads(
-            text, object_pairs_hook=unique, parse_constant=constant, parse_int=parse_int, parse_float=parse_float
+            text, object_pairs_hook=unique, parse_constant=constant, parse_int=whole, parse_float=parse_float
         )
     except ScenarioError:
         raise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradtide import _core, inputs
 from gradtide.errors import TraceError
+from gradtide.files import write_whole
 from gradtide.results import Table
 from gradtide.scenario.opdag import MAX_DAG_BYTES, OpDag, op_dag
 from gradtide.traces import files
@@ -224,7 +225,7 @@ class Trace:
             raise ValueError(f"{path} is neither NAME.et (Chakra) nor NAME.json (op DAG)")
         for name, content in contents.items():
             try:
-                name.write_bytes(content)
+                write_whole(name, content)
             except OSError as error:
                 raise TraceError(f"{name} cannot be written: {error.strerror}") from error
         return list(contents)
