@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import JsonOption, QuietOption, option
+from gradtide.cli.options import JsonOption, MaxInputOption, QuietOption, option
 from gradtide.cli.printing import print_json, print_table, say, talk, wants_json
 
 
@@ -49,6 +49,7 @@ def convert(
         None, "Trace to DAG: let what is received start without waiting, for gradtide order.", False, "--cut"
     ),
     version: str | None = option("V", "Trace to Chakra: write this schema, 0.0.4 or 1.0.0. Default: 0.0.4."),
+    max_input: MaxInputOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
+from gradtide import inputs
 from gradtide.cli.checks import Check, parse_check
 from gradtide.cli.ends import UsageError, as_usage_error, fail_usage
 from gradtide.cli.printing import only_json, talk, widen
@@ -44,6 +45,23 @@ ClusterOption = Annotated[
 ]
 WideOption = Annotated[
     bool, typer.Option("--wide", help="Do not fit tables and texts to the width of the terminal.", callback=widen)
+]
+
+
+def _allow(size: str | None) -> str | None:
+    with as_usage_error(ValueError):
+        inputs.allow(size)
+    return size
+
+
+MaxInputOption = Annotated[
+    str | None,
+    typer.Option(
+        "--max-input",
+        metavar="SIZE",
+        help="Read files of up to this size, unpacked. Default: 10MB of text, 4GB of a trace or a list.",
+        callback=_allow,
+    ),
 ]
 SeedsOption = Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds, from --seed on.")]
 
@@ -75,6 +93,7 @@ class Common:
         str | None,
         typer.Option(metavar="TIME", help="Refuse runs that take longer than this, as in 10h. Default: 1h."),
     ] = None
+    max_input: MaxInputOption = None
     fail_if: Annotated[
         list[str] | None,
         typer.Option(metavar="FIGURE>LIMIT", help="Exit with code 1 if this holds, as in 'iteration_time_ms>950'."),

@@ -1,12 +1,13 @@
 """`gradtide report`."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import JsonOption, OutputOption, QuietOption, check_target, option, save
+from gradtide.cli.options import JsonOption, MaxInputOption, OutputOption, QuietOption, check_target, option
 from gradtide.cli.printing import print_json, print_table, put, say, talk, talk_of_files
 
 if TYPE_CHECKING:
@@ -22,13 +23,14 @@ def report(
     ],
     output: OutputOption = None,
     step: int | None = option("N", "Trace: show this step. Default: the typical one.", min=0),
+    max_input: MaxInputOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Make the report of a finished run or study again, or show where the time of a trace's step goes."""
     from gradtide import report as room
 
-    if len(paths) == 1 and Path(paths[0]).is_dir() and (Path(paths[0]) / "summary.json").exists():
+    if len(paths) == 1 and os.path.exists(os.path.join(paths[0], "summary.json")):
         for flag, given in (("-o", output), ("--step", step)):
             if given is not None:
                 fail_usage(f"{flag} is for traces; {paths[0]} is a finished run or study")
@@ -52,7 +54,7 @@ def report(
         for warning in found.summary["warnings"]:
             talk(f"warning: {warning}")
     if output is not None:
-        save(found, output)
+        found.save(output)
     if output is not None and not quiet:
         talk_of_files(output)
 
