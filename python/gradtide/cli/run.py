@@ -58,9 +58,9 @@ def run(
             print_table(*words.run_rows(summary))
         for index, (name, classes) in enumerate(summary["traffic"].items()):
             if summary["jobs"] or index:
-                print()
+                say("")
             print_table(*words.flow_rows(name, classes))
-        say(f"\n{summary['headline']}")
+        say("", summary["headline"])
     if common.output is not None and common.names_files:
         talk_of_files(common.output)
     if common.verbose:
@@ -87,4 +87,4 @@ def _print_estimate(estimate: "Estimate", as_json: bool) -> None:
     ]
     rows += [["memory", memory_words(estimate.memory_bytes)], ["time", time_words(estimate.cpu_s)]]
     print_table(["about", "estimate"], rows)
-    say(f"\nMost of the time goes into {estimate.mostly}, most of the memory into {estimate.memory_mostly}.")
+    say("", f"Most of the time goes into {estimate.mostly}, most of the memory into {estimate.memory_mostly}.")

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gradtide import signals
 from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.ends import Stopped, as_usage_error
 from gradtide.cli.options import Common, check_target, save
@@ -78,13 +79,18 @@ def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterat
     from gradtide.studies.folder import FolderError
     from gradtide.studies.keep import Kept
 
-    with as_usage_error(FolderError):
+    with as_usage_error(FolderError, option="--output"):
         keep = None if common.output is None else Kept(common.output, talk)
     try:
         with progress_bar(what, common.quiet) as progress:
             yield progress, keep
-    except KeyboardInterrupt as stop:
+    except BaseException as stop:
+        if not isinstance(stop, KeyboardInterrupt) and not signals.has_raised():
+            if isinstance(stop, GradtideError) and (kept := _words_of_kept(keep)):
+                talk(kept)
+            raise
         kept = _words_of_kept(keep)
+        signals.tidy()
         talk(f"interrupted: {kept or NOTHING_KEPT[keep is None]}")
         if isinstance(stop, Interrupted):
             if keep is not None and keep.count:
@@ -92,11 +98,6 @@ def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterat
             if stop.study is not None:
                 show(stop.study)
         raise Stopped from stop
-    except GradtideError:
-        kept = _words_of_kept(keep)
-        if kept:
-            talk(kept)
-        raise
 
 
 NOTHING_KEPT = {

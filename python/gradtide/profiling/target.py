@@ -98,7 +98,7 @@ def build(target: str, *, on_meta: bool, say: Callable[[str], object] = lambda t
     try:
         with torch.device("meta") if on_meta else nullcontext():
             model = factory() if config is None else factory(config())
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not (on_meta and _needs_values(error)):
             raise ProfileError(f"{target}: the factory raises {words_of(error)}") from error
         say(f"{target} cannot be built without values, so its weights are allocated: {words_of(error)}")
@@ -120,7 +120,7 @@ def _find(target: str) -> Callable[..., Any]:
             if "" not in sys.path and str(Path.cwd()) not in sys.path:
                 sys.path.insert(0, str(Path.cwd()))
             found = pkgutil.resolve_name(module + ":")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ProfileError(f"{module} cannot be imported: {words_of(error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):
@@ -132,7 +132,7 @@ def _find(target: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _needs_values(error: Exception) -> bool:
+def _needs_values(error: BaseException) -> bool:
     """Whether a factory failed because the meta device has shapes and no values."""
     return isinstance(error, (NotImplementedError, RuntimeError)) and "meta" in str(error).lower()
 

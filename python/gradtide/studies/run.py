@@ -37,7 +37,7 @@ MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
 
 # Between two looks at the runs under way, and how long an interruption waits for them.
 LOOK_EVERY_S = 0.1
-GRACE_S = 0.5
+GRACE_S = 0.3
 
 
 def run(

@@ -187,7 +187,7 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> list[dict[str, Any]]:
         # A message between two ranks is over for each when its own part is.
         is_shared = transfer["collective"] not in ("send", "recv") and len(transfer["seen"]) > 1
         moving_ns = last["duration_ns"] if is_shared else mine["duration_ns"]
-        ranks = len(transfer["group_ranks"] or ()) or len(step["ranks"])
+        ranks = transfer["group_size"] or len(step["ranks"])
         moved = bus_bytes(transfer["collective"], transfer["bytes"], ranks)
         waited_ns = longest_ns - moving_ns if is_shared else 0
         row = {
