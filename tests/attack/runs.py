@@ -48,6 +48,7 @@ SMALL: dict[str, list[Any]] = {
     "seed": [0, 1, 7, 2**63 - 1],
     "rate": ["1Gbps", "10Gbps", "100Mbps"],
     "ports": [4, 6],
+    "probe": [{"every": "10ms"}, {"every": "30ms", "cwnd": ["a"]}],
 }
 """Values of keys whose examples make long runs."""
 _SHARE = 0.3
