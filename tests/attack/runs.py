@@ -197,7 +197,7 @@ def outcome(scenario: gt.Scenario, folder: Path) -> str:
     except BaseException as error:
         return f"{type(error).__name__}: {str(error)[:120]}"
     if isinstance(first, str):
-        return "refused or ended" if first == second == third else f"another end: {first[:80]} / {third[:80]!s}"
+        return "refused or ended" if first == second == third else f"another end: {first[:80]}"
     for what, other in (("again", second), ("resolved", third)):
         if isinstance(other, str):
             return f"{what}: ended: {other[:80]}"
