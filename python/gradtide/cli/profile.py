@@ -73,7 +73,7 @@ def profile(
     if quiet:
         return
     if output is not None:
-        talk(f'\nmodel file  {output}   (in a scenario: model = "{output}")')
+        talk("", f'model file  {output}   (in a scenario: model = "{output}")')
     if graph is not None:
         recvs = sum(op["kind"] == "recv" for op in graph["ops"])
         talk(f"op graph    {dag}   ({len(graph['ops'])} ops, {recvs} of them receive a parameter)")

@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gradtide import signals
 from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.ends import Stopped, as_usage_error
-from gradtide.cli.options import Common, check_target
+from gradtide.cli.options import Common, check_target, save
 from gradtide.cli.printing import print_json, talk, talk_of_cost, talk_of_files
 from gradtide.cli.progress import Bar, progress_bar
 from gradtide.errors import GradtideError, Interrupted
@@ -59,13 +60,15 @@ def conduct(
         if common.output is not None and keep is not None:
             if progress is not None:
                 progress.stage("writing the report")
-            result.save(common.output)
+            save(result, common.output)
             keep.forget()
     print_result(result)
     if common.output is not None and common.names_files:
         name_files(common.output)
     if common.verbose:
         talk_of_cost(result.summary["cost"])
+    for name, why in result.summary.get("failed", {}).items():
+        talk(f"warning: run {name} cannot go on, and what depends on it is unknown: {why}")
     if figures is not None:
         apply_checks(common.checks, figures(result))
 
@@ -76,13 +79,18 @@ def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterat
     from gradtide.studies.folder import FolderError
     from gradtide.studies.keep import Kept
 
-    with as_usage_error(FolderError):
-        keep = None if common.output is None else Kept(common.output)
+    with as_usage_error(FolderError, option="--output"):
+        keep = None if common.output is None else Kept(common.output, talk)
     try:
         with progress_bar(what, common.quiet) as progress:
             yield progress, keep
-    except KeyboardInterrupt as stop:
+    except BaseException as stop:
+        if not isinstance(stop, KeyboardInterrupt) and not signals.has_raised():
+            if isinstance(stop, GradtideError) and (kept := _words_of_kept(keep)):
+                talk(kept)
+            raise
         kept = _words_of_kept(keep)
+        signals.tidy()
         talk(f"interrupted: {kept or NOTHING_KEPT[keep is None]}")
         if isinstance(stop, Interrupted):
             if keep is not None and keep.count:
@@ -90,11 +98,6 @@ def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterat
             if stop.study is not None:
                 show(stop.study)
         raise Stopped from stop
-    except GradtideError:
-        kept = _words_of_kept(keep)
-        if kept:
-            talk(kept)
-        raise
 
 
 NOTHING_KEPT = {

@@ -105,7 +105,7 @@ def build(
     try:
         with torch.device("meta") if on_meta else nullcontext():
             model = factory() if config is None else factory(config())
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not (on_meta and _needs_values(error)):
             raise ProfileError(f"{target}: the factory raises {words_of(error)}") from error
         say(f"{target} cannot be built without values, so its weights are allocated: {words_of(error)}")
@@ -125,7 +125,7 @@ def _find(target: str) -> Callable[..., Any]:
             found = SimpleNamespace(**runpy.run_path(module))
         else:
             found = pkgutil.resolve_name(module + ":")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ProfileError(f"{module} cannot be imported: {words_of(error)}{_where_to_look(module, error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):
@@ -137,7 +137,7 @@ def _find(target: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _where_to_look(module: str, error: Exception) -> str:
+def _where_to_look(module: str, error: BaseException) -> str:
     """Return how to import a module of the current directory, which is not searched unless the user says so."""
     name = module.partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or error.name != name:
@@ -146,7 +146,7 @@ def _where_to_look(module: str, error: Exception) -> str:
     return f"; the current directory{found} is not searched: add --python-path ."
 
 
-def _needs_values(error: Exception) -> bool:
+def _needs_values(error: BaseException) -> bool:
     """Whether a factory failed because the meta device has shapes and no values."""
     return isinstance(error, (NotImplementedError, RuntimeError)) and "meta" in str(error).lower()
 

@@ -138,6 +138,7 @@ def check_target(path: Path | None) -> None:
     """Refuse a place where a plan or its folder must not go; asked before long work, not after it."""
     if path is None:
         return
+    refuse_unwritable(path)
     if path.suffix != ".json":
         refuse_foreign(path)
     elif path.exists():
@@ -145,7 +146,6 @@ def check_target(path: Path | None) -> None:
             read_plan(path)
         except ScenarioError:
             raise FolderError(f"{path} exists and is not a plan; name a file that does not exist yet") from None
-    refuse_unwritable(path)
 
 
 def _baseline_row(found: Found, name: str) -> dict[str, Any]:
