@@ -56,8 +56,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def notes(folder: Path) -> str:
-    (folder / "NOTES.md").write_text("what I think of this run")
-    return "NOTES.md"
+    (folder / "notes.txt").write_text("what I think of this run")
+    return "notes.txt"
 
 
 def repository(folder: Path) -> str:
@@ -122,7 +122,7 @@ def test_what_is_put_into_the_folder_during_the_run_costs_neither(
     monkeypatch.setattr(gt._core, "run", slow)
     code, _, err = gradtide("run", CH4, "-q", "-o", out)
     assert (code, f"These results are in {tmp_path / 'res-2'}" in err) == (3, True)
-    assert (out / "NOTES.md").exists()
+    assert (out / "notes.txt").exists()
     new, old = contents(tmp_path / "res-2"), contents(out)
     assert all(new[name] == old[name] for name in new if name != "versions.json")
 
@@ -161,10 +161,10 @@ def test_a_user_keeps_what_lies_beside_an_unfinished_study(gradtide: Any, tmp_pa
     keep.add(gt.run(sample()))
     notes(keep.folder)
     keep.forget()
-    assert (keep.folder / "NOTES.md").exists()
+    assert (keep.folder / "notes.txt").exists()
     code, _, err = gradtide("compare", CH4, "-q", "-o", tmp_path / "out")
     assert (code, "out.incomplete holds" in err) == (2, True)
-    assert (keep.folder / "NOTES.md").exists()
+    assert (keep.folder / "notes.txt").exists()
 
 
 # Faults

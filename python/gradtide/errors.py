@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gradtide.words import shown
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from gradtide.results import RunResult
 
 MAX_SHOWN = 50
@@ -53,15 +55,23 @@ class TrainingError(GradtideError, RuntimeError):
 
 
 class RankLostError(TrainingError):
-    """Another rank has ended while this one needs it.
+    """Another rank has ended, has stopped training, or does not go on, while this one needs it.
+
+    Every rank that is left raises it: within ten seconds after a process has died, and within the process group's
+    timeout if a rank hangs.
 
     Attributes:
         rank: which, in the process group of the job.
+        since: when, by this host's clock.
     """
 
-    def __init__(self, rank: int, how: str) -> None:
-        super().__init__(f"rank {rank} {how}")
-        self.rank = rank
+    def __init__(self, rank: int, how: str, since: "datetime", advice: str) -> None:
+        super().__init__(f"rank {rank} {how}. {advice}; then start all ranks again from the last checkpoint.")
+        self.rank, self.since = rank, since
+        self._made_of = rank, how, since, advice
+
+    def __reduce__(self) -> tuple[type["RankLostError"], tuple[int, str, "datetime", str]]:
+        return type(self), self._made_of
 
 
 class SimulationError(GradtideError):
