@@ -36,6 +36,11 @@ def test_no_mutated_input_gives_more_than_a_documented_error(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+def test_random_valid_runs_are_byte_equal_and_their_resolved_files_too() -> None:
+    assert "byte-equal" in attack("--only", "runs", "--runs", 16)
+
+
+@pytest.mark.slow
 def test_a_killed_command_leaves_the_old_result_or_the_new_one() -> None:
     assert "new" in attack("--only", "kills", "--kills", 6, "--commands", "run,compare")
 
