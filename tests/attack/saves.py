@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import faults
-
 import gradtide as gt
 from attack import folders
 from attack.inputs import Result
