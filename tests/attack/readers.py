@@ -162,7 +162,7 @@ def _graphs() -> list[bytes]:
     rows = [{"id": 0, "name": "w", "kind": "recv", "inputs": [], "time": 9, "bytes": 8}]
     rows += [{"id": i, "name": f"c{i}", "kind": "compute", "inputs": [i - 1], "time": 4} for i in (1, 2, 3)]
     own = json.dumps({"ops": rows, "target": 3, "time_unit": "us"}).encode()
-    return [own, *_files("tests/orders/paper*.json", "tests/orders/adv*.json", "tests/orders/rand0[0-6]*.json")]
+    return [own, *_files(*(f"tests/orders/{name}.json" for name in ("paper*", "adv*", "rand0[0-6]*")))]
 
 
 def _dag(path: Path) -> None:
