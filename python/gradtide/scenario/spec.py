@@ -115,6 +115,8 @@ def _order_spec(job: Job) -> dict[str, Any]:
     order: dict[str, Any] = {"kind": schedule.order}
     if schedule.order == "priority":
         order["queues"] = schedule.queues
+    if schedule.order == "arbitrary":
+        order["disorder_ppm"] = schedule.disorder_ppm
     if schedule.order == "file":
         order |= {"ranks": list(job.ranks or ()), "in_turn": bool(schedule.in_turn)}
     return order
@@ -154,7 +156,7 @@ def _servers_spec(job: Job) -> dict[str, Any] | None:
         "placement": ps.placement,
         "shards": ps.shards,
         "task": job.task,
-        "disorder_ppm": job.schedule.disorder_ppm,
+        "disorder_ppm": 0 if job.schedule.order == "arbitrary" else job.schedule.disorder_ppm,
         "graph": None if job.graph is None else graph_spec(job.graph),
     }
 
