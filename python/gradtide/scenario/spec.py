@@ -13,7 +13,7 @@ from gradtide.scenario.keys import Probe
 from gradtide.scenario.keys.cluster import Queue, Transport
 from gradtide.scenario.keys.job import Schedule
 from gradtide.scenario.resolve import Resolved
-from gradtide.scenario.servers import graph_spec
+from gradtide.scenario.servers import ARBITRARY_PPM, graph_spec
 from gradtide.traffic import BackgroundFlows
 from gradtide.units import Buffer
 
@@ -116,7 +116,7 @@ def _order_spec(job: Job) -> dict[str, Any]:
     if schedule.order == "priority":
         order["queues"] = schedule.queues
     if schedule.order == "arbitrary":
-        order["disorder_ppm"] = schedule.disorder_ppm
+        order["disorder_ppm"] = ARBITRARY_PPM
     if schedule.order == "file":
         order |= {"ranks": list(job.ranks or ()), "in_turn": bool(schedule.in_turn)}
     return order
@@ -156,7 +156,7 @@ def _servers_spec(job: Job) -> dict[str, Any] | None:
         "placement": ps.placement,
         "shards": ps.shards,
         "task": job.task,
-        "disorder_ppm": 0 if job.schedule.order == "arbitrary" else job.schedule.disorder_ppm,
+        "disorder_ppm": job.schedule.disorder_ppm,
         "graph": None if job.graph is None else graph_spec(job.graph),
     }
 
