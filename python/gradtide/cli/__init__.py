@@ -19,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from gradtide import _core, signals
 from gradtide.cli import (
+    bursts,
     buy,
     collectives,
     compare,
@@ -64,6 +65,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo.demo,
     "reproduce": reproduce.reproduce,
     "profile": profile.profile,
+    "bursts": bursts.bursts,
     "report": report.report,
     "presets": presets.presets,
     "order": order.order,
@@ -73,6 +75,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor.doctor,
 }
 SUBCOMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "bursts": {"receive": bursts.receive},
     "tenants": {
         "map": tenants_map.tenants_map,
         "policies": tenants_policies.tenants_policies,
