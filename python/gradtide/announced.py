@@ -154,9 +154,7 @@ def bursts(
     timeout_ps, start_ps = _read("timeout", units.parse_time, timeout), _read("start", units.parse_time, start)
     packets = None if announce is None else _read("announce", units.parse_announced, announce)
     if size_bytes < _SIZE.size:
-        raise ValueError(
-            f"size: a burst has at least {_SIZE.size} bytes, which say how many follow; found {size_bytes}"
-        )
+        raise ValueError(f"bytes: {bytes!r} is less than {_SIZE.size} bytes, which say how long the burst is")
     if count < 1:
         raise ValueError(f"count: {count} is no number of bursts; send at least one")
     family, address = _resolve(host, port)
@@ -369,7 +367,7 @@ class Receiver:
         self._waiting: list[socket.socket] = []
         self._announced: dict[tuple[Any, ...], int] = {}
         self._lock = threading.Lock()
-        self._taken = 0
+        self._connected: set[socket.socket] = set()
         self._tcp: list[socket.socket] = []
         self._udp: list[socket.socket] = []
         self.port = port
@@ -394,9 +392,15 @@ class Receiver:
         self.close()
 
     def close(self) -> None:
-        """Stop listening."""
-        for one in (*self._tcp, *self._udp, *self._waiting):
+        """Stop listening, and leave the senders that are connected."""
+        for one in (*self._tcp, *self._udp):
             one.close()
+        with self._lock:
+            for one in self._connected:
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
+            for one in self._waiting:
+                one.close()
 
     def receive(self, count: int | None = None) -> Iterator[Arrival]:
         """Yield `count` bursts as they arrive; without it, for ever."""
@@ -404,7 +408,7 @@ class Receiver:
         received = 0
         while count is None or received < count:
             with self._lock:
-                accepted = self._tcp if self._taken < MOST_CONNECTIONS else []
+                accepted = self._tcp if len(self._connected) < MOST_CONNECTIONS else []
             for ready in select.select([*accepted, *self._udp], [], [], LOOK_EVERY_S)[0]:
                 if ready in self._udp:
                     self._answer(ready)
@@ -412,7 +416,7 @@ class Receiver:
                 with suppress(OSError):  # the sender has left again
                     connection, sender = ready.accept()
                     with self._lock:
-                        self._taken += 1
+                        self._connected.add(connection)
                     threading.Thread(target=self._take, args=(connection, sender, arrivals), daemon=True).start()
             while not arrivals.empty():
                 received += 1
@@ -453,6 +457,7 @@ class Receiver:
 
     def _take(self, connection: socket.socket, sender: tuple[Any, ...], arrivals: "queue.SimpleQueue[Arrival]") -> None:
         """Receive a burst, in a thread of its own."""
+        has_arrived = False
         try:
             with suppress(OSError, EOFError):
                 connection.settimeout(SILENCE_S)
@@ -461,24 +466,33 @@ class Receiver:
                 for _ in _parts(connection, size_bytes - _SIZE.size):
                     pass
                 burst_ms = 1e3 * (time.monotonic() - first_s)
-                with self._lock:
-                    announced = self._announced.pop(sender[:2], None)
-                self._has_arrived(connection)
-                arrivals.put(Arrival(f"{sender[0]} port {sender[1]}", size_bytes, burst_ms, announced))
+                has_arrived = True
         finally:
             with self._lock:
-                self._taken -= 1
+                announced = self._announced.pop(sender[:2], None)
+                if not has_arrived:
+                    self._connected.discard(connection)
+                    connection.close()
+        if has_arrived:
+            self._tell(connection)
+            arrivals.put(Arrival(f"{sender[0]} port {sender[1]}", size_bytes, burst_ms, announced))
 
-    def _has_arrived(self, connection: socket.socket) -> None:
-        """Tell all senders that wait, if this one is the last of them."""
+    def _tell(self, connection: socket.socket) -> None:
+        """Tell all senders that wait that their bursts have arrived, if this one is the last of them."""
         with self._lock:
-            self._waiting = [one for one in self._waiting if not _has_left(one)] + [connection]
-            if len(self._waiting) < self._together:
-                return
-            ready, self._waiting = self._waiting, []
-        for one in ready:
-            with suppress(OSError), one:
-                one.sendall(_ARRIVED)
+            self._waiting.append(connection)
+            left = [one for one in self._waiting if _has_left(one)]
+            ready = [one for one in self._waiting if one not in left]
+            if len(ready) < self._together:
+                self._waiting, ready = ready, []
+            else:
+                self._waiting = []
+            for one in ready:
+                with suppress(OSError):
+                    one.sendall(_ARRIVED)
+            for one in (*ready, *left):
+                self._connected.discard(one)
+                one.close()
 
 
 def _parts(connection: socket.socket, size_bytes: int) -> Iterator[bytes]:
