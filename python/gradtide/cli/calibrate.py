@@ -43,7 +43,9 @@ def calibrate(
         print_json(result.to_dict())
         return
     figures = ("measured_us", "fitted_us", "error_percent")
-    rows = [[row["bytes"], row["depth"], *(f"{round(row[key], 1) + 0.0:,.1f}" for key in figures)] for row in result.rows()]
+    rows = [
+        [row["bytes"], row["depth"], *(f"{round(row[key], 1) + 0.0:,.1f}" for key in figures)] for row in result.rows()
+    ]
     print_table(["bytes", "depth", "measured, us", "fitted, us", "error, %"], rows)
     say("", result.headline)
     put("", *result.to_toml(name).splitlines())
