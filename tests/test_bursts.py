@@ -243,7 +243,10 @@ def test_the_command_prints_and_writes_what_it_measured(gradtide, tmp_path):
         (["bursts", "somewhere"], "--bytes is missing"),
         (["bursts", "somewhere", "--bytes", "1MB", "--tenant", "worker"], "--tenant names a tenant"),
         (["bursts", "somewhere", "--bytes", "1MB", "--announce", "3pkt"], "--announce: a threshold of 3 packets"),
-        (["bursts", "somewhere", "--like", "paper/gao2020-ch5"], "tenant: paper/gao2020-ch5 needs the name of one; no tenant"),
+        (
+            ["bursts", "somewhere", "--like", "paper/gao2020-ch5"],
+            "tenant: paper/gao2020-ch5 needs the name of one; no tenant",
+        ),
     ],
 )
 def test_a_command_line_that_means_nothing_is_refused(gradtide, arguments, said):

@@ -21,6 +21,7 @@ from gradtide import _core, signals
 from gradtide.cli import (
     bursts,
     buy,
+    calibrate,
     collectives,
     compare,
     convert,
@@ -65,6 +66,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo.demo,
     "reproduce": reproduce.reproduce,
     "profile": profile.profile,
+    "calibrate": calibrate.calibrate,
     "bursts": bursts.bursts,
     "report": report.report,
     "presets": presets.presets,
