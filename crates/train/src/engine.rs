@@ -205,10 +205,8 @@ impl Engine {
                 ..Usage::default()
             },
             Self::Recall(recall, links) => {
-                let counters = |port| {
-                    let (bytes, busy) = recall.used(port);
-                    PortCounters { bytes, busy, ..PortCounters::default() }
-                };
+                let loads = recall.loads();
+                let counters = |port| recall.fluid().counters_of(PortId(port), loads[port as usize]);
                 let links = Some(link_usage(links, counters, false));
                 Usage { event_count: recall.event_count(), links, ..Usage::default() }
             }

@@ -95,12 +95,8 @@ impl Pattern {
         }
         let others = move || (1..n).map(move |distance| (i + distance) % n);
         match self {
-            Self::RingReduceScatter { shift } => {
-                send((i + 1) % n, BufferShare::part((i + 2 * n - shift - step) % n, n), Action::Reduce);
-            }
-            Self::RingAllGather { shift } => {
-                send((i + 1) % n, BufferShare::part((i + 1 + 2 * n - shift - step) % n, n), Action::Copy);
-            }
+            Self::RingReduceScatter { .. } => send((i + 1) % n, self.ring_part(step, i, n), Action::Reduce),
+            Self::RingAllGather { .. } => send((i + 1) % n, self.ring_part(step, i, n), Action::Copy),
             Self::Fold => {
                 if is_folded(i, n) {
                     send(i + 1, BufferShare::WHOLE, Action::Reduce);
@@ -183,6 +179,19 @@ impl Pattern {
                 }
             }
         }
+    }
+
+    /// What rank `i` of a ring of `n` sends in `step`. After the last step comes the one part that it does not send.
+    ///
+    /// # Panics
+    /// If it is no ring.
+    pub fn ring_part(&self, step: u32, i: u32, n: u32) -> BufferShare {
+        let ahead = match self {
+            Self::RingReduceScatter { shift } => 2 * n - shift,
+            Self::RingAllGather { shift } => 2 * n - shift + 1,
+            other => unreachable!("{other:?} is no ring"),
+        };
+        BufferShare::part((i + ahead - step) % n, n)
     }
 
     /// Messages that rank `i` of `n` receives in `step`.

@@ -486,6 +486,18 @@ impl CollectivePlan {
         self.phases.iter().all(|phase| phase.teams == Teams::All && is_ring(&phase.pattern))
     }
 
+    /// Whole bytes that a rank of a ring sends: in each phase all parts but one.
+    ///
+    /// # Panics
+    /// If [`is_ring`](Self::is_ring) is false.
+    pub fn sent_in_ring(&self, rank: u32) -> Bytes {
+        let of_phase = |phase: &Phase| {
+            let kept = phase.pattern.ring_part(phase.pattern.step_count(self.ranks), rank, self.ranks);
+            Bytes(self.buffer.bytes - self.buffer.range(kept).1)
+        };
+        self.phases.iter().map(of_phase).sum()
+    }
+
     fn phase(&self, step: u32) -> &Phase {
         &self.phases[self.phases.partition_point(|phase| phase.steps_before <= step) - 1]
     }
