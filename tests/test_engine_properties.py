@@ -291,6 +291,13 @@ def test_a_progress_callback_that_raises_ends_the_run_and_passes_through():
         (lambda drawn: drawn["cluster"]["link"].update(rate_bps=1), "106 days"),
         (lambda drawn: drawn["jobs"][0].update(iterations=2**32 - 1), "record|days"),
         (lambda drawn: drawn["jobs"][0].update(start_ps=2**63), "106 days"),
+        (
+            lambda drawn: (
+                drawn["cluster"]["link"].update(rate_bps=2**63),
+                drawn["jobs"][0]["layers"][0].update(parameter_bytes=2**61),
+            ),
+            r"2\^64 bytes",
+        ),
     ],
 )
 def test_the_core_refuses_what_means_nothing(change, message):

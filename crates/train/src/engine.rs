@@ -431,8 +431,8 @@ fn queue_config(queue: &QueueSpec, packet_bytes: u32) -> Result<QueueConfig, Spe
 /// table, 4.4 GB in all.
 const RECORD_LIMIT: u64 = 20_000_000;
 
-/// No time in the run passes half of [`Time::MAX`], so that differences have a sign, and what it records fits in
-/// memory.
+/// No time in the run passes half of [`Time::MAX`], so that differences have a sign; what it records fits in memory, and
+/// what a link counts in 64 bits.
 fn check_length(run: &RunSpec, star: &Star, job: &Job, stream: u32) -> Result<(), SpecError> {
     let too_long = || SpecError::TooLong { name: job.name.clone() };
     let mut sending: u128 = 0;
@@ -463,6 +463,11 @@ fn check_length(run: &RunSpec, star: &Star, job: &Job, stream: u32) -> Result<()
     if records > u128::from(RECORD_LIMIT) {
         let records = u64::try_from(records).unwrap_or(u64::MAX);
         return Err(SpecError::TooManyRecords { name: job.name.clone(), records, limit: RECORD_LIMIT });
+    }
+    // No rank of a ring sends more than twice the buffer.
+    let bytes: u128 = job.buckets.iter().map(|bucket| u128::from(bucket.bytes.0)).sum();
+    if iterations.saturating_add(2).saturating_mul(2 * bytes) > u128::from(u64::MAX) {
+        return Err(SpecError::TooManySent { name: job.name.clone() });
     }
     Ok(())
 }

@@ -246,7 +246,7 @@ impl<'a> Part<'a> {
     }
 
     /// Whole bytes that each rank of a ring has sent.
-    fn sent_in_ring(&self) -> Vec<u128> {
+    fn sent_in_ring(&self) -> Vec<Bytes> {
         let mut times_sent = vec![0_u64; self.job.buckets.len()];
         self.ended().for_each(|(bucket, _)| times_sent[bucket as usize] += 1);
         let mut exchanges: BTreeMap<Bytes, u64> = BTreeMap::new();
@@ -255,12 +255,10 @@ impl<'a> Part<'a> {
                 *exchanges.entry(self.job.chunk_bytes(bucket, chunk)).or_default() += count;
             }
         }
-        let mut sent = vec![0_u128; self.spec.hosts.len()];
+        let mut sent = vec![Bytes(0); self.spec.hosts.len()];
         for (bytes, count) in exchanges {
             let plan = self.job.collective.plan(bytes);
-            for (rank, sum) in (0..).zip(&mut sent) {
-                *sum += u128::from(plan.sent_in_ring(rank).0) * u128::from(count);
-            }
+            sent.iter_mut().zip(plan.sent_in_ring()).for_each(|(sum, once)| *sum += once * count);
         }
         sent
     }
@@ -576,9 +574,9 @@ fn operations(parts: &[Part<'_>]) -> Table {
 fn lock_step_links(parts: &[Part<'_>], rate_bps: u64) -> Vec<LinkUsage> {
     let of_part = |part: &Part<'_>| {
         let busy: Time = part.ended().map(|(_, record)| record.busy).sum();
-        let link = move |(&host, bytes): (&u32, u128)| LinkUsage {
+        let link = move |(&host, bytes): (&u32, Bytes)| LinkUsage {
             name: format!("h{host}").into(),
-            bytes: u64::try_from(bytes).expect("bytes of a run stay below 2^64: checked when the run is planned"),
+            bytes: bytes.0,
             busy,
             rate_bps,
             drops: 0,

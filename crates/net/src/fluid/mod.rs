@@ -72,7 +72,7 @@ pub struct Lane {
 /// What has crossed a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    bytes: u64,
+    bytes: Bytes,
     /// That of the exact shares, which is time at a rate.
     work: u128,
 }
@@ -80,17 +80,17 @@ pub struct Load {
 impl Load {
     /// Whole bytes.
     pub fn bytes(self) -> Bytes {
-        Bytes(self.bytes)
+        self.bytes
     }
 
     /// Of so many messages of `bytes / parts`, which are counted as `counted` in all.
     pub fn of_messages(count: u64, bytes: Bytes, parts: u32, counted: Bytes) -> Self {
-        Self { bytes: counted.0, work: work(bytes, parts) * u128::from(count) }
+        Self { bytes: counted, work: work(bytes, parts) * u128::from(count) }
     }
 
     /// Of a message, when so much of its work is done.
     fn of(done: u128, work: u128, counted: Bytes) -> Self {
-        let bytes = if done < work { counted.0.min((done / WORK_PER_BYTE) as u64) } else { counted.0 };
+        let bytes = if done < work { counted.min(Bytes((done / WORK_PER_BYTE) as u64)) } else { counted };
         Self { bytes, work: done.min(work) }
     }
 }
@@ -307,7 +307,7 @@ impl Fluid {
     pub fn counters_of(&self, port: PortId, load: Load) -> PortCounters {
         let rate_parts = u128::from(self.links[port.0 as usize].rate.bps()) * u128::from(PARTS);
         let busy_ps = (load.work + rate_parts * FS_PER_PS / 2) / (rate_parts * FS_PER_PS);
-        PortCounters { bytes: load.bytes, busy: Time::from_ps(busy_ps as u64), ..PortCounters::default() }
+        PortCounters { bytes: load.bytes.0, busy: Time::from_ps(busy_ps as u64), ..PortCounters::default() }
     }
 
     /// What has crossed the link of a port.
@@ -599,7 +599,7 @@ impl Fluid {
             }
             let FlowState { work, counted, connection, .. } = self.flows[slot as usize];
             for link in shares.solver.links(id) {
-                self.links[link.0 as usize].received += Load { bytes: counted.0, work };
+                self.links[link.0 as usize].received += Load { bytes: counted, work };
             }
             shares.remove(id);
             if self.receive(slot) {

@@ -87,8 +87,8 @@ pub fn in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32) -> Excha
     let left = steps_in_lanes(plan, lanes, even, |_, _| true);
     let last = left.iter().zip(lanes).map(|(left, lane)| left + lane.delay_fs()).max();
     let mut loads = vec![Load::default(); link_count as usize];
-    for (rank, lane) in (0..).zip(lanes) {
-        let load = Load::of_messages(plan.step_count().into(), even.bytes, even.parts, plan.sent_in_ring(rank));
+    for (lane, sent) in lanes.iter().zip(plan.sent_in_ring()) {
+        let load = Load::of_messages(plan.step_count().into(), even.bytes, even.parts, sent);
         lane.ports().iter().for_each(|port| loads[port.0 as usize] += load);
     }
     Exchange {
