@@ -674,6 +674,17 @@ def test_verify_says_when_they_agree():
     assert result.reason.startswith("Measured and predicted agree within 3.8%")
 
 
+def test_verify_does_not_agree_where_half_of_what_the_plan_saves_is_missed():
+    model = network()
+    said = {"iteration_time_ms": 100.0, "baseline_iteration_time_ms": 110.0}
+    wrapped = wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), plan_of(model, "none", predicted=said))
+    wrapped.level = "priority"
+    model.compile()
+    ticks = iter(range(100))
+    result = verify(wrapped, lambda: None, steps=10, clock=lambda: next(ticks) * 0.109, file=io.StringIO())
+    assert result.reason.startswith("Measured is 9.0% above predicted.")
+
+
 # The sender by itself
 
 

@@ -422,6 +422,12 @@ pub enum OrderSpec {
     },
     /// A fresh random order in every iteration.
     Random,
+    /// As buckets become ready, or in the order of the model for pulls, but for swaps that are drawn anew in every
+    /// iteration: what frameworks do that enforce no order.
+    Arbitrary {
+        /// Share of the transfers that swap places with a later one, in millionths.
+        disorder_ppm: u64,
+    },
     /// What fewest computations wait for first (TicTac); of layers, the lowest.
     Tic,
     /// What lets compute go on soonest first (TicTac); of layers, the lowest.
