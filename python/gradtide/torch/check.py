@@ -27,6 +27,7 @@ class Verification:
         rate: of the gradients while they were sent, bytes per second; `None` likewise, or if none were.
         predicted: the plan's; `None` if it has none.
         reason: why the two are apart, or that they are not.
+        missed: what the plan says and was not done; empty if all was.
     """
 
     level: str
@@ -36,6 +37,7 @@ class Verification:
     rate: float | None
     predicted: float | None
     reason: str
+    missed: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -51,7 +53,7 @@ class Verification:
         if self.ratio is not None and self.predicted is not None:
             rows.append(("predicted", f"{1e3 * self.predicted:.4g} ms"))
             rows.append(("measured / predicted", f"{self.ratio:.3f}"))
-        return "\n".join([*(f"{name:<22}{value}" for name, value in rows), "", self.reason])
+        return "\n".join([*(f"{name:<22}{value}" for name, value in rows), "", f"{self.reason} {self.missed}".rstrip()])
 
 
 def verify(
@@ -74,7 +76,7 @@ def verify(
         clock: seconds.
 
     Raises:
-        TrainingError: if it cannot go on, or `steps` is below 2.
+        TrainingError: if it cannot go on, `steps` is below 2, or the plan was not carried out; that is printed first.
     """
     import torch.distributed as dist
 
@@ -84,7 +86,7 @@ def verify(
         raise TrainingError(f"verify needs at least 2 steps, got {steps}")
     for _ in range(warm_up):
         step()
-    before, instants = _counts(model), [clock()]
+    before, pieces, instants = _counts(model), model.tally.pieces, [clock()]
     for _ in range(steps):
         step()
         instants.append(clock())
@@ -103,12 +105,44 @@ def verify(
         predicted=said / 1e3 if isinstance(said, (int, float)) and said > 0 else None,
         reason="",
     )
-    result = replace(result, reason=_reason(model, result, flushes / steps))
+    missed = _missed(model, model.tally.pieces - pieces, steps)
+    result = replace(result, reason=_reason(model, result, flushes / steps), missed=missed)
     if file is None and (not dist.is_initialized() or dist.get_rank() == 0):
         file = sys.stdout
     if file is not None:
         print(result, file=file)
+    if missed:
+        raise TrainingError(missed)
     return result
+
+
+def _missed(model: Wrapped, pieces: int, steps: int) -> str:
+    """Return which buckets or pieces of the plan were not sent, empty if all were."""
+    plan = model.plan
+    sizes = [bucket.bytes for bucket in plan.buckets if bucket.bytes]
+    if model.level in ("buckets", "priority") and model._hook is not None and model._hook.sizes:
+        found = [model._hook.sizes[index] for index in sorted(model._hook.sizes)]
+        if found != sizes:
+            return (
+                f"The plan was not carried out: DDP sent buckets of {_listed(found)}, the plan has {_listed(sizes)}. "
+                "DDP fills buckets in the order in which gradients come: make the plan again from a profile of this "
+                "model, with torch 2.13 or newer."
+            )
+    if model.level == "crossiter":
+        chunk = plan.chunk_bytes
+        expected = sum(1 if chunk is None else -(-size // chunk) for size in sizes)
+        # At either end, pieces of one iteration may be under way.
+        if abs(pieces - steps * expected) > expected:
+            return (
+                f"The plan was not carried out: an iteration sent {pieces / steps:g} pieces instead of {expected}. "
+                "Gradients of several dtypes in one bucket are sent apart."
+            )
+    return ""
+
+
+def _listed(sizes: list[int]) -> str:
+    shown = ", ".join(map(str, sizes[:4]))
+    return f"{shown} B" if len(sizes) <= 4 else f"{shown} … ({len(sizes)}) B"
 
 
 def _counts(model: Wrapped) -> tuple[float, float, float, int]:

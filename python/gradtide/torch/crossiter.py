@@ -72,8 +72,14 @@ class InFlight(torch.Tensor):  # type: ignore[misc]
 class Bucket:
     """Parameters whose gradients are summed together and which are updated together."""
 
-    def __init__(self, key: int, rank: int, members: "Sequence[tuple[str, torch.nn.Parameter]]") -> None:
+    def __init__(
+        self, key: int, rank: int, members: "Sequence[tuple[str, torch.nn.Parameter]]", opener: "tuple[str, Any] | None"
+    ) -> None:
         self.key, self.rank = key, rank  # name among the transfers, and urgency
+        nothing: tuple[str, Any] = ("", None)
+        self.opens_in, self.opener = opener or nothing  # what opens its gate, as a `Group` has it
+        self.closed_by: set[int] = set()  # of the parameters in it, those whose gradient is not there yet
+        self.is_open = True
         self.names, self.parameters = zip(*members, strict=True)
         first = self.parameters[0]
         self.tensor = torch.zeros(sum(p.numel() for p in self.parameters), dtype=first.dtype, device=first.device)
@@ -98,7 +104,7 @@ def buckets_of(groups: Sequence[Group]) -> list[Bucket]:
         for name, parameter in zip(group.names, group.parameters, strict=True):
             kinds.setdefault((parameter.dtype, parameter.device), []).append((name, parameter))
         for members in kinds.values():
-            buckets.append(Bucket(len(buckets), group.rank, members))
+            buckets.append(Bucket(len(buckets), group.rank, members, group.opener))
     return buckets
 
 
@@ -116,6 +122,7 @@ class CrossIteration:
         self._sender: Sender
         self._buckets = buckets_of(groups)
         self._step = _DeferredStep(self, optimizer)
+        self._opened_by: dict[int, list[Bucket]] = {}  # by a parameter's gradient
         self._bucket_of = {id(p): bucket for bucket in self._buckets for p in bucket.parameters}
         self._frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
         self._deferral = Deferral(self._touched)
@@ -131,6 +138,13 @@ class CrossIteration:
             for place, parameter in enumerate(bucket.parameters):
                 hook = functools.partial(self._arrived, bucket, place)
                 self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
+            if bucket.opens_in == "forward":
+                call = functools.partial(self._called, bucket)
+                self._handles.append(bucket.opener.register_forward_pre_hook(call, prepend=True))
+            elif bucket.opens_in == "backward":
+                for parameter in bucket.opener:
+                    self._opened_by.setdefault(id(parameter), []).append(bucket)
+            self._empty(bucket)
         self._step.put_on()
 
     def close(self) -> None:
@@ -146,11 +160,10 @@ class CrossIteration:
 
     def give_back(self) -> None:
         """Put summed gradients whose step was not called where DDP leaves them, in `.grad`; all of them or none."""
-        if any(bucket.transfer is None or bucket.due for bucket in self._buckets):
+        if any(len(bucket.arrived) < len(bucket.parameters) or bucket.due for bucket in self._buckets):
             return
         for bucket in self._buckets:
-            assert bucket.transfer is not None
-            self._sender.wait(bucket.transfer)
+            self._sender.wait(self._sent(bucket))
             for parameter, unread, view in zip(bucket.parameters, bucket.unread, bucket.views, strict=True):
                 if parameter.grad is unread:
                     parameter.grad = view
@@ -212,8 +225,21 @@ class CrossIteration:
             torch.mul(gradient, self._scale, out=bucket.views[place])
         parameter.grad = bucket.unread[place]
         bucket.arrived.add(place)
-        if len(bucket.arrived) == len(bucket.parameters):
+        for gated in self._opened_by.get(id(parameter), ()):
+            gated.closed_by.discard(id(parameter))
+            gated.is_open = not gated.closed_by
+            self._send_if_open(gated)
+        self._send_if_open(bucket)
+
+    def _send_if_open(self, bucket: Bucket) -> None:
+        if bucket.is_open and len(bucket.arrived) == len(bucket.parameters):
+            self._sent(bucket)
+
+    def _sent(self, bucket: Bucket) -> Transfer:
+        """Hand a bucket to the sender, if that was not done before."""
+        if bucket.transfer is None:
             bucket.transfer = self._sender.submit(bucket.key, bucket.rank, bucket.tensor)
+        return bucket.transfer
 
     # In the optimizer
 
@@ -230,7 +256,7 @@ class CrossIteration:
                 "Freeze what is not used (requires_grad_(False)) before wrap, or use level none with "
                 "find_unused_parameters"
             )
-        if any(bucket.due or bucket.transfer is None for bucket in self._buckets):
+        if any(bucket.due or len(bucket.arrived) < len(bucket.parameters) for bucket in self._buckets):
             raise TrainingError("step() was called twice for one backward pass")
         if any(parameter.requires_grad for parameter in self._frozen):
             raise TrainingError("a parameter that was frozen when wrap was called is trained now: wrap again")
@@ -247,8 +273,8 @@ class CrossIteration:
     def drop(self) -> None:
         """Forget the gradients of buckets that are not being summed, since they were set to none."""
         for bucket in self._buckets:
-            if bucket.transfer is None:
-                bucket.arrived.clear()
+            if bucket.transfer is None and not bucket.due:
+                self._empty(bucket)
 
     # In the next forward pass
 
@@ -256,6 +282,11 @@ class CrossIteration:
     def _before_use(self, buckets: tuple[Bucket, ...], module: "torch.nn.Module", args: Any) -> None:
         for bucket in buckets:
             self._update(bucket)
+
+    @torch._disable_dynamo  # type: ignore[untyped-decorator]
+    def _called(self, bucket: Bucket, module: "torch.nn.Module", args: Any) -> None:
+        if bucket.due:
+            self._sent(bucket)
 
     def _touched(self, parameter: "torch.nn.Parameter") -> None:
         self._note_asked()
@@ -270,8 +301,7 @@ class CrossIteration:
         with self._updating:
             if not bucket.due:  # another thread was first
                 return
-            assert bucket.transfer is not None
-            self._sender.wait(bucket.transfer)
+            self._sender.wait(self._sent(bucket))  # whoever waits opens the gate
             for parameter in bucket.parameters:
                 self._deferral.end(parameter)
             kept = [parameter.grad for parameter in bucket.parameters]
@@ -285,8 +315,10 @@ class CrossIteration:
             self._empty(bucket)
 
     def _empty(self, bucket: Bucket) -> None:
-        bucket.transfer, bucket.due = None, False
+        bucket.transfer, bucket.due, bucket.is_open = None, False, not bucket.opens_in
         bucket.arrived.clear()
+        if bucket.opens_in == "backward":
+            bucket.closed_by = {id(parameter) for parameter in bucket.opener}
 
 
 class _DeferredStep:

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -22,11 +23,13 @@ class Group:
     Attributes:
         names, parameters: those that are trained, in the order of the plan's layers.
         rank: the smaller is sent first.
+        opener: in which pass, and what: parameters whose gradients, or the module whose call opens the bucket's gate.
     """
 
     names: "tuple[str, ...]"
     parameters: "tuple[torch.nn.Parameter, ...]"
     rank: int
+    opener: "tuple[str, Any] | None" = None
 
 
 def groups_of(plan: Plan, module: "torch.nn.Module", *, has_unused: bool = False) -> list[Group]:
@@ -71,7 +74,15 @@ def groups_of(plan: Plan, module: "torch.nn.Module", *, has_unused: bool = False
             )
             raise _fault(plan, f"buckets.{place}.bytes", msg, hint)
         if names:
-            groups.append(Group(names, tuple(trained[name] for name in names), bucket.rank))
+            opener = None
+            if bucket.gate is not None:
+                where, layer = bucket.gate
+                if layer not in known or (where == "backward" and not holds.get(layer)):
+                    raise _fault(plan, f"buckets.{place}.gate", f"no layer of the plan is {layer!r}")
+                module_name = layer if layer not in everyone else layer.rpartition(".")[0]
+                of_backward = tuple(trained[name] for name in holds.get(layer, ()))
+                opener = where, of_backward if where == "backward" else module.get_submodule(module_name)
+            groups.append(Group(names, tuple(trained[name] for name in names), bucket.rank, opener))
     return groups
 
 

@@ -210,6 +210,7 @@ def wrap(
             stacklevel=2,
         )
     _refuse_devices(model, level)
+    _refuse_plan(plan, model, level)
     wrapped = Wrapped(model, plan, level)
     base = dist.group.WORLD if base is None else base
     cross = CrossIteration(model, optimizer, groups, size=size) if level == "crossiter" else None
@@ -229,7 +230,7 @@ def wrap(
         elif _is_on_gloo(model, base):
             wrapped._guard = guard = Guard(base)
             guard.start()
-            wrapped._hook = Hook(ddp, optimizer, guard)
+            wrapped._hook = Hook(ddp, optimizer, guard, depth=1 if level == "none" else plan.depth)
     atexit.register(wrapped._at_exit)
     return wrapped
 
@@ -255,7 +256,7 @@ def _sender(wrapped: Wrapped, base: Any, plan: Plan) -> Sender:
     is_part = len(ranks) < dist.get_world_size()
     earlier = all_ends()
     wrapped._group = dist.new_group(ranks, timeout=timeout_of(base), backend="gloo", use_local_synchronization=is_part)
-    wrapped._sender = sender = Sender(base, wrapped._group, earlier, piece_bytes=plan.chunk_bytes)
+    wrapped._sender = sender = Sender(base, wrapped._group, earlier, piece_bytes=plan.chunk_bytes, depth=plan.depth)
     wrapped._guard = sender.guard
     return sender
 
@@ -276,7 +277,7 @@ def _agree(plan: Plan, level: str, model: "torch.nn.Module", base: Any) -> None:
     """Refuse ranks that apply another plan, or to another model, than the first."""
     shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters() if p.requires_grad]
     mine = {
-        "plan": hashlib.sha256(repr((plan.buckets, plan.chunk_bytes)).encode()).hexdigest(),
+        "plan": hashlib.sha256(repr((plan.buckets, plan.chunk_bytes, plan.depth)).encode()).hexdigest(),
         "level": level,
         "model": hashlib.sha256(repr(shapes).encode()).hexdigest(),
     }
@@ -296,6 +297,29 @@ def _refuse_devices(model: "torch.nn.Module", level: str) -> None:
                 f"level {level} cannot be carried out on {kind}: gradtide.torch has {' and '.join(runtime.levels)} on "
                 f"{runtime.name}. Name the device to gradtide plan, or take level={runtime.levels[-1]!r}"
             )
+
+
+def _refuse_plan(plan: Plan, model: "torch.nn.Module", level: str) -> None:
+    """Refuse what a plan asks for and `wrap` would drop; level none asks for nothing."""
+    if level == "none":
+        return
+    kinds = {parameter.device.type for parameter in model.parameters()}
+    for runtime in (of_torch(kind) for kind in sorted(kinds)):
+        asked = plan.collective.get("kind", "ring")
+        if not runtime.allows(asked):
+            raise TrainingError(
+                f"the plan exchanges by {asked}, which {runtime.name} cannot be told to use: make it again with "
+                f"gradtide plan --device {runtime.device}, or take level='none'"
+            )
+        if plan.depth > 1 and not runtime.cuts:
+            raise TrainingError(
+                f"the plan cuts messages into {plan.depth} parts (depth), which gradtide.torch cannot do on "
+                f"{runtime.name}: make it again with gradtide plan --device {runtime.device}"
+            )
+    if plan.order not in ("fifo", "priority", "caramel"):
+        raise TrainingError(f"the plan sends in order {plan.order!r}; wrap has fifo, priority and caramel")
+    if level != "crossiter" and any(bucket.gate for bucket in plan.buckets):
+        raise TrainingError("the plan holds buckets until their gate opens, which only level crossiter does")
 
 
 def _refuse_for_crossiter(model: "torch.nn.Module", options: dict[str, Any]) -> None:
