@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from gradtide._core import __version__
 
 if TYPE_CHECKING:
+    from gradtide.announced import Arrival, Burst, BurstsResult, bursts
+    from gradtide.announced import receive as bursts_receive
     from gradtide.codes import explain
     from gradtide.errors import (
         GradtideError,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from gradtide.scenario.opdag import Op, OpDag
     from gradtide.scenario.plan import Plan, read_plan
     from gradtide.studies.buy import BuyResult, buy
+    from gradtide.studies.calibrate import Calibration, calibrate
     from gradtide.studies.collectives import CollectivesResult, collectives
     from gradtide.studies.compare import CompareResult, compare
     from gradtide.studies.convert import convert
@@ -57,6 +60,7 @@ _MODULES = ("presets", "report")
 """Public modules."""
 
 _NAMES = {
+    "announced": "Arrival Burst BurstsResult bursts bursts_receive=receive",
     "codes": "explain",
     "errors": "GradtideError ProfileError ScenarioError SchedulerError SimulationError TraceError",
     "lp": "StartAndBand start_and_band",
@@ -68,6 +72,7 @@ _NAMES = {
     "scenario.opdag": "Op OpDag",
     "scenario.plan": "Plan read_plan",
     "studies.buy": "BuyResult buy",
+    "studies.calibrate": "Calibration calibrate",
     "studies.collectives": "CollectivesResult collectives",
     "studies.compare": "CompareResult compare",
     "studies.convert": "convert",
@@ -94,10 +99,11 @@ _HOMES = {
 
 # fmt: off
 __all__ = [
-    "BoundaryResult", "BuyResult", "CollectivesResult", "CompareResult", "GradtideError", "LpResult",
-    "ModelProfile", "Op", "OpDag", "OrderResult", "Plan", "PlanResult", "PoliciesResult", "ProfileError",
-    "Reproduction", "RunResult", "Scenario", "ScenarioError", "SchedulerError", "Series", "SimulationError",
-    "StartAndBand", "Table", "TenantsResult", "Trace", "TraceError", "__version__", "buy", "collectives", "compare",
+    "Arrival", "BoundaryResult", "Burst", "BurstsResult", "BuyResult", "Calibration", "CollectivesResult",
+    "CompareResult", "GradtideError", "LpResult", "ModelProfile", "Op", "OpDag", "OrderResult", "Plan",
+    "PlanResult", "PoliciesResult", "ProfileError", "Reproduction", "RunResult", "Scenario", "ScenarioError",
+    "SchedulerError", "Series", "SimulationError", "StartAndBand", "Table", "TenantsResult", "Trace",
+    "TraceError", "__version__", "bursts", "bursts_receive", "buy", "calibrate", "collectives", "compare",
     "convert", "demo", "doctor", "explain", "from_chakra", "from_kineto", "from_networkx", "messages", "op_dag",
     "order", "plan", "preset", "preset_graph", "presets", "profile", "read_plan", "report", "reproduce", "run",
     "schema", "start_and_band", "tenants", "tenants_lp", "tenants_map", "tenants_policies",

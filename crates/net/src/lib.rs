@@ -7,6 +7,7 @@
 
 pub mod event;
 pub mod fluid;
+pub mod hosts;
 mod index;
 pub mod maxmin;
 pub mod packet;
@@ -18,6 +19,7 @@ pub mod trace;
 pub mod units;
 
 pub use fluid::{Fluid, FluidError};
+pub use hosts::{Host, Hosts};
 pub use packet::{PacketConfig, PacketEngine};
 pub use pipe::Pipe;
 pub use seed::Seed;
@@ -86,6 +88,9 @@ pub struct Flow {
     pub rounds: u32,
     /// Number that `bytes` is divided by for each message; not 0.
     pub parts: u32,
+    /// Whole bytes that counters count for each message: `bytes`, or of a buffer in `parts` the one that is sent. No
+    /// time depends on them.
+    pub counted: Bytes,
     /// Time for which the flow holds its queue before the first byte.
     pub hold: Time,
     /// Priority on the network.
@@ -100,7 +105,7 @@ impl Flow {
     /// Bytes in one message, at once, in the first band and on a connection of their own.
     pub const fn alone(src: HostId, dst: HostId, bytes: Bytes) -> Self {
         let (hold, band, connection) = (Time::ZERO, Band(0), Connection::Own);
-        Self { src, dst, bytes, rounds: 1, parts: 1, hold, band, stream: 0, connection }
+        Self { src, dst, bytes, rounds: 1, parts: 1, counted: bytes, hold, band, stream: 0, connection }
     }
 
     /// What tells connections between two hosts apart: the stream, and a number for each of its bands that has one.
@@ -183,5 +188,31 @@ pub trait Network {
     /// picosecond, and what is done to one is not seen by the other. `None` if the engine cannot be copied.
     fn fork(&self) -> Option<Box<dyn Network>> {
         None
+    }
+}
+
+impl<N: Network + ?Sized> Network for &mut N {
+    fn now(&self) -> Time {
+        (**self).now()
+    }
+
+    fn start(&mut self, flow: Flow) -> FlowId {
+        (**self).start(flow)
+    }
+
+    fn start_announced(&mut self, flow: Flow, announced: Announced) -> FlowId {
+        (**self).start_announced(flow, announced)
+    }
+
+    fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
+        (**self).advance(until, done);
+    }
+
+    fn set_band(&mut self, stream: u32, band: Band) {
+        (**self).set_band(stream, band);
+    }
+
+    fn fork(&self) -> Option<Box<dyn Network>> {
+        (**self).fork()
     }
 }

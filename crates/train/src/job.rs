@@ -388,6 +388,14 @@ impl Job {
         if self.buckets.is_empty() { 0.0 } else { self.collective.sent_by_busiest(bytes) }
     }
 
+    /// Bytes of all chunks of a bucket.
+    pub fn sent_bytes(&self, bucket: u32) -> Bytes {
+        match self.drops_remainder {
+            false => self.buckets[bucket as usize].bytes,
+            true => (0..self.chunk_count(bucket)).map(|index| self.chunk_bytes(bucket, index)).sum(),
+        }
+    }
+
     /// Bytes of a chunk.
     pub fn chunk_bytes(&self, bucket: u32, index: u64) -> Bytes {
         let bytes = self.buckets[bucket as usize].chunk_bytes(self.chunk, index);
@@ -437,8 +445,7 @@ const MOST_SENDING_PS: f64 = 8.64e16;
 pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, sizes: MessageSize) -> Result<Collective, PlanError> {
     let adding = spec.collective.reduction_rate_bps.and_then(Rate::from_bps);
     let algorithm = algorithm(spec.collective.algorithm, spec.hosts.len() as u32);
-    let collective = Collective::new(algorithm, spec.hosts.clone(), largest, depth, adding, sizes)?;
-    Ok(collective.with_host_cost(Time::from_ps(spec.collective.host_cost_ps.unwrap_or(0))))
+    Collective::new(algorithm, spec.hosts.clone(), largest, depth, adding, sizes)
 }
 
 /// What a job's messages cost, each with the time for which it holds the queue before its first byte.

@@ -48,9 +48,13 @@ use traffic::BackgroundFlows;
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
     let fabric = Fabric::new(&spec.cluster)?;
     let (mut jobs, mut background) = plan(spec, &fabric)?;
+    let host = fabric.host.clone();
     let mut engine = Engine::new(spec, fabric, &jobs)?;
-    let traces = iteration::run(&mut jobs, &mut background, engine.network(), limits(&spec.run), observe)?;
-    Ok(RunResult::new(spec, &jobs, traces, background, engine.network().now(), engine.usage()))
+    let mut network = engine.network(host);
+    let traces = iteration::run(&mut jobs, &mut background, network.as_mut(), limits(&spec.run), observe)?;
+    let end = network.now();
+    drop(network);
+    Ok(RunResult::new(spec, &jobs, traces, background, end, engine.usage()))
 }
 
 /// What the ranks of job `job` send one another to exchange `bytes`, as whole bytes: one row per message, by chunk,
@@ -210,6 +214,12 @@ pub enum SpecError {
     /// Simulated time would pass 2^63 picoseconds.
     #[error("job {name} would run past 106 days of simulated time")]
     TooLong {
+        /// Name of the job.
+        name: String,
+    },
+    /// Counters of links would not fit in 64 bits.
+    #[error("job {name} would send more than 2^64 bytes over a link; run fewer iterations")]
+    TooManySent {
         /// Name of the job.
         name: String,
     },

@@ -325,10 +325,6 @@ fn check(spec: &JobSpec, opens: bool) -> Result<(), ServersError> {
         (spec.schedule.chunk_bytes.is_some(), "parameters are sent whole"),
         (spec.collective.depth != Some(1), "parameters are sent whole"),
         (spec.collective.drops_remainder(), "parameters are sent whole"),
-        (
-            spec.collective.host_cost_ps.is_some(),
-            "a host's cost is of a collective's messages, not of pulls and pushes",
-        ),
         (spec.bands.len() != 1, "all transfers travel in one band"),
     ];
     match refused.into_iter().find(|&(is_wrong, _)| is_wrong) {

@@ -275,9 +275,6 @@ class Collective(Table):
     """Parameter servers (kind = "ps"). A scenario with this table does not need `kind`."""
     reduction_rate_bps: Rate | None = key(default=None, examples=["20GB/s"])
     """Rate at which a rank adds received data to its own, one message after another. Default: adding takes no time."""
-    host_cost_ps: Time | None = key(default=None, examples=["10us"])
-    """Time that a host spends on each message before its first byte enters the network: o of LogP (Culler et al. 1993).
-    A host prepares one message at a time. Default: no time."""
     remainder: Literal["sent", "dropped"] = key(default="sent")
     """What happens to the remainder when a bucket's bytes are divided by the number of workers. sent: some parts are
     one byte longer. dropped: it is not sent, as in the simulator of Gao (2020), chapter 5."""
@@ -371,6 +368,11 @@ class Schedule(Table):
     def parts(self) -> int:
         """Parts into which what is sent at once is cut; 1 where their number adapts."""
         return 1 if self.depth == "adaptive" else self.depth
+
+    @property
+    def most_parts(self) -> int:
+        """Parts into which what is sent at once is cut at most: 8 where their number adapts (Caramel, section 4.4)."""
+        return 8 if self.depth == "adaptive" else self.depth
 
 
 def _placement_tag(value: object) -> str | None:
