@@ -19,6 +19,7 @@
 //! live here: time, bytes, routes.
 
 use crate::index::{self, Index};
+use gradtide_watch::look;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -545,6 +546,7 @@ impl MaxMin {
                 }
             }
             for link in movers.drain(..) {
+                look();
                 self.move_level(link);
             }
         }

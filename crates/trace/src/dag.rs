@@ -1,6 +1,7 @@
 //! A rank's trace as an op DAG: the JSON that `gradtide.order` reads, with enough beside it to be the trace again.
 
 use crate::{About, CollectiveType, Comm, Gaps, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, checked};
+use gradtide_watch::look;
 use serde::{Deserialize, Serialize};
 
 /// The document. Times are nanoseconds.
@@ -111,6 +112,7 @@ pub fn read(document: &Document) -> Result<RankTrace, TraceError> {
     let mut names = Names::default();
     let mut ops = Vec::with_capacity(document.ops.len());
     for (number, row) in (0..).zip(&document.ops) {
+        look();
         let fault = |what| TraceError::Piece { unit: "op", number, at: 0, what };
         let Some(node) = &row.node else { continue };
         let kind = NodeType::from_word(node).ok_or_else(|| fault(format!("no node is called {node:?}")))?;

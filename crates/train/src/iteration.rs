@@ -30,6 +30,7 @@ use crate::priority::{Chunk, Milestone, Oracle, Outlook, Workers};
 use crate::servers::{self, TooShort};
 use crate::traffic::{self, BackgroundFlows};
 use gradtide_net::{Bytes, Completion, FlowId, Network, Time};
+use gradtide_watch::look;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use thiserror::Error;
@@ -183,6 +184,7 @@ pub fn run(
         jobs.iter_mut().zip(0..).map(|(job, stream)| AnyRunner::new(job, stream, limits)).collect();
     let mut done: Vec<Completion> = Vec::new();
     for round in 1_u64.. {
+        look();
         let now = network.now();
         for runner in &mut runners {
             runner.settle(now, network, background)?;

@@ -8,6 +8,7 @@ use crate::collective::messages::{Collective, Messages};
 use crate::collective::ring;
 use gradtide_net::fluid::Lane;
 use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Fluid, Network, PortId, Time};
+use gradtide_watch::look;
 use std::collections::BTreeMap;
 
 /// A network that knows how long exchanges take.
@@ -111,6 +112,7 @@ impl Recall {
     fn finish(&mut self, messages: &mut Messages) {
         let mut done = Vec::new();
         loop {
+            look();
             let until = messages.wakes_at().unwrap_or(Time::MAX);
             self.fluid.advance(until, &mut done);
             let now = self.fluid.now();

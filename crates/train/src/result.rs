@@ -17,6 +17,7 @@ use crate::traffic::{BackgroundFlows, Outcome};
 use gradtide_net::trace::{PortState, Window};
 use gradtide_net::{Bytes, Time};
 use gradtide_table::{Column, Table};
+use gradtide_watch::look;
 use serde::Serialize;
 use served::Served;
 use std::sync::Arc;
@@ -389,6 +390,7 @@ fn workers<'a>(parts: &'a [Part<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
         (0..part.iterations.len()).flat_map(move |iteration| {
             part.trace.workers.iter().zip(part.job.collective.worker_hosts()).enumerate().map(
                 move |(worker, (records, host))| {
+                    look();
                     let numbers = [iteration as u64, worker as u64, host.into()];
                     (part.name.clone(), numbers, records[iteration])
                 },
@@ -407,6 +409,7 @@ fn transfers(parts: &[Part<'_>]) -> Table {
     let rows = || {
         parts.iter().flat_map(|part| {
             part.blocks().enumerate().flat_map(move |(iteration, block)| {
+                look();
                 block.iter().enumerate().map(move |(bucket, record)| (part, iteration, bucket, record))
             })
         })
@@ -451,7 +454,10 @@ fn operations(parts: &[Part<'_>]) -> Table {
                 .iter()
                 // Of the iteration before, only what reaches into the window.
                 .filter(move |operation| operation.iteration >= 0 || operation.end > from)
-                .map(move |operation| (part, operation))
+                .map(move |operation| {
+                    look();
+                    (part, operation)
+                })
         })
     };
     let texts = |of: fn(&Part<'_>, &OperationRecord) -> String| {
@@ -568,7 +574,10 @@ fn flows(spec: &Spec, background: Vec<BackgroundFlows<'_>>) -> Table {
     let rows = || {
         (spec.traffic.iter().zip(&outcomes)).flat_map(|(traffic, outcomes)| {
             let started = outcomes.iter().enumerate().filter(|(_, outcome)| outcome.start.is_some());
-            started.map(move |(index, outcome)| (traffic, index, outcome))
+            started.map(move |(index, outcome)| {
+                look();
+                (traffic, index, outcome)
+            })
         })
     };
     let counts = |of: fn(&TrafficSpec, usize) -> u64| {

@@ -29,6 +29,7 @@ use crate::trace::{Counters, PortCounters};
 use crate::units::{Bytes, Rate, Time};
 use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network, Seed, StreamKey};
 use due::{Due, NEVER};
+use gradtide_watch::look;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -687,6 +688,7 @@ impl Network for Fluid {
         }
         // What takes no time is complete when it is started.
         while self.completed.is_empty() {
+            look();
             self.share();
             let next = self.next_at();
             if next > until_fs {

@@ -34,6 +34,7 @@ use crate::units::{Bytes, Time};
 use crate::{Announced, Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
 use calendar::Calendar;
+use gradtide_watch::look;
 use host::Hosts;
 use port::{Arrival, Moment, Port, Serialization};
 use qdisc::Verdict;
@@ -449,6 +450,7 @@ impl Network for PacketEngine {
                 break;
             }
             if !other && self.calendar.day_is_over() {
+                look();
                 self.calendar.begin_day(&mut self.ports);
                 continue;
             }
