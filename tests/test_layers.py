@@ -322,7 +322,7 @@ def test_comments_texts_and_lifetimes_are_no_code(tables, harmless):
 @pytest.mark.parametrize(
     ("path", "planted", "found"),
     [
-        ("python/gradtide/report/html.py", "from gradtide import results", "report imports results"),
+        ("python/gradtide/report/run.py", "from gradtide import results", "report imports results"),
         (
             "python/gradtide/studies/run.py",
             "def f():\n    from gradtide.cli import app",

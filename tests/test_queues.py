@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gradtide import Scenario, run
 from gradtide.report import encode_timeline, render
 from gradtide.report.folder import read_table
-from gradtide.report.probed import busiest
+from gradtide.report.pieces import busiest
 from gradtide.studies.tenants.bands import tenants
 from gradtide.studies.tenants.cases import SAMPLES, probed
 from run_folders import tiny_tenants

@@ -12,9 +12,17 @@ from typing import Any
 
 import pytest
 
-from gradtide.report import RunFolderError, encode_timeline, render, svg, timeline, write_report, write_timeline
+from gradtide.report import (
+    _TOKENS,
+    MAX_BYTES,
+    RunFolderError,
+    encode_timeline,
+    render,
+    timeline,
+    write_report,
+    write_timeline,
+)
 from gradtide.report.folder import read_table
-from gradtide.report.html import _TOKENS, MAX_BYTES
 from run_folders import (
     EVIL,
     Job,
@@ -223,7 +231,7 @@ def test_timeline_draws_each_bucket_and_marks_the_late_ones(slow_priority: Path)
 
 @pytest.mark.parametrize("span", [0.003, 1.0, 7.0, 932.2, 1e5])
 def test_ticks_are_round_and_inside(span: float) -> None:
-    found = svg.ticks(span, 8)
+    found = timeline.ticks(span, 8)
     assert 4 <= len(found) <= 12
     assert found[0] == 0
     assert found[-1] <= span * 1.001

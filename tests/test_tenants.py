@@ -15,7 +15,7 @@ from gradtide.studies.tenants.bands import TenantsResult, figures, tenants
 from gradtide.studies.tenants.boundary import BoundaryResult, boundary
 from gradtide.studies.tenants.boundary import figures as figures_of_cell
 from gradtide.studies.tenants.cases import SAME, Case, Cell, variant
-from gradtide.studies.tenants.verdict import Effect, colour, sentence, verdict
+from gradtide.studies.tenants.comparison import Effect, colour, sentence, verdict
 from run_folders import TINY_LOADS, listed_flows, tiny_tenants
 
 

@@ -9,14 +9,7 @@ from typing import NamedTuple
 
 
 class Code(NamedTuple):
-    """An entry of the table of faults.
-
-    Attributes:
-        title: the fault in a few words.
-        text: a paragraph: why it is refused and what to do.
-        bad: an example that has the fault.
-        good: the same, fixed.
-    """
+    """A fault: its title, why it is refused and what to do, an example that has it, and the same example fixed."""
 
     title: str
     text: str

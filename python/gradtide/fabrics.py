@@ -63,17 +63,9 @@ class NoFabricError(ValueError):
 
 @dataclass(frozen=True)
 class Fabric:
-    """A network that has room for some nodes.
+    """A network of switches that are all alike, and that has room for `hosts`, of which `nodes` are connected.
 
-    Attributes:
-        kind: clos2, clos3, leaf_spine or star.
-        nodes: hosts that are connected.
-        hosts: hosts that there is room for.
-        ports: ports of a switch; all switches are alike.
-        bisection: rate out of the hosts' part of the network against theirs.
-        switches: their number.
-        trunks: cables between switches.
-        topology: the keys of `cluster.topology`.
+    Trunks are the cables between switches, `topology` the keys of `cluster.topology`.
     """
 
     kind: str

@@ -29,15 +29,7 @@ Column = Sequence[int] | npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Classes:
-    """Where small flows end and large ones begin; medium is between.
-
-    Attributes:
-        small_bytes: payload of the largest small flow.
-        large_bytes: payload of the smallest large flow.
-
-    Raises:
-        ValueError: if a large flow could be a small one.
-    """
+    """Where small flows end and large ones begin: the payloads of the largest small and of the smallest large flow."""
 
     small_bytes: int = SMALL_BYTES
     large_bytes: int = LARGE_BYTES
@@ -49,11 +41,7 @@ class Classes:
 
     @classmethod
     def parse(cls, text: str) -> "Classes":
-        """Read size classes such as `small=100kB,large=1MB`; what is not named keeps its default.
-
-        Raises:
-            ValueError: if a name is neither, is written twice, or its size is none.
-        """
+        """Read size classes such as `small=100kB,large=1MB`; what is not named keeps its default."""
         sizes: dict[str, int] = {}
         for part in text.split(","):
             match = re.fullmatch(r"\s*(small|large)\s*=\s*(.*\S)\s*", part)
@@ -79,14 +67,6 @@ def counted(start_ps: Column, warmup_ps: int, cooldown_ps: int) -> npt.NDArray[n
     """Return which flows count: those that start at or after `warmup_ps` and before the last start less `cooldown_ps`.
 
     With both 0 every flow counts, the last one included.
-
-    Args:
-        start_ps: when each flow starts.
-        warmup_ps: length of the warm-up.
-        cooldown_ps: length of the cool-down, before the last start.
-
-    Returns:
-        One boolean a flow.
     """
     starts = np.asarray(start_ps, dtype=np.uint64)
     is_counted: npt.NDArray[np.bool_] = starts >= np.uint64(warmup_ps)

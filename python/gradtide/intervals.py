@@ -15,12 +15,6 @@ CONFIDENCE = 0.95
 def student_t(degrees: int) -> float:
     """Return the value that |T| of Student's distribution stays below with the probability `CONFIDENCE`.
 
-    Args:
-        degrees: degrees of freedom, 1 or more.
-
-    Raises:
-        ValueError: if `degrees` is less than 1.
-
     Source:
         Abramowitz & Stegun (1964), 26.7.3 and 26.7.4; solved by bisection.
 
@@ -51,10 +45,7 @@ def _within(t: float, degrees: int) -> float:
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the ends of the interval of the mean of independent values; `None` for fewer than two.
-
-    Args:
-        values: one per run, as the change that each pair of runs gives.
+    """Return the ends of the interval of the mean of independent values, one per run; `None` for fewer than two.
 
     Example:
         >>> [round(end, 2) for end in mean_interval([1.0, 2.0, 3.0])]

@@ -42,14 +42,10 @@ class SolverMissingError(GradtideError, ImportError):
 
 @dataclass(frozen=True)
 class TimedBucket:
-    """A bucket, and how long it takes in each band.
+    """A bucket, and how long it takes in each band, the highest first, alone on the network.
 
-    Attributes:
-        name: for people.
-        bytes: size; above 0.
-        ready: when its last gradient has been computed.
-        needed: when the next forward pass asks for it, if nothing was late before; not before `ready`.
-        times: on the network, alone: one for each band, the highest first; each 0 or more.
+    `ready` is when its last gradient has been computed. `needed`, not earlier, is when the next forward pass asks for
+    it, if nothing was late before.
     """
 
     name: str
@@ -433,11 +429,7 @@ class _Model:
         return list(self.highs.getSolution().col_value), info.mip_dual_bound, is_proven
 
     def solve(self) -> _Answer:
-        """Find the least iteration time, then the fewest bytes in the highest band, then in the next.
-
-        Raises:
-            InternalError: if there is no solution; the limit is one that an order reaches.
-        """
+        """Find the least iteration time, then the fewest bytes in the highest band, then in the next."""
         found = self.try_solve()
         if found is None:
             raise InternalError("the linear programme has no solution, though an order reaches its limit")

@@ -40,12 +40,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of predictions of one kind.
-
-    Attributes:
-        logs: of measured over predicted.
-        setups: in how many setups they were measured.
-    """
+    """Errors of predictions: logarithms of measured over predicted, and in how many setups these were measured."""
 
     logs: tuple[float, ...]
     setups: int

@@ -21,11 +21,9 @@ class Runtime:
 
     Attributes:
         device: as `--device` has it.
-        what: the devices, in sentences.
         library: that exchanges gradients there; empty if it is not known which.
         levels: those that can be carried out, of `LEVELS`.
-        collectives: those that can be chosen, and how.
-        any_collective: whether every collective and every depth may be searched.
+        collectives: those that can be chosen, and how; `any_collective` means all, with every depth.
     """
 
     device: str

@@ -67,13 +67,7 @@ _SIZE_OUT = ("TB", "GB", "MB", "kB", "B", "TiB", "GiB", "MiB", "KiB")
 
 
 class UnitError(ValueError):
-    """A text that is not a quantity of the wanted kind.
-
-    Attributes:
-        code: id of the fault in `gradtide.codes.CODES`.
-        msg: what is wrong.
-        hint: how to fix it.
-    """
+    """A text that is not a quantity of the wanted kind; every `parse_…` raises it. `code` is one of `codes.CODES`."""
 
     def __init__(self, code: str, msg: str, hint: str) -> None:
         super().__init__(f"{msg}; {hint}")
@@ -83,60 +77,36 @@ class UnitError(ValueError):
 
 
 def parse_time(text: object) -> int:
-    """Return the picoseconds in a time such as `"10us"`, rounded half up.
-
-    Raises:
-        UnitError: if `text` is not a time from 0 to 213 days.
-    """
+    """Return the picoseconds in a time such as `"10us"`, rounded half up; a time is from 0 to 213 days."""
     value = _scaled(text, "time", _TIME_UNITS, "10us")
     return _bounded(round_half_up(value), "time", "the simulated clock ends after 213 days (2^64 ps)")
 
 
 def parse_rate(text: object) -> int:
-    """Return the bits per second in a rate such as `"10Gbps"`.
-
-    Raises:
-        UnitError: if `text` is not a whole number of bits per second that fits 64 bits.
-    """
+    """Return the bits per second in a rate such as `"10Gbps"`: a whole number that fits 64 bits."""
     value = _whole(_scaled(text, "rate", _RATE_UNITS, "10Gbps"), "rate", "bits per second")
     return _bounded(value, "rate", "rates end at 2^64 bps")
 
 
 def parse_bytes(text: object) -> int:
-    """Return the bytes in a size such as `"6.28MB"` or `"1Gb"`.
-
-    Raises:
-        UnitError: if `text` is not a whole number of bytes that fits 64 bits.
-    """
+    """Return the bytes in a size such as `"6.28MB"` or `"1Gb"`: a whole number that fits 64 bits."""
     value = _whole(_scaled(text, "size", _SIZE_UNITS, "25MB"), "size", "bytes")
     return _bounded(value, "size", "sizes end at 2^64 B")
 
 
 def parse_frequency(text: object) -> Fraction:
-    """Return the events per second in a rate of events such as `"23/s"`.
-
-    Raises:
-        UnitError: if `text` is not a number of events per time.
-    """
+    """Return the events per second in a rate of events such as `"23/s"`."""
     return _scaled(text, "rate of events", _FREQUENCY_UNITS, "23/s")
 
 
 def parse_packets(text: object) -> int:
-    """Return the count in a number of packets such as `"1000pkt"`.
-
-    Raises:
-        UnitError: if `text` is not a whole number of packets.
-    """
+    """Return the count in a number of packets such as `"1000pkt"`."""
     value = _whole(_scaled(text, "number of packets", _PACKET_UNITS, "1000pkt"), "number", "packets")
     return _bounded(value, "number of packets", "counts end at 2^64")
 
 
 def parse_buffer(text: object) -> Buffer:
-    """Return the size of a buffer in packets, as in `"1000pkt"`, or in bytes, as in `"1MB"`.
-
-    Raises:
-        UnitError: if `text` is not a whole number of packets or bytes.
-    """
+    """Return the size of a buffer in packets, as in `"1000pkt"`, or in bytes, as in `"1MB"`."""
     value = _scaled(text, "buffer size", _BUFFER_UNITS, "1000pkt")
     is_bytes = not str(text).rstrip().endswith("pkt")
     size = _whole(value, "size" if is_bytes else "number", "bytes" if is_bytes else "packets")
@@ -144,11 +114,7 @@ def parse_buffer(text: object) -> Buffer:
 
 
 def parse_ratio(text: object) -> Fraction:
-    """Return a ratio in 0 < r <= 1 written `"1/4"`, `"1"`, `1` or `0.25`.
-
-    Raises:
-        UnitError: if `text` is not such a ratio.
-    """
+    """Return a ratio in 0 < r <= 1 written `"1/4"`, `"1"`, `1` or `0.25`."""
     hint = 'write a share above 0 and at most 1, as in "1/4"'
     if isinstance(text, bool) or not isinstance(text, (str, int, float)):
         raise UnitError("GT011", f"expected a ratio, found {describe(text)}", hint)
@@ -218,11 +184,7 @@ def format_decimal(value: Fraction) -> "str | None":
 
 
 def parse_decimal_us(text: str) -> int:
-    """Return the picoseconds in a bare decimal number of microseconds (a column whose name carries the unit).
-
-    Raises:
-        UnitError: if `text` is not a plain decimal number from 0 to 213 days.
-    """
+    """Return the picoseconds in a bare decimal number of microseconds (a column whose name carries the unit)."""
     match = _NUMBER.fullmatch(text) if len(text) <= _MAX_TEXT else None
     hint = "write plain microseconds, as in 1250.5"
     if match is None or match[3]:

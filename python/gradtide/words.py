@@ -79,9 +79,7 @@ def workers(count: int) -> str:
 def group(row: Mapping[str, Any], varied: Sequence[str]) -> str:
     """Name what schedules compete on, as in `vgg16 on 8 workers and 2 servers, inference`.
 
-    Args:
-        row: of a comparison.
-        varied: columns that differ within the comparison; mini-batch, task and job are named if they are among them.
+    Mini-batch, task and job are named if they are among the columns that differ within the comparison.
     """
     name = f"{row['model']} on {workers(row['workers'])}"
     if row["servers"]:
@@ -125,10 +123,7 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
 def saving_headline(points: Sequence[tuple[float, float, float]], baseline: str, best: str) -> str:
     """Say where `best`, the best there is, beats `baseline`, and from which rate on it no longer matters.
 
-    Args:
-        points: (link rate in bit/s, baseline time, best time), any one unit of time; at least one.
-        baseline: name of the schedule that is compared with.
-        best: name of the other.
+    A point is a link rate in bit/s, the baseline's time and the best time, in any one unit; there is at least one.
     """
     points = sorted(points)
     savings = [(rate_bps, 1 - best_time / base_time) for rate_bps, base_time, best_time in points]

@@ -23,7 +23,7 @@ from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.run import run_all
 from gradtide.studies.tenants.cases import variant
-from gradtide.studies.tenants.verdict import colour
+from gradtide.studies.tenants.comparison import colour
 
 KEPT = Path(__file__).with_name("adaptive.jsonl")
 CELLS = Path(__file__).with_name("adaptive-cells.csv")

@@ -30,11 +30,7 @@ def find(what: str) -> tuple[Part, str | None] | None:
 
 
 def named(what: str) -> tuple[Part, str | None]:
-    """Return the part of a paper and the figure that `PAPER/PART[/FIGURE]` means.
-
-    Raises:
-        ValueError: if there is none.
-    """
+    """Return the part and figure that `find` finds, or raise a ValueError that lists what there is."""
     found = find(what)
     if found is None:
         name = what.rpartition("/")[0]

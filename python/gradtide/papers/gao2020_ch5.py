@@ -15,22 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradtide.papers.harness import (
-    Check,
-    Claim,
-    Drawn,
-    Figure,
-    agreeing,
-    chart,
-    line,
-    of_statements,
-    published,
-    table,
-)
+from gradtide.papers.harness import Check, Claim, Drawn, Figure, agreeing, chart, line, of_statements, published, table
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.tenants.cases import BANDS, variant
-from gradtide.studies.tenants.verdict import colour
+from gradtide.studies.tenants.comparison import colour
 
 # Table 5.3: compute-to-network ratio, compute time per iteration in ms.
 COMPUTE_MS = {16: 2240, 8: 1120, 4: 560, 2: 280}
@@ -79,13 +68,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 
 @dataclass(frozen=True)
 class Study:
-    """The runs by ratio, rate, band and seed, and what follows from them.
-
-    Attributes:
-        base: the scenario of every run but for these four.
-        results: with the thesis's recovery.
-        others: with the default recovery, run 0.
-    """
+    """The runs by ratio, rate, band and seed, with the thesis's recovery; `others` are run 0 with the default one."""
 
     base: Scenario
     results: Mapping[Key, RunResult]

@@ -67,13 +67,10 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a paper that can be reproduced.
+    """A part of a paper that can be reproduced; `figures` are what can be reproduced alone.
 
-    Attributes:
-        title: what it is.
-        make: runs it, given the number of jobs, progress, and if wanted a figure, what is kept and the limits; with a
-            figure, what that figure needs alone.
-        figures: what can be reproduced alone.
+    `make` runs it, given the number of jobs, progress, and if wanted a figure, what is kept and the limits; with a
+    figure, what that figure needs alone.
     """
 
     title: str
@@ -101,11 +98,7 @@ def _no_runs(_study: Any) -> Mapping[str, RunResult]:
 class Figure(Generic[S, C]):
     """A figure or table that is reproduced: the runs that it needs, and what is made from a study of them.
 
-    Attributes:
-        cases: the runs.
-        claims: what the paper says, beside ours.
-        maps, tables, series, bars, progress: what is drawn.
-        runs: the runs that `progress` draws, by name.
+    `claims` are what the paper says, beside ours. `runs` are those that `progress` draws, by name.
     """
 
     cases: Iterable[C] = ()
@@ -241,15 +234,7 @@ def line(name: str, values: Iterable[float | None], **style: str) -> Drawn:
 def chart(
     title: str, x: tuple[str, Sequence[float]], ylabel: str, lines: Iterable[Drawn], note: str | None = None
 ) -> Drawn:
-    """Return a chart of lines over one axis.
-
-    Args:
-        title: of the chart.
-        x: label and values of the axis.
-        ylabel: with the unit.
-        lines: each with as many values as the axis.
-        note: below the chart.
-    """
+    """Return a chart of lines over one axis, of which `x` has label and values; a note stands below the chart."""
     made = {
         "title": title,
         "x": {"label": x[0], "values": list(x[1])},

@@ -180,12 +180,9 @@ class Burst:
         waited_s: until its first segment was sent.
         sent_s: from then to its last byte at the receiver.
         start: queue before its first segment came.
-        longest: longest queue from then to its end.
-        latency_s: time that its packets, and those of others, waited on average meanwhile.
-        whole_latency_s: the same from `at_s` on.
-        drops: packets that the queue refused meanwhile.
-        later_bps: what the long flows sent in the time that follows `at_s`.
-        meanwhile_bps: what they sent from `at_s` to the burst's end.
+        longest, latency_s, drops: from then to its end, the longest queue, the mean wait of a packet, packets refused.
+        whole_latency_s: mean wait from `at_s` on.
+        later_bps, meanwhile_bps: what the long flows sent in the time that follows `at_s`, and until the burst's end.
     """
 
     at_s: float

@@ -49,14 +49,10 @@ REPEATS = 1000
 
 @dataclass(frozen=True)
 class Case:
-    """A run: Table 1's model in one of the paper's environments.
+    """A run: Table 1's model, as the paper writes it, in one of the paper's environments.
 
     Attributes:
-        model: as the paper writes it.
-        task: inference or train.
         order: of pulls; "file" is the model's own order, backwards.
-        workers: their number.
-        servers: their number.
         is_cpu: whether it is envC.
         factor: of the mini-batch.
         disorder: share of pulls that leave their order.

@@ -14,18 +14,7 @@ from typing import Any
 
 from gradtide import words
 from gradtide.fabrics import crossbars_of_table_1 as crossbars
-from gradtide.papers.harness import (
-    Check,
-    Claim,
-    Drawn,
-    Figure,
-    agreeing,
-    chart,
-    line,
-    of_statements,
-    published,
-    table,
-)
+from gradtide.papers.harness import Check, Claim, Drawn, Figure, agreeing, chart, line, of_statements, published, table
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.exchange import alone, exchange_s, on_cluster, parse_collective
@@ -47,13 +36,7 @@ SAME = 1.001
 
 @dataclass(frozen=True)
 class Net:
-    """A network of the paper.
-
-    Attributes:
-        kind: clos2 or clos3.
-        ports: k.
-        nodes: hosts that take part.
-    """
+    """A network of the paper: clos2 or clos3, the ports of a switch (its k), and the hosts that take part."""
 
     kind: str
     ports: int

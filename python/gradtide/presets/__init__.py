@@ -121,11 +121,7 @@ class Device:
 
     @property
     def reached_flops(self) -> float:
-        """FLOP/s that training reaches.
-
-        Raises:
-            NoEfficiencyError: if no measurement of the device is known.
-        """
+        """FLOP/s that training reaches; NoEfficiencyError if no measurement of the device is known."""
         if self.compute_efficiency is None:
             raise NoEfficiencyError(
                 f"{self.name} has no known efficiency: {self.basis}; state the share of its "
@@ -168,10 +164,7 @@ def cluster_names() -> list[str]:
 
 
 def cluster(name: str) -> dict[str, Any] | None:
-    """Return the keys of a scenario that a built-in cluster stands for; None if there is none of that name.
-
-    Args:
-        name: `NAME`, or `NAME/N` for one of N hosts.
+    """Return the keys of a scenario that a built-in cluster stands for, `NAME` or `NAME/N` for one of N hosts, or None.
 
     Example:
         >>> cluster("ethernet-25g/16")["cluster"]["topology"]["hosts"]

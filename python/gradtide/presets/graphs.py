@@ -23,15 +23,9 @@ TASKS = ("train", "inference")
 
 @dataclass(frozen=True)
 class GraphPreset:
-    """The training step of a built-in model, op by op.
+    """The training step of a built-in model, op by op; each of its `counts` is [fixed, per sample].
 
-    Attributes:
-        name: what users write.
-        title: what tables print.
-        source: where it comes from.
-        sample: what one sample is.
-        batch: samples in the mini-batch of the paper.
-        counts: the counted graph, each count as [fixed, per sample].
+    `batch` is the mini-batch of the paper, `sample` what one sample is.
     """
 
     name: str
@@ -67,11 +61,7 @@ class GraphPreset:
         }
 
     def at(self, batch: int) -> dict[str, Any]:
-        """Return the counted graph of a mini-batch.
-
-        Raises:
-            ValueError: if `batch` is below 1.
-        """
+        """Return the counted graph of a mini-batch."""
         if batch < 1:
             raise ValueError(f"batch must be at least 1, got {batch}")
         ops = []
@@ -105,19 +95,10 @@ def graph(name: str) -> GraphPreset:
 
 
 def graph_document(name: str, machine: Device | str, batch: int | None, task: str, rate_bps: int) -> dict[str, Any]:
-    """Return the op graph of a built-in model with times, as `gradtide order` reads it.
+    """Return the op graph of a built-in model with times on a device, as `gradtide order` reads it.
 
-    Args:
-        name: one of `graph_names()`.
-        machine: a device, or the name of a preset; case does not matter.
-        batch: samples in the mini-batch; None for the paper's.
-        task: train, or inference: the forward pass alone.
-        rate_bps: rate at which parameters are received, bits per second, above 0.
-
-    Raises:
-        KeyError: if there is no such graph or device.
-        NoEfficiencyError: if the device's efficiency is unknown.
-        ValueError: if the task is another word or the batch below 1.
+    Without a batch it is the paper's. The task is train, or inference: the forward pass alone. Parameters are received
+    at `rate_bps`, above 0.
     """
     if task not in TASKS:
         raise ValueError(f"task must be one of {', '.join(TASKS)}, got {task!r}")

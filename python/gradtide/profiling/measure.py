@@ -74,12 +74,7 @@ def clock_of(model: "torch.nn.Module") -> Clock:
 
 
 class Measured(NamedTuple):
-    """Times of a pass.
-
-    Attributes:
-        forward_ps, backward_ps: of each layer, picoseconds.
-        step_ps: forward and backward without marks, the quickest run.
-    """
+    """Times of a pass: of each layer, and of forward and backward without marks, the quickest run."""
 
     forward_ps: list[int]
     backward_ps: list[int]

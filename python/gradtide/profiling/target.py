@@ -27,13 +27,7 @@ _MAX_ELEMENTS = 2**40
 
 
 class InputSpec(NamedTuple):
-    """One input of the model's forward.
-
-    Attributes:
-        name: keyword of forward; `None` for a positional input.
-        shape: sizes, the mini-batch first.
-        dtype: name of a torch dtype.
-    """
+    """One input of the model's forward: its keyword or `None`, its sizes, the mini-batch first, and a torch dtype."""
 
     name: str | None
     shape: tuple[int, ...]
@@ -68,9 +62,6 @@ def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.T
     """Make the positional and keyword inputs of a model's forward; on the device `meta` they take no memory.
 
     Floats are from N(0, 1); integers are 0 or 1, which any vocabulary has.
-
-    Raises:
-        ProfileError: if torch has no such dtype, or a positional input follows a named one.
     """
     import torch
 
@@ -98,11 +89,8 @@ def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.T
 def build(target: str, *, on_meta: bool, say: Callable[[str], object] = lambda text: None) -> "torch.nn.Module":
     """Import `MODULE:FACTORY` and call it, on torch's meta device if wanted: then no weight is allocated.
 
-    A factory that cannot do without values is called again without the meta device, and `say` is told so.
-
-    Raises:
-        ProfileError: if the module cannot be imported, has no such name, or the factory raises or returns no module;
-            a fault in the user's code is its cause.
+    A factory that cannot do without values is called again without the meta device, and `say` is told so. What goes
+    wrong is a `ProfileError`; a fault in the user's code is its cause.
     """
     import torch
 

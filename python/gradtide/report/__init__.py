@@ -1,19 +1,106 @@
-"""Reports of finished runs: one HTML file and a Perfetto trace, made from run folders alone.
+"""Reports of finished runs: one HTML file that opens anywhere, with nothing to fetch, and a Perfetto trace.
 
-Nothing of a simulation lives here: a folder written by another version, or by hand, reports as well.
+They are made from run folders alone: a folder written by another version, or by hand, reports as well. What is shown is
+in the file of each study, such as `run.py`, and in `tenants/`; how it looks in `assets/`, `timeline.py`, `progress.py`
+and `scatter.py`. The page holds no time stamp and nothing of the machine, so the same folder gives the
+same bytes.
 """
 
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jinja2
+from markupsafe import Markup
+
 from gradtide.files import write_whole
-from gradtide.report.folder import RunFolderError, read_json
-from gradtide.report.html import render
+from gradtide.report import buy, collectives, compare, pieces, plan, reproduce, run, waterfall
+from gradtide.report.folder import Row, RunFolderError, entry, read_json
 from gradtide.report.perfetto import encode_timeline
+from gradtide.report.tenants import bands, boundary, lp, policies
 
 __all__ = ["RunFolderError", "encode_timeline", "read_summary", "render", "write_report", "write_timeline"]
+
+MAX_BYTES = 400_000
+"""A report is mailed and kept beside results; it never grows past this."""
+
+_UPLOT = "uplot-1.6.32"
+
+# Name: light, dark. Hues after Okabe & Ito (2008), which colour-blind readers tell apart; lightness set for
+# contrast: text on `bg` and `panel`, `on-colour` on the waterfall's fills reach 4.5:1 (a test computes it).
+_TOKENS = {
+    "bg": ("#ffffff", "#11161d"),
+    "panel": ("#f3f5f8", "#1b222c"),
+    "text": ("#141a22", "#e9edf3"),
+    "muted": ("#55606f", "#a7b1bf"),
+    "line": ("#d8dde4", "#343e4b"),
+    "link": ("#0b5cad", "#7db8f5"),
+    "focus": ("#0b5cad", "#7db8f5"),
+    "good": ("#006b52", "#45cfa6"),
+    "compute": ("#2b6cb3", "#6fa8e8"),
+    "backward": ("#1c4676", "#4a7cb8"),
+    "transfer": ("#00876a", "#2cbd96"),
+    "slack": ("#c9e8de", "#1d4a40"),
+    "exposed": ("#c2410c", "#ff8a50"),
+    "exposed-soft": ("#fbe3d6", "#4a2817"),
+    "exposed-text": ("#b03a0a", "#ff9a68"),
+    "barrier": ("#93468f", "#d993d4"),
+    "barrier-soft": ("#f1ddf0", "#432743"),
+    "barrier-text": ("#84387f", "#dfa0da"),
+    "slowdown": ("#8a6400", "#e6b43c"),
+    "on-colour": ("#ffffff", "#11161d"),
+    "bad": ("#b3261e", "#ff8a80"),
+    "warn": ("#f2c14e", "#f2c14e"),
+    "on-warn": ("#141a22", "#141a22"),
+    "band-same": ("#c97316", "#d98a3d"),
+    "band-low": ("#1f5fa8", "#8cc1ff"),
+    "cell-green": ("#93d9c0", "#49b394"),
+    "on-green": ("#0b2b22", "#0b1f19"),
+    "cell-yellow": ("#ffe08a", "#f2c14e"),
+    "on-yellow": ("#141a22", "#141a22"),
+    "cell-red": ("#a3201a", "#b0281f"),
+    "on-red": ("#ffffff", "#ffffff"),
+    "shade-0": ("#e8f0f9", "#1d2a3a"),
+    "on-shade-0": ("#141a22", "#e9edf3"),
+    "shade-1": ("#c4daf1", "#20466e"),
+    "on-shade-1": ("#141a22", "#ffffff"),
+    "shade-2": ("#8dbae4", "#2d68a3"),
+    "on-shade-2": ("#141a22", "#ffffff"),
+    "shade-3": ("#2f6fb5", "#6fa8e8"),
+    "on-shade-3": ("#ffffff", "#11161d"),
+    "shade-4": ("#174a80", "#b9d8fb"),
+    "on-shade-4": ("#ffffff", "#11161d"),
+    "s1": ("#2b6cb3", "#6fa8e8"),
+    "s2": ("#c2410c", "#ff9a66"),
+    "s3": ("#00876a", "#2cbd96"),
+    "s4": ("#93468f", "#d993d4"),
+    "s5": ("#c98a00", "#f2c14e"),
+    "s6": ("#8793a3", "#7b8797"),
+}
+
+_CAPS = (
+    pieces.Caps(200, 6, 8, 12, 40_000),
+    pieces.Caps(60, 3, 4, 8, 10_000),
+    pieces.Caps(20, 1, 2, 4, 3_000),
+    pieces.Caps(8, 1, 1, 2, 500),
+)
+
+
+_VIEWS = {
+    "gradtide.run/1": run.view,
+    "gradtide.compare/1": compare.view,
+    "gradtide.reproduce/1": reproduce.view,
+    "gradtide.tenants/1": bands.view,
+    "gradtide.boundary/1": boundary.view,
+    "gradtide.policies/1": policies.view,
+    "gradtide.buy/1": buy.view,
+    "gradtide.planning/1": plan.view,
+    "gradtide.collectives/1": collectives.view,
+    "gradtide.lp/1": lp.view,
+    "gradtide.waterfall/1": waterfall.view,
+}
 
 
 def write_report(run_dir: Path | str) -> Path:
@@ -53,6 +140,71 @@ def read_summary(run_dir: Path | str) -> dict[str, Any]:
         RunFolderError: if the file is missing, truncated or garbled.
     """
     return read_json(Path(run_dir) / "summary.json")
+
+
+def render(run_dir: Path) -> str:
+    """Return the report of a finished run or study folder: a whole HTML document below 400 kB.
+
+    Where the folder holds more, the page says what is left out.
+    """
+    path = run_dir / "summary.json"
+    summary = read_json(path)
+    schema = entry(path, summary, "schema", str)
+    if schema not in _VIEWS:
+        raise RunFolderError(f"{path}: key `schema`: `{pieces.clip(schema)}` is none of {', '.join(_VIEWS)}")
+    for caps in _CAPS:
+        template, view = _VIEWS[schema](run_dir, summary, caps)
+        page = _page(template, view, run_dir, summary)
+        if len(page.encode("utf-8")) < MAX_BYTES:
+            break
+    return page
+
+
+@cache
+def _asset(name: str) -> str:
+    return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    loader = jinja2.FileSystemLoader(Path(__file__).parent / "assets")
+    return jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+
+
+def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row) -> str:
+    light, dark = ("".join(f"--{k}:{v[i]};" for k, v in _TOKENS.items()) for i in (0, 1))
+    css = (
+        f":root{{color-scheme:light;{light}}}"
+        "@media screen and (prefers-color-scheme:dark){"
+        f":root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}"
+        f"@media screen{{:root[data-theme=dark]{{color-scheme:dark;{dark}}}}}"
+    )
+    # A canvas has two device pixels a CSS pixel at least, so that charts are crisp on paper too.
+    uplot = (
+        f"/*!\n{_asset(_UPLOT + '.LICENSE.txt')}\n*/\nconst uPlot = (() => {{\n"
+        "const devicePixelRatio = Math.max(2, window.devicePixelRatio || 1);\n"
+        f"{_asset(_UPLOT + '.iife.min.js')}\nreturn uPlot;\n}})();\n"
+    )
+    versions = read_json(run_dir / "versions.json")
+    known = [f"{key} {pieces.clip(versions[key])}" for key in ("gradtide", "python", "platform") if key in versions]
+    facts = [f"{key} {pieces.clip(summary[key])}" for key in ("engine", "seed") if key in summary]
+    sha = summary.get("scenario_sha256")
+    if isinstance(sha, str):
+        facts.append(f"scenario sha256 {sha[:12]}")
+    return (
+        _templates()
+        .get_template(template)
+        .render(
+            css=Markup(css + _asset(_UPLOT + ".min.css") + _asset("report.css")),
+            js=Markup(uplot + _asset("report.js")),
+            headline=pieces.clip(entry(run_dir / "summary.json", summary, "headline", str), 600),
+            version=pieces.clip(summary.get("version", "")),
+            versions=" · ".join(known + facts),
+            **{"reproduce": "", **view},
+        )
+    )
 
 
 class _Command(ModuleType):

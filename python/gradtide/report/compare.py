@@ -21,11 +21,7 @@ SAME = 1e-4
 
 
 def inside(folder: Path, *parts: str) -> Path:
-    """Return a folder below `folder`.
-
-    Raises:
-        RunFolderError: if the parts lead out of it.
-    """
+    """Return a folder below `folder`; parts that lead out of it are an error."""
     relative = PurePosixPath(*parts)
     if relative.is_absolute() or ".." in relative.parts or "\\" in str(relative) or ":" in str(relative):
         raise RunFolderError(f"{folder}: `{pieces.clip(relative)}` is not a folder below it")

@@ -121,13 +121,6 @@ def encode_timeline(run_dir: Path) -> bytes:
     """Return the operations of a run folder as a Perfetto trace, the same bytes for the same folder.
 
     Times in the trace are nanoseconds, rounded from the run's picoseconds.
-
-    Args:
-        run_dir: run folder; `summary.json`, `operations.csv`, `transfers.csv` and, if it is there, `queues.csv` are
-            read.
-
-    Raises:
-        RunFolderError: if one of them is missing or garbled.
     """
     path = run_dir / "summary.json"
     jobs: Mapping[str, Any] = entry(path, read_json(path), "jobs", dict)

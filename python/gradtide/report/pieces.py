@@ -1,4 +1,4 @@
-"""Pieces that all reports are put together from: numbers in words, tables, charts, bars and timelines.
+"""Pieces that all reports are put together from: numbers in words, tables, charts, bars, timelines and samples.
 
 Each is a dictionary for the macro of the same name in `assets/parts.html.j2`.
 """
@@ -33,6 +33,9 @@ STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
 
 # The axis of a chart over link rates.
 OVER_RATE: dict[str, Any] = {"xlabel": "link rate, Gbit/s", "xname": "at", "xunit": "Gbit/s", "xlog": True}
+
+PROBE_STEPS = 160
+"""Steps of a chart of samples; those that share one are folded into one value."""
 
 WATERFALL = (
     ("compute", "compute", "compute"),
@@ -318,3 +321,63 @@ def by_job(rows: Iterable[Row]) -> dict[str, list[Row]]:
     for row in rows:
         grouped.setdefault(row["job"], []).append(row)
     return grouped
+
+
+def probed(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: Caps) -> dict[str, Any] | None:
+    """Return charts of `queues.csv` on axes that all runs share; None where nothing was sampled.
+
+    `runs` are the rows of each run by its name, and `tokens` their colours.
+    """
+    link = busiest([row for rows in runs.values() for row in rows])
+    if link is None:
+        return None
+    own = {name: [row for row in rows if row["link"] == link] for name, rows in runs.items()}
+    if not all(own.values()):
+        return None
+    together = max(-(-len(rows) // min(PROBE_STEPS, 20 + caps.rows)) for rows in own.values())
+    steps = {name: [rows[i : i + together] for i in range(0, len(rows), together)] for name, rows in own.items()}
+    longest = max(row["queue_packets"] for rows in own.values() for row in rows)
+    until = max(rows[-1]["time_us"] for rows in own.values()) / 1e3
+
+    def drawn(
+        name: str, token: str, title: str, values: list[float], ylabel: str, unit: str, top: float
+    ) -> dict[str, Any]:
+        x = [0.0, *(step[-1]["time_us"] / 1e3 for step in steps[name])]
+        made = chart(
+            f"{title} over time{', ' + name if name else ''}",
+            x=x,
+            lines=[line(0, title, [*values, values[-1]], token=token, width=1.2, fill=token)],
+            xlabel="time, ms",
+            ylabel=ylabel,
+            xname="from",
+            xunit="ms",
+            unit=unit,
+            stepped=True,
+            xrange=[0, until],
+            yrange=[0, top],
+            cap=caps.rows,
+        )
+        return {**made, "hint": "", "title": name.capitalize()}
+
+    queues, uses = [], []
+    for (name, parts), token in zip(steps.items(), tokens, strict=True):
+        peaks = [float(max(row["queue_packets"] for row in step)) for step in parts]
+        shares = [100 * sum(row["utilisation"] for row in step) / len(step) for step in parts]
+        queues.append(drawn(name, token, f"Queue before {link}", peaks, "packets", "packets", 1.05 * max(longest, 1)))
+        uses.append(drawn(name, token, f"Use of {link}", shares, "busy, %", "%", 104))
+    first = next(iter(own.values()))
+    every = first[1]["time_us"] - first[0]["time_us"] if len(first) > 1 else first[0]["time_us"]
+    note = f"{link} is the switch port with the longest queue on average. A sample every {milliseconds(every)} ms"
+    note += f"; a step shows the longest queue and the mean use of {together} samples." if together > 1 else "."
+    return {"charts": [*queues, *uses], "note": note, "link": link}
+
+
+def busiest(rows: Sequence[Row]) -> str | None:
+    """Return the switch port with the longest queue on average; if none ever waits, the one that is used most."""
+    sums: dict[str, list[float]] = {}
+    for row in rows:
+        total = sums.setdefault(row["link"], [0.0, 0.0])
+        total[0] += row["queue_packets"]
+        total[1] += row["utilisation"]
+    ports = [link for link in sums if "-" in link] or list(sums)
+    return max(ports, key=lambda link: (sums[link], -ports.index(link)), default=None)

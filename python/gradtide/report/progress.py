@@ -11,8 +11,18 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from gradtide.report.folder import Row
-from gradtide.report.svg import WIDTH, Drawing
-from gradtide.report.timeline import MAX_ROWS, evenly, is_late, layers, merged, milliseconds, of_slowest, verdict
+from gradtide.report.timeline import (
+    MAX_ROWS,
+    WIDTH,
+    Drawing,
+    evenly,
+    is_late,
+    layers,
+    merged,
+    milliseconds,
+    of_slowest,
+    verdict,
+)
 
 MAX_ITERATIONS = 3
 """Iterations drawn; in more of them a block is thinner than a line."""

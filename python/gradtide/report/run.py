@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import words
-from gradtide.report import pieces, probed, timeline
+from gradtide.report import pieces, timeline
 from gradtide.report.folder import Row, RunFolderError, entry, number, read_table, read_text
 from gradtide.report.timeline import milliseconds, size
 
@@ -53,7 +53,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         if len(views) < len(jobs)
         else "",
         "traffic": [_tenant(path, name, traffic[name], caps) for name in list(traffic)[: caps.jobs]],
-        "probed": probed.draw({"": read_table(run_dir, "queues.csv", required=False)}, ["transfer"], caps),
+        "probed": pieces.probed({"": read_table(run_dir, "queues.csv", required=False)}, ["transfer"], caps),
         "links": _links(links, packets, caps),
         "warnings": [pieces.clip(text, 200) for text in summary.get("warnings", []) if isinstance(text, str)],
         "scenario": resolved_scenario(run_dir, caps),

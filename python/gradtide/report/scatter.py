@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from gradtide.report.pieces import STYLES
-from gradtide.report.svg import WIDTH
+from gradtide.report.timeline import WIDTH
 
 _HEIGHT = 430.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84.0, 24.0, 16.0, 52.0
@@ -52,14 +52,8 @@ def draw(
 ) -> Markup:
     """Draw at least one point, with a stair that no point is below; a reader can step through the points.
 
-    Args:
-        points: what is drawn.
-        frontier: corners of the stair, left to right, going down.
-        label: what the drawing shows, for readers who do not see it.
-        xlabel: title of the horizontal axis.
-        ylabel: title of the vertical axis.
-        floor: a height that no point can be below, and what it is.
-        around: places that the axes reach, so that what hardly differs does not look far apart.
+    The corners of the stair, `frontier`, go down from left to right. `floor` is a height that no point can be below,
+    and what it is. The axes reach `around`, so that what hardly differs does not look far apart.
     """
     x = _Axis.over([*(at for at, _ in around), *(p.x for p in points)], _LEFT, WIDTH - _RIGHT)
     low = [] if floor is None or floor[0] <= 0 else [floor[0]]

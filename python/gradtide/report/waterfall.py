@@ -8,8 +8,7 @@ from typing import Any
 from gradtide import words
 from gradtide.report import folder, pieces
 from gradtide.report.folder import Row, RunFolderError, entry, read_json, read_table
-from gradtide.report.svg import WIDTH, Drawing
-from gradtide.report.timeline import milliseconds, size
+from gradtide.report.timeline import WIDTH, Drawing, milliseconds, size
 
 MAX_ROWS, MAX_RANKS = 30, 8
 """Transfers and ranks that the picture has a row for."""

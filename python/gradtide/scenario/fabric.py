@@ -51,16 +51,11 @@ class Tree:
     """A star, leaf-spine or Clos network; the core counts what it has.
 
     Attributes:
-        kind: as in `cluster.topology.kind`.
-        keys: what else the core's `TopologySpec` has, without the links between switches.
+        keys: what the core's `TopologySpec` has beside the kind, without the links between switches.
         host_link: rate in bits per second and delay in picoseconds of the hosts' links.
         fabric_link: those of the links between switches.
-        host_count: number of hosts.
-        switch_count: number of switches.
-        cable_count: number of cables; each is two links.
         ports: ports of its switches, all alike; not all are used everywhere.
         hops: links of the longest route.
-        hosts_per_edge: hosts of an edge switch.
         shared: hosts that one link can carry the traffic of: those below one child of the top.
     """
 
@@ -162,13 +157,7 @@ def nearest_ratios(parts: Fraction, wanted: Fraction) -> list[Fraction]:
 
 @dataclass(frozen=True)
 class Wiring:
-    """A network cable by cable.
-
-    Attributes:
-        host_count: hosts, h0 … of which each has one cable.
-        switches: names of the switches.
-        cables: in the order of the file.
-    """
+    """A network cable by cable, in the order of the file; each of the hosts h0, h1, … has one cable."""
 
     host_count: int
     switches: tuple[str, ...]

@@ -35,11 +35,9 @@ class Origin:
     """Where the flows of a tenant come from.
 
     Attributes:
-        name: key of the tenant in the scenario.
-        key: key of the table that decides the number of flows.
+        key: key of the tenant's table that decides the number of flows.
         flows: draws them.
-        replaced: keys that `written` takes the place of.
-        written: what the resolved scenario says instead, so that it needs no other small file.
+        written: what the resolved scenario says in place of the keys `replaced`, so that it needs no other small file.
     """
 
     name: str
@@ -60,8 +58,6 @@ class Tenant:
 
     Attributes:
         table: its keys, which do not contradict each other.
-        host_count: hosts of the cluster, at least 2.
-        rate_bps: nominal rate of a host's link.
         band: band of flows that have none of their own.
         until_ps: flows start before this.
         is_first: whether no tenant before it draws its flows.
@@ -81,11 +77,7 @@ class Tenant:
     faults: list[Fault] = field(default_factory=list)
 
     def origin(self) -> Origin:
-        """Return where the flows come from.
-
-        Raises:
-            ScenarioError: with every fault of a file or list, or if there are too many flows.
-        """
+        """Return where the flows come from; a file or list with faults, or too many flows, is a `ScenarioError`."""
         table = self.table
         if table.replay is not None:
             return self._replay(table.replay)

@@ -27,15 +27,7 @@ _EXAMPLE = {"ports": "ports = 32", "rate": 'rate = "25Gbps"', "price": "price = 
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of parts.
-
-    Attributes:
-        name: the file.
-        currency: what they are in; may be empty.
-        switches: price by (rate in bit/s, ports).
-        cables: price by rate in bit/s, of one with what goes into its two ends; empty if cables cost nothing.
-        nics: price by rate in bit/s; empty if they cost nothing.
-    """
+    """Prices of switches by (rate in bit/s, ports), of cables and network cards by rate; an empty table is free."""
 
     name: str
     currency: str
@@ -61,11 +53,7 @@ class Prices:
 
 
 def read_prices(path: str | Path) -> Prices:
-    """Read a file of prices.
-
-    Raises:
-        ScenarioError: with every fault of the file, each at its line.
-    """
+    """Read a file of prices; a `ScenarioError` has every fault of it, each at its line."""
     name = str(path)
     text = read_text(Path(path), name, lambda code, msg, hint: Fault(code, "", msg, name, hint, name))
     source = Source(name, text)

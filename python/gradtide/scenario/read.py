@@ -34,11 +34,7 @@ _ALL_TAGS = {*_TAGS, "<name>", "<word>", "<band>", "<bands>", "<hosts>", "<cable
 
 
 def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
-    """Copy a tree to plain dicts, lists and scalars, and refuse what no file can hold.
-
-    Raises:
-        ScenarioError: with the first such thing.
-    """
+    """Copy a tree to plain dicts, lists and scalars; the first thing that no file can hold is a `ScenarioError`."""
     if len(loc) > MAX_DEPTH:
         raise ScenarioError([source.fault("GT011", loc[:4], "nested too deeply", "flatten it")])
     if isinstance(data, Mapping):

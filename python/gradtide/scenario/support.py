@@ -33,15 +33,9 @@ YES, NOT_BUILT, NO_MEANING, IGNORED = Support
 
 
 class Feature(NamedTuple):
-    """A row of the table of engines.
+    """A row of the table of engines: its name, the key that asks for it, what each engine does with it.
 
-    Attributes:
-        name: what users call it.
-        key: the key that asks for it; `NAME` stands for a job or a tenant.
-        pipe: what the pipe engine does with it.
-        fluid: what the fluid engine does with it.
-        packet: what the packet engine does with it.
-        instead: what to write to keep the engine.
+    `instead` is what to write to keep the engine. In the key, `NAME` stands for a job or a tenant.
     """
 
     name: str

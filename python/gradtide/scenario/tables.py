@@ -57,10 +57,7 @@ class LayerTable:
     """A model, before `compute` rescales it.
 
     Attributes:
-        label: name of the model in results.
-        layers: input side first.
-        written: what the resolved scenario says under `model`: a preset's name, or a table that needs no
-            other file.
+        written: what the resolved scenario says under `model`: a preset's name, or a table that needs no other file.
         is_timed: whether the times are the table's own; if not, they come from device and batch.
         graph: the ops, times in picoseconds, where the model is a graph; `layers` are what it receives then.
         place: where the graph stands, for faults.
@@ -91,17 +88,8 @@ def read_model(
 ) -> LayerTable:
     """Return the table that `model` names; models without times get them from `compute`.
 
-    Args:
-        value: the key's value.
-        source: where the scenario came from.
-        loc: path of the key.
-        base_dir: directory that relative paths start from.
-        compute: device and mini-batch.
-        by_op: whether workers compute op by op: where there is a built-in graph of the name, it is meant, and
-            its mini-batch if `compute` names none.
-
-    Raises:
-        ScenarioError: with every fault of the table.
+    With `by_op`, workers compute op by op: where there is a built-in graph of the name, it is meant, with its own
+    mini-batch if `compute` names none.
     """
     fail = Failure(source, loc, value if isinstance(value, str) else None)
     if isinstance(value, ThesisModel):
@@ -161,23 +149,11 @@ def _trace(value: str, path: Path, fail: Fail) -> LayerTable:
 
 
 def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fail: Fail) -> tuple[Layer, ...]:
-    """Return the synthetic table of the thesis.
+    """Return the synthetic table of Gao (2020), section 4.2, for a nominal size M and compute time T.
 
     Forward times fall by d from layer to layer and backward times rise by e; the layer whose time would be
-    0 gets d or e instead, so the sums exceed T/3 and 2T/3 by d and e.
-
-    Args:
-        count: number of layers L, at least 2.
-        size_bytes: nominal size M.
-        time_ps: nominal compute time T.
-        precision: exact, or float32 as the author's program of chapter 5 keeps times.
-        fail: makes the fault.
-
-    Raises:
-        ScenarioError: if there are too many layers, or M is too small for its unit to have a byte.
-
-    Source:
-        Gao (2020), section 4.2.
+    0 gets d or e instead, so the sums exceed T/3 and 2T/3 by d and e. The precision is exact, or float32 as the
+    author's program of chapter 5 keeps times.
     """
     if count > MAX_LAYERS:
         raise ScenarioError([_too_many(fail, count)])

@@ -56,11 +56,8 @@ NODES = tuple(range(64, 2049, 64))
 class Candidate:
     """A network and a collective that exchanges the gradients over it.
 
-    Attributes:
-        run: the user's job on it.
-        exchange: one exchange of the whole gradient on it.
-        delayed: the user's job on it, with another delay of the cables.
-        price: of all switches, cables and network cards; None without prices.
+    `run` is the user's job on it, `exchange` one exchange of the whole gradient, and `delayed` the job with another
+    delay of the cables. `price` is of all switches, cables and network cards; None without prices.
     """
 
     name: str
@@ -231,11 +228,7 @@ def _other_delay_ps(scenario: Scenario) -> int:
 
 
 def _check_no_network(base: Scenario) -> None:
-    """Refuse a scenario whose own network would be left out of the answer.
-
-    Raises:
-        ValueError: if it has a topology that is more than one switch.
-    """
+    """Refuse a scenario whose own network, if it is more than one switch, would be left out of the answer."""
     kind = str(base.to_dict()["cluster"]["topology"]["kind"])
     if kind != "star":
         raise ValueError(
@@ -259,12 +252,7 @@ def offers(
     prices: Prices | None,
     engine: str = "fluid",
 ) -> tuple[list[Candidate], list[Skipped]]:
-    """Return every candidate that can be built, and what cannot; the arguments are those of `buy`.
-
-    Raises:
-        ScenarioError: if a scenario is wrong.
-        ValueError: as `buy`.
-    """
+    """Return every candidate that can be built, and what cannot; arguments and errors are those of `buy`."""
     if engine == "pipe":
         raise ValueError("engine: pipe has a star only; write fluid or packet")
     kinds = [_kind(name) for name in fabrics]

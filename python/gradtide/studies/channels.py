@@ -26,14 +26,9 @@ SAME_CHANNEL = 0.005
 
 @dataclass(frozen=True)
 class Channel:
-    """How long a collective takes on the scenario's network: a + b·d for d bytes.
+    """How long a collective, cut into `depth` parts, takes on the scenario's network: a + b·d for d bytes.
 
-    Attributes:
-        collective: keys of `job.NAME.collective`.
-        depth: parts into which what is sent at once is cut.
-        fixed_ps: a.
-        ps_per_byte: b.
-        whole_ps: measured, of the whole gradient in one exchange.
+    `fixed_ps` is a, and `ps_per_byte` b. `whole_ps` is measured, of the whole gradient in one exchange.
     """
 
     collective: dict[str, Any]

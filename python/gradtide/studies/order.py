@@ -164,12 +164,7 @@ def _order_file(scheduler: object) -> Path | None:
 
 
 def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
-    """Return the ranks that a scheduler of the user's own gives, 0 first, equal ones by id.
-
-    Raises:
-        SchedulerError: if it fails, returns no mapping, leaves a transfer out, ranks what is none, or gives a rank that
-            is no number.
-    """
+    """Return the ranks that a user's own scheduler gives, 0 first, equal ones by id, or raise a SchedulerError."""
     name, recvs = type(scheduler).__name__, dag.recvs
     try:
         given = scheduler.ranks(dag)

@@ -36,7 +36,8 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None) 
     model = _model(scenario)
     if cluster is None and model is None:
         base = as_scenario(scenario)
-        return base if workers in (None, base.jobs[0].workers) else base.replace(workers=workers)
+        is_own = workers is None or (bool(base.jobs) and workers == base.jobs[0].workers)
+        return base if is_own else base.replace(workers=workers)
     if model is None:
         names_model = isinstance(scenario, (str, Path)) and not _names_scenario(scenario)
         model = _whole(scenario) if names_model else _only_model(as_scenario(scenario))

@@ -222,8 +222,7 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> list[dict[str, Any]]:
 def bus_bytes(collective: str, size: int, ranks: int) -> float:
     """Return the bytes that each rank has to send at least, for a buffer of `size` bytes; 0 where that is not known.
 
-    Source:
-        NCCL tests, PERFORMANCE.md: bus bandwidth.
+    They are those of the bus bandwidth of NCCL tests, PERFORMANCE.md.
     """
     others = ranks - 1
     shares = {
@@ -288,12 +287,7 @@ def _time(step: dict[str, Any], shown: dict[str, Any], rows: Sequence[dict[str, 
 
 
 def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scenario:
-    """Return the step on one switch whose links are as fast as the recorded all-reduces: a + b·d for d bytes.
-
-    Raises:
-        TraceError: if no all-reduce with a size took any time.
-        ScenarioError: if that is no scenario.
-    """
+    """Return the step on one switch whose links are as fast as the recorded all-reduces: a + b·d for d bytes."""
     sent = [row for row in rows if row["collective"] == "all_reduce" and row["bus_rate_bps"]]
     if not sent or model.world_size < 2:
         raise TraceError("no all-reduce between ranks with a size was recorded, so the network's rate is not known")

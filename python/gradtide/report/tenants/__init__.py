@@ -49,11 +49,7 @@ class Head:
 
     @classmethod
     def of(cls, path: Path, summary: Row) -> "Head":
-        """Read it from a summary.
-
-        Raises:
-            RunFolderError: if a key is missing or of another kind.
-        """
+        """Read it from a summary."""
         job, model = entry(path, summary, "job", str), entry(path, summary, "model", str)
         seeds = entry(path, summary, "seeds", list)
         if not seeds or not all(isinstance(seed, int) for seed in seeds):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import fct
-from gradtide.report import pieces, probed, progress
+from gradtide.report import pieces, progress
 from gradtide.report.folder import Row, RunFolderError, entry, finite, read_table
 from gradtide.report.run import resolved_scenario
 from gradtide.report.tenants import BANDS, VERDICTS, Head, change, colour_of, count, saved, tint
@@ -304,7 +304,7 @@ def _progress(panels: Sequence[progress.Panel], seed: int, caps: pieces.Caps) ->
 def _probed(runs: Mapping[tuple[int, str], Path], seed: int, caps: pieces.Caps) -> dict[str, Any] | None:
     """Draw the queue and the use of the busiest port over time, both bands side by side on the same axes."""
     samples = {name: read_table(runs[seed, band], "queues.csv", required=False) for band, name in BANDS.items()}
-    drawn = probed.draw(samples, [f"band-{band}" for band in BANDS], caps)
+    drawn = pieces.probed(samples, [f"band-{band}" for band in BANDS], caps)
     return drawn and {**drawn, "note": f"Seed {seed}. {drawn['note']}"}
 
 

@@ -17,14 +17,11 @@ MAX_WORKERS = 1_000_000
 
 @dataclass
 class Context:
-    """A scenario that is being checked.
+    """A scenario that is being checked: its keys, and what has been found so far.
 
     Attributes:
         file: the keys, each of its type; what was refused has its default.
-        source: where the file came from.
-        base_dir: directory that relative paths start from.
         bad: paths whose values were refused.
-        faults: what was found so far.
         tables: model of each job, once it is read.
         rankings: layers in the order that the user gives, by job.
     """

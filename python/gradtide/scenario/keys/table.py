@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 class Notes:
-    """What a key is to the code, beside its type and bounds; nothing of it is in the schema.
-
-    Attributes:
-        core: whether the core's spec has it as it is, under the field's name.
-        short: its name in `Scenario.replace`; `None` for what its table says, empty for none.
-    """
+    """What a key is to the code, as `key` explains it; nothing of it is in the schema."""
 
     __slots__ = ("core", "short")
 

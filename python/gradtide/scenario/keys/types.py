@@ -23,13 +23,7 @@ MAX_ANNOUNCED = 75
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """How values of a type stand in a file.
-
-    Attributes:
-        read: makes the value; a `UnitError` says what is wrong with it.
-        schema: JSON Schema of what a file may say.
-        write: makes what a file says again; `None` where that is the value itself.
-    """
+    """How values of a type stand in a file; `read` raises a `UnitError`, `write` is `None` for the value itself."""
 
     read: Callable[[object], Any]
     schema: dict[str, Any]
@@ -191,11 +185,7 @@ Cumulated = Annotated[float, Form(_cumulated, {"type": "number", "minimum": 0, "
 
 
 def parse_name(value: object, longest: int = MAX_NAME) -> str:
-    """Return a text that can be a name.
-
-    Raises:
-        UnitError: if it is not 1 to `longest` printable characters, not all blank.
-    """
+    """Return a text that can be a name: 1 to `longest` printable characters, not all blank."""
     if not isinstance(value, str) or not value.strip() or len(value) > longest or not value.isprintable():
         hint = f"a name is 1 to {longest} printable characters, not all blank"
         raise UnitError("GT018", f"{units.describe(value)} cannot be a name", hint)

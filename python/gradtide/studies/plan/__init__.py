@@ -1,8 +1,7 @@
 """`gradtide plan`: how should this job send its gradients, what does that save, and is it worth it?
 
-`found` runs the search and its paired runs, `result` makes tables and plan.json of them, `sentences` the headline and
-the advice. What the plan may use on a device is in `gradtide.runtime`; how far predictions were off, in
-`gradtide.measured`.
+`found` runs the search and its paired runs, `result` makes tables, plan.json and sentences of them. What the plan may
+use on a device is in `gradtide.runtime`; how far predictions were off, in `gradtide.measured`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +21,7 @@ from gradtide.studies.channels import own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.keep import Kept
 from gradtide.studies.plan.found import Found, Settings, ddp, fill
-from gradtide.studies.plan.result import PlanResult, check_target
-from gradtide.studies.plan.sentences import caps
+from gradtide.studies.plan.result import PlanResult, caps, check_target
 from gradtide.studies.run import part_of, run_all, runtime_named
 from gradtide.studies.search import Layers
 from gradtide.studies.trained import trained

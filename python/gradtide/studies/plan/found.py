@@ -43,11 +43,8 @@ class Settings:
 class Gain:
     """What a choice saves, as shares of the baseline's iteration.
 
-    Attributes:
-        mean: predicted.
-        low, high: ends of the 95 % interval of what would be measured, by the errors of earlier predictions; `None`
-            where the choice is the baseline.
-        jitter: ends of the 95 % interval of the mean over paired runs with noise; `None` without such runs.
+    `low` and `high` are the ends of the 95 % interval of what would be measured, by the errors of earlier predictions;
+    None where the choice is the baseline. `jitter` are those of the mean over paired runs with noise; None without.
     """
 
     mean: float

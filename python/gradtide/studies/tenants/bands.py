@@ -17,19 +17,8 @@ from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.asked import as_scenario
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import part_of, run_all, total_cost, write_study
-from gradtide.studies.tenants.cases import (
-    BANDS,
-    NO_JOB,
-    Case,
-    check,
-    head,
-    known_seeds,
-    moved_jobs,
-    probed,
-    variant,
-)
-from gradtide.studies.tenants.comparison import FIGURES, Comparison
-from gradtide.studies.tenants.verdict import HINT, sentence, verdict
+from gradtide.studies.tenants.cases import BANDS, NO_JOB, Case, check, head, known_seeds, moved_jobs, probed, variant
+from gradtide.studies.tenants.comparison import FIGURES, HINT, Comparison, sentence, verdict
 
 
 class TenantsResult(StudyRows):

@@ -25,8 +25,7 @@ from gradtide.studies.tenants.cases import (
     moved_jobs,
     variant,
 )
-from gradtide.studies.tenants.comparison import Comparison
-from gradtide.studies.tenants.verdict import HINT
+from gradtide.studies.tenants.comparison import HINT, Comparison
 
 # Table 5.4 of Gao (2020): shares of the hosts' links that the job and the flows take.
 JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)
@@ -112,11 +111,7 @@ def boundary(
 def points_of(
     base: Scenario, job_loads: Sequence[float], traffic_loads: Sequence[float], seeds: Sequence[int]
 ) -> dict[Cell, Scenario]:
-    """Return the scenario of every cell of a map.
-
-    Raises:
-        ValueError: as `boundary`.
-    """
+    """Return the scenario of every cell of a map; errors are those of `boundary`."""
     check(base, seeds)
     check_one_job(base, "a map scales the load of one job")
     _check_scalable(base)

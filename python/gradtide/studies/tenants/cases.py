@@ -31,13 +31,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """One run of a study.
-
-    Attributes:
-        seed: root of its random streams.
-        side: what the job does: `SAME`, `LOW`, `NO_JOB` or a policy.
-        cell: of a map; None for the scenario as it is.
-    """
+    """One run of a study: what the job does in it, and the cell of a map, or None for the scenario as it is."""
 
     seed: int
     side: str
@@ -69,11 +63,7 @@ def head(kind: str, base: Scenario, seeds: Sequence[int], job: str) -> dict[str,
 
 
 def check(base: Scenario, seeds: Sequence[int]) -> None:
-    """Refuse a scenario in which there is nobody to disturb.
-
-    Raises:
-        ValueError: if the scenario has no job or no background flows, or no seed is given.
-    """
+    """Refuse a scenario in which there is nobody to disturb."""
     if not base.traffic:
         raise ValueError("the scenario has no [traffic.NAME]: there are no tenants to disturb")
     if not base.jobs:
@@ -83,11 +73,7 @@ def check(base: Scenario, seeds: Sequence[int]) -> None:
 
 
 def check_one_job(base: Scenario, why: str) -> None:
-    """Refuse a scenario with several jobs where a study scales or plans one, and say why it takes one.
-
-    Raises:
-        ValueError: if there is more than one job.
-    """
+    """Refuse a scenario with several jobs where a study scales or plans one, and say why it takes one."""
     if len(base.jobs) > 1:
         names = ", ".join(job.name for job in base.jobs)
         raise ValueError(
@@ -96,11 +82,7 @@ def check_one_job(base: Scenario, why: str) -> None:
 
 
 def moved_jobs(base: Scenario, job: str | None) -> tuple[str, ...]:
-    """Return the names of the jobs that a study moves between bands: all of them, or the one that is named.
-
-    Raises:
-        ValueError: if there is no such job.
-    """
+    """Return the names of the jobs that a study moves between bands: all of them, or the one that is named."""
     names = tuple(one.name for one in base.jobs)
     if job is None:
         return names
@@ -112,13 +94,8 @@ def moved_jobs(base: Scenario, job: str | None) -> tuple[str, ...]:
 def variant(base: Scenario, seed: int, side: str, moved: Sequence[str] | None = None) -> Scenario:
     """Return the scenario of one seed with jobs in the band of the background flows, in the low one, or without jobs.
 
-    A job whose priority is a list, so that it travels in several bands, keeps it in place of the low one.
-
-    Args:
-        base: the scenario of the study.
-        seed: draws the background flows.
-        side: `SAME`, `LOW` or `NO_JOB`.
-        moved: names of the jobs that change; None for all.
+    Only jobs in `moved` change, or all of them. A job whose priority is a list, so that it travels in several bands,
+    keeps it in place of the low one.
     """
     if side == NO_JOB:
         return without_jobs(base).replace(seed=seed)

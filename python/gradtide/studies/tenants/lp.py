@@ -24,8 +24,7 @@ from gradtide.studies.channels import line
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import part_of, run_all, total_cost, write_study
 from gradtide.studies.tenants.cases import Case, check, check_one_job, head
-from gradtide.studies.tenants.comparison import Comparison
-from gradtide.studies.tenants.verdict import HINT, sentence
+from gradtide.studies.tenants.comparison import HINT, Comparison, sentence
 
 ORDERS = ("fifo", "priority", "tic", "tac", "file")
 """Orders of the queue that are the same in every iteration."""
@@ -38,14 +37,7 @@ PS_PER_US = 1e6
 
 @dataclass(frozen=True)
 class Policy:
-    """A way to send the job's buckets.
-
-    Attributes:
-        name: same, low, priority or lp.
-        order: indices of the buckets, first sent first.
-        bands: of each bucket, an index into the bands of the study.
-        scenario: that sends them so.
-    """
+    """A way to send the job's buckets, first sent first, each in the band of its index, and its scenario."""
 
     name: str
     order: tuple[int, ...]
@@ -277,13 +269,9 @@ def _first_iteration(result: RunResult) -> list[dict[str, Any]]:
 
 
 def in_bands(scenario: Scenario, order: Sequence[Sequence[int]], bands: Sequence[int], in_turn: bool) -> Scenario:
-    """Return a scenario that sends buckets by a list, each in its band.
+    """Return a scenario of one job that sends buckets, given as their layers, first sent first, each in its band.
 
-    Args:
-        scenario: has one job.
-        order: layers of each bucket, first sent first.
-        bands: of each of them.
-        in_turn: whether the network rests where the first of the list is not ready.
+    `in_turn`: the network rests where the first of the list is not ready.
     """
     job = scenario.jobs[0]
     of_layer = {layer: band for layers, band in zip(order, bands, strict=True) for layer in layers}

@@ -15,18 +15,8 @@ from gradtide.studies.asked import as_scenario
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import run_all, total_cost, write_study
 from gradtide.studies.tenants.boundary import points_of
-from gradtide.studies.tenants.cases import (
-    SAME,
-    Case,
-    Cell,
-    check,
-    head,
-    moved_jobs,
-    prioritised,
-    variant,
-)
-from gradtide.studies.tenants.comparison import Comparison, averaged
-from gradtide.studies.tenants.verdict import HINT, Effect, sentence
+from gradtide.studies.tenants.cases import SAME, Case, Cell, check, head, moved_jobs, prioritised, variant
+from gradtide.studies.tenants.comparison import HINT, Comparison, Effect, averaged, sentence
 
 POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "oracle")
 """Alternatives to the band of the background flows, which is all-high. The oracle knows every future flow, which no
