@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradtide import traffic, units
 from gradtide.errors import Fault, ScenarioError
+from gradtide.watch import BASE_BYTES, Watch
 
 if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
@@ -34,7 +35,6 @@ FORESEEN_RUNS = 4
 NS_PER_COPIED_FLOW = 10.0
 """Time to copy one background flow once."""
 LEAST_CHUNK_BYTES = 64 * 1024
-BASE_BYTES = 60_000_000
 BYTES_PER_HOST = 2_500
 BYTES_PER_LINK = 1_000
 BYTES_PER_ROUTE = 4
@@ -60,6 +60,15 @@ class Limits:
 
     memory_bytes: int | None = None
     time_s: float = DEFAULT_MAX_S
+
+    @property
+    def allowed_bytes(self) -> int:
+        """Memory that is allowed, in bytes."""
+        return int(SHARE_OF_MEMORY * free_memory_bytes()) if self.memory_bytes is None else self.memory_bytes
+
+    def watch(self) -> Watch:
+        """Begin work that may take this."""
+        return Watch(self.allowed_bytes, self.time_s)
 
 
 @dataclass(frozen=True)
@@ -226,26 +235,23 @@ def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1) -> lis
     longest = max(range(len(estimates)), key=lambda index: estimates[index].cpu_s)
     memory_bytes = BASE_BYTES + sum(sorted((e.memory_bytes - BASE_BYTES for e in estimates), reverse=True)[:at_once])
     time_s = max(sum(e.cpu_s for e in estimates) / at_once, estimates[longest].cpu_s)
-    allowed_bytes = limits.memory_bytes
-    whose = "is allowed"
-    if allowed_bytes is None:
-        allowed_bytes, whose = int(SHARE_OF_MEMORY * free_memory_bytes()), "is 80 % of the memory that is free"
+    allowed_bytes = limits.allowed_bytes
+    whose = "is 80 % of the memory that is free" if limits.memory_bytes is None else "is allowed"
     faults = []
     if memory_bytes > allowed_bytes:
         msg = (
-            f"the run would take about {memory_words(memory_bytes)} of memory, most of it for "
-            f"{estimates[largest].memory_mostly}; {memory_words(allowed_bytes)} {whose}"
+            f"the run would take about {units.memory_words(memory_bytes)} of memory, most of it for "
+            f"{estimates[largest].memory_mostly}; {units.memory_words(allowed_bytes)} {whose}"
         )
-        hint = f"make it smaller, or allow it: --max-memory {_rounded_up(memory_bytes / 1e9)}GB"
+        hint = f"make it smaller, or allow it: --max-memory {units.memory_asked(memory_bytes)}"
         faults.append(Fault("GT053", "", msg, None, hint, scenarios[largest].name))
     if time_s > limits.time_s:
         what = "run" if len(estimates) == 1 else f"{len(estimates)} runs"
         msg = (
-            f"the {what} would take about {time_words(time_s)}, most of it for {estimates[longest].mostly}; "
-            f"{time_words(limits.time_s)} is allowed"
+            f"the {what} would take about {units.time_words(time_s)}, most of it for {estimates[longest].mostly}; "
+            f"{units.time_words(limits.time_s)} is allowed"
         )
-        asked = f"{_rounded_up(time_s / 3600)}h" if time_s > 360 else f"{_rounded_up(time_s)}s"
-        hint = f"make it smaller, or allow it: --max-time {asked}"
+        hint = f"make it smaller, or allow it: --max-time {units.time_asked(time_s)}"
         faults.append(Fault("GT053", "", msg, None, hint, scenarios[longest].name))
     if faults:
         raise ScenarioError(faults)
@@ -296,23 +302,6 @@ def free_memory_bytes() -> int:
     return max(0, min(known))
 
 
-def memory_words(size_bytes: float) -> str:
-    """Write a size, as in `1.3 GB`."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9)):
-        if size_bytes >= size:
-            number = size_bytes / size
-            return f"{number:,.3g} {unit}" if number < 1000 else f"{number:,.0f} {unit}"
-    return f"{size_bytes / 1e6:,.0f} MB"
-
-
-def time_words(seconds: float) -> str:
-    """Write a time of waiting, as in `3 min`."""
-    for unit, size in (("years", 365.25 * 86_400), ("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size or (unit == "h" and seconds >= size):
-            return f"{seconds / size:,.0f} {unit}" if seconds >= 10 * size else f"{seconds / size:.2g} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
-
-
 def _count(number: float) -> str:
     """Write a large number to two digits, as in `1.2e+09`; a small one in full."""
     if number < 1e5:
@@ -321,12 +310,3 @@ def _count(number: float) -> str:
         if number >= size and number < 1e9:
             return f"{number / size:,.3g} {word}"
     return f"{number:.1e}".replace("e+", "·10^").replace("^0", "^")
-
-
-def _rounded_up(number: float) -> str:
-    """Round up to two digits."""
-    if number <= 0:
-        return "1"
-    digits = 1 - math.floor(math.log10(number))
-    rounded = math.ceil(number * 10.0**digits) / 10.0**digits
-    return f"{rounded:.{max(0, digits)}f}"

@@ -4,8 +4,8 @@
         ...
         look()                  raises `LimitReached`, or what else ends the work
 
-The core calls `look` every few milliseconds in all its long loops, in every thread. On the command line a timer does so,
-too (`gradtide.cli.options`), so that no part of a command, in whatever module, can go on for ever.
+The core calls `look` every few milliseconds in all its long loops, in every thread. On the command line another thread
+looks, too (`gradtide.cli.limited`), so that no part of a command, in whatever module, can go on for ever.
 
 Memory is what the process has (its resident set), less what it had when the work began. An allocator that counts would
 know what the core alone has taken; but Python's tables and texts count as much for the machine, which runs out of both.

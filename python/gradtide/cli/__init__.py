@@ -49,7 +49,7 @@ from gradtide.cli.groups import CommandWithSubcommands
 from gradtide.cli.moved import moved
 from gradtide.cli.options import with_options
 from gradtide.cli.printing import print_json, talk
-from gradtide.errors import CoreRefusal, GradtideError, ScenarioError, SimulationError
+from gradtide.errors import CoreRefusal, GradtideError, LimitReached, ScenarioError, SimulationError
 
 # In the order of `gradtide --help`.
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -147,7 +147,7 @@ def _root(
 def main() -> None:
     """Run the command line; every end has its exit code."""
     code = _main()
-    if code == EXIT_INTERRUPTED:
+    if code in (EXIT_INTERRUPTED, EXIT_CANNOT_GO_ON):
         # Runs that are still under way are not waited for.
         sys.stdout.flush()
         sys.stderr.flush()
@@ -184,6 +184,11 @@ def _main() -> int:
         return EXIT_BAD_INPUT
     except Stopped:
         return EXIT_INTERRUPTED
+    except LimitReached as error:
+        talk(str(error))
+        if wants_json and error.study is None:
+            print_json({"schema": "gradtide.error/1", "errors": error.errors})
+        return EXIT_CANNOT_GO_ON
     except (SimulationError, GradtideError) as error:
         talk(f"error: {error}")
         return EXIT_CANNOT_GO_ON

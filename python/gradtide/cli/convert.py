@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import JsonOption, QuietOption, option
+from gradtide.cli.options import JsonOption, Limited, QuietOption, option
 from gradtide.cli.printing import print_json, print_table, say, talk
 from gradtide.errors import TraceError
 
@@ -45,6 +45,8 @@ def convert(
     version: str | None = option("V", "Trace to Chakra: write this schema, 0.0.4 or 1.0.0. Default: 0.0.4."),
     as_json: JsonOption = False,
     quiet: QuietOption = False,
+    *,
+    limited: Limited,
 ) -> None:
     """Read a file of another tool and print what is in it, or write it as another format.
 

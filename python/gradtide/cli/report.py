@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import JsonOption, OutputOption, QuietOption, check_target, option
+from gradtide.cli.options import JsonOption, Limited, OutputOption, QuietOption, check_target, option
 from gradtide.cli.printing import print_json, print_table, say, talk, talk_of_files
 from gradtide.errors import TraceError
 
@@ -25,6 +25,8 @@ def report(
     step: int | None = option("N", "Trace: show this step. Default: the typical one.", min=0),
     as_json: JsonOption = False,
     quiet: QuietOption = False,
+    *,
+    limited: Limited,
 ) -> None:
     """Make the report of a finished run or study again, or show where the time of a trace's step goes."""
     from gradtide import report as room

@@ -77,7 +77,7 @@ def figures_of_job(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_estimate(estimate: "Estimate", as_json: bool) -> None:
-    from gradtide.estimate import memory_words, time_words
+    from gradtide.units import memory_words, time_words
 
     if as_json:
         print_json(estimate.to_dict())

@@ -11,7 +11,7 @@ from gradtide.cli.ends import Stopped, as_usage_error
 from gradtide.cli.options import Common, check_target
 from gradtide.cli.printing import print_json, talk, talk_of_cost, talk_of_files
 from gradtide.cli.progress import Bar, progress_bar
-from gradtide.errors import GradtideError, Interrupted
+from gradtide.errors import GradtideError, Unfinished
 
 if TYPE_CHECKING:
     from gradtide.studies.keep import Kept
@@ -81,15 +81,17 @@ def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterat
     try:
         with progress_bar(what, common.quiet) as progress:
             yield progress, keep
-    except KeyboardInterrupt as stop:
-        kept = _words_of_kept(keep)
-        talk(f"interrupted: {kept or NOTHING_KEPT[keep is None]}")
-        if isinstance(stop, Interrupted):
+    except (KeyboardInterrupt, Unfinished) as stop:
+        kept = _words_of_kept(keep) or NOTHING_KEPT[keep is None]
+        talk(f"interrupted: {kept}" if isinstance(stop, KeyboardInterrupt) else kept)
+        if isinstance(stop, Unfinished):
             if keep is not None and keep.count:
                 keep.show_part(stop)
             if stop.study is not None:
                 show(stop.study)
-        raise Stopped from stop
+        if isinstance(stop, KeyboardInterrupt):
+            raise Stopped from stop
+        raise
     except GradtideError:
         kept = _words_of_kept(keep)
         if kept:

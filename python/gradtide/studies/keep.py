@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from gradtide import _core
-from gradtide.errors import Interrupted
+from gradtide.errors import Unfinished
 from gradtide.files import write_whole
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
@@ -88,7 +88,7 @@ class Kept:
         except OSError as error:
             raise FolderError(f"cannot write {self.folder}: {error.strerror or error}") from error
 
-    def show_part(self, stop: Interrupted) -> None:
+    def show_part(self, stop: Unfinished) -> None:
         """Write what is known of an interrupted study; `summary.json` says that it is not complete."""
         if stop.study is not None:
             self.show(stop.study.write)

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from gradtide import _core, estimate, presets, report, words
-from gradtide.errors import Interrupted
+from gradtide.errors import Interrupted, LimitReached
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, Table
 from gradtide.runtime import RUNTIMES, Runtime, level_of, where
@@ -23,6 +23,7 @@ from gradtide.scenario.defaults import PLANNED
 from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.folder import whole_folder, write_json, write_versions
 from gradtide.studies.keep import Kept
+from gradtide.watch import Part, current, watching
 
 if TYPE_CHECKING:
     from gradtide.studies.trained import Cluster
@@ -67,7 +68,7 @@ def run(
 
     Raises:
         ScenarioError: if the scenario is wrong, or would take more than the limits; all faults at once.
-        SimulationError: if the run cannot go on.
+        SimulationError: if the run cannot go on; a `LimitReached` if it has taken all that it may.
     """
     from gradtide.studies.trained import trained
 
@@ -75,9 +76,11 @@ def run(
     if seed is not None:
         scenario = scenario.replace(seed=seed)
     scenario.check_built()
-    estimate.check([scenario], limits or Limits())
-    result = _run(scenario, progress)
-    add_slowdowns(result, limits)
+    limits = limits or Limits()
+    estimate.check([scenario], limits)
+    with watching(current() or limits.watch()):
+        result = _run(scenario, progress)
+        add_slowdowns(result, limits)
     return result
 
 
@@ -149,6 +152,7 @@ def run_all(
 
     Raises:
         Interrupted: on Ctrl-C, within a second, with what is finished.
+        LimitReached: when they have taken all that they may, with what is finished.
         ScenarioError: if they would take more than the limits; nothing has run then.
         SimulationError: if one of them cannot go on.
     """
@@ -156,7 +160,9 @@ def run_all(
         scenario.check_built()
     results = [None if keep is None else keep.find(scenario) for scenario in scenarios]
     missing = [index for index, result in enumerate(results) if result is None]
-    expected = estimate.check([scenarios[index] for index in missing], limits or Limits(), jobs)
+    limits = limits or Limits()
+    expected = estimate.check([scenarios[index] for index in missing], limits, jobs)
+    watch = current() or limits.watch()
     weights = {index: one.cpu_s for index, one in zip(missing, expected, strict=True)}
     shares = dict.fromkeys(missing, 0.0)
     stop = threading.Event()
@@ -164,13 +170,15 @@ def run_all(
     def run_one(index: int) -> RunResult:
         def on_progress(share: float) -> None:
             shares[index] = share
-            if stop.is_set():
-                raise _Stopped
 
-        result = _run(scenarios[index], on_progress)
+        with watching(Part(watch, stop)):
+            result = _run(scenarios[index], on_progress)
         if keep is not None:
             keep.add(result)
         return result
+
+    def done() -> float:
+        return sum(shares[index] * weights[index] for index in missing) / sum(weights.values())
 
     pool = ThreadPoolExecutor(max_workers=max(1, jobs))
     under_way: dict[Future[RunResult], int] = {}
@@ -181,24 +189,24 @@ def run_all(
             for future in finished:
                 results[under_way[future]] = future.result()
                 shares[under_way.pop(future)] = 1.0
+            watch.look()
             if progress is not None:
-                progress(sum(shares[index] * weights[index] for index in missing) / sum(weights.values()))
-    except KeyboardInterrupt:
+                progress(done())
+    except (KeyboardInterrupt, LimitReached) as end:
         stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
         for future in wait(under_way, timeout=GRACE_S).done:
             if not future.cancelled() and future.exception() is None:
                 results[under_way[future]] = future.result()
-        raise Interrupted(results) from None
+        if isinstance(end, KeyboardInterrupt):
+            raise Interrupted(results) from None
+        end.results, end.share = results, done()
+        raise
     finally:
         # Also where one of them could not go on: the others are not waited for.
         stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
     return [result for result in results if result is not None]
-
-
-class _Stopped(Exception):  # noqa: N818 - it ends a thread, and no one sees it
-    """The study that a run belongs to is over."""
 
 
 def total_cost(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:

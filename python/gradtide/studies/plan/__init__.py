@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import presets, units
-from gradtide.errors import Interrupted
+from gradtide.errors import Interrupted, Unfinished
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, numbers
 from gradtide.runtime import LEVELS, RUNTIMES, Runtime
@@ -131,9 +131,10 @@ def plan(
     found = Found(base, settings, layers, chosen, runs, costs=[result.summary["cost"] for result in results])
     try:
         fill(found, collectives, budget, part, how)
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, Unfinished) as error:
         finished: list[RunResult | None] = [*results, *found.runs.values()]
-        stop = error if isinstance(error, Interrupted) else Interrupted([*finished, None])
+        stop = error if isinstance(error, Unfinished) else Interrupted([])
+        stop.results = stop.results or [*finished, None]
         if found.search is not None:
             stop.tell(PlanResult(found))
         raise stop from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import fct
-from gradtide.errors import Interrupted
+from gradtide.errors import Unfinished
 from gradtide.estimate import Limits
 from gradtide.results import PS_PER_MS, Flow, RunResult, StudyRows
 from gradtide.scenario import Scenario
@@ -117,7 +117,7 @@ def tenants(
             [(cases[Case(seed, NO_JOB)], flows_of([finished[Case(seed, side)] for side in sides])) for seed in seeds],
             lambda scenarios: run_all(scenarios, jobs, told, keep, limits),
         )
-    except Interrupted as stop:
+    except Unfinished as stop:
         if not finished:
             finished = {case: run for case, run in zip(cases, stop.results, strict=True) if run is not None}
         if known_seeds(finished, seeds, sides):

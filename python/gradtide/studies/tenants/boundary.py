@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gradtide.errors import Interrupted
+from gradtide.errors import Unfinished
 from gradtide.estimate import Limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Scenario
@@ -100,7 +100,7 @@ def boundary(
     }
     try:
         results = run_all(list(cases.values()), jobs, progress, keep, limits)
-    except Interrupted as stop:
+    except Unfinished as stop:
         known = _cells(points, seeds, dict(zip(cases, stop.results, strict=True)))
         if known:
             stop.tell(BoundaryResult(known))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gradtide import lp, words
-from gradtide.errors import Interrupted
+from gradtide.errors import Unfinished
 from gradtide.estimate import Limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Job, Scenario
@@ -206,8 +206,9 @@ def plan_bands(
     missing = [one for one in dict.fromkeys(asked.values()) if one not in known]
     try:
         second = run_all(missing, jobs, part_of(progress, 0.6, 1), keep, limits)
-    except Interrupted as stop:
-        raise Interrupted([*first, *stop.results]) from None
+    except Unfinished as stop:
+        stop.results = [*first, *stop.results]
+        raise
     known.update(zip(missing, second, strict=True))
     results = {Case(seed, policy): known[one] for (policy, seed), one in asked.items()}
     return LpResult(base, seeds, bands, quantile, found, list(policies.values()), results)
