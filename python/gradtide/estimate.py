@@ -25,6 +25,7 @@ NS_PER_HOP = 45.0
 NS_PER_HOP_AND_DOUBLING = 10.0
 NS_PER_MESSAGE = 500.0
 NS_PER_FLUID_MESSAGE = 2_000.0
+NS_PER_RING_MESSAGE = 4.0
 NS_PER_ROUTE = 10.0
 NS_PER_FLOW = 10_000.0
 NS_PER_HOST = 3_000.0
@@ -40,10 +41,14 @@ BYTES_PER_LINK = 1_000
 BYTES_PER_ROUTE = 4
 BYTES_PER_MESSAGE = 650
 BYTES_PER_TRANSFER = 250
+BYTES_PER_WORKER_ITERATION = 400
 BYTES_PER_OPERATION = 250
 BYTES_PER_PACKET_UNDER_WAY = 100
 WINDOW_BYTES = 32 * 1024 * 1024
 """Most bytes that a sender has in flight. A queue without a bound holds at most this for each connection."""
+
+WHAT_IF_ITERATIONS = 20
+"""Iterations of a run at another rate: enough for a mean of random orders; others repeat from the second on."""
 
 SHARE_OF_MEMORY = 0.8
 DEFAULT_MAX_S = 3600.0
@@ -102,8 +107,12 @@ class Estimate:
         return {"schema": "gradtide.estimate/1", **asdict(self)}
 
 
-def estimate(scenario: "Scenario") -> Estimate:
+def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     """Estimate what a run of `scenario` will take.
+
+    Args:
+        scenario: what is run.
+        what_ifs: runs at other rates that follow it, of `WHAT_IF_ITERATIONS` each.
 
     Nothing is drawn and nothing is run. On the packet engine no more is counted than the hosts' links can carry within
     the duration of the run.
@@ -121,7 +130,7 @@ def estimate(scenario: "Scenario") -> Estimate:
     # A host's link carries at most this much within the duration.
     link_segments = duration_s * rate_bytes_per_s / (segment_bytes + PACKET_OVERHEAD_BYTES)
     flows, segments, messages, operations, transfers, iterations = 0, 0.0, 0.0, 0.0, 0.0, 0
-    at_once, copied = 0, 0
+    at_once, copied, worker_iterations = 0, 0, 0
     for count, size_bytes in scenario.expected_traffic:
         flows += count
         segments += min(size_bytes / segment_bytes + count, scenario.hosts * link_segments)
@@ -143,14 +152,18 @@ def estimate(scenario: "Scenario") -> Estimate:
         per_message = max(1.0, sent_bytes / max(1, sent) / segment_bytes)
         iterations += count
         transfers += buckets * count
-        operations += (
-            job.op_count * (job.workers if job.is_pulled or job.compute.order == "random" else 1) + chunks
-        ) * count
+        # Workers that are alike do the same at the same time, and one stands for all.
+        programs = job.workers if job.is_pulled or job.is_uneven or job.compute.order == "random" else 1
+        operations += (job.op_count * programs + chunks) * (count + what_ifs * min(count, WHAT_IF_ITERATIONS))
+        worker_iterations += programs * count
         if is_packet:
             messages += min(sent, job.workers * link_segments)
             segments += min(sent * per_message, job.workers * link_segments)
         if is_fluid:
-            messages += sent
+            # What is run at other rates is alone. Ranks of a ring mostly have their ways for themselves; then arrivals are
+            # added up, and nothing is simulated.
+            is_ring = is_alone and job.collective.kind == "ring" and depth == 1
+            messages += (1 + what_ifs) * (sent * NS_PER_RING_MESSAGE / NS_PER_FLUID_MESSAGE if is_ring else sent)
         at_once += counts.messages * depth // max(1, counts.steps)
         copied += 2 * chunks * count * flows if job.is_foreseen else 0
     packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if is_packet else 0.0
@@ -162,7 +175,8 @@ def estimate(scenario: "Scenario") -> Estimate:
         f"{_count(messages)} messages of collectives": messages
         * (NS_PER_FLUID_MESSAGE if is_fluid else NS_PER_MESSAGE),
         f"{_count(flows)} flows": flows * NS_PER_FLOW + copied * NS_PER_COPIED_FLOW / FORESEEN_RUNS,
-        f"{_count(scenario.hosts)} hosts": scenario.hosts * NS_PER_HOST + on_network * routes * NS_PER_ROUTE,
+        f"{_count(scenario.hosts)} hosts": (1 + what_ifs)
+        * (scenario.hosts * NS_PER_HOST + on_network * routes * NS_PER_ROUTE),
         f"{_count(operations)} operations of jobs": operations * NS_PER_OPERATION,
     }
     under_way = min(
@@ -179,6 +193,7 @@ def estimate(scenario: "Scenario") -> Estimate:
         * (inner * float(BYTES_PER_LINK) + routes * BYTES_PER_ROUTE),
         f"{_count(at_once)} messages at once": on_network * at_once * float(BYTES_PER_MESSAGE),
         f"{_count(transfers)} transfers": transfers * BYTES_PER_TRANSFER,
+        f"{_count(worker_iterations)} iterations of workers": worker_iterations * BYTES_PER_WORKER_ITERATION,
         f"{_count(shown)} operations of the timeline": shown * BYTES_PER_OPERATION,
         f"{_count(under_way)} packets under way": under_way * BYTES_PER_PACKET_UNDER_WAY,
     }
@@ -213,13 +228,14 @@ def _parts(job: "Job") -> tuple[int, int]:
     return buckets, max(buckets, sum(-(-size // schedule.chunk_bytes) for size in layers))
 
 
-def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1) -> list[Estimate]:
+def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1, what_ifs: int = 0) -> list[Estimate]:
     """Refuse work whose estimate exceeds its limits.
 
     Args:
         scenarios: the runs.
         limits: what they may take.
         jobs: runs under way at once.
+        what_ifs: runs at other rates that follow each of them.
 
     Returns:
         The estimate of every run.
@@ -227,7 +243,7 @@ def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1) -> lis
     Raises:
         ScenarioError: GT053, with what the work would take, what most of that goes into, and how to allow it.
     """
-    estimates = [estimate(scenario) for scenario in scenarios]
+    estimates = [estimate(scenario, what_ifs) for scenario in scenarios]
     if not estimates:
         return estimates
     at_once = min(jobs, len(estimates))

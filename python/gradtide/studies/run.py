@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradtide import _core, estimate, presets, report, words
 from gradtide.errors import Interrupted, LimitReached
-from gradtide.estimate import Limits
+from gradtide.estimate import WHAT_IF_ITERATIONS, Limits
 from gradtide.results import RunResult, Table
 from gradtide.runtime import RUNTIMES, Runtime, level_of, where
 from gradtide.scenario import Scenario
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 # sold and steps between slow ones, from a tenth of the run's own rate on; and half, twice and four times that rate.
 WHAT_IF_RATES_BPS = tuple(int(gbps * 1e9) for gbps in (0.1, 0.2, 0.5, 1, 2, 5, 10, 25, 50, 100, 200, 400, 800))
 SLOWEST_WHAT_IF = 10
-
-# Enough for the mean of random orders; the others repeat from the second iteration on.
-WHAT_IF_ITERATIONS = 20
 
 MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
 
@@ -140,6 +137,7 @@ def run_all(
     progress: Callable[[float], object] | None = None,
     keep: Kept | None = None,
     limits: Limits | None = None,
+    what_ifs: int = 0,
 ) -> list[RunResult]:
     """Run every scenario; a thread each, because the core does not hold the interpreter's lock.
 
@@ -149,6 +147,7 @@ def run_all(
         progress: called now and then with the share that is done; runs count by the time that they are likely to take.
         keep: where finished runs are kept until the study is whole; what is found there is not run again.
         limits: memory and time that all of them may take; the default is 80 % of what is free and an hour.
+        what_ifs: runs at other rates that will follow each of them within the limits.
 
     Raises:
         Interrupted: on Ctrl-C, within a second, with what is finished.
@@ -161,7 +160,7 @@ def run_all(
     results = [None if keep is None else keep.find(scenario) for scenario in scenarios]
     missing = [index for index, result in enumerate(results) if result is None]
     limits = limits or Limits()
-    expected = estimate.check([scenarios[index] for index in missing], limits, jobs)
+    expected = estimate.check([scenarios[index] for index in missing], limits, jobs, what_ifs)
     watch = current() or limits.watch()
     weights = {index: one.cpu_s for index, one in zip(missing, expected, strict=True)}
     shares = dict.fromkeys(missing, 0.0)
@@ -352,14 +351,7 @@ def bandwidth(scenario: Scenario) -> Table:
     is not for it.
     """
     rows: list[tuple[str, int, str, bool, float, float, float]] = []
-    own = [job.schedule.order for job in scenario.jobs if job.schedule.order not in ("fifo", "priority")]
-    orders = dict.fromkeys(("fifo", *own))
-    orders = orders if len(orders) > 1 else dict.fromkeys(("fifo", "priority"))
-    rates_bps = what_if_rates(scenario.link_rate_bps)
-    senders = [job.name for job in scenario.jobs if job.workers > 1 and job.parameter_bytes]
-    if any(job.is_pulled for job in scenario.jobs):
-        senders = []
-    for rate_bps, order, barrier in product(rates_bps if senders else (), orders, (True, False)):
+    for rate_bps, order, barrier in _what_ifs(scenario):
         spec = what_if(scenario.spec(), rate_bps, order, barrier)
         for job in json.loads(_core.run(json.dumps(spec)).summary_json)["jobs"]:
             times_us = [ps / 1e6 for ps in job["iteration_time_ps"]]
@@ -368,6 +360,23 @@ def bandwidth(scenario: Scenario) -> Table:
             rows.append((job["name"], rate_bps, order, barrier, mean_us, *waits_us))
     names = ("job", "rate_bps", "order", "barrier", "iteration_time_us", "exposed_us", "barrier_us")
     return Table.of({name: [row[index] for row in rows] for index, name in enumerate(names)})
+
+
+def _what_ifs(scenario: Scenario) -> list[tuple[int, str, bool]]:
+    """Return the rates, orders and barriers of `bandwidth`."""
+    own = [job.schedule.order for job in scenario.jobs if job.schedule.order not in ("fifo", "priority")]
+    orders = dict.fromkeys(("fifo", *own))
+    orders = orders if len(orders) > 1 else dict.fromkeys(("fifo", "priority"))
+    rates_bps = what_if_rates(scenario.link_rate_bps)
+    senders = [job.name for job in scenario.jobs if job.workers > 1 and job.parameter_bytes]
+    if any(job.is_pulled for job in scenario.jobs):
+        senders = []
+    return list(product(rates_bps if senders else (), orders, (True, False)))
+
+
+def what_if_count(scenario: Scenario) -> int:
+    """Return how many runs at other rates follow the run of a scenario on the command line."""
+    return len(_what_ifs(scenario)) if has_what_ifs(scenario) else 0
 
 
 def what_if_rates(own_bps: int) -> list[int]:
