@@ -130,7 +130,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     # A host's link carries at most this much within the duration.
     link_segments = duration_s * rate_bytes_per_s / (segment_bytes + PACKET_OVERHEAD_BYTES)
     flows, segments, messages, operations, transfers, iterations = 0, 0.0, 0.0, 0.0, 0.0, 0
-    at_once, copied, worker_iterations = 0, 0, 0
+    at_once, copied, worker_iterations, operations_after, message_ns = 0, 0, 0, 0.0, 0.0
     for count, size_bytes in scenario.expected_traffic:
         flows += count
         segments += min(size_bytes / segment_bytes + count, scenario.hosts * link_segments)
@@ -154,16 +154,20 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         transfers += buckets * count
         # Workers that are alike do the same at the same time, and one stands for all.
         programs = job.workers if job.is_pulled or job.is_uneven or job.compute.order == "random" else 1
-        operations += (job.op_count * programs + chunks) * (count + what_ifs * min(count, WHAT_IF_ITERATIONS))
+        operations += (job.op_count * programs + chunks) * count
+        operations_after += (job.op_count * programs + chunks) * what_ifs * min(count, WHAT_IF_ITERATIONS)
         worker_iterations += programs * count
         if is_packet:
             messages += min(sent, job.workers * link_segments)
+            message_ns = messages * NS_PER_MESSAGE
             segments += min(sent * per_message, job.workers * link_segments)
         if is_fluid:
-            # What is run at other rates is alone. Ranks of a ring mostly have their ways for themselves; then arrivals are
-            # added up, and nothing is simulated.
+            messages += sent
+            # Ranks of a ring mostly have their ways for themselves: then nothing is simulated message by message.
             is_ring = is_alone and job.collective.kind == "ring" and depth == 1
-            messages += (1 + what_ifs) * (sent * NS_PER_RING_MESSAGE / NS_PER_FLUID_MESSAGE if is_ring else sent)
+            ns_each = NS_PER_RING_MESSAGE if is_ring else NS_PER_FLUID_MESSAGE
+            # What is run at other rates is alone, as this one is.
+            message_ns += (1 + what_ifs) * sent * ns_each
         at_once += counts.messages * depth // max(1, counts.steps)
         copied += 2 * chunks * count * flows if job.is_foreseen else 0
     packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if is_packet else 0.0
@@ -172,12 +176,12 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     ns_per_hop = NS_PER_HOP + NS_PER_HOP_AND_DOUBLING * math.log2(max(2, scenario.hosts))
     ns = {
         f"{_count(hops)} packet-hops": hops * ns_per_hop,
-        f"{_count(messages)} messages of collectives": messages
-        * (NS_PER_FLUID_MESSAGE if is_fluid else NS_PER_MESSAGE),
+        f"{_count(messages)} messages of collectives": message_ns,
         f"{_count(flows)} flows": flows * NS_PER_FLOW + copied * NS_PER_COPIED_FLOW / FORESEEN_RUNS,
         f"{_count(scenario.hosts)} hosts": (1 + what_ifs)
         * (scenario.hosts * NS_PER_HOST + on_network * routes * NS_PER_ROUTE),
         f"{_count(operations)} operations of jobs": operations * NS_PER_OPERATION,
+        f"{what_ifs} runs at other rates": operations_after * NS_PER_OPERATION,
     }
     under_way = min(
         packets,

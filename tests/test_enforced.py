@@ -1,0 +1,171 @@
+"""Limits and Ctrl-C end work whatever part of it is under way, and say what to do."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gradtide as gt
+from gradtide import Scenario, _core, estimate, watch
+from gradtide.errors import LimitReached, ScenarioError, SimulationError
+from gradtide.estimate import Limits
+from gradtide.studies.run import run_all, what_if_count
+from specs import spec
+
+GRADTIDE = [sys.executable, "-m", "gradtide"]
+LAYER = {"name": "a", "parameters": "1MB", "forward": "1us", "backward": "1us"}
+
+
+def job(layers: int = 2, **keys: Any) -> dict[str, Any]:
+    model = {"layers": [{**LAYER, "name": f"a{index}"} for index in range(layers)]}
+    return {"job": {"train": {"model": model, "workers": 2, "iterations": 1, **keys}}, "run": {"engine": "pipe"}}
+
+
+def uneven(workers: int, iterations: int) -> dict[str, Any]:
+    return job(workers=workers, iterations=iterations, compute={"noise": 0.1})
+
+
+@contextlib.contextmanager
+def allowed(looks: int) -> Iterator[None]:
+    """Let work be looked at so often, and end it then: a limit that does not depend on how fast the machine is."""
+
+    class Counted:
+        count = 0
+
+        def look(self) -> None:
+            self.count += 1
+            if self.count > looks:
+                raise LimitReached("time", 1.0, 2.0)
+
+    with watch.watching(Counted()):  # type: ignore[arg-type]
+        yield
+
+
+def dag(recvs: int, fan: int = 3) -> str:
+    """Return a graph whose best order is a long search."""
+    ops: list[dict[str, Any]] = [
+        {"id": index, "kind": "recv", "time": 5 + index * 7919 % 13, "inputs": []} for index in range(recvs)
+    ]
+    for index in range(recvs):
+        inputs = sorted({(index * 31 + step * step * 17) % recvs for step in range(fan)})
+        ops.append({"id": recvs + index, "kind": "comp", "time": 3 + index * 104729 % 17, "inputs": inputs})
+    ops.append({"id": 2 * recvs, "kind": "comp", "time": 1, "inputs": list(range(2 * recvs))})
+    return json.dumps({"ops": ops, "target": 2 * recvs})
+
+
+def test_a_run_is_ended_between_events() -> None:
+    with allowed(3), pytest.raises(LimitReached):
+        _core.run(json.dumps(spec([(1, 1, 8)] * 9, workers=64, iterations=200_000, noise_ppm=10**5)))
+
+
+@pytest.mark.parametrize("scheduler", ["optimal", "tac", "tic", "layer"])
+def test_the_search_for_an_order_is_ended(scheduler: str, tmp_path: Path) -> None:
+    (tmp_path / "dag.json").write_text(dag(3000, 40))
+    with allowed(0), pytest.raises(LimitReached):
+        gt.order(str(tmp_path / "dag.json"), scheduler)
+
+
+def test_setting_up_a_network_is_ended() -> None:
+    topology = {"kind": "leaf_spine", "leaves": 400, "spines": 16, "hosts_per_leaf": 64}
+    flow = {"start": "0s", "src": "h0", "dst": "h1", "bytes": "1B"}
+    scenario = Scenario.from_dict(
+        {
+            "traffic": {"web": {"flows": [flow]}},
+            "cluster": {"topology": topology},
+            "run": {"engine": "fluid", "duration": "1s"},
+        }
+    )
+    with allowed(0), pytest.raises(LimitReached):
+        gt.run(scenario, limits=Limits(10**11, 1e5))
+
+
+def test_writing_a_table_is_ended() -> None:
+    table = _core.Table.from_columns([(f"column{index}", list(range(300_000))) for index in range(6)])
+    with allowed(0), pytest.raises(LimitReached):
+        table.to_csv()
+
+
+def test_a_limit_of_time_ends_a_run_and_says_how_to_go_on() -> None:
+    scenario = Scenario.from_dict(uneven(1000, 20_000))
+    limits = Limits(memory_bytes=10**12, time_s=estimate.estimate(scenario).cpu_s)
+    began = watch.Watch(limits.allowed_bytes, 0.0)
+    with watch.watching(began), pytest.raises(SimulationError) as caught:
+        gt.run(scenario, limits=limits)
+    assert isinstance(caught.value, LimitReached)
+    assert caught.value.errors[0]["code"] == "GT054"
+    assert "--max-time" in str(caught.value)
+
+
+def test_a_limit_of_memory_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "check", lambda scenarios, *_: [estimate.estimate(one) for one in scenarios])
+    before = watch.resident_bytes()
+    with pytest.raises(LimitReached, match=r"of memory.*100 MB is allowed") as caught:
+        run_all([Scenario.from_dict(uneven(4000, 5_000))], limits=Limits(memory_bytes=100_000_000))
+    assert caught.value.what == "memory"
+    assert caught.value.share is not None
+    assert watch.resident_bytes() - before < 200_000_000
+
+
+def test_a_study_keeps_and_shows_what_is_finished_at_a_limit(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(job()))
+    small, large = Scenario.from_dict(job()), Scenario.from_dict(uneven(1000, 15_000))
+    with allowed(20), pytest.raises(LimitReached) as caught:
+        run_all([small, large], jobs=1, limits=Limits(10**12, 1e6))
+    assert caught.value.results[0] is not None
+    assert caught.value.results[1] is None
+    assert caught.value.share is not None
+    assert caught.value.share < 1
+
+
+def test_the_command_line_ends_at_a_limit_with_exit_code_3(tmp_path: Path) -> None:
+    (tmp_path / "dag.json").write_text(dag(6000, 60))
+    command = [*GRADTIDE, "order", str(tmp_path / "dag.json"), "--max-time", "10ms", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3, done.stderr
+    assert "error[GT054]: stopped after" in done.stderr
+    assert json.loads(done.stdout)["errors"][0]["code"] == "GT054"
+
+
+def test_one_deadline_holds_for_all_that_is_called_inside() -> None:
+    scenario = Scenario.from_dict(job())
+    with watch.watching(watch.Watch(10**12, 0.0)), pytest.raises(LimitReached):
+        run_all([scenario], limits=Limits(10**12, 1e6))
+
+
+@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+def test_the_estimate_covers_workers_that_differ(engine: str) -> None:
+    data = uneven(64, 4000)
+    data["run"]["engine"] = engine
+    scenario = Scenario.from_dict(data)
+    told = estimate.estimate(scenario)
+    # 7 times of 8 bytes while it runs, and 11 columns of 8 bytes in the table.
+    assert told.memory_bytes > estimate.BASE_BYTES + 64 * 4000 * (56 + 88)
+    alike = estimate.estimate(Scenario.from_dict(job(workers=64, iterations=4000)))
+    assert told.cpu_s > 10 * alike.cpu_s
+
+
+def test_the_estimate_covers_runs_at_other_rates() -> None:
+    scenario = Scenario.from_dict(job(layers=20, iterations=20))
+    count = what_if_count(scenario)
+    assert count == len(gt.run(scenario).bandwidth)
+    assert estimate.estimate(scenario, count).cpu_s > count / 2 * estimate.estimate(scenario).cpu_s
+    with pytest.raises(ScenarioError, match="GT053"):
+        run_all([scenario], limits=Limits(10**12, 2 * estimate.estimate(scenario).cpu_s), what_ifs=count)
+
+
+def test_ctrl_c_is_heard_inside_the_search_for_an_order(tmp_path: Path) -> None:
+    (tmp_path / "dag.json").write_text(dag(3000, 40))
+
+    class Impatient:
+        def look(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with watch.watching(Impatient()), pytest.raises(KeyboardInterrupt):  # type: ignore[arg-type]
+        gt.order(str(tmp_path / "dag.json"), "optimal")
