@@ -241,3 +241,36 @@ def test_a_file_cut_off_anywhere(text: str, length: int) -> None:
 def test_places_are_found_in_any_text(text: str) -> None:
     """The walk is made for valid texts; on any other it ends."""
     locate(text)
+
+
+PLACED = st.fixed_dictionaries(
+    {"workers": st.integers(1, 6), "placement": st.sampled_from(["packed", "spread", "random"])}
+)
+NETWORKS = st.sampled_from(
+    [
+        {"kind": "star"},
+        {"kind": "star", "hosts": 40},
+        {"kind": "leaf_spine", "leaves": 3, "spines": 2, "hosts_per_leaf": 3},
+    ]
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(PLACED, min_size=1, max_size=4),
+    NETWORKS,
+    st.sampled_from(["fluid", "packet"]),
+    st.integers(0, 3),
+    st.sampled_from([None, ["h2", "h0"], ["h7", "h3"]]),
+)
+def test_a_resolved_scenario_is_the_same_scenario(jobs, topology, engine, seed, named):
+    layers = {"layers": [{"name": "a", "parameters": "1MB", "forward": "1us", "backward": "1us"}]}
+    tables = {f"job{index}": {"model": layers, **job} for index, job in enumerate(jobs)}
+    if named is not None:
+        tables["named"] = {"model": layers, "hosts": named, "placement": "random"}
+    scenario = Scenario.from_dict(
+        {"job": tables, "cluster": {"topology": topology}, "run": {"engine": engine, "seed": seed}}
+    )
+    again = Scenario.from_toml(scenario.to_toml())
+    assert again.sha256 == scenario.sha256
+    assert again.spec() == scenario.spec()

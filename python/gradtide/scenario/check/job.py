@@ -11,8 +11,17 @@ from gradtide.errors import ScenarioError, did_you_mean
 from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check.context import MAX_WORKERS, Context
 from gradtide.scenario.check.network import holds_a_segment
-from gradtide.scenario.defaults import GROUPED, PLANNED, SETTINGS, adaptive_of, bands_of, is_remade, transport_of
-from gradtide.scenario.fabric import Fabric, dealt_out, host_number
+from gradtide.scenario.defaults import (
+    GROUPED,
+    PLANNED,
+    SETTINGS,
+    adaptive_of,
+    bands_of,
+    is_remade,
+    link_of,
+    transport_of,
+)
+from gradtide.scenario.fabric import Fabric, dealt_out, host_number, star
 from gradtide.scenario.keys.job import (
     Adaptive,
     AdaptiveTable,
@@ -100,11 +109,9 @@ def _generator(ctx: Context, name: str) -> random.Random:
     return random.Random(f"placement/{name}/{ctx.file.run.seed}")
 
 
-def _candidates(ctx: Context, name: str, count: int, fabric: Fabric | None) -> Iterator[int]:
+def _candidates(ctx: Context, name: str, fabric: Fabric) -> Iterator[int]:
     """Yield hosts in the order in which a job takes those that are free."""
     placement = ctx.file.job[name].placement
-    if fabric is None:
-        return itertools.count()
     if placement == "spread":
         return iter(dealt_out(range(fabric.host_count), fabric))
     if placement == "random":
@@ -126,13 +133,17 @@ def _share_out(
                 break
             taken.setdefault(number, name)
     result = dict(named)
+    if fabric is None:
+        # The resolved scenario says how many hosts there are, and must place the jobs as this one does.
+        least = max([1, len(taken) + sum(wanted.values()), *(number + 1 for number in taken)])
+        fabric = star(least, link_of(ctx.file.cluster))
+    host_count = fabric.host_count
     for name, count in wanted.items():
-        host_count = count if fabric is None else fabric.host_count
         if count > host_count:
             msg = f"{count} workers on {host_count} hosts"
             too_few(ctx, msg, f"write hosts = {count}, or fewer workers", host_count)
             continue
-        free = (host for host in _candidates(ctx, name, count, fabric) if host not in taken)
+        free = (host for host in _candidates(ctx, name, fabric) if host not in taken)
         found = list(itertools.islice(free, count))
         if len(found) < count and engine == "pipe":
             total = sum(wanted.values()) + sum(map(len, named.values()))
@@ -142,10 +153,9 @@ def _share_out(
             break
         taken |= dict.fromkeys(found, name)
         used = set(found)
-        shared = (host for host in _candidates(ctx, name, count, fabric) if host not in used)
+        shared = (host for host in _candidates(ctx, name, fabric) if host not in used)
         found += itertools.islice(shared, count - len(found))
-        is_drawn = fabric is None and ctx.file.job[name].placement == "random"
-        result[name] = _ranked(ctx, name, tuple(found), fabric) if is_drawn else tuple(found)
+        result[name] = tuple(found)
     return {name: result[name] for name in ctx.file.job if name in result}
 
 
