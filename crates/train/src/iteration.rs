@@ -167,6 +167,9 @@ pub enum IterationError {
 /// Rounds of the loop between two calls of the observer, where the engine does not pause of itself: about 5 ms.
 const OBSERVE_EVERY: u64 = 1 << 16;
 
+/// Rounds of the loop between two calls of [`look`], beside which a round of a job alone is short.
+const LOOK_EVERY: u64 = 64;
+
 /// Runs all jobs and background flows to their ends. The stream of a job is its index; [`traffic::stream`] has those of
 /// background flows. `observe` is called now and then with the share of the run that is done, and stops the run by
 /// returning `false`.
@@ -184,7 +187,9 @@ pub fn run(
         jobs.iter_mut().zip(0..).map(|(job, stream)| AnyRunner::new(job, stream, limits)).collect();
     let mut done: Vec<Completion> = Vec::new();
     for round in 1_u64.. {
-        look();
+        if round.is_multiple_of(LOOK_EVERY) {
+            look();
+        }
         let now = network.now();
         for runner in &mut runners {
             runner.settle(now, network, background)?;

@@ -12,7 +12,7 @@ use crate::engine::{LinkUsage, Usage};
 use crate::iteration::{Did, IterationRecord, JobRecord, OperationRecord, TransferRecord};
 use crate::job::{AnyJob, Job};
 use crate::probe::{Carried, Samples};
-use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, ServerSpec, Spec, TrafficSpec};
+use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, OrderSpec, ServerSpec, Spec, TrafficSpec};
 use crate::traffic::{BackgroundFlows, Outcome};
 use gradtide_net::trace::{PortState, Window};
 use gradtide_net::{Bytes, Time};
@@ -265,7 +265,12 @@ impl<'a> Part<'a> {
             (0..).zip(busy.into_iter().zip(&self.job.buckets)).map(transfer).collect();
         // No worker is faster than by its own updates and reads; those of two workers may be further apart.
         let bound = |program: &Boundaries| timeline::lower_bound(&program.stretched(compute), &transfers);
-        self.job.without_barrier.iter().map(bound).max().unwrap_or_default().ps() as f64
+        let bound = self.job.without_barrier.iter().map(bound).max().unwrap_or_default().ps() as f64;
+        if self.differs() || self.spec.schedule.order == OrderSpec::Random {
+            let total: u128 = self.iterations.iter().map(|record| u128::from(record.time.ps())).sum();
+            return bound.min(total as f64 / count as f64);
+        }
+        bound
     }
 
     fn bucket_bytes(&self) -> u128 {

@@ -34,7 +34,6 @@ use crate::units::{Bytes, Time};
 use crate::{Announced, Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
 use calendar::Calendar;
-use gradtide_watch::look;
 use host::Hosts;
 use port::{Arrival, Moment, Port, Serialization};
 use qdisc::Verdict;
@@ -450,7 +449,6 @@ impl Network for PacketEngine {
                 break;
             }
             if !other && self.calendar.day_is_over() {
-                look();
                 self.calendar.begin_day(&mut self.ports);
                 continue;
             }
