@@ -293,10 +293,6 @@ class _Problem:
         """The iteration time of an order with every bucket as fast as it can be."""
         return _time(self.buckets, self.compute, _ends(self.buckets, order, self.fastest)[1])
 
-    def bound_of(self, order: Sequence[int] | None) -> int | float:
-        """Return what no bands beat: in an order, or in any."""
-        return self.bound if order is None else self.least_of(order)
-
     def limit(self, least: int | float) -> float:
         """Return what the iteration may take."""
         return least * (1 + self.give)
@@ -409,7 +405,7 @@ class _Model:
         """Add a variable and return its number."""
         self.highs.addVar(low, high)
         if whole:
-            self.highs.changeColIntegrality(self.count, _highspy().HighsVarType.kInteger)
+            self.highs.changeColIntegrality(self.count, require_solver().HighsVarType.kInteger)
         self.count += 1
         return self.count - 1
 
@@ -425,7 +421,7 @@ class _Model:
         info = self.highs.getInfo()
         if info.primal_solution_status != 2:  # kSolutionStatusFeasible
             return None
-        is_proven = self.highs.getModelStatus() == _highspy().HighsModelStatus.kOptimal
+        is_proven = self.highs.getModelStatus() == require_solver().HighsModelStatus.kOptimal
         return list(self.highs.getSolution().col_value), info.mip_dual_bound, is_proven
 
     def solve(self) -> _Answer:
@@ -437,7 +433,8 @@ class _Model:
 
     def try_solve(self) -> _Answer | None:
         """As `solve`, with nothing if the nodes did not suffice."""
-        problem, is_proven, bound = self.problem, True, self.problem.bound_of(self.order)
+        problem, is_proven = self.problem, True
+        bound = problem.bound if self.order is None else problem.least_of(self.order)
         if self.decides:
             found = self.minimise({self.time: 1.0})
             if found is None:
@@ -556,12 +553,8 @@ def _result(problem: _Problem, answer: _Answer) -> StartAndBand:
 # HiGHS
 
 
-def require_solver() -> None:
-    """Raise SolverMissingError if HiGHS is not installed, before work is done in vain."""
-    _highspy()
-
-
-def _highspy() -> Any:
+def require_solver() -> Any:
+    """Return HiGHS; a study asks before it works in vain, and SolverMissingError says that it is not installed."""
     try:
         import highspy
     except ImportError as error:
@@ -576,7 +569,7 @@ def _highs() -> Any:
 
     Not by the option `threads`, which is one of the whole process and may be the user's.
     """
-    highs = _highspy().Highs()
+    highs = require_solver().Highs()
     for option, value in (
         ("output_flag", False),
         ("parallel", "off"),

@@ -216,16 +216,14 @@ def checked_points(rows: Sequence[tuple[int, str, Sequence[str]]], name: str) ->
             faults.append(fault_at("GT061", "", msg, hint, None, name, number, line))
             continue
         size, share = cells
-        good = True
+        before = len(faults)
         if not (size.isascii() and size.isdigit()) or len(size) > 16 or int(size) > MAX_FLOW_BYTES:
             msg, hint = f'"{size[:40]}" is not a number of bytes', f"write a whole number up to {MAX_FLOW_BYTES:,}"
             faults.append(fault_at("GT061", "bytes", msg, hint, size, name, number, line))
-            good = False
         if not _SHARE.fullmatch(share):
             msg, hint = f'"{share[:40]}" is not a share', "write percent up to 100, or a share up to 1"
             faults.append(fault_at("GT061", "cdf", msg, hint, share, name, number, line))
-            good = False
-        if good:
+        if len(faults) == before:
             points.append((int(size), Fraction(share), number, line))
     if not faults:
         for (size_a, share_a, _, _), (size_b, share_b, number, line) in itertools.pairwise(points):
@@ -504,9 +502,8 @@ def flow_rows(lines: Iterable[str], file: str, host_count: int, band_count: int)
         if len(faults) >= MAX_FAULTS_OF_A_FILE:
             break
     if is_empty:
-        faults.append(
-            Fault("GT062", "", f"{file} has no flows", None, "write at least one line after the header", file)
-        )
+        hint = "write at least one line after the header"
+        faults.append(Fault("GT062", "", f"{file} has no flows", None, hint, file))
     if faults:
         raise ScenarioError(faults)
 
@@ -546,10 +543,8 @@ def _field_parser(host_count: int, band_count: int) -> "Callable[[str, str], tup
         if column in ("src", "dst"):
             host = host_index(cell, host_count)
             if host is None:
-                return 0, (
-                    f'unknown host "{cell[:40]}"',
-                    f"hosts are h0 to h{host_count - 1}, or 0 to {host_count - 1}",
-                )
+                last = host_count - 1
+                return 0, (f'unknown host "{cell[:40]}"', f"hosts are h0 to h{last}, or 0 to {last}")
             return host, None
         low, high = limits[column]
         if not (cell.isascii() and cell.isdigit()):

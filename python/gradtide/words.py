@@ -202,15 +202,10 @@ def flow_rows(name: str, classes: Mapping[str, Any]) -> tuple[list[str], list[li
         value = figures.get("mean_slowdown", 0.0)
         return [] if "mean_slowdown" not in figures else ["–" if value is None else f"{value:.2f}"]
 
-    rows = [
-        [
-            size,
-            f"{figures['completed']} of {figures['started']}",
-            *(_ms(figures[key]) for key in names),
-            *slowdown(figures),
-        ]
-        for size, figures in classes.items()
-    ]
+    rows = []
+    for size, figures in classes.items():
+        done = f"{figures['completed']} of {figures['started']}"
+        rows.append([size, done, *(_ms(figures[key]) for key in names), *slowdown(figures)])
     more = ["slowdown"] if len(rows[0]) > 6 else []
     return [f"{name}: flows", "completed", "mean FCT", "p50", "p90", "p99", *more], rows
 

@@ -183,14 +183,9 @@ def _time_claims(study: Study) -> Iterable[Claim]:
         text = f"{model}, {n} workers: {found[model, n][0]:.2f}x"
         holds = (model, n) == (VGG, 16) or ratio > 0.999 * found[model, n][0]
         yield f"largest improvement, {link}", "VGG-16, 16 workers", text, holds, NOTES["close"]
-        worst = {
-            system: min(
-                study.time_ms(system, model, link, n) / study.time_ms(CARAMEL, model, link, n)
-                for model, n in product(MODELS, WORKERS)
-            )
-            for system in (SERVERS, HALF, HOROVOD)
-        }
-        for system, least in worst.items():
+        for system in (SERVERS, HALF, HOROVOD):
+            cells = [(model, link, n) for model, n in product(MODELS, WORKERS)]
+            least = min(study.time_ms(system, *cell) / study.time_ms(CARAMEL, *cell) for cell in cells)
             note = NOTES["server_links"] if system == SERVERS else _why(link)
             yield f"{system} against Caramel, {link}", "slower", f"at least {least:.2f}x", least > 1 + words.SAME, note
 
@@ -319,37 +314,24 @@ def _inception(systems: Sequence[str]) -> Callable[[Study], list[Drawn]]:
     return made
 
 
-def _over_size(title: str, lines: dict[str, tuple[str, Any]]) -> Callable[[Study], list[Drawn]]:
-    def made(study: Study) -> list[Drawn]:
-        return [
-            chart(
-                f"{title}, 16 workers, {link}",
-                ("bytes", list(SIZES.values())),
-                "transfer time (ms)",
-                (
-                    line(name, [study.transfer_ms(kind, depth, size, link, 16) for size in SIZES])
-                    for name, (kind, depth) in lines.items()
-                ),
-            )
-            for link in LINKS
-        ]
+def _over_size(title: str, named: dict[str, tuple[str, Any]]) -> Callable[[Study], Iterable[Drawn]]:
+    def made(study: Study) -> Iterable[Drawn]:
+        for link in LINKS:
+            lines = []
+            for name, (kind, depth) in named.items():
+                lines.append(line(name, [study.transfer_ms(kind, depth, size, link, 16) for size in SIZES]))
+            x = ("bytes", list(SIZES.values()))
+            yield chart(f"{title}, 16 workers, {link}", x, "transfer time (ms)", lines)
 
     return made
 
 
-def _over_workers(study: Study) -> list[Drawn]:
-    return [
-        chart(
-            f"{size}, {link}",
-            ("workers", CROWDS),
-            "transfer time (ms)",
-            (
-                line(name, [study.transfer_ms(kind, "adaptive", size, link, n) for n in CROWDS])
-                for kind, name in KINDS.items()
-            ),
-        )
-        for link, size in product(LINKS, (SMALL, LARGE))
-    ]
+def _over_workers(study: Study) -> Iterable[Drawn]:
+    for link, size in product(LINKS, (SMALL, LARGE)):
+        lines = []
+        for kind, name in KINDS.items():
+            lines.append(line(name, [study.transfer_ms(kind, "adaptive", size, link, n) for n in CROWDS]))
+        yield chart(f"{size}, {link}", ("workers", CROWDS), "transfer time (ms)", lines)
 
 
 FIGURES: dict[str, Figure[Study, Case]] = {

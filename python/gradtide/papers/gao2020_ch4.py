@@ -27,11 +27,7 @@ Case = tuple[str, int]
 
 
 def chapter4(
-    jobs: int,
-    progress: Progress,
-    figure: str | None = None,
-    keep: Kept | None = None,
-    limits: Limits | None = None,
+    jobs: int, progress: Progress, figure: str | None = None, keep: Kept | None = None, limits: Limits | None = None
 ) -> Reproduction:
     """Gao (2020): table 3.1's arithmetic and figs 4.7 to 4.11, or one of them: all runs together take a second."""
     base = Scenario.load(PAPER["preset"])

@@ -63,7 +63,9 @@ PROGRESS: dict[str, Cell] = {"5.20, 5.21": (4, 92), "5.22, 5.23": (2, 92)}
 def scenario(base: Scenario, case: Case) -> Scenario:
     """Return the scenario of a case."""
     (ratio, rate, band, seed), recovery = case
-    return variant(cell_scenario(base.set({"cluster.transport.recovery": recovery}), (ratio, rate)), seed, band)
+    scaled = base.replace(scale_to=f"{COMPUTE_MS[ratio]}ms", timeline=3 if (ratio, rate) in PROGRESS.values() else 0)
+    settings = {"cluster.transport.recovery": recovery, "traffic.web.arrivals.rate": f"{rate}/s"}
+    return variant(scaled.set(settings), seed, band)
 
 
 @dataclass(frozen=True)
@@ -132,13 +134,6 @@ def quantities(result: RunResult) -> tuple[float, float, float]:
 def _web(result: RunResult) -> dict[str, Any]:
     figures: dict[str, Any] = result.summary["traffic"]["web"]
     return figures
-
-
-def cell_scenario(base: Scenario, cell: Sequence[int]) -> Scenario:
-    """Return `base` with the compute time and the arrivals of a cell (ratio, rate)."""
-    ratio, rate = cell
-    scaled = base.replace(scale_to=f"{COMPUTE_MS[ratio]}ms", timeline=3 if (ratio, rate) in PROGRESS.values() else 0)
-    return scaled.set({"traffic.web.arrivals.rate": f"{rate}/s"})
 
 
 def _headline(checks: Sequence[Check], study: Study, _figure: str | None) -> str:
@@ -404,22 +399,14 @@ def _count_table(study: Study) -> list[Drawn]:
 
 def _maps(study: Study) -> Iterable[Drawn]:
     """The three maps of fig. 5.19, published and ours; the job's highest link use on top, as there."""
-
-    def cell(quantity: str, change_percent: float) -> dict[str, Any]:
-        return {
-            "change_percent": change_percent,
-            "colour": colour(change_percent) if quantity == "iteration" else "",
-        }
-
     titles = {"iteration": "What the job pays", "small": "What small flows gain", "large": "What large flows gain"}
     for (quantity, title), (who, means) in product(titles.items(), _sources(study)):
-        rows = [
-            {
-                "load": f"R = {ratio}",
-                "cells": [cell(quantity, means[ratio, rate][quantity][2]) for rate in FLOW_RATES],
-            }
-            for ratio in sorted(COMPUTE_MS)
-        ]
+        rows = []
+        for ratio in sorted(COMPUTE_MS):
+            changes = [means[ratio, rate][quantity][2] for rate in FLOW_RATES]
+            colours = [colour(change) if quantity == "iteration" else "" for change in changes]
+            cells = [{"change_percent": a, "colour": b} for a, b in zip(changes, colours, strict=True)]
+            rows.append({"load": f"R = {ratio}", "cells": cells})
         yield {"title": f"{title}: {who}", "columns": [f"{rate}/s" for rate in FLOW_RATES], "rows": rows}
 
 
@@ -487,11 +474,9 @@ def _cdfs(cell: Cell) -> Callable[[Study], Iterable[Drawn]]:
         for seed in SEEDS:
             times = {band: np.sort(study.small_ms(cell, band, seed)) for band in BANDS}
             every = np.concatenate(list(times.values()))
-            x = (
-                np.geomspace(0.98 * np.nanmin(every), 1.002 * np.nanmax(every), CDF_POINTS)
-                if len(every)
-                else np.array([0.1, 1.0])
-            )
+            x = np.array([0.1, 1.0])
+            if len(every):
+                x = np.geomspace(0.98 * np.nanmin(every), 1.002 * np.nanmax(every), CDF_POINTS)
             lines = []
             for band, own in times.items():
                 shares = [round(float(100 * np.mean(own <= at)), 3) if len(own) else None for at in x]
@@ -548,6 +533,10 @@ def _by_traffic(cells: Sequence[Cell], claims: Callable[[Study], Iterable[Claim]
     return _figure(cells, claims, series=_over_use(cells, 2, "expected link use, %"))
 
 
+def _by_run(cell: Cell, claims: Callable[[Study], Iterable[Claim]]) -> Figure[Study, Case]:
+    return _figure([cell], claims, series=_cdfs(cell))
+
+
 def _progress(name: str, **claims: Any) -> Figure[Study, Case]:
     cell = PROGRESS[name]
     names = {band: f"R{cell[0]}-f{cell[1]}-{band}" for band in BANDS}
@@ -576,16 +565,10 @@ FIGURES: dict[str, Figure[Study, Case]] = {
     "5.8": _by_ratio(8),
     "5.10": _by_ratio(4),
     "5.12": _by_ratio(2),
-    "5.6": _figure([(16, 23)], _sooner_claims, series=_cdfs((16, 23))),
+    "5.6": _by_run((16, 23), _sooner_claims),
     "5.7": _figure([(16, 23)], _start_claims, series=_gains_over_time),
-    "5.9": _figure(
-        [(8, 23)],
-        _gain_claims((8, 23), "66 / 74 / 26 %, the third least", lambda g: min(g) == g[2]),
-        series=_cdfs((8, 23)),
-    ),
-    "5.11": _figure(
-        [(4, 23)], _gain_claims((4, 23), "the third least", lambda g: min(g) == g[2]), series=_cdfs((4, 23))
-    ),
+    "5.9": _by_run((8, 23), _gain_claims((8, 23), "66 / 74 / 26 %, the third least", lambda g: min(g) == g[2])),
+    "5.11": _by_run((4, 23), _gain_claims((4, 23), "the third least", lambda g: min(g) == g[2])),
     "5.13": _by_rate(23, _rate_claims),
     "5.14": _by_rate(46, _cost_claims((2, 46), "5 %", 2, 8)),
     "5.15": _by_rate(92, _plateau_claims),

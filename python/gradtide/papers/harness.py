@@ -90,10 +90,6 @@ def _nothing(_study: Any) -> tuple[()]:
     return ()
 
 
-def _no_runs(_study: Any) -> Mapping[str, RunResult]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Figure(Generic[S, C]):
     """A figure or table that is reproduced: the runs that it needs, and what is made from a study of them.
@@ -108,7 +104,7 @@ class Figure(Generic[S, C]):
     series: Callable[[S], Iterable[Drawn]] = _nothing
     bars: Callable[[S], Iterable[Drawn]] = _nothing
     progress: Callable[[S], Iterable[Drawn]] = _nothing
-    runs: Callable[[S], Mapping[str, RunResult]] = _no_runs
+    runs: Callable[[S], Mapping[str, RunResult]] = lambda _study: {}
 
 
 def published(module: str) -> dict[str, Any]:
@@ -235,10 +231,5 @@ def chart(
     title: str, x: tuple[str, Sequence[float]], ylabel: str, lines: Iterable[Drawn], note: str | None = None
 ) -> Drawn:
     """Return a chart of lines over one axis, of which `x` has label and values; a note stands below the chart."""
-    made = {
-        "title": title,
-        "x": {"label": x[0], "values": list(x[1])},
-        "y": {"label": ylabel},
-        "lines": list(lines),
-    }
-    return made if note is None else {**made, "note": note}
+    axes = {"x": {"label": x[0], "values": list(x[1])}, "y": {"label": ylabel}}
+    return {"title": title, **axes, "lines": list(lines), **({} if note is None else {"note": note})}

@@ -54,16 +54,11 @@ class Case:
 
     Attributes:
         announced: packets; `None` announces nothing.
-        transport: TCP of all hosts.
         slow_start: of CUBIC: by acknowledgements or bytes, and whether HyStart ends it.
         workers: hosts that send bursts at the same time through the leaf.
-        burst: size of a burst.
         setup_rounds: round trips at the announced threshold before the first byte of a burst.
         round_packets: packets that a round trip without queues holds: RTT · C / MTU.
-        host_bps: of the hosts' links.
         across: whether flows end behind the other leaf, where they meet acknowledgements of the others.
-        repetition: when the bursts begin.
-        threshold: that of the switches.
         mark_at: when the queue is compared with it.
         has_bursts: whether the run lasts until there are any.
     """
@@ -384,7 +379,6 @@ _COLUMNS = [
 
 
 def _change_row(off: list[Burst], on: list[Burst]) -> list[str]:
-    """Return the cells of `_COLUMNS`."""
     means = {name: [float(values(bursts, name).mean()) for bursts in (off, on)] for name in _FIGURES}
     pairs = [format(mean, form) for name, form in _FIGURES.items() if form for mean in means[name]]
     return pairs + [f"{percent(*means[name]):+.0f} %" for name, form in _FIGURES.items() if not form]

@@ -215,7 +215,6 @@ def _where(case: Case) -> str:
 
 
 def _ops(model: str) -> dict[str, int]:
-    """Return the ops of our graph, by task."""
     counts = graphs.graph(TABLE_1[model]["preset"]).counts
     return {INFERENCE: len(graphs.inference_part(counts)["ops"]), TRAIN: len(counts["ops"])}
 
@@ -409,42 +408,43 @@ def _bars(title: str, unit: str, rows: Sequence[str], groups: Mapping[str, Itera
 
 
 def _gain_bars(
-    study: Study, cases: Iterable[Case], title: Callable[[Case], str], group: Callable[[Case], str]
-) -> list[Drawn]:
+    cases: Iterable[Case], title: Callable[[Case], str], group: Callable[[Case], str]
+) -> Callable[[Study], list[Drawn]]:
     """Draw the gains of cases: bars by title, in each a row for each model, in each row a bar for each group."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for case in cases:
-        found.setdefault(title(case), {}).setdefault(group(case), {})[case.model] = study.gain(case)
-    return [
-        _bars(name, _GAIN, list(next(iter(groups.values()))), {own: gains.values() for own, gains in groups.items()})
-        for name, groups in found.items()
-    ]
+
+    def drawn(study: Study) -> list[Drawn]:
+        found: dict[str, dict[str, dict[str, float]]] = {}
+        for case in cases:
+            found.setdefault(title(case), {}).setdefault(group(case), {})[case.model] = study.gain(case)
+        return [
+            _bars(name, _GAIN, list(next(iter(groups.values()))), {own: gain.values() for own, gain in groups.items()})
+            for name, groups in found.items()
+        ]
+
+    return drawn
 
 
 def _task(case: Case) -> str:
     return TRAIN_OR_NOT[case.task]
 
 
-def _worker_bars(study: Study) -> list[Drawn]:
-    return _gain_bars(
-        study, SCALED, lambda case: f"{_count(case.workers, 'worker')}, {_count(case.servers, 'server')}", _task
-    )
+def _servers(case: Case) -> str:
+    return _count(case.servers, "server")
 
 
-def _server_bars(study: Study) -> list[Drawn]:
-    return _gain_bars(study, SPREAD, _task, lambda case: _count(case.servers, "server"))
+def _hosts(case: Case) -> str:
+    return f"{_count(case.workers, 'worker')}, {_servers(case)}"
 
 
-def _batch_bars(study: Study) -> list[Drawn]:
-    return _gain_bars(study, LOADED, _task, lambda case: f"batch x {case.factor:g}")
+def _batch(case: Case) -> str:
+    return f"batch x {case.factor:g}"
 
 
-def _heuristic_bars(study: Study) -> list[Drawn]:
-    cases = [replace(case, order=which) for which in (TIC, TAC) for case in HEURISTICS]
-    return _gain_bars(study, cases, _task, lambda case: case.order.upper())
+def _order(case: Case) -> str:
+    return case.order.upper()
 
 
-def _straggler_bars(study: Study) -> list[Drawn]:
+def _straggler_bars(study: Study) -> Iterable[Drawn]:
     changes: dict[str, dict[str, Any]] = {
         "no order": {"order": NONE},
         "TIC": {},
@@ -452,22 +452,15 @@ def _straggler_bars(study: Study) -> list[Drawn]:
         "the model's order, backwards": {"order": REVERSED},
     }
     rows = sorted(MODELS, key=lambda model: TABLE_1[model][INFERENCE])
-    return [
-        _bars(
-            f"{TRAIN_OR_NOT[task]}, 8 workers; fewest ops first",
-            "straggler time (%)",
-            rows,
-            {
-                name: [study.straggler(replace(Case(model, task, TIC, 8, 2), **change)) for model in rows]
-                for name, change in changes.items()
-            },
-        )
-        for task in TASKS
-    ]
+    for task in TASKS:
+        cases = [Case(model, task, TIC, 8, 2) for model in rows]
+        shares = {
+            name: [study.straggler(replace(case, **change)) for case in cases] for name, change in changes.items()
+        }
+        yield _bars(f"{TRAIN_OR_NOT[task]}, 8 workers; fewest ops first", "straggler time (%)", rows, shares)
 
 
-def _size_series(study: Study) -> list[Drawn]:
-    made = []
+def _size_series(study: Study) -> Iterable[Drawn]:
     for task in TASKS:
         # ResNet-50 v1 and Inception v1 have as many ops in inference: one place, and the mean of both.
         by_size: dict[int, list[float]] = {}
@@ -476,8 +469,7 @@ def _size_series(study: Study) -> list[Drawn]:
         sizes = sorted(by_size)
         gains = line(TRAIN_OR_NOT[task], [float(np.mean(by_size[size])) for size in sizes])
         title = f"{TRAIN_OR_NOT[task]}, mean over 1 to 16 workers"
-        made.append(chart(title, ("ops, as of table 1", sizes), _GAIN, [gains]))
-    return made
+        yield chart(title, ("ops, as of table 1", sizes), _GAIN, [gains])
 
 
 def _overlap_series(study: Study) -> list[Drawn]:
@@ -509,13 +501,14 @@ def _overlap_series(study: Study) -> list[Drawn]:
 
 def figures() -> dict[str, Figure[Study, Case]]:
     """Return what is shown."""
+    heuristics = [replace(case, order=which) for which in (TIC, TAC) for case in HEURISTICS]
     return {
         "Table 1": Figure(claims=_model_claims, tables=_model_table),
         "Orders": Figure(ORDERS, _order_claims),
         "4": Figure(_pairs(EXAMPLE), _example_claims, tables=_example_table),
-        "9": Figure(_pairs(SCALED), _worker_claims, bars=_worker_bars),
-        "10": Figure(_pairs(SPREAD), _server_claims, bars=_server_bars),
-        "11": Figure(_pairs(LOADED), _batch_claims, bars=_batch_bars),
+        "9": Figure(_pairs(SCALED), _worker_claims, bars=_gain_bars(SCALED, _hosts, _task)),
+        "10": Figure(_pairs(SPREAD), _server_claims, bars=_gain_bars(SPREAD, _task, _servers)),
+        "11": Figure(_pairs(LOADED), _batch_claims, bars=_gain_bars(LOADED, _task, _batch)),
         "12": Figure(_pairs(SCALED), _size_claims, series=_size_series),
         "13": Figure(
             [
@@ -534,7 +527,11 @@ def figures() -> dict[str, Figure[Study, Case]]:
             _straggler_claims,
             bars=_straggler_bars,
         ),
-        "15": Figure(_pairs(HEURISTICS, (TIC, TAC)), _heuristic_claims, bars=_heuristic_bars),
+        "15": Figure(
+            _pairs(HEURISTICS, (TIC, TAC)),
+            _heuristic_claims,
+            bars=_gain_bars(heuristics, _task, _order),
+        ),
     }
 
 

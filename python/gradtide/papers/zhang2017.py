@@ -98,9 +98,8 @@ class Study:
 
     def slowdown(self, net: Net, method: str, routing: str = "dmodk") -> float:
         """Return by what factor an exchange takes longer at a ratio of 1/8 than at 1."""
-        return self.time_s(net, RATIOS[-1], method, routing=routing) / self.time_s(
-            net, RATIOS[0], method, routing=routing
-        )
+        least_s, full_s = (self.time_s(net, ratio, method, routing=routing) for ratio in (RATIOS[-1], RATIOS[0]))
+        return least_s / full_s
 
     def nodes_and_cables(self, net: Net, ratio: Fraction) -> tuple[int, int]:
         """Return the switches and cables of a network that has been built, counted on its links."""
@@ -206,10 +205,10 @@ def _faster_in(cells: Sequence[Any], missing: Sequence[Any]) -> str:
 
 def _where(cells: Sequence[tuple[Net, Fraction]]) -> str:
     """Name cells, as in `on 3-layer, 1024 nodes at 1/2, 1/4`."""
-    found = []
-    for net in dict.fromkeys(net for net, _ in cells):
-        found.append(f"on {net.words} at {', '.join(str(ratio) for other, ratio in cells if other == net)}")
-    return "; ".join(found)
+    ratios: dict[Net, list[str]] = {}
+    for net, ratio in cells:
+        ratios.setdefault(net, []).append(str(ratio))
+    return "; ".join(f"on {net.words} at {', '.join(of_net)}" for net, of_net in ratios.items())
 
 
 def table_1(net: Net, ratio: Fraction) -> tuple[Fraction, Fraction]:
@@ -342,15 +341,11 @@ def _over_ratio(
     ratios = sorted(RATIOS)
 
     def drawn(study: Study) -> Drawn:
-        return chart(
-            title,
-            ("bisection ratio", [float(ratio) for ratio in ratios]),
-            "exchange time (ms)",
-            (
-                line(NAMES[method], [1e3 * study.time_s(net, ratio, method, rate, routing=routing) for ratio in ratios])
-                for method in methods
-            ),
-        )
+        lines = []
+        for method in methods:
+            times_s = [study.time_s(net, ratio, method, rate, routing=routing) for ratio in ratios]
+            lines.append(line(NAMES[method], [1e3 * time_s for time_s in times_s]))
+        return chart(title, ("bisection ratio", list(map(float, ratios))), "exchange time (ms)", lines)
 
     return drawn
 
@@ -359,20 +354,12 @@ def _all(*charts: Callable[[Study], Drawn]) -> Callable[[Study], list[Drawn]]:
     return lambda study: [drawn(study) for drawn in charts]
 
 
-def _resource_series(_study: Study) -> list[Drawn]:
+def _resource_series(_study: Study) -> Iterable[Drawn]:
     nodes = range(64, 2049, 64)
-    return [
-        chart(
-            f"r = {ratio}",
-            ("nodes", nodes),
-            "2x2 crossbars",
-            (
-                line(words.fabric(kind), [crossbars(kind, count, ratio) for count in nodes])
-                for kind in ("clos2", "clos3")
-            ),
-        )
-        for ratio in RATIOS
-    ]
+    for ratio in RATIOS:
+        counts = {kind: [crossbars(kind, count, ratio) for count in nodes] for kind in ("clos2", "clos3")}
+        lines = [line(words.fabric(kind), values) for kind, values in counts.items()]
+        yield chart(f"r = {ratio}", ("nodes", nodes), "2x2 crossbars", lines)
 
 
 def figures() -> dict[str, Figure[Study, Case]]:
@@ -422,11 +409,5 @@ def figures() -> dict[str, Figure[Study, Case]]:
 
 FIGURES = figures()
 
-PART = of_statements(
-    PAPER,
-    FIGURES,
-    scenario=scenario,
-    study=lambda _base, results: Study(results),
-    headline=_headline,
-)
+PART = of_statements(PAPER, FIGURES, scenario=scenario, study=lambda _base, results: Study(results), headline=_headline)
 """All runs together take minutes at most."""

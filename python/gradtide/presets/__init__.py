@@ -150,7 +150,7 @@ class NoEfficiencyError(ValueError):
 
 def model_names() -> list[str]:
     """Return the names of the built-in models, sorted."""
-    return _stems("models", ".json")
+    return stems("models", ".json")
 
 
 def device_names() -> list[str]:
@@ -181,12 +181,12 @@ def cluster(name: str) -> dict[str, Any] | None:
 
 def paper_names() -> list[str]:
     """Return the names of the papers' scenarios, `paper/NAME`, sorted."""
-    return [f"paper/{stem}" for stem in _stems("papers", ".toml")]
+    return [f"paper/{stem}" for stem in stems("papers", ".toml")]
 
 
 def flow_names() -> list[str]:
     """Return the names of the built-in distributions of flow sizes, sorted."""
-    return _stems("flows", ".csv")
+    return stems("flows", ".csv")
 
 
 def flow_text(name: str) -> str:
@@ -197,7 +197,7 @@ def flow_text(name: str) -> str:
     """
     if name not in flow_names():
         raise KeyError(f"unknown flow sizes {name!r}; built in are {', '.join(flow_names())}")
-    return _folder("flows").joinpath(f"{name}.csv").read_text(encoding="utf-8")
+    return folder("flows").joinpath(f"{name}.csv").read_text(encoding="utf-8")
 
 
 @cache
@@ -215,7 +215,7 @@ def model(name: str) -> ModelPreset:
 
     if name not in model_names():
         raise KeyError(f"unknown model {name!r}; built in are {', '.join(model_names())}")
-    found = json.loads(_folder("models").joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    found = json.loads(folder("models").joinpath(f"{name}.json").read_text(encoding="utf-8"))
     head = {key: found[key] for key in ("name", "title", "source", "sample", "tensors")}
     return ModelPreset(**head, layers=tuple(LayerPreset(**layer) for layer in found["layers"]))
 
@@ -274,29 +274,23 @@ def _described_flow(name: str) -> dict[str, Any]:
 
 
 def _described_paper(name: str) -> dict[str, Any]:
-    file = _folder("papers").joinpath(name.removeprefix("paper/") + ".toml")
-    return {"kind": "paper", "name": name, "title": _first_comment(file), "source": file.name}
+    file = folder("papers").joinpath(name.removeprefix("paper/") + ".toml")
+    comments = (line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
+    title = next(comments, file.name).lstrip("# ").rstrip()
+    return {"kind": "paper", "name": name, "title": title, "source": file.name}
 
 
-def _first_comment(file: "Traversable") -> str:
-    """Return the first comment line of a TOML file without its mark, or its name if there is none."""
-    for line in file.read_text(encoding="utf-8").splitlines():
-        if line.startswith("#"):
-            return line.lstrip("# ").rstrip()
-    return file.name
-
-
-def _folder(name: str) -> "Traversable":
+def folder(name: str) -> "Traversable":
+    """Return a folder of the presets, such as models."""
     from importlib.resources import files
 
     return files(__name__).joinpath(name)
 
 
-def _stems(folder: str, suffix: str) -> list[str]:
-    place = _folder(folder)
-    if not place.is_dir():
-        return []
-    return sorted(entry.name.removesuffix(suffix) for entry in place.iterdir() if entry.name.endswith(suffix))
+def stems(name: str, suffix: str) -> list[str]:
+    """Return the names of a folder's files of one kind, sorted."""
+    files = folder(name).iterdir()
+    return sorted(entry.name.removesuffix(suffix) for entry in files if entry.name.endswith(suffix))
 
 
 @cache
@@ -307,7 +301,7 @@ def document(file: str) -> dict[str, Any]:
     else:
         import tomli as tomllib
 
-    return tomllib.loads(_folder(file).read_text(encoding="utf-8"))
+    return tomllib.loads(folder(file).read_text(encoding="utf-8"))
 
 
 @cache

@@ -10,10 +10,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from gradtide.presets import Device, device
+from gradtide.presets import Device, device, folder, stems
 from gradtide.roofline import op_seconds
 
 SCHEMA = "gradtide.graph/1"
@@ -73,7 +72,7 @@ class GraphPreset:
 
 def graph_names() -> list[str]:
     """Return the names of the built-in op graphs, sorted."""
-    return sorted(entry.name.removesuffix(".json") for entry in _folder().iterdir() if entry.name.endswith(".json"))
+    return stems("graphs", ".json")
 
 
 @cache
@@ -89,7 +88,7 @@ def graph(name: str) -> GraphPreset:
     """
     if name not in graph_names():
         raise KeyError(f"unknown op graph {name!r}; built in are {', '.join(graph_names())}")
-    document = json.loads(_folder().joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    document = json.loads(folder("graphs").joinpath(f"{name}.json").read_text(encoding="utf-8"))
     head = {key: document[key] for key in ("name", "title", "source", "sample", "batch")}
     return GraphPreset(**head, counts={key: document[key] for key in ("target", "inference_target", "ops")})
 
@@ -151,7 +150,3 @@ def inference_part(timed: Mapping[str, Any]) -> dict[str, Any]:
             needed.update(op["inputs"])
     ops = [{key: op[key] for key in op if key != "updates"} for op in timed["ops"] if op["id"] in needed]
     return {"target": timed["inference_target"], "inference_target": timed["inference_target"], "ops": ops}
-
-
-def _folder() -> Any:
-    return files("gradtide.presets").joinpath("graphs")

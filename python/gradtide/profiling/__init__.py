@@ -7,7 +7,6 @@
 torch is imported inside functions, here and nowhere else: the rest never needs it.
 """
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradtide import units
-from gradtide.errors import ProfileError
+from gradtide.errors import ProfileError, nearest
 from gradtide.files import write_whole
 from gradtide.layers import Layer
 from gradtide.presets import SCHEMA, Device, LayerPreset, NoEfficiencyError, device_names
@@ -313,8 +312,8 @@ def _device(name: str) -> Device | None:
         ) from None
     except KeyError:
         known = [*device_names(), MEASURE]
-        near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1, 0.5)
-        hint = f"did you mean {next(one for one in known if one.lower() == near[0])}? " if near else ""
+        near = nearest(name.lower(), [one.lower() for one in known])
+        hint = f"did you mean {next(one for one in known if one.lower() == near)}? " if near else ""
         raise ProfileError(f"unknown device {name!r}: {hint}there are {', '.join(known)}") from None
 
 

@@ -176,10 +176,7 @@ def _marks(
 
 
 def _forward_ps(
-    groups: Sequence[Sequence[Counted]],
-    calls: Mapping[Call, Any],
-    instants: tuple[Any, Any, Any],
-    clock: Clock,
+    groups: Sequence[Sequence[Counted]], calls: Mapping[Call, Any], instants: tuple[Any, Any, Any], clock: Clock
 ) -> list[int]:
     start, middle, _ = instants
     bounds = [start, *(calls[group[0].call] for group in groups[1:]), middle]

@@ -32,10 +32,8 @@ def op_dag(
 ) -> dict[str, Any]:
     """Return the op graph of one training step on a device, or measured here if that is `None`.
 
-    `ops` are in topological order, each with id, name, kind (recv or comp), inputs (ids) and time; a recv has its
-    bytes; a comp param_only (it hangs on parameters alone), and updates, the ids of the recvs whose gradient it
-    produces, if any. `target` is the id of the op that ends the step, `inference_target` that of the op that ends the
-    forward pass. Times are whole nanoseconds. Ops that no gradient needs are left out.
+    It is as `gradtide.presets.graphs` has them, in topological order, without ops that no gradient needs. `param_only`
+    are ops that hang on parameters alone; times are whole nanoseconds.
     """
     with stage(model, args, kwargs, fake=device is not None) as staged:
         traced, trained = _trace(model, staged)

@@ -5,7 +5,6 @@ class of transformers is built with its default configuration. `[NAME=]SHAPE[:DT
 32x3x224x224 or input_ids=8x128:int64.
 """
 
-import difflib
 import math
 import pkgutil
 import re
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gradtide.errors import ProfileError
+from gradtide.errors import ProfileError, nearest
 
 if TYPE_CHECKING:
     import torch
@@ -125,8 +124,8 @@ def _find(target: str) -> Callable[..., Any]:
         raise ProfileError(f"{module} cannot be imported: {words_of(error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):
-            near = difflib.get_close_matches(part, dir(found), 1, 0.5)
-            raise ProfileError(f"{module} has no {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            near = nearest(part, dir(found))
+            raise ProfileError(f"{module} has no {name!r}" + (f"; did you mean {near!r}?" if near else ""))
         found = getattr(found, part)
     if not callable(found):
         raise ProfileError(f"{target} is a {type(found).__name__}, not a factory: name a callable that returns a model")

@@ -104,13 +104,7 @@ _VIEWS = {
 
 
 def write_report(run_dir: Path | str) -> Path:
-    """Write `report.html` into a run or study folder, replacing an older one.
-
-    Args:
-        run_dir: finished run or study folder.
-
-    Returns:
-        Path of the report.
+    """Write `report.html` into a finished run or study folder, replacing an older one, and return its path.
 
     Raises:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
@@ -119,13 +113,9 @@ def write_report(run_dir: Path | str) -> Path:
 
 
 def write_timeline(run_dir: Path | str) -> Path:
-    """Write `timeline.pftrace` into a run folder, replacing an older one; open it at https://ui.perfetto.dev.
+    """Write `timeline.pftrace` into a finished run folder, replacing an older one, and return its path.
 
-    Args:
-        run_dir: finished run folder.
-
-    Returns:
-        Path of the trace.
+    It opens at https://ui.perfetto.dev.
 
     Raises:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from gradtide import words
 from gradtide.report import pieces, scatter
-from gradtide.report.folder import Row, RunFolderError, entry, read_table, row_of
+from gradtide.report.folder import Row, RunFolderError, entry, grouped, read_table, row_of
 from gradtide.report.reproduce import series_chart
 from gradtide.report.run import resolved_scenario
 
@@ -127,10 +127,7 @@ def _series(path: Path, summary: Row, figure: str) -> list[Mapping[str, Any]]:
 
 def _comparable(offers: Sequence[_Offer]) -> dict[int, list[_Offer]]:
     """Group candidates by link rate: the knee is that of one rate."""
-    groups: dict[int, list[_Offer]] = {}
-    for one in offers:
-        groups.setdefault(one.row["rate_bps"], []).append(one)
-    return groups
+    return grouped(offers, lambda one: one.row["rate_bps"])
 
 
 def _tiles(knee: _Offer, offers: Sequence[_Offer], unit: str) -> list[dict[str, str]]:

@@ -105,16 +105,9 @@ def _winners(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
         low, high = (entry(path, span, key, (int, float)) for key in ("from_bytes", "to_bytes"))
         because, rival = entry(path, span, "because", str), entry(path, span, "next", str)
         why = f"less {because} than {words.collective(rival)}" if because else "the only one"
-        rows.append(
-            [
-                words.size(low, 2),
-                words.size(high, 2),
-                pieces.cell(
-                    words.collective(entry(path, span, "collective", str)), "best", f"winners.{index}.collective"
-                ),
-                why,
-            ]
-        )
+        name = words.collective(entry(path, span, "collective", str))
+        fastest = pieces.cell(name, "best", f"winners.{index}.collective")
+        rows.append([words.size(low, 2), words.size(high, 2), fastest, why])
     return pieces.table("The fastest collective by size", ("#from", "#to", "fastest", "reason"), rows, cap=caps.rows)
 
 
@@ -122,9 +115,9 @@ def _times(
     names: Sequence[str], sizes: Sequence[int], found: dict[tuple[str, int], Row], caps: pieces.Caps
 ) -> dict[str, Any]:
     def cell(row: Row | None) -> object:
-        return (
-            "–" if row is None else pieces.cell(pieces.ms(row["exchange_us"] / 1e3), "best" if row["is_best"] else "")
-        )
+        if row is None:
+            return "–"
+        return pieces.cell(pieces.ms(row["exchange_us"] / 1e3), "best" if row["is_best"] else "")
 
     rows = [[words.collective(name), *(cell(found.get((name, size))) for size in sizes)] for name in names]
     columns = ("exchange, ms", *(f"#{words.size(size)}" for size in sizes))

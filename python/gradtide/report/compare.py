@@ -6,7 +6,7 @@ from typing import Any
 
 from gradtide import words
 from gradtide.report import pieces
-from gradtide.report.folder import Row, RunFolderError, read_table
+from gradtide.report.folder import Row, RunFolderError, grouped, read_table
 from gradtide.report.run import resolved_scenario, slack_chart
 from gradtide.report.timeline import milliseconds
 
@@ -34,10 +34,9 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     rows = read_table(run_dir, "rows.csv")
     if not rows:
         raise RunFolderError(f"{path}:2: a comparison has at least one row")
-    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         row["task"] = row["task"] or "train"  # of a folder that does not say
-        groups.setdefault(tuple(row[key] for key in GROUP), []).append(row)
+    groups = grouped(rows, lambda row: tuple(row[key] for key in GROUP))
     varied = [key for key in GROUP if len({row[key] for row in rows}) > 1]
 
     def title(key: tuple[Any, ...], rate: bool = True) -> str:
@@ -236,9 +235,7 @@ def _rate_charts(
     caps: pieces.Caps,
 ) -> tuple[list[dict[str, Any]], str]:
     """Draw what each schedule saves over the first one against link rate, one small chart per model and workers."""
-    panels: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
-    for key in groups:
-        panels.setdefault(key[:-1], []).append(key)
+    panels = grouped(groups, lambda key: key[:-1])
     drawable = [keys for keys in panels.values() if len(keys) > 1]
     kept = sorted(drawable, key=lambda keys: -max(map(gain, keys)))[: caps.charts]
     charts = []

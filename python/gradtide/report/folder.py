@@ -9,10 +9,13 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+_K = TypeVar("_K", bound=Hashable)
 
 Row = dict[str, Any]
 """One line of a table; values are parsed as the table's columns say."""
@@ -46,12 +49,7 @@ def _boolean(text: str) -> bool:
     return text == "true"
 
 
-_PARSERS: dict[str, Callable[[str], Any]] = {
-    "int": _integer,
-    "float": _number,
-    "bool": _boolean,
-    "str": str,
-}
+_PARSERS: dict[str, Callable[[str], Any]] = {"int": _integer, "float": _number, "bool": _boolean, "str": str}
 
 # A value with `?` may be empty, a column with `~` may be missing: folders of earlier versions have none. Both are None.
 _COLUMNS: dict[str, str] = {
@@ -193,6 +191,14 @@ def number(path: Path, row: Mapping[str, Any], key: str) -> float:
     if not math.isfinite(value):
         raise RunFolderError(f"{path}: key `{key}`: not a finite number")
     return float(value)
+
+
+def grouped(items: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
+    """Return the items of each key, in the order in which keys come first."""
+    found: dict[_K, list[_T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def are_numbers(values: Iterable[object]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradtide.report.folder import Row, entry, read_json, read_rows, read_table
+from gradtide.report.folder import Row, entry, grouped, read_json, read_rows, read_table
 from gradtide.report.pieces import by_job
 
 MAX_WORKERS = 64
@@ -93,10 +93,8 @@ def _queues(rows: list[Row], first_track: int) -> bytes:
     Its values are TrackEvents (11): type 9, track_uuid 11, counter_value 30; one that stays the same is not repeated.
     """
     out = bytearray()
-    of_link: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        of_link[row["link"]].append(row)
-    for number, (link, own) in enumerate(list(of_link.items())[:MAX_QUEUES]):
+    of_link = list(grouped(rows, lambda row: row["link"]).items())
+    for number, (link, own) in enumerate(of_link[:MAX_QUEUES]):
         track, last = first_track + number, None
         out += _packet({60: {1: track, 2: f"queue before {link}", 8: {6: "packets"}}})
         for row in own:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from gradtide import words
 from gradtide.report import timeline
-from gradtide.report.folder import Row, read_table
+from gradtide.report.folder import Row, grouped, read_table
 from gradtide.report.timeline import milliseconds, size
 
 _T = TypeVar("_T")
@@ -217,16 +217,11 @@ def meaning(kind: str, name: str, value: str = "", key: str = "", zero: bool = F
 
 def bar(values: Mapping[str, float], longest: float, room: float) -> list[dict[str, Any]]:
     """Return the pieces of a waterfall bar, named inside where `room` (characters in a bar) allows."""
-    return [
-        part(
-            kind,
-            f"{name} {ms(values[kind])} ms",
-            100 * max(values[kind], 0) / longest,
-            (f"{short} {ms(values[kind])} ms", ms(values[kind])),
-            room,
-        )
-        for kind, name, short in WATERFALL
-    ]
+    parts = []
+    for kind, name, short in WATERFALL:
+        text, share = ms(values[kind]), 100 * max(values[kind], 0) / longest
+        parts.append(part(kind, f"{name} {text} ms", share, (f"{short} {text} ms", text), room))
+    return parts
 
 
 def waterfall(values: Mapping[str, float], key: str) -> dict[str, Any]:
@@ -317,10 +312,7 @@ def bins(rows: Sequence[_T], most: int) -> list[Sequence[_T]]:
 
 def by_job(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Group rows by job."""
-    grouped: dict[str, list[Row]] = {}
-    for row in rows:
-        grouped.setdefault(row["job"], []).append(row)
-    return grouped
+    return grouped(rows, lambda row: row["job"])
 
 
 def probed(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: Caps) -> dict[str, Any] | None:

@@ -34,6 +34,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     )
     modes = list(dict.fromkeys(map(_mode, by_level)))
     bound_ms = _positive(path, summary, "lower_bound_ms")
+    pruned, run = (entry(path, summary, f"searched.{key}", int) for key in ("pruned", "run"))
     return "plan.html.j2", {
         "title": f"gradtide plan: {pieces.clip(model, 40)} on {words.workers(workers)}",
         "what": f"plans for {pieces.clip(model, 40)} on {words.workers(workers)}: {len(scored)} scored",
@@ -44,7 +45,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "legend": legend,
         "modes": scatter.legend(modes),
         "plot": _plot(scored, modes, bound_ms, caps) if scored else None,
-        "searched": _searched(path, summary, len(scored)),
+        "searched": f"{len(scored)} plans were scored, {pruned} ruled out by lower bounds, and {run} run on the "
+        "network of the scenario.",
         "buckets": _buckets(path, plan, caps),
         "channels": _channels(path, summary, caps),
         "scenario": resolved_scenario(run_dir / "runs" / "plan", caps),
@@ -80,17 +82,13 @@ def _tiles(path: Path, rows: Sequence[Row], chosen: int, predicted: Row, bound_m
     how = f"95 % interval {interval}, from measured errors of earlier predictions" if interval else "of an iteration"
     above = f"the plan is {100 * (row['iteration_ms'] / bound_ms - 1):.1f} % above; no plan is below"
     sent = words.buckets(row["buckets"])
-    sent += f" in chunks of {_size(row)}" if row["chunk_bytes"] else ", sent whole"
+    sent += f" in chunks of {words.size(row['chunk_bytes'])}" if row["chunk_bytes"] else ", sent whole"
     return [
         tile("The plan saves", pieces.fixed(row["saves_percent"]), "%", "slack", how, "plan.predicted.gain_percent"),
         tile("Iteration time", now, "ms", "compute", before, f"{key}.iteration_ms"),
         tile("Lower bound", pieces.ms(bound_ms), "ms", "transfer", above, "lower_bound_ms"),
         tile("Messages", str(row["messages"]), "an iteration", "exposed", sent, f"{key}.messages"),
     ]
-
-
-def _size(row: Row) -> str:
-    return words.size(row["chunk_bytes"])
 
 
 def _levels(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
@@ -110,7 +108,7 @@ def _levels(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
         "schedule": lambda row: pieces.schedule(row["order"], row["barrier"]),
         "exchanged by": exchanged,
         "#buckets": lambda row: row["buckets"],
-        "#chunk": lambda row: _size(row) if row["chunk_bytes"] else "–",
+        "#chunk": lambda row: words.size(row["chunk_bytes"]) if row["chunk_bytes"] else "–",
         "#messages": lambda row: row["messages"],
         "#iteration, ms": lambda row: marked(pieces.ms(row["iteration_ms"]), row),
         "#saves, %": lambda row: pieces.fixed(row["saves_percent"]),
@@ -156,7 +154,7 @@ def _plot(scored: Sequence[Row], modes: Sequence[str], bound_ms: float, caps: pi
             f"{_mode(row)}, {words.collective(pieces.clip(row['collective'], 40))}"
             + (f" at depth {row['depth']}" if row["depth"] > 1 else "")
             + f", {row['buckets']} buckets of at most {words.size(row['largest_bytes'])}"
-            + (f" in chunks of {_size(row)}" if row["chunk_bytes"] else "")
+            + (f" in chunks of {words.size(row['chunk_bytes'])}" if row["chunk_bytes"] else "")
             + f": {row['messages']} messages, {pieces.ms(row['scored_us'] / 1e3)} ms an iteration",
         )
         for row in shown
@@ -176,13 +174,6 @@ def _plot(scored: Sequence[Row], modes: Sequence[str], bound_ms: float, caps: pi
         "messages. All are in scored.csv. Scores use the cost lines in the table below, which can be a percent off."
         + (" Squares: plans that cut messages into parts (depth)." if any(row["depth"] > 1 for row in shown) else ""),
     }
-
-
-def _searched(path: Path, summary: Row, scored: int) -> str:
-    pruned, run = (entry(path, summary, f"searched.{key}", int) for key in ("pruned", "run"))
-    return (
-        f"{scored} plans were scored, {pruned} ruled out by lower bounds, and {run} run on the network of the scenario."
-    )
 
 
 def _buckets(path: Path, plan: Row, caps: pieces.Caps) -> dict[str, Any]:

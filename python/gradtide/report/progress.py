@@ -129,24 +129,20 @@ def _bucket(drawing: Drawing, own: Sequence[Row], name: str, panel: str, y: floa
     """Draw the row of one bucket: from ready to sent as a line, from the first byte to the last as a block."""
     words = f"{panel} · {name}"
     for row in own:
-        words += f" · iteration {row['iteration']}: {_sentence(row, origin)}"
+        ready, start, end = (milliseconds(row[key] - origin) for key in ("ready_us", "start_us", "end_us"))
+        words += f" · iteration {row['iteration']}: ready {ready}, sent {start} to {end} ms, {verdict(row)}"
     h = pitch - 3
     with drawing.row(words, y - 1, pitch):
         drawing.text("label", _LEFT - 10, y + pitch - 4, name, "end")
         for row in own:
-            ready, start, end = (drawing.x(row[key]) for key in ("ready_us", "start_us", "end_us"))
-            if start > ready:
-                wide = f'width="{start - ready:.1f}" height="2"'
-                drawing.add(f'<rect class="waiting" x="{ready:.1f}" y="{y + h / 2 - 1:.1f}" {wide}/>')
-            drawing.path("ready", f"M{ready:.1f} {y:.1f}v{h:.1f}")
+            ready_x, start_x, end_x = (drawing.x(row[key]) for key in ("ready_us", "start_us", "end_us"))
+            if start_x > ready_x:
+                wide = f'width="{start_x - ready_x:.1f}" height="2"'
+                drawing.add(f'<rect class="waiting" x="{ready_x:.1f}" y="{y + h / 2 - 1:.1f}" {wide}/>')
+            drawing.path("ready", f"M{ready_x:.1f} {y:.1f}v{h:.1f}")
             kind = "transfer late" if is_late(row) else "transfer"
-            wide = f'width="{max(end - start, 1.2):.1f}" height="{h:.1f}"'
-            drawing.add(f'<rect class="{kind}" x="{start:.1f}" y="{y:.1f}" {wide}/>')
-
-
-def _sentence(row: Row, origin: float) -> str:
-    ready, start, end = (milliseconds(row[k] - origin) for k in ("ready_us", "start_us", "end_us"))
-    return f"ready {ready}, sent {start} to {end} ms, {verdict(row)}"
+            wide = f'width="{max(end_x - start_x, 1.2):.1f}" height="{h:.1f}"'
+            drawing.add(f'<rect class="{kind}" x="{start_x:.1f}" y="{y:.1f}" {wide}/>')
 
 
 def _load(flows: Sequence[Row], start: float, end: float) -> list[float]:

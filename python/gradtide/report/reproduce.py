@@ -34,20 +34,14 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     def word(item: Mapping[str, Any], key: str) -> str:
         return pieces.clip(item.get(key, ""), 300)
 
-    checks: list[list[Any]] = [
-        [
-            word(check, "figure"),
-            word(check, "quantity"),
-            *(
-                _with_unit(entry(path, check, whose, (str, int, float, NoneType)), word(check, "unit"))
-                for whose in ("published", "ours")
-            ),
-            pieces.cell(verdict, verdict if verdict in ("agrees", "differs") else ""),
-            {**pieces.cell(""), "text": word(check, "note")},
-        ]
-        for check in _objects(path, summary, "checks")
-        for verdict in [entry(path, check, "verdict", str)]
-    ]
+    checks: list[list[Any]] = []
+    for check in _objects(path, summary, "checks"):
+        verdict, unit = entry(path, check, "verdict", str), word(check, "unit")
+        values = [entry(path, check, whose, (str, int, float, NoneType)) for whose in ("published", "ours")]
+        both = [pieces.plain(value) + (f" {unit}" if unit and value is not None else "") for value in values]
+        badge = pieces.cell(verdict, verdict if verdict in ("agrees", "differs") else "")
+        note = {**pieces.cell(""), "text": word(check, "note")}
+        checks.append([word(check, "figure"), word(check, "quantity"), *both, badge, note])
     agree = sum(row[4]["text"] == "agrees" for row in checks)
     figures_named = bool(summary.get("figures"))
     charts = []
@@ -93,15 +87,13 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         for item in _objects(path, summary, "figures")
         for name in [word(item, "figure")]
     ]
-    left = [
-        f"{total - shown} of {total} {what}"
-        for what, shown, total in (
-            ("charts", len(charts), len(series)),
-            ("timelines", len(timelines), len(items)),
-            ("tables", len(kept), len(tables)),
-        )
-        if shown < total
-    ]
+    lists: dict[str, tuple[Sequence[Any], ...]] = {
+        "charts": (charts, series),
+        "timelines": (timelines, items),
+        "tables": (kept, tables),
+    }
+    counts = [(what, len(shown), len(every)) for what, (shown, every) in lists.items()]
+    left = [f"{total - shown} of {total} {what}" for what, shown, total in counts if shown < total]
     name = "/".join(filter(None, (pieces.clip(summary.get(key, ""), 40) for key in ("paper", "part"))))
     return "reproduce.html.j2", {
         "title": f"gradtide reproduce {name}",
@@ -133,11 +125,9 @@ def _badge(verdicts: Sequence[str]) -> dict[str, str] | None:
     agree = verdicts.count("agrees")
     if agree == len(verdicts):
         return {"colour": "green", "mark": "✓", "words": "holds"}
-    return (
-        {"colour": "yellow", "mark": "!", "words": f"holds in {agree} of {len(verdicts)} points"}
-        if agree
-        else {"colour": "red", "mark": "✕", "words": "differs"}
-    )
+    if agree:
+        return {"colour": "yellow", "mark": "!", "words": f"holds in {agree} of {len(verdicts)} points"}
+    return {"colour": "red", "mark": "✕", "words": "differs"}
 
 
 def _map(path: Path, item: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,7 +192,6 @@ def _bars(path: Path, items: Sequence[Mapping[str, Any]], caps: pieces.Caps) -> 
 
 
 def _progress(run_dir: Path, path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any] | None:
-    """Draw the job's first iterations in both bands under each other."""
     job, of = entry(path, item, "job", str), pieces.clip(item.get("figure", ""))
     panels = []
     for band, name in BANDS.items():
@@ -219,10 +208,6 @@ def _progress(run_dir: Path, path: Path, item: Mapping[str, Any], caps: pieces.C
     return None if svg is None else {"of": of, "svg": svg, "label": label}
 
 
-def _with_unit(value: Any, unit: str) -> str:
-    return pieces.plain(value) if value is None or not unit else f"{pieces.plain(value)} {unit}"
-
-
 def _figure_title(item: Mapping[str, Any]) -> str:
     figure = f"Fig. {pieces.clip(item['figure'], 20)}: " if item.get("figure") else ""
     return figure + pieces.clip(item.get("title", ""), 160)
@@ -232,15 +217,12 @@ def _timelines(
     run_dir: Path, path: Path, items: Sequence[Mapping[str, Any]], caps: pieces.Caps
 ) -> list[dict[str, Any]]:
     runs = [(inside(run_dir, entry(path, item, "run", str)), item.get("job"), _figure_title(item)) for item in items]
-    return [
-        {
-            **drawn,
-            "caption": f"{drawn['caption']} {pieces.clip(item.get('note', ''), 300)}".strip(),
-            "title": _figure_title(item),
-        }
-        for item, drawn in zip(items, pieces.drawn_timelines(runs, caps), strict=True)
-        if drawn
-    ]
+    made = []
+    for item, drawn in zip(items, pieces.drawn_timelines(runs, caps), strict=True):
+        if drawn:
+            caption = f"{drawn['caption']} {pieces.clip(item.get('note', ''), 300)}".strip()
+            made.append({**drawn, "caption": caption, "title": _figure_title(item)})
+    return made
 
 
 def _style(line: Mapping[str, Any]) -> dict[str, Any]:

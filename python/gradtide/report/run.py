@@ -6,7 +6,7 @@ from typing import Any
 
 from gradtide import words
 from gradtide.report import pieces, timeline
-from gradtide.report.folder import Row, RunFolderError, entry, number, read_table, read_text
+from gradtide.report.folder import Row, RunFolderError, entry, grouped, number, read_table, read_text
 from gradtide.report.timeline import milliseconds, size
 
 
@@ -42,6 +42,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     overview = pieces.listing("Jobs", columns, several, cap=caps.rows, where="summary.json")
     first = views[0]["what"] if len(views) == 1 else f"{len(jobs)} jobs" if jobs else "background flows without a job"
     traffic: Mapping[str, Any] = entry(path, summary, "traffic", dict) if "traffic" in summary else {}
+    dropped = f"{len(views)} of {len(jobs)} jobs are drawn; the table above has them all."
     return "run.html.j2", {
         "title": f"gradtide run: {', '.join(pieces.clip(name, 30) for name in list(jobs or traffic)[:3])}",
         "what": first if rate is None else f"{first}, {pieces.rate(rate)} links",
@@ -49,9 +50,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "jobs": views,
         "many": len(jobs) > 1,
         "overview": overview,
-        "dropped": f"{len(views)} of {len(jobs)} jobs are drawn; the table above has them all."
-        if len(views) < len(jobs)
-        else "",
+        "dropped": dropped if len(views) < len(jobs) else "",
         "traffic": [_tenant(path, name, traffic[name], caps) for name in list(traffic)[: caps.jobs]],
         "probed": pieces.probed({"": read_table(run_dir, "queues.csv", required=False)}, ["transfer"], caps),
         "links": _links(links, packets, caps),
@@ -186,9 +185,7 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
     transfers = [row for row in transfers if row.get("direction") != "push"]
     if not transfers:
         return None
-    slack: dict[tuple[int, int], list[Row]] = {}
-    for row in transfers:
-        slack.setdefault((row["first_layer"], row["last_layer"]), []).append(row)
+    slack = grouped(transfers, lambda row: (row["first_layer"], row["last_layer"]))
     # Adjacent buckets share a step of the chart, which shows the least value: it is the one that delays compute.
     steps = pieces.bins(sorted(slack), 400)
     lines = []

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from markupsafe import Markup, escape
 
-from gradtide.report.folder import Row
+from gradtide.report.folder import Row, grouped
 
 _T = TypeVar("_T")
 
@@ -329,10 +329,8 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
     if rows:
         text("muted", _LEFT - 10, top_rows - 6, "urgent first", "end")
         text("muted", WIDTH - _RIGHT + 10, top_rows - 6, "margin, ms")
-    sent: dict[tuple[int, int], list[Row]] = {}
-    for row in view.network:
-        if row["kind"] != "push":
-            sent.setdefault((row["iteration"], row["index"]), []).append(row)
+    pulls = (row for row in view.network if row["kind"] != "push")
+    sent = grouped(pulls, lambda row: (row["iteration"], row["index"]))
     for i, row in enumerate(rows):
         y, h = top_rows + i * pitch, pitch - 5
         with drawing.row(describe(row, view.start), y - 2, pitch):

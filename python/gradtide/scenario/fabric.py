@@ -377,7 +377,9 @@ def read_cables(text: str, name: str, link: tuple[int, int]) -> tuple[list[Cable
         for key in columns:
             try:
                 if key in ("a", "b"):
-                    _check_node(row[key])
+                    if not row[key] or len(row[key]) > MAX_NAME or not row[key].isprintable():
+                        msg = f"{units.describe(row[key])} cannot be a name"
+                        raise units.UnitError("GT018", msg, f"a name is 1 to {MAX_NAME} printable characters")
                 elif not row[key]:
                     continue
                 elif key == "rate":
@@ -402,12 +404,6 @@ def cable_fault(
     """Make a fault of a line of a list of cables."""
     start = max(0, line.find(value)) if value else 0
     return Fault(code, key, msg, value, hint, name, number, line, start, len(value) if value else len(line))
-
-
-def _check_node(name: str) -> None:
-    if not name or len(name) > MAX_NAME or not name.isprintable():
-        what = units.describe(name)
-        raise units.UnitError("GT018", f"{what} cannot be a name", f"a name is 1 to {MAX_NAME} printable characters")
 
 
 def dealt_out(hosts: Iterable[int], fabric: Fabric | None) -> list[int]:

@@ -9,17 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.files import write_whole
 from gradtide.layers import Layer
 from gradtide.runtime import LEVELS
+from gradtide.scenario import Scenario
 from gradtide.scenario.source import Loc, Source, of_command_line, parse_json, read_text
-
-if TYPE_CHECKING:
-    from gradtide.scenario import Scenario
 
 SCHEMA = "gradtide.plan/1"
 
@@ -105,7 +103,7 @@ class Plan:
         text = json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
         return write_whole(Path(os.path.abspath(path)), text.encode())
 
-    def on(self, scenario: "Scenario") -> "Scenario":
+    def on(self, scenario: Scenario) -> Scenario:
         """Return a scenario of one job with its gradients sent as planned; its network may be another.
 
         Raises:

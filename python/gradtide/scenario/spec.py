@@ -10,7 +10,7 @@ from gradtide.scenario.defaults import DEFAULT_TOLERANCE_PPM, announced_packets
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import Probe
-from gradtide.scenario.keys.cluster import Queue, SwitchBuffer, Transport
+from gradtide.scenario.keys.cluster import Queue, Transport
 from gradtide.scenario.keys.job import Schedule
 from gradtide.scenario.resolve import Resolved
 from gradtide.scenario.servers import graph_spec
@@ -21,6 +21,7 @@ from gradtide.units import Buffer
 def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, Any]:
     """Return the core's input (`crates/train/src/spec.rs`) for a scenario that has an engine, and its flows."""
     cluster, run = resolved.file.cluster, resolved.file.run
+    buffer = cluster.switch_buffer
     return {
         "jobs": [_job_spec(job, resolved.fabric) for job in resolved.jobs],
         "traffic": [_traffic_spec(flows, resolved) for flows in traffic],
@@ -28,7 +29,7 @@ def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, An
             "topology": resolved.fabric.spec(),
             **cluster.core(),
             "queue": _queue_spec(cluster.queue),
-            "switch_buffer": _buffer_spec(cluster.switch_buffer),
+            "switch_buffer": None if buffer is None else {"capacity": _capacity(buffer.capacity), **buffer.core()},
             "transport": _transport_spec(cluster.transport),
         },
         "run": {**run.core(), "probe": _probe_spec(run.probe)},
@@ -62,10 +63,6 @@ def _queue_spec(queue: Queue) -> dict[str, Any]:
     return {"discipline": discipline, "capacity": _capacity(queue.capacity), "mark": mark, "pcn": pcn}
 
 
-def _buffer_spec(buffer: SwitchBuffer | None) -> dict[str, Any] | None:
-    return None if buffer is None else {"capacity": _capacity(buffer.capacity), **buffer.core()}
-
-
 def _capacity(buffer: Buffer) -> dict[str, int]:
     return {"bytes" if buffer.is_bytes else "packets": buffer.size}
 
@@ -91,6 +88,7 @@ def _transport_spec(transport: Transport) -> dict[str, Any]:
 
 def _job_spec(job: Job, fabric: Fabric) -> dict[str, Any]:
     depth = job.schedule.depth
+    graph = None if job.is_pulled else job.graph
     return {
         "name": job.name,
         "layers": [layer._asdict() for layer in job.layers],
@@ -106,7 +104,7 @@ def _job_spec(job: Job, fabric: Fabric) -> dict[str, Any]:
         "start_ps": job.start_ps,
         "compute": job.compute.core(),
         "servers": _servers_spec(job),
-        "ops": _ops_spec(job),
+        "ops": None if graph is None else {"order": job.compute.order, "graph": graph_spec(graph)},
         "announced_packets": job.announced_packets,
         "adaptive": _adaptive_spec(job, fabric),
     }
@@ -145,12 +143,6 @@ def _adaptive_spec(job: Job, fabric: Fabric) -> dict[str, Any] | None:
         "margin_ppm": keys.margin_ppm or 0,
         "exchange": keys.exchange is not False,
     }
-
-
-def _ops_spec(job: Job) -> dict[str, Any] | None:
-    if job.graph is None or job.is_pulled:
-        return None
-    return {"order": job.compute.order, "graph": graph_spec(job.graph)}
 
 
 def _servers_spec(job: Job) -> dict[str, Any] | None:

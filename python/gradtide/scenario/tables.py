@@ -110,7 +110,8 @@ def read_model(
     if suffix in (".csv", ".json"):
         text = read_text(path, value, fail)
         if suffix == ".csv":
-            return _written_out(path.stem, read_layers_csv(text, value), is_timed=True)
+            layers = read_layers_csv(text, value)
+            return LayerTable(path.stem, layers, layers_table(path.stem, layers), True)
         return read_model_file(text, value, source, loc, compute)
     if by_op:
         from gradtide.presets import graphs
@@ -311,12 +312,10 @@ class _LayersFile:
                 hint = did_you_mean(column, _COLUMNS, f"write {_HEADER}")
                 faults.append(self.fault(line, "GT032", f"unknown column `{column}`", hint, *at))
             elif column in columns[:index]:
-                msg = f"the column `{column}` occurs twice"
-                faults.append(self.fault(line, "GT032", msg, "delete one", *at))
+                faults.append(self.fault(line, "GT032", f"the column `{column}` occurs twice", "delete one", *at))
         for column in _COLUMNS[:4]:
             if column not in columns:
-                msg = f"the column `{column}` is missing"
-                faults.append(self.fault(line, "GT032", msg, f"write {_HEADER}"))
+                faults.append(self.fault(line, "GT032", f"the column `{column}` is missing", f"write {_HEADER}"))
         if not set(columns) & set(_COLUMNS):
             faults = [self.fault(line, "GT032", "the first line is not the header", f"write {_HEADER}")]
         if faults:
@@ -378,7 +377,7 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, compute: Com
         faults += _table_faults(checked, at, Failure(file, ("layers",)))
     if faults:
         raise ScenarioError(faults)
-    return _written_out(label, timed, is_timed=is_timed)
+    return LayerTable(label, tuple(timed), layers_table(label, timed), is_timed)
 
 
 def _graph_file(text: str, name: str, file: Source) -> LayerTable:
@@ -435,16 +434,9 @@ def _op_row(op: Op) -> dict[str, Any]:
 
 def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any, list[Fault]]:
     """Read one layer of a model file into a row with the counts and times that it has."""
-    result = SimpleNamespace(
-        name="",
-        forward_ps=0,
-        backward_ps=0,
-        update_ps=0,
-        parameter_bytes=0,
-        forward_flops=0,
-        activation_bytes=0,
-        winograd=False,
-    )
+    times = {"forward_ps": 0, "backward_ps": 0, "update_ps": 0}
+    counts = {"parameter_bytes": 0, "forward_flops": 0, "activation_bytes": 0}
+    result = SimpleNamespace(name="", **times, **counts, winograd=False)
     if not isinstance(row, dict):
         msg = f"expected an object, found {units.describe(row)}"
         return result, [file.fault("GT033", loc, msg, 'write { "name": …, … }', row)]
@@ -554,10 +546,6 @@ def _inline(model: InlineModel, source: Source, loc: Loc) -> LayerTable:
     bucketed, left_out = model.bucketed, tuple(model.left_out)
     rows = layers_table(model.name, layers, bucketed=bucketed, source=model.source, left_out=left_out)
     return LayerTable(model.name, tuple(layers), rows, True, bucketed=bucketed, left_out=left_out)
-
-
-def _written_out(label: str, layers: Sequence[Layer], *, is_timed: bool) -> LayerTable:
-    return LayerTable(label, tuple(layers), layers_table(label, layers), is_timed)
 
 
 def _table_faults(layers: Sequence[Layer], at: At, fail: Fail) -> list[Fault]:

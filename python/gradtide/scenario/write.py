@@ -3,9 +3,6 @@
 import json
 from typing import Any
 
-_OWN_SECTION = ("model",)
-"""Tables of a job that are written as a section of their own, because a layer table has many lines."""
-
 
 def toml(data: dict[str, Any]) -> str:
     """Return the TOML of a resolved scenario: one section per job, cluster, traffic and run."""
@@ -20,7 +17,8 @@ def toml(data: dict[str, Any]) -> str:
 
 
 def _section(name: str, table: dict[str, Any]) -> list[str]:
-    inner = {k: v for k, v in table.items() if k in _OWN_SECTION and isinstance(v, dict)}
+    # A model has many lines, so it is a section of its own.
+    inner = {k: v for k, v in table.items() if k == "model" and isinstance(v, dict)}
     lines = [f"[{name}]\n"]
     lines += [f"{toml_key(k)} = {_tall(v)}\n" for k, v in table.items() if k not in inner]
     sections = ["".join(lines)]

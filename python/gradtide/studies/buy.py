@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gradtide import _core, report, units, words
+from gradtide import report, units, words
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits
 from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1, fit, sold_ports
@@ -26,7 +26,7 @@ from gradtide.studies.exchange import (
     summing_collectives,
 )
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all, total_cost, write_core, write_study
+from gradtide.studies.run import head, run_all, total_cost, write_core, write_study
 from gradtide.studies.trained import trained
 
 FABRICS = ("clos2", "clos3", "leaf_spine", "star")
@@ -105,30 +105,10 @@ class BuyResult(StudyRows):
         _judge(self.rows)
         hot = [link for one, exchange in zip(candidates, exchanges, strict=True) for link in _hottest(one, exchange)]
         self.hottest = Table.of_dicts(hot)
-        self.summary = self._summary(base, nodes, skipped, prices)
-
-    @property
-    def knees(self) -> list[dict[str, Any]]:
-        """The knee of every link rate."""
-        return [row for row in self.rows if row["is_knee"]]
-
-    def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`."""
-        for name, result in self.runs.items():
-            (folder / "candidates" / name).mkdir(parents=True)
-            write_core(result, folder / "candidates" / name)
-            report.write_report(folder / "candidates" / name)
-        (folder / "hottest.csv").write_text(self.hottest.to_csv(), encoding="utf-8")
-        write_study(self, folder, "candidates.csv")
-
-    def _summary(self, base: Scenario, nodes: int, skipped: Sequence[Skipped], prices: Prices | None) -> dict[str, Any]:
         first = next(iter(self.runs.values())).summary
         unit = "crossbars" if prices is None else prices.currency or "price"
-        return {
-            "schema": "gradtide.buy/1",
-            "version": _core.__version__,
-            "complete": True,
-            "engine": first["engine"],
+        self.summary: dict[str, Any] = {
+            **head("buy", first["engine"]),
             "seed": first["seed"],
             "job": base.jobs[0].name,
             "model": base.jobs[0].model,
@@ -147,6 +127,20 @@ class BuyResult(StudyRows):
             "series": [*_exchange_series(self.rows), _switch_series()],
             "cost": total_cost(run.summary for run in self.runs.values()),
         }
+
+    @property
+    def knees(self) -> list[dict[str, Any]]:
+        """The knee of every link rate."""
+        return [row for row in self.rows if row["is_knee"]]
+
+    def write(self, folder: Path) -> None:
+        """Write everything into the existing `folder`."""
+        for name, result in self.runs.items():
+            (folder / "candidates" / name).mkdir(parents=True)
+            write_core(result, folder / "candidates" / name)
+            report.write_report(folder / "candidates" / name)
+        (folder / "hottest.csv").write_text(self.hottest.to_csv(), encoding="utf-8")
+        write_study(self, folder, "candidates.csv")
 
     def __repr__(self) -> str:
         return f"<gradtide.BuyResult {len(self.rows)} candidates: {self.summary['headline']}>"
@@ -255,11 +249,17 @@ def offers(
     """Return every candidate that can be built, and what cannot; arguments and errors are those of `buy`."""
     if engine == "pipe":
         raise ValueError("engine: pipe has a star only; write fluid or packet")
-    kinds = [_kind(name) for name in fabrics]
+    kinds = [name.replace("-", "_") for name in fabrics]
+    for name, kind in zip(fabrics, kinds, strict=True):
+        if kind not in KINDS:
+            raise ValueError(f"there is no fabric {name!r}; there are {', '.join(KINDS)}")
     ratios = [
         one if isinstance(one, Fraction) else parse_option("bisection", units.parse_ratio, one) for one in bisection
     ]
-    rates_bps = [base.link_rate_bps] if rates is None else [_rate(text) for text in rates]
+    asked_bps = [] if rates is None else [parse_option("rates", units.parse_rate, text) for text in rates]
+    if 0 in asked_bps:
+        raise ValueError("rates: nothing would ever arrive at a rate of 0")
+    rates_bps = [base.link_rate_bps] if rates is None else asked_bps
     check_once("fabrics", kinds)
     check_once("bisection", [str(ratio) for ratio in ratios])
     collectives = list(summing_collectives(collectives, "--collectives"))
@@ -326,20 +326,6 @@ def _candidate(
     name = re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.")
     delayed = run.replace(link_delay=units.format_time(_other_delay_ps(run)))
     return Candidate(name, fabric, collective, rate_bps, run, alone(run, job.parameter_bytes), delayed, price)
-
-
-def _kind(name: str) -> str:
-    kind = name.replace("-", "_")
-    if kind not in KINDS:
-        raise ValueError(f"there is no fabric {name!r}; there are {', '.join(KINDS)}")
-    return kind
-
-
-def _rate(text: str) -> int:
-    rate_bps = parse_option("rates", units.parse_rate, text)
-    if rate_bps == 0:
-        raise ValueError("rates: nothing would ever arrive at a rate of 0")
-    return rate_bps
 
 
 def _row(one: Candidate, run: RunResult, exchange: RunResult, delayed: RunResult) -> dict[str, Any]:

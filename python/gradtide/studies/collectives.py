@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, words
+from gradtide import words
 from gradtide.counts import NOT_SUMMED
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits
@@ -29,7 +29,7 @@ from gradtide.studies.exchange import (
     parse_size,
 )
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all, total_cost, write_study
+from gradtide.studies.run import head, run_all, total_cost, write_study
 
 SIZES = (*(step * 10**power for power in range(3, 9) for step in (1, 3)), 10**9)
 TERMS = ("latency", "bandwidth", "contention")
@@ -51,23 +51,12 @@ class CollectivesResult(StudyRows):
     ) -> None:
         self.base = base
         self.rows = _rows(times_s)
-        self.summary = self._summary(results)
-
-    def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`."""
-        (folder / "scenario.resolved.toml").write_text(self.base.to_toml(), encoding="utf-8")
-        write_study(self, folder, "collectives.csv")
-
-    def _summary(self, results: Sequence[RunResult]) -> dict[str, Any]:
         cluster = self.base.to_dict()["cluster"]
         spans = winners(candidates(self.rows))
         network = words.fabric(cluster["topology"]["kind"], str(cluster["topology"].get("bisection", "")))
         where = f"{self.base.jobs[0].workers} hosts, {network}, {words.rate(self.base.link_rate_bps)}"
-        return {
-            "schema": "gradtide.collectives/1",
-            "version": _core.__version__,
-            "complete": True,
-            "engine": self.base.engine,
+        self.summary: dict[str, Any] = {
+            **head("collectives", self.base.engine),
             "seed": self.base.seed,
             "headline": _headline(where, spans, self.rows),
             "where": where,
@@ -75,6 +64,11 @@ class CollectivesResult(StudyRows):
             "rows": self.rows,
             "cost": total_cost(result.summary for result in results),
         }
+
+    def write(self, folder: Path) -> None:
+        """Write everything into the existing `folder`."""
+        (folder / "scenario.resolved.toml").write_text(self.base.to_toml(), encoding="utf-8")
+        write_study(self, folder, "collectives.csv")
 
     def __repr__(self) -> str:
         return f"<gradtide.CollectivesResult {len(self.rows)} rows: {self.summary['headline']}>"

@@ -7,14 +7,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, report, units, words
+from gradtide import report, units, words
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all, total_cost, write_runs, write_summary
+from gradtide.studies.run import head, run_all, total_cost, write_runs, write_summary
 from gradtide.studies.schedules import Contender, Schedule, contender
 from gradtide.studies.trained import Cluster, trained
 
@@ -62,7 +62,14 @@ class CompareResult(StudyRows):
         self.variants = list(variants)
         self.results = {variant.name: result for variant, result in zip(variants, results, strict=True)}
         self.rows = _rows(self.variants, self.results)
-        self.summary = self._summary()
+        first = next(iter(self.results.values())).summary
+        self.summary: dict[str, Any] = {
+            **head("compare", first["engine"]),
+            "seed": first["seed"],
+            "headline": self.headline,
+            "rows": [_as_ms(row) for row in self.rows],
+            "cost": total_cost(result.summary for result in self.results.values()),
+        }
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
@@ -78,19 +85,6 @@ class CompareResult(StudyRows):
     def most_telling(self) -> str:
         """Name of the run that saves most."""
         return str(max(words.settled(self.rows), key=lambda row: row["saves_percent"])["run"])
-
-    def _summary(self) -> dict[str, Any]:
-        first = next(iter(self.results.values())).summary
-        return {
-            "schema": "gradtide.compare/1",
-            "version": _core.__version__,
-            "complete": True,
-            "engine": first["engine"],
-            "seed": first["seed"],
-            "headline": self.headline,
-            "rows": [_as_ms(row) for row in self.rows],
-            "cost": total_cost(result.summary for result in self.results.values()),
-        }
 
     @property
     def headline(self) -> str:

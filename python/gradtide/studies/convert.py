@@ -1,13 +1,10 @@
 """`gradtide convert`: what a file of another tool holds, and the same in another format."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradtide import units
 from gradtide.studies.asked import refuse
-
-if TYPE_CHECKING:
-    from gradtide.formats import Format
 
 VERSION = "0.0.4"
 """Schema of Chakra that is written."""
@@ -46,7 +43,7 @@ def convert(
         TraceError: if a trace is wrong, or `target` cannot be written.
         ValueError: if there is no such conversion, something has to be said that is not, or an argument has no effect.
     """
-    from gradtide import formats
+    from gradtide import formats, traces
 
     target = None if target is None else Path(target)
     form = formats.recognised(Path(source)) if from_format is None else formats.known(from_format)
@@ -60,36 +57,17 @@ def convert(
             refuse("a Chakra trace is written as it is", {"--cut": cut or None})
         elif target.suffix == ".json":
             refuse("an op DAG has no version", {"--version": version})
-        return _trace(source, target, rank, cut, version or VERSION)
+        trace = traces.read(source)
+        saved = [] if target is None else trace.save(target, rank=rank, cut=cut, version=version or VERSION)
+        return {**trace.summary(), "written": [str(file) for file in saved]}
     refuse(f"{form.name} is no trace", of_trace)
     if target is None:
         refuse("nothing is written without OUT", {"--to": to_format})
-    return _file(Path(source), target, form, to_format, packet, topology)
-
-
-def _file(
-    source: Path,
-    target: Path | None,
-    form: "Format",
-    to_format: str | None,
-    packet: str | None,
-    topology: str | Path | None,
-) -> dict[str, Any]:
-    from gradtide import formats
-
     packet_bytes = None if packet is None else units.parse_bytes(packet)
     if packet_bytes == 0:
         raise ValueError("--packet: a value of 0 bytes is no size; write 1460B or 1B")
     hosts = None if topology is None else Path(topology)
-    done = formats.convert(source, target, form=form, into=to_format, packet_bytes=packet_bytes, topology=hosts)
+    done = formats.convert(Path(source), target, form=form, into=to_format, packet_bytes=packet_bytes, topology=hosts)
     written = None if done.target is None else {"file": str(target), "format": done.target.name}
     summary = {"schema": "gradtide.convert/1", "format": form.name, "holds": form.kind, **done.figures}
     return {**summary, "written": written, "notes": list(done.notes)}
-
-
-def _trace(source: str | Path, target: Path | None, rank: int | None, cut: bool, version: str) -> dict[str, Any]:
-    from gradtide import traces
-
-    trace = traces.read(source)
-    written = [] if target is None else trace.save(target, rank=rank, cut=cut, version=version)
-    return {**trace.summary(), "written": [str(file) for file in written]}

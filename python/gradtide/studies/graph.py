@@ -1,10 +1,9 @@
 """Op DAGs by name: those of built-in models with the times of a device, or files."""
 
-import difflib
 from pathlib import Path
 
-from gradtide import units
-from gradtide.presets import device, device_names
+from gradtide import presets, units
+from gradtide.errors import nearest
 from gradtide.presets.graphs import TASKS, graph_document, graph_names
 from gradtide.scenario.opdag import OpDag, load_op_dag, op_dag
 from gradtide.studies.asked import parse_option
@@ -45,7 +44,11 @@ def preset_graph(
     rate_bps = parse_option("rate", units.parse_rate, rate)
     if rate_bps == 0:
         raise ValueError("rate: at 0 bit/s nothing is ever received")
-    return op_dag(graph_document(name, _device(device), batch, task, rate_bps))
+    try:
+        computes = presets.device(device).name
+    except KeyError:
+        raise ValueError(f"no device is called {device!r}; {_near(device, presets.device_names())}") from None
+    return op_dag(graph_document(name, computes, batch, task, rate_bps))
 
 
 def find_dag(
@@ -66,15 +69,8 @@ def find_dag(
     return load_op_dag(given)
 
 
-def _device(name: str) -> str:
-    try:
-        return device(name).name
-    except KeyError:
-        raise ValueError(f"no device is called {name!r}; {_near(name, device_names())}") from None
-
-
 def _near(name: str, known: "list[str] | tuple[str, ...]") -> str:
     lowered = {one.lower(): one for one in known}
-    near = difflib.get_close_matches(name.lower(), lowered, 1, 0.5)
-    hint = f"did you mean {lowered[near[0]]}? " if near else ""
+    near = nearest(name.lower(), lowered)
+    hint = f"did you mean {lowered[near]}? " if near else ""
     return f"{hint}there are {', '.join(known)}"

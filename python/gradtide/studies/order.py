@@ -1,6 +1,5 @@
 """`gradtide order`: in which order a worker receives its parameters, how long that takes, and how far from the best."""
 
-import difflib
 import json
 import traceback
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gradtide import _core
-from gradtide.errors import SchedulerError
+from gradtide.errors import SchedulerError, nearest
 from gradtide.scenario.opdag import OpDag, load_ranks, op_dag
 from gradtide.studies.graph import find_dag
 
@@ -127,8 +126,8 @@ def order(
         raise ValueError(f"a seed is a whole number from 0 below 2^64, not {seed}")
     file = _order_file(scheduler)
     if isinstance(scheduler, str) and file is None and scheduler not in SCHEDULERS:
-        near = difflib.get_close_matches(scheduler, SCHEDULERS, 1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        near = nearest(scheduler, SCHEDULERS, 0.6)
+        hint = f"did you mean {near}? " if near else ""
         there_are = f"there are {', '.join(SCHEDULERS)}, and order files (.json)"
         raise ValueError(f"no scheduler is called {scheduler!r}; {hint}{there_are}")
     if isinstance(dag, (str, Path)):

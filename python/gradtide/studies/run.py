@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradtide import _core, estimate, presets, report, words
 from gradtide.errors import Interrupted, LimitReached
@@ -23,10 +23,8 @@ from gradtide.scenario.defaults import PLANNED
 from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.folder import whole_folder, write_json, write_versions
 from gradtide.studies.keep import Kept
+from gradtide.studies.trained import Cluster, trained
 from gradtide.watch import Part, current, watching
-
-if TYPE_CHECKING:
-    from gradtide.studies.trained import Cluster
 
 # What a run is also tried at, so that its report can say from which rate on the network does not matter: links that are
 # sold and steps between slow ones, from a tenth of the run's own rate on; and half, twice and four times that rate.
@@ -34,7 +32,6 @@ WHAT_IF_RATES_BPS = tuple(int(gbps * 1e9) for gbps in (0.1, 0.2, 0.5, 1, 2, 5, 1
 SLOWEST_WHAT_IF = 10
 
 MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
-
 
 # Between two looks at the runs under way, and how long an interruption waits for them.
 LOOK_EVERY_S = 0.1
@@ -44,7 +41,7 @@ GRACE_S = 0.5
 def run(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
-    cluster: "Cluster" = None,
+    cluster: Cluster = None,
     seed: int | None = None,
     progress: Callable[[float], object] | None = None,
     limits: Limits | None = None,
@@ -67,8 +64,6 @@ def run(
         ScenarioError: if the scenario is wrong, or would take more than the limits; all faults at once.
         SimulationError: if the run cannot go on; a `LimitReached` if it has taken all that it may.
     """
-    from gradtide.studies.trained import trained
-
     scenario = trained(scenario, cluster)
     if seed is not None:
         scenario = scenario.replace(seed=seed)
@@ -206,6 +201,11 @@ def run_all(
         stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
     return [result for result in results if result is not None]
+
+
+def head(kind: str, engine: str) -> dict[str, Any]:
+    """Return what the summary of a whole study begins with."""
+    return {"schema": f"gradtide.{kind}/1", "version": _core.__version__, "complete": True, "engine": engine}
 
 
 def total_cost(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:

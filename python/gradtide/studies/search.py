@@ -294,27 +294,20 @@ class Search:
         one = {**job, "schedule": {**schedule, "overhead_ps": overhead_ps}}
         return json.dumps({**self._spec, "jobs": [one], "cluster": cluster})
 
-    def _run(self, choice: Choice) -> float:
-        text, times = self._input(choice), []
-        for layers in self._layers:
-            output = _core.run(text.replace('"@"', layers, 1))
-            times += json.loads(output.summary_json)["jobs"][0]["iteration_time_ps"]
-        return float(sum(times) / len(times))
-
     def score(self, choices: Iterable[Choice]) -> None:
         """Run the choices that have no score yet."""
         new = [choice for choice in dict.fromkeys(choices) if choice not in self.scores]
-        self.scores.update((choice, self._run(choice)) for choice in new)
+        for choice in new:
+            text, times = self._input(choice), []
+            for layers in self._layers:
+                output = _core.run(text.replace('"@"', layers, 1))
+                times += json.loads(output.summary_json)["jobs"][0]["iteration_time_ps"]
+            self.scores[choice] = float(sum(times) / len(times))
 
     def key(self, choice: Choice) -> tuple[float, int, int, tuple[int, ...], int]:
         """Return the sort key of choices: time, then number of messages; the rest makes the order total."""
-        return (
-            self.scores[choice],
-            self.space.messages(choice),
-            choice.channel,
-            choice.cuts,
-            choice.chunk_bytes or 0,
-        )
+        messages = self.space.messages(choice)
+        return self.scores[choice], messages, choice.channel, choice.cuts, choice.chunk_bytes or 0
 
     def best(self, mode: Mode, channel: int | None = None) -> Choice | None:
         """Return the best choice known of a mode."""

@@ -1,12 +1,11 @@
 """What a study is asked about: a scenario, or a model by itself on a cluster."""
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gradtide import presets
-from gradtide.errors import Fault, ScenarioError, TraceError
+from gradtide.errors import Fault, ScenarioError, TraceError, nearest
 from gradtide.scenario import Scenario
 from gradtide.scenario.opdag import OpDag, op_dag
 from gradtide.scenario.source import parse_json, parse_toml
@@ -39,8 +38,13 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None) 
         is_own = workers is None or (bool(base.jobs) and workers == base.jobs[0].workers)
         return base if is_own else base.replace(workers=workers)
     if model is None:
-        names_model = isinstance(scenario, (str, Path)) and not _names_scenario(scenario)
-        model = _whole(scenario) if names_model else _only_model(as_scenario(scenario))
+        is_text = isinstance(scenario, (str, Path))
+        if is_text and Path(scenario).suffix != ".toml" and not str(scenario).startswith("paper/"):
+            # So that the file of another folder may name it, too.
+            model = str(Path(scenario).resolve()) if Path(scenario).suffix else str(scenario)
+        else:
+            own = as_scenario(scenario)
+            model = own.to_dict()["job"][own.jobs[0].name]["model"]
     data, base_dir = _cluster_alone(cluster)
     if data is not None:
         layers = [{"name": "any", "forward": "1ms", "backward": "1ms", "parameters": "4B"}]
@@ -69,35 +73,16 @@ def _model(given: Any) -> Any:
     if isinstance(given, Mapping) and "ops" in given:
         return op_dag(given)
     if hasattr(given, "to_dag"):
-        return _of_trace(given)
+        try:
+            return given.to_model()
+        except TraceError as error:
+            # Its steps reduce no gradients, so it may receive parameters, op by op.
+            try:
+                return given.to_dag()
+            except ScenarioError:
+                raise error from None
     is_scenario = isinstance(given, (Scenario, Path, dict, str)) and given not in presets.model_names()
     return None if is_scenario else given
-
-
-def _of_trace(trace: Any) -> Any:
-    """Return the model of a trace: of one that reduces gradients its buckets, of one that receives first its ops."""
-    try:
-        return trace.to_model()
-    except TraceError as error:
-        try:
-            return trace.to_dag()
-        except ScenarioError:
-            raise error from None
-
-
-def _names_scenario(given: str | Path) -> bool:
-    """Whether a text names a scenario, whose model is meant: a file or a paper's preset."""
-    return Path(given).suffix == ".toml" or str(given).startswith("paper/")
-
-
-def _whole(model: str | Path) -> str:
-    """Return a model that is named so that another file may name it, too."""
-    return str(Path(model).resolve()) if Path(model).suffix else str(model)
-
-
-def _only_model(scenario: Scenario) -> Any:
-    """Return the model of a scenario that is put on another cluster."""
-    return scenario.to_dict()["job"][scenario.jobs[0].name]["model"]
 
 
 def _cluster_alone(cluster: Cluster) -> tuple[dict[str, Any] | None, Path]:
@@ -108,8 +93,8 @@ def _cluster_alone(cluster: Cluster) -> tuple[dict[str, Any] | None, Path]:
         return named, base_dir
     if isinstance(cluster, str) and not Path(cluster).suffix and not cluster.startswith("paper/"):
         known = presets.cluster_names()
-        near = difflib.get_close_matches(cluster.partition("/")[0], known, 1, 0.5)
-        hint = f"write {(near or known)[0]}/N for N hosts; there are {', '.join(known)}, and files (.toml, .json)"
+        near = nearest(cluster.partition("/")[0], known) or known[0]
+        hint = f"write {near}/N for N hosts; there are {', '.join(known)}, and files (.toml, .json)"
         raise ScenarioError([Fault("GT006", "", f"there is no cluster {cluster[:200]}", cluster, hint, cluster[:200])])
     if isinstance(cluster, (str, Path)) and Path(cluster).suffix in (".toml", ".json") and Path(cluster).is_file():
         text, base_dir = Path(cluster).read_text(encoding="utf-8"), Path(cluster).parent

@@ -10,6 +10,8 @@ which bytes moved, and the rest of each rank's duration is waiting for the last 
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from gradtide import _core, report, units, words
@@ -142,9 +144,6 @@ class WaterfallResult(StudyRows):
 
     def report(self, path: str | Path) -> Path:
         """Write the page, one HTML file that needs no network."""
-        from shutil import copyfile
-        from tempfile import TemporaryDirectory
-
         with TemporaryDirectory(prefix="gradtide-") as parent:
             copyfile(self.save(Path(parent) / "step") / "report.html", path)
         return Path(path)

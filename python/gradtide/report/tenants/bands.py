@@ -94,7 +94,6 @@ def _of_job(folder: Path, table: str, job: str) -> list[Row]:
 
 
 def _sizes(path: Path, summary: Row) -> fct.Classes:
-    """Return which flows are small and which are large."""
     small, large = (entry(path, summary, f"counted.{name}_bytes", int) for name in ("small", "large"))
     try:
         return fct.Classes(small, large)
@@ -374,18 +373,10 @@ def _gains(pairs: Sequence[Pair], several: bool, caps: pieces.Caps) -> dict[str,
     def cells(pair: Pair, cls: str) -> list[Any]:
         row = pair.row
         ratio = "–" if not pair.same or pair.low is None else f"{pair.low / pair.same:.3g}"
-        own = [
-            row["flow"],
-            pair.seed,
-            milliseconds(row["start_us"]),
-            f"h{row['src']} → h{row['dst']}",
-            size(row["bytes"]),
-            milliseconds(pair.same or 0.0),
-            milliseconds(pair.low or 0.0),
-            pieces.cell(milliseconds(pair.gain_us), cls),
-            ratio,
-        ]
-        return [row["traffic"], *own] if several else own
+        who = [*([row["traffic"]] if several else []), row["flow"], pair.seed]
+        what = [milliseconds(row["start_us"]), f"h{row['src']} → h{row['dst']}", size(row["bytes"])]
+        times = [milliseconds(pair.same or 0.0), milliseconds(pair.low or 0.0)]
+        return [*who, *what, *times, pieces.cell(milliseconds(pair.gain_us), cls), ratio]
 
     made = {
         name: pieces.table(label, columns, [cells(p, cls) for p in chosen], cap=caps.rows)

@@ -41,7 +41,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     if not cells:
         raise RunFolderError(f"{path}: key `cells`: at least one cell was expected")
     on = maps.axes(cells, caps)
-    scenario_of = next((at for cell in cells for seed in seeds if (at := _run_of(run_dir, cell, seed))), None)
+    runs = (f"cells/{cell.name}/runs/seed{seed}-same" for cell in cells for seed in seeds)
+    scenario_of = next((run for run in runs if (run_dir / run / "scenario.resolved.toml").is_file()), None)
     return "boundary.html.j2", {
         "title": f"gradtide operating boundary: {head.model}",
         "what": f"{head.subject}, job load against background load, {head.several}",
@@ -73,12 +74,6 @@ def _cell(path: Path, row: object, index: int, run_dir: Path) -> maps.Cell:
         raise RunFolderError(f"{path}: key `cells`: `{pieces.clip(name)}` is not a folder below it")
     is_linked = (run_dir / "cells" / name / "report.html").is_file()
     return maps.Cell.of(path, row, f"cells.{index}", name, FIGURES, LATER_FIGURES, linked=is_linked)
-
-
-def _run_of(run_dir: Path, cell: maps.Cell, seed: int) -> str | None:
-    """Return the folder of a cell's run below the study, if it has one."""
-    name = f"cells/{cell.name}/runs/seed{seed}-same"
-    return name if (run_dir / name / "scenario.resolved.toml").is_file() else None
 
 
 def _command(

@@ -1,6 +1,7 @@
 """The report of start and band: each bucket in its window, and what the policies cost the job and other tenants."""
 
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "what": f"{pieces.clip(entry(path, summary, 'model', str))}, bucket by bucket",
         "reproduce": "",
         "drawn": _drawn(buckets[: caps.rows], bands),
-        "bands": [{"token": _token(place), "name": f"band {band}"} for place, band in enumerate(bands)],
+        "bands": scatter.legend(f"band {band}" for band in bands),
         "buckets": pieces.table(
             "Buckets in the order in which they are sent",
             ("layers", "#MB", *(f"#{key}, ms" for key in _TIMES), "#band"),
@@ -101,10 +102,6 @@ def _changed(row: Row, name: str, write: Callable[[float | None], str]) -> list[
     ]
 
 
-def _token(place: int) -> str:
-    return scatter.TOKENS[place % len(scatter.TOKENS)]
-
-
 def _plot(rows: Sequence[Row]) -> Markup:
     points = [
         scatter.Point(
@@ -132,6 +129,7 @@ def _drawn(buckets: Sequence[Row], bands: Sequence[int]) -> Markup:
     last = max(max(bucket["end_ms"], bucket["needed_ms"]) for bucket in buckets) or 1.0
     height = _ROW * len(buckets) + 28
     label = "Buckets: windows from ready to needed, and transfers"
+    tokens = dict(zip(bands, cycle(scatter.TOKENS), strict=False))
     out = [f'<svg class="timeline" viewBox="0 0 {_WIDTH:g} {height:g}" role="img" aria-label="{label}">']
 
     def at(time_ms: float) -> float:
@@ -146,7 +144,7 @@ def _drawn(buckets: Sequence[Row], bands: Sequence[int]) -> Markup:
         )
         bar = f'x="{at(start):.1f}" width="{max(at(end) - at(start), 1):.1f}" y="{top:g}" height="{_ROW - 5:g}"'
         name = escape(pieces.clip(bucket["layers"], 12))
-        colour = f"fill:var(--{_token(bands.index(bucket['band']))})"
+        colour = f"fill:var(--{tokens[bucket['band']]})"
         window = f'x="{at(ready):.1f}" width="{max(at(needed) - at(ready), 0):.1f}" y="{top:g}" height="{_ROW - 5:g}"'
         out.append(
             f'<g class="row" data-readout="{escape(words)}"><title>{escape(words)}</title>'

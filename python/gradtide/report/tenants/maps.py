@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -149,15 +149,8 @@ def _drawn(cells: Sequence[Cell], job_load: float, traffic_load: float, look: Si
     if cell is None:
         return None
     figure, seen = look(cell)
-    return {
-        "cls": seen.cls,
-        "mark": seen.mark,
-        "value": seen.value,
-        "word": seen.word,
-        "key": cell.key(figure),
-        "href": cell.href,
-        "label": f"{cell.where[:1].upper()}{cell.where[1:]}: {seen.words}",
-    }
+    label = f"{cell.where[:1].upper()}{cell.where[1:]}: {seen.words}"
+    return {**asdict(seen), "key": cell.key(figure), "href": cell.href, "label": label}
 
 
 def price(cell: Cell) -> tuple[str, Look]:

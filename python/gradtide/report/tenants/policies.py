@@ -42,14 +42,11 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             kind = names.index(policy)
             points.append(scatter.Point(gain, cost, kind, kind, words))
         table.append([where, pieces.clip(policy, 40), change(cost), *(saved(saves[key]) for key, _ in FIGURES)])
-    mapped = [
-        (
-            entry(path, row, "policy", str),
-            maps.Cell.of(path, row, f"policies.{index}", pieces.clip(row["cell"]), MAPPED, ENDS),
-        )
-        for index, row in enumerate(rows)
-        if row.get("job_load") is not None
-    ]
+    mapped = []
+    for index, row in enumerate(rows):
+        if row.get("job_load") is not None:
+            at = maps.Cell.of(path, row, f"policies.{index}", pieces.clip(row["cell"]), MAPPED, ENDS)
+            mapped.append((entry(path, row, "policy", str), at))
     several = f"{len(head.seeds)} seeds" if len(head.seeds) > 1 else "1 seed"
     label = "What a policy costs the job, against what it saves small flows"
     columns = ["cell", "policy", "#iteration time, %", *(f"#{words}, % sooner" for _, words in FIGURES)]
@@ -69,14 +66,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         )
         if points
         else "",
-        "legend": [
-            {
-                "svg": Markup(scatter.shape(i, 13, 7, 5)),
-                "token": scatter.TOKENS[i % len(scatter.TOKENS)],
-                "name": n,
-            }
-            for i, n in enumerate(names)
-        ],
+        "legend": [{"svg": Markup(scatter.shape(i, 13, 7, 5)), **own} for i, own in enumerate(scatter.legend(names))],
         **_maps(mapped, names, caps),
         "table": pieces.table("Every cell and policy", columns, table, cap=caps.rows, where="policies.csv"),
     }

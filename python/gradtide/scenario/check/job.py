@@ -241,8 +241,7 @@ def check_collective(
         return 0, 0
     kind = keys.algorithm
     if keys.ps is not None and keys.is_given("kind") and keys.kind != "ps":
-        msg = f'`ps` contradicts kind = "{keys.kind}"'
-        ctx.add("GT016", (*loc, "ps"), msg, "leave one of the two out")
+        ctx.add("GT016", (*loc, "ps"), f'`ps` contradicts kind = "{keys.kind}"', "leave one of the two out")
     for key, kinds in (("group", GROUPED), ("inside", ("hierarchical",))):
         if keys.value(key) is not None and kind not in kinds:
             words = " and ".join(f'"{k}"' for k in kinds)

@@ -47,8 +47,7 @@ def shape(ctx: Context, topology: Topology) -> Fabric | None:
     needed = {"leaf_spine": ("leaves",), "clos2": ("ports",), "clos3": ("ports",), "custom": ("links",)}
     for key in needed.get(kind, ()):
         if topology.value(key) is None and not ctx.misspelt(loc, key):
-            hint = example(key, Topology.declared()[key])
-            ctx.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', hint)
+            ctx.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', example(key, Topology.declared()[key]))
     if topology.hosts is not None and topology.hosts > MAX_WORKERS:
         ctx.too_many((*loc, "hosts"), topology.hosts, MAX_WORKERS, "hosts")
     if len(ctx.faults) > before:
@@ -97,8 +96,7 @@ def _leaf_spine(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int
     delay = link[1] if given is None or given.delay_ps is None else given.delay_ps
     spines = topology.spines
     if spines is not None and topology.bisection is not None:
-        msg = "`spines` and `bisection` contradict each other"
-        ctx.add("GT016", (*loc, "bisection"), msg, "keep one of them")
+        ctx.add("GT016", (*loc, "bisection"), "`spines` and `bisection` contradict each other", "keep one of them")
         return None
     if spines is None:
         if not ctx.ok("cluster", "link", "rate"):
@@ -215,8 +213,7 @@ def check_queue(ctx: Context, queue: Queue) -> None:
         ("red", "max"),
     ):
         if queue.kind == kind and queue.value(key) is None and not ctx.misspelt(loc, key):
-            hint = example(key, Queue.declared()[key])
-            ctx.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', hint)
+            ctx.add("GT010", (*loc, key), f'kind = "{kind}" needs `{key}`', example(key, Queue.declared()[key]))
     if queue.mark_at is not None and queue.threshold_packets is None and queue.kind not in ("ecn", "red"):
         ctx.no_effect((*loc, "mark_at"), "without `threshold`", "nothing is marked")
     if queue.weights is not None and not 1 <= len(queue.weights) <= MAX_BANDS:
@@ -225,8 +222,12 @@ def check_queue(ctx: Context, queue: Queue) -> None:
     if queue.min_packets is not None and queue.max_packets is not None and queue.min_packets >= queue.max_packets:
         msg = f"the least average of {queue.min_packets:,} packets is not below the greatest of {queue.max_packets:,}"
         ctx.add("GT014", (*loc, "min"), msg, "lower it", queue.min_packets)
-    for key in ("threshold", "max"):
-        _within_capacity(ctx, queue, key)
+    for key, wrong in (("threshold", "no packet would be marked"), ("max", "no queue can become so long")):
+        length: int | None = queue.value(key)
+        # A host's port has `capacity` even where a switch shares its buffer.
+        if length is not None and not queue.capacity.is_bytes and length > queue.capacity.size:
+            msg = f"{length:,} packets are more than the capacity of {queue.capacity.size:,}"
+            ctx.add("GT014", (*loc, key), msg, f"{wrong}; lower it", length)
     for announce, at in _announcements(ctx):
         packets, threshold = announced_packets(announce, queue), queue.threshold_packets
         if queue.kind == "pcn" and packets is not None and packets > (threshold or packets):
@@ -260,16 +261,6 @@ def _buffer(ctx: Context, buffer: units.Buffer, loc: Loc) -> None:
     if not buffer.is_bytes and buffer.size > MAX_PACKETS:
         msg, hint = f"{buffer.size:,} packets are too many", f'write at most "{MAX_PACKETS}pkt"'
         ctx.add("GT014", loc, msg, hint, units.format_buffer(buffer))
-
-
-def _within_capacity(ctx: Context, queue: Queue, key: str) -> None:
-    """Refuse a length that no queue reaches; a host's port has `capacity` even where a switch shares its buffer."""
-    length: int | None = queue.value(key)
-    capacity = queue.capacity
-    if length is not None and not capacity.is_bytes and length > capacity.size:
-        msg = f"{length:,} packets are more than the capacity of {capacity.size:,}"
-        hint = "no packet would be marked; lower it" if key == "threshold" else "no queue can become so long; lower it"
-        ctx.add("GT014", ("cluster", "queue", key), msg, hint, length)
 
 
 MAX_SEGMENT_BYTES = 65_535 - 52

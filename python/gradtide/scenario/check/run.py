@@ -50,8 +50,7 @@ def probe(ctx: Context, fabric: Fabric | None) -> None:
     for key, given in (("links", probe.links), ("cwnd", probe.cwnd)):
         for index, name in enumerate(given or ()):
             if name in (given or ())[:index]:
-                hint = "delete one of the two"
-                ctx.add("GT015", (*loc, key, index), f'"{name[:80]}" is named twice', hint, name)
+                ctx.add("GT015", (*loc, key, index), f'"{name[:80]}" is named twice', "delete one of the two", name)
     for index, name in enumerate(probe.cwnd or ()):
         owner, _, flow = name.partition(".")
         if (owner not in ctx.file.job and owner not in ctx.file.traffic) or (
@@ -88,8 +87,7 @@ def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
         at = (*loc, key) if key == "iterations" else ("run", key)
         if count > MAX_ITERATIONS:
             msg = f"about {count:,} iterations are too many"
-            hint = f"a run has at most {MAX_ITERATIONS:,}; shorten it"
-            ctx.add("GT050", at, msg, hint)
+            ctx.add("GT050", at, msg, f"a run has at most {MAX_ITERATIONS:,}; shorten it")
             continue
         streams = job.workers if job.is_uneven or job.is_pulled else 1
         if job.is_pulled and count * 2 * job.parameter_count * job.workers > MAX_WORKER_RECORDS:
@@ -98,8 +96,7 @@ def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
             continue
         if count * streams > MAX_WORKER_RECORDS:
             msg = f"{count:,} iterations of {streams:,} workers that differ are too many"
-            hint = f"at most {MAX_WORKER_RECORDS:,} in all: each is a row of workers.csv"
-            ctx.add("GT050", at, msg, hint)
+            ctx.add("GT050", at, msg, f"at most {MAX_WORKER_RECORDS:,} in all: each is a row of workers.csv")
             continue
         operations = count * (job.op_count * streams + parts)
         if operations > MAX_OPERATIONS:

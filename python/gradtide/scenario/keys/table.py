@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,14 +18,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+@dataclass(frozen=True)
 class Notes:
     """What a key is to the code, as `key` explains it; nothing of it is in the schema."""
 
-    __slots__ = ("core", "short")
-
-    def __init__(self, *, core: bool, short: str | None) -> None:
-        self.core = core
-        self.short = short
+    core: bool
+    short: str | None
 
     def __call__(self, schema: dict[str, Any]) -> None:
         """Leave the schema as it is."""
@@ -52,10 +51,6 @@ def key(
 _UNIT = re.compile(r"_(ps|bytes|bps|ppm|packets|iterations)$")
 
 
-def _file_key(field: str) -> str:
-    return _UNIT.sub("", field)
-
-
 class Table(BaseModel):
     """A table of the file: nothing unknown, nothing converted, not changed once read."""
 
@@ -63,7 +58,12 @@ class Table(BaseModel):
     """What its keys are called in `Scenario.replace`; empty where they have no names of their own."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, validate_default=True, defer_build=True, alias_generator=_file_key
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        validate_default=True,
+        defer_build=True,
+        alias_generator=lambda field: _UNIT.sub("", field),
     )
 
     @classmethod

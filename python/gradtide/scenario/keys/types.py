@@ -5,15 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
 
 from gradtide import units
 from gradtide.units import PPM, UnitError
-
-if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 
 MAX_NAME = 200
 MAX_FILE_NAME = 4000
@@ -29,7 +27,7 @@ class Form:
     schema: dict[str, Any]
     write: Callable[[Any], Any] | None = None
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Tell pydantic how the value is read and written."""
 
         def validate(value: object) -> Any:
@@ -42,7 +40,7 @@ class Form:
         out = self.write and core_schema.plain_serializer_function_ser_schema(self.write)
         return core_schema.no_info_plain_validator_function(validate, serialization=out)
 
-    def __get_pydantic_json_schema__(self, schema: Any, handler: "GetJsonSchemaHandler") -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return what a schema says about the value."""
         return dict(self.schema)
 

@@ -120,7 +120,8 @@ def plan(
     part = partial(part_of, progress)
     layers = Layers(base.jobs[0])
     plans = {"ddp": ddp(base, layers)}
-    if baseline == "scenario" or not _is_default(base):
+    has_own_schedule = base.set({f"job.{base.jobs[0].name}.schedule": {}}) != base
+    if baseline == "scenario" or has_own_schedule:
         own = base.jobs[0].schedule
         # No buckets: the scenario is left as it is.
         plans["scenario"] = Plan("none", (), own.order, own.barrier, own.chunk_bytes, collective=own_collective(base))
@@ -217,11 +218,6 @@ def _on_fluid(base: Scenario) -> Scenario:
     data["run"].pop("probe", None)
     data["run"]["engine"] = "fluid"
     return Scenario.from_dict(data)
-
-
-def _is_default(base: Scenario) -> bool:
-    """Whether a scenario has the default schedule."""
-    return base.set({f"job.{base.jobs[0].name}.schedule": {}}) == base
 
 
 __all__ = ["PlanResult", "caps", "check_target", "figures", "parse_percent", "plan", "trained"]

@@ -15,7 +15,7 @@ from gradtide.scenario.plan import Plan, read_plan
 from gradtide.studies.channels import Channel
 from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, write_versions
 from gradtide.studies.plan.found import Found, Gain, mean_ms, plan_of
-from gradtide.studies.run import total_cost, write_runs, write_summary
+from gradtide.studies.run import head, total_cost, write_runs, write_summary
 from gradtide.studies.search import MIB, Choice
 
 WORTH_IT, TRY, LEAVE = "worth it", "worth a try", "leave alone"
@@ -61,48 +61,9 @@ class PlanResult(StudyRows):
             advice=tuple(_advice(found, chosen, best, self.rows)),
         )
         self.scenario = self.plan.on(found.base)
-        self.summary = self._summary(found)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plan.json holds it."""
-        return self.plan.to_dict()
-
-    def save(self, path: str | Path) -> Path:
-        """Write the plan alone if `path` ends with .json, else a folder with the plan and its report.
-
-        Raises:
-            FolderError: if `path` holds what is not ours, or cannot be written; nothing is left behind then.
-        """
-        path = Path(path)
-        if path.suffix != ".json":
-            return super().save(path)
-        check_target(path)
-        try:
-            return self.plan.save(path)
-        except OSError as error:
-            raise FolderError(f"cannot write {path}: {error.strerror or error}; nothing was left behind") from error
-
-    def write(self, folder: Path) -> None:
-        """Write everything into the existing `folder`."""
-        self.plan.save(folder / "plan.json")
-        runs = {"baseline": self.baseline, **({} if self.run is None else {"plan": self.run})}
-        write_runs(runs, folder)
-        (folder / "levels.csv").write_text(self.table.to_csv(), encoding="utf-8")
-        if self.candidates:
-            (folder / "scored.csv").write_text(Table.of_dicts(self.candidates).to_csv(), encoding="utf-8")
-        write_summary(self.summary, folder)
-        write_versions(folder)
-        if "plan" in runs:
-            report.write_timeline(folder / "runs" / "plan").rename(folder / "timeline.pftrace")
-            report.write_report(folder)
-
-    def _summary(self, found: Found) -> dict[str, Any]:
         job, settings = found.layers.job, found.settings
-        return {
-            "schema": "gradtide.planning/1",
-            "version": _core.__version__,
-            "complete": True,
-            "engine": self.baseline.summary["engine"],
+        self.summary: dict[str, Any] = {
+            **head("planning", self.baseline.summary["engine"]),
             "seed": found.base.seed,
             "scenario_sha256": found.base.sha256,
             "job": job.name,
@@ -139,6 +100,39 @@ class PlanResult(StudyRows):
             "plan": self.plan.to_dict(),
             "cost": total_cost([{"cost": cost} for cost in found.costs]),
         }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plan.json holds it."""
+        return self.plan.to_dict()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the plan alone if `path` ends with .json, else a folder with the plan and its report.
+
+        Raises:
+            FolderError: if `path` holds what is not ours, or cannot be written; nothing is left behind then.
+        """
+        path = Path(path)
+        if path.suffix != ".json":
+            return super().save(path)
+        check_target(path)
+        try:
+            return self.plan.save(path)
+        except OSError as error:
+            raise FolderError(f"cannot write {path}: {error.strerror or error}; nothing was left behind") from error
+
+    def write(self, folder: Path) -> None:
+        """Write everything into the existing `folder`."""
+        self.plan.save(folder / "plan.json")
+        runs = {"baseline": self.baseline, **({} if self.run is None else {"plan": self.run})}
+        write_runs(runs, folder)
+        (folder / "levels.csv").write_text(self.table.to_csv(), encoding="utf-8")
+        if self.candidates:
+            (folder / "scored.csv").write_text(Table.of_dicts(self.candidates).to_csv(), encoding="utf-8")
+        write_summary(self.summary, folder)
+        write_versions(folder)
+        if "plan" in runs:
+            report.write_timeline(folder / "runs" / "plan").rename(folder / "timeline.pftrace")
+            report.write_report(folder)
 
     def __repr__(self) -> str:
         return f"<gradtide.PlanResult {self.summary['headline']}>"
@@ -447,7 +441,6 @@ def _most(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _gain_of(row: Mapping[str, Any]) -> str:
-    """Write what a row saves, with its interval."""
     low, high = row["saves_low_percent"], row["saves_high_percent"]
     mean = f"{row['saves_percent']:.1f} %"
     return mean if low is None else f"{mean} ({low:.0f} to {high:.0f} %)"

@@ -37,16 +37,9 @@ class TenantsResult(StudyRows):
         cases = [Case(*key, comparison.cell) for key in comparison.flow_classes]
         self.results = {case: comparison.results[case] for case in cases}
         self.rows = [row for case in cases for row in _rows(comparison, case)]
-        self.summary = self._summary()
-
-    def write(self, folder: Path) -> None:
-        """Write everything into `folder`, which is made if it is missing."""
-        write_study(self, folder, runs={case.folder: result for case, result in self.results.items()})
-
-    def _summary(self) -> dict[str, Any]:
         found = self.comparison
         cost, gain = found.cost, found.gain
-        return {
+        self.summary: dict[str, Any] = {
             **head("tenants", self.scenario, self.seeds, found.payer),
             "headline": _headline(found),
             "verdict": verdict(cost, gain),
@@ -65,6 +58,10 @@ class TenantsResult(StudyRows):
             "colour": cost.colour,
             "cost": total_cost(result.summary for result in self.results.values()),
         }
+
+    def write(self, folder: Path) -> None:
+        """Write everything into `folder`, which is made if it is missing."""
+        write_study(self, folder, runs={case.folder: result for case, result in self.results.items()})
 
 
 def tenants(

@@ -44,22 +44,19 @@ class BoundaryResult(StudyRows):
     def __init__(self, cells: dict[Cell, TenantsResult]) -> None:
         self.cells = cells
         self.rows = [_row(cell, study) for cell, study in cells.items()]
-        self.summary = self._summary()
+        first = next(iter(self.cells.values()))
+        self.summary: dict[str, Any] = {
+            **head("boundary", first.scenario, first.seeds, first.summary["job"]),
+            "headline": _headline(self.rows, first.seeds),
+            "cells": self.rows,
+            "cost": total_cost(study.summary for study in self.cells.values()),
+        }
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
         for cell, study in self.cells.items():
             study.write(folder / "cells" / cell.name)
         write_study(self, folder, "cells.csv")
-
-    def _summary(self) -> dict[str, Any]:
-        first = next(iter(self.cells.values()))
-        return {
-            **head("boundary", first.scenario, first.seeds, first.summary["job"]),
-            "headline": _headline(self.rows, first.seeds),
-            "cells": self.rows,
-            "cost": total_cost(study.summary for study in self.cells.values()),
-        }
 
 
 def boundary(

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gradtide import _core
 from gradtide.scenario import Scenario
+from gradtide.studies import run
 
 SAME, LOW, NO_JOB = "same", "low", "no-job"
 """Sides of a study: the jobs in the band of the background flows, in a lower one, and not there at all. Policies are
@@ -52,10 +52,7 @@ def known_seeds(finished: Iterable[Case], seeds: Sequence[int], sides: Sequence[
 def head(kind: str, base: Scenario, seeds: Sequence[int], job: str) -> dict[str, Any]:
     """Return what the summary of a whole study begins with."""
     return {
-        "schema": f"gradtide.{kind}/1",
-        "version": _core.__version__,
-        "complete": True,
-        "engine": base.engine,
+        **run.head(kind, base.engine),
         "seeds": list(seeds),
         "job": job,
         "model": next(one.model for one in base.jobs if one.name == job),

@@ -32,6 +32,7 @@ ORDERS = ("fifo", "priority", "tic", "tac", "file")
 FLOWS = ("small", "large")
 """Classes of background flows that the table shows."""
 
+BUCKET_TIMES = ("ready", "start", "end", "needed", "slack", "margin")
 PS_PER_US = 1e6
 
 
@@ -76,8 +77,16 @@ class LpResult(StudyRows):
             "lower_bound_ms": found.lower_bound / PS_PER_MS,
             "least_high_percent": 100 * found.least_share,
             "optimal": found.optimal,
-            "buckets": self._buckets(bands),
-            "policies": [self._policy(policy, seeds) for policy in policies],
+            "buckets": [
+                {
+                    "layers": row["bucket"],
+                    "bytes": row["bytes"],
+                    **{f"{key}_ms": row[key] / PS_PER_MS for key in BUCKET_TIMES},
+                    "band": bands[row["band"]],
+                }
+                for row in found.to_dicts()
+            ],
+            "policies": [self._policy(policy) for policy in policies],
             "cost": total_cost(result.summary for result in results.values()),
         }
         self.summary["headline"] = f"{_headline(self.summary)} {self._verdict()}"
@@ -111,7 +120,7 @@ class LpResult(StudyRows):
         time_ps = lp.evaluate(self.found.buckets, self.found.compute, policy.order, policy.bands)
         return time_ps / PS_PER_MS
 
-    def _policy(self, policy: Policy, seeds: Sequence[int]) -> dict[str, Any]:
+    def _policy(self, policy: Policy) -> dict[str, Any]:
         """Return the means of a policy, and how it differs from all buckets in the high band, paired by seed."""
         mine = [row for row in self.rows if row["policy"] == policy.name]
 
@@ -136,18 +145,6 @@ class LpResult(StudyRows):
         """Return a policy against all buckets in the high band, with the same flows, seed by seed."""
         (job,) = self._base.jobs
         return Comparison(self._base, tuple(self.seeds), self.results, (job.name,), other=policy)
-
-    def _buckets(self, bands: Sequence[int]) -> list[dict[str, Any]]:
-        times = ("ready", "start", "end", "needed", "slack", "margin")
-        return [
-            {
-                "layers": row["bucket"],
-                "bytes": row["bytes"],
-                **{f"{key}_ms": row[key] / PS_PER_MS for key in times},
-                "band": bands[row["band"]],
-            }
-            for row in self.found.to_dicts()
-        ]
 
 
 def plan_bands(
@@ -190,7 +187,8 @@ def plan_bands(
         raise ValueError(f"quantile is {quantile}; write a share from 0 to 1, as in 0.9")
     lp.check_give(give)
     lp.require_solver()
-    same, low = (int((base.replace(priority=band).jobs[0].bands or (0,))[0]) for band in (_same(base), "low"))
+    of_flows = int(base.traffic[0].band[0])
+    same, low = (int((base.replace(priority=band).jobs[0].bands or (0,))[0]) for band in (of_flows, "low"))
     bands = [same, low] if bands is None else list(bands)
     if len(bands) < 2 or bands != sorted(set(bands)):
         raise ValueError(f"bands are {bands}; write at least two, the highest first: smaller numbers go first")
@@ -279,10 +277,8 @@ def in_bands(scenario: Scenario, order: Sequence[Sequence[int]], bands: Sequence
     ranking = [job.layers[layer].name for layers in order for layer in layers if job.layers[layer].parameter_bytes]
     lowest = max(bands)
     priority = [of_layer.get(layer, lowest) for layer in range(len(job.layers))]
-    turn = in_turn or None
-    return scenario.replace(
-        order="file", order_file=None, ranking=ranking, in_turn=turn, queues=None, priority=priority
-    )
+    how = {"order": "file", "ranking": ranking, "in_turn": in_turn or None, "priority": priority}
+    return scenario.replace(order_file=None, queues=None, **how)
 
 
 def figures(summary: dict[str, Any]) -> dict[str, float | None]:
@@ -291,10 +287,6 @@ def figures(summary: dict[str, Any]) -> dict[str, float | None]:
     for row in summary["policies"]:
         named.update({f"{row['policy']}_{key}": value for key, value in row.items() if key != "policy"})
     return named
-
-
-def _same(base: Scenario) -> int:
-    return int(base.traffic[0].band[0])
 
 
 def _check(job: Job) -> None:
