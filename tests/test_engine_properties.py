@@ -250,3 +250,13 @@ def test_a_duration_stops_the_run_and_one_too_short_says_so():
     drawn["run"]["duration_ps"] = 10**9
     with pytest.raises(SimulationError, match="make it longer"):
         run(drawn)
+
+
+@settings(deadline=None, max_examples=300)
+@given(SPECS, st.sampled_from([0, 10**5]))
+def test_the_lower_bound_is_never_above_what_was_measured(drawn, noise_ppm):
+    drawn["jobs"][0]["compute"]["noise_ppm"] = noise_ppm
+    job = run(drawn)[0]["jobs"][0]
+    mean = sum(job["iteration_time_ps"]) / len(job["iteration_time_ps"])
+    # A mean is rounded to a float.
+    assert job["lower_bound_ps"] <= mean * (1 + 1e-12)

@@ -74,8 +74,9 @@ impl fmt::Display for Time {
 pub struct Bytes(pub u64);
 
 impl Sum for Bytes {
-    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
-        Self(parts.map(|part| part.0).sum())
+    fn sum<I: Iterator<Item = Self>>(mut parts: I) -> Self {
+        let sum = parts.try_fold(0_u64, |sum, part| sum.checked_add(part.0));
+        Self(sum.expect("bytes of a run stay below 2^64: checked when the scenario is read"))
     }
 }
 
@@ -176,6 +177,12 @@ impl fmt::Display for Ratio {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[should_panic = "stay below 2^64"]
+    fn a_sum_of_bytes_that_does_not_fit_is_no_small_number() {
+        let _ = [Bytes(u64::MAX), Bytes(2)].into_iter().sum::<Bytes>();
+    }
 
     #[test]
     fn a_byte_at_one_gigabit_takes_eight_nanoseconds() {
