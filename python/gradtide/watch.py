@@ -26,6 +26,9 @@ from gradtide.errors import LimitReached
 BASE_BYTES = 60_000_000
 """Memory of the program itself, before it does anything."""
 
+LEAST_BYTES = 150_000_000
+"""Memory below which nothing is ended: modules that are loaded take as much, and estimates refuse what is too large."""
+
 
 @dataclass
 class Watch:
@@ -56,7 +59,7 @@ class Watch:
         if self.elapsed_s > self.time_s:
             raise LimitReached("time", self.time_s, self.elapsed_s)
         taken_bytes = self.taken_bytes
-        if taken_bytes > self.memory_bytes:
+        if taken_bytes > max(self.memory_bytes, LEAST_BYTES):
             raise LimitReached("memory", self.memory_bytes, taken_bytes)
 
 

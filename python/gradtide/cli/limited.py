@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from gradtide.estimate import Limits
 
 LOOK_EVERY_S = 0.1
+FIRST_LOOK_S = 1.0
+"""A command that starts is left to find out by itself that it would take too much."""
 GRACE_S = 2.0
 """How long what cleans up after a limit is left alone."""
 
@@ -41,8 +43,9 @@ def limited(limits: "Limits") -> Iterator[None]:
             raise reached.pop()
 
     def look() -> None:
-        wait_s = LOOK_EVERY_S
+        wait_s = FIRST_LOOK_S
         while not is_over.wait(wait_s):
+            wait_s = LOOK_EVERY_S
             try:
                 watch.look()
             except LimitReached as limit:
