@@ -223,7 +223,7 @@ def test_a_run_says_that_it_replaces_an_earlier_folder_and_leaves_what_is_not_ou
     (out / "notes.txt").write_text("mine")
     before = files(out)
     code, _, err = gradtide("run", "paper/gao2020-ch4", "-o", out)
-    assert (code, "notes.txt, which gradtide did not write" in err) == (2, True)
+    assert (code, "notes.txt (not gradtide's)" in err) == (2, True)
     assert files(out) == before
 
 

@@ -706,7 +706,8 @@ def test_the_command_writes_a_model_file_that_a_scenario_runs(gradtide, module, 
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "net_of_test", raising=False)
     arguments = ("--input", "16x4", "--device", "a100", "-o", "net.model.json", "--dag", "net.dag.json")
-    code, out, err = gradtide("profile", f"{module}:make", *arguments)
+    asked = () if module.endswith(".py") else ("--python-path", ".")
+    code, out, err = gradtide("profile", f"{module}:make", *asked, *arguments)
     assert code == 0, err
     assert "312 B" not in out
     assert f"{4 * (4 * 8 + 8 + 8 * 2 + 2)} B" in out
@@ -716,6 +717,26 @@ def test_the_command_writes_a_model_file_that_a_scenario_runs(gradtide, module, 
     assert scenario.jobs[0].model == "make"
     with open("net.dag.json", encoding="utf-8") as file:
         assert json.load(file)["time_unit"] == "ns"
+
+
+@pytest.mark.parametrize(("module", "found"), [("net_of_test", " has it, but"), ("no_such_module", "")])
+def test_the_current_directory_is_searched_only_if_asked(gradtide, module, found, monkeypatch):
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.delitem(sys.modules, "net_of_test", raising=False)
+    before = list(sys.path)
+    code, _, err = gradtide("profile", f"{module}:make", "--input", "16x4")
+    assert (code, sys.path) == (2, before)
+    hint = f"the current directory{found} is not searched: add --python-path ."
+    assert err == f"error: {module} cannot be imported: ModuleNotFoundError: No module named '{module}'; {hint}\n"
+
+
+def test_a_module_of_the_user_does_not_take_the_place_of_another_unless_asked(gradtide, monkeypatch, tmp_path):
+    (tmp_path / "colorsys.py").write_text("print('the wrong one')")
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    _, out, err = gradtide("profile", "colorsys:make", "--input", "16x4")
+    assert "the wrong one" not in out
+    assert "colorsys has no 'make'" in err
 
 
 def test_json_is_the_model_file_and_nothing_else(gradtide):
@@ -749,6 +770,7 @@ def test_the_command_measures_on_this_machine(gradtide):
         (["torchvision"], "write MODULE:FACTORY"),
         (["no_such_module:f"], "no_such_module cannot be imported: ModuleNotFoundError"),
         (["nowhere.py:make"], "nowhere.py cannot be imported: FileNotFoundError"),
+        (["net_of_test:make", "--python-path", "nowhere"], "--python-path nowhere: there is no such directory"),
         (["net_of_test.py:mak"], "has no 'mak'; did you mean 'make'"),
         (["net_of_test.py:SIZE"], "is a int, not a factory"),
         (["net_of_test.py:number"], "returns int, not a torch.nn.Module"),

@@ -2593,7 +2593,7 @@ def codes_tested() -> set[str]:
 
 def test_the_table_holds_exactly_the_codes_in_use() -> None:
     package = Path(__file__).parent.parent / "python" / "gradtide"
-    alone = [package / f"{name}.py" for name in ("estimate", "traffic", "units")]
+    alone = [package / f"{name}.py" for name in ("estimate", "inputs", "traffic", "units")]
     files = [*alone, *sorted((package / "scenario").rglob("*.py"))]
     used = {code for file in files for code in re.findall(r'"(GT\d{3})"', file.read_text())}
     assert used == set(CODES)

@@ -79,7 +79,7 @@ def outcome(read: Callable[[], Any]) -> None:
         assert str(error).startswith("error[GT")
         assert str(error).encode()
         for fault in error.errors:
-            assert set(fault) == {"code", "loc", "msg", "input", "hint", "file", "line"}
+            assert set(fault) == {"code", "loc", "msg", "input", "hint", "file", "line", "column", "option"}
             assert fault["code"] in CODES
             assert fault["msg"]
             assert fault["line"] is None or fault["line"] >= 1

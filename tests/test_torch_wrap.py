@@ -8,7 +8,6 @@ import functools
 import gc
 import io
 import os
-import signal
 import threading
 import time
 
@@ -16,7 +15,7 @@ import pytest
 
 import gradtide as gt
 import torch_ranks
-from gradtide.errors import RankLostError, ScenarioError, TrainingError
+from gradtide.errors import ScenarioError, TrainingError
 from gradtide.scenario.plan import read_plan
 
 torch = pytest.importorskip("torch", reason="needs torch, which is optional: pip install 'gradtide[torch]'")
@@ -24,7 +23,7 @@ dist, nn = torch.distributed, torch.nn
 if not dist.is_available() or not dist.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
-from gradtide.torch import control, sender, unwrap, verify, wrap  # noqa: E402
+from gradtide.torch import control, guard, sender, unwrap, verify, wrap  # noqa: E402
 from gradtide.torch.groups import groups_of  # noqa: E402
 
 cross_entropy, linear = nn.functional.cross_entropy, nn.functional.linear
@@ -459,77 +458,59 @@ def test_priority_clips_and_accumulates_as_ddp_does(tmp_path):
         assert outcome.value == dict.fromkeys(LEVELS[:3], True)
 
 
-# Ranks that end
+# What DDP's options ask of the hook of levels none and buckets
 
 
-def until_one_ends(rank, level, victim, how):
-    model = network()
+class Sparse(nn.Module):
+    """A sparse gradient, a layer that one rank at a time uses, and one that both use."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.by_turns, self.head = nn.Embedding(20, 8, sparse=True), nn.Linear(8, 8), nn.Linear(8, 2)
+
+    def forward(self, tokens, is_turn):
+        x = self.words(tokens)
+        return self.head(self.by_turns(x) if is_turn else x)
+
+
+def train_with(rank, level, options):
+    torch.manual_seed(0)
+    model = Sparse()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    wrapped = wrap(model, optimizer, plan_of(model, level, chunk=1000))
-    step = step_of(wrapped, optimizer, rank)
-    for number in range(30):
-        if number == 5 and rank == victim:
-            if how == "unwrap":
-                unwrap(wrapped)
-                return "unwrapped"
-            if how == "killed with a child":
-                child = os.fork()
-                if child == 0:
-                    os.setsid()
-                    time.sleep(10)
-                    os._exit(0)
-            # Mid-step: the last layers' gradients are on their way.
-            model[4].weight.register_post_accumulate_grad_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
-        step()
-    return "went on"
+    wrapped = (
+        DistributedDataParallel(model, **options)
+        if level == "ddp"
+        else wrap(model, optimizer, plan_of(model, level), **options)
+    )
+    generator = torch.Generator().manual_seed(rank)
+    for number in range(6):
+        optimizer.zero_grad()
+        wrapped(torch.randint(20, (4, 3), generator=generator), number % 2 == rank).square().sum().backward()
+        optimizer.step()
+    weights = [value.clone() for value in wrapped.state_dict().values()]
+    if level != "ddp":
+        unwrap(wrapped)
+    return weights
 
 
-@pytest.mark.parametrize(
-    ("level", "victim", "how"),
-    [
-        ("crossiter", 1, "killed"),
-        ("crossiter", 0, "killed"),
-        ("priority", 2, "killed"),
-        ("crossiter", 2, "killed with a child"),
-        ("crossiter", 0, "unwrap"),
-        ("crossiter", 1, "unwrap"),
-    ],
-)
-def test_the_others_name_a_rank_that_ends(tmp_path, level, victim, how):
-    # The process group would wait for 50 s. All three end, with exit code and all, or `run` says which hangs.
-    outcomes = torch_ranks.run(3, until_one_ends, tmp_path, level, victim, how, timeout_s=50)
-    for rank, outcome in enumerate(outcomes):
-        if rank == victim:
-            assert "unwrapped" in (outcome.value, outcome.error) if how == "unwrap" else outcome.error == "killed"
-        else:
-            assert outcome.kind == RankLostError.__name__, outcome
-            assert outcome.error.startswith(f"rank {victim} has {'stopped' if how == 'unwrap' else 'ended'}")
+def compare_options(rank):
+    found = {}
+    for more in ({}, {"gradient_as_bucket_view": True}):
+        options = {"find_unused_parameters": True, **more}
+        expected = train_with(rank, "ddp", options)
+        for level in LEVELS[:2]:
+            found[level, len(more)] = all(map(torch.equal, expected, train_with(rank, level, options)))
+    return found
 
 
-def stop_one(rank, noticed):
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    wrapped = wrap(model, optimizer, plan_of(model, "crossiter"))
-    step = step_of(wrapped, optimizer, rank)
-    for number in range(4):
-        if number == 2 and rank == 1:
-            while not noticed.exists():
-                time.sleep(0.02)
-            return
-        try:
-            step()
-        except TrainingError:
-            noticed.touch()
-            raise
-    wrapped.flush()
+def test_sparse_and_unused_gradients_are_ddps_at_levels_that_leave_the_order(tmp_path):
+    for outcome in torch_ranks.run(2, compare_options, tmp_path):
+        assert outcome.error == ""
+        assert set(outcome.value.values()) == {True}
+        assert len(outcome.value) == 4
 
 
-def test_a_rank_that_hangs_is_noticed_within_the_timeout(tmp_path):
-    # The second rank goes on only after the first has noticed: without that, `run` would say that both hang.
-    first, second = torch_ranks.run(2, stop_one, tmp_path, tmp_path / "noticed", timeout_s=5)
-    assert first.kind == "TrainingError"
-    assert "Timed out" in first.error or "a rank hangs" in first.error
-    assert second.error == ""
+# Errors of the user's own (ranks that end: test_torch_lost.py)
 
 
 class OwnError(Exception):
@@ -696,14 +677,23 @@ def test_verify_says_when_they_agree():
 # The sender by itself
 
 
-class FakeControl:
-    def __init__(self, rank, size, share, heard):
+class LoneGuard(guard.Guard):
+    """A guard without connections, which keeps what is told."""
+
+    def __init__(self, *_):
         self.told = []
+        vars(self).update(fault=None, departed=None, changed=threading.Condition(), timeout_s=5, _lost_at=0)
+        vars(self).update(
+            _rank=0, _steps=0, _last_step=0, _awaited={}, _under_way=0, _own_under_way=0, _known={0: guard._Known()}
+        )
+
+    def start(self):
+        pass
 
     def tell(self, kind, a, b=0):
         self.told.append((a, b))
 
-    def close(self):
+    def _ask(self):
         pass
 
 
@@ -720,11 +710,10 @@ def lone_sender(monkeypatch):
         def get_future(self):
             return self.future
 
-    monkeypatch.setattr(sender, "Control", FakeControl)
+    monkeypatch.setattr(sender, "Guard", LoneGuard)
     monkeypatch.setattr(sender.dist, "get_rank", lambda group: 0)
-    monkeypatch.setattr(sender.dist, "get_world_size", lambda group: 2)
     monkeypatch.setattr(sender.dist, "all_reduce", lambda tensor, group, async_op: Work(tensor))
-    one = sender.Sender(None, None, piece_bytes=16, timeout_s=5)
+    one = sender.Sender(None, None, [], piece_bytes=16)
     return one, begun
 
 
@@ -740,7 +729,7 @@ def test_the_most_urgent_piece_goes_next_and_two_are_under_way(lone_sender, monk
         begun[place][1].set_result(None)
         place += 1
     # Two pieces of the first transfer were under way before anything else was ready; then by rank, in pieces' order.
-    assert one._control.told == [(7, 0), (7, 1), (9, 0), (8, 0), (8, 1), (7, 2)]
+    assert one.guard.told == [(7, 0), (7, 1), (9, 0), (8, 0), (8, 1), (7, 2)]
     assert [tensor.numel() for tensor, _ in begun] == [4, 4, 1, 4, 1, 4]
     assert one.tally.pieces == 6
     assert one.tally.bytes == 18 * 4
@@ -756,7 +745,7 @@ def test_small_pieces_do_not_wait_for_each_other(lone_sender, monkeypatch):
 
 def test_a_failed_sum_is_an_error_for_who_waits_and_for_who_submits(lone_sender, monkeypatch):
     one, begun = lone_sender
-    monkeypatch.setattr(sender, "GRACE_S", 0.0)
+    monkeypatch.setattr(guard, "GRACE_S", 0.0)
     transfer = one.submit(1, 0, torch.zeros(2))
     begun[0][1].set_exception(RuntimeError("Connection closed by peer\nmore"))
     with pytest.raises(TrainingError, match=r"the sum of gradients failed: Connection closed by peer$"):
@@ -783,12 +772,15 @@ def connected(size):
 
     def make(rank):
         ends[rank] = control.Control(rank, size, share, lambda *message: heard[rank].append(message))
+        ends[rank].start()
 
     threads = [threading.Thread(target=make, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(control, "meeting_address", lambda: "127.0.0.1")
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
     return ends, heard
 
 
@@ -813,8 +805,9 @@ def test_messages_reach_every_rank_in_their_order():
 
 def test_who_says_good_bye_has_left_and_who_does_not_is_lost():
     ends, heard = connected(3)
+    ends[1].tell(control.LEFT, 1, 7)
     ends[1].close()
-    assert comes_true(lambda: (control.LEFT, 1, 0) in heard[0] and (control.LEFT, 1, 0) in heard[2])
+    assert comes_true(lambda: (control.LEFT, 1, 7) in heard[0] and (control.LEFT, 1, 7) in heard[2])
     ends[2]._peers[0].shutdown(2)  # as the kernel does for a process that has died
     assert comes_true(lambda: (control.LOST, 2, 0) in heard[0])
     assert (control.LOST, 1, 0) not in heard[0]

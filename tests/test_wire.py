@@ -25,7 +25,7 @@ if not dist.is_available() or not dist.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
 from gradtide.errors import TrainingError  # noqa: E402
-from gradtide.torch import control, nccl_options, wire, wire_priority, wrap  # noqa: E402
+from gradtide.torch import control, nccl_options, sockets, wire, wire_priority, wrap  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -102,12 +102,12 @@ def test_a_connection_is_the_jobs_if_another_rank_has_its_other_end():
                 expected[a][here, there], expected[b][there, here] = b, a
         for rank in range(size):
             generator.shuffle(lists[rank])
-            assert wire.matched(lists[rank], lists, rank) == expected[rank]
+            assert sockets.matched(lists[rank], lists, rank) == expected[rank]
 
 
 def test_a_connection_of_a_process_to_itself_is_not_the_jobs():
     pair = (("127.0.0.1", 1), ("127.0.0.1", 2))
-    assert wire.matched([pair, pair[::-1]], [[pair, pair[::-1]], []], 0) == {}
+    assert sockets.matched([pair, pair[::-1]], [[pair, pair[::-1]], []], 0) == {}
 
 
 @LINUX
@@ -123,7 +123,7 @@ def test_marks_are_read_back_for_every_family(kinds):
     except OSError:
         pytest.skip("this machine has no IPv6")
     with ours, theirs:
-        assert wire.ends(ours) == wire.ends(theirs)[::-1]
+        assert sockets.ends(ours) == sockets.ends(theirs)[::-1]
         for service in (LOW, HIGH, NORMAL):
             assert wire._mark(ours, service) == service
             assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY) == wire._PRIORITIES[service]
@@ -150,13 +150,13 @@ def marks(rank):
             text = io.StringIO()
             marked = wire_priority(word, file=text if rank == 0 else None)
             with contextlib.ExitStack() as stack:
-                now = {wire.ends(one): one.getsockopt(0, socket.IP_TOS) for one in wire._open_connections(stack)}
+                now = {sockets.ends(one): one.getsockopt(0, socket.IP_TOS) for one in sockets.open_connections(stack)}
             found[word] = {
                 "others": sorted({each.rank for each in marked.connections}),
                 "marked": [now[each.local, each.peer] for each in marked.connections],
                 "said": [each.service for each in marked.connections],
                 "interfaces": {each.interface for each in marked.connections},
-                "stranger": now[wire.ends(ours)],
+                "stranger": now[sockets.ends(ours)],
                 "announcing": [
                     peer.getsockopt(0, socket.IP_TOS) for each in control._open for peer in each._peers.values()
                 ],
@@ -293,8 +293,8 @@ def packets(rank, by_rules):
     (each,) = marked.connections
     if by_rules:
         with contextlib.ExitStack() as stack:
-            for one in wire._open_connections(stack):
-                if wire.ends(one) == (each.local, each.peer):
+            for one in sockets.open_connections(stack):
+                if sockets.ends(one) == (each.local, each.peer):
                     wire._mark(one, NORMAL)
     dist.barrier()
     seen = services_of({each.local[1], each.peer[1]}, lambda: dist.all_reduce(torch.ones(100_000)))

@@ -20,7 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 NOT_COMPARED = {".html", ".pftrace", ".log"}
-NOT_FIGURES = {"headline", "cost", "made_at", "python", "platform", "gradtide", "version"}
+NOT_FIGURES = {"headline", "cost", "made_at", "python", "platform", "gradtide", "version", "files"}
 
 TWO_JOBS = "scenarios/two-jobs.toml"
 OWN = "scenarios/own-model.toml"

@@ -32,7 +32,7 @@ def main() -> None:
 
 def page(text: str) -> str:
     """Return the page with every part between `<!-- made: NAME -->` and `<!-- end -->` made again."""
-    parts = {"commands": commands, "exit codes": exit_codes, "names": names, "summary": summary_keys}
+    parts = {"commands": commands, "exit codes": exit_codes, "kinds": kinds, "names": names, "summary": summary_keys}
 
     def made(match: re.Match[str]) -> str:
         return f"<!-- made: {match[1]} -->\n\n{parts[match[1]]()}\n<!-- end -->"
@@ -94,20 +94,17 @@ def _default(param: Any) -> str:
 
 def exit_codes() -> str:
     """Return the table of exit codes."""
-    meanings = [
-        (0, "all is well"),
-        (ends.EXIT_CHECK_FAILED, "a check that you stated (`--fail-if`) failed; results are written all the same"),
-        (ends.EXIT_BAD_INPUT, "an input is wrong: the scenario, a file that it names, or the command line"),
-        (ends.EXIT_CANNOT_GO_ON, "the run could not go on, or a folder could not be written"),
-        (ends.EXIT_BUG, "a bug of gradtide; please report it"),
-        (ends.EXIT_INTERRUPTED, "interrupted (Ctrl-C); finished runs of a study are kept: the same command goes on"),
-    ]
-    return _list([(str(code), meaning) for code, meaning in meanings])
+    return _list([(str(code), meaning) for code, meaning in ends.EXIT_CODES.items()])
+
+
+def kinds() -> str:
+    """Return the table of kinds of error documents."""
+    return _list([(f"`{kind}`", f"{meaning} (exit code {code})") for kind, (code, meaning) in ends.KINDS.items()])
 
 
 def names() -> str:
     """Return a section per public name: its signature, what it does, and the members of a class."""
-    of_all = ", ".join(f"`{name}`" for name in _own_members(StudyRows))
+    of_all = ", ".join(f"`{name}`" for name in _members(StudyRows))
     sections = [f"Every result of a study also has {of_all}.\n"]
     for name in gradtide.__all__:
         thing = getattr(gradtide, name)

@@ -141,7 +141,7 @@ def errors_page() -> str:
         _NOTE,
         "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` prints an entry, with a wrong and a fixed example. "
         "In Python, `ScenarioError.errors` lists all faults of a file as dicts with `code`, `loc`, `msg`, `input`, `hint`, "
-        "`file` and `line`.\n",
+        "`file`, `line`, `column` and `option`.\n",
     ]
     for code, entry in CODES.items():
         lines += [f"## {code}\n", f"**{entry.title}.** {entry.text}\n"]

@@ -1,6 +1,15 @@
-"""`python -m gradtide` is `gradtide`."""
+"""The command `gradtide`, and `python -m gradtide`."""
 
-from gradtide.cli import main
+from gradtide import signals
+
+
+def main() -> None:
+    """Run the command line; signals are noted before anything is loaded that takes time."""
+    signals.catch()
+    from gradtide.cli import main as run
+
+    run()
+
 
 if __name__ == "__main__":
     main()

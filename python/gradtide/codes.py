@@ -28,8 +28,8 @@ CODES: dict[str, Code] = {
     ),
     "GT002": Code(
         "a file cannot be read",
-        "The file does not exist, is a directory, or may not be read. A path inside a scenario is "
-        "relative to the scenario file, not to the current directory.",
+        "The file does not exist, is a directory, a FIFO, a device or a socket, or may not be read. "
+        "A path inside a scenario is relative to the scenario file, not to the current directory.",
         'model = "no-such-file.csv"',
         'model = "resnet50.csv"                # beside the scenario file',
     ),
@@ -43,7 +43,8 @@ CODES: dict[str, Code] = {
     "GT004": Code(
         "the file is too large",
         "Files of more than 10 MB are refused before they are read. A scenario has a few kilobytes, a layer table "
-        "a few hundred. A list of flows may have 300 MB. Check that you named the right file.",
+        "a few hundred. A list of flows may have 300 MB, a trace 4 GB. Check that you named the right file; "
+        "--max-input SIZE reads it all the same.",
         "gradtide run trace-of-2-GB.toml",
         "gradtide run scenario.toml",
     ),

@@ -44,11 +44,7 @@ ALL_REDUCES: tuple[str, ...] = tuple(kind for kind in KINDS if kind not in NOT_S
 class Counts:
     """What one exchange of S bytes takes.
 
-    Attributes:
-        steps: messages that follow one upon another.
-        messages: messages in all.
-        sent: bytes in all, in units of S.
-        most: bytes of the rank that sends most, in units of S.
+    Messages one upon another (`steps`) and in all, and in units of S the bytes in all and of the rank that sends most.
     """
 
     steps: int
@@ -58,17 +54,10 @@ class Counts:
 
 
 def count(kind: str, ranks: int, group: int = 1, inside: str = "ring", servers: int = 1) -> Counts:
-    """Count what an algorithm sends.
+    """Count what an algorithm, one of `KINDS`, sends among N ranks: nothing for a single rank.
 
-    Args:
-        kind: one of `KINDS`.
-        ranks: N.
-        group: ranks of a group, for butterfly_layered and hierarchical; the last one may have fewer.
-        inside: reduce, ring or sharded, for hierarchical.
-        servers: parameter servers among the ranks, for ps.
-
-    Returns:
-        The counts; nothing for a single rank.
+    The last `group` of butterfly_layered and hierarchical may have fewer ranks. `inside` a group of hierarchical works
+    reduce, ring or sharded. The `servers` of ps are among the ranks.
     """
     from gradtide import _core  # loading it costs more than all else that reads a scenario with a fault
 

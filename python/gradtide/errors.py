@@ -2,23 +2,45 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gradtide.units import memory_asked, memory_words, time_asked, time_words
+from gradtide.words import shown
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from gradtide.results import RunResult
 
 MAX_SHOWN = 50
 """Faults that the text of a `ScenarioError` shows; `errors` has them all."""
+MAX_FAULTS = 200
+"""Faults of one input that are looked for."""
+WINDOW = 100
+"""Characters of a line that a fault shows."""
+MAX_WORDS = 1000
+"""Characters of any text of a fault; names in it come from files."""
+MAX_ITEMS = 100
+"""Values of a wrong table or list that `errors` shows."""
+MAX_GUESSED = 100
+"""Characters of a word for which a similar one is looked for."""
 
 
 class GradtideError(Exception):
-    """Anything that gradtide raises on purpose."""
+    """Anything that gradtide raises on purpose.
+
+    Attributes:
+        kind: what kind of end it is to a command, of those in `cli.ends.KINDS`.
+    """
+
+    kind: ClassVar[str] = "failed"
 
 
 class TraceError(GradtideError):
     """A foreign file (a trace of another tool) cannot be read."""
+
+    kind = "file"
 
 
 class ProfileError(GradtideError, ValueError):
@@ -34,15 +56,23 @@ class TrainingError(GradtideError, RuntimeError):
 
 
 class RankLostError(TrainingError):
-    """Another rank has ended while this one needs it.
+    """Another rank has ended, has stopped training, or does not go on, while this one needs it.
+
+    Every rank that is left raises it: within ten seconds after a process has died, and within the process group's
+    timeout if a rank hangs.
 
     Attributes:
         rank: which, in the process group of the job.
+        since: when, by this host's clock.
     """
 
-    def __init__(self, rank: int, how: str) -> None:
-        super().__init__(f"rank {rank} {how}")
-        self.rank = rank
+    def __init__(self, rank: int, how: str, since: "datetime", advice: str) -> None:
+        super().__init__(f"rank {rank} {how}. {advice}; then start all ranks again from the last checkpoint.")
+        self.rank, self.since = rank, since
+        self._made_of = rank, how, since, advice
+
+    def __reduce__(self) -> tuple[type["RankLostError"], tuple[int, str, "datetime", str]]:
+        return type(self), self._made_of
 
 
 class SimulationError(GradtideError):
@@ -51,6 +81,8 @@ class SimulationError(GradtideError):
 
 class CoreRefusal(GradtideError):  # noqa: N818 - the name that crates/py uses
     """The core refused a scenario that passed the parser: its limits on simulated time and memory."""
+
+    kind = "refused"
 
 
 class Unfinished(BaseException):
@@ -149,6 +181,7 @@ class Fault:
         text: that source line.
         column: first offending character in `text`, from 0.
         width: number of offending characters.
+        cut: characters of the line before `text`, which is at most 100 of them.
     """
 
     code: str
@@ -161,6 +194,21 @@ class Fault:
     text: str | None = None
     column: int = 0
     width: int = 1
+    cut: int = 0
+
+    def __post_init__(self) -> None:
+        """Keep of long texts what is shown of them, so that no number of faults copies a file."""
+        kept: dict[str, Any] = {
+            name: _cut(getattr(self, name)) for name in ("loc", "msg", "hint") if len(getattr(self, name)) > MAX_WORDS
+        }
+        if self.text is not None and len(self.text) > WINDOW:
+            if self.line is None:
+                kept["text"] = _cut(self.text)
+            else:
+                kept["text"], kept["column"], kept["width"] = _window(self.text, self.column, self.width)
+                kept["cut"] = self.cut + self.column - kept["column"]
+        for name, value in kept.items():
+            object.__setattr__(self, name, value)
 
     def render(self) -> str:
         """Return the block that is shown to a user."""
@@ -172,12 +220,12 @@ class Fault:
         else:
             number = "" if self.line is None else str(self.line)
             gutter = " " * max(2, len(number))
-            text, column, width = _window(self.text, self.column, self.width)
+            text, column, width = _window(shown(self.text), self.column, self.width)
             carets = " " * column + "^" * width
             lines.append(f"{number.rjust(len(gutter))} | {text}".rstrip())
             lines.append(f"{gutter} | {carets} {self.hint}".rstrip())
         lines.append(f"help: gradtide explain {self.code}")
-        return "\n".join(_printable(line) for line in lines)
+        return "\n".join(shown(line) for line in lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fault as the dict of `ScenarioError.errors`; `input` is made JSON-able."""
@@ -185,10 +233,12 @@ class Fault:
             "code": self.code,
             "loc": self.loc,
             "msg": self.msg,
-            "input": _jsonable(self.input),
+            "input": _jsonable(self.input, [MAX_ITEMS]),
             "hint": self.hint,
             "file": self.file,
             "line": self.line,
+            "column": None if self.text is None else self.cut + self.column + 1,
+            "option": self.file if self.file.startswith("-") else None,
         }
 
 
@@ -196,8 +246,11 @@ class ScenarioError(GradtideError, ValueError):
     """A scenario, or a file that it names, is wrong; holds every fault found.
 
     Attributes:
-        errors: one dict per fault with `code`, `loc`, `msg`, `input`, `hint`, `file`, `line`.
+        errors: one dict per fault with `code`, `loc`, `msg`, `input`, `hint`, `file`, `line`, `column` (from 1) and
+            `option`.
     """
+
+    kind = "scenario"
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = tuple(faults)
@@ -211,37 +264,42 @@ class ScenarioError(GradtideError, ValueError):
         return (ScenarioError, (self.faults,))
 
 
-def _window(text: str, column: int, width: int, limit: int = 100) -> tuple[str, int, int]:
-    """Cut a long source line to the part around the offence; blank what a terminal cannot show."""
-    text = _printable(text)
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_WORDS else text[: MAX_WORDS - 1] + "…"
+
+
+def _window(text: str, column: int, width: int) -> tuple[str, int, int]:
+    """Cut a long source line to the part around the offence."""
     width = max(1, width)
-    if len(text) > limit:
-        start = max(0, min(column - limit // 4, len(text) - limit))
-        text = text[start : start + limit]
+    if len(text) > WINDOW:
+        start = max(0, min(column - WINDOW // 4, len(text) - WINDOW))
+        text = text[start : start + WINDOW]
         column -= start
     return text, column, max(1, min(width, max(len(text) - column, 1)))
 
 
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
-def _jsonable(value: Any, depth: int = 0) -> Any:
-    if value is None or isinstance(value, (bool, str)):
+def _jsonable(value: Any, left: list[int]) -> Any:
+    """Return a value as JSON has it; of tables and lists as many items as are left."""
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return _cut(value)
     if isinstance(value, int):
         return value if abs(value) < 2**64 else repr_short(value)
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else repr(value)
-    if depth < 4 and isinstance(value, dict):
-        return {str(k): _jsonable(v, depth + 1) for k, v in list(value.items())[:20]}
-    if depth < 4 and isinstance(value, (list, tuple)):
-        return [_jsonable(v, depth + 1) for v in value[:20]]
+    if isinstance(value, (dict, list, tuple)) and left[0] > 0:
+        found = list(islice(value.items() if isinstance(value, dict) else enumerate(value), left[0]))
+        left[0] -= len(found)
+        items = [(key, _jsonable(item, left)) for key, item in found]
+        return {_cut(str(key)): item for key, item in items} if isinstance(value, dict) else [x for _, x in items]
     return repr_short(value)
 
 
 def nearest(wanted: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     """Return the known word that was probably meant; `None` if none is near."""
+    if len(wanted) > MAX_GUESSED:
+        return None
     from difflib import get_close_matches  # takes milliseconds that only a wrong input waits for
 
     return next(iter(get_close_matches(wanted, list(known), 1, cutoff)), None)
@@ -256,7 +314,7 @@ def did_you_mean(wanted: str, known: Iterable[str], otherwise: str, form: str = 
 def repr_short(value: object) -> str:
     """Return a short `repr` that itself cannot fail."""
     try:
-        text = repr(value)
+        text = repr(value[:80] if isinstance(value, (str, bytes, list, tuple)) else value)
     except Exception:  # a user's own `__repr__`, or an integer too long to print
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -116,9 +116,11 @@ class StudyRows:
 
     Attributes:
         rows: one dict per row, all with the same keys; at least one.
+        summary: the figures of `summary.json`.
     """
 
     rows: list[dict[str, Any]]
+    summary: dict[str, Any]
 
     @property
     def table(self) -> Table:
@@ -135,6 +137,9 @@ class StudyRows:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
         return self.table.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"<gradtide.{type(self).__name__} {self.summary['headline']}>"
 
     def _repr_html_(self) -> str:
         return words.html_table(list(self.rows[0]), [list(row.values()) for row in self.rows])

@@ -34,16 +34,8 @@ def op_seconds(flops: int, moved_bytes: int, winograd: bool, device: "Device") -
     """Return the time of one op of a graph, the larger of its compute time and its memory time.
 
     An op counts every operand that it reads and writes, so it reaches twice the memory efficiency that is assumed for
-    layers, which count each operand once while training moves about twice that.
-
-    Args:
-        flops: multiplications and additions, of the whole mini-batch.
-        moved_bytes: bytes that it reads and writes, with 4 bytes per fp32 element.
-        winograd: whether fp32 libraries compute it with fewer multiplications.
-        device: what computes it.
-
-    Returns:
-        Seconds.
+    layers, which count each operand once while training moves about twice that. `flops` and `moved_bytes` (4 bytes per
+    fp32 element) are of the whole mini-batch; `winograd`: fp32 libraries compute it with fewer multiplications.
     """
     bandwidth = device.memory_bytes_per_s * min(1.0, OPERANDS_PER_COUNTED * device.memory_efficiency)
     moved = moved_bytes * (device.element_bytes / STORED_BYTES_PER_ELEMENT)
@@ -54,14 +46,8 @@ def op_seconds(flops: int, moved_bytes: int, winograd: bool, device: "Device") -
 def forward_seconds(layer: "LayerPreset", device: "Device", batch: int) -> float:
     """Return the forward time of one layer, the larger of its compute time and its memory time.
 
-    Args:
-        layer: counts for one sample.
-        device: what computes it.
-        batch: samples in the mini-batch of one worker, at least 1.
-
-    Returns:
-        Seconds. The bytes moved are the layer's parameters once and its activations `batch` times, both at
-        `device.element_bytes` an element.
+    The bytes moved are the layer's parameters once and its activations `batch` times, both at `device.element_bytes` an
+    element.
     """
     flops: float = layer.forward_flops * batch
     if layer.winograd:

@@ -1,11 +1,36 @@
 """Results in words and small tables: the sentences of reports, the terminal and notebooks share them."""
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # Two schedules whose iteration times differ by less than this share are called the same.
 SAME = 0.005
+
+
+def shown(text: str) -> str:
+    r"""Return a text as it may reach a terminal: every character takes part in one line, and none commands.
+
+    Control characters, line breaks, marks that change the direction of writing, and halves of characters become one
+    visible character each: `␛` for an escape, `␊` for a line feed, a blank for a tab, `�` for what has no picture.
+
+    Example:
+        >>> shown("a\x1b[2J\n\u202eb")
+        'a␛[2J␊�b'
+    """
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    if letter == "\t" or unicodedata.category(letter) == "Zs":
+        return " "
+    if letter < " ":
+        # Unicode's pictures of control characters stand in their order.
+        return chr(0x2400 + ord(letter))
+    return "␡" if letter == "\x7f" else "\ufffd"
 
 
 SYMBOLS = {

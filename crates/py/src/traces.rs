@@ -7,6 +7,7 @@ use gradtide_trace::{Gap, RankTrace, TraceError, dag, step, tables};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The traces of a job's ranks.
@@ -69,16 +70,10 @@ impl PyTrace {
     #[getter]
     fn members(&self) -> Vec<u32> {
         let comms = self.ranks.iter().flat_map(|(_, trace)| &trace.ops).filter_map(|op| op.comm.as_ref());
-        let mut members: Vec<u32> = Vec::new();
-        let mut last = None;
-        for ranks in comms.filter_map(|comm| comm.ranks.as_ref()) {
-            if last.replace(ranks) != Some(ranks) {
-                members.extend(ranks.iter());
-            }
-        }
-        members.sort_unstable();
-        members.dedup();
-        members
+        let groups: BTreeMap<_, _> =
+            comms.filter_map(|comm| comm.ranks.as_ref()).map(|ranks| (ranks.as_ptr(), ranks)).collect();
+        let members: BTreeSet<u32> = groups.into_values().flat_map(|ranks| ranks.iter().copied()).collect();
+        members.into_iter().collect()
     }
 
     fn ranks(&self, py: Python<'_>) -> PyResult<PyTable> {

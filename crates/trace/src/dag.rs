@@ -1,8 +1,12 @@
 //! A rank's trace as an op DAG: the JSON that `gradtide.order` reads, with enough beside it to be the trace again.
 
-use crate::{About, CollectiveType, Comm, Gaps, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, checked};
+use crate::{
+    About, CollectiveType, Comm, Gaps, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, checked, plausible,
+};
 use gradtide_watch::look;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The document. Times are nanoseconds.
 #[derive(Debug, Deserialize, Serialize)]
@@ -45,7 +49,8 @@ struct RowComm {
     collective: Option<String>,
     bytes: u64,
     group: String,
-    ranks: Option<Vec<u32>>,
+    /// Of the first transfer of a group; the others have none, or a file would grow with transfers times ranks.
+    ranks: Option<Arc<[u32]>>,
     ends: Option<(u32, u32)>,
 }
 
@@ -54,12 +59,15 @@ const SCHEMA: &str = "gradtide.trace/1";
 /// A rank's trace as a document. With `cut`, what is received starts without waiting, as in TicTac's DAGs; a trace with
 /// transfers that wait is no op DAG otherwise, though it is this document.
 pub fn write(trace: &RankTrace, cut: bool) -> Document {
-    let mut ops: Vec<Row> = trace.ops.iter().map(|op| row(op, cut)).collect();
+    let mut groups = BTreeSet::new();
+    let mut is_new = |op: &TraceOp| op.comm.as_ref().is_some_and(|comm| groups.insert(comm.group.clone()));
+    let mut ops: Vec<Row> = trace.ops.iter().map(|op| row(op, cut, is_new(op))).collect();
     let mut is_input: Vec<u64> = ops.iter().flat_map(|row| &row.inputs).copied().collect();
     is_input.sort_unstable();
     let last = trace.ops.iter().map(|op| op.id).filter(|id| is_input.binary_search(id).is_err()).collect();
     let greatest = trace.ops.iter().map(|op| op.id).max().unwrap_or_default();
-    let free = || (0..).find(|id| trace.ops.iter().all(|op| op.id != *id)).unwrap_or_default();
+    let ids: BTreeSet<u64> = trace.ops.iter().map(|op| op.id).collect();
+    let free = || (0..).zip(&ids).find(|(free, id)| free != *id).map_or(ids.len() as u64, |(free, _)| free);
     let target = greatest.checked_add(1).unwrap_or_else(free);
     ops.push(Row {
         id: target,
@@ -77,7 +85,7 @@ pub fn write(trace: &RankTrace, cut: bool) -> Document {
     Document { schema: SCHEMA.into(), rank, world_size, target, ops }
 }
 
-fn row(op: &TraceOp, cut: bool) -> Row {
+fn row(op: &TraceOp, cut: bool, is_first_of_group: bool) -> Row {
     let is_recv = matches!(op.kind, NodeType::Recv | NodeType::Coll);
     let is_cut = cut && is_recv;
     Row {
@@ -94,7 +102,7 @@ fn row(op: &TraceOp, cut: bool) -> Row {
             collective: comm.collective.map(|one| one.word().into()),
             bytes: comm.bytes,
             group: comm.group.to_string(),
-            ranks: comm.ranks.as_ref().map(|ranks| ranks.to_vec()),
+            ranks: comm.ranks.clone().filter(|_| is_first_of_group),
             ends: comm.ends,
         }),
     }
@@ -110,6 +118,14 @@ pub fn read(document: &Document) -> Result<RankTrace, TraceError> {
         return Err(TraceError::NotThis { format: "DAG of a trace", what, at: 0 });
     }
     let mut names = Names::default();
+    plausible(document.rank, document.world_size, &[])?;
+    let mut groups: BTreeMap<&str, Arc<[u32]>> = BTreeMap::new();
+    for comm in document.ops.iter().filter_map(|row| row.comm.as_ref()) {
+        if let Some(ranks) = &comm.ranks {
+            plausible(None, None, ranks)?;
+            groups.entry(&comm.group).or_insert_with(|| ranks.clone());
+        }
+    }
     let mut ops = Vec::with_capacity(document.ops.len());
     for (number, row) in (0..).zip(&document.ops) {
         look();
@@ -129,7 +145,7 @@ pub fn read(document: &Document) -> Result<RankTrace, TraceError> {
                 collective: collective.transpose()?,
                 bytes: comm.bytes,
                 group: names.get(&comm.group),
-                ranks: comm.ranks.as_deref().map(Into::into),
+                ranks: comm.ranks.clone().or_else(|| groups.get(comm.group.as_str()).cloned()),
                 ends: comm.ends,
                 ready_ns: None,
             }))

@@ -96,13 +96,28 @@ struct Distributed {
     rank: Option<u32>,
     world_size: Option<u32>,
     pg_config: Vec<ProcessGroup>,
+    /// Places in `pg_config` by name; of two groups with one name, the first.
+    #[serde(skip)]
+    place: BTreeMap<String, usize>,
+}
+
+impl Distributed {
+    fn read(text: &[u8]) -> Result<Self, String> {
+        let mut read: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        crate::plausible(read.rank, read.world_size, &[]).map_err(|error| error.to_string())?;
+        for (place, group) in read.pg_config.iter().enumerate() {
+            crate::plausible(None, None, &group.ranks).map_err(|error| error.to_string())?;
+            read.place.entry(group.pg_name.clone()).or_insert(place);
+        }
+        Ok(read)
+    }
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ProcessGroup {
     pg_name: String,
-    ranks: Vec<u32>,
+    ranks: Arc<[u32]>,
 }
 
 /// Where an event of a transfer comes from: the later ones say more about it, and stand for the earlier ones.
@@ -191,7 +206,9 @@ impl Events {
     fn field(&mut self, key: &str, text: &[u8]) -> Result<(), String> {
         let wrong = |error: serde_json::Error| format!("`{key}`: {error}");
         match key {
-            "distributedInfo" => self.distributed = serde_json::from_slice(text).map_err(wrong)?,
+            "distributedInfo" => {
+                self.distributed = Distributed::read(text).map_err(|what| format!("`{key}`: {what}"))?
+            }
             "schemaVersion" => self.version = String::from_utf8_lossy(text).trim().to_owned(),
             "baseTimeNanoseconds" => self.base_ns = serde_json::from_slice(text).map_err(wrong)?,
             _ => {}
@@ -477,11 +494,11 @@ impl Events {
         let groups = &self.distributed.pg_config;
         let group = match groups.as_slice() {
             [only] if comm.group.is_empty() => Some(only),
-            _ => groups.iter().find(|group| *group.pg_name == *comm.group),
+            _ => self.distributed.place.get(&*comm.group).map(|&place| &groups[place]),
         };
         if let Some(group) = group {
             comm.group = group.pg_name.as_str().into();
-            comm.ranks = Some(group.ranks.as_slice().into()).filter(|ranks: &Arc<[u32]>| !ranks.is_empty());
+            comm.ranks = Some(group.ranks.clone()).filter(|ranks| !ranks.is_empty());
         }
         Some(Box::new(comm))
     }

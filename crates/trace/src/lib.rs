@@ -16,7 +16,13 @@ use std::sync::Arc;
 use thiserror::Error;
 
 /// Largest message or event that is accepted, in bytes; it bounds the memory that a broken file can ask for.
-pub const MAX_PIECE_BYTES: usize = 64 << 20;
+pub const MAX_PIECE_BYTES: usize = 16 << 20;
+
+/// Most ranks of a job; no number in a file stands for more memory than this many ranks take.
+pub const MAX_RANKS: u32 = 1_000_000;
+
+/// Most ranks of a group that a table lists.
+pub const MAX_LISTED_RANKS: usize = 1024;
 
 /// What one rank did.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -338,6 +344,14 @@ pub enum TraceError {
     /// Two ops of one number.
     #[error("two ops have the id {0}")]
     SameId(u64),
+    /// A rank or a number of ranks that no job has.
+    #[error("`{field}` is {value}; a job has at most 1,000,000 ranks")]
+    Ranks {
+        /// What the file calls it.
+        field: &'static str,
+        /// What the file says.
+        value: u32,
+    },
 }
 
 /// Texts that occur often, each kept once.
@@ -353,6 +367,17 @@ impl Names {
         self.0.insert(text.clone(), ());
         text
     }
+}
+
+/// Refuses ranks that no job has: those of the file, and those of a group.
+///
+/// # Errors
+/// [`TraceError::Ranks`].
+fn plausible(rank: Option<u32>, world_size: Option<u32>, group: &[u32]) -> Result<(), TraceError> {
+    let ranks = rank.map(|rank| ("rank", rank)).into_iter().chain(group.iter().map(|&rank| ("ranks", rank)));
+    let wrong = ranks.clone().find(|&(_, rank)| rank >= MAX_RANKS);
+    let wrong = wrong.or_else(|| Some(("world_size", world_size.filter(|&size| size > MAX_RANKS)?)));
+    wrong.map_or(Ok(()), |(field, value)| Err(TraceError::Ranks { field, value }))
 }
 
 /// Leaves out dependencies on ops that the file does not hold, and counts what ops lack in every format.

@@ -85,6 +85,9 @@ fn marked(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
     found
 }
 
+/// Periods that are tried: where every transfer is alike, there are as many as transfers, and each takes a pass over all.
+const MAX_PERIODS: usize = 4096;
+
 /// Steps by the transfers that repeat, from the end of the last one of each to that of the next.
 fn repeated(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
     let mut moves: Vec<(&TraceOp, &Comm)> = trace.ops.iter().filter_map(|op| Some((op, op.comm.as_deref()?))).collect();
@@ -114,7 +117,10 @@ fn repeated(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
     let has = |starts: &[u64], (start_ns, end_ns)| {
         starts.get(starts.partition_point(|&ns| ns < start_ns)).is_some_and(|&ns| ns < end_ns)
     };
-    while border > 0 {
+    for _ in 0..MAX_PERIODS {
+        if border == 0 {
+            break;
+        }
         let period = keys.len() - border;
         if 2 * period <= keys.len() {
             let ends = moves.chunks_exact(period).map(|cycle| cycle.iter().map(|(op, _)| op.end_ns()).max());
@@ -199,8 +205,8 @@ pub struct StepTransfer {
     pub bytes: u64,
     /// The group's name.
     pub group: String,
-    /// Its ranks, where they are listed.
-    pub group_ranks: Option<Vec<u32>>,
+    /// How many ranks it has, where they are listed.
+    pub group_size: Option<usize>,
     /// What each rank saw.
     pub seen: Vec<RankView>,
 }
@@ -247,7 +253,7 @@ pub fn cut(ranks: &Ranks, step: &Step, pixels: u64) -> StepTrace {
                     collective: comm.collective.map_or(op.kind.word(), CollectiveType::word),
                     bytes: 0,
                     group: comm.group.to_string(),
-                    group_ranks: comm.ranks.as_ref().map(|ranks| ranks.to_vec()),
+                    group_size: comm.ranks.as_ref().map(|ranks| ranks.len()),
                     seen: Vec::new(),
                 });
                 found.transfers.len() - 1

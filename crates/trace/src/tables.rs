@@ -1,6 +1,6 @@
 //! What users see of the traces of a job: a row per rank, per op and per transfer.
 
-use crate::{CollectiveType, Gap, NodeType, RankTrace, TraceOp};
+use crate::{CollectiveType, Gap, MAX_LISTED_RANKS, NodeType, RankTrace, TraceOp};
 use gradtide_table::{Column, Table};
 use gradtide_watch::look;
 use std::collections::BTreeMap;
@@ -165,7 +165,7 @@ pub fn collectives(ranks: &Ranks) -> Table {
             what.push(comm.collective.map_or_else(|| op.kind.word().into(), |one| words[&one].clone()));
             bytes.push(comm.bytes);
             groups.push(comm.group.clone());
-            members.push(comm.ranks.as_ref().map_or_else(|| "".into(), |ranks| list(ranks.iter())));
+            members.push(comm.ranks.as_ref().map_or_else(|| "".into(), |ranks| group(ranks)));
             from.push(comm.ends.map(|ends| ends.0.into()));
             to.push(comm.ends.map(|ends| ends.1.into()));
         }
@@ -227,6 +227,15 @@ fn picoseconds(ns: u64) -> i64 {
 
 fn list<T: ToString>(values: impl Iterator<Item = T>) -> Arc<str> {
     values.map(|value| value.to_string()).collect::<Vec<_>>().join(" ").into()
+}
+
+/// The ranks of a group, or the first of them if there are many: a table has a row for each transfer.
+fn group(ranks: &[u32]) -> Arc<str> {
+    let listed = list(ranks.iter().take(MAX_LISTED_RANKS));
+    match ranks.len().checked_sub(MAX_LISTED_RANKS) {
+        None | Some(0) => listed,
+        Some(more) => format!("{listed} and {more} more").into(),
+    }
 }
 
 fn table(columns: Vec<(&str, Column)>) -> Table {

@@ -5,7 +5,9 @@ answer to bad input does not wait for what it does not need.
 """
 
 import inspect
+import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +17,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gradtide import _core
+from gradtide import _core, signals
 from gradtide.cli import (
     buy,
     collectives,
@@ -38,18 +40,19 @@ from gradtide.cli import (
     tenants_policies,
 )
 from gradtide.cli.ends import (
-    EXIT_BAD_INPUT,
-    EXIT_BUG,
     EXIT_CANNOT_GO_ON,
     EXIT_INTERRUPTED,
     Stopped,
-    UsageError,
+    document_of,
+    error_document,
+    fail_usage,
+    stopped_document,
 )
 from gradtide.cli.groups import CommandWithSubcommands
 from gradtide.cli.moved import moved
 from gradtide.cli.options import with_options
-from gradtide.cli.printing import print_json, talk
-from gradtide.errors import CoreRefusal, GradtideError, LimitReached, ScenarioError, SimulationError
+from gradtide.cli.printing import json_text, one_document, say, talk, wants_json
+from gradtide.errors import GradtideError, InternalError
 
 # In the order of `gradtide --help`.
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -140,73 +143,115 @@ def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
 ) -> None:
     if version:
-        print(f"gradtide {_core.__version__}")
+        say(f"gradtide {_core.__version__}")
         raise typer.Exit
 
 
 def main() -> None:
     """Run the command line; every end has its exit code."""
+    signals.catch()
+    signals.last_words.append(_last_words)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Of a terminal that knows fewer characters, as stderr does it.
+        sys.stdout.reconfigure(errors="backslashreplace")
     code = _main()
-    if code in (EXIT_INTERRUPTED, EXIT_CANNOT_GO_ON):
+    if code == EXIT_CANNOT_GO_ON or code > signals.EXIT_SIGNAL:
         # Runs that are still under way are not waited for.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+    signals.ignore()
     sys.exit(code)
+
+
+def _main() -> int:
+    """Run the command line in `sys.argv`, print the one document that `--json` promises, and return the exit code."""
+    with one_document() as document:
+        try:
+            try:
+                signals.answer()
+                code = _run()
+            finally:
+                # What follows is short, and is not interrupted.
+                signals.settle()
+        except BaseException as error:
+            if _is_broken_pipe(error):
+                return _reader_went_away()
+            if isinstance(error, SystemExit):
+                raise
+            failure = _explained(error)
+            code = failure["exit_code"]
+            document.instead(failure)
+    try:
+        document.write()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _reader_went_away()
+    return code
+
+
+def _run() -> int:
+    new = moved(sys.argv[1:])
+    if new is not None:
+        fail_usage(f"this is written differently now: {new}")
+    code = int(app(prog_name="gradtide", standalone_mode=False) or 0)
+    if code == EXIT_INTERRUPTED:
+        # What typer makes of a KeyboardInterrupt.
+        raise KeyboardInterrupt
+    return code
+
+
+def _explained(error: BaseException) -> dict[str, Any]:
+    """Say on stderr how a command ended that gave no result, and return it as a document."""
+    if signals.has_raised() or isinstance(error, (Stopped, KeyboardInterrupt, typer.Abort)):
+        number = signals.received[0] if signals.received else signal.SIGINT
+        if not isinstance(error, Stopped):
+            talk("interrupted; nothing half-written is left behind")
+        return stopped_document(number)
+    if isinstance(error, GradtideError) and not isinstance(error, InternalError):
+        # Faults of an input are blocks of lines.
+        talk(*str(error).split("\n")) if hasattr(error, "errors") else talk(f"error: {error}")
+        return document_of(error)
+    if hasattr(error, "format_message"):
+        # Of click, which typer imports or contains.
+        return _explained_usage(error)
+    for part in traceback.format_exception(error):
+        # A place in the code is two lines or more; a message may be anything, and is one.
+        talk(*(part.rstrip().split("\n") if part.startswith("  File ") else [part.rstrip("\n")]))
+    talk("This is a bug of gradtide. Please report it with the lines above and the scenario.")
+    return error_document("bug", "".join(traceback.format_exception_only(error)).strip())
+
+
+def _explained_usage(error: Any) -> dict[str, Any]:
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        talk(*context.get_usage().split("\n"))
+        talk(f"Try '{context.command_path} {context.help_option_names[0]}' for help.", "")
+    message = error.format_message()
+    talk(f"Error: {message}")
+    param = getattr(error, "param", None)
+    is_argument = param is not None and param.param_type_name == "argument"
+    named = None if param is None else param.metavar if is_argument else max(param.opts, key=len)
+    option = getattr(error, "option_name", None) or named
+    return error_document("usage", message, [{"msg": message, "option": option}])
+
+
+def _last_words(number: int) -> None:
+    """Say how a command ends that does not answer a signal; what it may be blocked in is left alone."""
+    document = stopped_document(number)
+    os.write(2, b"interrupted; what was not finished is deleted by the next command that writes to the same place\n")
+    if wants_json() and not signals.is_settled():
+        os.write(1, f"{json_text(document)}\n".encode())
+
+
+def _is_broken_pipe(error: BaseException) -> bool:
+    # typer turns a broken pipe into exit 1.
+    return isinstance(error, BrokenPipeError) or (
+        isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
+    )
 
 
 def _reader_went_away() -> int:
     """Let nobody be told: what is still to be flushed at exit goes nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0
-
-
-def _main() -> int:
-    wants_json = "--json" in sys.argv
-    new = moved(sys.argv[1:])
-    if new is not None:
-        talk(f"error: this is written differently now: {new}")
-        return EXIT_BAD_INPUT
-    try:
-        code = int(app(prog_name="gradtide", standalone_mode=False) or 0)
-        if code == EXIT_INTERRUPTED:
-            # What typer makes of a KeyboardInterrupt.
-            raise KeyboardInterrupt
-        sys.stdout.flush()
-        return code
-    except ScenarioError as error:
-        talk(str(error))
-        if wants_json:
-            print_json({"schema": "gradtide.error/1", "errors": error.errors})
-        return EXIT_BAD_INPUT
-    except (UsageError, CoreRefusal) as error:
-        talk(f"error: {error}")
-        return EXIT_BAD_INPUT
-    except Stopped:
-        return EXIT_INTERRUPTED
-    except LimitReached as error:
-        talk(str(error))
-        if wants_json and error.study is None:
-            print_json({"schema": "gradtide.error/1", "errors": error.errors})
-        return EXIT_CANNOT_GO_ON
-    except (SimulationError, GradtideError) as error:
-        talk(f"error: {error}")
-        return EXIT_CANNOT_GO_ON
-    except BrokenPipeError:
-        return _reader_went_away()
-    except SystemExit as error:
-        # typer turns a broken pipe into exit 1.
-        if isinstance(error.__context__, BrokenPipeError):
-            return _reader_went_away()
-        raise
-    except (KeyboardInterrupt, typer.Abort):
-        talk("interrupted; nothing half-written is left behind")
-        return EXIT_INTERRUPTED
-    except Exception as error:
-        show = getattr(error, "show", None)
-        if show is not None:
-            show(file=sys.stderr)
-            return EXIT_BAD_INPUT
-        traceback.print_exc()
-        talk("This is a bug of gradtide. Please report it with the lines above and the scenario.")
-        return EXIT_BUG

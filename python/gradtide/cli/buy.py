@@ -88,4 +88,4 @@ def _print_offers(summary: dict[str, Any]) -> None:
         say(f"  not offered: {one['why']}")
     if summary["not_priced"]:
         say(f"  not priced: {', '.join(summary['not_priced'])}")
-    say(f"\n{summary['headline']}")
+    say("", *summary["headline"].split("\n"))

@@ -61,5 +61,5 @@ def apply_checks(checks: Sequence[Check], figures_of: dict[str, dict[str, Any]])
             elif check.holds(value):
                 failed.append(f"check failed: {check.text} ({name}: {value:.6g})")
     if failed:
-        talk("\n".join(failed))
+        talk(*failed)
         raise typer.Exit(EXIT_CHECK_FAILED)

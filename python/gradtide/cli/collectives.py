@@ -55,12 +55,12 @@ def _print_collectives(result: "CollectivesResult") -> None:
     ]
     print_table(["gradient", *map(words.collective, known)], times)
     largest = max(row["bytes"] for row in result.rows)
-    say(f"\nWhat they are made of at {words.size(largest)}, in ms")
+    say("", f"What they are made of at {words.size(largest)}, in ms")
     terms = [
         [words.collective(name), *(_term(rows[name, largest], term) for term in ("exchange", *TERMS))] for name in known
     ]
     print_table(["", "exchange", *TERMS], terms)
-    say(f"\n{result.summary['headline']}")
+    say("", result.summary["headline"])
 
 
 def _term(row: dict[str, Any], term: str) -> str:

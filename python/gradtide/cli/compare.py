@@ -96,9 +96,9 @@ def _print_comparison(result: "CompareResult") -> None:
             groups.values(), key=lambda members: max(row["saves_percent"] for row in words.settled(members.values()))
         )
         row = next(iter(telling.values()))
-        say(("\n" if len(groups) > 1 else "") + f"{words.group(row, varied)}, {words.rate(row['rate_bps'])}")
+        say(*[""] * (len(groups) > 1), f"{words.group(row, varied)}, {words.rate(row['rate_bps'])}")
         _print_figures(telling)
-    say(f"\n{result.summary['headline']}")
+    say("", result.summary["headline"])
 
 
 def _print_figures(rows: dict[str, dict[str, Any]]) -> None:

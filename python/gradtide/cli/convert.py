@@ -6,9 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import JsonOption, Limited, QuietOption, option
-from gradtide.cli.printing import print_json, print_table, say, talk
-from gradtide.errors import TraceError
+from gradtide.cli.options import JsonOption, Limited, MaxInputOption, QuietOption, option
+from gradtide.cli.printing import print_json, print_table, say, talk, wants_json
 
 
 def _show_formats(wanted: bool) -> None:
@@ -16,9 +15,16 @@ def _show_formats(wanted: bool) -> None:
         return
     from gradtide import formats
 
+    if wants_json():
+        found = [
+            {"name": form.name, "holds": form.kind, "suffix": form.suffix, "looks_like": form.what}
+            for form in formats.FORMATS
+        ]
+        print_json({"schema": "gradtide.formats/1", "formats": found})
+        raise typer.Exit
     rows = [[form.name, form.kind, form.suffix, form.what.replace("`", "")] for form in formats.FORMATS]
     print_table(["format", "holds", "suffix", "looks like"], rows)
-    say("\nFormats that hold the same convert into each other; --from and --to name what no suffix or content says.")
+    say("", "Formats that hold the same convert into each other; --from and --to name what no suffix or content says.")
     raise typer.Exit
 
 
@@ -43,6 +49,7 @@ def convert(
         None, "Trace to DAG: let what is received start without waiting, for gradtide order.", False, "--cut"
     ),
     version: str | None = option("V", "Trace to Chakra: write this schema, 0.0.4 or 1.0.0. Default: 0.0.4."),
+    max_input: MaxInputOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     *,
@@ -54,7 +61,7 @@ def convert(
     """
     from gradtide.studies import convert as study
 
-    with as_usage_error(ValueError, TraceError):
+    with as_usage_error(ValueError):
         document = study.convert(
             source,
             target,
@@ -92,7 +99,7 @@ def _print_trace(summary: dict[str, Any]) -> None:
         for row in summary["ranks"]
     ]
     print_table(["rank", "transfers", *(f"{part} ms" for part in parts)], rows)
-    say(f"\n{summary['headline']}")
+    say("", summary["headline"])
 
 
 def _figure(value: float) -> str:

@@ -1,16 +1,59 @@
 """How a command ends: exit codes, and the errors of the command line."""
 
-from collections.abc import Iterator
+import re
+import signal
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from gradtide.errors import GradtideError, ScenarioError
+from gradtide import signals
+from gradtide.errors import Fault, GradtideError, ScenarioError
 
-EXIT_CHECK_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
+EXIT_CHECK_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON, EXIT_BUG = 1, 2, 3, 70
+EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED = (
+    signals.EXIT_SIGNAL + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+)
+
+EXIT_CODES = {
+    0: "all is well",
+    EXIT_CHECK_FAILED: "a check that you stated (`--fail-if`) failed; results are written all the same",
+    EXIT_BAD_INPUT: "an input is wrong: the scenario, a file that it names, or the command line",
+    EXIT_CANNOT_GO_ON: "the run could not go on, or a folder could not be written",
+    EXIT_BUG: "a bug of gradtide; please report it",
+    EXIT_HUNG_UP: "ended by SIGHUP, when the terminal was closed; the same as Ctrl-C otherwise",
+    EXIT_INTERRUPTED: "interrupted (Ctrl-C); finished runs of a study are kept: the same command goes on",
+    EXIT_TERMINATED: "ended by SIGTERM, as batch systems send it; the same as Ctrl-C otherwise",
+}
+"""Every exit code, and what it means."""
+
+KINDS = {
+    "usage": (EXIT_BAD_INPUT, "the command line is wrong"),
+    "scenario": (EXIT_BAD_INPUT, "a scenario, or a file that it names, is wrong or would take too much"),
+    "file": (EXIT_BAD_INPUT, "a file of another tool cannot be read"),
+    "refused": (EXIT_BAD_INPUT, "the run would outgrow what the core can count"),
+    "failed": (EXIT_CANNOT_GO_ON, "the run could not go on, or its results could not be written"),
+    "interrupted": (EXIT_INTERRUPTED, "Ctrl-C"),
+    "terminated": (EXIT_TERMINATED, "SIGTERM, or SIGHUP with its own exit code"),
+    "bug": (EXIT_BUG, "a bug of gradtide"),
+}
+"""Every kind of an error document, with its exit code and what it means."""
+
+KEYS_OF_AN_ERROR = tuple(Fault("", "", "").to_dict())
 
 
 class UsageError(GradtideError):
-    """A command line that means nothing."""
+    """A command line that means nothing.
+
+    Attributes:
+        option: the option that is wrong, if it is known.
+    """
+
+    kind = "usage"
+
+    def __init__(self, message: str, option: str | None = None) -> None:
+        super().__init__(message)
+        named = re.match(r"--?[a-z][a-z-]*", message)
+        self.option = option or (named[0] if named else None)
 
 
 def fail_usage(message: str) -> NoReturn:
@@ -23,11 +66,48 @@ class Stopped(GradtideError):  # noqa: N818 - an end, and no error
 
 
 @contextmanager
-def as_usage_error(*errors: type[Exception]) -> Iterator[None]:
-    """Turn these exceptions into usage errors; a `ScenarioError` stays as it is."""
+def as_usage_error(*errors: type[Exception], option: str | None = None) -> Iterator[None]:
+    """Turn these exceptions into usage errors, of `option` if it is given; a `ScenarioError` stays as it is."""
     try:
         yield
-    except ScenarioError:
+    except (ScenarioError, UsageError):
         raise
     except errors as error:
-        fail_usage(str(error))
+        raise UsageError(str(error), option) from error
+
+
+def error_document(
+    kind: str, message: str, errors: Sequence[Mapping[str, Any]] = (), exit_code: int | None = None
+) -> dict[str, Any]:
+    """Return what `--json` prints of a command that gave no result.
+
+    Args:
+        kind: of `KINDS`.
+        message: what is wrong, in a sentence.
+        errors: what is wrong where, each with some of `KEYS_OF_AN_ERROR`.
+        exit_code: if it is not that of the kind.
+    """
+    return {
+        "schema": "gradtide.error/1",
+        "kind": kind,
+        "exit_code": KINDS[kind][0] if exit_code is None else exit_code,
+        "message": message,
+        "errors": [dict.fromkeys(KEYS_OF_AN_ERROR) | dict(error) for error in errors],
+    }
+
+
+def stopped_document(number: int) -> dict[str, Any]:
+    """Return what `--json` prints of a command that the signal `number` ended before it had a result."""
+    kind = "interrupted" if number == signal.SIGINT else "terminated"
+    return error_document(kind, f"ended by {signal.Signals(number).name}", exit_code=signals.EXIT_SIGNAL + number)
+
+
+def document_of(error: GradtideError) -> dict[str, Any]:
+    """Return what `--json` prints of an error that gradtide raised on purpose."""
+    faults = getattr(error, "errors", ())
+    if faults:
+        more = len(faults) - 1
+        return error_document(error.kind, faults[0]["msg"] + (f", and {more} more errors" if more else ""), faults)
+    option = getattr(error, "option", None)
+    where = [{"msg": str(error), "option": option}] if option else []
+    return error_document(error.kind, str(error), where)

@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, wraps
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
+from gradtide import inputs
 from gradtide.cli.checks import Check, parse_check
 from gradtide.cli.ends import UsageError, as_usage_error, fail_usage
 from gradtide.cli.limited import limited
-from gradtide.cli.printing import talk, widen
+from gradtide.cli.printing import only_json, talk, widen
 from gradtide.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from gradtide.scenario import Scenario
 
 OutputOption = Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write a folder of results.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document and nothing else.", is_eager=True, callback=only_json)
+]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Print no messages and no progress.")]
 ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json) or preset (paper/…).")]
 ModelArgument = Annotated[
@@ -42,6 +46,23 @@ ClusterOption = Annotated[
 ]
 WideOption = Annotated[
     bool, typer.Option("--wide", help="Do not fit tables and texts to the width of the terminal.", callback=widen)
+]
+
+
+def _allow(size: str | None) -> str | None:
+    with as_usage_error(ValueError):
+        inputs.allow(size)
+    return size
+
+
+MaxInputOption = Annotated[
+    str | None,
+    typer.Option(
+        "--max-input",
+        metavar="SIZE",
+        help="Read files of up to this size, unpacked. Default: 10MB of text, 4GB of a trace or a list.",
+        callback=_allow,
+    ),
 ]
 SeedsOption = Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Run N seeds, from --seed on.")]
 
@@ -87,6 +108,7 @@ class Common(Limited):
 
     output: OutputOption = None
     as_json: JsonOption = False
+    max_input: MaxInputOption = None
     fail_if: Annotated[
         list[str] | None,
         typer.Option(metavar="FIGURE>LIMIT", help="Exit with code 1 if this holds, as in 'iteration_time_ms>950'."),
@@ -270,9 +292,21 @@ def check_target(output: Path | None) -> None:
         return
     from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, what_is_replaced
 
-    with as_usage_error(FolderError):
+    with as_usage_error(FolderError, option="--output"):
         refuse_foreign(output)
         refuse_unwritable(output)
     earlier = what_is_replaced(output)
     if earlier is not None:
         talk(f"note: {output} holds the results of an earlier {earlier}, and will be replaced")
+
+
+def save(result: Any, output: Path) -> None:
+    """Write the folder of a result; if somebody has put something into it meanwhile, write another one beside it."""
+    from gradtide.studies.folder import FolderError, ForeignError
+
+    try:
+        result.save(output)
+    except ForeignError as error:
+        spare = next(one for n in count(2) if not (one := output.with_name(f"{output.name}-{n}")).exists())
+        result.save(spare)
+        raise FolderError(f"{error}. These results are in {spare}") from None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import JsonOption, Limited, option
+from gradtide.cli.options import JsonOption, Limited, MaxInputOption, option
 from gradtide.cli.printing import print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def order(
     batch: int | None = option(None, "Built-in DAG: set the samples of a mini-batch. Default: the paper's.", min=1),
     task: str | None = option("NAME", "Built-in DAG: train or inference. Default: train."),
     rate: str | None = option("RATE", "Built-in DAG: receive parameters at this rate. Default: 10Gbps."),
+    max_input: MaxInputOption = None,
     as_json: JsonOption = False,
     *,
     limited: Limited,
@@ -50,7 +51,7 @@ def order(
     print_table(["priority", "op", "name", "time"], [[rank, op, ops[op].name, ops[op].time] for op, rank in shown])
     if len(shown) < len(result.priority):
         say(f"and {len(result.priority) - len(shown)} more; --json has them all")
-    say(f"\n{_words_of_order(result)}")
+    say("", _words_of_order(result))
 
 
 MAX_TRANSFERS_SHOWN = 20

@@ -60,12 +60,12 @@ def plan(
         base = changes.of(study.trained(scenario, None, workers))
 
     def check_output(path: Path | None) -> None:
-        with as_usage_error(GradtideError):
+        with as_usage_error(GradtideError, option="--output"):
             study.check_target(path)
 
     def name_files(path: Path) -> None:
         is_alone = path.suffix == ".json"
-        talk(f"\nplan      {path if is_alone else path / 'plan.json'}   (gradtide run {scenario} --plan takes it)")
+        talk("", f"plan      {path if is_alone else path / 'plan.json'}   (gradtide run {scenario} --plan takes it)")
         if not is_alone:
             talk_of_files(path)
 
@@ -116,6 +116,6 @@ def _print_plan(result: "PlanResult") -> None:
     print_table(["", "level", "schedule", "buckets", "T, ms", "saves", "95 % interval"], rows)
     if bound_ms is not None:
         say(f"No plan can be below {words.milliseconds(bound_ms)}.")
-    say(f"\n{result.summary['headline']}")
+    say("", result.summary["headline"])
     for sentence in result.plan.advice:
         say(f"  - {sentence}")

@@ -31,4 +31,4 @@ def presets(
         columns = [name for name in members[0] if name not in ("kind", "source")]
         say(f"{one}s")
         print_table(columns, [[cell(row[name]) for name in columns] for row in members])
-        print()
+        say("")

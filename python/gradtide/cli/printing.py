@@ -4,22 +4,72 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from gradtide.cli.tables import layout, wrap
-from gradtide.words import legend
+from gradtide.words import legend, shown
 
 
-def talk(text: str) -> None:
-    """Print to stderr."""
-    print(text, file=sys.stderr)
+def talk(*lines: str) -> None:
+    """Print lines to stderr; whatever names stand in them, each of them stays one line."""
+    print("\n".join(map(shown, lines)), file=sys.stderr)
+
+
+class Document:
+    """The one JSON document that a command prints with `--json`, at its end."""
+
+    is_wanted = False
+    content: dict[str, Any] | None = None
+
+    def instead(self, failure: dict[str, Any]) -> None:
+        """Print a failure in place of a result; what is known of a study that is not complete stays."""
+        if self.content is None or self.content.get("complete", True):
+            self.content = failure if wants_json() else None
+
+    def write(self) -> None:
+        """Print the document, if there is one."""
+        if self.content is not None:
+            print(json_text(self.content))
+
+
+_document = Document()
+
+
+@contextmanager
+def one_document() -> Iterator[Document]:
+    """Give the document of a command; with `--json` nothing else that the block prints goes to stdout."""
+    _document.__dict__.clear()
+    stdout = sys.stdout
+    try:
+        yield _document
+    finally:
+        sys.stdout = stdout
+
+
+def only_json(is_wanted: bool) -> bool:
+    """Print one JSON document on stdout, as `--json` asks, and whatever else is printed on stderr."""
+    if is_wanted:
+        _document.is_wanted = True
+        sys.stdout = sys.stderr
+    return is_wanted
+
+
+def wants_json() -> bool:
+    """Return whether `--json` is given; also if the command line cannot be read."""
+    return _document.is_wanted or "--json" in sys.argv[1:]
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """Print one JSON document."""
-    print(json.dumps(document, indent=2, allow_nan=False))
+    """Print one JSON document and nothing else, when the command ends."""
+    _document.content = document
+
+
+def json_text(document: dict[str, Any]) -> str:
+    """Return a document as it is printed."""
+    return json.dumps(document, indent=2, allow_nan=False)
 
 
 def cell(value: Any) -> str:
@@ -40,8 +90,8 @@ def signed_percent(value: float | None) -> str:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table that is no wider than the terminal, and what the symbols in it mean."""
-    texts = [[str(cell) for cell in row] for row in rows]
-    above, blocks = layout(columns, texts, _width())
+    texts = [[shown(str(cell)) for cell in row] for row in rows]
+    above, blocks = layout([shown(column) for column in columns], texts, _width())
     if above:
         print(above)
     bold = ("\033[1m", "\033[0m") if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" else ("", "")
@@ -53,9 +103,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         say(meanings)
 
 
-def say(text: str) -> None:
-    """Print a text, with no line longer than the terminal is wide."""
-    print(wrap(text, _width()))
+def say(*paragraphs: str) -> None:
+    """Print paragraphs with no line longer than the terminal is wide; each begins on a line of its own."""
+    print("\n".join(wrap(shown(paragraph), _width()) for paragraph in paragraphs))
+
+
+def put(*lines: str) -> None:
+    """Print lines as wide as they are."""
+    print("\n".join(map(shown, lines)))
 
 
 def widen(is_wide: bool) -> bool:
@@ -77,7 +132,7 @@ def _width() -> int | None:
 
 def talk_of_files(output: Path) -> None:
     """Name the report and the timeline on stderr."""
-    talk(f"\nreport    {output / 'report.html'}")
+    talk("", f"report    {output / 'report.html'}")
     if (output / "timeline.pftrace").exists():
         talk(f"timeline  {output / 'timeline.pftrace'}   (open at https://ui.perfetto.dev)")
 

@@ -29,6 +29,7 @@ def profile(
     device: str = option(
         "NAME", "Compute times of this device preset, or measure them on this machine: measure.", "V100"
     ),
+    python_path: Path | None = option("DIR", "Look for MODULE in this directory first, as in --python-path ."),
     output: Path | None = option("FILE", "Write a model file.", None, "-o", "--output"),
     dag: Path | None = option("FILE", "Write the step's graph of ops."),
     rate: str | None = option("RATE", "With --dag: receive parameters at this rate. Default: 10Gbps."),
@@ -36,7 +37,10 @@ def profile(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a torch module's layers with bytes and times, by roofline or measured, as a model file for scenarios."""
+    """Write a torch module's layers with bytes and times, by roofline or measured, as a model file for scenarios.
+
+    This imports MODULE and calls FACTORY, and so runs their code.
+    """
     from gradtide import profiling as room
     from gradtide.studies.asked import refuse
 
@@ -50,7 +54,7 @@ def profile(
             refuse("without --device measure nothing is timed", {"--runs": None if is_measured else runs})
         specs = [room.parse_input(text) for text in input_]
         say = (lambda text: None) if quiet else talk
-        model = room.build(target, on_meta=not is_measured, say=say)
+        model = room.build(target, on_meta=not is_measured, path=python_path, say=say)
         args, kwargs = room.make_inputs(specs, room.best_device(model) if is_measured else "meta")
         name = target.rpartition(":")[2]
         result = room.profile(model, *args, kwargs=kwargs, device=device, name=name, runs=runs or RUNS)
@@ -69,7 +73,7 @@ def profile(
     if quiet:
         return
     if output is not None:
-        talk(f'\nmodel file  {output}   (in a scenario: model = "{output}")')
+        talk("", f'model file  {output}   (in a scenario: model = "{output}")')
     if graph is not None:
         recvs = sum(op["kind"] == "recv" for op in graph["ops"])
         talk(f"op graph    {dag}   ({len(graph['ops'])} ops, {recvs} of them receive a parameter)")

@@ -1,14 +1,22 @@
 """`gradtide report`."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import JsonOption, Limited, OutputOption, QuietOption, check_target, option
-from gradtide.cli.printing import print_json, print_table, say, talk, talk_of_files
-from gradtide.errors import TraceError
+from gradtide.cli.options import (
+    JsonOption,
+    Limited,
+    MaxInputOption,
+    OutputOption,
+    QuietOption,
+    check_target,
+    option,
+)
+from gradtide.cli.printing import print_json, print_table, put, say, talk, talk_of_files
 
 if TYPE_CHECKING:
     from gradtide.studies.waterfall import WaterfallResult
@@ -23,6 +31,7 @@ def report(
     ],
     output: OutputOption = None,
     step: int | None = option("N", "Trace: show this step. Default: the typical one.", min=0),
+    max_input: MaxInputOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     *,
@@ -31,7 +40,7 @@ def report(
     """Make the report of a finished run or study again, or show where the time of a trace's step goes."""
     from gradtide import report as room
 
-    if len(paths) == 1 and Path(paths[0]).is_dir() and (Path(paths[0]) / "summary.json").exists():
+    if len(paths) == 1 and os.path.exists(os.path.join(paths[0], "summary.json")):
         for flag, given in (("-o", output), ("--step", step)):
             if given is not None:
                 fail_usage(f"{flag} is for traces; {paths[0]} is a finished run or study")
@@ -40,12 +49,12 @@ def report(
             if as_json:
                 print_json(room.read_summary(Path(paths[0])))
             else:
-                print(written)
+                put(str(written))
         return
     from gradtide import traces
 
     check_target(output)
-    with as_usage_error(ValueError, TraceError):
+    with as_usage_error(ValueError):
         found = traces.read(paths[0] if len(paths) == 1 else paths).waterfall(step)
     if as_json:
         print_json(found.to_document())
@@ -82,12 +91,12 @@ def _print_waterfall(result: "WaterfallResult") -> None:
         print_table(columns, rows)
         if len(shown) < len(result.rows):
             say(f"… and {len(result.rows) - len(shown)} more that are less exposed")
-        print()
+        say("")
     advice = result.summary["advice"]
     if advice["rows"]:
         rows = [
             [row["what"], f"{row['iteration_time_ms']:.3f}", f"{row['saves_percent']:.1f}"] for row in advice["rows"]
         ]
         print_table(["the same step, sent", "predicted ms", "saves %"], rows)
-        print()
+        say("")
     say(result.summary["headline"])

@@ -8,7 +8,7 @@ import typer
 
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import Common, Without
-from gradtide.cli.printing import cell, print_table, say
+from gradtide.cli.printing import cell, print_json, print_table, say
 from gradtide.cli.study import conduct
 
 
@@ -23,6 +23,10 @@ def reproduce(
     """Reproduce a paper's tables and figures, with the published value beside ours."""
     from gradtide import papers
 
+    if what is None and common.as_json:
+        rows = [{"name": name, "what": part.title} for name, part in papers.PARTS.items()]
+        print_json({"schema": "gradtide.parts/1", "parts": rows})
+        return
     if what is None:
         print_table(["name", "what"], [[name, part.title] for name, part in papers.PARTS.items()])
         return
@@ -39,11 +43,11 @@ def reproduce(
 
 def _print_reproduction(summary: dict[str, Any]) -> None:
     for table in summary["tables"]:
-        say(f"\n{table['title']}")
+        say("", table["title"])
         print_table(table["columns"], [[cell(one) for one in row] for row in table["rows"]])
         if table.get("note"):
             say(f"  {table['note']}")
-    say("\nPublished beside ours")
+    say("", "Published beside ours")
     columns = ["figure", "quantity", "published", "ours", "verdict"]
     print_table(columns, [[check[name] for name in columns] for check in summary["checks"]])
-    say(f"\n{summary['headline']}")
+    say("", summary["headline"])

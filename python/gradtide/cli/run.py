@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.ends import fail_usage
-from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Without, check_target, option
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Without, check_target, option, save
 from gradtide.cli.printing import print_json, print_table, say, talk_of_cost, talk_of_files
 from gradtide.cli.progress import progress_bar
 
@@ -51,7 +51,7 @@ def run(
         if common.output is not None:
             if progress is not None:
                 progress.stage("writing the report")
-            result.save(common.output)
+            save(result, common.output)
     if common.as_json:
         print_json(summary)
     else:
@@ -61,9 +61,9 @@ def run(
             print_table(*words.run_rows(summary))
         for index, (name, classes) in enumerate(summary["traffic"].items()):
             if summary["jobs"] or index:
-                print()
+                say("")
             print_table(*words.flow_rows(name, classes))
-        say(f"\n{summary['headline']}")
+        say("", summary["headline"])
     if common.output is not None and common.names_files:
         talk_of_files(common.output)
     if common.verbose:
@@ -90,4 +90,4 @@ def _print_estimate(estimate: "Estimate", as_json: bool) -> None:
     ]
     rows += [["memory", memory_words(estimate.memory_bytes)], ["time", time_words(estimate.cpu_s)]]
     print_table(["about", "estimate"], rows)
-    say(f"\nMost of the time goes into {estimate.mostly}, most of the memory into {estimate.memory_mostly}.")
+    say("", f"Most of the time goes into {estimate.mostly}, most of the memory into {estimate.memory_mostly}.")

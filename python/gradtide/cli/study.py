@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gradtide import signals
 from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.ends import Stopped, as_usage_error
-from gradtide.cli.options import Common, check_target
+from gradtide.cli.options import Common, check_target, save
 from gradtide.cli.printing import print_json, talk, talk_of_cost, talk_of_files
 from gradtide.cli.progress import Bar, progress_bar
 from gradtide.errors import GradtideError, Unfinished
@@ -59,13 +60,15 @@ def conduct(
         if common.output is not None and keep is not None:
             if progress is not None:
                 progress.stage("writing the report")
-            result.save(common.output)
+            save(result, common.output)
             keep.forget()
     print_result(result)
     if common.output is not None and common.names_files:
         name_files(common.output)
     if common.verbose:
         talk_of_cost(result.summary["cost"])
+    for name, why in result.summary.get("failed", {}).items():
+        talk(f"warning: run {name} cannot go on, and what depends on it is unknown: {why}")
     if figures is not None:
         apply_checks(common.checks, figures(result))
 
@@ -76,26 +79,30 @@ def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterat
     from gradtide.studies.folder import FolderError
     from gradtide.studies.keep import Kept
 
-    with as_usage_error(FolderError):
-        keep = None if common.output is None else Kept(common.output)
+    with as_usage_error(FolderError, option="--output"):
+        keep = None if common.output is None else Kept(common.output, talk)
     try:
         with progress_bar(what, common.quiet) as progress:
             yield progress, keep
-    except (KeyboardInterrupt, Unfinished) as stop:
-        kept = _words_of_kept(keep) or NOTHING_KEPT[keep is None]
-        talk(f"interrupted: {kept}" if isinstance(stop, KeyboardInterrupt) else kept)
+    except BaseException as stop:
+        is_signal = isinstance(stop, KeyboardInterrupt) or signals.has_raised()
+        kept = _words_of_kept(keep)
+        if not is_signal and not isinstance(stop, Unfinished):
+            if isinstance(stop, GradtideError) and kept:
+                talk(kept)
+            raise
+        said = kept or NOTHING_KEPT[keep is None]
+        if is_signal:
+            signals.tidy()
+            said = f"interrupted: {said}"
+        talk(said)
         if isinstance(stop, Unfinished):
             if keep is not None and keep.count:
                 keep.show_part(stop)
             if stop.study is not None:
                 show(stop.study)
-        if isinstance(stop, KeyboardInterrupt):
+        if is_signal:
             raise Stopped from stop
-        raise
-    except GradtideError:
-        kept = _words_of_kept(keep)
-        if kept:
-            talk(kept)
         raise
 
 

@@ -60,7 +60,7 @@ def _print_tenants(summary: dict[str, Any]) -> None:
         f"small: up to {small}; large: from {large}; no job: the same flows without any job; "
         "change: low band against same band"
     )
-    say(f"\n{summary['headline']}")
+    say("", summary["headline"])
 
 
 def _cells(pair: dict[str, Any]) -> list[str]:

@@ -46,7 +46,7 @@ def _print_lp(summary: dict[str, Any]) -> None:
         for bucket in summary["buckets"]
     ]
     print_table(["layers", *times, "band"], rows)
-    say("\nIteration time and completion times of background flows in ms")
+    say("", "Iteration time and completion times of background flows in ms")
     policies = [
         [
             row["policy"],
@@ -62,7 +62,7 @@ def _print_lp(summary: dict[str, Any]) -> None:
     print_table(list(columns), policies)
     seeds = summary["seeds"]
     count = f"one run, seed {seeds[0]}" if len(seeds) == 1 else f"means of {len(seeds)} seeds"
-    say(f"\nAgainst all buckets in the high band, with the same flows; {count}")
+    say("", f"Against all buckets in the high band, with the same flows; {count}")
     changes = [
         [row["policy"], *_change(row, "iteration_change"), *_change(row, "small_mean_saves")]
         for row in summary["policies"]
@@ -70,7 +70,7 @@ def _print_lp(summary: dict[str, Any]) -> None:
     ]
     interval = "95 % interval"
     print_table(["bands", "iteration time", interval, "small flows sooner", interval], changes)
-    say(f"\n{summary['headline']}")
+    say("", summary["headline"])
 
 
 def _change(row: dict[str, Any], name: str) -> list[str]:

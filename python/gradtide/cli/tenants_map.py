@@ -66,7 +66,7 @@ def _print_map(result: "BoundaryResult", rows: Sequence[float], columns: Sequenc
         ["job load", *(f"flows {load_words(load)}" for load in columns)],
         [[load_words(load), *(_boundary_cell(cells.get((load, other))) for other in columns)] for load in rows],
     )
-    say(f"\n{result.summary['headline']}")
+    say("", result.summary["headline"])
 
 
 def _boundary_cell(row: dict[str, Any] | None) -> str:

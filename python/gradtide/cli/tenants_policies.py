@@ -73,4 +73,4 @@ def _print_policies(result: "PoliciesResult") -> None:
     print_table([*first, *columns], rows)
     if several:
         say("job: the one that pays most; all jobs follow the policy")
-    say(f"\n{result.summary['headline']}")
+    say("", result.summary["headline"])

@@ -4,6 +4,7 @@ A file holds one kind of thing: flow sizes, flows, a network, a model or a trace
 each other. Traces are listed here and read by `gradtide.traces`.
 """
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from gradtide import inputs
 from gradtide.errors import ScenarioError
 from gradtide.formats import flows, model, network, sizes
 from gradtide.formats.text import Options, lines_of
@@ -158,11 +160,10 @@ def recognised(path: Path) -> Format | None:
         ValueError: if the text is of no format.
         ScenarioError: if it cannot be read.
     """
-    if not path.is_file() or path.name.endswith((".et", ".gz")):
+    if not os.path.isfile(path) or path.name.endswith((".et", ".gz")):
         return None
     if path.suffix == ".json":
-        with path.open("rb") as file:
-            return known("model") if b"gradtide.model/" in file.read(4096) else None
+        return known("model") if b"gradtide.model/" in inputs.start(path, 4096) else None
     try:
         lines = list(islice(lines_of(path), _HEAD_LINES))
     except ScenarioError as error:

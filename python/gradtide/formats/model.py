@@ -16,7 +16,6 @@ from gradtide.scenario.source import Source
 from gradtide.scenario.tables import read_layers_csv, read_model_file
 from gradtide.units import format_decimal
 
-MAX_FILE_BYTES = 10_000_000
 MODEL_SCHEMA = "gradtide.model/1"
 PS_PER_US = 10**6
 
@@ -27,7 +26,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
     Raises:
         ScenarioError: with every fault of the file, or if it has no times of its own.
     """
-    text = whole_text(source, MAX_FILE_BYTES)
+    text = whole_text(source)
     label, layers = (
         _model(text, str(source), options) if form == "model" else (source.stem, read_layers_csv(text, str(source)))
     )

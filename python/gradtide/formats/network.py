@@ -10,7 +10,6 @@ from gradtide.formats.text import Complaints, Options, count, decimal, lines_of,
 from gradtide.scenario.fabric import Cable, Wiring, host_number, read_cables, wired
 
 MAX_NODES = 1_000_000
-MAX_FILE_BYTES = 10_000_000
 _UNSAID = -1
 """Rate and delay of a cable of a list that names none."""
 
@@ -48,7 +47,7 @@ def hosts_of(path: Path) -> dict[int, int]:
 
 
 def _read_csv(path: Path) -> Wiring:
-    cables, lines = read_cables(whole_text(path, MAX_FILE_BYTES), str(path), (_UNSAID, _UNSAID))
+    cables, lines = read_cables(whole_text(path), str(path), (_UNSAID, _UNSAID))
     wrong = Complaints(str(path), "GT046")
     for cable, (number, line) in zip(cables, lines, strict=True):
         for field, value in (("rate", cable.rate_bps), ("delay", cable.delay_ps)):

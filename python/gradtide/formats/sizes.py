@@ -12,7 +12,6 @@ from gradtide.formats.text import Complaints, Options, decimal, lines_of, whole_
 from gradtide.traffic import Point
 from gradtide.units import format_decimal, round_half_up
 
-MAX_FILE_BYTES = 10_000_000
 _PACKET_HINT = "--packet 1460B if they are packets, as in pFabric's files; --packet 1B if they are bytes"
 
 
@@ -31,7 +30,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
 
 
 def _pairs(path: Path) -> list[Point]:
-    return traffic.read_points(whole_text(path, MAX_FILE_BYTES), str(path))
+    return traffic.read_points(whole_text(path), str(path))
 
 
 def _ns2(path: Path, options: Options) -> list[Point]:

@@ -1,13 +1,16 @@
 """Lines of text files of any size, and the faults in them."""
 
+import io
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
+from gradtide import inputs
 from gradtide.errors import Fault, ScenarioError, TraceError
 from gradtide.files import write_whole
+from gradtide.scenario.source import of_command_line, read_text
 from gradtide.units import U64_MAX
 
 MAX_FAULTS_OF_A_FILE = 20
@@ -80,13 +83,15 @@ def lines_of(path: Path) -> Iterator[str]:
     """
     number = 1
     try:
-        with path.open(encoding="utf-8-sig") as file:
+        with io.TextIOWrapper(inputs.open_file(path), encoding="utf-8-sig") as file:
             while line := file.readline(MAX_LINE):
                 if len(line) == MAX_LINE:
                     msg = f"line {number} has more than {MAX_LINE:,} characters"
                     raise ScenarioError([Fault("GT004", "", msg, None, "is it the right file?", str(path), number)])
                 yield line.rstrip("\n")
                 number += 1
+    except inputs.InputError as error:
+        raise ScenarioError([of_command_line(str(path))(error.code, f"{path} {error.msg}", error.hint)]) from None
     except UnicodeDecodeError:
         msg = f"{path} is not UTF-8 text (near line {number})"
         raise ScenarioError([Fault("GT003", "", msg, None, "save the file as UTF-8", str(path))]) from None
@@ -95,16 +100,13 @@ def lines_of(path: Path) -> Iterator[str]:
         raise ScenarioError([Fault("GT002", "", msg, None, "check the path", str(path))]) from None
 
 
-def whole_text(path: Path, max_bytes: int) -> str:
-    """Return the text of a file of at most `max_bytes`.
+def whole_text(path: Path) -> str:
+    """Return the text of a file that the command line names.
 
     Raises:
-        ScenarioError: as `lines_of`, and if it is larger (GT004).
+        ScenarioError: if it is no readable UTF-8 text of at most 10 MB.
     """
-    if path.is_file() and path.stat().st_size > max_bytes:
-        msg = f"{path} has more than {max_bytes:,} bytes"
-        raise ScenarioError([Fault("GT004", "", msg, None, "is it the right file?", str(path))])
-    return "\n".join(lines_of(path))
+    return read_text(path, str(path), of_command_line(str(path)))
 
 
 def cannot_write(path: Path, error: OSError) -> TraceError:

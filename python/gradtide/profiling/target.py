@@ -85,20 +85,27 @@ def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.T
     return tuple(args), kwargs
 
 
-def build(target: str, *, on_meta: bool, say: Callable[[str], object] = lambda text: None) -> "torch.nn.Module":
+def build(
+    target: str, *, on_meta: bool, path: Path | None = None, say: Callable[[str], object] = lambda text: None
+) -> "torch.nn.Module":
     """Import `MODULE:FACTORY` and call it, on torch's meta device if wanted: then no weight is allocated.
 
-    A factory that cannot do without values is called again without the meta device, and `say` is told so. What goes
-    wrong is a `ProfileError`; a fault in the user's code is its cause.
+    Both run code of the user's choice. `path` is a directory in which modules are looked for first. A factory that
+    cannot do without values is called again without the meta device, and `say` is told so. What goes wrong is a
+    `ProfileError`; a fault in the user's code is its cause.
     """
     import torch
 
+    if path is not None:
+        if not path.is_dir():
+            raise ProfileError(f"--python-path {path}: there is no such directory")
+        sys.path.insert(0, str(path.resolve()))
     factory = _find(target)
     config: Any = getattr(factory, "config_class", None)
     try:
         with torch.device("meta") if on_meta else nullcontext():
             model = factory() if config is None else factory(config())
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not (on_meta and _needs_values(error)):
             raise ProfileError(f"{target}: the factory raises {words_of(error)}") from error
         say(f"{target} cannot be built without values, so its weights are allocated: {words_of(error)}")
@@ -117,11 +124,9 @@ def _find(target: str) -> Callable[..., Any]:
         if module.endswith(".py"):
             found = SimpleNamespace(**runpy.run_path(module))
         else:
-            if "" not in sys.path and str(Path.cwd()) not in sys.path:
-                sys.path.insert(0, str(Path.cwd()))
             found = pkgutil.resolve_name(module + ":")
-    except Exception as error:
-        raise ProfileError(f"{module} cannot be imported: {words_of(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise ProfileError(f"{module} cannot be imported: {words_of(error)}{_where_to_look(module, error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):
             near = nearest(part, dir(found))
@@ -132,7 +137,16 @@ def _find(target: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _needs_values(error: Exception) -> bool:
+def _where_to_look(module: str, error: BaseException) -> str:
+    """Return how to import a module of the current directory, which is not searched unless the user says so."""
+    name = module.partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or error.name != name:
+        return ""
+    found = " has it, but" if Path(f"{name}.py").is_file() or Path(name).is_dir() else ""
+    return f"; the current directory{found} is not searched: add --python-path ."
+
+
+def _needs_values(error: BaseException) -> bool:
     """Whether a factory failed because the meta device has shapes and no values."""
     return isinstance(error, (NotImplementedError, RuntimeError)) and "meta" in str(error).lower()
 

@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from gradtide.files import write_whole
+from gradtide.files import write_listed
 from gradtide.report import buy, collectives, compare, pieces, plan, reproduce, run, waterfall
 from gradtide.report.folder import Row, RunFolderError, entry, read_json
 from gradtide.report.perfetto import encode_timeline
@@ -109,7 +109,7 @@ def write_report(run_dir: Path | str) -> Path:
     Raises:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
     """
-    return write_whole(Path(run_dir) / "report.html", render(Path(run_dir)).encode("utf-8"))
+    return write_listed(Path(run_dir) / "report.html", render(Path(run_dir)).encode("utf-8"))
 
 
 def write_timeline(run_dir: Path | str) -> Path:
@@ -120,7 +120,7 @@ def write_timeline(run_dir: Path | str) -> Path:
     Raises:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
     """
-    return write_whole(Path(run_dir) / "timeline.pftrace", encode_timeline(Path(run_dir)))
+    return write_listed(Path(run_dir) / "timeline.pftrace", encode_timeline(Path(run_dir)))
 
 
 def read_summary(run_dir: Path | str) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gradtide import inputs
+
 _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
 
@@ -87,7 +89,9 @@ _COLUMNS: dict[str, str] = {
 def read_text(path: Path) -> str:
     """Return a file as text, which is UTF-8."""
     try:
-        return path.read_text(encoding="utf-8")
+        return inputs.text(path)
+    except inputs.InputError as error:
+        raise RunFolderError(f"{path}: {error}") from error
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise RunFolderError(f"{path}: no such file; is {path.parent} a finished run folder?") from error
     except UnicodeDecodeError as error:

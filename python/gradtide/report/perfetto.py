@@ -64,11 +64,6 @@ def _packet(body: Mapping[int, Any], timestamp_ns: int | None = None) -> bytes:
     return _message({1: {**stamp, 10: _SEQUENCE, **body}})
 
 
-def _process(track: int, pid: int, name: str) -> bytes:
-    """Return a TrackDescriptor (60): uuid 1, process 3 {pid 1, process_name 6}."""
-    return _packet({60: {1: track, 3: {1: pid, 6: name}}})
-
-
 def _thread(track: int, parent: int, pid: int, tid: int, name: str) -> bytes:
     """Return a TrackDescriptor (60): uuid 1, thread 4 {pid 1, tid 2, thread_name 5}, parent_uuid 5."""
     return _packet({60: {1: track, 4: {1: pid, 2: tid, 5: name}, 5: parent}})
@@ -137,7 +132,8 @@ def encode_timeline(run_dir: Path) -> bytes:
         for worker in range(min(workers, MAX_WORKERS)):
             pid += 1
             process = pid << 16
-            out += _process(process, pid, f"{job} worker {worker}")
+            # A TrackDescriptor (60): uuid 1, process 3 {pid 1, process_name 6}.
+            out += _packet({60: {1: process, 3: {1: pid, 6: f"{job} worker {worker}"}}})
             # A row without a worker is of all of them.
             mine = [row for row in rows if row["worker"] in (None, worker)]
             places = {x: [row for row in mine if row["resource"] == x] for x in ("compute", "network")}

@@ -6,6 +6,7 @@ another, `defaults` what depends on other keys, `resolve` joins them, `write` is
 """
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -76,11 +77,7 @@ class Scenario:
             if "/" in name.removeprefix("paper/") or not file.is_file():
                 raise ScenarioError([_no_such(name)])
             return cls.from_toml(file.read_text(encoding="utf-8"), name=name)
-        try:
-            is_missing = not file.exists()
-        except (OSError, ValueError):
-            is_missing = False
-        if is_missing and file.suffix not in (".toml", ".json"):
+        if not os.path.exists(file) and file.suffix not in (".toml", ".json"):
             raise ScenarioError([_no_such(name)])
         text = read_text(file, name, of_command_line(name))
         if file.suffix == ".json":

@@ -367,7 +367,13 @@ def read_cables(text: str, name: str, link: tuple[int, int]) -> tuple[list[Cable
     cables: list[Cable] = []
     faults: list[Fault] = []
     for number, line in lines[1:]:
-        cells = [cell.strip() for cell in next(csv.reader([line]))]
+        if len(faults) >= MAX_FAULTS_OF_CABLES:
+            break
+        try:
+            cells = [cell.strip() for cell in next(csv.reader([line]))]
+        except csv.Error as error:
+            faults.append(cable_fault("GT046", "", f"not valid CSV: {error}", "check the quotes", name, number, line))
+            continue
         if len(cells) != len(columns):
             msg = f"the line has {len(cells)} fields, the header {len(columns)}"
             faults.append(cable_fault("GT046", "", msg, f"write {','.join(columns)}", name, number, line))
@@ -391,8 +397,6 @@ def read_cables(text: str, name: str, link: tuple[int, int]) -> tuple[list[Cable
             except units.UnitError as error:
                 faults.append(cable_fault(error.code, key, error.msg, error.hint, name, number, line, row[key]))
         cables.append(Cable(row["a"], row["b"], rate_bps, delay_ps))
-        if len(faults) >= MAX_FAULTS_OF_CABLES:
-            break
     if faults:
         raise ScenarioError(faults)
     return cables, lines[1:]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide.errors import Fault, ScenarioError
-from gradtide.scenario.source import Failure, Loc, Source, Under, decoded, parse_json, read_data
+from gradtide.scenario.source import Failure, Faults, Loc, Source, Under, decoded, parse_json, read_data
 
 MAX_DAG_BYTES = 100_000_000
 MAX_OPS = 200_000
@@ -131,7 +131,7 @@ def load_ranks(path: str | Path, dag: OpDag) -> dict[int, int]:
         raise ScenarioError(
             [source.fault("GT010", ("priority",), "`priority` is missing: an order file needs this table", hint)]
         )
-    faults = []
+    faults = Faults()
     for key, rank in priority.items():
         if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < 2**63:
             hint = "write a whole number from 0; smaller is sent earlier"

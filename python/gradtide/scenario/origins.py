@@ -269,20 +269,13 @@ def _sizes(value: str, fail: Failure, base_dir: Path) -> tuple[Sizes, dict[str, 
     if value in names:
         return traffic.read_sizes(presets.flow_text(value), value), {}
     path = base_dir / value
-    if not (path.suffix or "/" in value or _is_file(path)):
+    if not (path.suffix or "/" in value or os.path.isfile(path)):
         listed = f"presets are {', '.join(names)}; or name a CDF file"
         hint = did_you_mean(value.lower(), names, listed, '"{}"')
         raise ScenarioError([fail("GT060", f'unknown flow sizes "{value}"', hint)])
     sizes = traffic.read_sizes(read_text(path, value, fail), value)
     points = zip(sizes.bytes, sizes.cdf, strict=True)
     return sizes, {"cdf": [{"bytes": units.format_bytes(size), "cdf": share} for size, share in points]}
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def _heard(origin: Origin, fail: Failure) -> Origin:

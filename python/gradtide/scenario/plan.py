@@ -17,7 +17,7 @@ from gradtide.files import write_whole
 from gradtide.layers import Layer
 from gradtide.runtime import LEVELS
 from gradtide.scenario import Scenario
-from gradtide.scenario.source import Loc, Source, of_command_line, parse_json, read_text
+from gradtide.scenario.source import Faults, Loc, Source, of_command_line, parse_json, read_text
 
 SCHEMA = "gradtide.plan/1"
 
@@ -245,7 +245,7 @@ class _Reader:
     source: Source
 
     def __post_init__(self) -> None:
-        self.faults: list[Fault] = []
+        self.faults = Faults()
 
     def add(self, loc: Loc, msg: str, hint: str, value: Any = None) -> None:
         self.faults.append(self.source.fault("GT080", loc, msg, hint, value))
@@ -266,7 +266,7 @@ class _Reader:
             self.add(("level",), f"there is no level {units.describe(level)}", f"write {', '.join(LEVELS)}", level)
         predicted = given.get("predicted")
         overhead = predicted.get("overhead_us", 0) if isinstance(predicted, dict) else 0
-        if isinstance(overhead, bool) or not isinstance(overhead, (int, float)) or not 0 <= float(overhead) < 1e9:
+        if isinstance(overhead, bool) or not isinstance(overhead, (int, float)) or not 0 <= overhead < 1e9:
             found = units.describe(overhead)
             self.add(("predicted", "overhead_us"), f"expected a time, found {found}", _AGAIN, overhead)
         advice = data.get("advice")
@@ -304,10 +304,11 @@ class _Reader:
                 self.add(loc, 'a bucket is { "layers": ["fc"], "bytes": 4096, "rank": 0 }', _AGAIN, row)
                 continue
             assert isinstance(layers, list)
-            twice = next((name for at, name in enumerate(layers) if name in seen or name in layers[:at]), None)
-            if twice is not None:
-                self.add((*loc, "layers"), f"`{twice}` is in two buckets", _AGAIN, twice)
-            seen.update(layers)
+            for name in layers:
+                if name in seen:
+                    self.add((*loc, "layers"), f"`{name}` is in two buckets", _AGAIN, name)
+                    break
+                seen.add(name)
             found.append(PlannedBucket(tuple(layers), int(size or 0), int(rank or 0)))
         if len({one.rank for one in found}) < len(found):
             self.add(("buckets",), "two buckets have one rank", _AGAIN)

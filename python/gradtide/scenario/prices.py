@@ -19,7 +19,7 @@ from typing import Any
 
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError, did_you_mean
-from gradtide.scenario.source import Loc, Source, parse_toml, read_text
+from gradtide.scenario.source import Faults, Loc, Source, parse_toml, read_text
 
 _KEYS = {"switch": ("ports", "rate", "price"), "cable": ("rate", "price"), "nic": ("rate", "price")}
 _EXAMPLE = {"ports": "ports = 32", "rate": 'rate = "25Gbps"', "price": "price = 9000", "currency": 'currency = "EUR"'}
@@ -66,7 +66,7 @@ def read_prices(path: str | Path) -> Prices:
 
 class _Reader:
     def __init__(self, data: Mapping[str, Any], source: Source) -> None:
-        self.data, self.source, self.faults = data, source, list[Fault]()
+        self.data, self.source, self.faults = data, source, Faults()
 
     def add(self, code: str, loc: Loc, msg: str, hint: str, value: Any = None, *, at_key: bool = False) -> None:
         self.faults.append(self.source.fault(code, loc, msg, hint, value, at_key=at_key))

@@ -13,12 +13,12 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from gradtide import units
-from gradtide.errors import Fault, ScenarioError, nearest
+from gradtide.errors import MAX_FAULTS, Fault, ScenarioError, nearest
 from gradtide.scenario.keys import ScenarioFile
 from gradtide.scenario.keys.job import Adaptive, GraphModel, InlineModel, JobTable, ThesisModel
 from gradtide.scenario.keys.table import Table
 from gradtide.scenario.keys.traffic import TrafficTable
-from gradtide.scenario.source import MAX_DEPTH, Loc, Source
+from gradtide.scenario.source import MAX_DEPTH, Faults, Loc, Source
 from gradtide.scenario.write import toml_value
 
 _TAGS: dict[str, type[Table]] = {
@@ -27,9 +27,6 @@ _TAGS: dict[str, type[Table]] = {
     "<graph>": GraphModel,
     "<adaptive>": Adaptive,
 }
-MAX_FAULTS = 200
-"""If every line of a file is wrong, the reason is the same everywhere: 200 places are enough."""
-
 _ALL_TAGS = {*_TAGS, "<name>", "<word>", "<band>", "<bands>", "<hosts>", "<cables>", "<file>"}
 
 
@@ -60,21 +57,21 @@ def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
     return data
 
 
-def read_keys(raw: dict[str, Any], source: Source) -> tuple[ScenarioFile, list[Fault], set[Loc]]:
+def read_keys(raw: dict[str, Any], source: Source) -> tuple[ScenarioFile, Faults, set[Loc]]:
     """Validate types and units; return also the paths whose values were refused and replaced by defaults."""
     try:
-        return ScenarioFile.model_validate(raw), [], set()
+        return ScenarioFile.model_validate(raw), Faults(), set()
     except ValidationError as error:
         details = error.errors(include_url=False)
-    faults = [_fault(detail, source) for detail in details[:MAX_FAULTS]]
+    faults = Faults()
+    for detail in details[:MAX_FAULTS]:
+        faults.append(_fault(detail, source))
     bad: set[Loc] = set()
     rest = raw
     for attempt in range(4):
-        for detail in details:
-            at = _cut(_loc(detail), missing=detail["type"] == "missing" or attempt > 0)
-            if at not in bad:
-                bad.add(at)
-                rest = _without(rest, at)
+        cuts = {_cut(_loc(detail), missing=detail["type"] == "missing" or attempt > 0) for detail in details} - bad
+        bad |= cuts
+        rest = _without(rest, cuts)
         try:
             return ScenarioFile.model_validate(rest), faults, bad
         except ValidationError as error:
@@ -101,15 +98,20 @@ def _cut(loc: Loc, *, missing: bool) -> Loc:
     return loc[:-1] if missing and len(loc) > 1 else loc
 
 
-def _without(tree: dict[str, Any], loc: Loc) -> dict[str, Any]:
-    if not loc:
-        return {}
-    head, rest = loc[0], loc[1:]
-    copy = dict(tree)
-    if not rest or not isinstance(copy.get(str(head)), dict):
-        copy.pop(str(head), None)
-    else:
-        copy[str(head)] = _without(copy[str(head)], rest)
+def _without(tree: dict[str, Any], cuts: set[Loc]) -> dict[str, Any]:
+    """Copy a tree without what is at these paths: each table once, however many of them lead into it."""
+    below: dict[str, set[Loc]] = {}
+    for loc in cuts:
+        if not loc:
+            return {}
+        below.setdefault(str(loc[0]), set()).add(loc[1:])
+    copy = {}
+    for key, value in tree.items():
+        inner = below.get(key)
+        if inner is None:
+            copy[key] = value
+        elif isinstance(value, dict) and () not in inner:
+            copy[key] = _without(value, inner)
     return copy
 
 

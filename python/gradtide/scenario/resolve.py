@@ -33,7 +33,7 @@ from gradtide.scenario.keys.table import Table
 from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.origins import Origin
 from gradtide.scenario.read import plain, read_keys
-from gradtide.scenario.source import Loc, Source
+from gradtide.scenario.source import Loc, Source, shown_from
 from gradtide.scenario.tables import scaled
 
 DEFAULT_ITERATIONS = 10
@@ -71,10 +71,14 @@ def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved
     if not raw:
         hint = 'the least is [job.train] with model = "resnet50" and workers = 8'
         raise ScenarioError([source.fault("GT005", (), "the scenario is empty", hint, None)])
-    file, faults, bad = read_keys(raw, source)
-    result = _resolve(Context(file, source, base_dir, bad, faults))
-    if faults:
-        raise ScenarioError(sorted(faults, key=lambda f: (f.file != source.name, f.file, f.line or 0)))
+    try:
+        file, faults, bad = read_keys(raw, source)
+        result = _resolve(Context(file, source, base_dir, bad, faults))
+        if faults:
+            raise ScenarioError(faults)
+    except ScenarioError as error:
+        found = sorted(error.faults, key=lambda f: (f.file != source.name, f.file, f.line or 0))
+        raise ScenarioError(shown_from(found, source, base_dir)) from None
     assert result is not None  # without faults every job was resolved
     return result
 

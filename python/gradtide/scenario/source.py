@@ -8,14 +8,16 @@ them points at its line.
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gradtide.errors import Fault, ScenarioError, nearest
+from gradtide import inputs
+from gradtide.errors import MAX_FAULTS, WINDOW, Fault, ScenarioError, nearest
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,10 +26,20 @@ else:
 
 Loc = tuple["str | int", ...]
 
-MAX_FILE_BYTES = 10_000_000
 MAX_DEPTH = 32
+"""Tables and lists in each other; what is deeper has no place of its own, so that places take memory by the text."""
+MAX_DIGITS = 100
+"""Of a whole number in JSON; a longer one has no float, and the greatest that means anything has 20."""
+MAX_SPANS = 1_000_000
+"""Keys and elements whose place is kept."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _BARE_VALUE = re.compile(r"[^,\]}#\n]*")
+_PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
+_DEEP_KEY = re.compile(
+    rf"(?:^[ \t]*\[{{0,2}}|[{{,])[ \t]*({_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MAX_DEPTH}}})", re.MULTILINE
+)
+"""A key of so many parts takes the parser of TOML, and all that walks paths, time and memory by their square."""
+_STRINGS = {'"': re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL), "'": re.compile(r"'[^']*'")}
 _GAP = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 
 
@@ -117,11 +129,72 @@ class Under:
 
 def pointed(text: str, start: int, stop: int, fault: Fault) -> Fault:
     """Return `fault` with the line and column of an offset in a text."""
-    line_start = text.rfind("\n", 0, start) + 1
-    line_end = text.find("\n", start)
-    line_end = len(text) if line_end < 0 else line_end
-    line, width = text.count("\n", 0, start) + 1, max(1, min(stop, line_end) - start)
-    return replace(fault, line=line, text=text[line_start:line_end], column=start - line_start, width=width)
+    starts = _line_starts(text)
+    line = bisect_right(starts, start)
+    line_start = starts[line - 1]
+    line_end = starts[line] - 1 if line < len(starts) else len(text)
+    # Never the whole line: a file may be one line, and have a fault in each of its values.
+    first = max(line_start, start - 2 * WINDOW)
+    cut = text[first : min(line_end, start + 2 * WINDOW)]
+    width = max(1, min(stop, line_end) - start)
+    return replace(fault, line=line, text=cut, column=start - first, width=width, cut=first - line_start)
+
+
+@lru_cache(maxsize=2)
+def _line_starts(text: str) -> list[int]:
+    """Return where each line of a text begins: one pass for all faults of a file."""
+    return [0, *(match.end() for match in re.finditer("\n", text))]
+
+
+class Faults(list[Fault]):
+    """The faults of an input as they are found; it ends the search when there are enough.
+
+    If every line of a file is wrong, the reason is the same everywhere.
+    """
+
+    def append(self, fault: Fault) -> None:
+        """Add a fault.
+
+        Raises:
+            ScenarioError: with all of them, if there are enough.
+        """
+        super().append(fault)
+        if len(self) >= MAX_FAULTS:
+            raise ScenarioError(self)
+
+    def __iadd__(self, faults: Iterable[Fault]) -> "Faults":  # type: ignore[override,misc]
+        for fault in faults:
+            self.append(fault)
+        return self
+
+
+def shown_from(faults: Iterable[Fault], source: Source, base_dir: Path) -> list[Fault]:
+    """Return the faults of a scenario without what is in files that whoever wrote it may not be meant to see.
+
+    A scenario may name any file as its model, and a fault quotes what is in it. So a fault says what is in a file only
+    if the file is beneath the scenario's folder or the current one, or the user named it on the command line.
+    """
+    return [fault if may_quote(fault.file, source, base_dir) else _unquoted_fault(fault) for fault in faults]
+
+
+def may_quote(file: str, source: Source, base_dir: Path) -> bool:
+    """Whether a fault of a scenario may quote a file, wherever links lead."""
+    if source.text is None or file == source.name or any(file in over.text for over in source.overlays.values()):
+        return True
+    try:
+        path = (base_dir / file).resolve()
+        folders = [base_dir.resolve(), Path.cwd()]
+        return not path.exists() or any(len(one.parts) > 1 and path.is_relative_to(one) for one in folders)
+    except (OSError, ValueError, RuntimeError):
+        return True  # no such file can be read
+
+
+def _unquoted_fault(fault: Fault) -> Fault:
+    return Fault(fault.code, "", NOT_SHOWN, None, COPY_IT, fault.file, fault.line)
+
+
+NOT_SHOWN = "the file is wrong; what is in it is not shown, because it is outside the scenario's folder"
+COPY_IT = "copy it beside the scenario to see what is wrong"
 
 
 def dotted(loc: Loc) -> str:
@@ -145,24 +218,16 @@ def read_text(path: Path, name: str, fail: "Fail") -> str:
     return decoded(read_data(path, name, fail), name, fail)
 
 
-def read_data(path: Path, name: str, fail: "Fail", max_bytes: int = MAX_FILE_BYTES) -> bytes:
+def read_data(path: Path, name: str, fail: "Fail", max_bytes: int = inputs.MAX_TEXT_BYTES) -> bytes:
     """Return the bytes of a file that the user calls `name`.
 
     Raises:
         ScenarioError: if it cannot be read or is too large.
     """
     try:
-        if path.is_dir():
-            raise ScenarioError([fail("GT002", f"{name} is a directory", "name a file in it")])
-        if path.exists() and not path.is_file():
-            raise ScenarioError([fail("GT002", f"{name} is not a regular file", "copy it to a file first")])
-        size_bytes = path.stat().st_size
-        if size_bytes > max_bytes:
-            message = f"{name} has {size_bytes:,} bytes, more than {max_bytes:,}"
-            raise ScenarioError([fail("GT004", message, "is it the right file?")])
-        return path.read_bytes()
-    except ScenarioError:
-        raise
+        return inputs.read(path, max_bytes)
+    except inputs.InputError as error:
+        raise ScenarioError([fail(error.code, f"{name} {error.msg}", error.hint)]) from None
     except FileNotFoundError:
         near = _nearest_file(path)
         hint = f"did you mean {near}?" if near else "check the path; it is relative to the scenario file"
@@ -173,7 +238,7 @@ def read_data(path: Path, name: str, fail: "Fail", max_bytes: int = MAX_FILE_BYT
 
 
 def decoded(data: bytes, name: str, fail: "Fail") -> str:
-    """Return the text that the bytes of a file are, with LF for CR LF.
+    """Return the text that the bytes of a file are, with LF for any end of a line.
 
     Raises:
         ScenarioError: if it is not UTF-8 text.
@@ -187,7 +252,7 @@ def decoded(data: bytes, name: str, fail: "Fail") -> str:
     if "\0" in text:
         message = f"{name} holds a NUL byte (line {text.count(chr(10), 0, text.index(chr(0))) + 1})"
         raise ScenarioError([fail("GT003", message, "save the file as UTF-8 text; is it a binary file?")])
-    return text.replace("\r\n", "\n")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 Fail = Callable[[str, str, str], Fault]
@@ -226,6 +291,10 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
     def fault(msg: str, hint: str) -> Fault:
         return Fault("GT001", "", msg, None, hint, name)
 
+    deep = _DEEP_KEY.search(text)
+    if deep is not None:
+        plain = fault(f"a key has more than {MAX_DEPTH} parts", "flatten it")
+        raise ScenarioError([pointed(text, deep.start(1), deep.end(1), plain)])
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -255,10 +324,18 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
     def fault(msg: str, hint: str) -> Fault:
         return Fault("GT001", "", f"not valid JSON: {msg}", None, hint, name)
 
+    def whole(digits: str) -> int:
+        if len(digits) > MAX_DIGITS:
+            at = text.find(digits)
+            long = fault("a number is too long", f"write a number of at most {MAX_DIGITS} digits")
+            raise ScenarioError([pointed(text, at, at + len(digits), long)])
+        return int(digits)
+
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         data = dict(pairs)
         if len(data) < len(pairs):
-            twice = next(k for k, _ in pairs if sum(k == other for other, _ in pairs) > 1)
+            seen: set[str] = set()
+            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
             raise ScenarioError([fault(f"the key {json.dumps(twice)} is written twice", "delete one of them")])
         return data
 
@@ -266,7 +343,9 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
         raise ScenarioError([fault(f"{word} is not a JSON number", "write a plain number")])
 
     try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=constant, parse_float=parse_float)
+        return json.loads(
+            text, object_pairs_hook=unique, parse_constant=constant, parse_int=whole, parse_float=parse_float
+        )
     except ScenarioError:
         raise
     except json.JSONDecodeError as error:
@@ -323,9 +402,17 @@ def locate(text: str) -> dict[Loc, Span]:
             scanner.value((), (0, 0))
         else:
             scanner.document()
-    except (RecursionError, IndexError, ValueError):
-        pass  # Positions only help the reader: a text nested too deeply keeps those found so far.
+    except (RecursionError, IndexError, ValueError, _Enough):
+        pass  # Positions only help the reader: a text that is too deep or too long keeps those found so far.
     return scanner.spans
+
+
+class _Enough(Exception):  # noqa: N818 - not an error
+    """Raised when as many places are known as are kept."""
+
+
+def _below(loc: Loc, part: str | int) -> Loc:
+    return (*loc, part) if len(loc) < MAX_DEPTH else loc
 
 
 class _Scanner:
@@ -353,13 +440,13 @@ class _Scanner:
         self.at = self.text.index("]", self.at) + 1 + is_array
         loc: Loc = ()
         for index, (name, span) in enumerate(keys):
-            loc += (name,)
+            loc = _below(loc, name)
             last = index == len(keys) - 1
             if last and is_array:
                 self.counts[loc] = self.counts.get(loc, -1) + 1
                 self.spans.setdefault(loc, Span(span, span))
             if loc in self.counts:
-                loc += (self.counts[loc],)
+                loc = _below(loc, self.counts[loc])
             self.spans.setdefault(loc, Span(span, span))
         return loc
 
@@ -369,9 +456,9 @@ class _Scanner:
         self.at += 1  # = or :
         loc = prefix
         for name, span in keys:
-            loc += (name,)
+            loc = _below(loc, name)
             if loc in self.counts:
-                loc += (self.counts[loc],)
+                loc = _below(loc, self.counts[loc])
             self.spans.setdefault(loc, Span(span, span))
         self.value(loc, keys[-1][1])
 
@@ -400,13 +487,17 @@ class _Scanner:
         self.gap()
         start = self.at
         first = self.text[start]
+        if len(self.spans) >= MAX_SPANS:
+            raise _Enough
+        # Of a list or table that does not end before there are enough, this much is known.
+        self.spans.setdefault(loc, Span(key or (start, start + 1), (start, start + 1)))
         if first in "\"'":
             self.string()
         elif first == "[":
             self.at += 1
             index = 0
             while self.more("]"):
-                self.value((*loc, index), None)
+                self.value(_below(loc, index), None)
                 index += 1
         elif first == "{":
             self.at += 1
@@ -441,10 +532,10 @@ class _Scanner:
             while self.at < len(self.text) and self.text[self.at] == quote:
                 self.at += 1  # up to two quotes may end the text itself
             return
-        self.at += 1
-        while self.text[self.at] != quote:
-            self.at += 2 if quote == '"' and self.text[self.at] == "\\" else 1
-        self.at += 1
+        match = _STRINGS[quote].match(self.text, self.at)
+        if match is None:
+            raise IndexError
+        self.at = match.end()
 
     def gap(self) -> None:
         match = _GAP.match(self.text, self.at)
@@ -457,6 +548,8 @@ class _Scanner:
 
 
 def _unquoted(raw: str) -> str:
+    if "\\" not in raw and raw[:3] not in ("'''", '"""'):
+        return raw[1:-1]
     try:
         return str(tomllib.loads("key = " + raw)["key"])
     except ValueError:

@@ -5,6 +5,7 @@ with line and field, and all of them end in one `LayerTable`.
 """
 
 import csv
+import os
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -16,13 +17,26 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from gradtide import units
+from gradtide import inputs, units
 from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean, nearest
 from gradtide.layers import Layer
 from gradtide.scenario.keys.job import Compute, GraphModel, InlineModel, ThesisModel
 from gradtide.scenario.keys.types import parse_name
 from gradtide.scenario.opdag import Op, OpDag, op_dag
-from gradtide.scenario.source import Fail, Failure, Loc, Source, Under, parse_json, pointed, read_text
+from gradtide.scenario.source import (
+    COPY_IT,
+    NOT_SHOWN,
+    Fail,
+    Failure,
+    Faults,
+    Loc,
+    Source,
+    Under,
+    may_quote,
+    parse_json,
+    pointed,
+    read_text,
+)
 from gradtide.units import PPM
 
 if TYPE_CHECKING:
@@ -103,7 +117,7 @@ def read_model(
     suffix = Path(value).suffix.lower()
     path = base_dir / value
     if _is_trace(value, path):
-        return _trace(value, path, fail)
+        return _trace(value, base_dir, fail)
     if suffix == ".pftrace":
         hint = "available: traces of Kineto (.json, .json.gz) and Chakra (.et), and every other kind of model"
         raise ScenarioError([fail("GT090", "reading traces of Perfetto is not built yet", hint)])
@@ -126,22 +140,23 @@ def _is_trace(value: str, path: Path) -> bool:
     if value.lower().endswith(_TRACE_SUFFIXES):
         return True
     if not value.lower().endswith(".json"):
-        return ("/" in value or value.startswith(".")) and path.is_dir()
+        return ("/" in value or value.startswith(".")) and os.path.isdir(path)
     if any(mark in value for mark in "*?["):
-        return not path.is_file()
+        return not os.path.isfile(path)
     try:
-        with path.open("rb") as file:
-            return path.is_file() and _KINETO.search(file.read(4096)) is not None
-    except (OSError, ValueError):
+        return _KINETO.search(inputs.start(path, 4096)) is not None
+    except (OSError, ValueError, inputs.InputError):
         return False
 
 
-def _trace(value: str, path: Path, fail: Fail) -> LayerTable:
+def _trace(value: str, base_dir: Path, fail: Failure) -> LayerTable:
     from gradtide.traces.model import read_model as read_trace
 
     try:
-        model = read_trace(path)
+        model = read_trace(base_dir / value)
     except TraceError as error:
+        if not may_quote(value, fail.source, base_dir):
+            raise ScenarioError([fail("GT038", NOT_SHOWN, COPY_IT)]) from None
         hint = "name a trace of a data-parallel step; `gradtide convert FILE` says what is in one"
         raise ScenarioError([fail("GT038", str(error), hint)]) from None
     source = f"{value}: {model.source}"
@@ -340,7 +355,7 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, compute: Com
         where: Loc = ("schema",) if isinstance(data, dict) and "schema" in data else ()
         msg = f"{name} is not a model file"
         raise ScenarioError([file.fault("GT032", where, msg, 'it starts { "schema": "gradtide.model/1", …', found)])
-    faults: list[Fault] = []
+    faults = Faults()
     label: Any = data.get("name")
     try:
         parse_name(label)
@@ -383,8 +398,8 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, compute: Com
 def _graph_file(text: str, name: str, file: Source) -> LayerTable:
     data = parse_json(text, name)
     unit = data.get("time_unit")
-    if unit not in _TICKS_PS:
-        msg = "`time_unit` is missing" if unit is None else f"{unit!r} is not a unit of time"
+    if not isinstance(unit, str) or unit not in _TICKS_PS:
+        msg = "`time_unit` is missing" if unit is None else f"{units.describe(unit)} is not a unit of time"
         fault = file.fault("GT010" if unit is None else "GT013", ("time_unit",), msg, 'write "time_unit": "ns"', unit)
         raise ScenarioError([fault])
     label = str(data.get("name") or data.get("model") or Path(name).stem)
@@ -453,6 +468,8 @@ def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any
         at = (*loc, key)
         if key not in _LAYER_KEYS:
             faults.append(_unknown(file, at, key, _LAYER_KEYS))
+            if len(faults) >= MAX_FAULTS_OF_A_FILE:
+                break
             continue
         try:
             if key == "name":

@@ -87,7 +87,6 @@ class BuyResult(StudyRows):
         rows: one dict per candidate; the columns of `candidates.csv`.
         runs: the user's job on every candidate, by its name.
         hottest: the links of every candidate that are busiest in an exchange.
-        summary: what `--json` prints.
     """
 
     def __init__(
@@ -141,9 +140,6 @@ class BuyResult(StudyRows):
             report.write_report(folder / "candidates" / name)
         (folder / "hottest.csv").write_text(self.hottest.to_csv(), encoding="utf-8")
         write_study(self, folder, "candidates.csv")
-
-    def __repr__(self) -> str:
-        return f"<gradtide.BuyResult {len(self.rows)} candidates: {self.summary['headline']}>"
 
 
 def buy(

@@ -43,7 +43,6 @@ class CollectivesResult(StudyRows):
 
     Attributes:
         rows: one dict per collective and size; the columns of `collectives.csv`.
-        summary: what `--json` prints.
     """
 
     def __init__(
@@ -69,9 +68,6 @@ class CollectivesResult(StudyRows):
         """Write everything into the existing `folder`."""
         (folder / "scenario.resolved.toml").write_text(self.base.to_toml(), encoding="utf-8")
         write_study(self, folder, "collectives.csv")
-
-    def __repr__(self) -> str:
-        return f"<gradtide.CollectivesResult {len(self.rows)} rows: {self.summary['headline']}>"
 
 
 def collectives(

@@ -55,7 +55,6 @@ class CompareResult(StudyRows):
     Attributes:
         rows: one dict per run and job; the columns of `rows.csv`.
         results: the runs by name.
-        summary: what `--json` prints.
     """
 
     def __init__(self, variants: Sequence[Variant], results: Sequence[RunResult]) -> None:
@@ -107,9 +106,6 @@ class CompareResult(StudyRows):
             who = words.group(best, [key for key in GROUP if len({row[key] for row in self.rows}) > 1])
             sentences.append(f"{who}: {words.uncapitalised(words.saving_headline(points, baseline, schedule))}")
         return " ".join(sentences)
-
-    def __repr__(self) -> str:
-        return f"<gradtide.CompareResult {len(self.rows)} rows: {self.headline}>"
 
 
 def compare(

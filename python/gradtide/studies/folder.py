@@ -1,115 +1,103 @@
-"""Folders that appear whole or not at all."""
+"""Folders of results: where one may be written, and what all of them hold."""
 
 import json
 import os
 import platform
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core
+from gradtide import _core, files
 from gradtide.errors import GradtideError
+from gradtide.files import SUMMARY, VERSIONS
 
-VERSIONS = "versions.json"
+SHOWN = 5
+"""Files that an error names."""
 
 
 class FolderError(GradtideError):
     """A folder cannot be written, or is not what it should be; the message names it and says how to fix it."""
 
 
+class ForeignError(FolderError):
+    """A folder holds what somebody else wrote or changed."""
+
+
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Give a hidden folder beside `path` to write into, and rename it to `path` when the block ends well.
+    """Give a hidden folder to write into; it is at `path` when the block ends well.
 
     An older folder of gradtide's at `path` is replaced; anything else that is there is left alone.
 
     Raises:
         FolderError: if `path` holds something that is not ours, or cannot be written.
     """
-    path = Path(os.path.abspath(path))
     refuse_foreign(path)
-    part: Path | None = None
+    with as_folder_error(path), files.whole_folder(path) as folder:
+        yield folder
+
+
+@contextmanager
+def as_folder_error(path: Path) -> Iterator[None]:
+    """Turn an error of the system into one that says what cannot be written."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
-        yield part
-        _name_entries(part)
-        part.chmod(0o755)
-        _replace(part, path)
+        yield
     except OSError as error:
         raise FolderError(f"cannot write {path}: {error.strerror or error}; nothing was left behind") from error
-    finally:
-        if part is not None:
-            shutil.rmtree(part, ignore_errors=True)
 
 
-def refuse_foreign(path: Path) -> None:
-    """Refuse a place where a folder of results must not go; asked before long work, not after it."""
-    if not path.exists():
+def refuse_foreign(path: Path, *known: str) -> None:
+    """Refuse a place where a folder of results must not go; asked before long work, not after it.
+
+    What a killed process left at `path` is put in order first. Entries that are `known` are not looked at.
+    """
+    with as_folder_error(path):
+        files.heal(path)
+        if not path.exists():
+            return
+        if not path.is_dir():
+            raise FolderError(f"{path} is a file; name a folder that does not exist yet")
+        found = files.foreign(path, *known)
+    if not found:
         return
-    if not path.is_dir():
-        raise FolderError(f"{path} is a file; name a folder that does not exist yet")
-    there = {entry.name for entry in path.iterdir()}
-    if there and "schema" not in _peek(path / "summary.json"):
-        raise FolderError(f"{path} holds files that are not a run's; name a folder that does not exist yet")
-    foreign = sorted(there - {VERSIONS, *_entries(path)}) if _entries(path) else []
-    if foreign:
-        raise FolderError(
-            f"{path} holds {foreign[0]}, which gradtide did not write; move it elsewhere, or name another folder"
-        )
+    if "schema" not in _peek(path / SUMMARY):
+        raise ForeignError(f"{path} holds files that are not a run's; name a folder that does not exist yet")
+    names = [f"{name} ({why})" for name, why in found.items()]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    listed = f"{', '.join(names[:SHOWN])}{more}"
+    raise ForeignError(f"{path} holds what would be lost: {listed}; move it elsewhere, or name another folder")
 
 
 def what_is_replaced(path: Path) -> str | None:
     """Return what a new folder at `path` takes the place of, as in `run`; None if nothing is there."""
-    schema = _peek(path / "summary.json").get("schema")
+    schema = _peek(path / SUMMARY).get("schema")
     return None if schema is None else str(schema).removeprefix("gradtide.").partition("/")[0]
 
 
 def refuse_unwritable(path: Path) -> None:
     """Refuse a place where nothing can be written; asked before long work, not after it."""
-    parent = Path(os.path.abspath(path)).parent
-    while not parent.exists() and parent != parent.parent:
-        parent = parent.parent
-    if not parent.is_dir():
-        raise FolderError(f"cannot write {path}: {parent} is a file")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise FolderError(f"cannot write {path}: {parent} is read-only, or somebody else's")
+    real = Path(os.path.realpath(path))
+    with as_folder_error(path):
+        parent = real if files.is_fixed(real) else real.parent
+        while not os.path.lexists(parent) and parent != parent.parent:
+            parent = parent.parent
+        if not parent.is_dir():
+            raise FolderError(f"cannot write {path}: {parent} is a file")
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise FolderError(f"cannot write {path}: {parent} is read-only, or somebody else's")
+        most = os.pathconf(parent, "PC_NAME_MAX") - files.LONGER
+    if len(os.fsencode(real.name)) > most:
+        raise FolderError(f"cannot write {path}: its name has more than {most} bytes; take a shorter one")
 
 
 def _peek(file: Path) -> dict[str, Any]:
     try:
         document = json.loads(file.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) and str(document.get("schema")).startswith("gradtide.") else {}
-
-
-def _name_entries(folder: Path) -> None:
-    """Write into `versions.json` what the folder holds, so that nobody else's file in it is ever replaced."""
-    versions = folder / VERSIONS
-    if versions.exists():
-        document = json.loads(versions.read_bytes())
-        write_json(versions, {**document, "entries": sorted(entry.name for entry in folder.iterdir())})
-
-
-def _entries(folder: Path) -> list[str]:
-    try:
-        return list(json.loads((folder / VERSIONS).read_bytes()).get("entries", ()))
-    except (OSError, ValueError, AttributeError):
-        return []
-
-
-def _replace(part: Path, path: Path) -> None:
-    if not path.exists():
-        part.rename(path)
-        return
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".old", dir=path.parent) as old:
-        path.rename(Path(old) / "folder")
-        part.rename(path)
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

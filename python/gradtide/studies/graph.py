@@ -1,5 +1,6 @@
 """Op DAGs by name: those of built-in models with the times of a device, or files."""
 
+import os
 from pathlib import Path
 
 from gradtide import presets, units
@@ -60,7 +61,7 @@ def find_dag(
 ) -> OpDag:
     """Return the op DAG of a file, or of a built-in model where there is no such file."""
     name = str(given)
-    is_file = isinstance(given, Path) or Path(name).exists() or "." in name or "/" in name
+    is_file = isinstance(given, Path) or os.path.exists(name) or "." in name or "/" in name
     if not is_file:
         return preset_graph(name, device or DEVICE, batch, task or TASK, rate or RATE)
     for word, value in (("device", device), ("batch", batch), ("task", task), ("rate", rate)):

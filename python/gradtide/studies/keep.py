@@ -3,7 +3,8 @@
     DIR.incomplete/finished/SCENARIO_SHA256.json.gz     one per finished run
     DIR.incomplete/...                                  after an interruption: what is known, as DIR would show it
 
-`DIR` itself appears whole or not at all. A run is found again by its scenario and by the core that made it.
+`DIR` itself appears whole or not at all. A run is found again by its scenario and by the core that made it. If `DIR`
+has to stay where it is, as a mount point has, the unfinished part is in `DIR/incomplete`.
 """
 
 import gzip
@@ -11,17 +12,16 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from gradtide import _core
+from gradtide import _core, files
 from gradtide.errors import Unfinished
-from gradtide.files import write_whole
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
-from gradtide.studies.folder import FolderError, refuse_foreign, write_json
+from gradtide.studies.folder import FolderError, as_folder_error, refuse_foreign, write_json, write_versions
 
 SCHEMA = "gradtide.finished/1"
 
@@ -30,33 +30,49 @@ class Kept:
     """Finished runs beside the folder that a study is to be written to.
 
     Attributes:
-        folder: `DIR.incomplete` for a study that goes to `DIR`.
+        folder: `DIR.incomplete` for a study that goes to `DIR`, or `DIR/incomplete`.
 
     Raises:
         FolderError: if `DIR.incomplete` holds something that is not ours.
     """
 
-    def __init__(self, output: Path) -> None:
-        output = Path(os.path.abspath(output))
-        self.folder = output.with_name(output.name + ".incomplete")
+    def __init__(self, output: Path, say: Callable[[str], object] | None = None) -> None:
+        """Take the finished runs beside `output`; `say` is told of those that are damaged."""
+        output = Path(os.path.realpath(output))
+        name = files.INCOMPLETE
+        self.folder = output / name if files.is_fixed(output) else output.with_name(f"{output.name}.{name}")
         self._runs = self.folder / "finished"
         self._used: set[Path] = set()
-        if not self._runs.is_dir():
-            refuse_foreign(self.folder)
+        self._say = say
+        refuse_foreign(self.folder, self._runs.name)
+        files.heal_all(self._runs)
 
     def find(self, scenario: Scenario) -> RunResult | None:
-        """Return the finished run of a scenario, if an earlier attempt with this core got that far."""
+        """Return the finished run of a scenario, if an earlier attempt with this core got that far.
+
+        A damaged one is set aside, and is to be run again.
+        """
         path = self._path(scenario)
+        if not path.exists():
+            return None
         try:
             head, _, text = gzip.decompress(path.read_bytes()).decode().partition("\n")
             about = json.loads(head)
             if (about["schema"], about["core"]) != (SCHEMA, _core_digest()):
                 return None
             result = RunResult(scenario, _core.RunOutput.from_json(text), about["cost"])
-        except (OSError, EOFError, ValueError, KeyError):
+        except Exception as error:  # whatever a damaged file leads to
+            self._set_aside(path, error)
             return None
         self._used.add(path)
         return result
+
+    def _set_aside(self, path: Path, error: Exception) -> None:
+        aside = path.with_name(path.name + ".damaged")
+        with suppress(OSError):
+            os.replace(path, aside)
+        if self._say is not None:
+            self._say(f"warning: {os.path.relpath(aside)} is a damaged finished run ({error}); it is run again")
 
     def add(self, result: RunResult) -> None:
         """Keep a finished run; it is there whole or not at all."""
@@ -65,7 +81,7 @@ class Kept:
         head = json.dumps({"schema": SCHEMA, "core": _core_digest(), "cost": costs})
         try:
             self._runs.mkdir(parents=True, exist_ok=True)
-            write_whole(path, gzip.compress(f"{head}\n{result.output.to_json()}".encode(), 1, mtime=0))
+            files.write_whole(path, gzip.compress(f"{head}\n{result.output.to_json()}".encode(), 1, mtime=0))
         except OSError as error:
             self._clear()
             raise FolderError(f"cannot keep a finished run in {self._runs}: {error.strerror or error}") from error
@@ -73,20 +89,10 @@ class Kept:
 
     def show(self, write: Callable[[Path], object]) -> None:
         """Write what is known so far beside the finished runs, in place of what an earlier attempt wrote."""
-        try:
+        with as_folder_error(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            part = Path(tempfile.mkdtemp(dir=self.folder, suffix=".partial"))
-            try:
+            with files.folder_inside(self.folder) as part:
                 write(part)
-                for old in self.folder.iterdir():
-                    if old not in (self._runs, part):
-                        _remove(old)
-                for new in part.iterdir():
-                    new.rename(self.folder / new.name)
-            finally:
-                shutil.rmtree(part, ignore_errors=True)
-        except OSError as error:
-            raise FolderError(f"cannot write {self.folder}: {error.strerror or error}") from error
 
     def show_part(self, stop: Unfinished) -> None:
         """Write what is known of an interrupted study; `summary.json` says that it is not complete."""
@@ -100,7 +106,12 @@ class Kept:
             "runs_finished": sum(result is not None for result in stop.results),
             "runs": len(stop.results),
         }
-        self.show(lambda folder: write_json(folder / "summary.json", summary))
+
+        def write(folder: Path) -> None:
+            write_json(folder / files.SUMMARY, summary)
+            write_versions(folder)
+
+        self.show(write)
 
     def forget(self) -> None:
         """Delete what this study kept; what another study with the same folder kept stays."""
@@ -109,8 +120,8 @@ class Kept:
         self._clear()
 
     def _clear(self) -> None:
-        """Delete the folder if no finished run is in it."""
-        if not self.count:
+        """Delete the folder if no finished run is in it, and nothing of anybody else."""
+        if not self.count and not files.foreign(self.folder, self._runs.name):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
@@ -120,13 +131,6 @@ class Kept:
 
     def _path(self, scenario: Scenario) -> Path:
         return self._runs / f"{scenario.sha256}.json.gz"
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
 
 
 @cache

@@ -2,7 +2,6 @@
 
 import json
 import resource
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,11 +10,12 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from gradtide import _core, estimate, presets, report, words
-from gradtide.errors import Interrupted, LimitReached
+from gradtide.errors import Interrupted, LimitReached, SimulationError
 from gradtide.estimate import WHAT_IF_ITERATIONS, Limits
+from gradtide.files import write_whole
 from gradtide.results import RunResult, Table
 from gradtide.runtime import RUNTIMES, Runtime, level_of, where
 from gradtide.scenario import Scenario
@@ -35,7 +35,7 @@ MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
 
 # Between two looks at the runs under way, and how long an interruption waits for them.
 LOOK_EVERY_S = 0.1
-GRACE_S = 0.5
+GRACE_S = 0.3
 
 
 def run(
@@ -136,22 +136,60 @@ def run_all(
 ) -> list[RunResult]:
     """Run every scenario; a thread each, because the core does not hold the interpreter's lock.
 
-    Args:
-        scenarios: what to run.
-        jobs: runs under way at once; the results do not depend on it.
-        progress: called now and then with the share that is done; runs count by the time that they are likely to take.
-        keep: where finished runs are kept until the study is whole; what is found there is not run again.
-        limits: memory and time that all of them may take; the default is 80 % of what is free and an hour.
-        what_ifs: runs at other rates that will follow each of them within the limits.
+    The results do not depend on how many `jobs` are under way at once. Of the share that is done, runs count by the
+    time that they are likely to take. What is found in `keep` is not run again. `what_ifs` runs at other rates will
+    follow each of them within the limits.
 
     Raises:
         Interrupted: on Ctrl-C, within a second, with what is finished.
         LimitReached: when they have taken all that they may, with what is finished.
         ScenarioError: if they would take more than the limits; nothing has run then.
-        SimulationError: if one of them cannot go on.
+        SimulationError: if one of them cannot go on; the others are not waited for.
     """
+    ended = _run_each(scenarios, jobs, progress, keep, limits, what_ifs, goes_on=False)
+    return [result for result in ended if isinstance(result, RunResult)]
+
+
+Name = TypeVar("Name")
+
+
+def run_named(scenarios: Mapping[Name, Scenario], *how: Any) -> tuple[dict[Name, RunResult], dict[Name, str]]:
+    """Run every scenario, also where one of them cannot go on.
+
+    Args:
+        scenarios: what to run, by name.
+        how: jobs, progress, keep and limits, as of `run_all`.
+
+    Returns:
+        The runs that ended, and why the others cannot go on.
+
+    Raises:
+        Interrupted: as `run_all`.
+        ScenarioError: as `run_all`.
+        SimulationError: if no run can go on.
+    """
+    ended = dict(zip(scenarios, _run_each(list(scenarios.values()), *how, goes_on=True), strict=True))
+    errors = {name: one for name, one in ended.items() if isinstance(one, SimulationError)}
+    if len(errors) == len(ended):
+        raise next(iter(errors.values()))
+    results = {name: one for name, one in ended.items() if isinstance(one, RunResult)}
+    return results, {name: str(error) for name, error in errors.items()}
+
+
+def _run_each(
+    scenarios: Sequence[Scenario],
+    jobs: int,
+    progress: Callable[[float], object] | None,
+    keep: Kept | None,
+    limits: Limits | None,
+    what_ifs: int = 0,
+    *,
+    goes_on: bool,
+) -> "list[RunResult | SimulationError]":
+    """Run every scenario; with `goes_on`, the error of one that cannot go on is in its place."""
     for scenario in scenarios:
         scenario.check_built()
+    results: list[RunResult | SimulationError | None]
     results = [None if keep is None else keep.find(scenario) for scenario in scenarios]
     missing = [index for index, result in enumerate(results) if result is None]
     limits = limits or Limits()
@@ -181,7 +219,10 @@ def run_all(
         while under_way:
             finished, _ = wait(under_way, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED)
             for future in finished:
-                results[under_way[future]] = future.result()
+                error = future.exception()
+                if not goes_on or not isinstance(error, SimulationError) or isinstance(error, LimitReached):
+                    error = None
+                results[under_way[future]] = error or future.result()
                 shares[under_way.pop(future)] = 1.0
             watch.look()
             if progress is not None:
@@ -192,9 +233,10 @@ def run_all(
         for future in wait(under_way, timeout=GRACE_S).done:
             if not future.cancelled() and future.exception() is None:
                 results[under_way[future]] = future.result()
+        known = [one if isinstance(one, RunResult) else None for one in results]
         if isinstance(end, KeyboardInterrupt):
-            raise Interrupted(results) from None
-        end.results, end.share = results, done()
+            raise Interrupted(known) from None
+        end.results, end.share = known, done()
         raise
     finally:
         # Also where one of them could not go on: the others are not waited for.
@@ -229,8 +271,7 @@ def save(result: RunResult, path: Path) -> Path:
 def write_part(result: RunResult, path: Path, name: str) -> Path:
     """Write one file of the run folder to `path`."""
     with TemporaryDirectory(prefix="gradtide-") as parent:
-        shutil.copyfile(save(result, Path(parent) / "run") / name, path)
-    return path
+        return write_whole(path, (save(result, Path(parent) / "run") / name).read_bytes())
 
 
 def write_run(result: RunResult, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """What a study is asked about: a scenario, or a model by itself on a cluster."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from gradtide import presets
 from gradtide.errors import Fault, ScenarioError, TraceError, nearest
 from gradtide.scenario import Scenario
 from gradtide.scenario.opdag import OpDag, op_dag
-from gradtide.scenario.source import parse_json, parse_toml
+from gradtide.scenario.source import of_command_line, parse_json, parse_toml, read_text
 from gradtide.studies.asked import as_scenario
 
 DEFAULT_WORKERS = 8
@@ -96,8 +97,8 @@ def _cluster_alone(cluster: Cluster) -> tuple[dict[str, Any] | None, Path]:
         near = nearest(cluster.partition("/")[0], known) or known[0]
         hint = f"write {near}/N for N hosts; there are {', '.join(known)}, and files (.toml, .json)"
         raise ScenarioError([Fault("GT006", "", f"there is no cluster {cluster[:200]}", cluster, hint, cluster[:200])])
-    if isinstance(cluster, (str, Path)) and Path(cluster).suffix in (".toml", ".json") and Path(cluster).is_file():
-        text, base_dir = Path(cluster).read_text(encoding="utf-8"), Path(cluster).parent
+    if isinstance(cluster, (str, Path)) and Path(cluster).suffix in (".toml", ".json") and os.path.isfile(cluster):
+        text, base_dir = read_text(Path(cluster), str(cluster), of_command_line(str(cluster))), Path(cluster).parent
         parse = parse_json if Path(cluster).suffix == ".json" else parse_toml
         data = parse(text, str(cluster))
     return (None if not isinstance(data, dict) or data.get("job") else data), base_dir

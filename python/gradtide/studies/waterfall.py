@@ -10,12 +10,12 @@ which bytes moved, and the rest of each rank's duration is waiting for the last 
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from gradtide import _core, report, units, words
 from gradtide.errors import ScenarioError, TraceError
+from gradtide.files import write_whole
 from gradtide.results import StudyRows
 from gradtide.runtime import where
 from gradtide.scenario import Scenario
@@ -47,6 +47,7 @@ PART = "4MiB"
 """Largest part sent at once where the order is by priority: larger ones let urgent gradients wait."""
 
 _NS_PER_MS = 1e6
+_PARTS = ("span", "compute", "overlapped", "exposed", "idle")
 
 
 class WaterfallResult(StudyRows):
@@ -76,7 +77,10 @@ class WaterfallResult(StudyRows):
             "steps_found_by": trace.steps_found_by,
             "rank": shown["rank"],
             **_time(step, shown, self.rows),
-            "ranks": [_rank(row) for row in step["ranks"]],
+            "ranks": [
+                {"rank": row["rank"]} | {f"{part}_ms": row[f"{part}_ns"] / _NS_PER_MS for part in _PARTS}
+                for row in step["ranks"]
+            ],
         }
         about = trace.summary()
         size = about["world_size"] or len(step["ranks"])
@@ -145,11 +149,7 @@ class WaterfallResult(StudyRows):
     def report(self, path: str | Path) -> Path:
         """Write the page, one HTML file that needs no network."""
         with TemporaryDirectory(prefix="gradtide-") as parent:
-            copyfile(self.save(Path(parent) / "step") / "report.html", path)
-        return Path(path)
-
-    def __repr__(self) -> str:
-        return f"<gradtide.WaterfallResult {self.summary['headline']}>"
+            return write_whole(Path(path), (self.save(Path(parent) / "step") / "report.html").read_bytes())
 
 
 def waterfall(trace: "Trace", step: int | None = None) -> WaterfallResult:
@@ -187,7 +187,7 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> list[dict[str, Any]]:
         # A message between two ranks is over for each when its own part is.
         is_shared = transfer["collective"] not in ("send", "recv") and len(transfer["seen"]) > 1
         moving_ns = last["duration_ns"] if is_shared else mine["duration_ns"]
-        ranks = len(transfer["group_ranks"] or ()) or len(step["ranks"])
+        ranks = transfer["group_size"] or len(step["ranks"])
         moved = bus_bytes(transfer["collective"], transfer["bytes"], ranks)
         waited_ns = longest_ns - moving_ns if is_shared else 0
         row = {
@@ -255,11 +255,6 @@ def _bound(row: dict[str, Any], left_us: float, best: tuple[float, int]) -> str:
 
 
 # The step
-
-
-def _rank(row: dict[str, Any]) -> dict[str, Any]:
-    parts = ("span", "compute", "overlapped", "exposed", "idle")
-    return {"rank": row["rank"]} | {f"{part}_ms": row[f"{part}_ns"] / _NS_PER_MS for part in parts}
 
 
 def _time(step: dict[str, Any], shown: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

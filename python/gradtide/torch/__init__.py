@@ -4,9 +4,9 @@
     …                                                              # the loop
     model = gradtide.torch.unwrap(model)
 
-`control` connects the ranks, `sender` sums by priority, `parallel` has the levels that DDP carries out, `crossiter` the
-one without a barrier, `check` compares predicted and measured times, `wire` marks the job's packets. Only this package
-and `profiling` need torch.
+`control` connects the ranks, `guard` tells which is lost, `sender` sums by priority, `parallel` has the levels that DDP
+carries out, `crossiter` the one without a barrier, `check` compares predicted and measured times, `wire` marks the
+job's packets, `sockets` finds them. Only this package and `profiling` need torch.
 """
 
 try:

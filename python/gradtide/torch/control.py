@@ -1,11 +1,20 @@
-"""Connections from rank 0 to every other rank: they announce the next piece to send and report ranks that ended.
+"""Connections from rank 0 to every other rank: they announce the next piece to send and tell which ranks are there.
 
-A message has nine bytes and uses its own TCP connection. When a process dies, the kernel closes its connection, so the
-other ranks know at once which rank is lost. The low-delay type of service lets announcements overtake gradients where a
-port has bands (pfifo_fast). Keep-alive detects a host that disappears without closing its connection.
+Rank 0 listens on one port of the process group's interface until all ranks have connected, and then no more. The port
+and a random key reach the other ranks over the process group itself. Both ends prove that they know the key without
+sending it; whoever cannot within `GREETING_S` is disconnected, and nobody waits for them:
+
+    rank r    challenge r, r
+    rank 0    challenge 0, HMAC(key, 0, challenge r, challenge 0)
+    rank r    HMAC(key, r, challenge 0, challenge r)
+
+A message has thirteen bytes and uses its own TCP connection. When a process dies, the kernel closes its connection,
+so the other ranks know at once which rank is lost. The low-delay type of service lets announcements overtake gradients
+where a port has bands (pfifo_fast). TCP gives up a host that disappears without closing its connection.
 """
 
 import contextlib
+import hmac
 import os
 import secrets
 import selectors
@@ -14,19 +23,31 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from gradtide.errors import TrainingError
+from gradtide.torch.sockets import meeting_address
 
-MESSAGE = struct.Struct("!BII")
-SEND, LOST, LEFT = range(3)
-"""Kinds of message: send (transfer, chunk) now; (rank) has died; (rank) has stopped training."""
-NONCE_BYTES = 16
-HELLO = struct.Struct(f"!{NONCE_BYTES}sI")
+MESSAGE = struct.Struct("!BIQ")
+SEND, BEAT, ASK, LEFT, FAILED, LOST, HANGS = range(7)
+"""Kinds of message: send (transfer, piece) now; (rank) has come to (step); (rank) asks who is missing; (rank) has
+stopped training after (step), or has by an error; (rank) has died; (rank) has not gone on for (milliseconds)."""
+RELAYED = (LEFT, FAILED, LOST, HANGS)
+"""Rank 0 passes these on to every rank."""
+
+KEY_BYTES = 32
+CHALLENGE_BYTES = PROOF_BYTES = 32  # SHA-256
+HELLO = struct.Struct(f"!{CHALLENGE_BYTES}sI")
 LOW_DELAY = 0x10  # RFC 1349, section 4: the type of service that pfifo_fast puts in its first band
-KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))  # seconds, seconds, times
-CONNECT_S, ATTEMPT_S = 30.0, 2.0
+GIVE_UP_MS = 20_000
+"""So long may what is sent stay without an answer from the other host (tcp(7), TCP_USER_TIMEOUT)."""
+CONNECT_S = 30.0
+"""Within this time all ranks connect."""
+GREETING_S = 5.0
+"""A connection that has not proved by then that it is a rank is closed."""
+MAX_GREETINGS = 256
+"""Connections that have not proved it yet, beside one for each rank; of more, the oldest is closed."""
 
 _open: "weakref.WeakSet[Control]" = weakref.WeakSet()
 
@@ -34,48 +55,53 @@ _open: "weakref.WeakSet[Control]" = weakref.WeakSet()
 class Control:
     """This rank's end of the connections.
 
-    `share`, called once on every rank, hands a value of rank 0 to all. `heard` is called in a thread of its own with
-    each message (kind, a, b).
+    `share`, called once on every rank, hands a value of rank 0 to all. In a thread of its own, `heard` is called with
+    each message (kind, a, b), and `tick` every `tick_s` seconds.
     """
 
     def __init__(
-        self, rank: int, size: int, share: Callable[[Any], Any], heard: Callable[[int, int, int], None]
+        self,
+        rank: int,
+        size: int,
+        share: Callable[[Any], Any],
+        heard: Callable[[int, int, int], None],
+        tick: Callable[[], None] = lambda: None,
+        tick_s: float = 1.0,
     ) -> None:
         self.rank = rank
-        self._heard = heard
-        self._peers: dict[int, socket.socket] = {}
+        self._heard, self._tick, self._tick_s = heard, tick, tick_s
         self._left: set[int] = set()
         self._closing = False
-        if rank == 0:
-            self._accept(size, share)
-        else:
-            self._connect(rank, share)
+        self._telling = threading.Lock()  # messages of several threads stay whole
+        self._peers = _accept(size, share) if rank == 0 else {0: _connect(rank, share)}
         for peer in self._peers.values():
             peer.settimeout(None)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for option, value in KEEP_ALIVE:
-                peer.setsockopt(socket.IPPROTO_TCP, option, value)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GIVE_UP_MS)
             with contextlib.suppress(OSError):  # not for IPv6, and not everywhere allowed
                 peer.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, LOW_DELAY)
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._listen, name="gradtide control", daemon=True)
-        self._thread.start()
         _open.add(self)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
 
     def tell(self, kind: int, a: int, b: int = 0) -> None:
         """Send a message to every rank that this one is connected to."""
         message = MESSAGE.pack(kind, a, b)
-        for peer in self._peers.values():
-            with contextlib.suppress(OSError):  # who is gone is found by the thread that listens
-                peer.sendall(message)
+        with self._telling:
+            for peer in self._peers.values():
+                with contextlib.suppress(OSError):  # who is gone is found by the thread that listens
+                    peer.sendall(message)
 
     def close(self) -> None:
-        """Say good-bye, and end the connections and the thread."""
+        """End the connections and the thread; whoever has not said good-bye before is lost."""
         if self._closing:
             return
         self._closing = True
-        self.tell(LEFT, self.rank)
         with contextlib.suppress(OSError):
             self._wake.send(b"x")
         if threading.current_thread() is not self._thread:
@@ -90,17 +116,21 @@ class Control:
             one.close()
 
     def _listen(self) -> None:
+        due = time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(self._woken, selectors.EVENT_READ)
             for rank, peer in self._peers.items():
                 selector.register(peer, selectors.EVENT_READ, (rank, bytearray()))
             while not self._closing:
-                for key, _ in selector.select():
+                for key, _ in selector.select(max(0.0, due - time.monotonic())):
                     if key.data is None:
                         return
                     rank, rest = key.data
                     if not self._read(rank, rest):
                         selector.unregister(key.fileobj)
+                if time.monotonic() >= due:
+                    self._tick()
+                    due = time.monotonic() + self._tick_s
 
     def _read(self, rank: int, rest: bytearray) -> bool:
         """Take in what a rank has sent; `False` if that was the last of it."""
@@ -120,64 +150,115 @@ class Control:
         return True
 
     def _pass_on(self, kind: int, a: int, b: int) -> None:
-        if kind == LEFT:
+        if kind in (LEFT, FAILED):
             self._left.add(a)
-        if self.rank == 0:
+        if self.rank == 0 and kind in RELAYED:
             self.tell(kind, a, b)
         self._heard(kind, a, b)
 
-    def _accept(self, size: int, share: Callable[[Any], Any]) -> None:
-        nonce = secrets.token_bytes(NONCE_BYTES)
-        with socket.create_server(("", 0), backlog=size) as server:
-            share((nonce, server.getsockname()[1], list(_addresses())))
-            until = time.monotonic() + CONNECT_S
-            while len(self._peers) < size - 1:
-                server.settimeout(max(0.01, until - time.monotonic()))
-                try:
-                    peer, _ = server.accept()
-                except TimeoutError:
-                    missing = ", ".join(str(rank) for rank in range(1, size) if rank not in self._peers)
-                    for peer in self._peers.values():
-                        peer.close()
-                    raise TrainingError(f"rank {missing} did not connect to rank 0 in {CONNECT_S:g} s") from None
-                if (rank := _greeted(peer, nonce, size)) is None:
-                    peer.close()
-                else:
-                    self._peers[rank] = peer
 
-    def _connect(self, rank: int, share: Callable[[Any], Any]) -> None:
-        nonce, port, addresses = share(None)
-        tried = []
-        for address in addresses:
-            peer = None
+def _proof(key: bytes, rank: int, *challenges: bytes) -> bytes:
+    return hmac.digest(key, struct.pack("!I", rank) + b"".join(challenges), "sha256")
+
+
+def _accept(size: int, share: Callable[[Any], Any]) -> dict[int, socket.socket]:
+    """Return a connection to every other rank, by rank; strangers are neither waited for nor told anything."""
+    key, host = secrets.token_bytes(KEY_BYTES), meeting_address()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    peers: dict[int, socket.socket] = {}
+    greetings: list[_Greeting] = []  # the oldest first
+    with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
+        server = stack.enter_context(socket.create_server((host, 0), family=family, backlog=size + MAX_GREETINGS))
+        server.setblocking(False)
+        selector.register(server, selectors.EVENT_READ)
+        share((key, server.getsockname()[1], host))
+        until = time.monotonic() + CONNECT_S
+        while len(peers) < size - 1 and time.monotonic() < until:
+            for found, _ in selector.select(GREETING_S / 10):
+                greeting = found.data
+                if greeting is None:
+                    with contextlib.suppress(OSError):  # gone again
+                        greetings.append(_Greeting(server.accept()[0], key, size))
+                        selector.register(greetings[-1].socket, selectors.EVENT_READ, greetings[-1])
+                elif greeting.is_over():
+                    selector.unregister(greeting.socket)
+                    greetings.remove(greeting)
+                    if greeting.is_proved and greeting.rank not in peers:
+                        peers[greeting.rank] = greeting.socket
+                    else:
+                        greeting.socket.close()
+            while greetings and (len(greetings) > size + MAX_GREETINGS or greetings[0].until < time.monotonic()):
+                selector.unregister(greetings[0].socket)
+                greetings.pop(0).socket.close()
+    for greeting in greetings:
+        greeting.socket.close()
+    if len(peers) < size - 1:
+        for peer in peers.values():
+            peer.close()
+        missing = ", ".join(str(rank) for rank in range(1, size) if rank not in peers)
+        raise TrainingError(f"rank {missing} did not connect to rank 0 in {CONNECT_S:g} s")
+    return peers
+
+
+class _Greeting:
+    """Rank 0's end of a connection that has not proved yet to be a rank's."""
+
+    def __init__(self, one: socket.socket, key: bytes, size: int) -> None:
+        one.setblocking(False)
+        self.socket, self.until = one, time.monotonic() + GREETING_S
+        self.rank, self.is_proved = 0, False
+        self._key, self._size = key, size
+        self._data = self._expected = b""
+
+    def is_over(self) -> bool:
+        """Take in what is there; whether it is decided now who this is."""
+        wanted = len(self._expected) or HELLO.size
+        try:
+            more = self.socket.recv(wanted - len(self._data))
+            self._data += more
+            if not more or len(self._data) < wanted:
+                return not more
+            if self._expected:
+                self.is_proved = hmac.compare_digest(self._data, self._expected)
+                return True
+            theirs, self.rank = HELLO.unpack(self._data)
+            if not 0 < self.rank < self._size:
+                return True
+            ours, self._data = secrets.token_bytes(CHALLENGE_BYTES), b""
+            self._expected = _proof(self._key, self.rank, ours, theirs)
+            self.socket.sendall(ours + _proof(self._key, 0, theirs, ours))  # fits its empty buffer
+        except OSError:
+            return True
+        return False
+
+
+def _connect(rank: int, share: Callable[[Any], Any]) -> socket.socket:
+    """Return the connection to rank 0."""
+    key, port, host = share(None)
+    until, said = time.monotonic() + CONNECT_S, ""
+    while (left := until - time.monotonic()) > 0:
+        try:
+            peer = socket.create_connection((host, port), timeout=min(left, GREETING_S))
             try:
-                peer = socket.create_connection((address, port), timeout=ATTEMPT_S)
-                peer.sendall(HELLO.pack(nonce, rank))
-                if _received(peer, NONCE_BYTES) == nonce:
-                    self._peers[0] = peer
-                    return
-                tried.append(f"{address}: someone else answers")
-            except OSError as error:
-                tried.append(f"{address}: {error}")
-            if peer is not None:
+                theirs = secrets.token_bytes(CHALLENGE_BYTES)
+                peer.sendall(HELLO.pack(theirs, rank))
+                answer = _received(peer, CHALLENGE_BYTES + PROOF_BYTES)
+                ours, proof = answer[:CHALLENGE_BYTES], answer[CHALLENGE_BYTES:]
+                if hmac.compare_digest(proof, _proof(key, 0, theirs, ours)):
+                    peer.sendall(_proof(key, rank, ours, theirs))
+                    return peer
+                said = "someone else answers"
+            except BaseException:
                 peer.close()
-        raise TrainingError(
-            f"rank {rank} cannot reach port {port} of rank 0 ({'; '.join(tried)}); "
-            "name the network interface in GLOO_SOCKET_IFNAME"
-        )
-
-
-def _greeted(peer: socket.socket, nonce: bytes, size: int) -> int | None:
-    """Answer a rank that knows the nonce, and return which it is; `None` for anyone else."""
-    try:
-        peer.settimeout(ATTEMPT_S)
-        said, rank = HELLO.unpack(_received(peer, HELLO.size))
-        if not secrets.compare_digest(said, nonce) or not 0 < rank < size:
-            return None
-        peer.sendall(nonce)
-    except (OSError, struct.error):
-        return None
-    return int(rank)
+                raise
+            peer.close()
+        except OSError as error:
+            said = str(error)
+        time.sleep(min(0.2, max(0.0, until - time.monotonic())))
+    raise TrainingError(
+        f"rank {rank} cannot reach port {port} of rank 0 ({host}: {said}); "
+        "name the network interface in GLOO_SOCKET_IFNAME"
+    )
 
 
 def _received(peer: socket.socket, count: int) -> bytes:
@@ -185,27 +266,6 @@ def _received(peer: socket.socket, count: int) -> bytes:
     while len(data) < count and (more := peer.recv(count - len(data))):
         data += more
     return data
-
-
-def _addresses() -> Iterator[str]:
-    """Addresses at which other ranks may find this host: the loopback, what the user has named, every interface."""
-    found = ["127.0.0.1"]
-    named = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")
-    interfaces = [name for _, name in socket.if_nameindex()]
-    found += [_address_of(name) for name in sorted(interfaces, key=lambda name: name not in named)]
-    found.append(os.environ.get("MASTER_ADDR", ""))
-    found.append(socket.gethostname())
-    yield from dict.fromkeys(address for address in found if address)
-
-
-def _address_of(interface: str) -> str:
-    """Return the IPv4 address of an interface, empty if it has none (netdevice(7), SIOCGIFADDR)."""
-    import fcntl
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
-        answer = fcntl.ioctl(probe.fileno(), 0x8915, struct.pack("256s", interface.encode()[:15]))
-        return socket.inet_ntoa(answer[20:24])
-    return ""
 
 
 def _in_forked_child() -> None:

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradtide.errors import TrainingError
 from gradtide.scenario.plan import Plan
 from gradtide.torch.groups import Group
+from gradtide.torch.guard import Guard
 from gradtide.torch.sender import Sender
 
 BYTES_PER_MIB = 2**20
@@ -42,15 +43,50 @@ def bucket_options(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
     return {"bucket_cap_mb": cap}
 
 
-class PriorityHook:
-    """Sends the buckets of a DistributedDataParallel by the plan's ranks; DDP waits for them at the end of backward.
+class Hook:
+    """Sums the buckets of a DistributedDataParallel; DDP waits for them at the end of backward.
 
-    Args:
-        ddp: where it is registered.
-        optimizer: asks before each step whether all is well.
-        groups: the plan's buckets; a bucket of DDP is as urgent as the most urgent parameter in it.
-        sender: sums them.
+    DDP cannot take an error from a sum: the optimizer's next step raises it, before the gradients are used.
     """
+
+    def __init__(self, ddp: DistributedDataParallel, optimizer: "torch.optim.Optimizer", guard: Guard) -> None:
+        self._group, self._guard = ddp.process_group, guard
+        self._scale = 1.0 / dist.get_world_size(ddp.process_group)
+        ddp.register_comm_hook(self, _hand_over)
+        self._handle = optimizer.register_step_pre_hook(lambda *_: guard.check())
+
+    def sum(self, bucket: Any, future: Any) -> None:
+        """Sum a bucket's tensor in place as DDP does, and complete the future even if that fails."""
+        tensor = bucket.buffer()
+        number = self._guard.expect(lambda: future.set_result(tensor))
+
+        def ended(error: str) -> None:
+            if error:
+                self._guard.fail_by(f"the sum of gradients failed: {error}")
+            self._guard.met(number)
+
+        self._guard.follow(dist.all_reduce(tensor, group=self._group, async_op=True), ended)
+
+    def close(self) -> None:
+        """Leave the optimizer; the hook goes with DDP."""
+        self._handle.remove()
+
+    def _submit(self, bucket: Any) -> Any:
+        future: Any = torch.futures.Future()
+        tensor = bucket.buffer().mul_(self._scale)
+        if tensor.is_sparse:  # a sparse sum is not in place
+            work = dist.all_reduce(tensor, group=self._group, async_op=True)
+            return work.get_future().then(lambda ended: ended.value()[0])
+        try:
+            self.sum(bucket, future)
+        except TrainingError as error:
+            self._guard.fail(error)
+            future.set_result(tensor)
+        return future
+
+
+class PriorityHook(Hook):
+    """Sends the buckets by the plan's ranks: a bucket of DDP is as urgent as the most urgent parameter in it."""
 
     def __init__(
         self, ddp: DistributedDataParallel, optimizer: "torch.optim.Optimizer", groups: Sequence[Group], sender: Sender
@@ -58,21 +94,16 @@ class PriorityHook:
         self._ranks = {id(parameter): group.rank for group in groups for parameter in group.parameters}
         self._least = max(self._ranks.values(), default=0)
         self._sender = sender
-        self._scale = 1.0 / dist.get_world_size(ddp.process_group)
-        ddp.register_comm_hook(self, PriorityHook._submit)
-        self._handle = optimizer.register_step_pre_hook(lambda *_: sender.check())
+        super().__init__(ddp, optimizer, sender.guard)
 
-    # DDP reads the annotations, and insists on the name `bucket`.
-    def _submit(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """Hand a bucket to the sender; return a future that is complete when it is summed."""
-        future: Any = torch.futures.Future()
-        tensor = bucket.buffer()
-        tensor.mul_(self._scale)
+    def sum(self, bucket: Any, future: Any) -> None:
+        """Hand a bucket to the sender."""
         rank = min(self._ranks.get(id(parameter), self._least) for parameter in bucket.parameters())
-        # DDP cannot take an error from a future; the optimizer's hook raises it before the gradients are used.
+        tensor = bucket.buffer()
         self._sender.submit(bucket.index(), rank, tensor, lambda: future.set_result(tensor))
-        return future
 
-    def close(self) -> None:
-        """Leave the optimizer; the hook goes with DDP."""
-        self._handle.remove()
+
+# DDP reads the annotations, and insists on the name `bucket`.
+def _hand_over(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    assert isinstance(state, Hook)
+    return state._submit(bucket)

@@ -15,13 +15,14 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from gradtide.errors import TrainingError
-from gradtide.torch import control
+from gradtide.torch import control, sockets
+from gradtide.torch.sockets import Address, ends, matched, open_connections
 
 SERVICES = {"high": 0x10, "normal": 0x00, "low": 0x08}
 """Types of service that Linux tells apart: low delay, none, high throughput (RFC 1349, section 4)."""
@@ -34,8 +35,6 @@ _BANDS = {0: 1, 2: 2, 6: 0, 4: 1}
 
 LOADED_S = 10.0
 """How long nft may take to load a table."""
-
-Address = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -136,11 +135,11 @@ def wire_priority(
         raise TrainingError("wire_priority: apply needs root and nft; without it the rules are printed")
     rank = dist.get_rank(process_group)
     with contextlib.ExitStack() as stack:
-        own = {ends(one): one for one in _open_connections(stack) if ends(one)[0] not in _announcing()}
+        own = {ends(one): one for one in open_connections(stack) if ends(one)[0] not in _announcing()}
         everyone: list[Any] = [None] * dist.get_world_size(process_group)
         dist.all_gather_object(everyone, list(own), group=process_group)
         ranks = matched(list(own), everyone, rank)
-        interfaces = {control._address_of(name): name for _, name in socket.if_nameindex()}
+        interfaces = {sockets.address_of(name): name for _, name in socket.if_nameindex()}
         connections = []
         for pair, other in sorted(ranks.items(), key=lambda item: (item[1], item[0])):
             found = _mark(own[pair], service)
@@ -201,42 +200,10 @@ def nccl_options(priority: "str | int", environ: "Mapping[str, str] | None" = No
 # ── connections ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def ends(one: socket.socket) -> tuple[Address, Address]:
-    """Return the local end and the peer's of a connected socket; IPv4 in IPv6 is written as IPv4."""
-    return _address(one.getsockname()), _address(one.getpeername())
-
-
-def matched(
-    own: "Sequence[tuple[Address, Address]]", everyone: "Sequence[Iterable[tuple[Address, Address]]]", rank: int
-) -> "dict[tuple[Address, Address], int]":
-    """Return which of a rank's connections lead to which other rank: those that it has from its own end."""
-    theirs = {pair: other for other, pairs in enumerate(everyone) if other != rank for pair in pairs}
-    return {(local, peer): theirs[peer, local] for local, peer in own if (peer, local) in theirs}
-
-
-def _address(name: Any) -> Address:
-    host = ipaddress.ip_address(name[0].partition("%")[0])
-    mapped = host.ipv4_mapped if isinstance(host, ipaddress.IPv6Address) else None
-    return str(mapped or host), int(name[1])
-
-
-def _open_connections(stack: contextlib.ExitStack) -> Iterator[socket.socket]:
-    """Yield copies of this process's TCP connections (proc(5), /proc/self/fd); nothing where there is no /proc."""
-    with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):  # closed meanwhile, no socket, or not connected
-                if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
-                    continue
-                one = stack.enter_context(socket.socket(fileno=os.dup(int(name))))
-                if one.family in (socket.AF_INET, socket.AF_INET6) and one.type == socket.SOCK_STREAM:
-                    one.getpeername()
-                    yield one
-
-
 def _announcing() -> set[Address]:
     """Return the local ends of the connections on which pieces are announced."""
     peers = [peer for each in list(control._open) for peer in each._peers.values()]
-    return {_address(peer.getsockname()) for peer in peers if peer.fileno() >= 0}
+    return {sockets.address(peer.getsockname()) for peer in peers if peer.fileno() >= 0}
 
 
 def _mark(one: socket.socket, service: int) -> int:

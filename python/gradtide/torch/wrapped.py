@@ -5,6 +5,7 @@ import contextlib
 import gc
 import hashlib
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,8 +20,10 @@ from gradtide.runtime import LEVELS, of_torch
 from gradtide.scenario.plan import Plan, read_plan
 from gradtide.torch.crossiter import USE_PRIORITY, CrossIteration, share_buffers, share_state
 from gradtide.torch.groups import groups_of
-from gradtide.torch.parallel import PriorityHook, bucket_options
+from gradtide.torch.guard import Guard, timeout_of
+from gradtide.torch.parallel import Hook, PriorityHook, bucket_options
 from gradtide.torch.sender import Sender, Tally
+from gradtide.torch.sockets import all_ends
 
 
 class Wrapped(torch.nn.Module):  # type: ignore[misc]
@@ -39,22 +42,28 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         self.level = level
         self._made_in = os.getpid()
         self._cross: CrossIteration | None = None
-        self._hook: PriorityHook | None = None
+        self._hook: Hook | None = None
         self._sender: Sender | None = None
+        self._guard: Guard | None = None
         self._group: Any = None  # the sender's
-        self._shares_buffers: Any = None  # the group over which level crossiter shares them
+        self._shares_buffers: Any = None  # the group over which each forward pass does
         # Not as a submodule: the names of a state_dict are those of DistributedDataParallel, `module.…`.
         self.__dict__["_ddp"] = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module. Each layer waits for its gradients of the last iteration."""
-        if self._sender is None:
+        guard = self._guard
+        if guard is None:
             return (self.module if self._ddp is None else self._ddp)(*args, **kwargs)
         self._check_fork()
         if self._cross is None:
-            return self._sender.explain(lambda: self._ddp(*args, **kwargs))
+            if self.training and torch.is_grad_enabled():
+                guard.check()
+            if self._shares_buffers is not None:
+                guard.step()
+            return guard.explain(lambda: self._ddp(*args, **kwargs))
         if self._shares_buffers is not None:
-            share_buffers(self.module, self._shares_buffers, self._sender.watch)
+            share_buffers(self.module, self._shares_buffers, guard.watch)
         with self._cross.forward():
             return self.module(*args, **kwargs)
 
@@ -109,7 +118,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         return super().named_parameters(*args, **kwargs)  # type: ignore[no-any-return]
 
     def __getstate__(self) -> Any:
-        if self._sender is not None:
+        if self._guard is not None:
             raise TrainingError("a wrapped model cannot be copied or pickled: take its state_dict, or unwrap it first")
         return super().__getstate__()
 
@@ -121,22 +130,26 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
 
     def _at_exit(self) -> None:
         with contextlib.suppress(TrainingError):
-            self._undo()
+            self._undo(at_exit=True)
 
-    def _undo(self) -> None:
+    def _undo(self, at_exit: bool = False) -> None:
         """Remove all hooks and connections; may be called several times and after an error."""
         atexit.unregister(self._at_exit)
         if self._made_in != os.getpid():
             return
-        cross, hook, sender, group = self._cross, self._hook, self._sender, self._group
-        self.__dict__.update(_ddp=None, _cross=None, _hook=None, _sender=None, _group=None, level="unwrapped")
+        cross, hook, guard, group = self._cross, self._hook, self._guard, self._group
+        self.__dict__.update(_ddp=None, _cross=None, _hook=None, _sender=None, _guard=None, _group=None)
+        self.level = "unwrapped"
+        failed = at_exit and getattr(sys, "last_value", None) is not None  # the error that has ended the script
         try:
-            if cross is not None and sender is not None and sender.fault is None:
+            if cross is not None and guard is not None and guard.fault is None and not failed:
                 cross.flush()
         finally:
-            for part in (cross, hook, sender):
+            for part in (cross, hook):
                 if part is not None:
                     part.close()
+            if guard is not None:
+                guard.close(at_exit=at_exit, failed=failed)
             if group is not None and dist.is_initialized():
                 dist.destroy_process_group(group)
             if hook is not None or cross is None:
@@ -194,20 +207,22 @@ def wrap(
     base = process_group if process_group is not None else dist.group.WORLD
     cross = CrossIteration(model, optimizer, groups, size=size) if level == "crossiter" else None
     _agree(plan, level, model, base)
+    if ddp_options.get("broadcast_buffers", True) and any(True for _ in model.buffers()):
+        wrapped._shares_buffers = base
     if cross is not None:
         share_state(model, base)
-        if ddp_options.get("broadcast_buffers", True) and any(True for _ in model.buffers()):
-            wrapped._shares_buffers = base
-        wrapped._sender = sender = _sender(wrapped, base, plan)
-        cross.start(sender)
+        cross.start(_sender(wrapped, base, plan))
         wrapped._cross = cross
     else:
         planned = {} if level == "none" else bucket_options(plan, ddp_options)
         ddp = DistributedDataParallel(model, process_group=process_group, **ddp_options, **planned)
         wrapped.__dict__["_ddp"] = ddp
         if level == "priority":
-            wrapped._sender = sender = _sender(wrapped, base, plan)
-            wrapped._hook = PriorityHook(ddp, optimizer, groups, sender)
+            wrapped._hook = PriorityHook(ddp, optimizer, groups, _sender(wrapped, base, plan))
+        elif _is_on_gloo(model, base):
+            wrapped._guard = guard = Guard(base)
+            guard.start()
+            wrapped._hook = Hook(ddp, optimizer, guard)
     atexit.register(wrapped._at_exit)
     return wrapped
 
@@ -229,19 +244,20 @@ def unwrap(model: Wrapped) -> "torch.nn.Module":
 
 def _sender(wrapped: Wrapped, base: Any, plan: Plan) -> Sender:
     """Return a sender with a process group of its own, so that its sums never mix with the user's collectives."""
-    options = getattr(base._get_backend(torch.device("cpu")), "options", None)
-    timeout = getattr(options, "_timeout", dist.default_pg_timeout)
     ranks = dist.get_process_group_ranks(base)
     is_part = len(ranks) < dist.get_world_size()
-    group = dist.new_group(ranks, timeout=timeout, backend="gloo", use_local_synchronization=is_part)
-    wrapped._group = group
+    earlier = all_ends()
+    wrapped._group = dist.new_group(ranks, timeout=timeout_of(base), backend="gloo", use_local_synchronization=is_part)
+    wrapped._sender = sender = Sender(base, wrapped._group, earlier, piece_bytes=plan.chunk_bytes)
+    wrapped._guard = sender.guard
+    return sender
 
-    def share(value: Any) -> Any:
-        values = [value]
-        dist.broadcast_object_list(values, ranks[0], group=base)
-        return values[0]
 
-    return Sender(group, share, piece_bytes=plan.chunk_bytes, timeout_s=timeout.total_seconds())
+def _is_on_gloo(model: "torch.nn.Module", base: Any) -> bool:
+    cpu = torch.device("cpu")
+    return all(p.device == cpu for p in model.parameters()) and isinstance(
+        base._get_backend(cpu), dist.ProcessGroupGloo
+    )
 
 
 def _agree(plan: Plan, level: str, model: "torch.nn.Module", base: Any) -> None:

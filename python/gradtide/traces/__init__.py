@@ -7,10 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradtide import _core
+from gradtide import _core, inputs
 from gradtide.errors import TraceError
+from gradtide.files import write_whole
 from gradtide.results import Table
-from gradtide.scenario.opdag import OpDag, op_dag
+from gradtide.scenario.opdag import MAX_DAG_BYTES, OpDag, op_dag
 from gradtide.traces import files
 from gradtide.traces.gaps import Gap, found_gaps
 from gradtide.traces.model import TraceModel, of_step
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 PIXELS = 2000
 """How finely the picture of a step is cut: two for each that a page has for it."""
+
+MAX_RANK_DIGITS = 5
+"""Of a rank in a file's name; a longer number is a date, a time or the number of a process."""
 
 CHAKRA_VERSIONS = ("0.0.4", "1.0.0")
 
@@ -65,13 +69,14 @@ class Trace:
         about = self._core.about
         members = self._core.members
         known = max([size or 0 for _, _, size, _ in about] + [members[-1] + 1 if members else 0])
-        expected = range(known) if known else range(max(self.rank_numbers) + 1)
+        present = set(self.rank_numbers)
+        expected = range(known or max(present) + 1)
         summary: dict[str, Any] = {
             "schema": "gradtide.trace-summary/1",
             "format": self.format,
             "version": about[0][3],
             "world_size": known or None,
-            "missing_ranks": [rank for rank in expected if rank not in set(self.rank_numbers)],
+            "missing_ranks": [rank for rank in expected if rank not in present],
             "effective_ranks": _effective(rows),
             "ranks": rows,
             "left_out": [gap.to_dict() for gap in self._gaps],
@@ -220,7 +225,7 @@ class Trace:
             raise ValueError(f"{path} is neither NAME.et (Chakra) nor NAME.json (op DAG)")
         for name, content in contents.items():
             try:
-                name.write_bytes(content)
+                write_whole(name, content)
             except OSError as error:
                 raise TraceError(f"{name} cannot be written: {error.strerror}") from error
         return list(contents)
@@ -285,7 +290,7 @@ def read(path: str | Path | Sequence[str | Path]) -> Trace:
         return from_chakra(names)
     if len(names) == 1 and b"gradtide.trace/1" in files.start(names[0]):
         with files.told(names[0]):
-            return Trace(_core.Trace.from_dag(b"".join(files.chunks(names[0])).decode()), "dag")
+            return Trace(_core.Trace.from_dag(inputs.read(names[0], MAX_DAG_BYTES).decode()), "dag")
     return from_kineto(names)
 
 
@@ -294,17 +299,20 @@ def _read(names: Sequence[Path], form: str, rank_in_name: "re.Pattern[str]") -> 
     numbers: dict[int, Path] = {}
     for index, name in enumerate(names):
         with files.told(name):
-            part = (_core.kineto if form == "kineto" else _core.chakra)(files.chunks(name))
+            part = (_core.kineto if form == "kineto" else _core.chakra)(inputs.chunks(name))
         [(_, said, _, _)] = part.about
         named = rank_in_name.findall(name.name)
-        number = said if said is not None else int(named[-1]) if named else index
-        if number >= 2**32:
-            number = index
+        number = said if said is not None else _rank(named[-1] if named else "", index)
         if number in numbers:
             raise TraceError(f"{name} and {numbers[number]} are both of rank {number}; give one file per rank")
         numbers[number] = name
         parts.append(part)
     return Trace(_core.Trace.of_ranks(list(numbers), parts), form)
+
+
+def _rank(digits: str, otherwise: int) -> int:
+    """Return the rank that a file's name says; a number of too many digits is none."""
+    return int(digits) if 0 < len(digits) <= MAX_RANK_DIGITS else otherwise
 
 
 def _warnings(summary: dict[str, Any]) -> list[str]:

@@ -131,8 +131,7 @@ def of_step(
     if others:
         said.append(f"transfers that are no gradients, left out: {len(others)}")
         left_out.append(f"transfers that are no gradients: {_counted(others)}, left out")
-    listed = [one["group_ranks"] for one in sent if one["group_ranks"]]
-    size = len(listed[0]) if listed else members
+    size = next((one["group_size"] for one in sent if one["group_size"]), members)
     source = "; ".join(said)
     return TraceModel(name, tuple(reversed(layers)), source, chosen["rank"], number, size, tuple(left_out))
 

@@ -53,7 +53,13 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     """Return the template of a study of tenants and what it shows."""
     path = run_dir / "summary.json"
     head = Head.of(path, summary)
-    seeds, several = head.seeds, head.several
+    failed = summary.get("failed", {})
+    seeds, several = (
+        [one for one in head.seeds if not any(f"seed{one}-{band}" in failed for band in BANDS)],
+        head.several,
+    )
+    if not seeds:
+        raise RunFolderError(f"{path}: key `failed`: a run of every seed failed, so there is nothing to show")
     runs = {(seed, band): run_dir / "runs" / f"seed{seed}-{band}" for seed in seeds for band in BANDS}
     flows = {key: read_table(folder, "flows.csv") for key, folder in runs.items()}
     iterations = {key: _of_job(folder, "iterations.csv", head.job) for key, folder in runs.items()}

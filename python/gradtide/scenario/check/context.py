@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gradtide.errors import Fault, nearest
+from gradtide.errors import nearest
 from gradtide.scenario.keys import Run, ScenarioFile
 from gradtide.scenario.keys.cluster import Queue
 from gradtide.scenario.keys.job import JobTable
 from gradtide.scenario.keys.traffic import TrafficTable
-from gradtide.scenario.source import Loc, Source
+from gradtide.scenario.source import Faults, Loc, Source
 from gradtide.scenario.tables import LayerTable
 
 MAX_WORKERS = 1_000_000
@@ -30,7 +30,7 @@ class Context:
     source: Source
     base_dir: Path
     bad: set[Loc]
-    faults: list[Fault]
+    faults: Faults
     tables: dict[str, LayerTable] = field(default_factory=dict)
     rankings: dict[str, list[str]] = field(default_factory=dict)
 

@@ -12,7 +12,6 @@ from gradtide.measured import Errors, saving_errors, time_errors
 from gradtide.results import StudyRows, Table
 from gradtide.runtime import LEVELS
 from gradtide.scenario.plan import Plan, read_plan
-from gradtide.studies.channels import Channel
 from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, write_versions
 from gradtide.studies.plan.found import Found, Gain, mean_ms, plan_of
 from gradtide.studies.run import head, total_cost, write_runs, write_summary
@@ -32,7 +31,6 @@ class PlanResult(StudyRows):
         run: the run of the plan; `None` if the search was interrupted before.
         rows: one dict for the baseline and for the best of each level.
         candidates: one dict per choice that was scored; the columns of `scored.csv`.
-        summary: what `--json` prints.
     """
 
     def __init__(self, found: Found) -> None:
@@ -88,7 +86,8 @@ class PlanResult(StudyRows):
                 "run": len(found.runs) + len(found.baselines),
                 "channels": [
                     {
-                        "collective": _channel_name(one),
+                        "collective": words.collective(one.collective["kind"])
+                        + ("" if one.depth == 1 else f", depth {one.depth}"),
                         "fixed_us": one.fixed_ps / 1e6,
                         "ns_per_byte": one.ps_per_byte / 1e3,
                         "whole_ms": one.whole_ps / 1e9,
@@ -134,14 +133,12 @@ class PlanResult(StudyRows):
             report.write_timeline(folder / "runs" / "plan").rename(folder / "timeline.pftrace")
             report.write_report(folder)
 
-    def __repr__(self) -> str:
-        return f"<gradtide.PlanResult {self.summary['headline']}>"
-
 
 def check_target(path: Path | None) -> None:
     """Refuse a place where a plan or its folder must not go; asked before long work, not after it."""
     if path is None:
         return
+    refuse_unwritable(path)
     if path.suffix != ".json":
         refuse_foreign(path)
     elif path.exists():
@@ -149,7 +146,6 @@ def check_target(path: Path | None) -> None:
             read_plan(path)
         except ScenarioError:
             raise FolderError(f"{path} exists and is not a plan; name a file that does not exist yet") from None
-    refuse_unwritable(path)
 
 
 def _baseline_row(found: Found, name: str) -> dict[str, Any]:
@@ -306,11 +302,6 @@ def caps(plan: Plan) -> str:
     """
     rounded = [math.floor(1e4 * one.bytes / MIB) / 1e4 for one in plan.buckets]
     return f"[{', '.join(f'{cap:g}' for cap in rounded)}]"
-
-
-def _channel_name(channel: Channel) -> str:
-    name = words.collective(channel.collective["kind"])
-    return name if channel.depth == 1 else f"{name}, depth {channel.depth}"
 
 
 def _headline(found: Found, plan: Plan, rows: Sequence[dict[str, Any]]) -> str:

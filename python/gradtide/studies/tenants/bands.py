@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import fct
-from gradtide.errors import Unfinished
+from gradtide.errors import SimulationError, Unfinished
 from gradtide.estimate import Limits
 from gradtide.results import PS_PER_MS, Flow, RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.asked import as_scenario
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import part_of, run_all, total_cost, write_study
+from gradtide.studies.run import part_of, run_all, run_named, total_cost, write_study
 from gradtide.studies.tenants.cases import BANDS, NO_JOB, Case, check, head, known_seeds, moved_jobs, probed, variant
 from gradtide.studies.tenants.comparison import FIGURES, HINT, Comparison, sentence, verdict
 
@@ -28,11 +28,10 @@ class TenantsResult(StudyRows):
         comparison: both bands, paired by seed.
         rows: one dict per seed, side, tenant and class of flows; the columns of `rows.csv`.
         results: the runs by case.
-        summary: what `--json` prints.
     """
 
-    def __init__(self, comparison: Comparison) -> None:
-        self.comparison = comparison
+    def __init__(self, comparison: Comparison, failed: Mapping[Case, str] | None = None) -> None:
+        self.comparison, self.failed = comparison, failed or {}
         self.scenario, self.seeds = comparison.scenario, list(comparison.seeds)
         cases = [Case(*key, comparison.cell) for key in comparison.flow_classes]
         self.results = {case: comparison.results[case] for case in cases}
@@ -40,7 +39,7 @@ class TenantsResult(StudyRows):
         found = self.comparison
         cost, gain = found.cost, found.gain
         self.summary: dict[str, Any] = {
-            **head("tenants", self.scenario, self.seeds, found.payer),
+            **head("tenants", self.scenario, self.seeds, found.payer, self.failed),
             "headline": _headline(found),
             "verdict": verdict(cost, gain),
             "counted": {
@@ -102,16 +101,19 @@ def tenants(
     cases = {Case(seed, side): variant(base, seed, side, moved) for seed in dict.fromkeys(seeds) for side in sides}
 
     def study(results: Mapping[Case, RunResult], alone: Mapping[int, Mapping[Flow, int]]) -> TenantsResult:
-        known = tuple(known_seeds(results, seeds, sides))
-        return TenantsResult(Comparison(base, known, results, moved, classes=sizes, alone_ps=alone))
+        known = tuple(known_seeds([*results, *failed], seeds, sides))
+        return TenantsResult(Comparison(base, known, results, moved, classes=sizes, alone_ps=alone), failed)
 
     finished: dict[Case, RunResult] = {}
+    failed: dict[Case, str] = {}
     try:
-        first = run_all(list(cases.values()), jobs, part_of(progress, 0, 0.8), keep, limits)
-        finished = dict(zip(cases, first, strict=True))
+        finished, failed = run_named(cases, jobs, part_of(progress, 0, 0.8), keep, limits)
+        if not known_seeds(finished, seeds):
+            raise SimulationError(next(iter(failed.values())))
         told = part_of(progress, 0.8, 1)
+        of_seed = {seed: [run for case, run in finished.items() if case.seed == seed] for seed in seeds}
         times = alone_ps(
-            [(cases[Case(seed, NO_JOB)], flows_of([finished[Case(seed, side)] for side in sides])) for seed in seeds],
+            [(cases[Case(seed, NO_JOB)], flows_of(of_seed[seed])) for seed in seeds],
             lambda scenarios: run_all(scenarios, jobs, told, keep, limits),
         )
     except Unfinished as stop:

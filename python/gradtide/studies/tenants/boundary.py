@@ -12,7 +12,7 @@ from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import as_scenario
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all, total_cost, write_study
+from gradtide.studies.run import run_named, total_cost, write_study
 from gradtide.studies.tenants.bands import TenantsResult
 from gradtide.studies.tenants.cases import (
     BANDS,
@@ -38,15 +38,14 @@ class BoundaryResult(StudyRows):
     Attributes:
         cells: the study of every cell, by (job load, background load).
         rows: one dict per cell; the columns of `cells.csv`.
-        summary: what `--json` prints.
     """
 
-    def __init__(self, cells: dict[Cell, TenantsResult]) -> None:
-        self.cells = cells
+    def __init__(self, cells: dict[Cell, TenantsResult], failed: Mapping[Case, str] | None = None) -> None:
+        self.cells, self.failed = cells, failed or {}
         self.rows = [_row(cell, study) for cell, study in cells.items()]
         first = next(iter(self.cells.values()))
         self.summary: dict[str, Any] = {
-            **head("boundary", first.scenario, first.seeds, first.summary["job"]),
+            **head("boundary", first.scenario, first.seeds, first.summary["job"], self.failed),
             "headline": _headline(self.rows, first.seeds),
             "cells": self.rows,
             "cost": total_cost(study.summary for study in self.cells.values()),
@@ -54,7 +53,11 @@ class BoundaryResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
+        # A cell without all of its runs has a row, and no pictures.
+        failed = {case.cell for case in self.failed}
         for cell, study in self.cells.items():
+            if cell in failed:
+                continue
             study.write(folder / "cells" / cell.name)
         write_study(self, folder, "cells.csv")
 
@@ -96,13 +99,13 @@ def boundary(
         for band in BANDS
     }
     try:
-        results = run_all(list(cases.values()), jobs, progress, keep, limits)
+        finished, failed = run_named(cases, jobs, progress, keep, limits)
     except Unfinished as stop:
-        known = _cells(points, seeds, dict(zip(cases, stop.results, strict=True)))
+        known = _cells(points, seeds, {case: run for case, run in zip(cases, stop.results, strict=True) if run})
         if known:
             stop.tell(BoundaryResult(known))
         raise
-    return BoundaryResult(_cells(points, seeds, dict(zip(cases, results, strict=True))))
+    return BoundaryResult(_cells(points, seeds, finished, failed), failed)
 
 
 def points_of(
@@ -119,14 +122,17 @@ def points_of(
 
 
 def _cells(
-    points: Mapping[Cell, Scenario], seeds: Sequence[int], results: Mapping[Case, RunResult | None]
+    points: Mapping[Cell, Scenario],
+    seeds: Sequence[int],
+    finished: Mapping[Case, RunResult],
+    failed: Mapping[Case, str] | None = None,
 ) -> dict[Cell, TenantsResult]:
-    """Return the study of every cell whose runs are all finished."""
-    finished = {case: result for case, result in results.items() if result is not None}
+    """Return the study of every cell whose runs have all finished or failed."""
+    ended = [*finished, *(failed or ())]
     return {
         cell: TenantsResult(Comparison(point, tuple(seeds), finished, moved_jobs(point, None), cell=cell))
         for cell, point in points.items()
-        if known_seeds([case for case in finished if case.cell == cell], seeds) == list(seeds)
+        if known_seeds([case for case in ended if case.cell == cell], seeds) == list(seeds)
     }
 
 

@@ -42,6 +42,11 @@ class Case:
         """The name of its run folder."""
         return f"seed{self.seed}-{self.side}"
 
+    @property
+    def name(self) -> str:
+        """What the run is called in its study."""
+        return self.folder if self.cell is None else f"{self.cell.name}/{self.folder}"
+
 
 def known_seeds(finished: Iterable[Case], seeds: Sequence[int], sides: Sequence[str] = BANDS) -> list[int]:
     """Return the seeds of which every side is finished."""
@@ -49,13 +54,17 @@ def known_seeds(finished: Iterable[Case], seeds: Sequence[int], sides: Sequence[
     return [seed for seed in seeds if all((seed, side) in found for side in sides)]
 
 
-def head(kind: str, base: Scenario, seeds: Sequence[int], job: str) -> dict[str, Any]:
-    """Return what the summary of a whole study begins with."""
+def head(
+    kind: str, base: Scenario, seeds: Sequence[int], job: str, failed: Mapping[Case, str] | None = None
+) -> dict[str, Any]:
+    """Return what the summary of a whole study begins with; `failed` says why runs of it cannot go on."""
+    why = {case.name: error for case, error in (failed or {}).items()}
     return {
         **run.head(kind, base.engine),
         "seeds": list(seeds),
         "job": job,
         "model": next(one.model for one in base.jobs if one.name == job),
+        **({"failed": why} if why else {}),
     }
 
 

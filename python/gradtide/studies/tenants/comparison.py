@@ -171,8 +171,8 @@ class Comparison:
             return False
 
         def told(seed: int) -> Any:
-            runs = [self.results[Case(seed, side, self.cell)] for side in (SAME, self.other)]
-            return [(run.summary["traffic"], run.summary["jobs"]) for run in runs]
+            runs = [self.run(seed, side) for side in (SAME, self.other)]
+            return [None if run is None else (run.summary["traffic"], run.summary["jobs"]) for run in runs]
 
         return all(told(seed) == told(self.seeds[0]) for seed in self.seeds)
 

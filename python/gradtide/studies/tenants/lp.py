@@ -53,7 +53,6 @@ class LpResult(StudyRows):
         rows: one dict per policy and seed; the columns of `rows.csv`.
         found: starts and bands, in picoseconds.
         results: the runs by case; its side is a policy.
-        summary: what `--json` prints.
     """
 
     def __init__(
@@ -217,12 +216,8 @@ def buckets_of(job: Job, runs: dict[int, list[RunResult]], quantile: float | Non
 
     Ready and needed are those of a worker that is never late. A time is a + b·d for d bytes, fitted to all transfers of
     a band, from their first byte to their last: few iterations tell little of a single bucket. What the queue rests
-    before (`overhead`) and after one (`sync`) is part of it. A lower band is not taken to be faster.
-
-    Args:
-        job: whose layers are the buckets'.
-        runs: of each band, highest first.
-        quantile: of measured over fitted times, by which the fit is multiplied; None plans with the fit, the mean.
+    before (`overhead`) and after one (`sync`) is part of it. A lower band is not taken to be faster. With a quantile of
+    measured over fitted times, fits are multiplied by it. The runs are those of each band, highest first.
 
     Raises:
         ValueError: if a band's runs have no measured iteration.

@@ -13,7 +13,7 @@ from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import as_scenario
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all, total_cost, write_study
+from gradtide.studies.run import run_named, total_cost, write_study
 from gradtide.studies.tenants.boundary import points_of
 from gradtide.studies.tenants.cases import SAME, Case, Cell, check, head, moved_jobs, prioritised, variant
 from gradtide.studies.tenants.comparison import HINT, Comparison, Effect, averaged, sentence
@@ -33,16 +33,15 @@ class PoliciesResult(StudyRows):
         comparisons: each policy against the band of the flows, cell by cell.
         runs: every run by its case.
         rows: one dict per cell and policy; the columns of `policies.csv`.
-        summary: what `--json` prints.
     """
 
-    def __init__(self, comparisons: Sequence[Comparison]) -> None:
+    def __init__(self, comparisons: Sequence[Comparison], failed: Mapping[Case, str] | None = None) -> None:
         self.comparisons = list(comparisons)
         first = self.comparisons[0]
         self.runs = first.results
         self.rows = [_row(one) for one in self.comparisons]
         self.summary: dict[str, Any] = {
-            **head("policies", first.scenario, first.seeds, first.payer),
+            **head("policies", first.scenario, first.seeds, first.payer, failed),
             "headline": _headline(self.comparisons),
             "policies": self.rows,
             "cost": total_cost(run.summary for run in self.runs.values()),
@@ -99,13 +98,14 @@ def policies(
         for seed in seeds
         for name in (SAME, *dict.fromkeys(names))
     }
-    results = dict(zip(cases, run_all(list(cases.values()), jobs, progress, keep, limits), strict=True))
+    results, failed = run_named(cases, jobs, progress, keep, limits)
     return PoliciesResult(
         [
             Comparison(point, tuple(seeds), results, moved_jobs(point, None), other=name, cell=cell)
             for cell, point in points.items()
             for name in dict.fromkeys(names)
-        ]
+        ],
+        failed,
     )
 
 

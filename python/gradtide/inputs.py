@@ -1,0 +1,147 @@
+"""Opens every file that a user names: regular files only, and no more bytes of them than is allowed.
+
+A FIFO, a device or a socket is refused at once, because reading one may never end. What gzip unpacks to is counted
+while it is unpacked. Nothing here knows what a file means.
+"""
+
+import gzip
+import io
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import BinaryIO
+
+from gradtide.errors import GradtideError
+from gradtide.units import UnitError, parse_bytes
+
+MAX_TEXT_BYTES = 10_000_000
+"""Most bytes of a scenario, and of any file that is read as a whole before its first line means anything."""
+MAX_DATA_BYTES = 4_000_000_000
+"""Most bytes of a trace, a list or a table, after gzip has unpacked it."""
+MAX_PACKING = 100
+"""Most bytes that a byte of a gzip file stands for. Traces of PyTorch's profiler shrink 10 to 30 times."""
+FREE_BYTES = 64_000_000
+"""A gzip file may unpack to as many bytes, however small it is."""
+
+CHUNK_BYTES = 1 << 20
+
+_allowed: ContextVar[int | None] = ContextVar("_allowed", default=None)
+
+
+class InputError(GradtideError):
+    """A file cannot be read as it is.
+
+    Attributes:
+        code: of the table of faults.
+        msg: what is wrong; it does not name the file.
+        hint: the fix.
+    """
+
+    def __init__(self, code: str, msg: str, hint: str) -> None:
+        super().__init__(f"it {msg}; {hint}")
+        self.code, self.msg, self.hint = code, msg, hint
+
+
+@contextmanager
+def allowing(most_bytes: int | None) -> Iterator[None]:
+    """Read files of up to `most_bytes`, packed or not, in place of the limits above; None leaves them."""
+    token = _allowed.set(most_bytes if most_bytes is not None else _allowed.get())
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+def allow(size: str | None) -> None:
+    """Read files of up to a size such as "8GB" from here on; None restores the limits above.
+
+    Raises:
+        ValueError: if it is no size.
+    """
+    try:
+        _allowed.set(None if size is None else parse_bytes(size))
+    except UnitError as error:
+        raise ValueError(f"--max-input: {error.msg}; {error.hint}") from None
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a regular file to read its bytes.
+
+    Raises:
+        InputError: if it is something else.
+        OSError: if it cannot be opened.
+    """
+    # Opening a device may itself do something, so it is looked at before; and again after, when it cannot be exchanged.
+    _regular(os.stat(path).st_mode)
+    handle = os.open(path, os.O_RDONLY | _ANSWER_AT_ONCE)
+    try:
+        _regular(os.fstat(handle).st_mode)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+_ANSWER_AT_ONCE = sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
+
+
+def _regular(mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise InputError("GT002", "is a directory", "name a file in it")
+    if not stat.S_ISREG(mode):
+        raise InputError("GT002", "is not a regular file", "copy it to a file first")
+
+
+def chunks(path: Path, most_bytes: int = MAX_DATA_BYTES) -> Iterator[bytes]:
+    """Yield a file's bytes, unpacked if it is gzip, whatever its name.
+
+    Raises:
+        InputError: if it is not a regular file, or has more than `most_bytes` and more than the user allows.
+        OSError: if it cannot be read.
+    """
+    with open_file(path) as raw:
+        is_gzip = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        size_bytes = os.fstat(raw.fileno()).st_size
+        allowed = _allowed.get()
+        if allowed is not None:
+            most_bytes = allowed
+        elif is_gzip:
+            most_bytes = min(most_bytes, max(FREE_BYTES, MAX_PACKING * size_bytes))
+        if size_bytes > most_bytes:
+            raise _too_large(f"has {size_bytes:,} bytes, more than {most_bytes:,}", size_bytes)
+        left_bytes = most_bytes
+        try:
+            with gzip.GzipFile(fileobj=raw) if is_gzip else raw as file:
+                while chunk := file.read(min(CHUNK_BYTES, left_bytes + 1)):
+                    left_bytes -= len(chunk)
+                    if left_bytes < 0:
+                        raise _too_large(f"{'unpacks to' if is_gzip else 'has'} more than {most_bytes:,} bytes", None)
+                    yield chunk
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            msg = f"cannot be unpacked: the compressed file is damaged or cut off: {error}"
+            raise InputError("GT003", msg, "copy it again") from None
+
+
+def _too_large(msg: str, size_bytes: int | None) -> InputError:
+    size = "SIZE" if size_bytes is None else f"{-(-size_bytes // 10**6)}MB"
+    return InputError("GT004", msg, f"is it the right file? --max-input {size} reads it")
+
+
+def read(path: Path, most_bytes: int = MAX_TEXT_BYTES) -> bytes:
+    """Return the bytes of a file, unpacked if it is gzip; errors as of `chunks`."""
+    return b"".join(chunks(path, most_bytes))
+
+
+def start(path: Path, count: int) -> bytes:
+    """Return the first bytes of a file, unpacked if it is gzip; errors as of `chunks`."""
+    return next(chunks(path), b"")[:count]
+
+
+def text(path: Path, most_bytes: int = MAX_DATA_BYTES) -> str:
+    """Return the UTF-8 text of a file, with LF for any end of a line; errors as of `chunks`, and UnicodeDecodeError."""
+    return io.TextIOWrapper(io.BytesIO(read(path, most_bytes)), encoding="utf-8").read()

@@ -1,0 +1,102 @@
+"""Ctrl-C, SIGTERM and SIGHUP while a command runs: from its first line to its end, and whatever it is doing.
+
+A signal raises `KeyboardInterrupt` once, where the command can answer it; before, while modules are loaded, it is
+noted. Code that computes outside Python for longer than a second, and so cannot answer, is ended as it is.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, what batch systems and containers send, and what a terminal that is closed sends."""
+
+NOTICE_S, ANSWER_S, TIDY_S = 0.8, 2.0, 10.0
+"""After so long the process is ended: if Python has not seen the signal; if nothing but removes what is half-written
+has followed; if an interrupted study still writes what it knows. Another signal ends it at once."""
+
+received: list[int] = []
+"""The signals that came, in their order."""
+
+last_words: list[Callable[[int], None]] = []
+"""Called with the signal before a process that does not answer is ended."""
+
+EXIT_SIGNAL = 128
+"""Exit code of a command that a signal ended, less the number of the signal: 130 for Ctrl-C, 143 for SIGTERM."""
+
+_state = {"catches": False, "raises": False, "raised": False, "settled": False, "tidies": False}
+
+
+def catch() -> None:
+    """Note signals from now on, except for those that are ignored, as under nohup; once is enough."""
+    if _state["catches"]:
+        return
+    _state["catches"] = True
+    caught = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in caught:
+        signal.signal(number, _on_signal)
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(read, caught), daemon=True).start()
+
+
+def answer() -> None:
+    """Raise `KeyboardInterrupt` for the first signal, also if it came before now."""
+    _state["raises"] = True
+    if received:
+        _on_signal(received.pop(), None)
+
+
+def settle() -> None:
+    """Raise nothing any more: the command has ended, or is about to say how it does."""
+    _state.update(raises=False, settled=True)
+
+
+def has_raised() -> bool:
+    """Return whether a signal has been raised; some libraries make another exception of a `KeyboardInterrupt`."""
+    return _state["raised"]
+
+
+def ignore() -> None:
+    """Let signals change nothing while Python itself ends; it takes no time, and all is said and written."""
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def is_settled() -> bool:
+    """Return whether the command has ended, or is about to say how it does."""
+    return _state["settled"]
+
+
+def tidy() -> None:
+    """Say that the signal is answered, and that what is known is being written."""
+    _state["tidies"] = True
+
+
+def _on_signal(number: int, frame: object) -> None:
+    received.append(number)
+    if _state["raises"]:
+        _state.update(raises=False, raised=True)
+        raise KeyboardInterrupt
+
+
+def _limit_s() -> float:
+    if _state["tidies"]:
+        return TIDY_S
+    return ANSWER_S if received else NOTICE_S
+
+
+def _watch(read: int, caught: list[int]) -> None:
+    """Wait for a signal, which the system writes into a pipe at once, and then for the process to end."""
+    first = 0
+    while first not in caught:
+        first = os.read(read, 1)[0]
+    since = time.monotonic()
+    while len(received) < 2 and time.monotonic() - since < _limit_s():
+        time.sleep(0.02)
+    for last in last_words:
+        last(first)
+    os._exit(EXIT_SIGNAL + first)

@@ -1,0 +1,92 @@
+"""The TCP connections of this process: which of them lead to other ranks, and which address the ranks meet at."""
+
+import contextlib
+import ipaddress
+import os
+import socket
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch.distributed as dist
+
+Address = tuple[str, int]
+Ends = tuple[Address, Address]
+
+
+def ends(one: socket.socket) -> Ends:
+    """Return the local end and the peer's of a connected socket; IPv4 in IPv6 is written as IPv4."""
+    return address(one.getsockname()), address(one.getpeername())
+
+
+def address(name: Any) -> Address:
+    """Return host and port of what a socket calls its end."""
+    host = ipaddress.ip_address(name[0].partition("%")[0])
+    mapped = host.ipv4_mapped if isinstance(host, ipaddress.IPv6Address) else None
+    return str(mapped or host), int(name[1])
+
+
+def open_connections(stack: contextlib.ExitStack) -> Iterator[socket.socket]:
+    """Yield copies of this process's TCP connections (proc(5), /proc/self/fd); nothing where there is no /proc."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # closed meanwhile, no socket, or not connected
+                if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                    continue
+                one = stack.enter_context(socket.socket(fileno=os.dup(int(name))))
+                if one.family in (socket.AF_INET, socket.AF_INET6) and one.type == socket.SOCK_STREAM:
+                    one.getpeername()
+                    yield one
+
+
+def all_ends() -> list[Ends]:
+    """Return the ends of all of this process's connections."""
+    with contextlib.ExitStack() as stack:
+        return [ends(one) for one in open_connections(stack)]
+
+
+def matched(own: "Sequence[Ends]", everyone: "Sequence[Iterable[Ends]]", rank: int) -> dict[Ends, int]:
+    """Return which of a rank's connections lead to which other rank: those that it has from its own end."""
+    theirs = {pair: other for other, pairs in enumerate(everyone) if other != rank for pair in pairs}
+    return {(local, peer): theirs[peer, local] for local, peer in own if (peer, local) in theirs}
+
+
+def cut(pairs: "Iterable[Ends]") -> None:
+    """End connections by their ends, so that whoever waits for something on them is told that nothing will come."""
+    wanted = set(pairs)
+    with contextlib.ExitStack() as stack:
+        for one in open_connections(stack):
+            with contextlib.suppress(OSError):  # ended meanwhile
+                if ends(one) in wanted:
+                    one.shutdown(socket.SHUT_RDWR)
+
+
+def meeting_address() -> str:
+    """Return the address of this host on the interface of the process group.
+
+    That is the interface named in GLOO_SOCKET_IFNAME; otherwise the one that leads to the store, where all ranks have
+    met; otherwise, as gloo has it, the one that this host's name stands for, or the loopback.
+    """
+    for interface in filter(None, os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")):
+        if found := address_of(interface):
+            return found
+    store = dist.distributed_c10d._get_default_store()
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    for host in (getattr(store, "host", ""), socket.gethostname()):
+        with contextlib.suppress(OSError):
+            family, kind, *_, target = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind) as probe:
+                probe.connect(target)  # sends nothing: the kernel chooses the interface
+                return str(probe.getsockname()[0])
+    return "127.0.0.1"
+
+
+def address_of(interface: str) -> str:
+    """Return the IPv4 address of an interface, empty if it has none (netdevice(7), SIOCGIFADDR)."""
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        answer = fcntl.ioctl(probe.fileno(), 0x8915, struct.pack("256s", interface.encode()[:15]))
+        return socket.inet_ntoa(answer[20:24])
+    return ""
