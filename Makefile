@@ -1,4 +1,4 @@
-# make demo · make test · make check · make bench · make bench-ns3 · make bench-simgrid · make validate-testbed · make docs:
+# make demo · make test · make check · make attack · make bench · make bench-ns3 · make bench-simgrid · make validate-testbed · make docs:
 # each sets up what it needs, in .venv; the testbed needs root and torch.
 
 PYTHON ?= python3
@@ -9,7 +9,7 @@ JOBS ?= 2
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test check bench bench-ns3 bench-simgrid validate-testbed docs clean
+.PHONY: demo test check attack bench bench-ns3 bench-simgrid validate-testbed docs clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
@@ -29,6 +29,10 @@ check: .venv/.dev .venv/.built
 	python -m mypy.stubtest gradtide._core --ignore-disjoint-bases
 	python -m pytest tests/test_layers.py
 	mkdocs build --strict --quiet
+
+# About an hour with two processes; SEED repeats an attack.
+attack: .venv/.dev .venv/.built
+	cd tests && python -m attack --page --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
 
 bench: .venv/.dev .venv/.built
 	cargo bench -p gradtide-train

@@ -8,7 +8,11 @@ def main() -> None:
     signals.catch()
     from gradtide.cli import main as run
 
-    run()
+    try:
+        run()
+    except SystemExit as end:
+        signals.leave(end.code)
+        raise
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ noted. Code that computes outside Python for longer than a second, and so cannot
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,12 +16,15 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 NOTICE_S, ANSWER_S, TIDY_S = 0.8, 2.0, 10.0
 """After so long the process is ended: if Python has not seen the signal; if nothing but removes what is half-written
-has followed; if an interrupted study still writes what it knows. Another signal ends it at once."""
+has followed; if an interrupted study still writes what it knows. Another signal ends it at once. Time that other
+processes had the processor does not count, up to `PATIENCE` times as long."""
+
+PATIENCE = 5
 
 received: list[int] = []
 """The signals that came, in their order."""
 
-last_words: list[Callable[[int], None]] = []
+last_words: Callable[[int], None] | None = None
 """Called with the signal before a process that does not answer is ended."""
 
 EXIT_SIGNAL = 128
@@ -60,8 +64,12 @@ def has_raised() -> bool:
     return _state["raised"]
 
 
-def ignore() -> None:
-    """Let signals change nothing while Python itself ends; it takes no time, and all is said and written."""
+def leave(code: object) -> None:
+    """Let signals change nothing while Python itself ends; after a signal, do not wait for runs still under way."""
+    if isinstance(code, int) and code > EXIT_SIGNAL:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -94,9 +102,12 @@ def _watch(read: int, caught: list[int]) -> None:
     first = 0
     while first not in caught:
         first = os.read(read, 1)[0]
-    since = time.monotonic()
-    while len(received) < 2 and time.monotonic() - since < _limit_s():
+    since, since_used = time.monotonic(), time.process_time()
+    while len(received) < 2:
+        passed, used = time.monotonic() - since, time.process_time() - since_used
+        if max(min(passed, used), passed / PATIENCE) >= _limit_s():
+            break
         time.sleep(0.02)
-    for last in last_words:
-        last(first)
+    if last_words is not None:
+        last_words(first)
     os._exit(EXIT_SIGNAL + first)

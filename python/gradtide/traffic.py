@@ -523,11 +523,15 @@ def _flow_header(line: str, file: str, number: int) -> list[str]:
     if not set(columns) & set(_COLUMNS):
         fault(-1, "the first line is not the header")
     else:
+        seen = set[str]()
         for index, column in enumerate(columns):
+            if len(faults) == MAX_FAULTS_OF_A_FILE:
+                break
             if column not in _COLUMNS:
                 fault(index, f"unknown column `{column[:40]}`")
-            elif column in columns[:index]:
+            elif column in seen:
                 fault(index, f"the column `{column}` occurs twice", "delete one")
+            seen.add(column)
         for column in _COLUMNS[:4]:
             if column not in columns:
                 fault(-1, f"the column `{column}` is missing")

@@ -40,7 +40,6 @@ from gradtide.cli import (
     tenants_policies,
 )
 from gradtide.cli.ends import (
-    EXIT_CANNOT_GO_ON,
     EXIT_INTERRUPTED,
     Stopped,
     document_of,
@@ -148,20 +147,12 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line; every end has its exit code."""
-    signals.catch()
-    signals.last_words.append(_last_words)
+    """Run the command line and exit; every end has its exit code. Signals are as the caller has set them."""
+    signals.last_words = _last_words
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Of a terminal that knows fewer characters, as stderr does it.
         sys.stdout.reconfigure(errors="backslashreplace")
-    code = _main()
-    if code == EXIT_CANNOT_GO_ON or code > signals.EXIT_SIGNAL:
-        # Runs that are still under way are not waited for.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    signals.ignore()
-    sys.exit(code)
+    sys.exit(_main())
 
 
 def _main() -> int:

@@ -20,7 +20,17 @@ from gradtide.scenario.fabric import Fabric, Tree, Wiring
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import json_schema, short_names
 from gradtide.scenario.opdag import OpDag
-from gradtide.scenario.source import Loc, Overlay, Source, of_command_line, parse_json, parse_toml, read_text, scalar
+from gradtide.scenario.source import (
+    Faults,
+    Loc,
+    Overlay,
+    Source,
+    of_command_line,
+    parse_json,
+    parse_toml,
+    read_text,
+    scalar,
+)
 from gradtide.scenario.spec import spec as core_spec
 from gradtide.scenario.tables import graph_table, layers_table
 from gradtide.scenario.write import toml, toml_value
@@ -165,7 +175,7 @@ class Scenario:
             ScenarioError: if a path names nothing or a value is wrong; the faults name `--set` as their file.
         """
         data, overlays = _copy(self._data), dict(self._source.overlays)
-        faults: list[Fault] = []
+        faults = Faults()
         for dotted_path, given in values.items():
             text = f"{dotted_path}={given if isinstance(given, str) else _shown(given)}"
             value = scalar(given) if isinstance(given, str) else given

@@ -10,7 +10,6 @@ and `[[cable]]` and `[[nic]]` with a rate and a price. What a file has no table 
 but not what is needed is a fault when it is asked for.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +20,8 @@ from gradtide import units
 from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.scenario.source import Faults, Loc, Source, parse_toml, read_text
 
+_MOST = 10**15
+"""Largest price of a part; sums of a million parts are exact enough for a float."""
 _KEYS = {"switch": ("ports", "rate", "price"), "cable": ("rate", "price"), "nic": ("rate", "price")}
 _EXAMPLE = {"ports": "ports = 32", "rate": 'rate = "25Gbps"', "price": "price = 9000", "currency": 'currency = "EUR"'}
 
@@ -144,8 +145,8 @@ class _Reader:
     def price(self, loc: Loc, value: object) -> Fraction:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.refuse_type(loc, "a number", value)
-        elif not math.isfinite(value) or value < 0:
-            self.add("GT014", loc, f"{value} is out of range", "a price is 0 or more", value)
+        elif not 0 <= value <= _MOST:  # NaN is not, either
+            self.add("GT014", loc, f"{units.describe(value)} is out of range", f"a price is from 0 to {_MOST:g}", value)
         else:
             return Fraction(repr(value))
         return Fraction(0)

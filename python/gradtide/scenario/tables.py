@@ -320,19 +320,20 @@ class _LayersFile:
         return rows
 
     def read_header(self, line: int, columns: list[str]) -> None:
-        faults = []
+        if not set(columns) & set(_COLUMNS):
+            raise ScenarioError([self.fault(line, "GT032", "the first line is not the header", f"write {_HEADER}")])
+        faults, seen = Faults(), set[str]()
         for index, column in enumerate(columns):
             at = (column or None, column, index)
             if column not in _COLUMNS:
                 hint = did_you_mean(column, _COLUMNS, f"write {_HEADER}")
                 faults.append(self.fault(line, "GT032", f"unknown column `{column}`", hint, *at))
-            elif column in columns[:index]:
+            elif column in seen:
                 faults.append(self.fault(line, "GT032", f"the column `{column}` occurs twice", "delete one", *at))
+            seen.add(column)
         for column in _COLUMNS[:4]:
             if column not in columns:
                 faults.append(self.fault(line, "GT032", f"the column `{column}` is missing", f"write {_HEADER}"))
-        if not set(columns) & set(_COLUMNS):
-            faults = [self.fault(line, "GT032", "the first line is not the header", f"write {_HEADER}")]
         if faults:
             raise ScenarioError(faults)
         self.columns = columns

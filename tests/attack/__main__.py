@@ -1,0 +1,77 @@
+"""The command line of the attack."""
+
+import argparse
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # children are forked, which threads do not survive
+
+from attack import inputs, kills, page, runs, saves
+
+KINDS = ("inputs", "runs", "kills", "saves")
+
+
+def main() -> int:
+    """Attack as asked; the exit code is 1 if anything was found."""
+    parser = argparse.ArgumentParser(prog="python -m attack", description=__doc__)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="root of all that is random")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing new after this long, for each kind")
+    parser.add_argument("--only", help=f"{', '.join(KINDS)}, or the name of a reader")
+    parser.add_argument("--inputs", type=int, default=1_000_000, help="mutated inputs")
+    parser.add_argument("--runs", type=int, default=1000, help="random scenarios")
+    parser.add_argument("--kills", type=int, default=300)
+    parser.add_argument("--commands", help="kill only these")
+    parser.add_argument("--faults", type=int, default=10**9, help="faults of each kind in each save, at most")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--out", type=Path, default=Path("../out/attack"), help="where inputs of findings go")
+    parser.add_argument("--page", action="store_true", help="write the counts to the page of the documentation")
+    parser.add_argument("--replay", type=Path, nargs="+", metavar="READER/FILE", help="only read these inputs again")
+    given = parser.parse_args()
+    if given.replay:
+        told = {path: inputs.outcome_in_child(path.parent.name, path.read_bytes()) for path in given.replay}
+        print(*(f"{path}: {outcome[:300]}" for path, outcome in told.items()), sep="\n")
+        return int(not set(told.values()) <= set(inputs.FINE))
+    # A shell that starts the attack in the background has it ignore Ctrl-C, and so would the commands that it kills.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    print(f"seed {given.seed}", flush=True)
+    attacks: dict[str, Callable[[float], inputs.Result]] = {
+        "inputs": lambda deadline: inputs.attack(given.seed, given.inputs, deadline, given.jobs, only),
+        "runs": lambda deadline: runs.attack(given.seed, given.runs, deadline, given.jobs),
+        "kills": lambda deadline: kills.attack(given.seed, given.kills, deadline, given.jobs, commands),
+        "saves": lambda deadline: saves.attack(deadline, given.faults),
+    }
+    commands = given.commands.split(",") if given.commands else tuple(kills.COMMANDS)
+    only = [given.only] if given.only in inputs.READERS else []
+    found = 0
+    for kind in KINDS:
+        if given.only in (None, kind) or (only and kind == "inputs"):
+            begin = time.monotonic()
+            result = attacks[kind](begin + 60 * given.minutes)
+            seconds = time.monotonic() - begin
+            _tell(kind, result, seconds, given)
+            found += len(result.findings)
+            if given.page:
+                page.write(kind, result, given.seed, seconds, given.jobs)
+    return int(found > 0)
+
+
+def _tell(kind: str, result: inputs.Result, seconds: float, given: argparse.Namespace) -> None:
+    for name, counts in result.counts.items():
+        print(f"{name:20}", *(f"{count:>9,} {outcome}" for outcome, count in counts.most_common()))
+    print(f"{kind}: {result.total:,} in {seconds:.0f} s", *(f"{count} {name}" for name, count in result.notes.items()))
+    for (name, outcome), index in result.findings.items():
+        print(f"FOUND {name} {index}: {outcome}", flush=True)
+        if kind == "inputs":
+            data = inputs.minimised(name, inputs.input_of(given.seed, name, index))
+            file = given.out / name / f"{given.seed}-{index}"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+            print(f"      {file} ({len(data)} bytes): {inputs.outcome_in_child(name, data)[:300]}", flush=True)
+
+
+sys.exit(main())

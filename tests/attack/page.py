@@ -1,0 +1,38 @@
+"""Writes the counts of an attack into its page of the documentation, between marks."""
+
+import re
+from collections import Counter
+
+from attack.inputs import FINE, Result
+from attack.readers import ROOT
+
+PAGE = ROOT / "docs/validation/attack.md"
+
+
+def write(kind: str, result: Result, seed: int, seconds: float, processes: int) -> None:
+    """Replace the counts of one kind of attack by those of `result`."""
+    text = PAGE.read_text(encoding="utf-8")
+    begin, end = f"<!-- counts: {kind} -->", f"<!-- end: {kind} -->"
+    body = "\n".join([begin, _sentence(result, seed, seconds, processes), "", *_table(kind, result), end])
+    replaced = re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: body, text, flags=re.DOTALL)
+    PAGE.write_text(replaced, encoding="utf-8")
+
+
+def _sentence(result: Result, seed: int, seconds: float, processes: int) -> str:
+    found = len(result.findings)
+    findings = "none found anything" if not found else f"{found} kinds of finding, listed below"
+    minutes = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
+    notes = "".join(f", {count:,} by {name}" for name, count in sorted(result.notes.items()))
+    return f"Seed {seed}: {result.total:,} in all{notes}, {minutes} with {processes} processes; {findings}."
+
+
+def _table(kind: str, result: Result) -> list[str]:
+    outcomes = sorted(sum(result.counts.values(), Counter()), key=lambda name: (name not in FINE, name))
+    rows = [f"| {_FIRST[kind]} | {' | '.join(outcomes)} |", "|---|" + "---:|" * len(outcomes)]
+    for name, counts in result.counts.items():
+        if counts:
+            rows.append(f"| {name} | {' | '.join(f'{counts[outcome]:,}' for outcome in outcomes)} |")
+    return rows
+
+
+_FIRST = {"inputs": "reader", "runs": "engine", "kills": "command", "saves": "what is saved"}
