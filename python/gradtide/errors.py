@@ -127,6 +127,7 @@ class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work 
         share: share of the runs that was done by then, 0 to 1; None where that is not known.
     """
 
+    kind = "limit"
     how = "Stopped at a limit"
 
     def __init__(self, what: str, allowed: float, taken: float, share: float | None = None) -> None:

@@ -7,13 +7,14 @@ for lists. Times and memory hold within a factor of about three; docs/reference/
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from gradtide import traffic, units
 from gradtide.errors import Fault, ScenarioError
-from gradtide.watch import BASE_BYTES, Watch
+from gradtide.watch import BASE_BYTES, Watch, current, watching
 
 if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
@@ -74,6 +75,23 @@ class Limits:
     def watch(self) -> Watch:
         """Begin work that may take this."""
         return Watch(self.allowed_bytes, self.time_s)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def within_limits(study: Callable[P, R]) -> Callable[P, R]:
+    """Let all that `study` runs share one deadline and one bound of memory: those of its argument `limits`."""
+
+    @wraps(study)
+    def watched(*args: P.args, **kwargs: P.kwargs) -> R:
+        limits = kwargs.get("limits") or Limits()
+        assert isinstance(limits, Limits)
+        with watching(current() or limits.watch()):
+            return study(*args, **kwargs)
+
+    return watched
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@
         ...
         look()                  raises `LimitReached`, or what else ends the work
 
-The core calls `look` every few milliseconds in all its long loops, in every thread. On the command line another thread
-looks, too (`gradtide.cli.limited`), so that no part of a command, in whatever module, can go on for ever.
+The core calls `look` every few milliseconds in all its long loops, in every thread. On the command line the thread of
+`gradtide.signals` looks, too, so that no part of a command, in whatever module, can go on for ever.
 
 Memory is what the process has (its resident set), less what it had when the work began. An allocator that counts would
 know what the core alone has taken; but Python's tables and texts count as much for the machine, which runs out of both.
@@ -26,8 +26,8 @@ from gradtide.errors import LimitReached
 BASE_BYTES = 60_000_000
 """Memory of the program itself, before it does anything."""
 
-LEAST_BYTES = 150_000_000
-"""Memory below which nothing is ended: modules that are loaded take as much, and estimates refuse what is too large."""
+LEAST_BYTES, LEAST_S = 150_000_000, 1.0
+"""Memory and time below which nothing is ended: modules that are loaded take as much, and estimates refuse the rest."""
 
 
 @dataclass
@@ -43,6 +43,7 @@ class Watch:
     time_s: float
     began_s: float = field(default_factory=time.monotonic)
     before_bytes: int = field(default_factory=lambda: resident_bytes())
+    _once: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def elapsed_s(self) -> float:
@@ -55,12 +56,16 @@ class Watch:
         return max(0, resident_bytes() - self.before_bytes) + BASE_BYTES
 
     def look(self) -> None:
-        """Raise `LimitReached` if the work has taken more than it may."""
-        if self.elapsed_s > self.time_s:
-            raise LimitReached("time", self.time_s, self.elapsed_s)
-        taken_bytes = self.taken_bytes
-        if taken_bytes > max(self.memory_bytes, LEAST_BYTES):
-            raise LimitReached("memory", self.memory_bytes, taken_bytes)
+        """Raise `LimitReached` if the work has taken more than it may; once, because what cleans up takes more."""
+        elapsed_s, taken_bytes = self.elapsed_s, self.taken_bytes
+        if elapsed_s > max(self.time_s, LEAST_S):
+            limit = LimitReached("time", self.time_s, elapsed_s)
+        elif taken_bytes > max(self.memory_bytes, LEAST_BYTES):
+            limit = LimitReached("memory", self.memory_bytes, taken_bytes)
+        else:
+            return
+        if self._once.acquire(blocking=False):
+            raise limit
 
 
 @dataclass(frozen=True)

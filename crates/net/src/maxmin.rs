@@ -514,6 +514,7 @@ impl MaxMin {
         self.solve_count += 1;
         let Scratch { mut moves, mut movers, mut rising, path } = std::mem::take(&mut self.scratch);
         loop {
+            look();
             while let Some(link) = self.stale.pop() {
                 let state = &mut self.links[link as usize];
                 let moves_at = state.earliest_move(self.levels[link as usize]);
@@ -546,7 +547,6 @@ impl MaxMin {
                 }
             }
             for link in movers.drain(..) {
-                look();
                 self.move_level(link);
             }
         }

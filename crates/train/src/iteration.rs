@@ -30,7 +30,6 @@ use crate::priority::{Chunk, Milestone, Oracle, Outlook, Workers};
 use crate::servers::{self, TooShort};
 use crate::traffic::{self, BackgroundFlows};
 use gradtide_net::{Bytes, Completion, FlowId, Network, Time};
-use gradtide_watch::look;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use thiserror::Error;
@@ -167,9 +166,6 @@ pub enum IterationError {
 /// Rounds of the loop between two calls of the observer, where the engine does not pause of itself: about 5 ms.
 const OBSERVE_EVERY: u64 = 1 << 16;
 
-/// Rounds of the loop between two calls of [`look`], beside which a round of a job alone is short.
-const LOOK_EVERY: u64 = 64;
-
 /// Runs all jobs and background flows to their ends. The stream of a job is its index; [`traffic::stream`] has those of
 /// background flows. `observe` is called now and then with the share of the run that is done, and stops the run by
 /// returning `false`.
@@ -187,9 +183,6 @@ pub fn run(
         jobs.iter_mut().zip(0..).map(|(job, stream)| AnyRunner::new(job, stream, limits)).collect();
     let mut done: Vec<Completion> = Vec::new();
     for round in 1_u64.. {
-        if round.is_multiple_of(LOOK_EVERY) {
-            look();
-        }
         let now = network.now();
         for runner in &mut runners {
             runner.settle(now, network, background)?;

@@ -393,9 +393,9 @@ fn iterations<'a>(parts: &'a [Part<'_>]) -> impl Iterator<Item = IterationRow> +
 fn workers<'a>(parts: &'a [Part<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
     parts.iter().filter(|part| part.differs()).flat_map(|part| {
         (0..part.iterations.len()).flat_map(move |iteration| {
+            look();
             part.trace.workers.iter().zip(part.job.collective.worker_hosts()).enumerate().map(
                 move |(worker, (records, host))| {
-                    look();
                     let numbers = [iteration as u64, worker as u64, host.into()];
                     (part.name.clone(), numbers, records[iteration])
                 },
@@ -459,10 +459,7 @@ fn operations(parts: &[Part<'_>]) -> Table {
                 .iter()
                 // Of the iteration before, only what reaches into the window.
                 .filter(move |operation| operation.iteration >= 0 || operation.end > from)
-                .map(move |operation| {
-                    look();
-                    (part, operation)
-                })
+                .map(move |operation| (part, operation))
         })
     };
     let texts = |of: fn(&Part<'_>, &OperationRecord) -> String| {

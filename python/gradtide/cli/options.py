@@ -6,8 +6,8 @@ group, so that the command line sees them all, and the command gets one value.
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from itertools import count
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
-from gradtide import inputs
+from gradtide import inputs, signals
 from gradtide.cli.checks import Check, parse_check
 from gradtide.cli.ends import UsageError, as_usage_error, fail_usage
-from gradtide.cli.limited import limited
 from gradtide.cli.printing import only_json, talk, widen
 from gradtide.errors import ScenarioError
+from gradtide.watch import watching
 
 if TYPE_CHECKING:
     from gradtide.estimate import Limits
@@ -237,13 +237,28 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         with _naming_options(typed):
             for name, (group, fields) in groups.items():
                 given[name] = group(**{field: given.pop(field) for field in fields})
-            allowed = next((group.limits for group in given.values() if isinstance(group, Limited)), None)
-            with nullcontext() if allowed is None else limited(allowed):
+            with _within_limits(given.values()):
                 command(**given)
 
     flat.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
     flat.__annotations__ = {name: option.annotation for name, option in options.items()}
     return flat
+
+
+@contextmanager
+def _within_limits(groups: Iterable[Any]) -> Iterator[None]:
+    """End the block once it has taken what `--max-memory` and `--max-time` allow, whatever part of it is under way."""
+    limits = next((group.limits for group in groups if isinstance(group, Limited)), None)
+    if limits is None:
+        yield
+        return
+    watch = limits.watch()
+    signals.look = watch.look
+    try:
+        with watching(watch):
+            yield
+    finally:
+        signals.look = None
 
 
 @contextmanager

@@ -92,10 +92,8 @@ def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterat
                 talk(kept)
             raise
         said = kept or NOTHING_KEPT[keep is None]
-        if is_signal:
-            signals.tidy()
-            said = f"interrupted: {said}"
-        talk(said)
+        signals.tidy()
+        talk(f"interrupted: {said}" if is_signal else said)
         if isinstance(stop, Unfinished):
             if keep is not None and keep.count:
                 keep.show_part(stop)

@@ -5,7 +5,7 @@ the command runs. Two modules fit one value each: `caramel2020` the share of the
 size of a burst. Where a paper leaves something else open, the module says what was taken and why.
 """
 
-from gradtide.estimate import Limits
+from gradtide.estimate import Limits, within_limits
 from gradtide.papers import caramel2020, gao2020_ch4, gao2020_ch5, pcn, tictac2019, zhang2017
 from gradtide.papers.harness import Part, Reproduction
 
@@ -39,6 +39,7 @@ def named(what: str) -> tuple[Part, str | None]:
     return found
 
 
+@within_limits
 def reproduce(what: str, *, jobs: int = 1, limits: Limits | None = None) -> Reproduction:
     """Reproduce tables and figures of a paper.
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from gradtide import report, units, words
 from gradtide.errors import Unfinished
-from gradtide.estimate import Limits
+from gradtide.estimate import Limits, within_limits
 from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1, fit, sold_ports
 from gradtide.results import RunResult, StudyRows, Table, numbers
 from gradtide.scenario import Scenario
@@ -142,6 +142,7 @@ class BuyResult(StudyRows):
         write_study(self, folder, "candidates.csv")
 
 
+@within_limits
 def buy(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,

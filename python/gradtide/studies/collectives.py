@@ -14,7 +14,7 @@ from typing import Any
 from gradtide import words
 from gradtide.counts import NOT_SUMMED
 from gradtide.errors import Unfinished
-from gradtide.estimate import Limits
+from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import as_scenario
@@ -70,6 +70,7 @@ class CollectivesResult(StudyRows):
         write_study(self, folder, "collectives.csv")
 
 
+@within_limits
 def collectives(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,

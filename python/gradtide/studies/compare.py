@@ -9,7 +9,7 @@ from typing import Any
 
 from gradtide import report, units, words
 from gradtide.errors import Unfinished
-from gradtide.estimate import Limits
+from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import write_versions
@@ -108,6 +108,7 @@ class CompareResult(StudyRows):
         return " ".join(sentences)
 
 
+@within_limits
 def compare(
     scenario: Any,
     *,

@@ -61,6 +61,8 @@ class Kept:
             if (about["schema"], about["core"]) != (SCHEMA, _core_digest()):
                 return None
             result = RunResult(scenario, _core.RunOutput.from_json(text), about["cost"])
+        except Unfinished:
+            raise
         except Exception as error:  # whatever a damaged file leads to
             self._set_aside(path, error)
             return None

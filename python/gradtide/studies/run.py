@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from gradtide import _core, estimate, presets, report, words
 from gradtide.errors import Interrupted, LimitReached, SimulationError
-from gradtide.estimate import WHAT_IF_ITERATIONS, Limits
+from gradtide.estimate import WHAT_IF_ITERATIONS, Limits, within_limits
 from gradtide.files import write_whole
 from gradtide.results import RunResult, Table
 from gradtide.runtime import RUNTIMES, Runtime, level_of, where
@@ -38,6 +38,7 @@ LOOK_EVERY_S = 0.1
 GRACE_S = 0.3
 
 
+@within_limits
 def run(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
@@ -70,9 +71,8 @@ def run(
     scenario.check_built()
     limits = limits or Limits()
     estimate.check([scenario], limits)
-    with watching(current() or limits.watch()):
-        result = _run(scenario, progress)
-        add_slowdowns(result, limits)
+    result = _run(scenario, progress)
+    add_slowdowns(result, limits)
     return result
 
 

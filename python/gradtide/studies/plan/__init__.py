@@ -11,7 +11,7 @@ from typing import Any
 
 from gradtide import presets, units
 from gradtide.errors import Interrupted, Unfinished
-from gradtide.estimate import Limits
+from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, numbers
 from gradtide.runtime import LEVELS, RUNTIMES, Runtime
 from gradtide.scenario import Scenario
@@ -41,6 +41,7 @@ BUDGET = 500
 """Runs of local search, in each mode."""
 
 
+@within_limits
 def plan(
     scenario: Any,
     *,

@@ -10,7 +10,7 @@ from typing import Any
 
 from gradtide import fct
 from gradtide.errors import SimulationError, Unfinished
-from gradtide.estimate import Limits
+from gradtide.estimate import Limits, within_limits
 from gradtide.results import PS_PER_MS, Flow, RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.alone import alone_ps, flows_of
@@ -63,6 +63,7 @@ class TenantsResult(StudyRows):
         write_study(self, folder, runs={case.folder: result for case, result in self.results.items()})
 
 
+@within_limits
 def tenants(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,

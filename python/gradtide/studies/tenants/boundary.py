@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide.errors import Unfinished
-from gradtide.estimate import Limits
+from gradtide.estimate import Limits, within_limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import as_scenario
@@ -62,6 +62,7 @@ class BoundaryResult(StudyRows):
         write_study(self, folder, "cells.csv")
 
 
+@within_limits
 def boundary(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,

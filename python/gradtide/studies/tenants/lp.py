@@ -16,7 +16,7 @@ import numpy as np
 
 from gradtide import lp, words
 from gradtide.errors import Unfinished
-from gradtide.estimate import Limits
+from gradtide.estimate import Limits, within_limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Job, Scenario
 from gradtide.studies.asked import as_scenario
@@ -146,6 +146,7 @@ class LpResult(StudyRows):
         return Comparison(self._base, tuple(self.seeds), self.results, (job.name,), other=policy)
 
 
+@within_limits
 def plan_bands(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
