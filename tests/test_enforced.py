@@ -162,6 +162,29 @@ def test_one_deadline_holds_for_all_that_is_called_inside() -> None:
         run_all([scenario], limits=Limits(10**12, 1e6))
 
 
+# Scenario; CPU seconds and bytes that its run took, and CPU seconds of its what-ifs.
+TAKEN = {
+    "many workers that differ": (uneven(1000, 10_000), 7.8, 2.6e9, 0.56),
+    "what-ifs of workers that differ": (job(20, workers=2000, iterations=2, compute={"noise": 0.1}), 0.10, 67e6, 1.3),
+    "what-ifs of many ranks": (
+        job(4, workers=1000, iterations=3) | {"run": {"engine": "fluid"}},
+        0.03,
+        7e6,
+        0.25,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_small_scenario_that_takes_much_is_told_to_take_much(name: str) -> None:
+    data, run_s, run_bytes, what_ifs_s = TAKEN[name]
+    scenario = Scenario.from_dict(data)
+    alone, whole = estimate.estimate(scenario), estimate.estimate(scenario, what_if_count(scenario))
+    # A factor of three is promised.
+    assert (run_s + what_ifs_s) / 3 < whole.cpu_s < (run_s + what_ifs_s) * 3
+    assert run_bytes / 3 < alone.memory_bytes < 3 * (run_bytes + estimate.BASE_BYTES)
+
+
 @pytest.mark.parametrize("engine", ["pipe", "fluid"])
 def test_the_estimate_covers_workers_that_differ(engine: str) -> None:
     data = uneven(64, 4000)

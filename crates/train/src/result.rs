@@ -17,7 +17,7 @@ use crate::traffic::{BackgroundFlows, Outcome};
 use gradtide_net::trace::{PortState, Window};
 use gradtide_net::{Bytes, Time};
 use gradtide_table::{Column, Table};
-use gradtide_watch::look;
+use gradtide_watch::look_now;
 use serde::Serialize;
 use served::Served;
 use std::sync::Arc;
@@ -365,8 +365,10 @@ fn iteration_table(rows: &[IterationRow]) -> Table {
 
 fn worker_table(rows: &[WorkerRow]) -> Table {
     let counts = |index: usize| Column::Count(rows.iter().map(|(_, numbers, _)| numbers[index]).collect());
-    let times =
-        |of: fn(&IterationRecord) -> Time| Column::Time(rows.iter().map(|(.., record)| signed(of(record))).collect());
+    let times = |of: fn(&IterationRecord) -> Time| {
+        look_now();
+        Column::Time(rows.iter().map(|(.., record)| signed(of(record))).collect())
+    };
     Table::new(vec![
         ("job", Column::Text(rows.iter().map(|(job, ..)| job.clone()).collect())),
         ("iteration", counts(0)),
@@ -393,7 +395,6 @@ fn iterations<'a>(parts: &'a [Part<'_>]) -> impl Iterator<Item = IterationRow> +
 fn workers<'a>(parts: &'a [Part<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
     parts.iter().filter(|part| part.differs()).flat_map(|part| {
         (0..part.iterations.len()).flat_map(move |iteration| {
-            look();
             part.trace.workers.iter().zip(part.job.collective.worker_hosts()).enumerate().map(
                 move |(worker, (records, host))| {
                     let numbers = [iteration as u64, worker as u64, host.into()];
@@ -414,15 +415,18 @@ fn transfers(parts: &[Part<'_>]) -> Table {
     let rows = || {
         parts.iter().flat_map(|part| {
             part.blocks().enumerate().flat_map(move |(iteration, block)| {
-                look();
                 block.iter().enumerate().map(move |(bucket, record)| (part, iteration, bucket, record))
             })
         })
     };
     let counts = |of: fn(&Part<'_>, usize, usize, &TransferRecord) -> u64| {
+        look_now();
         Column::Count(rows().map(|(part, iteration, bucket, record)| of(part, iteration, bucket, record)).collect())
     };
-    let times = |of: fn(&TransferRecord) -> i64| Column::Time(rows().map(|(.., record)| of(record)).collect());
+    let times = |of: fn(&TransferRecord) -> i64| {
+        look_now();
+        Column::Time(rows().map(|(.., record)| of(record)).collect())
+    };
     let mut table = Table::new(vec![
         ("job", Column::Text(rows().map(|(part, ..)| part.name.clone()).collect())),
         ("iteration", counts(|_, iteration, _, _| iteration as u64)),
@@ -576,16 +580,15 @@ fn flows(spec: &Spec, background: Vec<BackgroundFlows<'_>>) -> Table {
     let rows = || {
         (spec.traffic.iter().zip(&outcomes)).flat_map(|(traffic, outcomes)| {
             let started = outcomes.iter().enumerate().filter(|(_, outcome)| outcome.start.is_some());
-            started.map(move |(index, outcome)| {
-                look();
-                (traffic, index, outcome)
-            })
+            started.map(move |(index, outcome)| (traffic, index, outcome))
         })
     };
     let counts = |of: fn(&TrafficSpec, usize) -> u64| {
+        look_now();
         Column::Count(rows().map(|(traffic, index, _)| of(traffic, index)).collect())
     };
     let times = |of: fn(&Outcome) -> Option<Time>| {
+        look_now();
         Column::MaybeTime(rows().map(|(.., outcome)| of(outcome).map(signed)).collect())
     };
     Table::new(vec![

@@ -50,19 +50,22 @@ pub fn watched<T>(goes_on: impl FnMut() -> bool + 'static, work: impl FnOnce() -
     }
 }
 
-/// Lets the work around this call be ended here. Cheap enough for every turn of a loop; without a watch nothing happens.
+/// Lets the work around this call be ended here. Without a watch nothing happens.
+///
+/// Cheap enough for a turn that takes some tens of nanoseconds; the loops around shorter ones call it.
 pub fn look() {
     CALL_COUNT.with(|count| {
         let calls = count.get() + 1;
         count.set(calls % CALLS);
         if calls == CALLS {
-            ask();
+            look_now();
         }
     });
 }
 
+/// As [`look`], before a turn that may be long by itself, such as a column of a table.
 #[cold]
-fn ask() {
+pub fn look_now() {
     // Taken out meanwhile: the answer may itself be watched work.
     let Some(mut watch) = WATCH.take() else { return };
     let is_due = watch.asked_at.elapsed() >= EVERY;
