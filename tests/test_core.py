@@ -59,10 +59,11 @@ def test_nothing_at_all_and_flows_on_the_pipe_engine_are_refused():
 # The cost of a host for each message
 
 
-def comm_ps(engine, host_cost_ps, *, algorithm="ring", workers=8, layer_bytes=80_000, **changes):
+def comm_ps(engine, message_ps, *, algorithm="ring", workers=8, layer_bytes=80_000, **changes):
     """Return the time of one exchange."""
     given = spec([(10**9, 10**9, layer_bytes)], workers=workers, engine=engine, iterations=1, **changes)
-    given["jobs"][0]["collective"] |= {"algorithm": {"kind": algorithm}, "host_cost_ps": host_cost_ps}
+    given["jobs"][0]["collective"] |= {"algorithm": {"kind": algorithm}}
+    given["cluster"]["host"] = {"message_ps": message_ps, "stages": {}}
     return run(given)[0]["jobs"][0]["comm_ps"]
 
 
@@ -88,9 +89,10 @@ def test_a_host_is_at_one_message_at_a_time(engine):
     assert 100 * 10**6 <= longer <= (80 * 1.05 + 12 + 20) * 10**6
 
 
-def test_a_host_cost_of_nothing_is_the_default():
-    bare = spec([(10**9, 10**9, 10**6)], workers=4, engine="packet")
-    assert "host_cost_ps" not in bare["jobs"][0]["collective"]
+@pytest.mark.parametrize("engine", ["pipe", "fluid", "packet"])
+def test_a_host_that_adds_nothing_is_the_default(engine):
+    bare = spec([(10**9, 10**9, 10**6)], workers=4, engine=engine)
+    assert "host" not in bare["cluster"]
     zero = json.loads(json.dumps(bare))
-    zero["jobs"][0]["collective"]["host_cost_ps"] = 0
+    zero["cluster"]["host"] = {"message_ps": 0, "stages": {}}
     assert run(bare)[1].transfers.to_csv() == run(zero)[1].transfers.to_csv()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from gradtide import _core
 from specs import PRIORITY, column_ps, run, spec
 
-ORDERS = st.sampled_from([{"kind": "fifo"}, PRIORITY, {"kind": "priority", "queues": 2}, {"kind": "random"}])
+ARBITRARY = {"kind": "arbitrary", "disorder_ppm": 32_000}
+ORDERS = st.sampled_from([{"kind": "fifo"}, PRIORITY, {"kind": "priority", "queues": 2}, {"kind": "random"}, ARBITRARY])
 
 LAYERS = st.lists(
     st.tuples(st.integers(1, 10**10), st.integers(0, 10**10), st.integers(0, 10**6), st.integers(0, 10**9)),
@@ -102,7 +103,7 @@ def test_an_iteration_is_no_shorter_than_compute_or_network_and_no_longer_than_b
     schedule = drawn["jobs"][0]["schedule"]
     # A fresh random order without a barrier can leave up to all its work to the next iteration; a fixed order leaves
     # as much as it took over.
-    repeats = schedule["barrier"] or schedule["order"]["kind"] != "random"
+    repeats = schedule["barrier"] or schedule["order"]["kind"] not in ("random", "arbitrary")
     for time, comm in zip(times, comms, strict=True):
         assert time >= (max(job["compute_ps"], comm) if repeats else job["compute_ps"])
         assert time <= job["compute_ps"] + (comm if repeats else 2 * comm)
@@ -165,6 +166,20 @@ def test_random_orders_are_fresh_every_iteration_and_differ_by_seed():
     # 50 of 12! orders: the chance that two are equal is 3e-6.
     assert len({tuple(ranks) for ranks in one.tolist()}) == 50
     assert (one != two).any()
+
+
+def test_arbitrary_orders_are_first_come_first_served_but_for_swaps():
+    layers = [(10**9, 10**9, 10**6)] * 12
+
+    def ranks(disorder_ppm):
+        order = {"kind": "arbitrary", "disorder_ppm": disorder_ppm}
+        return run(spec(layers, iterations=50, order=order))[1].transfers.column("rank").reshape(50, 12)
+
+    assert (ranks(0) == np.arange(12)).all()
+    some = (ranks(32_000) != np.arange(12)).sum(axis=1)
+    # 11 of 12 can swap: an iteration keeps its order with a probability of 0.968 ** 11 = 0.70, so 35 of 50 do, give or
+    # take three times 3.2.
+    assert 25 <= (some == 0).sum() <= 45
 
 
 def test_chunks_let_an_urgent_bucket_pass():

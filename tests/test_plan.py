@@ -690,3 +690,17 @@ def test_the_reference_has_the_columns_of_the_tables(planned: gt.PlanResult) -> 
     text = (ROOT / "docs" / "reference" / "run-folder.md").read_text()
     assert f"`levels.csv`: `{', '.join(planned.rows[0])}`" in text
     assert f"`scored.csv`: `{', '.join(planned.candidates[0])}`" in text
+
+
+@pytest.mark.parametrize(
+    ("keys", "device", "said"),
+    [
+        ({"collective": {"kind": "halving_doubling"}}, "cpu", "CPUs with gloo cannot be told to use"),
+        ({"schedule": {"depth": 2}}, "gpu", "GPUs with NCCL cannot cut messages into 2 parts"),
+    ],
+)
+def test_an_exchange_that_the_device_cannot_carry_out_is_not_planned_for(keys, device, said):
+    layers = [{"name": "fc", "forward": "1ms", "backward": "1ms", "parameters": "4MiB"}]
+    scenario = {"job": {"train": {"model": {"layers": layers}, "workers": 2, **keys}}, "run": {"engine": "fluid"}}
+    with pytest.raises(ValueError, match=said):
+        gt.plan(scenario, device=device)

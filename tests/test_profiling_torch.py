@@ -194,6 +194,33 @@ def test_frozen_layers_below_the_first_trained_one_have_no_backward():
     assert flops == [0, 2 * 4 * 16 * 16, 2 * 4 * 16 * 16]
 
 
+class Changing(nn.Module):
+    """Leaves a layer out, or calls the layers in another order, from the second pass on."""
+
+    def __init__(self, later):
+        super().__init__()
+        self.a, self.b, self.later, self.passes = nn.Linear(8, 8), nn.Linear(8, 8), later, 0
+
+    def forward(self, x):
+        self.passes += 1
+        for name in "ab" if self.passes == 1 else self.later:
+            x = getattr(self, name)(x)
+        return x
+
+
+@pytest.mark.parametrize(("later", "said"), [("a", "layer 'b' was not called"), ("ba", "called in another order")])
+def test_layers_that_change_from_pass_to_pass_cannot_be_measured(later, said):
+    with pytest.raises(gt.ProfileError, match=said):
+        gt.profile(Changing(later), torch.zeros(2, 8), device="measure", runs=1)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_compiled_block_cannot_be_measured():
+    block = torch.compile(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), backend="eager")
+    with pytest.raises(gt.ProfileError, match=r"before torch\.compile of a block"):
+        gt.profile(nn.Sequential(nn.Linear(8, 8), block), torch.zeros(2, 8), device="measure", runs=1)
+
+
 def test_a_module_called_twice_computes_twice_and_sends_once():
     class Twice(nn.Module):
         def __init__(self):

@@ -303,6 +303,7 @@ start = "1ms"
 topology = {{ kind = "star", hosts = 4 }}
 link = {{ rate = "1Gbps", delay = "5us", efficiency = 0.95 }}
 host_latency = "3us"
+host = {{ message = "15us", stages = {{ serialise = "7Gbps", receive = "1GB/s" }} }}
 [run]
 seed = 42
 duration = "2s"
@@ -322,7 +323,6 @@ timeline = 0
                     "remainder": "sent",
                     "depth": 1,
                     "reduction_rate_bps": None,
-                    "host_cost_ps": None,
                 },
                 "schedule": {
                     "order": {"kind": "priority", "queues": 8},
@@ -350,6 +350,10 @@ timeline = 0
             "topology": {"kind": "star", "hosts": 4},
             "link": {"rate_bps": 10**9, "delay_ps": 5_000_000, "efficiency_ppm": 950_000},
             "host_latency_ps": 3_000_000,
+            "host": {
+                "message_ps": 15_000_000,
+                "stages": {"copy_bps": None, "serialise_bps": 7 * 10**9, "receive_bps": 8 * 10**9},
+            },
             "routing": "ecmp",
             "queue": {
                 "discipline": {"kind": "pfifo_fast"},
@@ -846,10 +850,10 @@ def test_a_fault_names_the_option_that_was_typed(arguments: list[str], shown: st
 
 def test_a_host_cost_is_paid_for_every_message() -> None:
     base = Scenario.from_toml(f'[job.a]\n{MODEL}\nworkers = 4\n[cluster]\nlink = {{ delay = "10us" }}')
-    slow = base.replace(host_cost="10us")
-    assert "host_cost" not in base.to_toml()
-    assert slow.to_dict()["job"]["a"]["collective"]["host_cost"] == "10us"
-    assert slow.spec()["jobs"][0]["collective"]["host_cost_ps"] == 10_000_000
+    slow = base.replace(host_message="10us")
+    assert "host]" not in base.to_toml()
+    assert slow.to_dict()["cluster"]["host"]["message"] == "10us"
+    assert slow.spec()["cluster"]["host"]["message_ps"] == 10_000_000
     # Another 10 us in each of the 2(N-1) steps is what a link's delay of 20 us is.
     delayed = base.replace(link_delay="20us")
     times = [gradtide.run(one).job["iteration_time_ms"]["mean"] for one in (base, slow, delayed)]

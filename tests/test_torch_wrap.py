@@ -674,6 +674,130 @@ def test_verify_says_when_they_agree():
     assert result.reason.startswith("Measured and predicted agree within 3.8%")
 
 
+def test_verify_does_not_agree_where_half_of_what_the_plan_saves_is_missed():
+    model = network()
+    said = {"iteration_time_ms": 100.0, "baseline_iteration_time_ms": 110.0}
+    wrapped = wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), plan_of(model, "none", predicted=said))
+    wrapped.level = "priority"
+    model.compile()
+    ticks = iter(range(100))
+    result = verify(wrapped, lambda: None, steps=10, clock=lambda: next(ticks) * 0.109, file=io.StringIO())
+    assert result.reason.startswith("Measured is 9.0% above predicted.")
+
+
+# Caramel's plans: batches, gates and depth
+
+
+def gated(model, level, **more):
+    """Plan the head to wait for the first layer's gradient, and the second layer for the next forward pass."""
+    plan = plan_of(model, level, chunk=512, depth=3, order="caramel", **more)
+    gates = {"6": ("backward", "0"), "4": ("forward", "1")}
+    for bucket in plan["buckets"]:
+        if bucket["layers"][0] in gates and level == "crossiter":
+            bucket["gate"] = dict(zip(("pass", "layer"), gates[bucket["layers"][0]], strict=True))
+    return plan
+
+
+def train_gated(rank, level):
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    sent = []
+    if level == "ddp":
+        wrapped = DistributedDataParallel(model)
+    else:
+        wrapped = wrap(model, optimizer, gated(model, level))
+        if level == "crossiter":
+            cross = wrapped._cross
+            names = {bucket.key: bucket.names[0].partition(".")[0] for bucket in cross._buckets}
+            submit = cross._sender.submit
+            cross._sender.submit = lambda key, *rest: sent.append(names[key]) or submit(key, *rest)
+            model[0].weight.register_post_accumulate_grad_hook(lambda _: sent.append("gradient of 0"))
+            model[1].register_forward_pre_hook(lambda *_: sent.append("call of 1"), prepend=True)
+    for inputs, labels in batches(rank, 4):
+        optimizer.zero_grad()
+        cross_entropy(wrapped(inputs), labels).backward()
+        optimizer.step()
+    if level != "ddp":
+        unwrap(wrapped)
+    return [value.clone() for value in model.state_dict().values()], sent
+
+
+def compare_gated(rank):
+    expected, _ = train_gated(rank, "ddp")
+    found = {}
+    for level in LEVELS[1:]:
+        weights, sent = train_gated(rank, level)
+        found[level] = all(map(torch.equal, expected, weights)), sent
+    return found
+
+
+def test_gates_and_depth_of_a_plan_are_carried_out_with_ddps_weights(tmp_path):
+    for outcome in torch_ranks.run(2, compare_gated, tmp_path):
+        assert outcome.error == ""
+        assert [outcome.value[level][0] for level in LEVELS[1:]] == [True] * 3
+        *_, sent = outcome.value["crossiter"]
+        second = sent.index("call of 1", sent.index("gradient of 0"))
+        after = sent[sent.index("gradient of 0") :]
+        assert "6" not in sent[: sent.index("gradient of 0")]
+        assert after[1:3] == ["6", "0"] or after[1:3] == ["0", "6"]
+        assert "4" not in sent[:second]
+        assert sent[second - 1 : second + 2] in (
+            ["0", "call of 1", "4"],
+            ["6", "call of 1", "4"],
+            ["0", "4", "call of 1"],
+        )
+
+
+def refuse_plans(rank):
+    model = network()
+    said = []
+    for change, level in (
+        ({"collective": {"kind": "tree"}}, "priority"),
+        ({"order": "random"}, "crossiter"),
+        ({"gate": True}, "priority"),
+    ):
+        plan = gated(model, "crossiter", **{key: value for key, value in change.items() if key == "collective"})
+        plan["order"] = change.get("order", "caramel")
+        said.append(said_by(lambda plan=plan, level=level: wrap(model, sgd(model), plan, level=level)))
+    return said
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def test_what_a_plan_asks_for_and_gloo_cannot_do_is_refused(tmp_path):
+    for outcome in torch_ranks.run(2, refuse_plans, tmp_path):
+        assert outcome.error == ""
+        for said, words in zip(
+            outcome.value, ("by tree, which CPUs", "order 'random'", "only level crossiter"), strict=True
+        ):
+            assert words in said
+
+
+def verify_missed(rank):
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 32), nn.Linear(32, 8))
+    plan = plan_of(model, "buckets")
+    said = []
+    for _ in range(2):
+        wrapped = wrap(model, sgd(model), plan)
+
+        def step(wrapped=wrapped):
+            wrapped(torch.ones(4, 64)).sum().backward()
+
+        said.append(said_by(lambda wrapped=wrapped, step=step: verify(wrapped, step, steps=2, file=io.StringIO())))
+        unwrap(wrapped)
+        plan["buckets"].reverse()  # not the order in which gradients come
+    return said
+
+
+def test_verify_fails_when_ddps_buckets_are_not_the_plans(tmp_path):
+    for outcome in torch_ranks.run(2, verify_missed, tmp_path):
+        assert outcome.error == ""
+        assert outcome.value[0] == "nothing"
+        assert "The plan was not carried out: DDP sent buckets of" in outcome.value[1]
+
+
 # The sender by itself
 
 

@@ -48,6 +48,8 @@ _PATHS = {
     "FabricLink": "cluster.topology.fabric_link",
     "CustomLink": "cluster.topology.links",
     "Link": "cluster.link",
+    "Host": "cluster.host",
+    "Stages": "cluster.host.stages",
     "Queue": "cluster.queue",
     "SwitchBuffer": "cluster.switch_buffer",
     "Transport": "cluster.transport",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gradtide.scenario.opdag import Op, OpDag
     from gradtide.scenario.plan import Plan, read_plan
     from gradtide.studies.buy import BuyResult, buy
+    from gradtide.studies.calibrate import Calibration, calibrate
     from gradtide.studies.collectives import CollectivesResult, collectives
     from gradtide.studies.compare import CompareResult, compare
     from gradtide.studies.convert import convert
@@ -68,6 +69,7 @@ _NAMES = {
     "scenario.opdag": "Op OpDag",
     "scenario.plan": "Plan read_plan",
     "studies.buy": "BuyResult buy",
+    "studies.calibrate": "Calibration calibrate",
     "studies.collectives": "CollectivesResult collectives",
     "studies.compare": "CompareResult compare",
     "studies.convert": "convert",
@@ -94,13 +96,13 @@ _HOMES = {
 
 # fmt: off
 __all__ = [
-    "BoundaryResult", "BuyResult", "CollectivesResult", "CompareResult", "GradtideError", "LpResult",
+    "BoundaryResult", "BuyResult", "Calibration", "CollectivesResult", "CompareResult", "GradtideError", "LpResult",
     "ModelProfile", "Op", "OpDag", "OrderResult", "Plan", "PlanResult", "PoliciesResult", "ProfileError",
     "Reproduction", "RunResult", "Scenario", "ScenarioError", "SchedulerError", "Series", "SimulationError",
-    "StartAndBand", "Table", "TenantsResult", "Trace", "TraceError", "__version__", "buy", "collectives", "compare",
-    "convert", "demo", "doctor", "explain", "from_chakra", "from_kineto", "from_networkx", "messages", "op_dag",
-    "order", "plan", "preset", "preset_graph", "presets", "profile", "read_plan", "report", "reproduce", "run",
-    "schema", "start_and_band", "tenants", "tenants_lp", "tenants_map", "tenants_policies",
+    "StartAndBand", "Table", "TenantsResult", "Trace", "TraceError", "__version__", "buy", "calibrate", "collectives",
+    "compare", "convert", "demo", "doctor", "explain", "from_chakra", "from_kineto", "from_networkx", "messages",
+    "op_dag", "order", "plan", "preset", "preset_graph", "presets", "profile", "read_plan", "report", "reproduce",
+    "run", "schema", "start_and_band", "tenants", "tenants_lp", "tenants_map", "tenants_policies",
 ]
 # fmt: on
 

@@ -383,6 +383,14 @@ CODES: dict[str, Code] = {
         'run.duration = "1s"\nincast = { dst = "h0", bytes = "1MB", every = "1s", start = "5s" }',
         'run.duration = "10s"\nincast = { dst = "h0", bytes = "1MB", every = "1s", start = "5s" }',
     ),
+    "GT066": Code(
+        "a table of transfer times is wrong",
+        "gradtide calibrate reads the output of nccl-tests as it is, or a CSV file with the columns bytes and time_us, "
+        "and perhaps depth, collective and ranks. A fit needs whole transfers of three sizes, the largest at least 16 "
+        "times the smallest. Transfers in several parts are sends from one rank to another.",
+        "bytes,time_us\n1000,21.5\n2000,22.1",
+        "bytes,time_us\n1000,21.5\n100000,120\n10000000,10020",
+    ),
     "GT070": Code(
         "an op of a DAG is invalid",
         "Each op needs its own id. A recv has no inputs, because it starts without waiting.",

@@ -31,7 +31,6 @@ NS_PER_ROUTE = 10.0
 NS_PER_FLOW = 10_000.0
 NS_PER_HOST = 3_000.0
 NS_PER_OPERATION = 250.0
-MAX_ADAPTIVE_DEPTH = 8
 FORESEEN_RUNS = 4
 """Cost, in plain runs, of a run that first tries each transfer in two bands until both copies end."""
 NS_PER_COPIED_FLOW = 10.0
@@ -155,12 +154,12 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     for job in scenario.jobs:
         sends = len(job.hosts) > 1
         counts = job.counts
-        sent_s = float(counts.most) * job.parameter_bytes / rate_bytes_per_s
+        sent_s = float(counts.most) * job.parameter_bytes / min(rate_bytes_per_s, scenario.host_rate_bps / 8)
         iteration_s = max(job.compute_ps / 1e12, sent_s, 1e-12)
         within = math.inf if math.isinf(duration_s) else math.ceil(duration_s / iteration_s)
         count = int(min(within, job.iterations or math.inf))
         buckets, chunks = _parts(job) if sends else (0, 0)
-        depth = MAX_ADAPTIVE_DEPTH if job.schedule.depth == "adaptive" else job.schedule.depth
+        depth = job.schedule.most_parts
         parts = chunks * depth
         sent = counts.messages * parts * (min(count, 1) if is_alone else count)
         if job.is_pulled:

@@ -24,6 +24,7 @@ class Runtime:
         library: that exchanges gradients there; empty if it is not known which.
         levels: those that can be carried out, of `LEVELS`.
         collectives: those that can be chosen, and how; `any_collective` means all, with every depth.
+        cuts: whether a message can be summed in several parts at once (depth). `gradtide plan` does not advise it.
     """
 
     device: str
@@ -32,6 +33,7 @@ class Runtime:
     levels: tuple[str, ...]
     collectives: Mapping[str, str] = field(default_factory=dict)
     any_collective: bool = False
+    cuts: bool = False
 
     @property
     def name(self) -> str:
@@ -50,7 +52,7 @@ class Runtime:
         found = [f"level {level}" for level in missing]
         if not self.any_collective:
             known = " or ".join(self.collectives)
-            found += [f"a collective other than {known}", "a collective cut into parts (depth)"]
+            found += [f"a collective other than {known}"] + ["a collective cut into parts (depth)"] * (not self.cuts)
         return tuple(found)
 
     def allows(self, collective: str) -> bool:
@@ -61,7 +63,7 @@ class Runtime:
 RUNTIMES: Mapping[str, Runtime] = {
     one.device: one
     for one in (
-        Runtime("cpu", "CPUs", "gloo", LEVELS, {"ring": "gloo always uses a ring"}),
+        Runtime("cpu", "CPUs", "gloo", LEVELS, {"ring": "gloo always uses a ring"}, cuts=True),
         Runtime(
             "gpu",
             "GPUs",

@@ -84,7 +84,7 @@ def attack(seed: int, count: int, deadline: float, processes: int, only: Sequenc
     shares = sum(READERS[name].share for name in names)
     chunks = []
     for name in names:
-        most = max(1, count * READERS[name].share // shares)
+        most = -(-count * READERS[name].share // shares)
         chunks += [(name, at, min(at + CHUNK, most), _attempt(seed, name)) for at in range(0, most, CHUNK)]
     # Readers take turns, so that a run that ends early has attacked all of them.
     Random(seed).shuffle(chunks)

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import struct
+import sys
 import tempfile
 import time
 import traceback
@@ -19,6 +20,7 @@ WALL_SECONDS = 120
 """Time that one input may take on a machine that does other things too; what waits for ever takes longer."""
 MEMORY_BYTES = 10**9
 """Address space that one input may take."""
+PROGRESS_SECONDS = 30
 
 Attempt = Callable[[int, Path], dict[str, Any]]
 """Runs one input by its number, in a folder of its own, and returns a row."""
@@ -82,12 +84,29 @@ class Chunk:
         return int(struct.unpack("q", self._place[:])[0])
 
 
+class Progress:
+    """Tells stderr now and then how much is done, and when the rest will be."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._begin = total, time.monotonic()
+        self._shown = self._begin
+
+    def show(self, left: int) -> None:
+        now = time.monotonic()
+        if now - self._shown > PROGRESS_SECONDS and left < self._total:
+            self._shown = now
+            done = 1 - left / self._total
+            ahead_min = (now - self._begin) * (1 / done - 1) / 60
+            print(f"{done:.1%} done, about {ahead_min:.0f} min more", file=sys.stderr, flush=True)
+
+
 def run(chunks: Iterable[tuple[str, int, int, Attempt]], processes: int, deadline: float) -> Iterable[dict[str, Any]]:
     """Run chunks in `processes` children at a time, and yield rows; one of an input that killed its child has `killed`.
 
     No chunk begins after `deadline`.
     """
     waiting, running = list(chunks)[::-1], dict[int, Chunk]()
+    progress = Progress(len(waiting))
     while waiting or running:
         while waiting and len(running) < processes:
             if time.monotonic() > deadline:
@@ -108,3 +127,4 @@ def run(chunks: Iterable[tuple[str, int, int, Attempt]], processes: int, deadlin
             yield {"reader": chunk.name, "index": chunk.place, "outcome": f"killed by {how}"}
             if chunk.place + 1 < chunk.stop:
                 waiting.append((chunk.name, chunk.place + 1, chunk.stop, chunk.attempt))
+        progress.show(len(waiting) + len(running))

@@ -7,6 +7,7 @@
 
 pub mod event;
 pub mod fluid;
+pub mod hosts;
 mod index;
 pub mod maxmin;
 pub mod packet;
@@ -18,6 +19,7 @@ pub mod trace;
 pub mod units;
 
 pub use fluid::{Fluid, FluidError};
+pub use hosts::{Host, Hosts};
 pub use packet::{PacketConfig, PacketEngine};
 pub use pipe::Pipe;
 pub use seed::Seed;
@@ -183,5 +185,31 @@ pub trait Network {
     /// picosecond, and what is done to one is not seen by the other. `None` if the engine cannot be copied.
     fn fork(&self) -> Option<Box<dyn Network>> {
         None
+    }
+}
+
+impl<N: Network + ?Sized> Network for &mut N {
+    fn now(&self) -> Time {
+        (**self).now()
+    }
+
+    fn start(&mut self, flow: Flow) -> FlowId {
+        (**self).start(flow)
+    }
+
+    fn start_announced(&mut self, flow: Flow, announced: Announced) -> FlowId {
+        (**self).start_announced(flow, announced)
+    }
+
+    fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
+        (**self).advance(until, done);
+    }
+
+    fn set_band(&mut self, stream: u32, band: Band) {
+        (**self).set_band(stream, band);
+    }
+
+    fn fork(&self) -> Option<Box<dyn Network>> {
+        (**self).fork()
     }
 }

@@ -54,6 +54,21 @@ impl Stream {
             items.swap(last, other);
         }
     }
+
+    /// Lets each of `items`, with a probability of `share_ppm` in a million, swap places with one behind it, each
+    /// equally likely.
+    pub fn disorder<T>(&mut self, items: &mut [T], share_ppm: u64) {
+        let count = items.len();
+        for place in 0..count {
+            let behind = count - place - 1;
+            // Drawn whether it is used or not: a larger share goes wrong where a smaller one did.
+            let is_wrong = self.below(1_000_000) < share_ppm;
+            let other = self.below(behind.max(1) as u64) as usize;
+            if is_wrong && behind > 0 {
+                items.swap(place, place + 1 + other);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -69,6 +84,23 @@ mod tests {
         assert_eq!(draws(Seed(1).stream("order")), draws(Seed(1).stream("order")));
         assert_ne!(draws(Seed(1).stream("order")), draws(Seed(2).stream("order")));
         assert_ne!(draws(Seed(1).stream("order")), draws(Seed(1).stream("arrivals")));
+    }
+
+    #[test]
+    fn disorder_swaps_as_many_as_it_says_and_more_where_less_did() {
+        let moved = |share_ppm: u64| -> Vec<bool> {
+            let mut items: Vec<usize> = (0..10_000).collect();
+            Seed(0).stream("test").disorder(&mut items, share_ppm);
+            let mut sorted = items.clone();
+            sorted.sort_unstable();
+            assert!(sorted.into_iter().eq(0..10_000));
+            items.iter().enumerate().map(|(place, &item)| place != item).collect()
+        };
+        assert!(moved(0).iter().all(|moved| !moved));
+        let count = moved(10_000).iter().filter(|&&moved| moved).count();
+        // 100 swaps of two, fewer where two meet; binomial with a standard deviation of 10; five of them.
+        assert!((100..=300).contains(&count), "{count}");
+        assert!(moved(1_000_000).iter().filter(|&&moved| moved).count() > 9_900);
     }
 
     #[test]

@@ -16,8 +16,8 @@ use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, PcnConfig, Que
 use gradtide_net::route::Policy;
 use gradtide_net::trace::PortCounters;
 use gradtide_net::{
-    Announced, Band, Bytes, Completion, Flow, FlowId, Fluid, Network, PacketConfig, PacketEngine, Pipe, PortId, Seed,
-    Star, Time,
+    Announced, Band, Bytes, Completion, Flow, FlowId, Fluid, Host, Hosts, Network, PacketConfig, PacketEngine, Pipe,
+    PortId, Seed, Star, Time,
 };
 use std::sync::Arc;
 
@@ -97,9 +97,9 @@ fn is_recalled(spec: &Spec) -> bool {
 /// engine the fluid one stands in, which has no headers and no queues.
 pub enum Idle {
     /// One priority pipe per host.
-    Pipe(Star),
+    Pipe(Star, Option<Host>),
     /// Flows at their max-min fair rates; none if nobody asks.
-    Fluid(Option<Box<Fluid>>),
+    Fluid(Option<Box<Fluid>>, Option<Host>),
 }
 
 impl Idle {
@@ -108,7 +108,7 @@ impl Idle {
     /// # Errors
     /// As [`Fluid::new`].
     pub fn new(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
-        if spec.jobs.iter().any(asks_costs) { Self::asked(spec, fabric) } else { Ok(Self::Fluid(None)) }
+        if spec.jobs.iter().any(asks_costs) { Self::asked(spec, fabric) } else { Ok(Self::Fluid(None, None)) }
     }
 
     /// The network of a scenario, for whoever asks.
@@ -117,8 +117,8 @@ impl Idle {
     /// As [`Fluid::new`].
     pub fn asked(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
         match (spec.run.engine, fabric.star) {
-            (EngineSpec::Pipe, Some(star)) => Ok(Self::Pipe(star)),
-            _ => Ok(Self::Fluid(Some(Box::new(fluid(spec, fabric)?)))),
+            (EngineSpec::Pipe, Some(star)) => Ok(Self::Pipe(star, fabric.host.clone())),
+            _ => Ok(Self::Fluid(Some(Box::new(fluid(spec, fabric)?)), fabric.host.clone())),
         }
     }
 
@@ -128,14 +128,14 @@ impl Idle {
     /// If nobody was to ask.
     pub fn time(&mut self, stream: u32, collective: &Collective, bytes: Bytes) -> Time {
         match self {
-            Self::Pipe(star) => {
+            Self::Pipe(star, host) => {
                 let band = Band::new(0).expect("there is a first band");
                 let flow = collective.lock_step(bytes, band, stream, Time::ZERO);
-                flow.map_or(Time::ZERO, |flow| Pipe::occupancy(star, &flow).unwrap_or(Time::MAX))
+                flow.map_or(Time::ZERO, |flow| longest(star, host.as_ref(), &flow).unwrap_or(Time::MAX))
             }
-            Self::Fluid(idle) => {
+            Self::Fluid(idle, host) => {
                 let fluid = idle.take().expect("somebody asks");
-                let mut recall = Recall::new(*fluid, collective.clone(), stream);
+                let mut recall = Recall::new(*fluid, collective.clone(), stream, host.clone());
                 let time = recall.time(bytes);
                 *idle = Some(Box::new(recall.into_fluid()));
                 time
@@ -161,7 +161,7 @@ impl Engine {
                 }
                 let star = fabric.star.ok_or(SpecError::FabricOfPipe)?;
                 for (stream, job) in jobs.iter().filter_map(AnyJob::buckets).enumerate() {
-                    check_length(run, &star, job, stream as u32)?;
+                    check_length(run, &star, fabric.host.as_ref(), job, stream as u32)?;
                 }
                 Ok(Self::Pipe(Pipe::new(star)))
             }
@@ -169,7 +169,8 @@ impl Engine {
                 let fluid = fluid(spec, &fabric)?;
                 match jobs {
                     [AnyJob::Buckets(job)] if is_recalled(spec) => {
-                        Ok(Self::Recall(Box::new(Recall::new(fluid, job.collective.clone(), 0)), links()))
+                        let recall = Recall::new(fluid, job.collective.clone(), 0, fabric.host.clone());
+                        Ok(Self::Recall(Box::new(recall), links()))
                     }
                     _ => Ok(Self::Fluid(Box::new(fluid), links())),
                 }
@@ -185,13 +186,20 @@ impl Engine {
         }
     }
 
-    /// Itself, as jobs see it.
-    pub fn network(&mut self) -> &mut dyn Network {
+    /// Itself, as jobs see it from hosts that add `host` to a message.
+    pub fn network(&mut self, host: Option<Host>) -> Box<dyn Network + '_> {
+        fn behind<'a>(host: Option<Host>, network: impl Network + 'a) -> Box<dyn Network + 'a> {
+            match host {
+                None => Box::new(network),
+                Some(host) => Box::new(Hosts::new(host, network)),
+            }
+        }
         match self {
-            Self::Pipe(pipe) => pipe,
-            Self::Fluid(fluid, _) => fluid.as_mut(),
-            Self::Recall(recall, _) => recall.as_mut(),
-            Self::Packet(watched, _) => watched.as_mut(),
+            Self::Pipe(pipe) => behind(host, pipe),
+            Self::Fluid(fluid, _) => behind(host, fluid.as_mut()),
+            // Its exchanges go through the hosts already.
+            Self::Recall(recall, _) => behind(None, recall.as_mut()),
+            Self::Packet(watched, _) => behind(host, watched.as_mut()),
         }
     }
 
@@ -433,14 +441,19 @@ fn queue_config(queue: &QueueSpec, packet_bytes: u32) -> Result<QueueConfig, Spe
 /// table, 4.4 GB in all.
 const RECORD_LIMIT: u64 = 20_000_000;
 
+/// How long a flow takes on a pipe that carries no other, between hosts that carry no other.
+fn longest(star: &Star, host: Option<&Host>, flow: &Flow) -> Option<Time> {
+    Pipe::occupancy(star, flow)?.checked_add(host.map_or(Some(Time::ZERO), |host| host.time(flow))?)
+}
+
 /// No time in the run passes half of [`Time::MAX`], so that differences have a sign, and what it records fits in
 /// memory.
-fn check_length(run: &RunSpec, star: &Star, job: &Job, stream: u32) -> Result<(), SpecError> {
+fn check_length(run: &RunSpec, star: &Star, host: Option<&Host>, job: &Job, stream: u32) -> Result<(), SpecError> {
     let too_long = || SpecError::TooLong { name: job.name.clone() };
     let mut sending: u128 = 0;
     for bucket in 0..job.buckets.len() as u32 {
         let chunk_count = job.chunk_count(bucket);
-        let longest = Pipe::occupancy(star, &job.lock_step_flow(bucket, 0, stream)).ok_or_else(too_long)?;
+        let longest = longest(star, host, &job.lock_step_flow(bucket, 0, stream)).ok_or_else(too_long)?;
         sending += (u128::from(longest.ps()) + u128::from(job.sync.ps())) * u128::from(chunk_count);
     }
     let compute = u128::from(job.dag.compute_time().ps());

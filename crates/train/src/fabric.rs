@@ -1,9 +1,9 @@
 //! The network of a scenario: its graph, and what users call its links.
 
 use crate::SpecError;
-use crate::spec::{CableSpec, ClusterSpec, TopologySpec, WireSpec};
+use crate::spec::{CableSpec, ClusterSpec, HostSpec, TopologySpec, WireSpec};
 use gradtide_net::topology::Directed;
-use gradtide_net::{FatTree, Graph, Link, NodeId, PortId, Rate, Ratio, Star, Time};
+use gradtide_net::{FatTree, Graph, Host, Link, NodeId, PortId, Rate, Ratio, Star, Time};
 use std::sync::Arc;
 
 /// Hosts, switches and links with their names.
@@ -17,6 +17,8 @@ pub struct Fabric {
     pub nominal_bps: Vec<u64>,
     /// The same as a star, if it is one.
     pub star: Option<Star>,
+    /// What its hosts add to a message, if anything.
+    pub host: Option<Host>,
 }
 
 impl Fabric {
@@ -48,16 +50,19 @@ impl Fabric {
             TopologySpec::Star { hosts: host_count } => Some(Star { host_count, link: graph.links[0].link }),
             _ => None,
         };
-        Ok(Self { graph, link_names, nominal_bps, star })
+        Ok(Self { graph, link_names, nominal_bps, star, host: cluster.host.map(host) })
     }
 
-    /// The link out of every host; that into it is the same.
+    /// The link out of every host, as fast as what the host sends gets through; that into it is the same.
     pub fn host_links(&self) -> Vec<Link> {
         let mut links = vec![self.graph.links[0].link; self.graph.host_count as usize];
         for wire in &self.graph.links {
             if let Some(link) = links.get_mut(wire.from.0 as usize) {
                 *link = wire.link;
             }
+        }
+        if let Some(slowest) = self.host.as_ref().and_then(Host::slowest) {
+            links.iter_mut().for_each(|link| link.rate = link.rate.min(slowest));
         }
         links
     }
@@ -156,6 +161,15 @@ fn wired(hosts: u32, switches: &[String], cables: &[CableSpec]) -> Result<(Graph
         })
         .collect();
     Ok((Graph { host_count: hosts, switch_count: switches.len() as u32, links }, names))
+}
+
+fn host(HostSpec { message_ps, stages }: HostSpec) -> Host {
+    let rates = |bps: &[Option<u64>]| bps.iter().flatten().filter_map(|&bps| Rate::from_bps(bps)).collect();
+    Host {
+        message: Time::from_ps(message_ps),
+        sending: rates(&[stages.copy_bps, stages.serialise_bps]),
+        receiving: rates(&[stages.receive_bps]),
+    }
 }
 
 fn link(wire: WireSpec) -> Result<Link, SpecError> {

@@ -437,8 +437,7 @@ const MOST_SENDING_PS: f64 = 8.64e16;
 pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, sizes: MessageSize) -> Result<Collective, PlanError> {
     let adding = spec.collective.reduction_rate_bps.and_then(Rate::from_bps);
     let algorithm = algorithm(spec.collective.algorithm, spec.hosts.len() as u32);
-    let collective = Collective::new(algorithm, spec.hosts.clone(), largest, depth, adding, sizes)?;
-    Ok(collective.with_host_cost(Time::from_ps(spec.collective.host_cost_ps.unwrap_or(0))))
+    Collective::new(algorithm, spec.hosts.clone(), largest, depth, adding, sizes)
 }
 
 /// What a job's messages cost, each with the time for which it holds the queue before its first byte.

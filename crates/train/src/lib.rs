@@ -48,9 +48,13 @@ use traffic::BackgroundFlows;
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
     let fabric = Fabric::new(&spec.cluster)?;
     let (mut jobs, mut background) = plan(spec, &fabric)?;
+    let host = fabric.host.clone();
     let mut engine = Engine::new(spec, fabric, &jobs)?;
-    let traces = iteration::run(&mut jobs, &mut background, engine.network(), limits(&spec.run), observe)?;
-    Ok(RunResult::new(spec, &jobs, traces, background, engine.network().now(), engine.usage()))
+    let mut network = engine.network(host);
+    let traces = iteration::run(&mut jobs, &mut background, network.as_mut(), limits(&spec.run), observe)?;
+    let end = network.now();
+    drop(network);
+    Ok(RunResult::new(spec, &jobs, traces, background, end, engine.usage()))
 }
 
 /// What the ranks of job `job` send one another to exchange `bytes`, as whole bytes: one row per message, by chunk,

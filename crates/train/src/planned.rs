@@ -10,7 +10,7 @@ use crate::caramel::pack::pack;
 use crate::caramel::transfers::{self, PlannedTransfer, TransferPlan};
 use crate::caramel::{Boundaries, ParameterGroup, timeline};
 use crate::model::{self, ComputeSteps};
-use crate::schedule::{Fifo, Given, LayerPriority, Random, Scheduler};
+use crate::schedule::{Arbitrary, Fifo, Given, LayerPriority, Random, Scheduler};
 use crate::spec::{FusionSpec, JobSpec, OrderSpec};
 use gradtide_net::{Bytes, Seed, Time};
 use std::cmp::Reverse;
@@ -71,6 +71,9 @@ impl Planned {
             }
             OrderSpec::Priority { queues } => Box::new(LayerPriority { queue_count: *queues }),
             OrderSpec::Random => Box::new(Random { stream: seed.stream(&format!("order/{}", spec.name)) }),
+            &OrderSpec::Arbitrary { disorder_ppm } => {
+                Box::new(Arbitrary { stream: seed.stream(&format!("order/{}", spec.name)), disorder_ppm })
+            }
             // A layer's forward pass waits for its own parameters and those below, so TicTac's orders of a chain are
             // it: `tests/planned.rs` asks them.
             OrderSpec::Tic | OrderSpec::Tac | OrderSpec::TacFolded => Box::new(LayerPriority { queue_count: None }),

@@ -4,10 +4,10 @@
 //! which is idle between exchanges; of all that follow the answer is remembered.
 
 use crate::collective::exchange;
-use crate::collective::messages::{Collective, Messages};
+use crate::collective::messages::Collective;
 use crate::collective::ring;
 use gradtide_net::fluid::Lane;
-use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Fluid, Network, PortId, Time};
+use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Fluid, Host, Hosts, Network, PortId, Time};
 use gradtide_watch::look;
 use std::collections::BTreeMap;
 
@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 pub struct Recall {
     fluid: Fluid,
     collective: Collective,
+    /// What hosts add to its messages, if anything.
+    host: Option<Host>,
     /// The job's.
     stream: u32,
     /// Ways of a ring whose ranks never slow one another.
@@ -40,11 +42,11 @@ struct Known {
 
 impl Recall {
     /// An idle network, of which `fluid` has carried nothing, for the job of this stream.
-    pub fn new(fluid: Fluid, collective: Collective, stream: u32) -> Self {
+    pub fn new(fluid: Fluid, collective: Collective, stream: u32, host: Option<Host>) -> Self {
         let of_plan = || exchange::lanes(&collective.plan(Bytes(0)), collective.hosts(), stream, &fluid);
-        let lanes = collective.is_plain().then(of_plan).flatten();
+        let lanes = (collective.is_plain() && host.is_none()).then(of_plan).flatten();
         let (known, now) = (BTreeMap::new(), Time::ZERO);
-        Self { fluid, collective, stream, lanes, known, now, under_way: None, started_count: 0 }
+        Self { fluid, collective, host, stream, lanes, known, now, under_way: None, started_count: 0 }
     }
 
     /// How long an exchange of `bytes` takes.
@@ -98,8 +100,10 @@ impl Recall {
             (0..fluid.link_count()).map(of).map(|counters| (counters.bytes, counters.busy)).collect()
         };
         let (began, before, events) = (self.fluid.now(), used(&self.fluid), self.fluid.counters().events);
-        let mut messages = self.collective.begin(flow.bytes, flow.band, flow.stream, &mut self.fluid);
-        self.finish(&mut messages);
+        match &self.host {
+            None => carry_out(&self.collective, flow, &mut self.fluid),
+            Some(host) => carry_out(&self.collective, flow, &mut Hosts::new(host.clone(), &mut self.fluid)),
+        }
         let links = used(&self.fluid).into_iter().zip(before);
         Known {
             duration: self.fluid.now() - began,
@@ -108,21 +112,23 @@ impl Recall {
             count: 0,
         }
     }
+}
 
-    fn finish(&mut self, messages: &mut Messages) {
-        let mut done = Vec::new();
-        loop {
-            look();
-            let until = messages.wakes_at().unwrap_or(Time::MAX);
-            self.fluid.advance(until, &mut done);
-            let now = self.fluid.now();
-            let mut is_over = until <= now && messages.settle(now, &mut self.fluid);
-            for completion in done.drain(..) {
-                is_over = messages.on_completion(completion, &mut self.fluid);
-            }
-            if is_over {
-                return;
-            }
+/// Carries out an exchange on an idle network, to its end.
+fn carry_out(collective: &Collective, flow: &Flow, network: &mut dyn Network) {
+    let mut messages = collective.begin(flow.bytes, flow.band, flow.stream, network);
+    let mut done = Vec::new();
+    loop {
+        look();
+        let until = messages.wakes_at().unwrap_or(Time::MAX);
+        network.advance(until, &mut done);
+        let now = network.now();
+        let mut is_over = until <= now && messages.settle(now, network);
+        for completion in done.drain(..) {
+            is_over = messages.on_completion(completion, network);
+        }
+        if is_over {
+            return;
         }
     }
 }

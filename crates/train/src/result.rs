@@ -266,7 +266,7 @@ impl<'a> Part<'a> {
         // No worker is faster than by its own updates and reads; those of two workers may be further apart.
         let bound = |program: &Boundaries| timeline::lower_bound(&program.stretched(compute), &transfers);
         let bound = self.job.without_barrier.iter().map(bound).max().unwrap_or_default().ps() as f64;
-        if self.differs() || self.spec.schedule.order == OrderSpec::Random {
+        if self.differs() || matches!(self.spec.schedule.order, OrderSpec::Random | OrderSpec::Arbitrary { .. }) {
             let total: u128 = self.iterations.iter().map(|record| u128::from(record.time.ps())).sum();
             return bound.min(total as f64 / count as f64);
         }

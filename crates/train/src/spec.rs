@@ -259,9 +259,6 @@ pub struct CollectiveSpec {
     pub depth: Option<u32>,
     /// Rate at which a rank adds to its own what it has received, in bits per second; `None` takes no time. Not 0.
     pub reduction_rate_bps: Option<u64>,
-    /// Time that a host takes for each message, one after the other, before its first byte enters the network: o of
-    /// LogP (Culler et al. 1993). `None` takes no time.
-    pub host_cost_ps: Option<u64>,
 }
 
 impl CollectiveSpec {
@@ -422,6 +419,12 @@ pub enum OrderSpec {
     },
     /// A fresh random order in every iteration.
     Random,
+    /// As buckets become ready, or in the order of the model for pulls, but for swaps that are drawn anew in every
+    /// iteration: what frameworks do that enforce no order.
+    Arbitrary {
+        /// Share of the transfers that swap places with a later one, in millionths.
+        disorder_ppm: u64,
+    },
     /// What fewest computations wait for first (TicTac); of layers, the lowest.
     Tic,
     /// What lets compute go on soonest first (TicTac); of layers, the lowest.
@@ -643,6 +646,8 @@ pub struct ClusterSpec {
     pub link: LinkSpec,
     /// Time that a host's stack takes for a message: a part of the delay of every link of a host (0 in the thesis).
     pub host_latency_ps: u64,
+    /// What every host adds to the messages of jobs; `None` adds nothing.
+    pub host: Option<HostSpec>,
     /// Choice among equal routes; nothing to the pipe engine.
     pub routing: RoutingSpec,
     /// Queue of every egress port.
@@ -651,6 +656,28 @@ pub struct ClusterSpec {
     pub switch_buffer: Option<BufferSpec>,
     /// Transport protocol of every flow.
     pub transport: TransportSpec,
+}
+
+/// What a host adds to a message: see [`gradtide_net::hosts`].
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostSpec {
+    /// Time for each message that it sends, one after the other.
+    pub message_ps: u64,
+    /// Stages in series.
+    pub stages: StagesSpec,
+}
+
+/// Stages of a host, each with its rate in bits per second, not 0; `None` takes no time.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StagesSpec {
+    /// The first before the network interface.
+    pub copy_bps: Option<u64>,
+    /// The second.
+    pub serialise_bps: Option<u64>,
+    /// The one behind it.
+    pub receive_bps: Option<u64>,
 }
 
 /// Shape of the network; [`gradtide_net::FatTree`] says what all but the last are.

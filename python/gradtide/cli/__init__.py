@@ -20,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from gradtide import _core, signals
 from gradtide.cli import (
     buy,
+    calibrate,
     collectives,
     compare,
     convert,
@@ -64,6 +65,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo.demo,
     "reproduce": reproduce.reproduce,
     "profile": profile.profile,
+    "calibrate": calibrate.calibrate,
     "report": report.report,
     "presets": presets.presets,
     "order": order.order,

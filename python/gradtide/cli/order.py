@@ -17,13 +17,15 @@ def order(
         str, typer.Argument(metavar="DAG", help="Op DAG (.json: ops and target), or a built-in one (presets graph).")
     ],
     scheduler: str = option(
-        "NAME", "Order by layer, tic, tac, tac_folded, random, optimal, or an order file (.json).", "optimal"
+        "NAME", "Order by layer, tic, tac, tac_folded, random, arbitrary, optimal, or an order file (.json).", "optimal"
     ),
     ties: str | None = option(
         "RULE",
         "Order transfers that TAC holds for equal by id, or as TicTac's released code does: upstream. Default: id.",
     ),
-    seed: int | None = option(None, "Set the root of all random streams, of random and optimal. Default: 0.", min=0),
+    seed: int | None = option(
+        None, "Set the root of all random streams, of random, arbitrary and optimal. Default: 0.", min=0
+    ),
     device: str | None = option("NAME", "Built-in DAG: compute on this device. Default: K80."),
     batch: int | None = option(None, "Built-in DAG: set the samples of a mini-batch. Default: the paper's.", min=1),
     task: str | None = option("NAME", "Built-in DAG: train or inference. Default: train."),
@@ -37,7 +39,10 @@ def order(
     from gradtide.studies import graph
     from gradtide.studies import order as study
 
-    for flag, given, schedulers in (("--ties", ties, ("tac", "tac_folded")), ("--seed", seed, ("random", "optimal"))):
+    for flag, given, schedulers in (
+        ("--ties", ties, ("tac", "tac_folded")),
+        ("--seed", seed, ("random", "arbitrary", "optimal")),
+    ):
         if given is not None and scheduler not in schedulers:
             fail_usage(f"{flag} changes nothing of the scheduler {scheduler}; it is for {' and '.join(schedulers)}")
     with as_usage_error(ValueError):

@@ -179,6 +179,13 @@ def _forward_ps(
     groups: Sequence[Sequence[Counted]], calls: Mapping[Call, Any], instants: tuple[Any, Any, Any], clock: Clock
 ) -> list[int]:
     start, middle, _ = instants
+    if list(calls) != [group[0].call for group in groups if group[0].call in calls] or len(calls) < len(groups):
+        missing = next((group[0] for group in groups if group[0].call not in calls), None)
+        what = "layers were called in another order" if missing is None else f"layer {missing.name!r} was not called"
+        raise ProfileError(
+            f"{what} in a later pass than in the first, so their times cannot be told apart: profile the model without "
+            "layers that are left out or changed at random, and before torch.compile of a block"
+        )
     bounds = [start, *(calls[group[0].call] for group in groups[1:]), middle]
     times = []
     for group, since, until in zip(groups, bounds[:-1], bounds[1:], strict=True):

@@ -6,6 +6,7 @@ another, `defaults` what depends on other keys, `resolve` joins them, `write` is
 """
 
 import hashlib
+import math
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -237,6 +238,13 @@ class Scenario:
     def host_latency_ps(self) -> int:
         """Time that a host's stack takes for a message, picoseconds."""
         return self._resolved.file.cluster.host_latency_ps
+
+    @property
+    def host_rate_bps(self) -> float:
+        """Rate of the slowest stage of a host, bits per second; infinite where hosts have no stages."""
+        host = self._resolved.file.cluster.host
+        stages = {} if host is None else host.stages.core()
+        return min((rate_bps for rate_bps in stages.values() if rate_bps is not None), default=math.inf)
 
     @property
     def link_rate_bps(self) -> int:

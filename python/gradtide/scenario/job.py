@@ -81,6 +81,11 @@ class Job:
         return compute.noise_ppm > 0 or compute.straggler is not None or compute.order == "random"
 
     @property
+    def draws_orders(self) -> bool:
+        """Whether the order of its transfers is drawn anew in every iteration."""
+        return self.schedule.order in ("random", "arbitrary")
+
+    @property
     def is_foreseen(self) -> bool:
         """Whether each of its transfers is tried in both bands before it is sent."""
         return self.adaptive is not None and self.adaptive.policy == "oracle"

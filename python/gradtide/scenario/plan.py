@@ -30,11 +30,19 @@ class PlannedBucket:
         layers: names of the model's layers, in the order in which the backward pass reaches them.
         bytes: of their gradients.
         rank: among the plan's buckets; the smallest that is ready is sent first.
+        gate: pass (`backward` or `forward`) and layer: the bucket is held until backward has that layer's gradient, or
+            until the next forward pass calls the layer. None: it is sent when it is ready.
     """
 
     layers: tuple[str, ...]
     bytes: int
     rank: int
+    gate: tuple[str, str] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the bucket as plan.json holds it."""
+        gate = {} if self.gate is None else {"gate": dict(zip(("pass", "layer"), self.gate, strict=True))}
+        return {"layers": list(self.layers), "bytes": self.bytes, "rank": self.rank, **gate}
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,7 @@ class Plan:
             "chunk_bytes": self.chunk_bytes,
             "depth": self.depth,
             "collective": dict(self.collective),
-            "buckets": [{"layers": list(one.layers), "bytes": one.bytes, "rank": one.rank} for one in self.buckets],
+            "buckets": [one.to_dict() for one in self.buckets],
             "runtime": dict(self.runtime),
             "predicted": dict(self.predicted),
             "advice": list(self.advice),
@@ -124,6 +132,8 @@ class Plan:
             msg = f"the plan is for {self.workers} workers, and [job.{job.name}] has {job.workers}"
             add("GT082", "workers", msg, hint, self.workers)
         faults += self.faults_of_layers({row.name: row.parameter_bytes for row in job.layers}, job.model)
+        if any(one.gate for one in self.buckets):
+            add("GT082", "buckets", "a plan with gates cannot be simulated", 'write order = "caramel" in the scenario')
         if self.level == "none" and not self.buckets and not faults:
             return scenario
         counts = () if faults else self._stretches(job.layers)
@@ -298,6 +308,10 @@ class _Reader:
             loc: Loc = ("buckets", index)
             table = row if isinstance(row, dict) else {}
             layers, size, rank = table.get("layers"), table.get("bytes"), table.get("rank")
+            gate = table.get("gate")
+            if gate is not None and not _is_gate(gate):
+                self.add((*loc, "gate"), 'a gate is { "pass": "forward", "layer": "fc" }', "or backward", gate)
+                continue
             is_whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in (size, rank))
             names = isinstance(layers, list) and layers and all(isinstance(name, str) for name in layers)
             if not is_whole or not names:
@@ -309,7 +323,14 @@ class _Reader:
                     self.add((*loc, "layers"), f"`{name}` is in two buckets", _AGAIN, name)
                     break
                 seen.add(name)
-            found.append(PlannedBucket(tuple(layers), int(size or 0), int(rank or 0)))
+            opens = None if gate is None else (gate["pass"], gate["layer"])
+            found.append(PlannedBucket(tuple(layers), int(size or 0), int(rank or 0), opens))
         if len({one.rank for one in found}) < len(found):
             self.add(("buckets",), "two buckets have one rank", _AGAIN)
         return tuple(found)
+
+
+def _is_gate(value: Any) -> bool:
+    if not isinstance(value, dict) or set(value) != {"pass", "layer"}:
+        return False
+    return value["pass"] in ("backward", "forward") and isinstance(value["layer"], str)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from gradtide import inputs
 from gradtide.errors import MAX_FAULTS, WINDOW, Fault, ScenarioError, nearest
@@ -324,12 +324,20 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
     def fault(msg: str, hint: str) -> Fault:
         return Fault("GT001", "", f"not valid JSON: {msg}", None, hint, name)
 
+    def refuse(number: str, fault: Fault) -> NoReturn:
+        at = text.find(number)
+        raise ScenarioError([pointed(text, at, at + len(number), fault)])
+
     def whole(digits: str) -> int:
         if len(digits) > MAX_DIGITS:
-            at = text.find(digits)
-            long = fault("a number is too long", f"write a number of at most {MAX_DIGITS} digits")
-            raise ScenarioError([pointed(text, at, at + len(digits), long)])
+            refuse(digits, fault("a number is too long", f"write a number of at most {MAX_DIGITS} digits"))
         return int(digits)
+
+    def broken(number: str) -> Any:
+        try:
+            return parse_float(number)
+        except ArithmeticError:
+            refuse(number, fault("an exponent is too large", "write a smaller number"))
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         data = dict(pairs)
@@ -343,9 +351,7 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
         raise ScenarioError([fault(f"{word} is not a JSON number", "write a plain number")])
 
     try:
-        return json.loads(
-            text, object_pairs_hook=unique, parse_constant=constant, parse_int=whole, parse_float=parse_float
-        )
+        return json.loads(text, object_pairs_hook=unique, parse_constant=constant, parse_int=whole, parse_float=broken)
     except ScenarioError:
         raise
     except json.JSONDecodeError as error:

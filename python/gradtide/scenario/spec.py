@@ -13,7 +13,7 @@ from gradtide.scenario.keys import Probe
 from gradtide.scenario.keys.cluster import Queue, Transport
 from gradtide.scenario.keys.job import Schedule
 from gradtide.scenario.resolve import Resolved
-from gradtide.scenario.servers import graph_spec
+from gradtide.scenario.servers import ARBITRARY_PPM, graph_spec
 from gradtide.traffic import BackgroundFlows
 from gradtide.units import Buffer
 
@@ -115,6 +115,8 @@ def _order_spec(job: Job) -> dict[str, Any]:
     order: dict[str, Any] = {"kind": schedule.order}
     if schedule.order == "priority":
         order["queues"] = schedule.queues
+    if schedule.order == "arbitrary":
+        order["disorder_ppm"] = ARBITRARY_PPM
     if schedule.order == "file":
         order |= {"ranks": list(job.ranks or ()), "in_turn": bool(schedule.in_turn)}
     return order

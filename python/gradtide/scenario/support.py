@@ -69,7 +69,6 @@ FEATURES = {
         "other collectives and parameter servers", "job.NAME.collective.kind", NOT_BUILT, YES, YES, 'kind = "ring"'
     ),
     "reduction": Feature("time to add what was received", "job.NAME.collective.reduction_rate", NOT_BUILT, YES, YES),
-    "host cost": Feature("time of a host per message", "job.NAME.collective.host_cost", YES, YES, YES),
     "depth": Feature("pipelined parts of a chunk", "job.NAME.schedule.depth", NOT_BUILT, YES, YES, "depth = 1"),
     "schedule": Feature("order, buckets, chunks, credit, barrier", "job.NAME.schedule", YES, YES, YES),
     "compute": Feature("workers that differ: noise, straggler", "job.NAME.compute", YES, YES, YES),
@@ -84,6 +83,7 @@ FEATURES = {
     "bands": Feature("priority bands", "job.NAME.priority", IGNORED, YES, YES),
     "traffic": Feature("background traffic beside jobs, or alone", "traffic.NAME", NOT_BUILT, YES, YES, "jobs only"),
     "margins": Feature("warm-up and cool-down of traffic", "run.warmup", NO_MEANING, YES, YES, '"0s"'),
+    "host": Feature("stages of hosts, and their time for a message", "cluster.host", YES, YES, YES),
     "efficiency": Feature(
         "share of the rate left after headers",
         "cluster.link.efficiency",
@@ -116,7 +116,6 @@ FEATURES = {
 COMBINATIONS = {
     "pulled slowdown": Combination("compute that overlap slows down", 'with pull = "start"', 'pull = "update", or 1'),
     "pulled bands": Combination("a list of bands", 'with pull = "start"', "one band"),
-    "pulled host cost": Combination("a time of a host per message", 'with pull = "start"', 'pull = "update", or none'),
     "credit of bands": Combination(
         "several chunks at one time", "with several bands of priority", "credit = 1, or one priority"
     ),
@@ -194,8 +193,6 @@ def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool) -> Iterator[tuple[str, 
             yield "pulled slowdown", (*loc, "compute", "overlap_slowdown"), "compute that overlap slows down"
         if len(job.bands) > 1:
             yield "pulled bands", (*loc, "priority"), "a list of bands"
-        if collective.host_cost_ps is not None:
-            yield "pulled host cost", (*loc, "collective", "host_cost"), "a host cost"
     if schedule.credit > 1 and len(set(job.bands)) > 1:
         yield "credit of bands", (*loc, "schedule", "credit"), f"credit = {schedule.credit}"
     if job.adaptive is None:

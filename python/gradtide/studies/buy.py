@@ -317,7 +317,7 @@ def _candidate(
     keys = parse_collective(collective)
     run = on_cluster(base, fabric.nodes, keys, topology=fabric.topology, rate_bps=rate_bps, engine=engine)
     job = run.jobs[0]
-    if not job.is_uneven and job.schedule.order != "random" and run.duration_ps is None:
+    if not job.is_uneven and not job.draws_orders and run.duration_ps is None:
         run = run.replace(iterations=min(job.iterations or ITERATIONS, ITERATIONS))
     parts = [fabric.kind, f"r{fabric.bisection}", collective, units.format_rate(rate_bps)]
     name = re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.")

@@ -21,7 +21,7 @@ from gradtide.studies.trained import Cluster, trained
 DEFAULT_SCHEDULES = ("fifo+barrier", "random", "fifo", "priority", "tic", "tac", "caramel", "optimal")
 """Schedules compared by default where gradients are exchanged: those of frameworks, and those of papers."""
 
-PULL_SCHEDULES = ("random", "priority", "tic", "tac", "tac_folded", "optimal")
+PULL_SCHEDULES = ("random", "arbitrary", "priority", "tic", "tac", "tac_folded", "optimal")
 """Schedules compared by default where every iteration begins with a pull from parameter servers."""
 
 TASKS = ("train", "inference")
@@ -138,8 +138,8 @@ def compare(
             or a scheduler of your own: an object with a method `ranks(dag)` that returns {op id: rank} for every
             transfer in `dag.recvs`, as of `order`; its attribute `name`, or its class, names it. The first is what the
             others are compared with. None takes fifo with the barrier, and random, fifo, priority, tic, tac, caramel
-            and optimal without; with parameter servers and pull = "start" random, priority, tic, tac, tac_folded and
-            optimal.
+            and optimal without; with parameter servers and pull = "start" random, arbitrary, priority, tic, tac,
+            tac_folded and optimal.
         models: presets or files; None keeps the scenario's.
         workers: numbers of workers; None keeps the scenario's.
         servers: numbers of parameter servers; None keeps the scenario's.
@@ -270,7 +270,7 @@ def _variant(point: Scenario, group: int, contender: Contender, axes: Mapping[st
     scenario, schedule = contender.on(point)
     is_pulled = all(job.is_pulled for job in point.jobs)
     if not is_pulled and scenario.engine != "packet" and scenario.duration_ps is None:
-        owing = [job for job in scenario.jobs if job.schedule.order == "random" and not job.schedule.barrier]
+        owing = [job for job in scenario.jobs if job.draws_orders and not job.schedule.barrier]
         counts = {f"job.{job.name}.iterations": max(job.iterations or 0, RANDOM_ITERATIONS) for job in owing}
         scenario = scenario.set(counts) if counts else scenario
     job = scenario.jobs[0]

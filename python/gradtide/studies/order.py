@@ -11,9 +11,10 @@ from typing import Any, Protocol
 from gradtide import _core
 from gradtide.errors import SchedulerError, nearest
 from gradtide.scenario.opdag import OpDag, load_ranks, op_dag
+from gradtide.scenario.servers import ARBITRARY_PPM
 from gradtide.studies.graph import find_dag
 
-SCHEDULERS = ("layer", "tic", "tac", "tac_folded", "random", "optimal")
+SCHEDULERS = ("layer", "tic", "tac", "tac_folded", "random", "arbitrary", "optimal")
 TIES = ("id", "upstream")
 
 
@@ -94,8 +95,8 @@ def order(
     Args:
         dag: a file, the name of a built-in op graph, the dict that a file holds, or an `OpDag`: `ops` (id, kind,
             inputs, time) and `target`.
-        scheduler: layer, tic, tac, tac_folded, random or optimal; the path of an order file, which has a suffix or a
-            slash; or an object with a method `ranks(dag)` that returns {op id: rank}.
+        scheduler: layer, tic, tac, tac_folded, random, arbitrary or optimal; the path of an order file, which has a
+            suffix or a slash; or an object with a method `ranks(dag)` that returns {op id: rank}.
         ties: "id", or "upstream" for what TicTac's released code does with transfers that TAC holds for equal.
         seed: root of random streams, from 0.
 
@@ -141,7 +142,9 @@ def order(
     else:
         assert not isinstance(scheduler, Path)  # a path is an order file
         name, ranks = type(scheduler).__name__, ranks_of(scheduler, dag)
-    by = name if ranks is None else {"given": [ranks.get(op.id, 0) for op in dag.ops]}
+    by: Any = name if ranks is None else {"given": [ranks.get(op.id, 0) for op in dag.ops]}
+    if by == "arbitrary":
+        by = {"arbitrary": ARBITRARY_PPM}
     spec = {"dag": dag.spec(), "scheduler": by, "ties": ties, "seed": seed}
     ordered = json.loads(_core.order(json.dumps(spec)))
     ids = [dag.ops[place].id for place in ordered["order"]]

@@ -273,7 +273,7 @@ class Search:
             compute={**job["compute"], "noise_ppm": 0, "straggler": None},
         )
         spec["cluster"]["topology"] = {"kind": "star", "hosts": 2}
-        spec["cluster"]["host_latency_ps"] = 0
+        spec["cluster"].update(host_latency_ps=0, host=None)
         spec["run"].update(engine="pipe", duration_ps=None, timeline_iterations=0, probe=None)
         self._spec = spec
 

@@ -5,8 +5,8 @@
     model = gradtide.torch.unwrap(model)
 
 `control` connects the ranks, `guard` tells which is lost, `sender` sums by priority, `parallel` has the levels that DDP
-carries out, `crossiter` the one without a barrier, `check` compares predicted and measured times, `wire` marks the
-job's packets, `sockets` finds them. Only this package and `profiling` need torch.
+carries out, `crossiter` the one without a barrier, `deferred` its updates that are put off, `check` compares predicted
+and measured times, `wire` marks the job's packets, `sockets` finds them. Only this package and `profiling` need torch.
 """
 
 try:

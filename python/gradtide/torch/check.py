@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from gradtide.errors import TrainingError
-from gradtide.torch.wrapped import Wrapped
+from gradtide.torch.wrapped import Wrapped, is_compiled
 
 APART = 0.15
-"""A reason is given if measured and predicted times differ by more than this share."""
+"""A reason is given if measured and predicted times differ by more than this share, or by half of what is saved."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Verification:
         rate: of the gradients while they were sent, bytes per second; `None` likewise, or if none were.
         predicted: the plan's; `None` if it has none.
         reason: why the two are apart, or that they are not.
+        missed: what the plan says and was not done; empty if all was.
     """
 
     level: str
@@ -36,6 +37,7 @@ class Verification:
     rate: float | None
     predicted: float | None
     reason: str
+    missed: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -51,7 +53,7 @@ class Verification:
         if self.ratio is not None and self.predicted is not None:
             rows.append(("predicted", f"{1e3 * self.predicted:.4g} ms"))
             rows.append(("measured / predicted", f"{self.ratio:.3f}"))
-        return "\n".join([*(f"{name:<22}{value}" for name, value in rows), "", self.reason])
+        return "\n".join([*(f"{name:<22}{value}" for name, value in rows), "", f"{self.reason} {self.missed}".rstrip()])
 
 
 def verify(
@@ -74,7 +76,7 @@ def verify(
         clock: seconds.
 
     Raises:
-        TrainingError: if it cannot go on, or `steps` is below 2.
+        TrainingError: if it cannot go on, `steps` is below 2, or the plan was not carried out; that is printed first.
     """
     import torch.distributed as dist
 
@@ -84,7 +86,7 @@ def verify(
         raise TrainingError(f"verify needs at least 2 steps, got {steps}")
     for _ in range(warm_up):
         step()
-    before, instants = _counts(model), [clock()]
+    before, pieces, instants = _counts(model), model.tally.pieces, [clock()]
     for _ in range(steps):
         step()
         instants.append(clock())
@@ -103,12 +105,44 @@ def verify(
         predicted=said / 1e3 if isinstance(said, (int, float)) and said > 0 else None,
         reason="",
     )
-    result = replace(result, reason=_reason(model, result, flushes / steps))
+    missed = _missed(model, model.tally.pieces - pieces, steps)
+    result = replace(result, reason=_reason(model, result, flushes / steps), missed=missed)
     if file is None and (not dist.is_initialized() or dist.get_rank() == 0):
         file = sys.stdout
     if file is not None:
         print(result, file=file)
+    if missed:
+        raise TrainingError(missed)
     return result
+
+
+def _missed(model: Wrapped, pieces: int, steps: int) -> str:
+    """Return which buckets or pieces of the plan were not sent, empty if all were."""
+    plan = model.plan
+    sizes = [bucket.bytes for bucket in plan.buckets if bucket.bytes]
+    if model.level in ("buckets", "priority") and model._hook is not None and model._hook.sizes:
+        found = [model._hook.sizes[index] for index in sorted(model._hook.sizes)]
+        if found != sizes:
+            return (
+                f"The plan was not carried out: DDP sent buckets of {_listed(found)}, the plan has {_listed(sizes)}. "
+                "DDP fills buckets in the order in which gradients come: make the plan again from a profile of this "
+                "model, with torch 2.13 or newer."
+            )
+    if model.level == "crossiter":
+        chunk = plan.chunk_bytes
+        expected = sum(1 if chunk is None else -(-size // chunk) for size in sizes)
+        # At either end, pieces of one iteration may be under way.
+        if abs(pieces - steps * expected) > expected:
+            return (
+                f"The plan was not carried out: an iteration sent {pieces / steps:g} pieces instead of {expected}. "
+                "Gradients of several dtypes in one bucket are sent apart."
+            )
+    return ""
+
+
+def _listed(sizes: list[int]) -> str:
+    shown = ", ".join(map(str, sizes[:4]))
+    return f"{shown} B" if len(sizes) <= 4 else f"{shown} … ({len(sizes)}) B"
 
 
 def _counts(model: Wrapped) -> tuple[float, float, float, int]:
@@ -122,7 +156,9 @@ def _reason(model: Wrapped, result: Verification, flushes: float) -> str:
     if result.predicted is None:
         return "The plan predicts no iteration time: nothing to compare with."
     apart = result.measured / result.predicted - 1
-    if abs(apart) <= APART:
+    before = model.plan.predicted.get("baseline_iteration_time_ms")
+    saved = 1 - 1e3 * result.predicted / before if isinstance(before, (int, float)) and before > 0 else 0.0
+    if abs(apart) <= (min(APART, saved / 2) if saved > 0 else APART):
         return f"Measured and predicted agree within {abs(apart):.1%}."
     verdict = f"Measured is {abs(apart):.1%} {'above' if apart > 0 else 'below'} predicted."
     if model.level == "alone":
@@ -131,8 +167,13 @@ def _reason(model: Wrapped, result: Verification, flushes: float) -> str:
         return f"{verdict} The plan predicts level {model.plan.level}, and {model.level} is applied."
     if flushes >= 0.5:
         return (
-            f"{verdict} Something asks for the weights in every iteration (state_dict() or parameters() of the wrapped "
-            "model), and so waits for all gradients."
+            f"{verdict} Something reads or holds weights in every iteration before their layer is called (a "
+            "state_dict(), a copy of .data), and so waits for their gradients."
+        )
+    if any(is_compiled(module) for module in (model, *model.module.modules())) or hasattr(model.module, "_orig_mod"):
+        return (
+            f"{verdict} The model is compiled: backward then gives many gradients at once, where the plan expects one "
+            "layer after the other."
         )
     if result.waited is not None:
         computes = result.measured - result.waited

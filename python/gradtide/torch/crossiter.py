@@ -6,7 +6,8 @@
 
 The first forward pass shows where each bucket has to be waited for: at the call of the innermost module in which one of
 its parameters is first used, as in `profiling.walk`. This also holds for shared parameters and for those that a parent
-uses without calling their module. If a later pass uses a parameter earlier, its gradient's arrival raises an error.
+uses without calling their module. Whatever uses a parameter earlier, in the module or beside it, has it updated then
+(`deferred`).
 
 Same arithmetic as DistributedDataParallel: gradients times 1/N, summed, and the optimizer's own step on the sums.
 """
@@ -16,7 +17,8 @@ import functools
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from threading import RLock
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from gradtide.errors import TrainingError
+from gradtide.torch.deferred import Deferral, is_held
 from gradtide.torch.groups import Group, several
 from gradtide.torch.sender import Sender, Transfer
 
@@ -69,13 +72,23 @@ class InFlight(torch.Tensor):  # type: ignore[misc]
 class Bucket:
     """Parameters whose gradients are summed together and which are updated together."""
 
-    def __init__(self, key: int, rank: int, members: "Sequence[tuple[str, torch.nn.Parameter]]") -> None:
+    def __init__(
+        self, key: int, rank: int, members: "Sequence[tuple[str, torch.nn.Parameter]]", opener: "tuple[str, Any] | None"
+    ) -> None:
         self.key, self.rank = key, rank  # name among the transfers, and urgency
+        nothing: tuple[str, Any] = ("", None)
+        self.opens_in, self.opener = opener or nothing  # what opens its gate, as a `Group` has it
+        self.closed_by: set[int] = set()  # of the parameters in it, those whose gradient is not there yet
+        self.is_open = True
         self.names, self.parameters = zip(*members, strict=True)
         first = self.parameters[0]
         self.tensor = torch.zeros(sum(p.numel() for p in self.parameters), dtype=first.dtype, device=first.device)
         parts = self.tensor.split([p.numel() for p in self.parameters])
-        self.views = [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
+        # In each parameter's order in memory, as DDP has it: fused optimizers rely on that.
+        orders = [torch.empty_like(p, device="meta").stride() for p in self.parameters]
+        self.views = [
+            part.as_strided(p.shape, order) for part, p, order in zip(parts, self.parameters, orders, strict=True)
+        ]
         self.unread = [InFlight(p, name) for name, p in members]  # what stands in each `.grad` meanwhile
         self.arrived: set[int] = set()  # gradients of this iteration
         self.transfer: Transfer | None = None  # the sum, once it has begun
@@ -91,7 +104,7 @@ def buckets_of(groups: Sequence[Group]) -> list[Bucket]:
         for name, parameter in zip(group.names, group.parameters, strict=True):
             kinds.setdefault((parameter.dtype, parameter.device), []).append((name, parameter))
         for members in kinds.values():
-            buckets.append(Bucket(len(buckets), group.rank, members))
+            buckets.append(Bucket(len(buckets), group.rank, members, group.opener))
     return buckets
 
 
@@ -109,8 +122,12 @@ class CrossIteration:
         self._sender: Sender
         self._buckets = buckets_of(groups)
         self._step = _DeferredStep(self, optimizer)
+        self._opened_by: dict[int, list[Bucket]] = {}  # by a parameter's gradient
         self._bucket_of = {id(p): bucket for bucket in self._buckets for p in bucket.parameters}
         self._frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
+        self._deferral = Deferral(self._touched)
+        self._updating = RLock()
+        self._was_asked = False  # for weights since the last step
         self._watched = False
         self._handles: list[Any] = []
 
@@ -121,9 +138,13 @@ class CrossIteration:
             for place, parameter in enumerate(bucket.parameters):
                 hook = functools.partial(self._arrived, bucket, place)
                 self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
-        for module in self._module.modules():
-            self._handles.append(module.register_state_dict_pre_hook(lambda *_: self.flush("state_dict()")))
-            self._handles.append(module.register_load_state_dict_pre_hook(lambda *_: self.flush("load_state_dict()")))
+            if bucket.opens_in == "forward":
+                call = functools.partial(self._called, bucket)
+                self._handles.append(bucket.opener.register_forward_pre_hook(call, prepend=True))
+            elif bucket.opens_in == "backward":
+                for parameter in bucket.opener:
+                    self._opened_by.setdefault(id(parameter), []).append(bucket)
+            self._empty(bucket)
         self._step.put_on()
 
     def close(self) -> None:
@@ -133,8 +154,19 @@ class CrossIteration:
         self._step.take_off()
         for bucket in self._buckets:
             for parameter, unread in zip(bucket.parameters, bucket.unread, strict=True):
+                self._deferral.end(parameter)
                 if parameter.grad is unread:
                     parameter.grad = None
+
+    def give_back(self) -> None:
+        """Put summed gradients whose step was not called where DDP leaves them, in `.grad`; all of them or none."""
+        if any(len(bucket.arrived) < len(bucket.parameters) or bucket.due for bucket in self._buckets):
+            return
+        for bucket in self._buckets:
+            self._sender.wait(self._sent(bucket))
+            for parameter, unread, view in zip(bucket.parameters, bucket.unread, bucket.views, strict=True):
+                if parameter.grad is unread:
+                    parameter.grad = view
 
     @contextmanager
     def forward(self) -> Iterator[None]:
@@ -145,6 +177,10 @@ class CrossIteration:
         uses = _Uses(self._module, self._bucket_of)
         with uses:
             yield
+        for parent in _seen_modules(self._module):
+            for module in filter(_is_opaque, parent.children()):
+                where = parent if isinstance(module, torch.jit.ScriptModule) else module  # TorchScript takes no hooks
+                uses.first.update((id(parameter), where) for parameter in module.parameters())
         waits: dict[torch.nn.Module, list[Bucket]] = {}
         for bucket in self._buckets:
             for parameter in bucket.parameters:
@@ -156,11 +192,11 @@ class CrossIteration:
             self._handles.append(module.register_forward_pre_hook(hook, prepend=True))
         self._watched = True
 
-    def flush(self, why: str = "") -> None:
-        """Wait for every gradient whose step was called, and update."""
-        due = [bucket for bucket in self._buckets if bucket.due]
-        self.flushes += bool(due and why)
-        for bucket in due:
+    def flush(self, *, is_asked: bool = False) -> None:
+        """Wait for every gradient whose step was called, and update; `is_asked` by the user's code."""
+        for bucket in self._buckets:
+            if bucket.due and is_asked:
+                self._note_asked()
             self._update(bucket)
 
     def __deepcopy__(self, memo: Any) -> Any:
@@ -174,8 +210,8 @@ class CrossIteration:
     def _arrived(self, bucket: Bucket, place: int, parameter: "torch.nn.Parameter") -> None:
         if bucket.due:
             raise TrainingError(
-                f"{bucket.names[place]!r} was used in this forward pass before the module that used it first in the "
-                f"first pass was called, so with last iteration's value: {USE_PRIORITY}"
+                f"{bucket.names[place]!r} was used in this forward pass in a way that gradtide cannot see, so with the "
+                f"value of the last iteration: {USE_PRIORITY}"
             )
         if not self._watched:
             raise TrainingError("call the module that wrap returned, not the one inside it")
@@ -189,8 +225,21 @@ class CrossIteration:
             torch.mul(gradient, self._scale, out=bucket.views[place])
         parameter.grad = bucket.unread[place]
         bucket.arrived.add(place)
-        if len(bucket.arrived) == len(bucket.parameters):
+        for gated in self._opened_by.get(id(parameter), ()):
+            gated.closed_by.discard(id(parameter))
+            gated.is_open = not gated.closed_by
+            self._send_if_open(gated)
+        self._send_if_open(bucket)
+
+    def _send_if_open(self, bucket: Bucket) -> None:
+        if bucket.is_open and len(bucket.arrived) == len(bucket.parameters):
+            self._sent(bucket)
+
+    def _sent(self, bucket: Bucket) -> Transfer:
+        """Hand a bucket to the sender, if that was not done before."""
+        if bucket.transfer is None:
             bucket.transfer = self._sender.submit(bucket.key, bucket.rank, bucket.tensor)
+        return bucket.transfer
 
     # In the optimizer
 
@@ -207,43 +256,69 @@ class CrossIteration:
                 "Freeze what is not used (requires_grad_(False)) before wrap, or use level none with "
                 "find_unused_parameters"
             )
-        if any(bucket.due or bucket.transfer is None for bucket in self._buckets):
+        if any(bucket.due or len(bucket.arrived) < len(bucket.parameters) for bucket in self._buckets):
             raise TrainingError("step() was called twice for one backward pass")
         if any(parameter.requires_grad for parameter in self._frozen):
             raise TrainingError("a parameter that was frozen when wrap was called is trained now: wrap again")
         self._step.bind(self._buckets)
+        self._was_asked = False
         for bucket in self._buckets:
-            bucket.due = True
+            bucket.due, held = True, any(is_held(parameter) for parameter in bucket.parameters)
+            for parameter in bucket.parameters:
+                self._deferral.put_off(parameter)
+            if held:
+                self._note_asked()
+                self._update(bucket)
 
     def drop(self) -> None:
         """Forget the gradients of buckets that are not being summed, since they were set to none."""
         for bucket in self._buckets:
-            if bucket.transfer is None:
-                bucket.arrived.clear()
+            if bucket.transfer is None and not bucket.due:
+                self._empty(bucket)
 
     # In the next forward pass
 
+    @torch._disable_dynamo  # type: ignore[untyped-decorator]
     def _before_use(self, buckets: tuple[Bucket, ...], module: "torch.nn.Module", args: Any) -> None:
         for bucket in buckets:
-            if bucket.due:
-                self._update(bucket)
+            self._update(bucket)
+
+    @torch._disable_dynamo  # type: ignore[untyped-decorator]
+    def _called(self, bucket: Bucket, module: "torch.nn.Module", args: Any) -> None:
+        if bucket.due:
+            self._sent(bucket)
+
+    def _touched(self, parameter: "torch.nn.Parameter") -> None:
+        self._note_asked()
+        self._update(self._bucket_of[id(parameter)])
+
+    def _note_asked(self) -> None:
+        self.flushes += not self._was_asked
+        self._was_asked = True
 
     def _update(self, bucket: Bucket) -> None:
-        assert bucket.transfer is not None
-        self._sender.wait(bucket.transfer)
-        kept = [parameter.grad for parameter in bucket.parameters]
-        for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
-            parameter.grad = view
-        try:
-            self._step.carry_out(bucket)
-        finally:
-            for parameter, gradient in zip(bucket.parameters, kept, strict=True):
-                parameter.grad = gradient
-        self._empty(bucket)
+        """Carry out the step of a bucket, if it is due."""
+        with self._updating:
+            if not bucket.due:  # another thread was first
+                return
+            self._sender.wait(self._sent(bucket))  # whoever waits opens the gate
+            for parameter in bucket.parameters:
+                self._deferral.end(parameter)
+            kept = [parameter.grad for parameter in bucket.parameters]
+            for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
+                parameter.grad = view
+            try:
+                self._step.carry_out(bucket)
+            finally:
+                for parameter, gradient in zip(bucket.parameters, kept, strict=True):
+                    parameter.grad = gradient
+            self._empty(bucket)
 
     def _empty(self, bucket: Bucket) -> None:
-        bucket.transfer, bucket.due = None, False
+        bucket.transfer, bucket.due, bucket.is_open = None, False, not bucket.opens_in
         bucket.arrived.clear()
+        if bucket.opens_in == "backward":
+            bucket.closed_by = {id(parameter) for parameter in bucket.opener}
 
 
 class _DeferredStep:
@@ -299,8 +374,8 @@ class _DeferredStep:
         own["zero_grad"] = types.MethodType(zero_grad, self._optimizer)
         flush = self._owner.flush
         self._handles = [
-            self._optimizer.register_state_dict_pre_hook(lambda *_: flush("optimizer.state_dict()")),
-            self._optimizer.register_load_state_dict_pre_hook(lambda *_: flush("optimizer.load_state_dict()")),
+            self._optimizer.register_state_dict_pre_hook(lambda *_: flush(is_asked=True)),
+            self._optimizer.register_load_state_dict_pre_hook(lambda *_: flush(is_asked=True)),
         ]
         self._is_on = True
 
@@ -337,7 +412,8 @@ class _DeferredStep:
 
     def _run(self, part: Any) -> None:
         part.state = self._optimizer.state  # load_state_dict makes a new one
-        type(self._optimizer).step(part)
+        with _as_outside(part):
+            type(self._optimizer).step(part)
 
     def _part(self, members: "list[list[torch.nn.Parameter]]") -> Any:
         """Return the optimizer for some of its parameters, by group."""
@@ -355,12 +431,39 @@ class _DeferredStep:
             raise TrainingError(f"the optimizer has hooks on step(), which is put off: {USE_PRIORITY}")
 
 
+@contextmanager
+def _as_outside(optimizer: Any) -> Iterator[None]:
+    """Leave the modes of the code that waits: autocast, inference, a default device."""
+    kinds = {parameter.device.type for group in optimizer.param_groups for parameter in group["params"]}
+    with ExitStack() as stack:
+        stack.enter_context(torch._C.DisableTorchFunction())
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        for kind in kinds:
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
 _OF_MEMBERS = ("params", "param_names")
 
 
 def _held(value: Any) -> Any:
     """Return a copy of a value of a parameter group, which later changes do not reach."""
     return value.clone() if isinstance(value, torch.Tensor) else copy.copy(value)
+
+
+def _is_opaque(module: "torch.nn.Module") -> bool:
+    """Whether what a module does inside cannot be seen: torch.compile or TorchScript have joined it."""
+    return hasattr(module, "_orig_mod") or isinstance(module, torch.jit.ScriptModule)
+
+
+def _seen_modules(module: "torch.nn.Module") -> "Iterator[torch.nn.Module]":
+    """Yield a module and those in it, outside of opaque ones."""
+    if not _is_opaque(module):
+        yield module
+        for child in module.children():
+            yield from _seen_modules(child)
 
 
 class _Uses(TorchFunctionMode):  # type: ignore[misc]
@@ -371,7 +474,7 @@ class _Uses(TorchFunctionMode):  # type: ignore[misc]
         self.first: dict[int, torch.nn.Module] = {}
         self._wanted = parameters
         self._calls = [module]
-        self._modules = list(module.modules())
+        self._modules = dict.fromkeys(_seen_modules(module))
         self._handles: list[Any] = []
 
     def __enter__(self) -> "_Uses":

@@ -3,11 +3,17 @@
 import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from gradtide.errors import Fault, ScenarioError
 from gradtide.scenario.plan import Plan
+
+OF_UNUSED = (
+    "make a plan for this model; if it gets no gradient for them, freeze them (requires_grad_(False)), or pass "
+    "find_unused_parameters=True to wrap at a level below crossiter"
+)
 
 
 @dataclass(frozen=True)
@@ -17,18 +23,21 @@ class Group:
     Attributes:
         names, parameters: those that are trained, in the order of the plan's layers.
         rank: the smaller is sent first.
+        opener: in which pass, and what: parameters whose gradients, or the module whose call opens the bucket's gate.
     """
 
     names: "tuple[str, ...]"
     parameters: "tuple[torch.nn.Parameter, ...]"
     rank: int
+    opener: "tuple[str, Any] | None" = None
 
 
-def groups_of(plan: Plan, module: "torch.nn.Module") -> list[Group]:
+def groups_of(plan: Plan, module: "torch.nn.Module", *, has_unused: bool = False) -> list[Group]:
     """Return the buckets of a plan as groups of a module's parameters, in the plan's order.
 
     A layer is a parameter, or a module: then it holds the parameters in it that no narrower layer names. A shared
-    parameter belongs to the first layer that has it, frozen ones to none.
+    parameter belongs to the first layer that has it, frozen ones to none. With `has_unused`, the module may have
+    trained parameters beyond those of the plan, which lists what gets a gradient.
 
     Raises:
         ScenarioError: if a layer is not in the module, a parameter in no layer, or a bucket of other bytes.
@@ -51,18 +60,29 @@ def groups_of(plan: Plan, module: "torch.nn.Module") -> list[Group]:
             missing.append(name)
         else:
             holds[layer].append(name)
-    if missing:
-        raise _fault(plan, "buckets", f"no layer of the plan has {several(missing)} of {type(module).__name__}")
+    if missing and not has_unused:
+        msg = f"no layer of the plan has {several(missing)} of {type(module).__name__}"
+        raise _fault(plan, "buckets", msg, OF_UNUSED)
     groups = []
     for place, bucket in enumerate(plan.buckets):
         names = tuple(name for layer in bucket.layers for name in holds[layer])
         size = sum(trained[name].numel() * trained[name].element_size() for name in names)
-        if size != bucket.bytes:
+        if size < bucket.bytes if has_unused else size != bucket.bytes:
             msg = f"bucket {place} has {bucket.bytes} B in the plan and {size} B in {type(module).__name__}"
-            hint = "make a plan for this model; frozen parameters and those without a gradient are in no bucket"
+            hint = (
+                OF_UNUSED if size > bucket.bytes else "make a plan for this model; frozen parameters are in no bucket"
+            )
             raise _fault(plan, f"buckets.{place}.bytes", msg, hint)
         if names:
-            groups.append(Group(names, tuple(trained[name] for name in names), bucket.rank))
+            opener = None
+            if bucket.gate is not None:
+                where, layer = bucket.gate
+                if layer not in known or (where == "backward" and not holds.get(layer)):
+                    raise _fault(plan, f"buckets.{place}.gate", f"no layer of the plan is {layer!r}")
+                module_name = layer if layer not in everyone else layer.rpartition(".")[0]
+                of_backward = tuple(trained[name] for name in holds.get(layer, ()))
+                opener = where, of_backward if where == "backward" else module.get_submodule(module_name)
+            groups.append(Group(names, tuple(trained[name] for name in names), bucket.rank, opener))
     return groups
 
 

@@ -13,7 +13,7 @@ from gradtide.errors import TrainingError
 from gradtide.scenario.plan import Plan
 from gradtide.torch.groups import Group
 from gradtide.torch.guard import Guard
-from gradtide.torch.sender import Sender
+from gradtide.torch.sender import Sender, sum_parts
 
 BYTES_PER_MIB = 2**20
 
@@ -49,8 +49,11 @@ class Hook:
     DDP cannot take an error from a sum: the optimizer's next step raises it, before the gradients are used.
     """
 
-    def __init__(self, ddp: DistributedDataParallel, optimizer: "torch.optim.Optimizer", guard: Guard) -> None:
-        self._group, self._guard = ddp.process_group, guard
+    def __init__(
+        self, ddp: DistributedDataParallel, optimizer: "torch.optim.Optimizer", guard: Guard, *, depth: int = 1
+    ) -> None:
+        self.sizes: dict[int, int] = {}  # bytes of DDP's buckets, by their index, in the last backward pass
+        self._group, self._guard, self._depth = ddp.process_group, guard, depth
         self._scale = 1.0 / dist.get_world_size(ddp.process_group)
         ddp.register_comm_hook(self, _hand_over)
         self._handle = optimizer.register_step_pre_hook(lambda *_: guard.check())
@@ -65,7 +68,7 @@ class Hook:
                 self._guard.fail_by(f"the sum of gradients failed: {error}")
             self._guard.met(number)
 
-        self._guard.follow(dist.all_reduce(tensor, group=self._group, async_op=True), ended)
+        sum_parts(tensor, self._depth, self._group, self._guard, ended)
 
     def close(self) -> None:
         """Leave the optimizer; the hook goes with DDP."""
@@ -74,6 +77,9 @@ class Hook:
     def _submit(self, bucket: Any) -> Any:
         future: Any = torch.futures.Future()
         tensor = bucket.buffer().mul_(self._scale)
+        if bucket.index() == 0:
+            self.sizes.clear()
+        self.sizes[bucket.index()] = 0 if tensor.is_sparse else tensor.nbytes
         if tensor.is_sparse:  # a sparse sum is not in place
             work = dist.all_reduce(tensor, group=self._group, async_op=True)
             return work.get_future().then(lambda ended: ended.value()[0])

@@ -6,10 +6,12 @@ ranks begin it when they have both the announcement and the piece. No thread wai
 begun by the event that makes it sendable (the backward pass, the end of another piece, an announcement).
 """
 
+import functools
 import heapq
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +32,7 @@ IN_FLIGHT_BYTES = 2**20
 class Transfer:
     """A flat tensor that is replaced by its sum over all ranks."""
 
-    def __init__(self, key: int, pieces: "tuple[torch.Tensor, ...]", step: int, is_awaited: bool) -> None:
+    def __init__(self, key: int, pieces: "Sequence[torch.Tensor]", step: int, is_awaited: bool) -> None:
         self.key = key  # names it on all ranks; one at a time has a key
         self.pieces = pieces  # parts of the tensor that are sent by themselves
         self.left = len(pieces)  # pieces that are not summed yet
@@ -58,15 +60,17 @@ class Tally:
 class Sender:
     """Sums tensors over a process group that nobody else uses, whose ranks are those of the guard's.
 
-    A piece has `piece_bytes` at most, or is a whole tensor if that is `None`. The group has come after the connections
-    in `earlier`.
+    A piece has `piece_bytes` at most, or is a whole tensor if that is `None`, and is summed in `depth` parts at once.
+    The group has come after the connections in `earlier`.
     """
 
-    def __init__(self, base: Any, group: Any, earlier: "Collection[Ends]", *, piece_bytes: int | None) -> None:
+    def __init__(
+        self, base: Any, group: Any, earlier: "Collection[Ends]", *, piece_bytes: int | None, depth: int = 1
+    ) -> None:
         self.tally = Tally()
         self._group = group
         self._leads = dist.get_rank(group) == 0
-        self._piece_bytes = piece_bytes
+        self._piece_bytes, self._depth = piece_bytes, depth
         self._ready: list[tuple[int, int, int, int]] = []  # the first rank's heap: rank, submission, key, piece
         self._announced: deque[tuple[int, int]] = deque()  # the others' orders: key, piece
         self._open: dict[int, Transfer] = {}  # with pieces that are not begun
@@ -153,8 +157,8 @@ class Sender:
             del self._open[transfer.key]
         self.tally.pieces += 1
         self.tally.bytes += tensor.nbytes
-        work = dist.all_reduce(tensor, group=self._group, async_op=True)
-        self.guard.follow(work, lambda error: self._ended(transfer, tensor.nbytes, error), is_own=True)
+        ended = functools.partial(self._ended, transfer, tensor.nbytes)
+        sum_parts(tensor, self._depth, self._group, self.guard, ended, is_own=True)
 
     # Called from other threads
 
@@ -184,3 +188,31 @@ class Sender:
             is_needed = not self._announced and any(transfer.is_awaited for transfer in self._open.values())
         if departed is not None and is_needed:
             self.guard.fail(departed)
+
+
+def sum_parts(
+    tensor: "torch.Tensor",
+    depth: int,
+    group: Any,
+    guard: Guard,
+    ended: Callable[[str], None],
+    *,
+    is_own: bool = False,
+) -> None:
+    """Sum a flat tensor over a group in `depth` parts at once; call `ended` when the last has ended, or one fails.
+
+    Source: Caramel (2020), section 4.4: parts of a transfer that are aggregated side by side keep the network busy
+    while others are being reduced.
+    """
+    parts = tensor.chunk(depth)
+    left, lock = [len(parts)], threading.Lock()
+
+    def one_ended(error: str) -> None:
+        with lock:
+            left[0] = 0 if error and left[0] else left[0] - 1
+            is_last = left[0] == 0
+        if is_last:
+            ended(error)
+
+    for part in parts:
+        guard.follow(dist.all_reduce(part, group=group, async_op=True), one_ended, is_own=is_own)

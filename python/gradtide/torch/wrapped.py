@@ -7,7 +7,7 @@ import hashlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from gradtide.errors import TrainingError
 from gradtide.runtime import LEVELS, of_torch
 from gradtide.scenario.plan import Plan, read_plan
 from gradtide.torch.crossiter import USE_PRIORITY, CrossIteration, share_buffers, share_state
-from gradtide.torch.groups import groups_of
+from gradtide.torch.deferred import can_defer
+from gradtide.torch.groups import groups_of, several
 from gradtide.torch.guard import Guard, timeout_of
 from gradtide.torch.parallel import Hook, PriorityHook, bucket_options
 from gradtide.torch.sender import Sender, Tally
@@ -74,7 +75,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
             TrainingError: if training cannot go on.
         """
         if self._cross is not None:
-            self._cross.flush()
+            self._cross.flush(is_asked=True)
 
     @property
     def tally(self) -> Tally:
@@ -111,16 +112,16 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         if self._cross is not None:
             self._cross.drop()
 
-    def named_parameters(self, *args: Any, **kwargs: Any) -> "Iterator[tuple[str, torch.nn.Parameter]]":
-        """Return the parameters with up-to-date values."""
-        if self._cross is not None:
-            self._cross.flush("parameters()")
-        return super().named_parameters(*args, **kwargs)  # type: ignore[no-any-return]
-
     def __getstate__(self) -> Any:
         if self._guard is not None:
             raise TrainingError("a wrapped model cannot be copied or pickled: take its state_dict, or unwrap it first")
         return super().__getstate__()
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the forward pass in place; refused at level crossiter."""
+        if self._cross is not None:
+            raise TrainingError(f"level crossiter waits between the layers, which torch.compile joins; {USE_PRIORITY}")
+        super().compile(*args, **kwargs)
 
     def _check_fork(self) -> None:
         if os.getpid() != self._made_in:
@@ -144,6 +145,8 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         try:
             if cross is not None and guard is not None and guard.fault is None and not failed:
                 cross.flush()
+                if not at_exit:
+                    cross.give_back()
         finally:
             for part in (cross, hook):
                 if part is not None:
@@ -193,8 +196,12 @@ def wrap(
         raise TrainingError(f"wrap takes the bare module: give it model.module of this {type(model).__name__}")
     if level == "crossiter":
         _refuse_for_crossiter(model, ddp_options)
-    groups = groups_of(plan, getattr(model, "_orig_mod", model)) if plan.buckets else []
-    size = dist.get_world_size(process_group) if dist.is_available() and dist.is_initialized() else 1
+    has_unused = bool(ddp_options.get("find_unused_parameters"))  # refused at crossiter above
+    groups = groups_of(plan, getattr(model, "_orig_mod", model), has_unused=has_unused) if plan.buckets else []
+    base = process_group
+    if base is None and ddp_options.get("device_mesh") is not None:
+        base = ddp_options["device_mesh"].get_group()
+    size = dist.get_world_size(base) if dist.is_available() and dist.is_initialized() else 1
     if size == 1:
         return Wrapped(model, plan, "alone")
     if plan.workers not in (None, size):
@@ -203,8 +210,9 @@ def wrap(
             stacklevel=2,
         )
     _refuse_devices(model, level)
+    _refuse_plan(plan, model, level)
     wrapped = Wrapped(model, plan, level)
-    base = process_group if process_group is not None else dist.group.WORLD
+    base = dist.group.WORLD if base is None else base
     cross = CrossIteration(model, optimizer, groups, size=size) if level == "crossiter" else None
     _agree(plan, level, model, base)
     if ddp_options.get("broadcast_buffers", True) and any(True for _ in model.buffers()):
@@ -222,7 +230,7 @@ def wrap(
         elif _is_on_gloo(model, base):
             wrapped._guard = guard = Guard(base)
             guard.start()
-            wrapped._hook = Hook(ddp, optimizer, guard)
+            wrapped._hook = Hook(ddp, optimizer, guard, depth=1 if level == "none" else plan.depth)
     atexit.register(wrapped._at_exit)
     return wrapped
 
@@ -248,9 +256,14 @@ def _sender(wrapped: Wrapped, base: Any, plan: Plan) -> Sender:
     is_part = len(ranks) < dist.get_world_size()
     earlier = all_ends()
     wrapped._group = dist.new_group(ranks, timeout=timeout_of(base), backend="gloo", use_local_synchronization=is_part)
-    wrapped._sender = sender = Sender(base, wrapped._group, earlier, piece_bytes=plan.chunk_bytes)
+    wrapped._sender = sender = Sender(base, wrapped._group, earlier, piece_bytes=plan.chunk_bytes, depth=plan.depth)
     wrapped._guard = sender.guard
     return sender
+
+
+def is_compiled(module: "torch.nn.Module") -> bool:
+    """Whether `module.compile()` has been called, by which a call skips what wrap puts beside it."""
+    return getattr(module, "_compiled_call_impl", None) is not None
 
 
 def _is_on_gloo(model: "torch.nn.Module", base: Any) -> bool:
@@ -264,7 +277,7 @@ def _agree(plan: Plan, level: str, model: "torch.nn.Module", base: Any) -> None:
     """Refuse ranks that apply another plan, or to another model, than the first."""
     shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters() if p.requires_grad]
     mine = {
-        "plan": hashlib.sha256(repr((plan.buckets, plan.chunk_bytes)).encode()).hexdigest(),
+        "plan": hashlib.sha256(repr((plan.buckets, plan.chunk_bytes, plan.depth)).encode()).hexdigest(),
         "level": level,
         "model": hashlib.sha256(repr(shapes).encode()).hexdigest(),
     }
@@ -286,17 +299,45 @@ def _refuse_devices(model: "torch.nn.Module", level: str) -> None:
             )
 
 
+def _refuse_plan(plan: Plan, model: "torch.nn.Module", level: str) -> None:
+    """Refuse what a plan asks for and `wrap` would drop; level none asks for nothing."""
+    if level == "none":
+        return
+    kinds = {parameter.device.type for parameter in model.parameters()}
+    for runtime in (of_torch(kind) for kind in sorted(kinds)):
+        asked = plan.collective.get("kind", "ring")
+        if not runtime.allows(asked):
+            raise TrainingError(
+                f"the plan exchanges by {asked}, which {runtime.name} cannot be told to use: make it again with "
+                f"gradtide plan --device {runtime.device}, or take level='none'"
+            )
+        if plan.depth > 1 and not runtime.cuts:
+            raise TrainingError(
+                f"the plan cuts messages into {plan.depth} parts (depth), which gradtide.torch cannot do on "
+                f"{runtime.name}: make it again with gradtide plan --device {runtime.device}"
+            )
+    if plan.order not in ("fifo", "priority", "caramel"):
+        raise TrainingError(f"the plan sends in order {plan.order!r}; wrap has fifo, priority and caramel")
+    if level != "crossiter" and any(bucket.gate for bucket in plan.buckets):
+        raise TrainingError("the plan holds buckets until their gate opens, which only level crossiter does")
+
+
 def _refuse_for_crossiter(model: "torch.nn.Module", options: dict[str, Any]) -> None:
     others = sorted(set(options) - {"broadcast_buffers"})
     if others:
         raise TrainingError(
             f"level crossiter has no DistributedDataParallel to take {', '.join(others)}; {USE_PRIORITY}"
         )
-    if hasattr(model, "_orig_mod"):
+    if hasattr(model, "_orig_mod") or any(is_compiled(module) for module in model.modules()):
         raise TrainingError(
             f"level crossiter waits between the layers of a module, which torch.compile joins; {USE_PRIORITY}"
         )
     if any(torch.nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
         raise TrainingError("the model has parameters without a shape (lazy modules): call it once first")
+    if others := [name for name, p in model.named_parameters() if p.requires_grad and not can_defer(p)]:
+        raise TrainingError(
+            f"{several(others)} is in shared memory or of a tensor class of its own: level crossiter cannot see who "
+            f"reads it; {USE_PRIORITY}"
+        )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise TrainingError(f"{type(model).__name__} has no parameter that is trained")

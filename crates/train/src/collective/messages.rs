@@ -17,8 +17,6 @@ pub struct Collective {
     adding: Option<Rate>,
     size: MessageSize,
     announced: Option<Announced>,
-    /// Time of a host for each message that it sends.
-    host_cost: Time,
 }
 
 /// Chunks into which a buffer is cut.
@@ -70,17 +68,10 @@ pub struct Messages {
     left_count: usize,
 }
 
-/// Messages on their way to the network and on it.
+/// Messages on the network.
 #[derive(Debug)]
 struct Outbox {
     addressing: Addressing,
-    /// Time of a host for each message, one after the other.
-    host_cost: Time,
-    /// When the host of each rank is done with all messages that it has been given.
-    free_at: Vec<Time>,
-    /// Messages that hosts are not done with: when they will be, and a number in the order in which they were given.
-    waiting: BTreeMap<(Time, u64), (u32, Message)>,
-    given_count: u64,
     under_way: InFlight<MessageInFlight>,
 }
 
@@ -163,12 +154,7 @@ impl Collective {
         size: MessageSize,
     ) -> Result<Self, PlanError> {
         CollectivePlan::new(&algorithm, hosts.len() as u32, largest, ELEMENT_BYTES)?;
-        Ok(Self { algorithm, hosts, depth, adding, size, announced: None, host_cost: Time::ZERO })
-    }
-
-    /// The same, with a fixed time of the host for each message before its first byte enters the network.
-    pub fn with_host_cost(self, host_cost: Time) -> Self {
-        Self { host_cost, ..self }
+        Ok(Self { algorithm, hosts, depth, adding, size, announced: None })
     }
 
     /// The same, with every message announced as a burst.
@@ -213,18 +199,14 @@ impl Collective {
         &self.hosts
     }
 
-    /// A ring on `bytes` as one flow that stands for all hosts, and holds its queue for `hold` and what its messages
-    /// cost the host; see [`ring::lock_step`].
+    /// A ring on `bytes` as one flow that stands for all hosts; see [`ring::lock_step`].
     pub fn lock_step(&self, bytes: Bytes, band: Band, stream: u32, hold: Time) -> Option<Flow> {
-        let flow = ring::lock_step(&self.hosts, bytes, band, stream, hold)?;
-        let costs_ps = self.host_cost.ps().saturating_mul(flow.rounds.into());
-        Some(Flow { hold: Time::from_ps(hold.ps().saturating_add(costs_ps)), ..flow })
+        ring::lock_step(&self.hosts, bytes, band, stream, hold)
     }
 
-    /// Whether it is nothing but its plan: one chunk, even shares, and no time of hosts.
+    /// Whether it is nothing but its plan: one chunk, even shares, and no time to add.
     pub fn is_plain(&self) -> bool {
-        let is_whole = self.depth == Depth::Fixed(1) && self.size == MessageSize::Even;
-        is_whole && self.adding.is_none() && self.host_cost == Time::ZERO
+        self.depth == Depth::Fixed(1) && self.size == MessageSize::Even && self.adding.is_none()
     }
 
     /// Hosts of ranks that compute: all but parameter servers.
@@ -260,14 +242,7 @@ impl Collective {
 
     /// Starts every message of `bytes` that does not wait for another.
     pub fn begin(&self, bytes: Bytes, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> Messages {
-        let mut outbox = Outbox {
-            addressing: self.addressing(bands.into(), stream),
-            host_cost: self.host_cost,
-            free_at: vec![Time::ZERO; self.hosts.len()],
-            waiting: BTreeMap::new(),
-            given_count: 0,
-            under_way: InFlight::default(),
-        };
+        let mut outbox = Outbox { addressing: self.addressing(bands.into(), stream), under_way: InFlight::default() };
         let begin = |(chunk, plan)| {
             Progress::begin(plan, &mut |message: Message| {
                 outbox.send(chunk, message, network);
@@ -320,19 +295,16 @@ impl Messages {
         }
     }
 
-    /// When a host is done with a message next: it has been added, or enters the network.
+    /// When the next message has been added.
     pub fn wakes_at(&self) -> Option<Time> {
-        let added = self.adding.as_ref().and_then(Adding::next_at);
-        added.into_iter().chain(self.outbox.next_at()).min()
+        self.adding.as_ref().and_then(Adding::next_at)
     }
 
-    /// Handles the additions that have ended by now. Starts what waited for them and the messages that hosts are done
-    /// with; `true` if nothing is left to do.
+    /// Handles the additions that have ended by now and starts what waited for them; `true` if nothing is left to do.
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
         while let Some((chunk, passage)) = self.adding.as_mut().and_then(|adding| adding.pop_until(now)) {
             self.take_in(chunk, passage, network);
         }
-        self.outbox.settle(now, network);
         self.left_count == 0
     }
 
@@ -421,30 +393,7 @@ impl Adding {
 }
 
 impl Outbox {
-    /// Gives a message to its host, which takes its time for it.
     fn send(&mut self, chunk: u32, message: Message, network: &mut dyn Network) {
-        if self.host_cost == Time::ZERO {
-            return self.start(chunk, message, network);
-        }
-        let free_at = &mut self.free_at[message.from as usize];
-        *free_at = Time::from_ps((*free_at).max(network.now()).ps().saturating_add(self.host_cost.ps()));
-        self.waiting.insert((*free_at, self.given_count), (chunk, message));
-        self.given_count += 1;
-    }
-
-    fn next_at(&self) -> Option<Time> {
-        self.waiting.first_key_value().map(|(&(at, _), _)| at)
-    }
-
-    /// Starts the messages that hosts are done with.
-    fn settle(&mut self, now: Time, network: &mut dyn Network) {
-        while let Some(next) = self.waiting.first_entry().filter(|next| next.key().0 <= now) {
-            let (chunk, message) = next.remove();
-            self.start(chunk, message, network);
-        }
-    }
-
-    fn start(&mut self, chunk: u32, message: Message, network: &mut dyn Network) {
         let flow = self.addressing.flow(message);
         let Flow { bytes, parts, .. } = flow;
         let sent = MessageInFlight { chunk, passage: message.passage(), bytes, parts, action: message.action };

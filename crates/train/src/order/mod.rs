@@ -47,6 +47,8 @@ pub enum OrderMethod {
     TacFolded,
     /// Every order equally likely.
     Random,
+    /// As the file lists them, but for this share of swaps, in millionths.
+    Arbitrary(u64),
     /// The best that is found, with what is proven about it.
     Optimal,
     /// The user's: a rank for each op of the DAG, smaller first; those of ops that are no needed transfers are not
@@ -116,6 +118,11 @@ pub fn sequence(needs: &Needs, spec: &OrderRequest) -> Result<Sequence, OpDagErr
         OrderMethod::Random => {
             let mut order: Vec<Recv> = (0..needs.recv_count() as Recv).collect();
             Seed(spec.seed).stream("random order").shuffle(&mut order);
+            order
+        }
+        OrderMethod::Arbitrary(disorder_ppm) => {
+            let mut order = needs.listed.clone();
+            Seed(spec.seed).stream("random order").disorder(&mut order, *disorder_ppm);
             order
         }
         OrderMethod::Optimal => {

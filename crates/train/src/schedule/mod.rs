@@ -1,10 +1,12 @@
 //! The order in which a job's transfers are sent. A scheduler sees the DAG and no engine.
 
+mod arbitrary;
 mod fifo;
 mod given;
 mod layer_priority;
 mod random;
 
+pub use arbitrary::Arbitrary;
 pub use fifo::Fifo;
 pub use given::Given;
 pub use layer_priority::LayerPriority;

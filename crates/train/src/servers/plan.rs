@@ -54,43 +54,55 @@ pub struct ServerJob {
 
 /// In which order the workers pull, and how well that is kept.
 pub(super) struct Pulls {
-    /// The order of all workers and iterations; `None` draws it anew.
-    fixed: Option<Vec<u32>>,
+    order: PullOrder,
     orders: Vec<Stream>,
     disorder_ppm: u64,
     disorders: Vec<Stream>,
 }
 
+/// Where the order of an iteration comes from.
+enum PullOrder {
+    /// It is the same on all workers and in all iterations.
+    Fixed(Vec<u32>),
+    /// It is drawn anew, each equally likely.
+    Random,
+    /// It is that of the model, but for a share of swaps that are drawn anew.
+    Arbitrary { disorder_ppm: u64 },
+}
+
 impl Pulls {
     /// The next iteration of a worker: parameters first to last as they are ranked, and as they are handed over.
     ///
-    /// What changes places, does so on one channel: with what waits behind it there, each equally likely.
+    /// What changes places, does so on one channel: with what waits behind it there.
     pub fn next(&mut self, worker: usize, server_of: &[u32]) -> (Vec<u32>, Vec<u32>) {
-        let order = self.fixed.clone().unwrap_or_else(|| {
-            let mut order: Vec<u32> = (0..server_of.len() as u32).collect();
-            self.orders[worker].shuffle(&mut order);
-            order
-        });
-        let mut handed = order.clone();
-        if self.disorder_ppm > 0 {
-            let stream = &mut self.disorders[worker];
-            let servers = server_of.iter().max().map_or(0, |&last| last + 1);
-            for server in 0..servers {
-                let places: Vec<usize> =
-                    (0..handed.len()).filter(|&place| server_of[handed[place] as usize] == server).collect();
-                for (rank, &place) in places.iter().enumerate() {
-                    let waiting = &places[rank + 1..];
-                    // Drawn whether it is used or not: a larger share goes wrong where a smaller one did.
-                    let is_wrong = stream.below(ONE_PPM) < self.disorder_ppm;
-                    let other = stream.below(waiting.len().max(1) as u64) as usize;
-                    if is_wrong && !waiting.is_empty() {
-                        handed.swap(place, waiting[other]);
-                    }
-                }
+        let stream = &mut self.orders[worker];
+        let listed = || (0..server_of.len() as u32).collect::<Vec<u32>>();
+        let order = match &self.order {
+            PullOrder::Fixed(order) => order.clone(),
+            PullOrder::Random => {
+                let mut order = listed();
+                stream.shuffle(&mut order);
+                order
             }
-        }
+            &PullOrder::Arbitrary { disorder_ppm } => disordered(listed(), server_of, disorder_ppm, stream),
+        };
+        let handed = disordered(order.clone(), server_of, self.disorder_ppm, &mut self.disorders[worker]);
         (order, handed)
     }
+}
+
+/// The same order, but for swaps on each server's channel.
+fn disordered(mut order: Vec<u32>, server_of: &[u32], disorder_ppm: u64, stream: &mut Stream) -> Vec<u32> {
+    if disorder_ppm == 0 {
+        return order;
+    }
+    for server in 0..server_of.iter().max().map_or(0, |&last| last + 1) {
+        let places: Vec<usize> = (0..order.len()).filter(|&place| server_of[order[place] as usize] == server).collect();
+        let mut own: Vec<u32> = places.iter().map(|&place| order[place]).collect();
+        stream.disorder(&mut own, disorder_ppm);
+        places.into_iter().zip(own).for_each(|(place, parameter)| order[place] = parameter);
+    }
+    order
 }
 
 impl ServerJob {
@@ -158,13 +170,13 @@ impl ServerJob {
             worker_bps: slowest(&workers) as f64,
             delay,
         };
-        let fixed = ranked(spec, &graph, &expected, &channels, seed)?;
+        let order = ranked(spec, &graph, &expected, &channels, seed)?;
         let streams = |what: &str| {
             (0..workers.len()).map(|worker| seed.stream(&format!("{what}/{}/{worker}", spec.name))).collect()
         };
         Ok(Self {
             pulls: Pulls {
-                fixed,
+                order,
                 orders: streams("pulls"),
                 disorder_ppm: servers.disorder_ppm,
                 disorders: streams("disorder"),
@@ -253,21 +265,24 @@ impl ServerJob {
     }
 }
 
-/// The order of pulls, if it is the same in all iterations.
+/// Where the order of pulls comes from.
 fn ranked(
     spec: &JobSpec,
     graph: &WorkerGraph,
     times: &[Time],
     channels: &Channels<'_>,
     seed: Seed,
-) -> Result<Option<Vec<u32>>, ServersError> {
+) -> Result<PullOrder, ServersError> {
     let scheduler = match &spec.schedule.order {
-        OrderSpec::Random => return Ok(None),
+        OrderSpec::Random => return Ok(PullOrder::Random),
+        &OrderSpec::Arbitrary { disorder_ppm } => return Ok(PullOrder::Arbitrary { disorder_ppm }),
         OrderSpec::Fifo => return Err(ServersError::NoMeaning("all pulls are ready at once: there is no first in")),
         OrderSpec::Priority { queues: Some(_) } => {
             return Err(ServersError::NoMeaning("every parameter has a queue of its own"));
         }
-        OrderSpec::Priority { queues: None } => return Ok(Some((0..graph.parameters.len() as u32).collect())),
+        OrderSpec::Priority { queues: None } => {
+            return Ok(PullOrder::Fixed((0..graph.parameters.len() as u32).collect()));
+        }
         OrderSpec::File { ranks, in_turn: _ } => {
             // One per layer, or one per parameter where there are no layers.
             let most = graph.parameters.iter().map(|parameter| parameter.layer as usize + 1).max().unwrap_or(0);
@@ -276,7 +291,7 @@ fn ranked(
             }
             let mut order: Vec<u32> = (0..graph.parameters.len() as u32).collect();
             order.sort_by_key(|&parameter| ranks[graph.parameters[parameter as usize].layer as usize]);
-            return Ok(Some(order));
+            return Ok(PullOrder::Fixed(order));
         }
         OrderSpec::Caramel | OrderSpec::Edf => return Err(ServersError::NoMeaning("it is an order of all-reduce")),
         OrderSpec::Tic => OrderMethod::Tic,
@@ -298,7 +313,7 @@ fn ranked(
         }
         sequence = channels::best(&needs, channels, &parameter_of, orders);
     }
-    Ok(Some(sequence.into_iter().map(parameter_of).collect()))
+    Ok(PullOrder::Fixed(sequence.into_iter().map(parameter_of).collect()))
 }
 
 fn check(spec: &JobSpec, opens: bool) -> Result<(), ServersError> {
@@ -310,10 +325,6 @@ fn check(spec: &JobSpec, opens: bool) -> Result<(), ServersError> {
         (spec.schedule.chunk_bytes.is_some(), "parameters are sent whole"),
         (spec.collective.depth != Some(1), "parameters are sent whole"),
         (spec.collective.drops_remainder(), "parameters are sent whole"),
-        (
-            spec.collective.host_cost_ps.is_some(),
-            "a host's cost is of a collective's messages, not of pulls and pushes",
-        ),
         (spec.bands.len() != 1, "all transfers travel in one band"),
     ];
     match refused.into_iter().find(|&(is_wrong, _)| is_wrong) {

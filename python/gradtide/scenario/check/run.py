@@ -9,6 +9,7 @@ from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import MAX_RUN_PS
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.job import Job
+from gradtide.scenario.keys.cluster import Host
 from gradtide.scenario.source import Loc
 from gradtide.units import PPM
 
@@ -114,9 +115,16 @@ def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
             wire_ps += math.ceil(
                 job.parameter_bytes * 8 * counts.sent * units.PS_PER_SECOND / job.collective.reduction_rate_bps
             )
+        host = ctx.file.cluster.host or Host()
+        wire_ps += sum(
+            math.ceil(job.parameter_bytes * 8 * counts.sent * units.PS_PER_SECOND / rate_bps)
+            for rate_bps in host.stages.core().values()
+            if rate_bps is not None
+        )
         hops = 1 if run.engine == "pipe" else fabric.hops
         fixed_ps = counts.steps * (hops * delay_ps + 2 * ctx.file.cluster.host_latency_ps)
         fixed_ps += job.schedule.overhead_ps + job.schedule.sync_ps
+        fixed_ps += host.message_ps * counts.messages * job.schedule.most_parts
         compute_ps = -(-job.compute_ps * most_ppm * job.compute.overlap_slowdown_ppm // PPM**2)
         iteration_ps = compute_ps + wire_ps + (parts + len(job.layers)) * fixed_ps
         # One iteration goes before the measured ones and one may follow them.

@@ -7,7 +7,7 @@ and written back with their units. What one key means for another is not here bu
 from functools import cache
 from typing import Any, Literal
 
-from gradtide.scenario.keys.cluster import Cluster, Link
+from gradtide.scenario.keys.cluster import Cluster, Host, Link, Stages
 from gradtide.scenario.keys.job import Collective, Compute, JobTable, Ps, Schedule
 from gradtide.scenario.keys.table import Table, key, notes
 from gradtide.scenario.keys.traffic import TrafficTable
@@ -76,6 +76,8 @@ def short_names() -> dict[str, Loc]:
         (Schedule, ("job", "*", "schedule")),
         (Cluster, ("cluster",)),
         (Link, ("cluster", "link")),
+        (Host, ("cluster", "host")),
+        (Stages, ("cluster", "host", "stages")),
         (Run, ("run",)),
     ]
     found: dict[str, Loc] = {}

@@ -183,6 +183,32 @@ class Transport(Table):
     ms and 1 s; use it where slow or long links make that estimate seconds long."""
 
 
+class Stages(Table):
+    """Stages of a host, in series. Each takes one message after another at its rate, and passes it on as a whole."""
+
+    SHORT = "host_{}"
+
+    copy_bps: Rate | None = key(default=None, examples=["7Gbps"])
+    """First stage of a sender, as from the accelerator to the host's memory. Default: it takes no time."""
+    serialise_bps: Rate | None = key(default=None, examples=["7Gbps"])
+    """Second stage of a sender, before its network interface. Default: it takes no time."""
+    receive_bps: Rate | None = key(default=None, examples=["7Gbps"])
+    """Stage of a receiver, behind its network interface. Default: it takes no time."""
+
+
+class Host(Table):
+    """What every host adds to the messages of jobs (docs/models/hosts.md). Background flows are not concerned."""
+
+    SHORT = "host_{}"
+
+    message_ps: Time = key(default="0us", examples=["15us"])
+    """Time that a host spends on each message that it sends, one message after another, before the stages: o of LogP
+    (Culler et al. 1993)."""
+    stages: Stages = key(default={}, examples=[{"copy": "7Gbps", "serialise": "7Gbps", "receive": "7Gbps"}], short="")
+    """Rates of the stages. A message is at one stage at a time. With a `schedule.depth` above 1, the parts of a
+    transfer are at several stages at the same time."""
+
+
 class Cluster(Table):
     """The network that the jobs run on."""
 
@@ -195,6 +221,8 @@ class Cluster(Table):
     host_latency_ps: Time = key(default="0s", examples=["5us"])
     """Time that a host's network stack takes for a message. It is added to the delay of every link of a host. The pipe
     engine counts one link per ring step."""
+    host: Host | None = key(default=None, examples=[{"message": "15us", "stages": {"copy": "7Gbps"}}])
+    """What a host adds to each message: stages with a rate, and a fixed time. Default: nothing."""
     routing: Literal["ecmp", "dmodk", "spread"] = key(default="ecmp")
     """How a flow chooses among equal routes. ecmp: by a hash of the flow. dmodk: by the destination's number, as in
     InfiniBand and SimGrid's fat trees. spread: by the positions of both ends. No effect where there is only one

@@ -106,6 +106,8 @@ def plan(
     base = trained(scenario, cluster, workers)
     check_one_job(base, "plan", trains=True)
     known = runtime_of(base, scenario, device)
+    if known is not None:
+        _refuse_collective(base, known)
     settings = _settings(base, known, level, overhead, worth, smallest, noise, seeds)
     if base.jobs[0].workers < 2:
         raise ValueError("a single worker exchanges nothing, so there is nothing to plan")
@@ -209,6 +211,22 @@ def _settings(
     return Settings(
         runtime, known is not None, level, overhead_ps, worth / 100, smallest_bytes, seeds, own or noise, own == 0
     )
+
+
+def _refuse_collective(base: Scenario, runtime: Runtime) -> None:
+    """Refuse a scenario whose exchange cannot be carried out on the device: no predicted time would hold."""
+    home, kind, depth = f"job.{base.jobs[0].name}", own_collective(base)["kind"], base.jobs[0].schedule.parts
+    if not runtime.allows(kind):
+        known = " or ".join(f'"{name}"' for name in runtime.collectives)
+        raise ValueError(
+            f"device: {runtime.name} cannot be told to use the scenario's {kind}; write {home}.collective.kind = "
+            f"{known}, or plan with device ideal"
+        )
+    if depth > 1 and not (runtime.cuts or runtime.any_collective):
+        raise ValueError(
+            f"device: {runtime.name} cannot cut messages into {depth} parts; write {home}.schedule.depth = 1, or plan "
+            "with device ideal"
+        )
 
 
 def _on_fluid(base: Scenario) -> Scenario:

@@ -1,0 +1,297 @@
+//! What hosts add to a transfer: a fixed time for each message, and stages before and behind the network interface.
+//!
+//! ```text
+//! message ─► copy ─► serialise ─► network ─► receive
+//! ```
+//!
+//! Every host has one server for each of these but the network. A server takes one message after another, in the order
+//! in which they come to it, whatever their bands; a message leaves it as a whole. So several messages under way are at
+//! several stages at one time, and a single one is at one stage only: k stages of the rate r carry one message at r/k,
+//! and the d parts of a message at r d/(d + k - 1).
+//!
+//! Any engine is below: [`Hosts`] starts a flow there when the last stage of its sender has done with it, and reports
+//! it as complete when the last stage of its receiver has. Flows on connections of their own pass by. Not here: what a
+//! host computes with what it has received.
+
+use crate::event::EventQueue;
+use crate::units::{Rate, Time};
+use crate::{Announced, Band, Completion, Connection, Flow, FlowId, HostId, Network};
+use std::collections::BTreeMap;
+
+/// What every host adds to a transfer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Time for each message that it sends: o of LogP (Culler et al. 1993).
+    pub message: Time,
+    /// Rates of the stages before its network interface, in series.
+    pub sending: Vec<Rate>,
+    /// Rates of the stages behind it.
+    pub receiving: Vec<Rate>,
+}
+
+impl Host {
+    /// What it adds to a flow that waits for no other, or `None` beyond [`Time::MAX`].
+    pub fn time(&self, flow: &Flow) -> Option<Time> {
+        self.sender_times(flow)
+            .chain(self.receiver_times(flow))
+            .try_fold(Time::ZERO, |sum, time| sum.checked_add(time?))
+    }
+
+    /// The rate of its slowest stage.
+    pub fn slowest(&self) -> Option<Rate> {
+        self.sending.iter().chain(&self.receiving).copied().min()
+    }
+
+    fn sender_times(&self, flow: &Flow) -> impl Iterator<Item = Option<Time>> {
+        let messages = self.message.ps().checked_mul(flow.rounds.into()).map(Time::from_ps);
+        std::iter::once(messages).chain(stage_times(&self.sending, flow))
+    }
+
+    fn receiver_times(&self, flow: &Flow) -> impl Iterator<Item = Option<Time>> {
+        stage_times(&self.receiving, flow)
+    }
+}
+
+fn stage_times(rates: &[Rate], flow: &Flow) -> impl Iterator<Item = Option<Time>> {
+    let Flow { bytes, rounds, parts, .. } = *flow;
+    rates.iter().map(move |rate| rate.serialize(bytes, rounds, parts))
+}
+
+/// A network between hosts that take their time.
+pub struct Hosts<'a> {
+    network: Box<dyn Network + 'a>,
+    host: Host,
+    state: State,
+}
+
+/// What hosts are at.
+#[derive(Clone, Debug, Default)]
+struct State {
+    /// By host: when each of its stages has done with all that it has been given.
+    sending: Vec<Vec<Time>>,
+    receiving: Vec<Vec<Time>>,
+    started_count: u64,
+    /// Flows that senders are not done with, by when they will be.
+    waiting: BTreeMap<(Time, FlowId), (Flow, Option<Announced>)>,
+    /// Flows on the network, by their numbers there.
+    under_way: BTreeMap<FlowId, (FlowId, Flow)>,
+    /// Flows that receivers are not done with.
+    arrived: EventQueue<Completion>,
+}
+
+impl<'a> Hosts<'a> {
+    /// Idle hosts around an idle network.
+    pub fn new(host: Host, network: impl Network + 'a) -> Self {
+        Self { network: Box::new(network), host, state: State::default() }
+    }
+
+    fn begin(&mut self, flow: Flow, announced: Option<Announced>) -> FlowId {
+        let id = FlowId(self.state.started_count);
+        self.state.started_count += 1;
+        let now = self.network.now();
+        let done_at = match flow.connection {
+            Connection::Own => now,
+            _ => pass(&mut self.state.sending, flow.src, now, self.host.sender_times(&flow)),
+        };
+        if done_at > now {
+            self.state.waiting.insert((done_at, id), (flow, announced));
+        } else {
+            self.put(id, flow, announced);
+        }
+        id
+    }
+
+    /// Puts a flow on the network.
+    fn put(&mut self, id: FlowId, flow: Flow, announced: Option<Announced>) {
+        let there = match announced {
+            None => self.network.start(flow),
+            Some(announced) => self.network.start_announced(flow, announced),
+        };
+        self.state.under_way.insert(there, (id, flow));
+    }
+
+    /// Takes a flow from the network.
+    fn receive(&mut self, completion: Completion, done: &mut Vec<Completion>) {
+        let now = self.network.now();
+        let (id, flow) = self.state.under_way.remove(&completion.flow).expect("the flow is on the network");
+        if flow.connection == Connection::Own {
+            done.push(Completion { flow: id, ..completion });
+            return;
+        }
+        let received = pass(&mut self.state.receiving, flow.dst, now, self.host.receiver_times(&flow));
+        let completion = Completion { flow: id, received: received.max(completion.received), ..completion };
+        if received > now {
+            self.state.arrived.push(received, completion);
+        } else {
+            done.push(completion);
+        }
+    }
+}
+
+/// Sends what comes to a host at `now` through its stages; when it leaves the last.
+fn pass(hosts: &mut Vec<Vec<Time>>, host: HostId, now: Time, times: impl Iterator<Item = Option<Time>>) -> Time {
+    let index = host.0 as usize;
+    if hosts.len() <= index {
+        hosts.resize_with(index + 1, Vec::new);
+    }
+    let stages = &mut hosts[index];
+    times.enumerate().fold(now, |at, (stage, time)| {
+        if stages.len() <= stage {
+            stages.push(Time::ZERO);
+        }
+        let time = time.expect("checked when the run is planned");
+        stages[stage] = stages[stage].max(at).checked_add(time).expect("checked when the run is planned");
+        stages[stage]
+    })
+}
+
+impl Network for Hosts<'_> {
+    fn now(&self) -> Time {
+        self.network.now()
+    }
+
+    fn start(&mut self, flow: Flow) -> FlowId {
+        self.begin(flow, None)
+    }
+
+    fn start_announced(&mut self, flow: Flow, announced: Announced) -> FlowId {
+        self.begin(flow, Some(announced))
+    }
+
+    fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
+        let (before, mut arrived) = (done.len(), Vec::new());
+        loop {
+            let leaves_at = self.state.waiting.first_key_value().map(|(&(at, _), _)| at);
+            let next = leaves_at.into_iter().chain(self.state.arrived.next_at()).fold(until, Time::min);
+            self.network.advance(next, &mut arrived);
+            let now = self.network.now();
+            let pauses = arrived.is_empty() && now < next;
+            for completion in arrived.drain(..) {
+                self.receive(completion, done);
+            }
+            while let Some((_, completion)) = self.state.arrived.pop_until(now) {
+                done.push(completion);
+            }
+            while let Some(first) = self.state.waiting.first_entry().filter(|first| first.key().0 <= now) {
+                let ((_, id), (flow, announced)) = first.remove_entry();
+                self.put(id, flow, announced);
+            }
+            if pauses || done.len() > before || now >= until {
+                return;
+            }
+        }
+    }
+
+    fn set_band(&mut self, stream: u32, band: Band) {
+        let waiting = self.state.waiting.values_mut().map(|(flow, _)| flow);
+        waiting.filter(|flow| flow.stream == stream).for_each(|flow| flow.band = band);
+        self.network.set_band(stream, band);
+    }
+
+    fn fork(&self) -> Option<Box<dyn Network>> {
+        let (network, host, state) = (self.network.fork()?, self.host.clone(), self.state.clone());
+        Some(Box::new(Hosts { network, host, state }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Bytes;
+    use crate::{Link, Pipe, Star};
+
+    const MICROSECOND: u64 = 1_000_000;
+
+    fn rate(bps: u64) -> Rate {
+        Rate::from_bps(bps).unwrap()
+    }
+
+    /// A pipe of 1 byte per nanosecond and a microsecond of delay.
+    fn pipe(hosts: u32) -> Pipe {
+        let link = Link { rate: rate(8_000_000_000), delay: Time::from_ps(MICROSECOND) };
+        Pipe::new(Star { host_count: hosts, link })
+    }
+
+    fn flow(src: u32, dst: u32, bytes: u64) -> Flow {
+        let connection = Connection::Stream;
+        Flow { connection, ..Flow::alone(HostId(src), HostId(dst), Bytes(bytes)) }
+    }
+
+    /// When each flow is complete, in microseconds, in the order in which they are.
+    fn run_out(network: &mut dyn Network) -> Vec<(u64, u64)> {
+        let mut order = Vec::new();
+        loop {
+            let mut done = Vec::new();
+            network.advance(Time::MAX, &mut done);
+            if done.is_empty() {
+                return order;
+            }
+            order.extend(done.iter().map(|completion| (completion.flow.0, network.now().ps() / MICROSECOND)));
+        }
+    }
+
+    #[test]
+    fn one_message_is_at_one_stage_at_a_time_and_several_are_at_several() {
+        // 1000 bytes: 2 us in each of two stages at the sender, 1 us on the wire and 1 us of delay, 4 us behind it.
+        let host =
+            Host { message: Time::ZERO, sending: vec![rate(4_000_000_000); 2], receiving: vec![rate(2_000_000_000)] };
+        let mut one = Hosts::new(host.clone(), pipe(2));
+        one.start(flow(0, 1, 1000));
+        assert_eq!(run_out(&mut one), [(0, 2 + 2 + 2 + 4)]);
+        assert_eq!(host.time(&flow(0, 1, 1000)), Some(Time::from_ps(8 * MICROSECOND)));
+        // Of three, each later one is held up by the slowest stage alone.
+        let mut three = Hosts::new(host, pipe(2));
+        for _ in 0..3 {
+            three.start(flow(0, 1, 1000));
+        }
+        assert_eq!(run_out(&mut three), [(0, 10), (1, 14), (2, 18)]);
+    }
+
+    #[test]
+    fn messages_cost_their_sender_one_after_the_other_and_hosts_do_not_meet() {
+        let host = Host { message: Time::from_ps(5 * MICROSECOND), ..Host::default() };
+        let mut network = Hosts::new(host, pipe(3));
+        network.start(flow(0, 2, 1000));
+        network.start(flow(0, 2, 1000));
+        network.start(flow(1, 2, 1000));
+        assert_eq!(run_out(&mut network), [(0, 7), (2, 7), (1, 12)]);
+    }
+
+    #[test]
+    fn a_receiver_takes_what_comes_from_two_senders_one_after_the_other() {
+        let mut network = Hosts::new(Host { receiving: vec![rate(2_000_000_000)], ..Host::default() }, pipe(3));
+        network.start(flow(0, 2, 1000));
+        network.start(flow(1, 2, 1000));
+        assert_eq!(run_out(&mut network), [(0, 6), (1, 10)]);
+    }
+
+    #[test]
+    fn a_connection_of_its_own_passes_by() {
+        let mut network = Hosts::new(Host { message: Time::from_ps(MICROSECOND), ..Host::default() }, pipe(2));
+        network.start(Flow { connection: Connection::Own, ..flow(0, 1, 1000) });
+        assert_eq!(run_out(&mut network), [(0, 2)]);
+    }
+
+    #[test]
+    fn what_waits_at_a_host_changes_its_band_with_its_stream() {
+        let mut network = Hosts::new(Host { message: Time::from_ps(MICROSECOND), ..Host::default() }, pipe(3));
+        let band = |index| Band::new(index).unwrap();
+        // 0 takes the pipe at 1 us; 1 and 2 wait for it from 2 us and 3 us on.
+        network.start(flow(0, 2, 4000));
+        network.start(Flow { band: band(1), stream: 1, ..flow(0, 2, 1000) });
+        network.start(Flow { band: band(1), stream: 2, ..flow(0, 2, 1000) });
+        network.set_band(2, band(0));
+        assert_eq!(run_out(&mut network), [(0, 6), (2, 8), (1, 10)]);
+    }
+
+    #[test]
+    fn hosts_stop_where_they_are_told_to() {
+        let mut network = Hosts::new(Host { message: Time::from_ps(3 * MICROSECOND), ..Host::default() }, pipe(2));
+        network.start(flow(0, 1, 1000));
+        let mut done = Vec::new();
+        for at in [1, 3, 4, 5] {
+            network.advance(Time::from_ps(at * MICROSECOND), &mut done);
+            assert_eq!((network.now().ps(), done.len()), (at * MICROSECOND, usize::from(at == 5)));
+        }
+    }
+}

@@ -1,0 +1,453 @@
+"""`gradtide calibrate`: what hosts add to transfers, fitted to measured times.
+
+A message of s bytes in d parts takes, through stages in series of which one may be the wire (docs/models/hosts.md),
+
+    a + x s/d + (d - 1) max(m, y s/d)
+
+where a is the time of a message without bytes, x the time of a byte in all stages together, m the host's time for a
+message and y the time of a byte in the slowest stage. Times of whole messages give a and x; only parts give m and y.
+"""
+
+import csv
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gradtide import units, words
+from gradtide.files import write_whole
+from gradtide.intervals import student_t
+from gradtide.studies.asked import parse_option
+from gradtide.studies.channels import line
+
+SCHEMA = "gradtide.calibration/1"
+COLLECTIVES = ("send", "all_reduce", "all_gather", "reduce_scatter")
+LEAST_SIZES = 3
+"""Two sizes give a line, and nothing that says how good it is."""
+LEAST_RANGE = 16
+"""The largest size is at least so many times the smallest."""
+STAGES = ("copy", "serialise", "receive")
+NEGLIGIBLE = 0.02
+"""A stage with less than this share of a byte's time is not written."""
+MAX_ROWS = 10_000
+
+
+class Timing(NamedTuple):
+    """A measured transfer: bytes of one message of it, parts of that message, and the time of one round."""
+
+    size: float
+    depth: int
+    time_s: float
+
+
+@dataclass(frozen=True)
+class Timings:
+    """A table of measured times, of one collective among so many ranks.
+
+    Attributes:
+        rounds: messages in sequence.
+        rows: bytes of the transfer as the table has them, parts, and seconds.
+    """
+
+    collective: str
+    ranks: int
+    rows: tuple[tuple[int, int, float], ...]
+
+    @property
+    def rounds(self) -> int:
+        """Messages in sequence: those of a ring, but for a transfer from one rank to another."""
+        return {"send": 1, "all_reduce": 2 * (self.ranks - 1)}.get(self.collective, self.ranks - 1)
+
+    def each(self) -> list[Timing]:
+        """Return the rows by message."""
+        share = 1 if self.collective == "send" else self.ranks
+        return [Timing(size / share, depth, time_s / self.rounds) for size, depth, time_s in self.rows]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A fit, and what it says of each row.
+
+    Attributes:
+        timings: what was measured.
+        fixed_s: a, and the half width of its interval of 95 %.
+        per_byte_s: x, the same.
+        message_s: m; `None` if the table cannot tell it from the delay of the network.
+        slowest_s: y; `None` if it cannot tell one stage from several.
+        cluster: keys of a scenario.
+        notes: what the table cannot tell.
+    """
+
+    timings: Timings
+    fixed_s: tuple[float, float]
+    per_byte_s: tuple[float, float]
+    message_s: float | None
+    slowest_s: float | None
+    cluster: dict[str, Any]
+    notes: tuple[str, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return each row of the table with what the written keys make of it."""
+        message_s, delay_s, bytes_s = _written(self.cluster)
+
+        def fitted(one: Timing) -> float:
+            times = [message_s, *(each * one.size / one.depth for each in bytes_s)]
+            return self.timings.rounds * (delay_s + sum(times) + (one.depth - 1) * max(times))
+
+        pairs = zip(self.timings.rows, self.timings.each(), strict=True)
+        return [
+            {
+                "bytes": size,
+                "depth": depth,
+                "measured_us": 1e6 * time_s,
+                "fitted_us": 1e6 * fitted(one),
+                "error_percent": 100 * (fitted(one) / time_s - 1),
+            }
+            for (size, depth, time_s), one in pairs
+        ]
+
+    @property
+    def headline(self) -> str:
+        """The fit in a sentence."""
+        worst = max(abs(row["error_percent"]) for row in self.rows())
+        fixed, rate = 1e6 * self.fixed_s[0], words.rate(8 / self.per_byte_s[0])
+        said = [
+            f"{len(self.timings.rows)} transfers: a message takes {fixed:.3g} ± {1e6 * self.fixed_s[1]:.2g} us and its "
+            f"bytes at {rate} ± {100 * self.per_byte_s[1] / self.per_byte_s[0]:.2g} % through all stages"
+        ]
+        if self.slowest_s is not None:
+            said.append(f"of which the slowest has {words.rate(8 / self.slowest_s)}")
+        if self.message_s is not None:
+            said.append(f"each message costs its host {1e6 * self.message_s:.3g} us")
+        return f"{', '.join(said)}. The largest error of a row is {worst:.2g} %. Intervals are of 95 %."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `gradtide calibrate --json` prints."""
+        return {
+            "schema": SCHEMA,
+            "collective": self.timings.collective,
+            "ranks": self.timings.ranks,
+            "fixed_us": 1e6 * self.fixed_s[0],
+            "fixed_interval_us": 1e6 * self.fixed_s[1],
+            "all_stages_gbps": 8e-9 / self.per_byte_s[0],
+            "all_stages_interval_percent": 100 * self.per_byte_s[1] / self.per_byte_s[0],
+            "message_us": None if self.message_s is None else 1e6 * self.message_s,
+            "slowest_gbps": None if self.slowest_s is None else 8e-9 / self.slowest_s,
+            "cluster": self.cluster,
+            "rows": self.rows(),
+            "notes": list(self.notes),
+        }
+
+    def to_toml(self, source: str) -> str:
+        """Return the keys as a file for `--cluster`."""
+        link, host = self.cluster["link"], self.cluster.get("host")
+        worst = max(abs(row["error_percent"]) for row in self.rows())
+        lines = [
+            f"# Fitted by gradtide calibrate to {source}: {len(self.timings.rows)} transfers.",
+            f"# The largest error of a row is {worst:.2g} %.",
+            "[cluster]",
+            f"link = {_inline(link)}",
+            *([] if host is None else [f"host = {_inline(host)}"]),
+            "",
+            "[run]",
+            'engine = "fluid"',
+            "",
+        ]
+        return "\n".join(lines)
+
+    def save(self, path: str | Path, source: str) -> None:
+        """Write the keys as a file for `--cluster`.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        write_whole(Path(path), self.to_toml(source).encode())
+
+
+def calibrate(
+    source: str | Path, *, link: str | None = None, collective: str | None = None, ranks: int | None = None
+) -> Calibration:
+    """Fit what hosts add to transfers to a table of measured times.
+
+    Args:
+        source: output of nccl-tests as it is, or a CSV file with the columns bytes and time_us, and perhaps depth,
+            collective and ranks.
+        link: rate of the hosts' links, as in `10Gbps`. Default: the links are the slowest stage.
+        collective: what was measured: send, all_reduce, all_gather or reduce_scatter. Default: what the file says, or
+            send.
+        ranks: number of ranks that were measured. Default: what the file says, or 2.
+
+    Raises:
+        ScenarioError: if the file is wrong, or has too few sizes (GT066).
+        ValueError: if an argument means nothing.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "times.csv"
+        >>> _ = file.write_text(chr(10).join(["bytes,time_us", "1000,21", "100000,120", "1000000,1020"]))
+        >>> calibrate(file).cluster["link"]
+        {'rate': '8Gbps', 'delay': '10us'}
+    """
+    if collective is not None and collective not in COLLECTIVES:
+        raise ValueError(f"--collective: there is no {collective!r}; there are {', '.join(COLLECTIVES)}")
+    wire_s = None if link is None else 8 / parse_option("--link", units.parse_rate, link)
+    return fit(_read(Path(source), collective, ranks), wire_s)
+
+
+def fit(timings: Timings, wire_s: float | None = None) -> Calibration:
+    """Fit the four values; `wire_s` is what a byte takes on the link, if that is known."""
+    each = timings.each()
+    whole = [one for one in each if one.depth == 1]
+    sizes, times = [one.size for one in whole], [one.time_s for one in whole]
+    fixed_s, byte_s = line(sizes, times)
+    fixed_error, byte_error = _errors(sizes, times, fixed_s, byte_s)
+    parts = [one for one in each if one.depth > 1]
+    message_s, slowest_s = _corner(parts, fixed_s, byte_s)
+    notes = []
+    if not parts:
+        notes.append(
+            "All rows have one part. The fixed time is written as delay of the link: how much of it each message costs "
+            "its host cannot be told. Nor can several stages be told from one."
+        )
+    elif message_s is None or slowest_s is None:
+        what = "small enough to show the time for a message" if message_s is None else "large enough to show the stages"
+        notes.append(f"No row with several parts is {what}, so that is not written.")
+    if fixed_error >= fixed_s:
+        notes.append("The fixed time cannot be told from none: its interval includes 0. Measure smaller transfers.")
+    if wire_s is not None and byte_s <= wire_s:
+        notes.append(
+            "A byte takes no longer than the link alone would need, so the link is written as fast as measured."
+        )
+        wire_s = byte_s
+    if wire_s is None:
+        wire_s = slowest_s if slowest_s is not None else byte_s
+    stages = _stages(byte_s - wire_s, slowest_s, wire_s)
+    if len(stages) > len(STAGES):
+        notes.append(f"The times look like {len(stages)} stages beside the link; {len(STAGES)} are written.")
+        stages = [sum(stages) / len(STAGES)] * len(STAGES)
+    if len(stages) > 1 or (stages and slowest_s is not None):
+        notes.append("Which stage is which cannot be told from times.")
+    host: dict[str, Any] = {}
+    if message_s:
+        host["message"] = _time(message_s)
+    if stages:
+        host["stages"] = dict(zip(STAGES, map(_rate, stages), strict=False))
+    # A message crosses two links.
+    delay_s = max(0.0, fixed_s - (message_s or 0.0)) / 2
+    cluster = {"link": {"rate": _rate(wire_s), "delay": _time(delay_s)}, **({"host": host} if host else {})}
+    return Calibration(
+        timings, (fixed_s, fixed_error), (byte_s, byte_error), message_s, slowest_s, cluster, tuple(notes)
+    )
+
+
+def _errors(sizes: Sequence[float], times: Sequence[float], fixed: float, slope: float) -> tuple[float, float]:
+    """Return the half widths of the intervals of 95 % of a line that was fitted by relative errors."""
+    weights = [1 / time**2 for time in times]
+    mean = math.fsum(w * d for w, d in zip(weights, sizes, strict=True)) / math.fsum(weights)
+    square = math.fsum(w * (d - mean) ** 2 for w, d in zip(weights, sizes, strict=True))
+    off = math.fsum(((fixed + slope * d) / t - 1) ** 2 for d, t in zip(sizes, times, strict=True))
+    spread = student_t(len(sizes) - 2) * math.sqrt(off / (len(sizes) - 2))
+    return spread * math.sqrt(1 / math.fsum(weights) + mean**2 / square), spread / math.sqrt(square)
+
+
+def _corner(parts: Sequence[Timing], fixed_s: float, byte_s: float) -> tuple[float | None, float | None]:
+    """Return m and y of max(m, y u) with the least squares of relative errors, where u is the bytes of a part.
+
+    Below some size all rows show m, and above it y. Every place for that corner is tried.
+    """
+    known = sorted(
+        (one.size / one.depth, (one.time_s - fixed_s - byte_s * one.size / one.depth) / (one.depth - 1), one)
+        for one in parts
+    )
+    weights = [((one.depth - 1) / one.time_s) ** 2 for _, _, one in known]
+    best: tuple[float, float | None, float | None] = (math.inf, None, None)
+    for corner in range(len(known) + 1):
+        low = list(zip(known[:corner], weights[:corner], strict=True))
+        high = list(zip(known[corner:], weights[corner:], strict=True))
+        message = slope = None
+        if low:
+            message = sum(w * z for (_, z, _), w in low) / sum(w for _, w in low)
+            message = min(max(0.0, message), fixed_s)
+        if high:
+            slope = sum(w * u * z for (u, z, _), w in high) / sum(w * u * u for (u, _, _), w in high)
+            slope = min(max(0.0, slope), byte_s)
+        off = sum(
+            w * (max(message or 0.0, (slope or 0.0) * u) - z) ** 2 for (u, z, _), w in zip(known, weights, strict=True)
+        )
+        if off < best[0]:
+            best = off, message, slope or None
+    return best[1], best[2]
+
+
+def _stages(rest_s: float, slowest_s: float | None, wire_s: float) -> list[float]:
+    """Return times of a byte in the stages beside the wire: they sum to `rest_s`, and none exceeds the slowest."""
+    whole_s = rest_s + wire_s
+    if rest_s <= NEGLIGIBLE * whole_s:
+        return []
+    if slowest_s is None:
+        return [rest_s]
+    stages = []
+    if slowest_s > wire_s * (1 + NEGLIGIBLE):
+        stages.append(min(slowest_s, rest_s))
+        rest_s -= stages[0]
+    if rest_s > NEGLIGIBLE * whole_s:
+        count = math.ceil(rest_s / max(slowest_s, wire_s) - NEGLIGIBLE)
+        stages += [rest_s / count] * count
+    return stages
+
+
+def _written(cluster: dict[str, Any]) -> tuple[float, float, list[float]]:
+    """Return the time of a message, the delay between hosts, and the times of a byte on the wire and in each stage."""
+    link, host = cluster["link"], cluster.get("host", {})
+    message_s = units.parse_time(host.get("message", "0us")) / 1e12
+    rates = [link["rate"], *host.get("stages", {}).values()]
+    return message_s, 2 * units.parse_time(link["delay"]) / 1e12, [8 / units.parse_rate(rate) for rate in rates]
+
+
+def _inline(table: dict[str, Any]) -> str:
+    cells = (
+        f"{key} = " + (_inline(value) if isinstance(value, dict) else f'"{value}"') for key, value in table.items()
+    )
+    return f"{{ {', '.join(cells)} }}"
+
+
+def _rate(byte_s: float) -> str:
+    """Write a rate with four digits."""
+    bps = 8 / byte_s
+    digits = 3 - math.floor(math.log10(bps))
+    return units.format_rate(round(round(bps, digits)))
+
+
+def _time(seconds: float) -> str:
+    """Write a time with four digits, to a nanosecond."""
+    if seconds <= 0:
+        return "0us"
+    digits = min(9, 3 - math.floor(math.log10(seconds)))
+    return units.format_time(round(round(seconds, digits) * 1e12))
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _read(path: Path, collective: str | None, ranks: int | None) -> Timings:
+    from gradtide.formats.text import Complaints, whole_text
+
+    text = whole_text(path)
+    wrong = Complaints(str(path), "GT066")
+    lines = text.splitlines()
+    is_csv = next((not cells.startswith("#") and "," in cells for cells in map(str.strip, lines) if cells), False)
+    said, rows = (_csv if is_csv else _nccl_tests)(lines, wrong)
+    wrong.end()
+    found = Timings(collective or said.get("collective", "send"), ranks or int(said.get("ranks", 2)), tuple(rows))
+    if found.collective not in COLLECTIVES:
+        hint = f"there are {', '.join(COLLECTIVES)}; --collective says which it is"
+        wrong.add(None, None, "collective", f'"{found.collective[:40]}" is no collective that can be fitted', hint)
+    if found.ranks < 2 or (found.collective == "send" and found.ranks != 2):
+        wrong.add(
+            None, None, "ranks", f"{found.ranks} ranks do not {found.collective}", "--ranks says how many there are"
+        )
+    if found.collective != "send" and any(depth > 1 for _, depth, _ in rows):
+        hint = "measure sends, as gradtide profile --network does"
+        wrong.add(None, None, "depth", f"parts of an {found.collective} overlap in ways that have no formula", hint)
+    sizes = sorted({size for size, depth, _ in rows if depth == 1})
+    hint = "measure from 1 kB to 100 MB; with nccl-tests: -b 1K -e 128M -f 4"
+    if len(sizes) < LEAST_SIZES:
+        msg = f"the table has {len(sizes)} sizes of whole transfers, and a fit needs {LEAST_SIZES}"
+        wrong.add(None, None, "bytes", msg, hint)
+    elif sizes[-1] < LEAST_RANGE * sizes[0]:
+        msg = f"sizes from {sizes[0]} to {sizes[-1]} B cannot tell a fixed time from a rate"
+        wrong.add(None, None, "bytes", msg, hint)
+    wrong.end()
+    return found
+
+
+Rows = list[tuple[int, int, float]]
+
+
+def _csv(lines: list[str], wrong: Any) -> tuple[dict[str, str], Rows]:
+    """Read columns by their names."""
+    numbered = [(number, text) for number, text in enumerate(lines, 1) if text.strip() and not text.startswith("#")]
+    header_number, header = numbered[0]
+    names = [name.strip() for name in header.split(",")]
+    for name in ("bytes", "time_us"):
+        if name not in names:
+            wrong.add(header_number, header, name, f"there is no column {name}", "write bytes,time_us[,depth]")
+    if wrong.any:
+        return {}, []
+    said: dict[str, str] = {}
+    rows: Rows = []
+    for number, text in numbered[1:]:
+        (cells,) = csv.reader([text])
+        values = dict(zip(names, (cell.strip() for cell in cells), strict=False))
+        row = _row(values.get("bytes", ""), values.get("depth", "1"), values.get("time_us", ""))
+        if row is None or len(cells) != len(names):
+            wrong.add(
+                number, text, "", "this is no row of the table", f"write {len(names)} fields as in 1000000,1020.5"
+            )
+            continue
+        rows.append(row)
+        for key in ("collective", "ranks"):
+            if said.setdefault(key, values.get(key, "")) != values.get(key, ""):
+                wrong.add(number, text, key, f"the file has several values of {key}", "make a file of each")
+        if len(rows) > MAX_ROWS:
+            wrong.add(number, text, "", f"there are more than {MAX_ROWS:,} rows", "is it the right file?")
+            break
+    if said.get("ranks") and not re.fullmatch(r"\d{1,6}", said["ranks"], re.ASCII):
+        wrong.add(header_number, header, "ranks", f'"{said["ranks"][:40]}" is no number of ranks', "write 2")
+    return {key: value for key, value in said.items() if value}, rows
+
+
+def _nccl_tests(lines: list[str], wrong: Any) -> tuple[dict[str, str], Rows]:
+    """Read the output of nccl-tests: times out of place, and what the ratio of its two bandwidths says."""
+    said: dict[str, str] = {}
+    rows: Rows = []
+    blocks, reduces, fastest, ratio = 0, False, 0.0, 0.0
+    listed = sum(1 for text in lines if re.match(r"#\s+Rank\s+\d+", text))
+    for number, text in enumerate(lines, 1):
+        words = text.split()
+        if started := re.search(r"Collective test starting: (\w+)_perf", text):
+            said["collective"] = started[1]
+        if words[:1] == ["#"] and "size" in words and "time" in words:
+            blocks = words.count("time")
+        if not words or words[0].startswith("#") or not words[0].isdigit() or not blocks:
+            continue
+        last = words[-4 * blocks :]
+        row = _row(words[0], "1", last[0]) if len(words) > 4 * blocks + 1 else None
+        if row is None:
+            wrong.add(number, text, "time", "this is no row of nccl-tests", "paste its output unchanged")
+        elif row[0]:
+            rows.append(row)
+            reduces |= any(word in ("sum", "prod", "max", "min", "avg") for word in words[2 : -4 * blocks])
+            algorithm, bus = (float(word) if re.fullmatch(r"[\d.]+", word) else 0.0 for word in last[1:3])
+            if algorithm > fastest:
+                fastest, ratio = algorithm, bus / algorithm
+    if not rows and not wrong.any:
+        hint = "give the output of nccl-tests as it is, or a CSV file with the header bytes,time_us[,depth]"
+        wrong.add(None, None, "", "the file has no table of transfer times", hint)
+    if listed > 1:
+        said["ranks"] = str(listed)
+    if "collective" not in said and listed > 1:
+        around = {"all_reduce": 2 * (listed - 1) / listed, "all_gather": (listed - 1) / listed, "send": 1.0}
+        if not ratio:
+            hint = "say which it is: --collective all_reduce"
+            wrong.add(
+                None, None, "collective", "the bandwidths of the file are all 0, so its collective is unknown", hint
+            )
+        if reduces:
+            around = {"all_reduce": around["all_reduce"], "reduce_scatter": around["all_gather"]}
+        said["collective"] = min(around, key=lambda name: abs(around[name] - ratio))
+    if said.get("collective") == "sendrecv":
+        said["collective"] = "send"
+    return said, rows
+
+
+def _row(size: str, depth: str, time_us: str) -> tuple[int, int, float] | None:
+    """Return a row, or `None` if it is none."""
+    from gradtide.formats.text import count, decimal
+
+    found, parts, time = count(size, 10**15), count(depth, 1024), decimal(time_us)
+    if found is None or not parts or time is None or not 0 < time < 10**12:
+        return None
+    return found, parts, float(time) / 1e6
