@@ -1,8 +1,12 @@
 """What holds for all tests."""
 
 import signal
+import sys
+from collections.abc import Callable
 
 import pytest
+
+from gradtide import cli
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would the commands that they interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -12,3 +16,17 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def _wide_terminal(monkeypatch):
     """Let no test depend on the width of the terminal that it is started in."""
     monkeypatch.setenv("COLUMNS", "10000")
+
+
+@pytest.fixture
+def gradtide(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line in this process; return (exit code, stdout, stderr)."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["gradtide", *map(str, arguments)])
+        code = cli._main()
+        return code, *capsys.readouterr()
+
+    return call

@@ -122,6 +122,9 @@ def test_noise_widens_the_intervals_and_a_fixed_time_that_may_be_none_is_told(tm
     found = gt.calibrate(table(tmp_path, large, "bytes,time_us"))
     assert found.fixed_s[1] > found.fixed_s[0]
     assert any("cannot be told from none" in note for note in found.notes)
+    wild = [(size, send_us(size, 1) * (4 if size == 10**5 else 1)) for size in SIZES]
+    notes = gt.calibrate(table(tmp_path, wild, "bytes,time_us")).notes
+    assert any("do not follow the formula" in note for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import gradtide as gt
-from gradtide import Scenario, cli
+from gradtide import Scenario
 from gradtide.cli.moved import moved
 from gradtide.cli.progress import Bar
 from gradtide.studies.run import summary
@@ -32,18 +32,6 @@ KEYS_OF_A_JOB = {
     "slack_ms",
     "bytes_per_worker",
 }
-
-
-@pytest.fixture
-def gradtide(monkeypatch, capsys):
-    """Run the command line in this process; return (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gradtide", *map(str, arguments)])
-        code = cli._main()
-        return code, *capsys.readouterr()
-
-    return call
 
 
 def files(folder):

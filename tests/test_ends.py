@@ -20,18 +20,6 @@ TRACES = Path(__file__).parent.parent / "scenarios" / "traces"
 
 
 @pytest.fixture
-def gradtide(monkeypatch, capsys):
-    """Run the command line in this process; return (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gradtide", *map(str, arguments)])
-        code = cli._main()
-        return code, *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture
 def failure(gradtide):
     """Run the command line with `--json`; return the one document that it prints of a failure."""
 
@@ -89,6 +77,8 @@ BAD = {
     "demo": ["demo", "extra"],
     "reproduce": ["reproduce", "gao2020/ch9"],
     "profile": ["profile", "none.py:make", "--input", "1x2"],
+    "bursts": ["bursts", "localhost", "--bytes", "7B"],
+    "bursts receive": ["bursts", "receive", "--count", "0"],
     "report": ["report", "none"],
     "presets": ["presets", "modell"],
     "order": ["order", "bad.json"],
@@ -364,6 +354,8 @@ INTERRUPTED = {
     "demo": ["demo", "-o", "out"],
     "reproduce": ["reproduce", "gao2020/ch5", "-o", "out"],
     "profile": ["profile", "model.py:make", "--input", "32x100", "--device", "measure", "--runs", "9999", "-o", "out"],
+    "bursts": ["bursts", "localhost", "--bytes", "1MB", "--start", "99s"],
+    "bursts receive": ["bursts", "receive", "--count", "1", "--listen", "127.0.0.1"],
     "report": ["report", "rank0.json", "-o", "out"],
     "presets": ["presets"],
     "order": ["order", "tictac_inception_v3"],

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import gradtide as gt
-from gradtide import Scenario, cli, estimate
+from gradtide import Scenario, estimate
 from gradtide.errors import Interrupted, LimitReached, ScenarioError
 from gradtide.estimate import Limits
 from gradtide.studies.compare import compare
@@ -79,18 +79,6 @@ REFUSED = {
         hostile(cluster="transport = { segment = '1B' }", traffic=WEB + "load = 0.9", duration="100s"),
     ),
 }
-
-
-@pytest.fixture
-def gradtide(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Run the command line in this process; return (exit code, stdout, stderr)."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gradtide", *map(str, arguments)])
-        code = cli._main()
-        return code, *capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture(autouse=True)

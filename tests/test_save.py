@@ -20,7 +20,7 @@ import pytest
 
 import faults
 import gradtide as gt
-from gradtide import cli, files
+from gradtide import files
 from gradtide.errors import GradtideError
 from gradtide.profiling import write_json as write_model
 from gradtide.studies import run as studies_run
@@ -33,18 +33,6 @@ from gradtide.studies.tenants.policies import policies
 from run_folders import TINY_LOADS, tiny_tenants
 
 CH4 = "paper/gao2020-ch4"
-
-
-@pytest.fixture
-def gradtide(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Run the command line in this process; return (exit code, stdout, stderr)."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gradtide", *map(str, arguments)])
-        code = cli._main()
-        return code, *capsys.readouterr()
-
-    return call
 
 
 def contents(folder: Path) -> dict[str, bytes]:

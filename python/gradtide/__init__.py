@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from gradtide._core import __version__
 
 if TYPE_CHECKING:
+    from gradtide.announced import Arrival, Burst, BurstsResult, bursts
+    from gradtide.announced import receive as bursts_receive
     from gradtide.codes import explain
     from gradtide.errors import (
         GradtideError,
@@ -58,6 +60,7 @@ _MODULES = ("presets", "report")
 """Public modules."""
 
 _NAMES = {
+    "announced": "Arrival Burst BurstsResult bursts bursts_receive=receive",
     "codes": "explain",
     "errors": "GradtideError ProfileError ScenarioError SchedulerError SimulationError TraceError",
     "lp": "StartAndBand start_and_band",
@@ -96,13 +99,14 @@ _HOMES = {
 
 # fmt: off
 __all__ = [
-    "BoundaryResult", "BuyResult", "Calibration", "CollectivesResult", "CompareResult", "GradtideError", "LpResult",
-    "ModelProfile", "Op", "OpDag", "OrderResult", "Plan", "PlanResult", "PoliciesResult", "ProfileError",
-    "Reproduction", "RunResult", "Scenario", "ScenarioError", "SchedulerError", "Series", "SimulationError",
-    "StartAndBand", "Table", "TenantsResult", "Trace", "TraceError", "__version__", "buy", "calibrate", "collectives",
-    "compare", "convert", "demo", "doctor", "explain", "from_chakra", "from_kineto", "from_networkx", "messages",
-    "op_dag", "order", "plan", "preset", "preset_graph", "presets", "profile", "read_plan", "report", "reproduce",
-    "run", "schema", "start_and_band", "tenants", "tenants_lp", "tenants_map", "tenants_policies",
+    "Arrival", "BoundaryResult", "Burst", "BurstsResult", "BuyResult", "Calibration", "CollectivesResult",
+    "CompareResult", "GradtideError", "LpResult", "ModelProfile", "Op", "OpDag", "OrderResult", "Plan",
+    "PlanResult", "PoliciesResult", "ProfileError", "Reproduction", "RunResult", "Scenario", "ScenarioError",
+    "SchedulerError", "Series", "SimulationError", "StartAndBand", "Table", "TenantsResult", "Trace",
+    "TraceError", "__version__", "bursts", "bursts_receive", "buy", "calibrate", "collectives", "compare",
+    "convert", "demo", "doctor", "explain", "from_chakra", "from_kineto", "from_networkx", "messages", "op_dag",
+    "order", "plan", "preset", "preset_graph", "presets", "profile", "read_plan", "report", "reproduce", "run",
+    "schema", "start_and_band", "tenants", "tenants_lp", "tenants_map", "tenants_policies",
 ]
 # fmt: on
 

@@ -19,6 +19,9 @@ PS_PER_SECOND = 1_000_000_000_000
 U64_MAX = 2**64 - 1
 """Largest value of the core's integers; as a time it is 213 days."""
 
+ANNOUNCED_STEP, MAX_ANNOUNCED = 5, 75
+"""Steps of an announced burst's threshold, for which a packet has four bits (Kang et al. 2021, fig. 7)."""
+
 _NUMBER = re.compile(r"\s*([+-]?)(\d+(?:\.\d+)?)\s*(.*?)\s*", re.ASCII | re.DOTALL)
 _MAX_TEXT = 64
 
@@ -104,6 +107,16 @@ def parse_packets(text: object) -> int:
     """Return the count in a number of packets such as `"1000pkt"`."""
     value = _whole(_scaled(text, "number of packets", _PACKET_UNITS, "1000pkt"), "number", "packets")
     return _bounded(value, "number of packets", "counts end at 2^64")
+
+
+def parse_announced(text: object) -> int:
+    """Return the packets of a threshold that a burst can announce, such as `"10pkt"`: a multiple of 5 up to 75."""
+    packets = parse_packets(text)
+    if packets % ANNOUNCED_STEP or packets > MAX_ANNOUNCED:
+        msg = f"a threshold of {packets:,} packets cannot be announced"
+        hint = f'a packet has four bits for it: write a multiple of {ANNOUNCED_STEP} up to "{MAX_ANNOUNCED}pkt"'
+        raise UnitError("GT014", msg, hint)
+    return packets
 
 
 def parse_buffer(text: object) -> Buffer:

@@ -19,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from gradtide import _core, signals
 from gradtide.cli import (
+    bursts,
     buy,
     calibrate,
     collectives,
@@ -66,6 +67,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "reproduce": reproduce.reproduce,
     "profile": profile.profile,
     "calibrate": calibrate.calibrate,
+    "bursts": bursts.bursts,
     "report": report.report,
     "presets": presets.presets,
     "order": order.order,
@@ -75,6 +77,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor.doctor,
 }
 SUBCOMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "bursts": {"receive": bursts.receive},
     "tenants": {
         "map": tenants_map.tenants_map,
         "policies": tenants_policies.tenants_policies,

@@ -7,45 +7,66 @@ import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
 from gradtide.cli.options import JsonOption, QuietOption, option
-from gradtide.cli.printing import print_json, print_table, talk
+from gradtide.cli.printing import print_json, print_table, put, talk
 
 if TYPE_CHECKING:
     from gradtide.profiling import ModelProfile
 
 RUNS = 20
+NETWORK_RUNS = 50
 
 
 def profile(
     target: Annotated[
-        str,
+        str | None,
         typer.Argument(metavar="MODULE:FACTORY", help="As in torchvision.models:resnet50 or model.py:make."),
-    ],
+    ] = None,
     input_: list[str] | None = option(
         "[NAME=]SHAPE[:DTYPE]",
         "Call the module with this input, as in 32x3x224x224 or input_ids=8x128:int64.",
         None,
         "--input",
     ),
-    device: str = option(
-        "NAME", "Compute times of this device preset, or measure them on this machine: measure.", "V100"
+    device: str | None = option(
+        "NAME", "Compute times of this device preset, or measure them on this machine: measure. Default: V100."
+    ),
+    network: bool = option(
+        None, "Measure transfers between two hosts instead, with gloo, and write a table for gradtide calibrate.", False
     ),
     python_path: Path | None = option("DIR", "Look for MODULE in this directory first, as in --python-path ."),
     output: Path | None = option("FILE", "Write a model file.", None, "-o", "--output"),
     dag: Path | None = option("FILE", "Write the step's graph of ops."),
     rate: str | None = option("RATE", "With --dag: receive parameters at this rate. Default: 10Gbps."),
-    runs: int | None = option("N", "With --device measure: take the quickest of N runs. Default: 20.", min=1),
+    runs: int | None = option(
+        "N",
+        "With --device measure or --network: take the quickest of N runs. Default: 20 runs, and 50 of small transfers.",
+        min=1,
+    ),
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Write a torch module's layers with bytes and times, by roofline or measured, as a model file for scenarios.
 
-    This imports MODULE and calls FACTORY, and so runs their code.
+    This imports MODULE and calls FACTORY, and so runs their code. With --network it measures two hosts instead.
     """
     from gradtide import profiling as room
     from gradtide.studies.asked import refuse
 
     with as_usage_error(room.ProfileError):
+        if network:
+            given = {
+                "MODULE:FACTORY": target, "--input": input_, "--device": device, "--dag": dag, "--rate": rate,
+                "--python-path": python_path,
+            }  # fmt: skip
+            with as_usage_error(ValueError):
+                refuse("--network measures no module", given)
+            room.require_torch()
+            _measure_network(output, runs or NETWORK_RUNS, as_json=as_json, quiet=quiet)
+            return
+        if target is None:
+            fail_usage("MODULE:FACTORY is missing: what to profile, as in torchvision.models:resnet50; or --network")
         room.require_torch()
+        device = device or "V100"
         if not input_:
             fail_usage("--input is missing: what forward takes, as in --input 32x3x224x224")
         is_measured = device == room.MEASURE
@@ -77,6 +98,24 @@ def profile(
     if graph is not None:
         recvs = sum(op["kind"] == "recv" for op in graph["ops"])
         talk(f"op graph    {dag}   ({len(graph['ops'])} ops, {recvs} of them receive a parameter)")
+
+
+def _measure_network(output: Path | None, runs: int, *, as_json: bool, quiet: bool) -> None:
+    from gradtide.profiling.network import network_times, save, table
+
+    rows = network_times(runs, (lambda text: None) if quiet else talk)
+    if not rows:
+        return
+    if output is not None:
+        with as_usage_error(OSError):
+            save(rows, output)
+    if as_json:
+        keys = ("bytes", "depth", "time_us")
+        print_json({"schema": "gradtide.network/1", "rows": [dict(zip(keys, row, strict=True)) for row in rows]})
+    elif output is None:
+        put(*table(rows).splitlines())
+    if output is not None and not quiet:
+        talk(f"wrote {output}   (gradtide calibrate {output} --link RATE -o host.toml)")
 
 
 def _print_profile(result: "ModelProfile") -> None:

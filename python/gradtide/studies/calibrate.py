@@ -12,7 +12,7 @@ import csv
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +32,8 @@ STAGES = ("copy", "serialise", "receive")
 NEGLIGIBLE = 0.02
 """A stage with less than this share of a byte's time is not written."""
 MAX_ROWS = 10_000
+POOR_PERCENT = 20
+"""An error of a row beyond this is told."""
 
 
 class Timing(NamedTuple):
@@ -109,9 +111,13 @@ class Calibration:
         ]
 
     @property
+    def worst_percent(self) -> float:
+        """The largest error of a row."""
+        return max(abs(float(row["error_percent"])) for row in self.rows())
+
+    @property
     def headline(self) -> str:
         """The fit in a sentence."""
-        worst = max(abs(row["error_percent"]) for row in self.rows())
         fixed, rate = 1e6 * self.fixed_s[0], words.rate(8 / self.per_byte_s[0])
         said = [
             f"{len(self.timings.rows)} transfers: a message takes {fixed:.3g} ± {1e6 * self.fixed_s[1]:.2g} us and its "
@@ -121,7 +127,7 @@ class Calibration:
             said.append(f"of which the slowest has {words.rate(8 / self.slowest_s)}")
         if self.message_s is not None:
             said.append(f"each message costs its host {1e6 * self.message_s:.3g} us")
-        return f"{', '.join(said)}. The largest error of a row is {worst:.2g} %. Intervals are of 95 %."
+        return f"{', '.join(said)}. The largest error of a row is {self.worst_percent:.2g} %. Intervals are of 95 %."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `gradtide calibrate --json` prints."""
@@ -143,10 +149,9 @@ class Calibration:
     def to_toml(self, source: str) -> str:
         """Return the keys as a file for `--cluster`."""
         link, host = self.cluster["link"], self.cluster.get("host")
-        worst = max(abs(row["error_percent"]) for row in self.rows())
         lines = [
             f"# Fitted by gradtide calibrate to {source}: {len(self.timings.rows)} transfers.",
-            f"# The largest error of a row is {worst:.2g} %.",
+            f"# The largest error of a row is {self.worst_percent:.2g} %.",
             "[cluster]",
             f"link = {_inline(link)}",
             *([] if host is None else [f"host = {_inline(host)}"]),
@@ -237,9 +242,15 @@ def fit(timings: Timings, wire_s: float | None = None) -> Calibration:
     # A message crosses two links.
     delay_s = max(0.0, fixed_s - (message_s or 0.0)) / 2
     cluster = {"link": {"rate": _rate(wire_s), "delay": _time(delay_s)}, **({"host": host} if host else {})}
-    return Calibration(
+    found = Calibration(
         timings, (fixed_s, fixed_error), (byte_s, byte_error), message_s, slowest_s, cluster, tuple(notes)
     )
+    if found.worst_percent <= POOR_PERCENT:
+        return found
+    poor = (
+        "The times do not follow the formula. Other work on the hosts, or another protocol for some sizes, may be why."
+    )
+    return replace(found, notes=(*notes, poor))
 
 
 def _errors(sizes: Sequence[float], times: Sequence[float], fixed: float, slope: float) -> tuple[float, float]:

@@ -15,8 +15,6 @@ from gradtide.units import PPM, UnitError
 
 MAX_NAME = 200
 MAX_FILE_NAME = 4000
-MAX_ANNOUNCED = 75
-"""Kang et al. (2021), fig. 7: four bits count in steps of five packets."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +74,6 @@ _packets = _positive(units.parse_packets, 'write a number of packets above 0, as
 _buffer = _positive(units.parse_buffer, 'write a buffer above 0, as in "1000pkt" or "1MB"')
 
 
-def _fifth(value: object) -> int:
-    packets = units.parse_packets(value)
-    if packets % 5 or packets > MAX_ANNOUNCED:
-        msg = f"a threshold of {packets:,} packets cannot be announced"
-        raise UnitError(
-            "GT014", msg, f'a packet has four bits for it: write a multiple of 5 up to "{MAX_ANNOUNCED}pkt"'
-        )
-    return packets
-
-
 Time = Annotated[int, _text(units.parse_time, units.format_time, _TIME, "time", "10us", "0.9s")]
 Duration = Annotated[int, _text(_duration, units.format_time, _TIME, "time above 0", "900ms", "12s")]
 Size = Annotated[int, _text(units.parse_bytes, units.format_bytes, _SIZE, "size", "6.28MB", "64KiB")]
@@ -97,7 +85,8 @@ Frequency = Annotated[
 ]
 Packets = Annotated[int, _text(_packets, units.format_packets, r"^\s*\d+\s*k?pkt\s*$", "packets", "1000pkt")]
 Fifth = Annotated[
-    int, _text(_fifth, units.format_packets, r"^\s*\d+\s*pkt\s*$", "multiple of 5 packets up to 75", "10pkt")
+    int,
+    _text(units.parse_announced, units.format_packets, r"^\s*\d+\s*pkt\s*$", "multiple of 5 packets up to 75", "10pkt"),
 ]
 Buffer = Annotated[units.Buffer, _text(_buffer, units.format_buffer, _BUFFER, "packets or size", "1000pkt", "1MB")]
 Ratio = Annotated[
@@ -119,7 +108,7 @@ Fusion = Annotated[
 Announce = Annotated[
     bool | int,
     Form(
-        lambda value: value if isinstance(value, bool) else _fifth(value),
+        lambda value: value if isinstance(value, bool) else units.parse_announced(value),
         {"type": ["boolean", "string"], "title": "true, false or packets", "examples": [True, "15pkt"]},
         lambda value: value if isinstance(value, bool) else units.format_packets(value),
     ),

@@ -1,0 +1,109 @@
+"""`gradtide bursts` and `gradtide bursts receive`."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gradtide.cli.ends import as_usage_error, fail_usage
+from gradtide.cli.options import JsonOption, QuietOption, option
+from gradtide.cli.printing import cell, print_json, print_table, put, say, talk
+
+if TYPE_CHECKING:
+    from gradtide.announced import Arrival, Burst, BurstsResult
+
+PORT_TEXT = "UDP and TCP port of the receiver. Default: 7474."
+
+
+def bursts(
+    host: Annotated[str, typer.Argument(metavar="HOST", help="A host that runs gradtide bursts receive.")],
+    bytes_: str | None = option("SIZE", "Payload of a burst, as in 400kB.", None, "--bytes"),
+    count: int | None = option("N", "Send N bursts. Default: 1.", min=1),
+    idle: str | None = option("TIME", "Pause between the end of a burst and the next, as in 7s. Default: 0s."),
+    setup: str | None = option("TIME", "Wait before the first byte, as an application does. Default: 0s."),
+    start: str | None = option("TIME", "Wait before the first burst. Default: 0s."),
+    announce: str | None = option("PACKETS", "Announce each burst with this threshold, as in 10pkt."),
+    timeout: str | None = option("TIME", "Begin a burst whose announcement is not answered. Default: 200ms."),
+    transport: str | None = option("NAME", "Use this TCP of the system, as in cubic. Default: the system's."),
+    like: str | None = option("SCENARIO", "Send the bursts of a scenario's tenant, as in paper/pcn."),
+    tenant: str | None = option("NAME", "With --like: the tenant. Default: the only one that has bursts."),
+    port: int | None = option("PORT", PORT_TEXT, min=1, max=65535),
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write a CSV file.")] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Send bursts to another host as a training worker does, announced to switches that know PCN or not."""
+    from gradtide import announced
+    from gradtide.files import write_whole
+
+    given = {"bytes": bytes_, "count": count, "idle": idle, "setup": setup, "start": start, "announce": announce}
+    given |= {"timeout": timeout, "transport": transport, "port": port}
+    known: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if like is not None:
+        with as_usage_error(ValueError):
+            known = announced.bursts_of(like, tenant) | known
+    elif tenant is not None:
+        fail_usage("--tenant names a tenant of the scenario of --like; without it, it changes nothing")
+    if "bytes" not in known:
+        fail_usage("--bytes is missing: the payload of a burst, as in --bytes 400kB")
+    with as_usage_error(ValueError):
+        result = announced.bursts(host, on_burst=None if quiet or as_json else _tell, **known)
+    if output is not None:
+        with as_usage_error(OSError, option="--output"):
+            write_whole(output, result.table.to_csv().encode())
+    if as_json:
+        print_json(result.summary)
+        return
+    columns = ["burst", "start, s", "answer, ms", "burst, ms", "completion, ms", "retransmits"]
+    print_table(columns, [[cell(value) for value in asdict(row).values()] for row in result.rows])
+    say("", _words(result))
+
+
+def _tell(row: "Burst") -> None:
+    talk(f"burst {row.burst}: {row.completion_ms:.1f} ms")
+
+
+def _words(result: "BurstsResult") -> str:
+    from gradtide.units import format_bytes
+
+    times = [row.burst_ms for row in result.rows]
+    mbps = result.size_bytes * 8e-3 / (sum(times) / len(times))
+    what = f"{len(times)} bursts of" if len(times) > 1 else "One burst of"
+    words = f"{what} {format_bytes(result.size_bytes)} to {result.receiver}: {sum(times) / len(times):.1f} ms"
+    words += f" on average, {min(times):.1f} to {max(times):.1f}" if len(times) > 1 else ""
+    words += f", {mbps:.0f} Mbit/s, from the first byte until the receiver has all of it."
+    if result.announced_packets is not None:
+        answered = sum(row.answer_ms is not None for row in result.rows)
+        words += f" {answered} of {len(times)} announcements of {result.announced_packets} packets were answered."
+    return words
+
+
+def receive(
+    listen: str = option("ADDRESS", "Listen at this address. Default: all addresses of this host.", ""),
+    port: int | None = option("PORT", PORT_TEXT, min=1, max=65535),
+    together: int = option("N", "Senders that wait for one another after each burst.", 1, min=1),
+    count: int | None = option("N", "End after N bursts. Default: when it is interrupted.", min=1),
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Answer announcements and receive bursts, from whoever sends them; their contents are thrown away."""
+    from gradtide import announced
+
+    if as_json and count is None:
+        fail_usage("--json prints one document at the end; say when that is, as in --count 6")
+    arrivals = []
+    for arrival in announced.receive(listen=listen, port=port or announced.PORT, together=together, count=count):
+        arrivals.append(asdict(arrival))
+        if not (quiet or as_json):
+            put(_line(arrival))
+    if as_json:
+        print_json({"schema": "gradtide.bursts_received/1", "rows": arrivals})
+
+
+def _line(arrival: "Arrival") -> str:
+    from gradtide.units import format_bytes
+
+    packets = arrival.announced_packets
+    announced = "" if packets is None else f", announced with {packets} packets"
+    return f"{arrival.sender}: {format_bytes(arrival.size_bytes)} in {arrival.burst_ms:.1f} ms{announced}"

@@ -1,0 +1,107 @@
+"""Times of transfers between two hosts, measured with torch's gloo backend: the table that `gradtide calibrate` fits.
+
+Rank 0 sends a buffer in parts, all under way at the same time; rank 1 sends as much back when it has them all. A
+transfer takes half of that. The quickest of some rounds counts, because what else a host does only adds to a time.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradtide.errors import ProfileError
+from gradtide.files import write_whole
+
+if TYPE_CHECKING:
+    import torch
+
+SIZES = tuple(4**power * 1000 for power in range(9))
+"""1 kB to 65.5 MB."""
+DEPTHS = (1, 2, 4, 8)
+WARM_UP = 2
+BYTES_OF_ALL_RUNS = 100_000_000
+"""Large transfers are timed less often: so many bytes each, and three times at least."""
+LEAST_RUNS = 3
+
+ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+HINT = (
+    "start it on two hosts, as in: torchrun --nnodes 2 --nproc-per-node 1 --node-rank RANK --master-addr HOST "
+    "-m gradtide profile --network -o times.csv"
+)
+
+Row = tuple[int, int, float]
+
+
+def network_times(runs: int, say: Callable[[str], object]) -> list[Row]:
+    """Measure transfers with the other rank; return bytes, parts and microseconds of each on rank 0, nothing on rank 1.
+
+    Args:
+        runs: round trips of each small transfer.
+        say: is told what is measured.
+
+    Raises:
+        ProfileError: if torch is missing, the environment names no two ranks, or the other rank cannot be reached.
+    """
+    missing = [name for name in ENVIRONMENT if name not in os.environ]
+    if missing:
+        raise ProfileError(f"--network measures between two ranks, and {', '.join(missing)} is not set; {HINT}")
+    if os.environ["WORLD_SIZE"] != "2":
+        raise ProfileError(f"--network measures between 2 ranks, not {os.environ['WORLD_SIZE']}; {HINT}")
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_gloo_available():
+        raise ProfileError("this torch has no gloo backend; install the usual torch package")
+    try:
+        dist.init_process_group("gloo")
+        try:
+            return list(_measure(dist.get_rank(), runs, say))
+        finally:
+            dist.destroy_process_group()
+    except RuntimeError as error:
+        raise ProfileError(f"the other rank cannot be reached: {error}") from error
+
+
+def _measure(rank: int, runs: int, say: Callable[[str], object]) -> Iterator[Row]:
+    import torch
+
+    for size in SIZES:
+        count = max(LEAST_RUNS, min(runs, BYTES_OF_ALL_RUNS // size))
+        for depth in DEPTHS:
+            parts = list(torch.zeros(size, dtype=torch.uint8).tensor_split(depth))
+            times = [_round_trip(parts, rank) for _ in range(WARM_UP + count)][WARM_UP:]
+            if rank == 0:
+                row = size, depth, 1e6 * min(times) / 2
+                say(f"{size} B in {depth} parts: {row[2]:.1f} us, the quickest of {count}")
+                yield row
+
+
+def _round_trip(parts: "list[torch.Tensor]", rank: int) -> float:
+    import torch.distributed as dist
+
+    def each(transfer: Callable[..., "dist.Work | None"]) -> None:
+        works = [transfer(part, 1 - rank, tag=tag) for tag, part in enumerate(parts)]
+        for work in works:
+            if work is not None:
+                work.wait()
+
+    ways = (dist.isend, dist.irecv) if rank == 0 else (dist.irecv, dist.isend)
+    began = time.perf_counter()
+    for way in ways:
+        each(way)
+    return time.perf_counter() - began
+
+
+def table(rows: list[Row]) -> str:
+    """Return rows as the CSV file that `gradtide calibrate` reads."""
+    lines = (f"send,2,{size},{depth},{time_us:.3f}\n" for size, depth, time_us in rows)
+    return "".join(["collective,ranks,bytes,depth,time_us\n", *lines])
+
+
+def save(rows: list[Row], path: Path) -> None:
+    """Write the table; it appears whole or not at all.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    write_whole(path, table(rows).encode())
