@@ -6,7 +6,7 @@ size of a burst, and `tictac2019` how far orders stray that nobody enforces. Row
 Where a paper leaves something else open, the module says what was taken and why.
 """
 
-from gradtide.estimate import Limits
+from gradtide.estimate import Limits, within_limits
 from gradtide.papers import caramel2020, gao2020_ch3, gao2020_ch4, gao2020_ch5, pcn, tictac2019, zhang2017
 from gradtide.papers.harness import Part, Reproduction, published
 
@@ -46,6 +46,7 @@ def named(what: str) -> tuple[Part, str | None]:
     return found
 
 
+@within_limits
 def reproduce(what: str, *, jobs: int = 1, limits: Limits | None = None) -> Reproduction:
     """Reproduce tables and figures of a paper.
 
