@@ -136,6 +136,16 @@ def column_ps(table, name):
 PRIORITY = {"kind": "priority", "queues": None}
 
 
+def dag(recvs: int, fan: int = 3) -> str:
+    """Return a graph whose best order is a long search."""
+    ops = [{"id": index, "kind": "recv", "time": 5 + index * 7919 % 13, "inputs": []} for index in range(recvs)]
+    for index in range(recvs):
+        inputs = sorted({(index * 31 + step * step * 17) % recvs for step in range(fan)})
+        ops.append({"id": recvs + index, "kind": "comp", "time": 3 + index * 104729 % 17, "inputs": inputs})
+    ops.append({"id": 2 * recvs, "kind": "comp", "time": 1, "inputs": list(range(2 * recvs))})
+    return json.dumps({"ops": ops, "target": 2 * recvs})
+
+
 def sent_bytes(spec, output):
     """Return the least and the most bytes that the hosts of a run must have sent, by its tables of transfers and flows.
 

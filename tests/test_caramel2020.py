@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from gradtide import report
-from gradtide.papers import PARTS, Reproduction, find
+from gradtide.papers import PARTS, Reproduction, find, verdicts
 from gradtide.papers import caramel2020 as paper
+from gradtide.papers.harness import tally
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +29,11 @@ def test_every_figure_is_there_with_a_verdict(whole: Reproduction, tmp_path: Pat
 def test_what_does_not_hold_has_a_reason(whole: Reproduction) -> None:
     for one in whole.summary["checks"]:
         assert one["verdict"] == "agrees" or one["note"], one["quantity"]
+        assert one["verdict"] == "shown" or paper.WIRE not in one["quantity"]
+
+
+def test_the_overview_counts_what_is_found(whole: Reproduction) -> None:
+    assert tally(whole.summary["checks"]) == verdicts()["caramel"]
 
 
 def test_the_one_value_that_is_fitted_gives_what_it_was_fitted_to(whole: Reproduction) -> None:

@@ -8,6 +8,7 @@ use crate::collective::messages::Collective;
 use crate::collective::ring;
 use gradtide_net::fluid::{Lane, Load};
 use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Fluid, Host, Hosts, Network, Time};
+use gradtide_watch::look;
 use std::collections::BTreeMap;
 
 /// A network that knows how long exchanges take.
@@ -131,6 +132,7 @@ fn carry_out(collective: &Collective, host: Option<&Host>, flow: &Flow, fluid: &
     let mut messages = collective.begin(flow.bytes, flow.band, flow.stream, network);
     let mut done = Vec::new();
     while network.now() < until {
+        look();
         let wakes_at = messages.wakes_at().unwrap_or(Time::MAX);
         network.advance(wakes_at.min(until), &mut done);
         let now = network.now();

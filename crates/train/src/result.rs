@@ -17,6 +17,7 @@ use crate::traffic::{BackgroundFlows, Outcome};
 use gradtide_net::trace::{PortState, Window};
 use gradtide_net::{Bytes, Time};
 use gradtide_table::{Column, Table};
+use gradtide_watch::look_now;
 use serde::Serialize;
 use served::Served;
 use std::collections::BTreeMap;
@@ -388,8 +389,10 @@ fn iteration_table(rows: &[IterationRow]) -> Table {
 
 fn worker_table(rows: &[WorkerRow]) -> Table {
     let counts = |index: usize| Column::Count(rows.iter().map(|(_, numbers, _)| numbers[index]).collect());
-    let times =
-        |of: fn(&IterationRecord) -> Time| Column::Time(rows.iter().map(|(.., record)| signed(of(record))).collect());
+    let times = |of: fn(&IterationRecord) -> Time| {
+        look_now();
+        Column::Time(rows.iter().map(|(.., record)| signed(of(record))).collect())
+    };
     Table::new(vec![
         ("job", Column::Text(rows.iter().map(|(job, ..)| job.clone()).collect())),
         ("iteration", counts(0)),
@@ -441,9 +444,13 @@ fn transfers(parts: &[Part<'_>]) -> Table {
         })
     };
     let counts = |of: fn(&Part<'_>, usize, usize, &TransferRecord) -> u64| {
+        look_now();
         Column::Count(rows().map(|(part, iteration, bucket, record)| of(part, iteration, bucket, record)).collect())
     };
-    let times = |of: fn(&TransferRecord) -> i64| Column::Time(rows().map(|(.., record)| of(record)).collect());
+    let times = |of: fn(&TransferRecord) -> i64| {
+        look_now();
+        Column::Time(rows().map(|(.., record)| of(record)).collect())
+    };
     let mut table = Table::new(vec![
         ("job", Column::Text(rows().map(|(part, ..)| part.name.clone()).collect())),
         ("iteration", counts(|_, iteration, _, _| iteration as u64)),
@@ -597,9 +604,11 @@ fn flows(spec: &Spec, background: Vec<BackgroundFlows<'_>>) -> Table {
         })
     };
     let counts = |of: fn(&TrafficSpec, usize) -> u64| {
+        look_now();
         Column::Count(rows().map(|(traffic, index, _)| of(traffic, index)).collect())
     };
     let times = |of: fn(&Outcome) -> Option<Time>| {
+        look_now();
         Column::MaybeTime(rows().map(|(.., outcome)| of(outcome).map(signed)).collect())
     };
     Table::new(vec![

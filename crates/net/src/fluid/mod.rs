@@ -30,6 +30,7 @@ use crate::trace::{Counters, PortCounters};
 use crate::units::{Bytes, Rate, Time};
 use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network, Seed, StreamKey};
 use due::{Due, NEVER};
+use gradtide_watch::look;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::{AddAssign, Mul, Sub};
@@ -756,6 +757,7 @@ impl Network for Fluid {
         }
         // What takes no time is complete when it is started.
         while self.completed.is_empty() {
+            look();
             self.share();
             let next = self.next_at();
             if next > until_fs {

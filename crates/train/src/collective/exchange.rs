@@ -9,6 +9,7 @@ use super::plan::{CollectivePlan, EvenShare, Message, Passage};
 use super::progress::Progress;
 use gradtide_net::fluid::{Lane, Load};
 use gradtide_net::{Fluid, HostId, Network, PortId, Time};
+use gradtide_watch::look;
 
 /// What an exchange took.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,6 +137,7 @@ fn steps_in_lanes(
     let delays: Vec<u128> = lanes.iter().map(Lane::delay_fs).collect();
     let mut left = vec![0_u128; ranks];
     for step in 0..plan.step_count() {
+        look();
         // Of the rank before, in the step before; in the first step nothing has to arrive.
         let mut arrival = if step == 0 { 0 } else { left[ranks - 1] + delays[ranks - 1] };
         for ((left, sending), delay) in left.iter_mut().zip(&sending).zip(&delays) {
