@@ -436,7 +436,10 @@ def what_if(spec: dict[str, Any], rate_bps: int, order: str, barrier: bool) -> d
     for job in spec["jobs"]:
         own = job["schedule"]["order"]
         if own["kind"] != order:
-            more = {"priority": {"queues": None}, "arbitrary": {"disorder_ppm": ARBITRARY_PPM}}
+            more: dict[str, dict[str, Any]] = {
+                "priority": {"queues": None},
+                "arbitrary": {"disorder_ppm": ARBITRARY_PPM},
+            }
             job["schedule"]["order"] = {"kind": order, **more.get(order, {})}
         job["schedule"]["barrier"] = barrier
         job["iterations"] = min(job["iterations"] or WHAT_IF_ITERATIONS, WHAT_IF_ITERATIONS)
