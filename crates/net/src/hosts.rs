@@ -1,12 +1,12 @@
-//! What hosts add to a transfer: a fixed time for each message, and stages before and behind the network interface.
+//! What hosts add to a transfer: stages before and behind the network interface, and a fixed time for each message.
 //!
 //! ```text
-//! message ─► copy ─► serialise ─► network ─► receive
+//! copy ─► serialise ─► message ─► network ─► receive
 //! ```
 //!
 //! Every host has one server for each of these but the network. A server takes what comes to it one after another, in
-//! that order and whatever the bands. A part of a collective leaves it as a whole: all messages of the part that a host
-//! starts at one instant ([`Flow::part`]). So a transfer of one part is at one stage only, and its parts are at several
+//! that order and whatever the bands. A part of a collective leaves the first two as a whole: all messages of the part
+//! that a host starts at one instant ([`Flow::part`]). Then it sends them one after another. So a transfer of one part is at one stage only, and its parts are at several
 //! at one time: k stages of the rate r carry one part at r/k, and d parts at r d/(d + k - 1).
 //!
 //! Any engine is below: [`Hosts`] starts a flow there when the last stage of its sender has done with it, and reports
@@ -32,9 +32,9 @@ pub struct Host {
 impl Host {
     /// What it adds to a flow that waits for no other, or `None` beyond [`Time::MAX`].
     pub fn time(&self, flow: &Flow) -> Option<Time> {
-        self.sender_times(flow)
-            .chain(self.receiver_times(flow))
-            .try_fold(Time::ZERO, |sum, time| sum.checked_add(time?))
+        let message = std::iter::once(self.message_time(flow));
+        let stages = stage_times(&self.sending, flow).chain(stage_times(&self.receiving, flow));
+        message.chain(stages).try_fold(Time::ZERO, |sum, time| sum.checked_add(time?))
     }
 
     /// The rate of its slowest stage.
@@ -42,24 +42,19 @@ impl Host {
         self.sending.iter().chain(&self.receiving).copied().min()
     }
 
-    /// What several flows together take at each stage of their sender.
+    /// What several flows together take in each stage of their sender.
     fn times_together(&self, flows: &[Given]) -> Vec<Option<Time>> {
-        let mut sums = vec![Some(Time::ZERO); 1 + self.sending.len()];
+        let mut sums = vec![Some(Time::ZERO); self.sending.len()];
         for (_, flow, _) in flows {
             let add =
                 |(sum, time): (&mut Option<Time>, Option<Time>)| *sum = sum.and_then(|sum| sum.checked_add(time?));
-            sums.iter_mut().zip(self.sender_times(flow)).for_each(add);
+            sums.iter_mut().zip(stage_times(&self.sending, flow)).for_each(add);
         }
         sums
     }
 
-    fn sender_times(&self, flow: &Flow) -> impl Iterator<Item = Option<Time>> {
-        let messages = self.message.ps().checked_mul(flow.rounds.into()).map(Time::from_ps);
-        std::iter::once(messages).chain(stage_times(&self.sending, flow))
-    }
-
-    fn receiver_times(&self, flow: &Flow) -> impl Iterator<Item = Option<Time>> {
-        stage_times(&self.receiving, flow)
+    fn message_time(&self, flow: &Flow) -> Option<Time> {
+        self.message.ps().checked_mul(flow.rounds.into()).map(Time::from_ps)
     }
 }
 
@@ -83,6 +78,7 @@ type Given = (FlowId, Flow, Option<Announced>);
 struct State {
     /// By host: when each of its stages has done with all that it has been given.
     sending: Vec<Vec<Time>>,
+    messages: Vec<Vec<Time>>,
     receiving: Vec<Vec<Time>>,
     started_count: u64,
     /// Flows that have been started since time last went on.
@@ -116,8 +112,10 @@ impl<'a> Hosts<'a> {
         let now = self.network.now();
         for flows in together(std::mem::take(&mut self.state.given)) {
             let times = self.host.times_together(&flows);
-            let done_at = pass(&mut self.state.sending, flows[0].1.src, now, times.into_iter());
+            let ready_at = pass(&mut self.state.sending, flows[0].1.src, now, times.into_iter());
             for (id, flow, announced) in flows {
+                let cost = std::iter::once(self.host.message_time(&flow));
+                let done_at = pass(&mut self.state.messages, flow.src, ready_at, cost);
                 if done_at > now {
                     self.state.waiting.insert((done_at, id), (flow, announced));
                 } else {
@@ -144,7 +142,7 @@ impl<'a> Hosts<'a> {
             done.push(Completion { flow: id, ..completion });
             return;
         }
-        let received = pass(&mut self.state.receiving, flow.dst, now, self.host.receiver_times(&flow));
+        let received = pass(&mut self.state.receiving, flow.dst, now, stage_times(&self.host.receiving, &flow));
         let completion = Completion { flow: id, received: received.max(completion.received), ..completion };
         if received > now {
             self.state.arrived.push(received, completion);
