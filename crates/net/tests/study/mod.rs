@@ -109,6 +109,7 @@ pub fn background(arrival: &Arrival) -> Flow {
         band: band(arrival.tos),
         stream: BACKGROUND,
         connection: Connection::Own,
+        part: None,
     }
 }
 
@@ -264,6 +265,7 @@ impl Ring<'_> {
             band: self.job.band,
             stream: 0,
             connection: Connection::Stream,
+            part: None,
         });
         self.flows.insert(id, (worker + 1) % self.job.worker_count);
     }

@@ -205,8 +205,8 @@ class Host(Table):
     """Time that a host spends on each message that it sends, one message after another, behind its stages: o of LogP
     (Culler et al. 1993)."""
     stages: Stages = key(default={}, examples=[{"copy": "7Gbps", "serialise": "7Gbps", "receive": "7Gbps"}], short="")
-    """Rates of the stages. A part of a transfer is at one stage at a time. With a `schedule.depth` above 1, the parts of a
-    transfer are at several stages at the same time."""
+    """Rates of the stages. A part of a transfer is at one stage at a time. With a `schedule.depth` above 1, the parts
+    are at several stages at the same time."""
 
 
 class Cluster(Table):
