@@ -48,6 +48,7 @@ bench-simgrid: .venv/.built
 
 validate-testbed: .venv/.built
 	python validation/testbed/train.py
+	python validation/testbed/servers.py --page
 	python validation/testbed/neighbours.py --page
 
 docs: .venv/.dev .venv/.built

@@ -1,6 +1,9 @@
 """Specs of the core for tests: one small place that knows its fields."""
 
+import csv
+import io
 import json
+import re
 
 from gradtide import _core
 
@@ -127,9 +130,75 @@ def run(spec):
 
 def column_ps(table, name):
     """Return a time column in whole picoseconds, read from the CSV, which keeps them all."""
-    header, *rows = table.to_csv().splitlines()
-    index = header.split(",").index(name)
-    return [int(row.split(",")[index].replace(".", "")) for row in rows]
+    return [int(text.replace(".", "")) for text in _column(table, name)]
 
 
 PRIORITY = {"kind": "priority", "queues": None}
+
+
+def dag(recvs: int, fan: int = 3) -> str:
+    """Return a graph whose best order is a long search."""
+    ops = [{"id": index, "kind": "recv", "time": 5 + index * 7919 % 13, "inputs": []} for index in range(recvs)]
+    for index in range(recvs):
+        inputs = sorted({(index * 31 + step * step * 17) % recvs for step in range(fan)})
+        ops.append({"id": recvs + index, "kind": "comp", "time": 3 + index * 104729 % 17, "inputs": inputs})
+    ops.append({"id": 2 * recvs, "kind": "comp", "time": 1, "inputs": list(range(2 * recvs))})
+    return json.dumps({"ops": ops, "target": 2 * recvs})
+
+
+def sent_bytes(spec, output):
+    """Return the least and the most bytes that the hosts of a run must have sent, by its tables of transfers and flows.
+
+    Both are the same unless the run's duration cut something off. Of that, these tables do not say how far it had come.
+    """
+    summary = json.loads(output.summary_json)
+    duration_ps = spec["run"]["duration_ps"]
+    is_cut = spec["run"]["engine"] != "pipe" and duration_ps is not None and summary["end_ps"] >= duration_ps
+    rows = output.transfers
+    bytes_of = {}
+    for name, iteration, size in zip(
+        rows.column("job"), rows.column("iteration").tolist(), rows.column("bytes").tolist(), strict=True
+    ):
+        bytes_of[name, iteration] = bytes_of.get((name, iteration), 0) + size
+    least = most = 0
+    for job, did in zip(spec["jobs"], summary["jobs"], strict=True):
+        # An iteration sends the same bytes every time.
+        sent, count = bytes_of.get((job["name"], 0), 0), did["iteration_count"]
+        if job.get("servers") is None:
+            ranks = len(job["hosts"])
+            sent *= _core.collective_counts(json.dumps(job["collective"]["algorithm"]), ranks)[2]
+            # One iteration is run before the first that is measured, unless those begin with the backward pass.
+            count += spec["run"]["engine"] != "packet" or job.get("ops") is not None
+            # Without a barrier, what the last iteration sends may still be under way in the next one.
+            least += sent * (count - is_cut)
+        else:
+            least += sent * count
+        most += sent * (count + is_cut)
+    flows = output.flows
+    is_received = (text != "" for text in _column(flows, "received_us"))
+    for size, is_whole in zip(flows.column("bytes").tolist(), is_received, strict=True):
+        least += size if is_whole else 0
+        most += size
+    return least, most
+
+
+def unconserved(spec, output):
+    """Return what is wrong with the bytes of a run's links; nothing if they are those of its messages and flows."""
+    least, most = sent_bytes(spec, output)
+    links = list(zip(output.links.column("link"), output.links.column("bytes").tolist(), strict=True))
+    sent = sum(size for name, size in links if re.fullmatch(r"h\d+", name))
+    received = sum(size for name, size in links if re.search(r"-h\d+$", name))
+    match spec["run"]["engine"]:
+        case "pipe" if not least <= sent <= most:
+            return f"hosts sent {sent} bytes, their messages have {least}"
+        case "fluid" if not (least <= sent <= most and received == sent):
+            return f"hosts sent {sent} and received {received} bytes, messages and flows have {least} to {most}"
+        # Headers come on top, and what queues have refused is sent again.
+        case "packet" if not least <= received <= sent:
+            return f"hosts sent {sent} and received {received} bytes with headers, messages and flows have {least}"
+    return ""
+
+
+def _column(table, name):
+    header, *rows = csv.reader(io.StringIO(table.to_csv()))
+    return [row[header.index(name)] for row in rows]

@@ -12,7 +12,9 @@ import pytest
 
 from gradtide import cli, signals
 from gradtide.cli.ends import EXIT_CHECK_FAILED, EXIT_CODES, EXIT_HUNG_UP, KEYS_OF_AN_ERROR, KINDS, UsageError
-from gradtide.errors import CoreRefusal, SimulationError, TraceError
+from gradtide.errors import CoreRefusal, LimitReached, SimulationError, TraceError
+from gradtide.estimate import Limits
+from specs import dag
 
 TRACES = Path(__file__).parent.parent / "scenarios" / "traces"
 
@@ -71,6 +73,7 @@ BAD = {
     "tenants lp": ["tenants", "lp", "bad.toml"],
     "buy": ["buy", "bad.toml"],
     "plan": ["plan", "bad.toml"],
+    "calibrate": ["calibrate", "bad.json"],
     "demo": ["demo", "extra"],
     "reproduce": ["reproduce", "gao2020/ch9"],
     "profile": ["profile", "none.py:make", "--input", "1x2"],
@@ -124,6 +127,7 @@ def in_folder(monkeypatch, tmp_path):
     (tmp_path / "bad.toml").write_text('[job.a]\nmodel = "resnet5"\nworkers = 0\n')
     (tmp_path / "bad.json").write_text("{")
     (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "dag.json").write_text(dag(3000, 40))
     (tmp_path / "flows.toml").write_text(FLOWS)
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign/thesis.txt").write_text("years of work")
@@ -262,6 +266,69 @@ def test_every_end_has_its_exit_code():
     assert {code for code, _ in KINDS.values()} | {0, EXIT_CHECK_FAILED, EXIT_HUNG_UP} == set(EXIT_CODES)
 
 
+# Limits
+
+LIMITED = [name for name, command in commands() if any("--max-time" in param.opts for param in command.params)]
+TRACE = str(TRACES / "rank0.pt.trace.json.gz")
+AT_LIMIT = {
+    "run": ["run", "small.toml", "-o", "out"],
+    "compare": ["compare", "small.toml", "-o", "out"],
+    "collectives": ["collectives", "small.toml", "-o", "out"],
+    "tenants": ["tenants", "flows.toml", "-o", "out"],
+    "tenants map": ["tenants", "map", "paper/gao2020-ch5", "-o", "out"],
+    "tenants policies": ["tenants", "policies", "flows.toml", "-o", "out"],
+    "tenants lp": ["tenants", "lp", "flows.toml", "-o", "out"],
+    "buy": ["buy", "alexnet", "-o", "out"],
+    "plan": ["plan", "small.toml", "-o", "out"],
+    "demo": ["demo", "-o", "out"],
+    "reproduce": ["reproduce", "gao2020/ch4", "-o", "out"],
+    "report": ["report", TRACE, "-o", "out"],
+    "order": ["order", "dag.json"],
+    "convert": ["convert", TRACE, "out.json"],
+}
+
+
+@pytest.fixture
+def watches(monkeypatch):
+    """Let every limit be reached when it is looked at for the first time; return those that were made."""
+    made = []
+
+    class Reached:
+        def __init__(self):
+            made.append(self)
+
+        def look(self):
+            raise LimitReached("time", 1.0, 2.0)
+
+    monkeypatch.setattr(Limits, "watch", Reached)
+    return made
+
+
+@pytest.mark.usefixtures("in_folder")
+@pytest.mark.parametrize("name", AT_LIMIT)
+def test_a_command_at_its_limit_is_one_document_and_leaves_nothing_half_written(gradtide, watches, name):
+    given = set(os.listdir())
+    code, out, err = gradtide(*AT_LIMIT[name], "--json")
+    assert (code, err.count("error[GT054]: stopped after 2 s")) == (3, 1)
+    document = json.loads(out)
+    if document["schema"] == "gradtide.error/1":
+        assert (document["kind"], document["exit_code"]) == ("limit", 3)
+        assert [(error["code"], error["option"]) for error in document["errors"]] == [("GT054", "--max-time")]
+    else:
+        # What is known of a study by then.
+        assert document["complete"] is False
+    # What is finished is kept, and nothing else is there.
+    assert set(os.listdir()) - given <= {"out.incomplete"}
+    assert len(watches) == 1, "all of a command shares one deadline"
+
+
+def test_what_is_no_work_of_ours_has_no_limit():
+    free = {"profile", "bursts", "bursts receive", "presets", "schema", "explain", "doctor"}
+    assert set(NAMES) - set(LIMITED) == free
+    # It computes in Python alone, where the thread looks that hears signals.
+    assert set(LIMITED) - set(AT_LIMIT) == {"calibrate"}
+
+
 # Signals
 
 GRADTIDE = [sys.executable, "-m", "gradtide"]
@@ -284,6 +351,7 @@ INTERRUPTED = {
     "tenants lp": ["tenants", "lp", "paper/gao2020-ch5", "--seeds", "5", "-o", "out"],
     "buy": ["buy", "resnet50", "--nodes", "64", "-o", "out"],
     "plan": ["plan", "resnet50", "--workers", "16", "-o", "out"],
+    "calibrate": ["calibrate", "rank0.json", "-o", "out"],
     "demo": ["demo", "-o", "out"],
     "reproduce": ["reproduce", "gao2020/ch5", "-o", "out"],
     "profile": ["profile", "model.py:make", "--input", "32x100", "--device", "measure", "--runs", "9999", "-o", "out"],
@@ -383,6 +451,34 @@ threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
 def test_what_does_not_answer_a_signal_is_ended(body):
     program = [sys.executable, "-c", STUCK.format(body=body)]
     assert subprocess.run(program, timeout=GRACE_S, check=False).returncode == 143
+
+
+AT_A_LIMIT = """
+import hashlib, time
+from gradtide import signals
+class Limit(Exception):
+    pass
+def look():
+    raise Limit
+signals.catch()
+signals.answer()
+signals.look = look
+{body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("try:\n    while True:\n        pass\nexcept Limit:\n    raise SystemExit(5)", 5),
+        ("try:\n    time.sleep(99)\nexcept Limit:\n    raise SystemExit(5)", 5),
+        ("hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)", 3),
+    ],
+    ids=["Python", "waiting", "a computation outside Python"],
+)
+def test_a_limit_ends_whatever_is_under_way(body, code):
+    program = [sys.executable, "-c", AT_A_LIMIT.format(body=body)]
+    assert subprocess.run(program, timeout=GRACE_S, check=False).returncode == code
 
 
 def test_a_program_that_calls_the_command_line_keeps_its_signals(gradtide):

@@ -1,14 +1,15 @@
-"""What must hold for every layered job on the pipe engine."""
+"""What must hold for every layered job on the pipe engine, and for the bytes of every engine."""
 
 import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from gradtide import _core
-from specs import PRIORITY, column_ps, run, spec
+from gradtide.errors import SimulationError
+from specs import PRIORITY, column_ps, run, spec, unconserved
 
 ARBITRARY = {"kind": "arbitrary", "disorder_ppm": 32_000}
 ORDERS = st.sampled_from([{"kind": "fifo"}, PRIORITY, {"kind": "priority", "queues": 2}, {"kind": "random"}, ARBITRARY])
@@ -52,6 +53,74 @@ def test_bytes_are_conserved(drawn):
     expected = job["parameter_bytes"] if workers > 1 else 0
     assert (per_iteration == expected).all()
     assert job["bytes_per_worker"] == pytest.approx(2 * (workers - 1) / workers * job["parameter_bytes"])
+
+
+ALGORITHMS = [
+    {"kind": "ring"},
+    {"kind": "halving_doubling"},
+    {"kind": "shuffle"},
+    {"kind": "tree"},
+    {"kind": "butterfly"},
+    {"kind": "butterfly_layered", "group": 2},
+    {"kind": "hierarchical", "group": 3, "inside": "ring"},
+    {"kind": "parameter_server", "servers": 1, "placement": "packed"},
+]
+
+
+@st.composite
+def loads(draw, engine):
+    """Draw a spec whose buffers seldom divide evenly: odd bytes, chunks and workers, background flows, a duration."""
+    workers = draw(st.integers(1 if engine == "pipe" else 2, 7))
+    others = st.tuples(st.integers(0, 10**10), st.integers(0, workers - 1), st.integers(1, 6), st.integers(1, 10**6))
+    flows = [] if engine == "pipe" else draw(st.lists(others, max_size=4))
+    drawn = spec(
+        draw(st.lists(st.tuples(*[st.integers(10**8, 10**9)] * 2, st.integers(0, 10**5)), min_size=1, max_size=6)),
+        workers=workers,
+        iterations=draw(st.integers(1, 3)),
+        order=draw(ORDERS),
+        chunk=draw(st.sampled_from([None, 9_999])),
+        credit=draw(st.sampled_from([1, 3])),
+        barrier=draw(st.booleans()),
+        rate_bps=draw(st.integers(10**8, 10**10)),
+        engine=engine,
+        traffic=[
+            (at, src, (src + 1 + by % (workers - 1)) % workers, size)
+            for at, src, by, size in sorted(flows)
+            if workers > 1
+        ],
+        duration_ps=draw(st.sampled_from([None, 5 * 10**9, 10**10])),
+    )
+    collective = drawn["jobs"][0]["collective"]
+    collective["remainder"] = draw(st.sampled_from(["sent", "dropped"]))
+    if engine == "fluid":
+        collective["algorithm"] = draw(st.sampled_from(ALGORITHMS))
+        collective["depth"] = draw(st.sampled_from([1, 2]))
+    return drawn
+
+
+@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+def test_links_carry_the_bytes_of_the_messages_and_flows_that_cross_them(engine):
+    @settings(deadline=None, max_examples=150)
+    @given(loads(engine))
+    def check(drawn):
+        try:
+            _, output = run(drawn)
+        except SimulationError:
+            reject()
+        assert unconserved(drawn, output) == ""
+
+    check()
+
+
+@settings(deadline=None, max_examples=60)
+@given(loads("fluid"))
+def test_an_exchange_that_is_remembered_loads_links_as_one_that_is_carried_out(drawn):
+    drawn["run"]["duration_ps"], drawn["traffic"], drawn["jobs"][0]["schedule"]["credit"] = None, [], 1
+    remembered = run(drawn)[1].links
+    drawn["traffic"] = spec([(1, 1, 1)], traffic=[(0, 0, 1, 1)])["traffic"]
+    for column in ("start_ps", "src", "dst", "bytes", "band"):
+        drawn["traffic"][0][column] = []
+    assert remembered.column("bytes").tolist() == run(drawn)[1].links.column("bytes").tolist()
 
 
 @settings(deadline=None)
@@ -237,6 +306,13 @@ def test_a_progress_callback_that_raises_ends_the_run_and_passes_through():
         (lambda drawn: drawn["cluster"]["link"].update(rate_bps=1), "106 days"),
         (lambda drawn: drawn["jobs"][0].update(iterations=2**32 - 1), "record|days"),
         (lambda drawn: drawn["jobs"][0].update(start_ps=2**63), "106 days"),
+        (
+            lambda drawn: (
+                drawn["cluster"]["link"].update(rate_bps=2**63),
+                drawn["jobs"][0]["layers"][0].update(parameter_bytes=2**61),
+            ),
+            r"2\^64 bytes",
+        ),
     ],
 )
 def test_the_core_refuses_what_means_nothing(change, message):

@@ -15,7 +15,7 @@ import pytest
 
 import gradtide as gt
 from gradtide import Scenario, estimate
-from gradtide.errors import Interrupted, ScenarioError
+from gradtide.errors import Interrupted, LimitReached, ScenarioError
 from gradtide.estimate import Limits
 from gradtide.studies.compare import compare
 from gradtide.studies.keep import Kept
@@ -284,6 +284,35 @@ def test_an_interrupted_study_goes_on_where_it_was(tmp_path: Path, name: str) ->
     study.save(tmp_path / "out")
     again.forget()
     assert study.summary["complete"] is True
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+    assert sorted(os.listdir(tmp_path)) == ["out", "whole"]
+
+
+def test_a_study_at_a_limit_keeps_its_finished_runs_and_goes_on(
+    gradtide: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["compare", "paper/gao2020-ch4", "--rate", "1Gbps,2Gbps", "-j", "1", "-q", "-o"]
+    kept = tmp_path / "out.incomplete"
+
+    class ReachedAtThree:
+        def look(self) -> None:
+            if len(list(kept.glob("finished/*.json.gz"))) >= 3:
+                raise LimitReached("memory", 1e9, 2e9, 0.5)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Limits, "watch", ReachedAtThree)
+        code, _, err = gradtide(*command, tmp_path / "out")
+    finished = len(list(kept.glob("finished/*.json.gz")))
+    assert code == 3
+    assert 3 <= finished < 8
+    assert f"{finished} finished runs are kept in" in err
+    assert "error[GT054]: stopped at 2 GB of memory" in err
+    assert "or allow more: --max-memory" in err
+    assert os.listdir(tmp_path) == ["out.incomplete"]
+    summary = json.loads((kept / "summary.json").read_text())
+    assert summary["complete"] is False
+    assert summary["headline"].startswith(f"Stopped at a limit with {finished} of")
+    assert gradtide(*command, tmp_path / "out")[0] == gradtide(*command, tmp_path / "whole")[0] == 0
     assert files(tmp_path / "out") == files(tmp_path / "whole")
     assert sorted(os.listdir(tmp_path)) == ["out", "whole"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gradtide import report
-from gradtide.papers import PARTS, Reproduction, find, harness
+from gradtide.papers import PARTS, Reproduction, find, harness, verdicts
 from gradtide.papers import gao2020_ch5 as ch5
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
@@ -134,3 +134,37 @@ def test_one_figure_of_chapter_4_keeps_its_own_runs(tmp_path: Path) -> None:
     assert [item["run"] for item in summary["timelines"]] == ["runs/fifo-1gbps"]
     assert [path.name for path in (folder / "runs").iterdir()] == ["fifo-1gbps"]
     assert {item["figure"] for item in summary["checks"]} == {"4.8"}
+
+
+def test_one_rule_says_what_counts_and_what_agrees() -> None:
+    assert [harness.near(ours, -1.0) for ours in (-1.09, -0.91, -1.11, 0.09)] == [True, True, False, False]
+    assert [harness.near(ours, 3.0, "plot") for ours in (3.9, 4.1)] == [True, False]
+    assert [harness.at_least(ours, 1.0) for ours in (5.0, 0.91, 0.89)] == [True, True, False]
+    rows = (True, False, harness.SHOWN, harness.FITTED)
+    checks = [harness.check("1", "what", "1", "1", verdict, "why") for verdict in rows]
+    assert [(one["verdict"], one["note"]) for one in checks] == [
+        ("agrees", ""), ("differs", "why"), ("shown", "why"), ("fitted", "why"),
+    ]  # fmt: skip
+    checks.append(harness.check("1", "more", "1", "2", False))
+    assert harness.tally(checks) == {"statements": 3, "agree": 1, "known": 1, "unknown": 1}
+    assert harness.statements_hold(checks) == (
+        "1 of 3 statements agree; 1 differ, cause known; 1 differ, cause unknown."
+    )
+
+
+def test_every_cause_is_known_and_the_counts_are_those_of_the_runs() -> None:
+    counted = verdicts()
+    assert set(counted) <= set(PARTS)
+    for name, counts in counted.items():
+        assert counts["unknown"] == 0, name
+        assert counts["statements"] == counts["agree"] + counts["known"], name
+    for name in ("gao2020/ch3", "gao2020/ch4"):
+        assert harness.tally(PARTS[name].make(1, None).summary["checks"]) == counted[name]
+
+
+def test_table_3_1_is_predicted_from_the_stages_of_another_mini_batch() -> None:
+    checks = {one["quantity"]: one for one in PARTS["gao2020/ch3"].make(1, None).summary["checks"]}
+    assert checks["iteration time, P100, simulated"]["verdict"] == "agrees"
+    # 128 images at the pace of the 32 that calibrate the device: 0.209 s x 4.
+    assert float(checks["iteration time, P100, simulated"]["ours"].removesuffix(" s")) == pytest.approx(0.837, abs=1e-3)
+    assert {checks[name]["verdict"] for name in ("forward", "backward")} == {"fitted"}

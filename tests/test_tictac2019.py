@@ -53,6 +53,17 @@ def test_every_figure_is_there_with_a_verdict(tiny: Reproduction, tmp_path: Path
     assert report.write_report(folder).read_text(encoding="utf-8") == page
 
 
+def test_a_statement_counts_once_and_the_other_reading_is_shown(tiny: Reproduction) -> None:
+    checks = {(one["figure"], one["quantity"]): one for one in tiny.summary["checks"]}
+    readings = [key for key in checks if key[1].endswith(", random orders")]
+    assert len(readings) > 20
+    for figure, quantity in readings:
+        assert checks[figure, quantity]["verdict"] == "shown"
+        assert (figure, quantity.removesuffix(", random orders")) in checks
+    fitted = [quantity for (_, quantity), one in checks.items() if one["verdict"] == "fitted"]
+    assert fitted == ["VGG-16: unique orders of 1000"]
+
+
 def test_bars_have_a_value_for_every_row(tiny: Reproduction) -> None:
     for item in tiny.summary["bars"]:
         assert all(len(group["values"]) == len(item["rows"]) for group in item["groups"])
@@ -75,9 +86,10 @@ def test_an_order_costs_nothing_and_saves_at_most_what_can_overlap() -> None:
     cases = [
         paper.Case(model, "inference", which, 1, 1, noise=0)
         for model in ("AlexNet v2", "Inception v1", "ResNet-50 v1")
-        for which in (paper.NONE, paper.TIC)
+        for which in (paper.RANDOM, paper.TIC)
     ]
-    study = paper.Study(dict(zip(cases, run_all([paper.scenario(base, case) for case in cases]), strict=True)))
+    results = run_all([paper.scenario(base, case) for case in cases])
+    study = paper.Study(dict(zip(cases, results, strict=True)), paper.RANDOM)
     for case in cases[1::2]:
         rho = study.rho(case)
         assert 0 < study.gain(case) <= min(rho, 1) / max(rho, 1) + 1e-3
@@ -85,7 +97,7 @@ def test_an_order_costs_nothing_and_saves_at_most_what_can_overlap() -> None:
 
 def test_iterations_that_count_are_those_after_the_first_two() -> None:
     base = Scenario.load("paper/tictac2019")
-    case = paper.Case("AlexNet v2", "inference", paper.NONE, 2, 1)
+    case = paper.Case("AlexNet v2", "inference", paper.RANDOM, 2, 1)
     (result,) = run_all([paper.scenario(base, case)])
     study = paper.Study({case: result})
     times = result.job["iteration_time_ms"]["all"]
@@ -98,7 +110,7 @@ def test_iterations_that_count_are_those_after_the_first_two() -> None:
 
 def test_orders_are_counted_once_each() -> None:
     base = Scenario.load("paper/tictac2019")
-    cases = [paper.Case("VGG-16", "inference", which, 1, 1, iterations=20) for which in (paper.NONE, paper.TIC)]
+    cases = [paper.Case("VGG-16", "inference", which, 1, 1, iterations=20) for which in (paper.RANDOM, paper.TIC)]
     study = paper.Study(dict(zip(cases, run_all([paper.scenario(base, case) for case in cases]), strict=True)))
     assert [study.orders(case) for case in cases] == [20, 1]
 

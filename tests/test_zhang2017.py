@@ -41,13 +41,20 @@ def test_every_figure_is_there_with_a_verdict(whole: Reproduction, tmp_path: Pat
 
 
 def test_what_the_paper_says_holds_but_for_what_is_known_not_to(whole: Reproduction) -> None:
-    differs = [one["quantity"] for one in whole.summary["checks"] if one["verdict"] != "agrees"]
-    known = ("3 layers, d-mod-k", f"against {paper.NAMES[paper.DISTRIBUTED]}")
-    for quantity in differs:
-        assert quantity.endswith(known) or "dmodk" in quantity or "ecmp" in quantity or "layered: at 1/8" in quantity
-    headline = whole.summary["headline"]
-    assert "; 2 holds;" in headline
-    assert "1 holds but on 3 layers with d-mod-k" in headline
+    differs = [one for one in whole.summary["checks"] if one["verdict"] == "differs"]
+    known = (f"against {paper.NAMES[paper.DISTRIBUTED]}", "layered against flat below 1", "layered at 1/8 against 1")
+    assert differs
+    for one in differs:
+        assert one["quantity"].endswith(known) or "layered: at 1/8" in one["quantity"]
+        assert one["note"]
+
+
+def test_routes_that_spread_restore_every_conclusion_and_do_not_count(whole: Reproduction) -> None:
+    spread = [one for one in whole.summary["checks"] if one["quantity"].endswith("3 layers, routes that spread")]
+    assert {one["quantity"][0] for one in spread} == {"1", "3", "4"}
+    assert {one["verdict"] for one in spread} == {"shown"}
+    of_1, of_4 = (next(one["ours"] for one in spread if one["quantity"][0] == number) for number in "14")
+    assert (of_1, of_4) == ("1.00x", "faster in 3 of 3 cells")
 
 
 def test_times_are_those_of_simgrid(whole: Reproduction) -> None:

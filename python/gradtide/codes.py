@@ -329,6 +329,15 @@ CODES: dict[str, Code] = {
         'arrivals = { rate = "9000000/s" }',
         'arrivals = { rate = "9000000/s" }      # --max-memory 500GB --max-time 10h',
     ),
+    "GT054": Code(
+        "the memory or time that is allowed has been taken",
+        "Estimates can be wrong, and reading a trace or searching an order has none. So every command also looks at "
+        "what it takes while it works, and ends when that exceeds --max-memory or --max-time. Default: one hour, and "
+        "80 % of the memory that was free when it began. The exit code is 3. A study shows what is known "
+        "by then; with -o DIR its finished runs are kept, and the same command with a larger limit goes on from there.",
+        "gradtide compare s.toml -o out --max-time 1h",
+        "gradtide compare s.toml -o out --max-time 3h",
+    ),
     "GT060": Code(
         "unknown flow sizes",
         "Flow sizes are a preset, or the path of a CDF file with a suffix or a slash. `gradtide presets flow` "

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gradtide.units import memory_asked, memory_words, time_asked, time_words
 from gradtide.words import shown
 
 if TYPE_CHECKING:
@@ -84,26 +85,82 @@ class CoreRefusal(GradtideError):  # noqa: N818 - the name that crates/py uses
     kind = "refused"
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in the middle of a study.
+class Unfinished(BaseException):
+    """A study that ended before all of its runs were finished.
 
     Attributes:
         results: the runs of the study in their order; `None` for those that are not finished.
         study: the result of the study as far as it is known; `None` if nothing can be said yet.
     """
 
-    def __init__(self, results: "Sequence[RunResult | None]") -> None:
-        super().__init__(f"interrupted: {sum(r is not None for r in results)} of {len(results)} runs are finished")
-        self.results = list(results)
-        self.study: Any = None
+    how = ""
+    """What ended it, in words."""
+    results: "list[RunResult | None]" = []  # noqa: RUF012 - replaced, never changed
+    study: Any = None
 
     def tell(self, study: Any) -> None:
         """Hand on the result of a study of the finished runs, marked as what it is."""
         study.summary["complete"] = False
         finished = sum(result is not None for result in self.results)
-        known = f"Interrupted with {finished} of {len(self.results)} runs finished; this is of those."
+        known = f"{self.how} with {finished} of {len(self.results)} runs finished; this is of those."
         study.summary["headline"] = f"{known} {study.summary['headline']}"
         self.study = study
+
+
+class Interrupted(Unfinished, KeyboardInterrupt):
+    """Ctrl-C in the middle of a study."""
+
+    how = "Interrupted"
+
+    def __init__(self, results: "Sequence[RunResult | None]") -> None:
+        super().__init__(f"interrupted: {sum(r is not None for r in results)} of {len(results)} runs are finished")
+        self.results = list(results)
+
+
+class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work that is as it should be
+    """Work has taken all the time or memory that it may take.
+
+    Attributes:
+        what: time or memory.
+        allowed: how much, in seconds or bytes.
+        taken: how much it has taken.
+        share: share of the runs that was done by then, 0 to 1; None where that is not known.
+    """
+
+    kind = "limit"
+    how = "Stopped at a limit"
+
+    def __init__(self, what: str, allowed: float, taken: float, share: float | None = None) -> None:
+        super().__init__(what, allowed, taken, share)
+        self.what, self.allowed, self.taken, self.share = what, allowed, taken, share
+
+    @property
+    def fault(self) -> "Fault":
+        """What is shown, with the option that allows more."""
+        far = "" if self.share is None else f", with {self.share:.0%} of the work done"
+        # What is left may take as long for each part as what is done; a margin, for nobody wants to raise it twice.
+        share = self.share if self.what == "time" else None
+        wanted = 1.5 * self.taken / max(share or 0.4, 0.01)
+        words, asked = (time_words, time_asked) if self.what == "time" else (memory_words, memory_asked)
+        msg = f"stopped after {words(self.taken)}{far}; {words(self.allowed)} is allowed"
+        if self.what == "memory":
+            msg = f"stopped at {words(self.taken)} of memory{far}; {words(self.allowed)} is allowed"
+        return Fault(
+            "GT054", "", msg, None, f"make it smaller, or allow more: {self.option} {asked(wanted)}", self.option
+        )
+
+    @property
+    def option(self) -> str:
+        """The option that sets the limit."""
+        return f"--max-{self.what}"
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The fault as `--json` prints it."""
+        return [self.fault.to_dict()]
+
+    def __str__(self) -> str:
+        return self.fault.render()
 
 
 class InternalError(GradtideError):

@@ -7,12 +7,14 @@ for lists. Times and memory hold within a factor of about three; docs/reference/
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from gradtide import traffic, units
 from gradtide.errors import Fault, ScenarioError
+from gradtide.watch import BASE_BYTES, Watch, current, watching
 
 if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
@@ -24,6 +26,7 @@ NS_PER_HOP = 45.0
 NS_PER_HOP_AND_DOUBLING = 10.0
 NS_PER_MESSAGE = 500.0
 NS_PER_FLUID_MESSAGE = 2_000.0
+NS_PER_RING_MESSAGE = 4.0
 NS_PER_ROUTE = 10.0
 NS_PER_FLOW = 10_000.0
 NS_PER_HOST = 3_000.0
@@ -33,16 +36,19 @@ FORESEEN_RUNS = 4
 NS_PER_COPIED_FLOW = 10.0
 """Time to copy one background flow once."""
 LEAST_CHUNK_BYTES = 64 * 1024
-BASE_BYTES = 60_000_000
 BYTES_PER_HOST = 2_500
 BYTES_PER_LINK = 1_000
 BYTES_PER_ROUTE = 4
 BYTES_PER_MESSAGE = 650
 BYTES_PER_TRANSFER = 250
+BYTES_PER_WORKER_ITERATION = 400
 BYTES_PER_OPERATION = 250
 BYTES_PER_PACKET_UNDER_WAY = 100
 WINDOW_BYTES = 32 * 1024 * 1024
 """Most bytes that a sender has in flight. A queue without a bound holds at most this for each connection."""
+
+WHAT_IF_ITERATIONS = 20
+"""Iterations of a run at another rate: enough for a mean of random orders; others repeat from the second on."""
 
 SHARE_OF_MEMORY = 0.8
 DEFAULT_MAX_S = 3600.0
@@ -59,6 +65,32 @@ class Limits:
 
     memory_bytes: int | None = None
     time_s: float = DEFAULT_MAX_S
+
+    @property
+    def allowed_bytes(self) -> int:
+        """Memory that is allowed, in bytes."""
+        return int(SHARE_OF_MEMORY * free_memory_bytes()) if self.memory_bytes is None else self.memory_bytes
+
+    def watch(self) -> Watch:
+        """Begin work that may take this."""
+        return Watch(self.allowed_bytes, self.time_s)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def within_limits(study: Callable[P, R]) -> Callable[P, R]:
+    """Let all that `study` runs share one deadline and one bound of memory: those of its argument `limits`."""
+
+    @wraps(study)
+    def watched(*args: P.args, **kwargs: P.kwargs) -> R:
+        limits = kwargs.get("limits") or Limits()
+        assert isinstance(limits, Limits)
+        with watching(current() or limits.watch()):
+            return study(*args, **kwargs)
+
+    return watched
 
 
 @dataclass(frozen=True)
@@ -92,8 +124,12 @@ class Estimate:
         return {"schema": "gradtide.estimate/1", **asdict(self)}
 
 
-def estimate(scenario: "Scenario") -> Estimate:
+def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     """Estimate what a run of `scenario` will take.
+
+    Args:
+        scenario: what is run.
+        what_ifs: runs at other rates that follow it, of `WHAT_IF_ITERATIONS` each.
 
     Nothing is drawn and nothing is run. On the packet engine no more is counted than the hosts' links can carry within
     the duration of the run.
@@ -111,7 +147,7 @@ def estimate(scenario: "Scenario") -> Estimate:
     # A host's link carries at most this much within the duration.
     link_segments = duration_s * rate_bytes_per_s / (segment_bytes + PACKET_OVERHEAD_BYTES)
     flows, segments, messages, operations, transfers, iterations = 0, 0.0, 0.0, 0.0, 0.0, 0
-    at_once, copied = 0, 0
+    at_once, copied, worker_iterations, operations_after, message_ns = 0, 0, 0, 0.0, 0.0
     for count, size_bytes in scenario.expected_traffic:
         flows += count
         segments += min(size_bytes / segment_bytes + count, scenario.hosts * link_segments)
@@ -133,14 +169,22 @@ def estimate(scenario: "Scenario") -> Estimate:
         per_message = max(1.0, sent_bytes / max(1, sent) / segment_bytes)
         iterations += count
         transfers += buckets * count
-        operations += (
-            job.op_count * (job.workers if job.is_pulled or job.compute.order == "random" else 1) + chunks
-        ) * count
+        # Workers that are alike do the same at the same time, and one stands for all.
+        programs = job.workers if job.is_pulled or job.is_uneven or job.compute.order == "random" else 1
+        operations += (job.op_count * programs + chunks) * count
+        operations_after += (job.op_count * programs + chunks) * what_ifs * min(count, WHAT_IF_ITERATIONS)
+        worker_iterations += programs * count
         if is_packet:
             messages += min(sent, job.workers * link_segments)
+            message_ns = messages * NS_PER_MESSAGE
             segments += min(sent * per_message, job.workers * link_segments)
         if is_fluid:
             messages += sent
+            # Ranks of a ring mostly have their ways for themselves: then nothing is simulated message by message.
+            is_ring = is_alone and job.collective.kind == "ring" and depth == 1
+            ns_each = NS_PER_RING_MESSAGE if is_ring else NS_PER_FLUID_MESSAGE
+            # What is run at other rates is alone, as this one is.
+            message_ns += (1 + what_ifs) * sent * ns_each
         at_once += counts.messages * depth // max(1, counts.steps)
         copied += 2 * chunks * count * flows if job.is_foreseen else 0
     packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if is_packet else 0.0
@@ -149,11 +193,12 @@ def estimate(scenario: "Scenario") -> Estimate:
     ns_per_hop = NS_PER_HOP + NS_PER_HOP_AND_DOUBLING * math.log2(max(2, scenario.hosts))
     ns = {
         f"{_count(hops)} packet-hops": hops * ns_per_hop,
-        f"{_count(messages)} messages of collectives": messages
-        * (NS_PER_FLUID_MESSAGE if is_fluid else NS_PER_MESSAGE),
+        f"{_count(messages)} messages of collectives": message_ns,
         f"{_count(flows)} flows": flows * NS_PER_FLOW + copied * NS_PER_COPIED_FLOW / FORESEEN_RUNS,
-        f"{_count(scenario.hosts)} hosts": scenario.hosts * NS_PER_HOST + on_network * routes * NS_PER_ROUTE,
+        f"{_count(scenario.hosts)} hosts": (1 + what_ifs)
+        * (scenario.hosts * NS_PER_HOST + on_network * routes * NS_PER_ROUTE),
         f"{_count(operations)} operations of jobs": operations * NS_PER_OPERATION,
+        f"{what_ifs} runs at other rates": operations_after * NS_PER_OPERATION,
     }
     under_way = min(
         packets,
@@ -169,6 +214,7 @@ def estimate(scenario: "Scenario") -> Estimate:
         * (inner * float(BYTES_PER_LINK) + routes * BYTES_PER_ROUTE),
         f"{_count(at_once)} messages at once": on_network * at_once * float(BYTES_PER_MESSAGE),
         f"{_count(transfers)} transfers": transfers * BYTES_PER_TRANSFER,
+        f"{_count(worker_iterations)} iterations of workers": worker_iterations * BYTES_PER_WORKER_ITERATION,
         f"{_count(shown)} operations of the timeline": shown * BYTES_PER_OPERATION,
         f"{_count(under_way)} packets under way": under_way * BYTES_PER_PACKET_UNDER_WAY,
     }
@@ -203,13 +249,14 @@ def _parts(job: "Job") -> tuple[int, int]:
     return buckets, max(buckets, sum(-(-size // schedule.chunk_bytes) for size in layers))
 
 
-def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1) -> list[Estimate]:
+def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1, what_ifs: int = 0) -> list[Estimate]:
     """Refuse work whose estimate exceeds its limits.
 
     Args:
         scenarios: the runs.
         limits: what they may take.
         jobs: runs under way at once.
+        what_ifs: runs at other rates that follow each of them.
 
     Returns:
         The estimate of every run.
@@ -217,7 +264,7 @@ def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1) -> lis
     Raises:
         ScenarioError: GT053, with what the work would take, what most of that goes into, and how to allow it.
     """
-    estimates = [estimate(scenario) for scenario in scenarios]
+    estimates = [estimate(scenario, what_ifs) for scenario in scenarios]
     if not estimates:
         return estimates
     at_once = min(jobs, len(estimates))
@@ -225,26 +272,23 @@ def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1) -> lis
     longest = max(range(len(estimates)), key=lambda index: estimates[index].cpu_s)
     memory_bytes = BASE_BYTES + sum(sorted((e.memory_bytes - BASE_BYTES for e in estimates), reverse=True)[:at_once])
     time_s = max(sum(e.cpu_s for e in estimates) / at_once, estimates[longest].cpu_s)
-    allowed_bytes = limits.memory_bytes
-    whose = "is allowed"
-    if allowed_bytes is None:
-        allowed_bytes, whose = int(SHARE_OF_MEMORY * free_memory_bytes()), "is 80 % of the memory that is free"
+    allowed_bytes = limits.allowed_bytes
+    whose = "is 80 % of the memory that is free" if limits.memory_bytes is None else "is allowed"
     faults = []
     if memory_bytes > allowed_bytes:
         msg = (
-            f"the run would take about {memory_words(memory_bytes)} of memory, most of it for "
-            f"{estimates[largest].memory_mostly}; {memory_words(allowed_bytes)} {whose}"
+            f"the run would take about {units.memory_words(memory_bytes)} of memory, most of it for "
+            f"{estimates[largest].memory_mostly}; {units.memory_words(allowed_bytes)} {whose}"
         )
-        hint = f"make it smaller, or allow it: --max-memory {_rounded_up(memory_bytes / 1e9)}GB"
+        hint = f"make it smaller, or allow it: --max-memory {units.memory_asked(memory_bytes)}"
         faults.append(Fault("GT053", "", msg, None, hint, scenarios[largest].name))
     if time_s > limits.time_s:
         what = "run" if len(estimates) == 1 else f"{len(estimates)} runs"
         msg = (
-            f"the {what} would take about {time_words(time_s)}, most of it for {estimates[longest].mostly}; "
-            f"{time_words(limits.time_s)} is allowed"
+            f"the {what} would take about {units.time_words(time_s)}, most of it for {estimates[longest].mostly}; "
+            f"{units.time_words(limits.time_s)} is allowed"
         )
-        asked = f"{_rounded_up(time_s / 3600)}h" if time_s > 360 else f"{_rounded_up(time_s)}s"
-        hint = f"make it smaller, or allow it: --max-time {asked}"
+        hint = f"make it smaller, or allow it: --max-time {units.time_asked(time_s)}"
         faults.append(Fault("GT053", "", msg, None, hint, scenarios[longest].name))
     if faults:
         raise ScenarioError(faults)
@@ -295,23 +339,6 @@ def free_memory_bytes() -> int:
     return max(0, min(known))
 
 
-def memory_words(size_bytes: float) -> str:
-    """Write a size, as in `1.3 GB`."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9)):
-        if size_bytes >= size:
-            number = size_bytes / size
-            return f"{number:,.3g} {unit}" if number < 1000 else f"{number:,.0f} {unit}"
-    return f"{size_bytes / 1e6:,.0f} MB"
-
-
-def time_words(seconds: float) -> str:
-    """Write a time of waiting, as in `3 min`."""
-    for unit, size in (("years", 365.25 * 86_400), ("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size or (unit == "h" and seconds >= size):
-            return f"{seconds / size:,.0f} {unit}" if seconds >= 10 * size else f"{seconds / size:.2g} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
-
-
 def _count(number: float) -> str:
     """Write a large number to two digits, as in `1.2e+09`; a small one in full."""
     if number < 1e5:
@@ -320,12 +347,3 @@ def _count(number: float) -> str:
         if number >= size and number < 1e9:
             return f"{number / size:,.3g} {word}"
     return f"{number:.1e}".replace("e+", "·10^").replace("^0", "^")
-
-
-def _rounded_up(number: float) -> str:
-    """Round up to two digits."""
-    if number <= 0:
-        return "1"
-    digits = 1 - math.floor(math.log10(number))
-    rounded = math.ceil(number * 10.0**digits) / 10.0**digits
-    return f"{rounded:.{max(0, digits)}f}"

@@ -1,10 +1,12 @@
-"""Ctrl-C, SIGTERM and SIGHUP while a command runs: from its first line to its end, and whatever it is doing.
+"""What ends a command before it is done: Ctrl-C, SIGTERM and SIGHUP from its first line on, and the limits it is given.
 
 A signal raises `KeyboardInterrupt` once, where the command can answer it; before, while modules are loaded, it is
-noted. Code that computes outside Python for longer than a second, and so cannot answer, is ended as it is.
+noted. A limit raises its own exception in the same way. Code that computes outside Python for longer than a second, and
+so cannot answer, is ended as it is. One thread sees to all of this.
 """
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -24,11 +26,25 @@ PATIENCE = 5
 received: list[int] = []
 """The signals that came, in their order."""
 
+LIMIT = signal.SIGALRM
+"""Sent to the process itself when a limit is reached: the main thread hears it also where it waits for a file."""
+
+LOOK_EVERY_S = 0.1
+
+look: Callable[[], None] | None = None
+"""Raises once, when what the command has taken is more than it may: asked ten times a second."""
+
+reached: Exception | None = None
+"""What `look` raised."""
+
 last_words: Callable[[int], None] | None = None
 """Called with the signal before a process that does not answer is ended."""
 
 EXIT_SIGNAL = 128
 """Exit code of a command that a signal ended, less the number of the signal: 130 for Ctrl-C, 143 for SIGTERM."""
+
+EXIT_CANNOT_GO_ON = 3
+"""Exit code of a command that a limit ended, or whatever else did not let it go on."""
 
 _state = {"catches": False, "raises": False, "raised": False, "settled": False, "tidies": False}
 
@@ -41,6 +57,7 @@ def catch() -> None:
     caught = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
     for number in caught:
         signal.signal(number, _on_signal)
+    signal.signal(LIMIT, _on_signal)
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
@@ -48,7 +65,7 @@ def catch() -> None:
 
 
 def answer() -> None:
-    """Raise `KeyboardInterrupt` for the first signal, also if it came before now."""
+    """Raise for the first signal, also if it came before now."""
     _state["raises"] = True
     if received:
         _on_signal(received.pop(), None)
@@ -65,12 +82,12 @@ def has_raised() -> bool:
 
 
 def leave(code: object) -> None:
-    """Let signals change nothing while Python itself ends; after a signal, do not wait for runs still under way."""
-    if isinstance(code, int) and code > EXIT_SIGNAL:
+    """Let signals change nothing while Python itself ends; where runs may still be under way, do not wait for them."""
+    if isinstance(code, int) and (code == EXIT_CANNOT_GO_ON or code > EXIT_SIGNAL):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    for number in STOPS:
+    for number in (*STOPS, LIMIT):
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -85,10 +102,26 @@ def tidy() -> None:
 
 
 def _on_signal(number: int, frame: object) -> None:
+    if number == LIMIT and reached is None:
+        return
     received.append(number)
     if _state["raises"]:
-        _state.update(raises=False, raised=True)
+        _state["raises"] = False
+        if number == LIMIT and reached is not None:
+            raise reached
+        _state["raised"] = True
         raise KeyboardInterrupt
+
+
+def _is_at_limit() -> bool:
+    global reached
+    try:
+        if look is not None:
+            look()
+    except Exception as error:
+        reached = error
+        os.kill(os.getpid(), LIMIT)
+    return reached is not None
 
 
 def _limit_s() -> float:
@@ -98,10 +131,14 @@ def _limit_s() -> float:
 
 
 def _watch(read: int, caught: list[int]) -> None:
-    """Wait for a signal, which the system writes into a pipe at once, and then for the process to end."""
+    """Wait for a signal, which the system writes into a pipe at once, or a limit, and then for the process to end."""
     first = 0
     while first not in caught:
-        first = os.read(read, 1)[0]
+        if select.select([read], [], [], LOOK_EVERY_S)[0]:
+            first = os.read(read, 1)[0]
+        elif _is_at_limit():
+            first = LIMIT
+            break
     since, since_used = time.monotonic(), time.process_time()
     while len(received) < 2:
         passed, used = time.monotonic() - since, time.process_time() - since_used
@@ -110,4 +147,4 @@ def _watch(read: int, caught: list[int]) -> None:
         time.sleep(0.02)
     if last_words is not None:
         last_words(first)
-    os._exit(EXIT_SIGNAL + first)
+    os._exit(EXIT_CANNOT_GO_ON if first == LIMIT else EXIT_SIGNAL + first)

@@ -6,6 +6,7 @@ number of bytes, and a rate that is not a whole number of bits per second, is re
 a byte is always a slip.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from fractions import Fraction
@@ -308,3 +309,39 @@ def _shown(value: object) -> str:
     text = repr(value) if not isinstance(value, str) else '"' + value + '"'
     text = "".join(c if c.isprintable() else "?" for c in text)
     return text if len(text) <= 48 else text[:45] + "..."
+
+
+def memory_words(size_bytes: float) -> str:
+    """Write a size, as in `1.3 GB`."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9)):
+        if size_bytes >= size:
+            number = size_bytes / size
+            return f"{number:,.3g} {unit}" if number < 1000 else f"{number:,.0f} {unit}"
+    return f"{size_bytes / 1e6:,.0f} MB"
+
+
+def time_words(seconds: float) -> str:
+    """Write a time of waiting, as in `3 min`."""
+    for unit, size in (("years", 365.25 * 86_400), ("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size or (unit == "h" and seconds >= size):
+            return f"{seconds / size:,.0f} {unit}" if seconds >= 10 * size else f"{seconds / size:.2g} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+
+
+def rounded_up(number: float) -> str:
+    """Write a number rounded up to two digits."""
+    if number <= 0:
+        return "1"
+    digits = 1 - math.floor(math.log10(number))
+    rounded = math.ceil(number * 10.0**digits) / 10.0**digits
+    return f"{rounded:.{max(0, digits)}f}"
+
+
+def memory_asked(size_bytes: float) -> str:
+    """Write a size, rounded up, as `--max-memory` reads it."""
+    return f"{rounded_up(size_bytes / 1e9)}GB"
+
+
+def time_asked(seconds: float) -> str:
+    """Write a time, rounded up, as `--max-time` reads it."""
+    return f"{rounded_up(seconds / 3600)}h" if seconds > 360 else f"{rounded_up(seconds)}s"

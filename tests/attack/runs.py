@@ -1,5 +1,7 @@
 """Random valid scenarios: each is run twice and once more from its resolved file, and gives the same bytes.
 
+The bytes of its links are those of the messages and flows that crossed them.
+
 A scenario is drawn key by key from the schema, so a new key is drawn without a change here. What the parser refuses is
 taken out until the rest is valid.
 """
@@ -17,6 +19,7 @@ from attack import folders, pool
 from attack.inputs import Result
 from gradtide.errors import GradtideError, InternalError, ScenarioError, SimulationError
 from gradtide.estimate import estimate
+from specs import unconserved
 
 MOST_SECONDS, MOST_BYTES = 0.4, 3 * 10**8
 """Scenarios that are estimated to take more are drawn again: many small runs find more than few long ones."""
@@ -176,14 +179,21 @@ def scenario_of(seed: int, index: int) -> gt.Scenario:
     raise AssertionError(f"no valid scenario was drawn for {seed} {index}")
 
 
+class UnconservedError(Exception):
+    """The bytes of links are not those of what crossed them."""
+
+
 def _saved(scenario: gt.Scenario, folder: Path) -> dict[str, bytes] | str:
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        gt.run(scenario).save(folder)
+        result = gt.run(scenario)
+        result.save(folder)
     except (SimulationError, GradtideError) as error:
         if isinstance(error, InternalError):
             raise
         return str(error)
+    if wrong := unconserved(scenario.spec(), result.output):
+        raise UnconservedError(wrong)
     return folders.content(folder) or {}
 
 

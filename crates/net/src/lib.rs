@@ -88,6 +88,9 @@ pub struct Flow {
     pub rounds: u32,
     /// Number that `bytes` is divided by for each message; not 0.
     pub parts: u32,
+    /// Whole bytes that counters count for each message: `bytes`, or of a buffer in `parts` the one that is sent. No
+    /// time depends on them.
+    pub counted: Bytes,
     /// Time for which the flow holds its queue before the first byte.
     pub hold: Time,
     /// Priority on the network.
@@ -105,7 +108,7 @@ impl Flow {
     /// Bytes in one message, at once, in the first band and on a connection of their own.
     pub const fn alone(src: HostId, dst: HostId, bytes: Bytes) -> Self {
         let (hold, band, connection) = (Time::ZERO, Band(0), Connection::Own);
-        Self { src, dst, bytes, rounds: 1, parts: 1, hold, band, stream: 0, connection, part: None }
+        Self { src, dst, bytes, rounds: 1, parts: 1, counted: bytes, hold, band, stream: 0, connection, part: None }
     }
 
     /// What tells connections between two hosts apart: the stream, and a number for each of its bands that has one.

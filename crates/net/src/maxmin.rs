@@ -19,6 +19,7 @@
 //! live here: time, bytes, routes.
 
 use crate::index::{self, Index};
+use gradtide_watch::look;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -513,6 +514,7 @@ impl MaxMin {
         self.solve_count += 1;
         let Scratch { mut moves, mut movers, mut rising, path } = std::mem::take(&mut self.scratch);
         loop {
+            look();
             while let Some(link) = self.stale.pop() {
                 let state = &mut self.links[link as usize];
                 let moves_at = state.earliest_move(self.levels[link as usize]);

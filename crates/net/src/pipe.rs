@@ -122,6 +122,7 @@ mod tests {
             bytes: Bytes(bytes),
             rounds: 1,
             parts: 1,
+            counted: Bytes(bytes),
             hold: Time::ZERO,
             band: Band::new(band).unwrap(),
             stream: 0,

@@ -2,6 +2,7 @@
 
 use crate::topology::{Graph, NodeId, PortId};
 use crate::{Connection, Flow, Seed, StreamKey};
+use gradtide_watch::look;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -224,6 +225,7 @@ impl Routes {
         self.distance[host as usize] = 0;
         let mut frontier = std::collections::VecDeque::from([NodeId(host)]);
         while let Some(node) = frontier.pop_front() {
+            look();
             for &port in &into[node.0 as usize] {
                 let before = graph.near(port);
                 if self.distance[before.0 as usize] == UNREACHABLE {
@@ -239,6 +241,7 @@ impl Routes {
             return Err(RouteError::Unreachable { from: from as u32, to: host });
         }
         for switch in 0..graph.switch_count {
+            look();
             let node = (graph.host_count + switch) as usize;
             let closer = self.distance[node] - 1;
             let leads = |port: &PortId| self.distance[graph.far(*port).0 as usize] == closer;
@@ -252,10 +255,12 @@ impl Routes {
     fn fill_beside(&mut self, hosts: Range<u32>, graph: &Graph, into: &[Vec<PortId>]) {
         let (first, end) = (hosts.start as usize, hosts.end as usize);
         for row in self.next.chunks_exact_mut(self.host_count as usize) {
+            look();
             let before = row[first - 1];
             row[first..end].fill(before);
         }
         for host in hosts {
+            look();
             let ports = &into[host as usize];
             for near in ports.iter().map(|&port| graph.near(port)) {
                 let of_switch = ports.iter().copied().filter(|&port| graph.near(port) == near).collect();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::iter::Sum;
-use std::ops::{Add, AddAssign, Sub};
+use std::ops::{Add, AddAssign, Mul, Sub};
 
 /// Simulated time or a span of it, in picoseconds. Every Ethernet rate from 1 G to 1.6 T is a whole number of
 /// picoseconds per byte; the range is 213 days.
@@ -73,10 +73,38 @@ impl fmt::Display for Time {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 
+const BYTES_FIT: &str = "bytes of a run stay below 2^64: checked when the run is planned";
+
+impl Add for Bytes {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.checked_add(other.0).expect(BYTES_FIT))
+    }
+}
+
+impl AddAssign for Bytes {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Bytes {
+    type Output = Self;
+    fn sub(self, part: Self) -> Self {
+        Self(self.0.checked_sub(part.0).expect("a part is no larger than the whole"))
+    }
+}
+
+impl Mul<u64> for Bytes {
+    type Output = Self;
+    fn mul(self, count: u64) -> Self {
+        Self(self.0.checked_mul(count).expect(BYTES_FIT))
+    }
+}
+
 impl Sum for Bytes {
-    fn sum<I: Iterator<Item = Self>>(mut parts: I) -> Self {
-        let sum = parts.try_fold(0_u64, |sum, part| sum.checked_add(part.0));
-        Self(sum.expect("bytes of a run stay below 2^64: checked when the scenario is read"))
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        parts.fold(Self(0), Add::add)
     }
 }
 

@@ -173,6 +173,21 @@ fn ports_count_what_has_crossed() {
 }
 
 #[test]
+fn messages_count_in_whole_bytes_and_those_under_way_as_far_as_they_have_come() {
+    // A third of 8000 bytes in time. Two ranks of three have a part of 2667 bytes, one of 2666; the last is made up.
+    for (counted, halfway) in [(2_666, 1_333), (2_667, 1_333), (1_000, 1_000)] {
+        let mut network = fluid(&star(2));
+        network.start(Flow { parts: 3, counted: Bytes(counted), ..flow(0, 1, 8_000) });
+        let bytes = |network: &Fluid| [0, 3].map(|port| network.port_counters(PortId(port)).bytes);
+        network.advance(Time::from_ps(2 * US + 1_333_900), &mut Vec::new());
+        assert_eq!(bytes(&network), [halfway; 2]);
+        received(&mut network, 1);
+        assert_eq!(bytes(&network), [counted; 2]);
+        assert_eq!(network.port_counters(PortId(0)).busy, Time::from_ps(2_666_667));
+    }
+}
+
+#[test]
 fn an_advance_stops_at_its_time_and_at_completions() {
     let mut network = fluid(&star(2));
     let mut done = Vec::new();

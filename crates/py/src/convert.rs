@@ -1,5 +1,6 @@
 //! Columns of the core as numpy arrays, CSV text and Arrow streams.
 
+use crate::watch::watched;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{
     ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, RecordBatchIterator, StringArray, UInt64Array,
@@ -74,8 +75,8 @@ impl PyTable {
     }
 
     /// The table as CSV with a header row.
-    fn to_csv(&self) -> String {
-        self.0.to_csv()
+    fn to_csv(&self, py: Python<'_>) -> PyResult<String> {
+        watched(py, || self.0.to_csv())
     }
 
     /// Arrow PyCapsule interface: polars, pyarrow and pandas read it.

@@ -3,6 +3,7 @@
 mod convert;
 mod errors;
 mod traces;
+mod watch;
 
 use convert::PyTable;
 use gradtide_net::Bytes;
@@ -11,6 +12,7 @@ use gradtide_train::fabric::{self, Shape};
 use gradtide_train::opdag::OpDagError;
 use gradtide_train::spec::{Spec, WireSpec};
 use pyo3::prelude::*;
+use watch::{looked, watched};
 
 /// A finished run.
 #[pyclass(frozen, module = "gradtide._core")]
@@ -77,26 +79,24 @@ impl RunOutput {
 
 /// Runs a scenario that `gradtide.scenario` has resolved.
 ///
-/// `progress` is called every few milliseconds with the share that is done, from 0 to 1. Signals are looked at then, so
-/// Ctrl-C ends the run with `KeyboardInterrupt`; an exception of `progress` ends it too, and passes through.
+/// `progress` is called every few milliseconds with the share that is done, from 0 to 1; an exception of it ends the run,
+/// and passes through. So do Ctrl-C and limits; see `watch`.
 #[pyfunction]
 #[pyo3(signature = (spec_json, progress=None))]
 fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult<RunOutput> {
     // Of millions of flows this takes a while, too.
-    let spec: Spec = py.detach(|| serde_json::from_str(spec_json)).map_err(|error| errors::from_json(&error))?;
-    let mut raised = None;
-    let outcome = py.detach(|| {
-        gradtide_train::run(&spec, &mut |share| {
+    let spec: Spec = watched(py, || serde_json::from_str(spec_json))?.map_err(|error| errors::from_json(&error))?;
+    let outcome = watched(py, || {
+        let mut raised = None;
+        let ran = gradtide_train::run(&spec, &mut |share| {
             Python::attach(|py| {
                 let told = progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (share,)).map(drop));
-                raised = told.and_then(|()| py.check_signals()).err();
+                raised = told.and_then(|()| looked(py)).err();
                 raised.is_none()
             })
-        })
-    });
-    if let Some(error) = raised {
-        return Err(error);
-    }
+        });
+        raised.map_or(Ok(ran), Err)
+    })??;
     let result = outcome.map_err(|error| errors::from_run(py, &error))?;
     let table = |table| Py::new(py, PyTable::new(table));
     Ok(RunOutput {
@@ -116,7 +116,7 @@ fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult
 #[pyfunction]
 fn messages(py: Python<'_>, spec_json: &str, job: usize, bytes: u64) -> PyResult<PyTable> {
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
-    let table = py.detach(|| gradtide_train::messages(&spec, job, Bytes(bytes)));
+    let table = watched(py, || gradtide_train::messages(&spec, job, Bytes(bytes)))?;
     table.map(PyTable::new).map_err(|error| errors::from_run(py, &error.into()))
 }
 
@@ -150,7 +150,7 @@ fn network_shape(
 #[pyfunction]
 fn link_names(py: Python<'_>, topology_json: &str, rate_bps: u64, delay_ps: u64) -> PyResult<Vec<String>> {
     let topology = serde_json::from_str(topology_json).map_err(|error| errors::from_json(&error))?;
-    let wires = py.detach(|| fabric::wires(&topology, WireSpec { rate_bps, delay_ps }));
+    let wires = watched(py, || fabric::wires(&topology, WireSpec { rate_bps, delay_ps }))?;
     let (_, names) = wires.map_err(|error| errors::from_run(py, &error.into()))?;
     Ok(names.iter().map(|name| name.as_ref().to_owned()).collect())
 }
@@ -159,7 +159,7 @@ fn link_names(py: Python<'_>, topology_json: &str, rate_bps: u64, delay_ps: u64)
 #[pyfunction]
 fn transfer_times(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<u64>> {
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
-    let times = py.detach(|| gradtide_train::transfer_times(&spec, job));
+    let times = watched(py, || gradtide_train::transfer_times(&spec, job))?;
     let times = times.map_err(|error| errors::from_run(py, &error.into()))?;
     Ok(times.into_iter().map(gradtide_net::Time::ps).collect())
 }
@@ -167,11 +167,11 @@ fn transfer_times(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<u
 /// Orders the transfers of an op DAG that `gradtide.order` has read: one JSON document in, one out.
 #[pyfunction]
 fn order(py: Python<'_>, spec_json: &str) -> PyResult<String> {
-    let answer = py.detach(|| {
+    let answer = watched(py, || {
         let spec = serde_json::from_str(spec_json).map_err(Refusal::Json)?;
         let ordered = gradtide_train::order::order(&spec).map_err(Refusal::Dag)?;
         serde_json::to_string(&ordered).map_err(Refusal::Json)
-    });
+    })?;
     answer.map_err(|refusal| match refusal {
         Refusal::Json(error) => errors::from_json(&error),
         Refusal::Dag(error) => errors::from_dag(py, &error),

@@ -2,6 +2,7 @@
 
 use crate::convert::PyTable;
 use crate::errors;
+use crate::watch::{looked, watched};
 use gradtide_trace::{Gap, RankTrace, TraceError, dag, step, tables};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -75,21 +76,21 @@ impl PyTrace {
         members.into_iter().collect()
     }
 
-    fn ranks(&self, py: Python<'_>) -> PyTable {
-        py.detach(|| PyTable::new(tables::ranks(&self.ranks)))
+    fn ranks(&self, py: Python<'_>) -> PyResult<PyTable> {
+        watched(py, || PyTable::new(tables::ranks(&self.ranks)))
     }
 
-    fn ops(&self, py: Python<'_>) -> PyTable {
-        py.detach(|| PyTable::new(tables::ops(&self.ranks)))
+    fn ops(&self, py: Python<'_>) -> PyResult<PyTable> {
+        watched(py, || PyTable::new(tables::ops(&self.ranks)))
     }
 
-    fn collectives(&self, py: Python<'_>) -> PyTable {
-        py.detach(|| PyTable::new(tables::collectives(&self.ranks)))
+    fn collectives(&self, py: Python<'_>) -> PyResult<PyTable> {
+        watched(py, || PyTable::new(tables::collectives(&self.ranks)))
     }
 
     /// The steps of the job, in JSON.
     fn steps(&self, py: Python<'_>) -> PyResult<String> {
-        py.detach(|| serde_json::to_string(&step::steps(&self.ranks))).map_err(|error| errors::from_json(&error))
+        watched(py, || serde_json::to_string(&step::steps(&self.ranks)))?.map_err(|error| errors::from_json(&error))
     }
 
     /// One of the steps, in JSON: where its time went, as finely as `pixels` of a picture need it.
@@ -98,20 +99,20 @@ impl PyTrace {
             let step = step::steps(&self.ranks).steps.into_iter().nth(place)?;
             Some(serde_json::to_string(&step::cut(&self.ranks, &step, pixels)))
         };
-        let text = py.detach(cut).ok_or_else(|| PyKeyError::new_err(place))?;
+        let text = watched(py, cut)?.ok_or_else(|| PyKeyError::new_err(place))?;
         text.map_err(|error| errors::from_json(&error))
     }
 
     /// A rank's trace as a Chakra file.
     fn to_chakra<'py>(&self, py: Python<'py>, rank: u32, version: &str) -> PyResult<Bound<'py, PyBytes>> {
         let trace = self.rank(rank)?;
-        Ok(PyBytes::new(py, &py.detach(|| gradtide_trace::chakra::write(trace, version))))
+        Ok(PyBytes::new(py, &watched(py, || gradtide_trace::chakra::write(trace, version))?))
     }
 
     /// A rank's trace as an op DAG, in JSON.
     fn to_dag(&self, py: Python<'_>, rank: u32, cut: bool) -> PyResult<String> {
         let trace = self.rank(rank)?;
-        py.detach(|| serde_json::to_string(&dag::write(trace, cut))).map_err(|error| errors::from_json(&error))
+        watched(py, || serde_json::to_string(&dag::write(trace, cut)))?.map_err(|error| errors::from_json(&error))
     }
 }
 
@@ -120,7 +121,7 @@ impl PyTrace {
 pub fn kineto(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<PyTrace> {
     let mut reader = gradtide_trace::kineto::KinetoReader::default();
     feed(py, chunks, &mut |chunk| reader.feed(chunk))?;
-    let trace = py.detach(|| reader.finish()).map_err(|error| errors::from_trace(py, &error))?;
+    let trace = watched(py, || reader.finish())?.map_err(|error| errors::from_trace(py, &error))?;
     Ok(PyTrace { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))] })
 }
 
@@ -129,7 +130,7 @@ pub fn kineto(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<PyTrac
 pub fn chakra(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<PyTrace> {
     let mut reader = gradtide_trace::chakra::ChakraReader::default();
     feed(py, chunks, &mut |chunk| reader.feed(chunk))?;
-    let trace = py.detach(|| reader.finish()).map_err(|error| errors::from_trace(py, &error))?;
+    let trace = watched(py, || reader.finish())?.map_err(|error| errors::from_trace(py, &error))?;
     Ok(PyTrace { ranks: vec![(0, Arc::new(trace))] })
 }
 
@@ -142,8 +143,8 @@ fn feed(
     for chunk in chunks {
         let chunk = chunk?;
         let bytes = chunk.cast::<PyBytes>()?.as_bytes();
-        py.detach(|| take(bytes)).map_err(|error| errors::from_trace(py, &error))?;
-        py.check_signals()?;
+        watched(py, || take(bytes))?.map_err(|error| errors::from_trace(py, &error))?;
+        looked(py)?;
     }
     Ok(())
 }

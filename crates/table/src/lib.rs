@@ -1,6 +1,7 @@
 //! Columns of exact numbers, their CSV text, and their JSON: what the core hands to Python.
 
 use gradtide_net::Time;
+use gradtide_watch::look;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -79,6 +80,7 @@ impl Table {
         let header: Vec<&str> = self.columns.iter().map(|(name, _)| name.as_str()).collect();
         let mut csv = header.join(",") + "\n";
         for row in 0..self.row_count() {
+            look();
             for (index, (_, column)) in self.columns.iter().enumerate() {
                 if index > 0 {
                     csv.push(',');

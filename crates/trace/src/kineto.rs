@@ -9,6 +9,7 @@ use crate::json::{Piece, Splitter};
 use crate::{
     About, CollectiveType, Comm, Gap, Gaps, Mark, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, checked,
 };
+use gradtide_watch::look;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -336,6 +337,7 @@ impl Events {
         let mut seen = OpsSoFar::default();
         let mut ops = Vec::with_capacity(kept.len());
         for &index in &kept {
+            look();
             let span = &self.spans[index];
             let mut deps = BTreeSet::new();
             // On its own thread or stream, one after another.
@@ -414,6 +416,7 @@ impl Events {
         let mut backend_ends_ns = vec![0; self.lanes.len()];
         let mut outer = Vec::with_capacity(self.spans.len());
         for (index, span) in self.spans.iter().enumerate() {
+            look();
             let backend_end_ns = &mut backend_ends_ns[span.lane as usize];
             if span.comm.as_ref().is_some_and(|comm| comm.0 == Level::Backend) {
                 *backend_end_ns = span.end_ns();
@@ -435,6 +438,7 @@ impl Events {
     fn moving(&self) -> BTreeMap<usize, Option<usize>> {
         let mut found: BTreeMap<Transferred, BTreeMap<Level, Vec<usize>>> = BTreeMap::new();
         for (index, span) in self.spans.iter().enumerate() {
+            look();
             if let Some((level, kind, comm)) = span.comm.as_deref() {
                 found.entry((*kind, comm.collective)).or_default().entry(*level).or_default().push(index);
             }

@@ -9,6 +9,7 @@
 
 use crate::tables::{Ranks, has_device, is_computing};
 use crate::{CollectiveType, Comm, NodeType, RankTrace, StepPart, TraceOp};
+use gradtide_watch::look;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -97,6 +98,7 @@ fn repeated(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
     let mut borders = vec![0_usize; keys.len()];
     for at in 1..keys.len() {
         let mut length = borders[at - 1];
+        look();
         while length > 0 && keys[length] != keys[at] {
             length = borders[length - 1];
         }
@@ -415,6 +417,7 @@ fn stretches(mut spans: Vec<Stretch<usize>>) -> Vec<Stretch<usize>> {
     let mut found: Vec<Stretch<usize>> = Vec::with_capacity(spans.len());
     let mut at = 0;
     for (from, to, what) in spans {
+        look();
         let from = from.max(at);
         if to > from {
             found.push((from, to, what));

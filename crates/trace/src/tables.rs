@@ -2,6 +2,7 @@
 
 use crate::{CollectiveType, Gap, MAX_LISTED_RANKS, NodeType, RankTrace, TraceOp};
 use gradtide_table::{Column, Table};
+use gradtide_watch::look;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -49,6 +50,7 @@ pub fn waterfall(trace: &RankTrace) -> Waterfall {
     let mut parts = Waterfall { span_ns: end - start, ..Waterfall::default() };
     let (mut at, mut computing, mut moving) = (start, 0_i64, 0_i64);
     for (time, compute, comm) in edges.into_iter().chain([(end, 0, 0)]) {
+        look();
         let part = match (computing > 0, moving > 0) {
             (true, false) => &mut parts.compute_ns,
             (true, true) => &mut parts.overlapped_ns,
@@ -133,6 +135,7 @@ pub fn ops(ranks: &Ranks) -> Table {
     for (rank, trace) in ranks {
         let (start, _) = ends(trace);
         for op in &trace.ops {
+            look();
             rows.push(*rank, op, start);
             hosts.push(op.is_host);
             data.push(list(op.data_deps.iter()));
@@ -156,6 +159,7 @@ pub fn collectives(ranks: &Ranks) -> Table {
     for (rank, trace) in ranks {
         let (start, _) = ends(trace);
         for op in &trace.ops {
+            look();
             let Some(comm) = &op.comm else { continue };
             rows.push(*rank, op, start);
             what.push(comm.collective.map_or_else(|| op.kind.word().into(), |one| words[&one].clone()));

@@ -213,10 +213,8 @@ impl Engine {
                 ..Usage::default()
             },
             Self::Recall(recall, links) => {
-                let counters = |port| {
-                    let (bytes, busy) = recall.used(port);
-                    PortCounters { bytes, busy, ..PortCounters::default() }
-                };
+                let loads = recall.loads();
+                let counters = |port| recall.fluid().counters_of(PortId(port), loads[port as usize]);
                 let links = Some(link_usage(links, counters, false));
                 Usage { event_count: recall.event_count(), links, ..Usage::default() }
             }
@@ -446,8 +444,8 @@ fn longest(star: &Star, host: Option<&Host>, flow: &Flow) -> Option<Time> {
     Pipe::occupancy(star, flow)?.checked_add(host.map_or(Some(Time::ZERO), |host| host.time(flow))?)
 }
 
-/// No time in the run passes half of [`Time::MAX`], so that differences have a sign, and what it records fits in
-/// memory.
+/// No time in the run passes half of [`Time::MAX`], so that differences have a sign; what it records fits in memory, and
+/// what a link counts in 64 bits.
 fn check_length(run: &RunSpec, star: &Star, host: Option<&Host>, job: &Job, stream: u32) -> Result<(), SpecError> {
     let too_long = || SpecError::TooLong { name: job.name.clone() };
     let mut sending: u128 = 0;
@@ -478,6 +476,11 @@ fn check_length(run: &RunSpec, star: &Star, host: Option<&Host>, job: &Job, stre
     if records > u128::from(RECORD_LIMIT) {
         let records = u64::try_from(records).unwrap_or(u64::MAX);
         return Err(SpecError::TooManyRecords { name: job.name.clone(), records, limit: RECORD_LIMIT });
+    }
+    // No rank of a ring sends more than twice the buffer.
+    let bytes: u128 = job.buckets.iter().map(|bucket| u128::from(bucket.bytes.0)).sum();
+    if iterations.saturating_add(2).saturating_mul(2 * bytes) > u128::from(u64::MAX) {
+        return Err(SpecError::TooManySent { name: job.name.clone() });
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use crate::collective::Aggregation;
 use crate::priority::Foreseen;
 use crate::traffic::BackgroundFlows;
 use gradtide_net::{Band, Bytes, Completion, Network, Time};
+use gradtide_watch::look;
 
 /// Predicts the end of a chunk, and the time of the background flows, for each of several bands. `begin` starts the
 /// chunk in a band. Flows of at most `largest` bytes count.
@@ -80,6 +81,7 @@ impl<'a> World<'a> {
     /// Goes on to the next instant at which something is complete or begins, or to `limit`, as the loop that joins
     /// compute with a network does; `false` if nothing will happen any more.
     fn step(&mut self, limit: Time) -> bool {
+        look();
         let now = self.network.now();
         if let Some(chunk) = &mut self.chunk
             && chunk.wakes_at().is_some_and(|at| at <= now)

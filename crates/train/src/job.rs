@@ -388,6 +388,14 @@ impl Job {
         if self.buckets.is_empty() { 0.0 } else { self.collective.sent_by_busiest(bytes) }
     }
 
+    /// Bytes of all chunks of a bucket.
+    pub fn sent_bytes(&self, bucket: u32) -> Bytes {
+        match self.drops_remainder {
+            false => self.buckets[bucket as usize].bytes,
+            true => (0..self.chunk_count(bucket)).map(|index| self.chunk_bytes(bucket, index)).sum(),
+        }
+    }
+
     /// Bytes of a chunk.
     pub fn chunk_bytes(&self, bucket: u32, index: u64) -> Bytes {
         let bytes = self.buckets[bucket as usize].chunk_bytes(self.chunk, index);

@@ -217,6 +217,12 @@ pub enum SpecError {
         /// Name of the job.
         name: String,
     },
+    /// Counters of links would not fit in 64 bits.
+    #[error("job {name} would send more than 2^64 bytes over a link; run fewer iterations")]
+    TooManySent {
+        /// Name of the job.
+        name: String,
+    },
     /// The results would not fit in memory.
     #[error("job {name} would record {records} transfers, more than {limit}; run fewer iterations or larger buckets")]
     TooManyRecords {

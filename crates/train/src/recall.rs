@@ -6,8 +6,9 @@
 use crate::collective::exchange;
 use crate::collective::messages::Collective;
 use crate::collective::ring;
-use gradtide_net::fluid::Lane;
-use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Fluid, Host, Hosts, Network, PortId, Time};
+use gradtide_net::fluid::{Lane, Load};
+use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Fluid, Host, Hosts, Network, Time};
+use gradtide_watch::look;
 use std::collections::BTreeMap;
 
 /// A network that knows how long exchanges take.
@@ -24,8 +25,8 @@ pub struct Recall {
     /// By bytes.
     known: BTreeMap<Bytes, Known>,
     now: Time,
-    /// When the exchange under way ends.
-    under_way: Option<(Time, Completion)>,
+    /// The exchange under way.
+    under_way: Option<(Flow, Completion)>,
     started_count: u64,
 }
 
@@ -33,9 +34,10 @@ pub struct Recall {
 #[derive(Debug)]
 struct Known {
     duration: Time,
-    /// Bytes and time on each link.
-    links: Vec<(u64, Time)>,
+    /// Of each link.
+    loads: Vec<Load>,
     events: u64,
+    /// How many have begun.
     count: u64,
 }
 
@@ -60,13 +62,34 @@ impl Recall {
         self.fluid
     }
 
-    /// Bytes and busy time of a link.
-    pub fn used(&self, port: u32) -> (u64, Time) {
-        let of_size = |known: &Known| {
-            let (bytes, busy) = known.links[port as usize];
-            (bytes * known.count, Time::from_ps(busy.ps() * known.count))
-        };
-        self.known.values().map(of_size).fold((0, Time::ZERO), |(all, busy), (bytes, time)| (all + bytes, busy + time))
+    /// The network below, idle.
+    pub fn fluid(&self) -> &Fluid {
+        &self.fluid
+    }
+
+    /// What has crossed each link, by port.
+    pub fn loads(&self) -> Vec<Load> {
+        let none = || vec![Load::default(); self.fluid.link_count() as usize];
+        let mut loads = self.under_way.map_or_else(none, |(flow, completion)| self.loads_of(&flow, completion.began));
+        for (bytes, known) in &self.known {
+            let under_way = self.under_way.is_some_and(|(flow, _)| flow.bytes == *bytes);
+            let ended = known.count - u64::from(under_way);
+            loads.iter_mut().zip(&known.loads).for_each(|(sum, load)| *sum += *load * ended);
+        }
+        loads
+    }
+
+    /// What has crossed each link of an exchange that has begun and not ended.
+    fn loads_of(&self, flow: &Flow, began: Time) -> Vec<Load> {
+        let elapsed = self.now - began;
+        if let Some(lanes) = &self.lanes {
+            let plan = self.collective.plan(flow.bytes);
+            return exchange::loads_in_lanes(&plan, lanes, self.fluid.link_count(), elapsed);
+        }
+        let mut fluid = self.fluid.clone();
+        let (before, until) = (exchange::loads(&fluid), fluid.now() + elapsed);
+        carry_out(&self.collective, self.host.as_ref(), flow, &mut fluid, until);
+        since(&before, &fluid)
     }
 
     /// Events inside the engine, had every exchange been carried out.
@@ -86,42 +109,34 @@ impl Recall {
         if let Some(lanes) = &self.lanes {
             let plan = self.collective.plan(flow.bytes);
             let took = exchange::in_lanes(&plan, lanes, self.fluid.link_count());
-            let busy = |(port, bytes): (u32, &Bytes)| (bytes.0, self.fluid.sending_time(PortId(port), *bytes));
-            return Known {
-                duration: took.duration,
-                links: (0..).zip(&took.link_bytes).map(busy).collect(),
-                events: took.message_count,
-                count: 0,
-            };
+            return Known { duration: took.duration, loads: took.loads, events: took.message_count, count: 0 };
         }
-        let used = |fluid: &Fluid| -> Vec<(u64, Time)> {
-            let of = |port| fluid.port_counters(PortId(port));
-            (0..fluid.link_count()).map(of).map(|counters| (counters.bytes, counters.busy)).collect()
-        };
-        let (began, before, events) = (self.fluid.now(), used(&self.fluid), self.fluid.counters().events);
-        match &self.host {
-            None => carry_out(&self.collective, flow, &mut self.fluid),
-            Some(host) => carry_out(&self.collective, flow, &mut Hosts::new(host.clone(), &mut self.fluid)),
-        }
-        let links = used(&self.fluid).into_iter().zip(before);
+        let (began, before, events) = (self.fluid.now(), exchange::loads(&self.fluid), self.fluid.counters().events);
+        carry_out(&self.collective, self.host.as_ref(), flow, &mut self.fluid, Time::MAX);
         Known {
             duration: self.fluid.now() - began,
-            links: links.map(|(after, before)| (after.0 - before.0, after.1 - before.1)).collect(),
+            loads: since(&before, &self.fluid),
             events: self.fluid.counters().events - events,
             count: 0,
         }
     }
 }
 
-/// Carries out an exchange on an idle network, to its end.
-fn carry_out(collective: &Collective, flow: &Flow, network: &mut dyn Network) {
+/// Carries out an exchange message by message on an idle network, to its end or to `until`.
+fn carry_out(collective: &Collective, host: Option<&Host>, flow: &Flow, fluid: &mut Fluid, until: Time) {
+    let mut network: Box<dyn Network + '_> = match host {
+        None => Box::new(fluid),
+        Some(host) => Box::new(Hosts::new(host.clone(), fluid)),
+    };
+    let network = network.as_mut();
     let mut messages = collective.begin(flow.bytes, flow.band, flow.stream, network);
     let mut done = Vec::new();
-    loop {
-        let until = messages.wakes_at().unwrap_or(Time::MAX);
-        network.advance(until, &mut done);
+    while network.now() < until {
+        look();
+        let wakes_at = messages.wakes_at().unwrap_or(Time::MAX);
+        network.advance(wakes_at.min(until), &mut done);
         let now = network.now();
-        let mut is_over = until <= now && messages.settle(now, network);
+        let mut is_over = wakes_at <= now && messages.settle(now, network);
         for completion in done.drain(..) {
             is_over = messages.on_completion(completion, network);
         }
@@ -129,6 +144,11 @@ fn carry_out(collective: &Collective, flow: &Flow, network: &mut dyn Network) {
             return;
         }
     }
+}
+
+/// What has crossed each link since it had carried so much.
+fn since(before: &[Load], fluid: &Fluid) -> Vec<Load> {
+    exchange::loads(fluid).into_iter().zip(before).map(|(after, &before)| after - before).collect()
 }
 
 impl Network for Recall {
@@ -147,14 +167,14 @@ impl Network for Recall {
         self.started_count += 1;
         let ends_at = self.now + duration;
         let completion = Completion { flow: id, stream: flow.stream, began: self.now, received: ends_at };
-        self.under_way = Some((ends_at, completion));
+        self.under_way = Some((flow, completion));
         id
     }
 
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
-        match self.under_way.take_if(|(ends_at, _)| *ends_at <= until) {
-            Some((ends_at, completion)) => {
-                self.now = ends_at;
+        match self.under_way.take_if(|(_, completion)| completion.received <= until) {
+            Some((_, completion)) => {
+                self.now = completion.received;
                 done.push(completion);
             }
             None => self.now = until,

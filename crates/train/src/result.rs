@@ -17,8 +17,10 @@ use crate::traffic::{BackgroundFlows, Outcome};
 use gradtide_net::trace::{PortState, Window};
 use gradtide_net::{Bytes, Time};
 use gradtide_table::{Column, Table};
+use gradtide_watch::look_now;
 use serde::Serialize;
 use served::Served;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Everything a run gave.
@@ -211,6 +213,8 @@ struct Part<'a> {
     name: Arc<str>,
     /// Name of the first layer of every bucket.
     bucket_names: Vec<Arc<str>>,
+    /// Bytes of every bucket that are sent.
+    bucket_bytes: Vec<Bytes>,
 }
 
 impl<'a> Part<'a> {
@@ -224,6 +228,7 @@ impl<'a> Part<'a> {
             bucket_names: (job.buckets.iter())
                 .map(|bucket| spec.layers[bucket.first_layer() as usize].name.as_str().into())
                 .collect(),
+            bucket_bytes: (0..job.buckets.len() as u32).map(|bucket| job.sent_bytes(bucket)).collect(),
         }
     }
 
@@ -233,6 +238,30 @@ impl<'a> Part<'a> {
         let first = self.trace.warmup_count as usize;
         (first..first + self.iterations.len())
             .map(move |block| &self.trace.transfers[block * bucket_count..(block + 1) * bucket_count])
+    }
+
+    /// Transfers that have ended, of all iterations, with the bucket of each.
+    fn ended(&self) -> impl Iterator<Item = (u32, &TransferRecord)> {
+        let buckets = (0..self.job.buckets.len() as u32).cycle();
+        buckets.zip(&self.trace.transfers).filter(|(_, record)| record.end > Time::ZERO)
+    }
+
+    /// Whole bytes that each rank of a ring has sent.
+    fn sent_in_ring(&self) -> Vec<Bytes> {
+        let mut times_sent = vec![0_u64; self.job.buckets.len()];
+        self.ended().for_each(|(bucket, _)| times_sent[bucket as usize] += 1);
+        let mut exchanges: BTreeMap<Bytes, u64> = BTreeMap::new();
+        for (bucket, count) in (0..).zip(times_sent) {
+            for chunk in 0..self.job.chunk_count(bucket) {
+                *exchanges.entry(self.job.chunk_bytes(bucket, chunk)).or_default() += count;
+            }
+        }
+        let mut sent = vec![Bytes(0); self.spec.hosts.len()];
+        for (bytes, count) in exchanges {
+            let plan = self.job.collective.plan(bytes);
+            sent.iter_mut().zip(plan.sent_in_ring()).for_each(|(sum, once)| *sum += once * count);
+        }
+        sent
     }
 
     /// Whether its workers differ.
@@ -272,10 +301,6 @@ impl<'a> Part<'a> {
         bound
     }
 
-    fn bucket_bytes(&self) -> u128 {
-        self.job.buckets.iter().map(|bucket| u128::from(bucket.bytes.0)).sum()
-    }
-
     fn summary(&self) -> JobSummary {
         let records = self.iterations;
         let mean = |of: fn(&IterationRecord) -> Time| {
@@ -302,7 +327,7 @@ impl<'a> Part<'a> {
             margin_ps: spread(all.iter().map(|transfer| margin(transfer)).collect()),
             lower_bound_ps: self.lower_bound_ps(),
             parameter_bytes: self.spec.layers.iter().map(|layer| layer.parameter_bytes).sum(),
-            bytes_per_worker: self.job.sent_by_busiest(self.bucket_bytes()),
+            bytes_per_worker: self.job.sent_by_busiest(self.bucket_bytes.iter().map(|bytes| u128::from(bytes.0)).sum()),
         }
     }
 }
@@ -364,8 +389,10 @@ fn iteration_table(rows: &[IterationRow]) -> Table {
 
 fn worker_table(rows: &[WorkerRow]) -> Table {
     let counts = |index: usize| Column::Count(rows.iter().map(|(_, numbers, _)| numbers[index]).collect());
-    let times =
-        |of: fn(&IterationRecord) -> Time| Column::Time(rows.iter().map(|(.., record)| signed(of(record))).collect());
+    let times = |of: fn(&IterationRecord) -> Time| {
+        look_now();
+        Column::Time(rows.iter().map(|(.., record)| signed(of(record))).collect())
+    };
     Table::new(vec![
         ("job", Column::Text(rows.iter().map(|(job, ..)| job.clone()).collect())),
         ("iteration", counts(0)),
@@ -417,9 +444,13 @@ fn transfers(parts: &[Part<'_>]) -> Table {
         })
     };
     let counts = |of: fn(&Part<'_>, usize, usize, &TransferRecord) -> u64| {
+        look_now();
         Column::Count(rows().map(|(part, iteration, bucket, record)| of(part, iteration, bucket, record)).collect())
     };
-    let times = |of: fn(&TransferRecord) -> i64| Column::Time(rows().map(|(.., record)| of(record)).collect());
+    let times = |of: fn(&TransferRecord) -> i64| {
+        look_now();
+        Column::Time(rows().map(|(.., record)| of(record)).collect())
+    };
     let mut table = Table::new(vec![
         ("job", Column::Text(rows().map(|(part, ..)| part.name.clone()).collect())),
         ("iteration", counts(|_, iteration, _, _| iteration as u64)),
@@ -427,7 +458,7 @@ fn transfers(parts: &[Part<'_>]) -> Table {
         ("first_layer", counts(|part, _, bucket, _| part.job.buckets[bucket].first_layer().into())),
         ("last_layer", counts(|part, _, bucket, _| part.job.buckets[bucket].last_layer().into())),
         ("layer", Column::Text(rows().map(|(part, _, bucket, _)| part.bucket_names[bucket].clone()).collect())),
-        ("bytes", counts(|part, _, bucket, _| part.job.buckets[bucket].bytes.0)),
+        ("bytes", counts(|part, _, bucket, _| part.bucket_bytes[bucket].0)),
         ("chunks", counts(|part, _, bucket, _| part.job.chunk_count(bucket as u32))),
         ("rank", counts(|_, _, _, record| record.rank.into())),
         ("ready_us", times(|record| signed(record.ready))),
@@ -545,25 +576,21 @@ fn operations(parts: &[Part<'_>]) -> Table {
     table
 }
 
-/// Links of the hosts that take part in lock step: all workers of a job do the same.
+/// Links of the hosts that take part in lock step: all workers of a job do the same, but for the whole bytes that each
+/// has of a buffer that does not divide evenly.
 fn lock_step_links(parts: &[Part<'_>], rate_bps: u64) -> Vec<LinkUsage> {
     let of_part = |part: &Part<'_>| {
-        let ended = || {
-            let buckets = part.job.buckets.iter().cycle();
-            part.trace.transfers.iter().zip(buckets).filter(|(record, _)| record.end > Time::ZERO)
-        };
-        let bytes = part.job.sent_by_busiest(ended().map(|(_, bucket)| u128::from(bucket.bytes.0)).sum()) as u64;
-        let busy: Time = ended().map(|(record, _)| record.busy).sum();
-        let link = move |host: &u32| LinkUsage {
+        let busy: Time = part.ended().map(|(_, record)| record.busy).sum();
+        let link = move |(&host, bytes): (&u32, Bytes)| LinkUsage {
             name: format!("h{host}").into(),
-            bytes,
+            bytes: bytes.0,
             busy,
             rate_bps,
             drops: 0,
             ce_marks: 0,
             max_queue_packets: None,
         };
-        part.spec.hosts.iter().map(link).collect::<Vec<_>>()
+        part.spec.hosts.iter().zip(part.sent_in_ring()).map(link).collect::<Vec<_>>()
     };
     parts.iter().flat_map(of_part).collect()
 }
@@ -577,9 +604,11 @@ fn flows(spec: &Spec, background: Vec<BackgroundFlows<'_>>) -> Table {
         })
     };
     let counts = |of: fn(&TrafficSpec, usize) -> u64| {
+        look_now();
         Column::Count(rows().map(|(traffic, index, _)| of(traffic, index)).collect())
     };
     let times = |of: fn(&Outcome) -> Option<Time>| {
+        look_now();
         Column::MaybeTime(rows().map(|(.., outcome)| of(outcome).map(signed)).collect())
     };
     Table::new(vec![

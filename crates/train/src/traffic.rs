@@ -119,6 +119,7 @@ impl<'a> BackgroundFlows<'a> {
                 bytes: Bytes(self.spec.bytes[index]),
                 rounds: 1,
                 parts: 1,
+                counted: Bytes(self.spec.bytes[index]),
                 hold: Time::from_ps(self.spec.setup_ps),
                 band: Band::new(self.spec.band[index]).expect("bands are checked when the run is planned"),
                 stream: self.stream,

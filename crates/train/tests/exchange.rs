@@ -2,10 +2,10 @@
 //! messages.
 #![allow(missing_docs)]
 
-use gradtide_net::route::Policy;
+use gradtide_net::route::{Policy, Routes};
 use gradtide_net::{Bytes, FatTree, Fluid, Graph, Link, Rate, Ratio, Seed, Star, Time};
 use gradtide_train::collective::exchange::{self, Exchange};
-use gradtide_train::collective::plan::{Algorithm, CollectivePlan, distributed_servers, packed_servers};
+use gradtide_train::collective::plan::{Algorithm, CollectivePlan, Inside, distributed_servers, packed_servers};
 use proptest::prelude::*;
 
 const MB: u64 = 1_000_000;
@@ -97,19 +97,70 @@ proptest! {
     #[test]
     fn a_ring_in_lanes_is_its_messages(
         ranks in 2..17_u32, bytes in 0..1_000_000_u64, bps in 1_000_000_000..40_000_000_000_u64, delay_ps in 0..2_000_000_u64,
-        fabric in 0..3_u32, stride in prop::sample::select(vec![1_u32, 3, 5, 7]), algorithm in 0..3_usize
+        fabric in 0..3_u32, stride in prop::sample::select(vec![1_u32, 3, 5, 7]), algorithm in 0..3_usize,
+        cut_percent in 0..100_u64,
     ) {
-        let link = Link { rate: Rate::from_bps(bps).unwrap(), delay: Time::from_ps(delay_ps) };
-        let graph = match fabric {
-            0 => Star { host_count: 32, link }.graph(),
-            1 => FatTree::clos2(8, Ratio::ONE, link).unwrap().graph(),
-            _ => FatTree::leaf_spine(8, 4, 8, link, Link { rate: Rate::from_bps(bps / 2).unwrap(), ..link }).unwrap().graph(),
-        };
+        let graph = network(fabric, Link { rate: Rate::from_bps(bps).unwrap(), delay: Time::from_ps(delay_ps) });
         let hosts: Vec<u32> = (0..ranks).map(|rank| rank * stride % 32).collect();
         let algorithm = [Algorithm::Ring, Algorithm::AllGather, Algorithm::ReduceScatter][algorithm].clone();
         let plan = plan(&algorithm, ranks, bytes);
-        let messages = exchange::message_by_message(&plan, &hosts, fluid(&graph));
+        let messages = exchange::message_by_message(&plan, &hosts, fluid(&graph), Time::MAX);
+        let until = Time::from_ps(messages.duration.ps() * cut_percent / 100);
         prop_assert_eq!(exchange::run(&plan, &hosts, fluid(&graph)), messages);
+        // Cut off, too, links have counted the same.
+        if let Some(lanes) = exchange::lanes(&plan, &hosts, 0, &fluid(&graph)) {
+            let messages = exchange::message_by_message(&plan, &hosts, fluid(&graph), until);
+            prop_assert_eq!(exchange::loads_in_lanes(&plan, &lanes, graph.links.len() as u32, until), messages.loads);
+        }
+    }
+
+    /// Parts of a buffer are whole bytes, and links count these, though they take the time of even shares.
+    #[test]
+    fn links_count_the_whole_bytes_of_the_messages_that_cross_them(
+        ranks in 2..17_u32, bytes in 0..1_000_u64, fabric in 0..3_u32, algorithm in prop::sample::select(algorithms())
+    ) {
+        let (graph, plan) = (network(fabric, link(1_250 * MB, 1_000)), plan(&algorithm, ranks, bytes));
+        let routes = Routes::shortest(&graph).unwrap().by(Policy::DModK);
+        let mut expected = vec![Bytes(0); graph.links.len()];
+        for (step, rank) in (0..plan.step_count()).flat_map(|step| (0..ranks).map(move |rank| (step, rank))) {
+            plan.sends(step, rank, &mut |message| {
+                let path = routes.path(message.from, message.to, 0);
+                path.iter().for_each(|port| expected[port.0 as usize].0 += message.bytes.0);
+            });
+        }
+        let exchange = exchange::run(&plan, &packed(ranks), fluid(&graph));
+        prop_assert_eq!(exchange.loads.iter().map(|load| load.bytes()).collect::<Vec<_>>(), expected);
+    }
+}
+
+fn algorithms() -> Vec<Algorithm> {
+    let hierarchical = |inside| Algorithm::Hierarchical { group: 1, inside };
+    vec![
+        Algorithm::Ring,
+        Algorithm::HalvingDoubling,
+        Algorithm::Shuffle,
+        Algorithm::Tree,
+        Algorithm::Butterfly,
+        Algorithm::ButterflyLayered { group: 3 },
+        Algorithm::Hierarchical { group: 3, inside: Inside::Ring },
+        hierarchical(Inside::Reduce),
+        hierarchical(Inside::Sharded),
+        Algorithm::ParameterServer { servers: packed_servers(1) },
+        Algorithm::AllGather,
+        Algorithm::ReduceScatter,
+        Algorithm::AllToAll,
+        Algorithm::Broadcast,
+        Algorithm::PointToPoint,
+    ]
+}
+
+/// 32 hosts.
+fn network(fabric: u32, link: Link) -> Graph {
+    let thin = Link { rate: Rate::from_bps(link.rate.bps() / 2).unwrap(), ..link };
+    match fabric {
+        0 => Star { host_count: 32, link }.graph(),
+        1 => FatTree::clos2(8, Ratio::ONE, link).unwrap().graph(),
+        _ => FatTree::leaf_spine(8, 4, 8, link, thin).unwrap().graph(),
     }
 }
 
@@ -151,7 +202,7 @@ fn on_a_star_collectives_take_their_closed_forms() {
 fn links_carry_what_ranks_send() {
     let exchange = exchange::run(&plan(&Algorithm::Ring, 8, 8_000), &packed(8), fluid(&star(8)));
     assert_eq!(exchange.message_count, 8 * 14);
-    assert_eq!(exchange.link_bytes, vec![Bytes(14_000); 16]);
+    assert_eq!(exchange.loads.iter().map(|load| load.bytes()).collect::<Vec<_>>(), vec![Bytes(14_000); 16]);
     let graph = FatTree::clos2(8, Ratio::new(1, 4).unwrap(), link(1_000 * MB, 100)).unwrap().graph();
     let alone = exchange::run(&plan(&Algorithm::Ring, 1, 8_000), &[0], fluid(&graph));
     assert_eq!((alone.duration, alone.message_count), (Time::ZERO, 0));

@@ -233,9 +233,11 @@ def _explained_usage(error: Any) -> dict[str, Any]:
 
 
 def _last_words(number: int) -> None:
-    """Say how a command ends that does not answer a signal; what it may be blocked in is left alone."""
-    document = stopped_document(number)
-    os.write(2, b"interrupted; what was not finished is deleted by the next command that writes to the same place\n")
+    """Say how a command ends that does not answer a signal or a limit; what it may be blocked in is left alone."""
+    limit = signals.reached if number == signals.LIMIT else None
+    document = document_of(limit) if isinstance(limit, GradtideError) else stopped_document(number)
+    why = "interrupted" if limit is None else str(limit)
+    os.write(2, f"{why}; what was not finished is deleted by the next command that writes to the same place\n".encode())
     if wants_json() and not signals.is_settled():
         os.write(1, f"{json_text(document)}\n".encode())
 

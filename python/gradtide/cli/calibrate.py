@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import JsonOption, MaxInputOption, QuietOption, option
+from gradtide.cli.options import JsonOption, Limited, MaxInputOption, QuietOption, option
 from gradtide.cli.printing import print_json, print_table, put, say, talk
 
 
@@ -29,6 +29,8 @@ def calibrate(
     max_input: MaxInputOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
+    *,
+    limited: Limited,
 ) -> None:
     """What do my hosts add to a transfer? Fits their stages and the cost of a message to measured times."""
     from gradtide.studies import calibrate as study

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import JsonOption, MaxInputOption, QuietOption, option
+from gradtide.cli.options import JsonOption, Limited, MaxInputOption, QuietOption, option
 from gradtide.cli.printing import print_json, print_table, say, talk, wants_json
 
 
@@ -52,6 +52,8 @@ def convert(
     max_input: MaxInputOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
+    *,
+    limited: Limited,
 ) -> None:
     """Read a file of another tool and print what is in it, or write it as another format.
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from gradtide import signals
 from gradtide.errors import Fault, GradtideError, ScenarioError
 
-EXIT_CHECK_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON, EXIT_BUG = 1, 2, 3, 70
+EXIT_CHECK_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON, EXIT_BUG = 1, 2, signals.EXIT_CANNOT_GO_ON, 70
 EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED = (
     signals.EXIT_SIGNAL + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 )
@@ -18,7 +18,7 @@ EXIT_CODES = {
     0: "all is well",
     EXIT_CHECK_FAILED: "a check that you stated (`--fail-if`) failed; results are written all the same",
     EXIT_BAD_INPUT: "an input is wrong: the scenario, a file that it names, or the command line",
-    EXIT_CANNOT_GO_ON: "the run could not go on, or a folder could not be written",
+    EXIT_CANNOT_GO_ON: "the run could not go on, a limit was reached while it worked, or a folder could not be written",
     EXIT_BUG: "a bug of gradtide; please report it",
     EXIT_HUNG_UP: "ended by SIGHUP, when the terminal was closed; the same as Ctrl-C otherwise",
     EXIT_INTERRUPTED: "interrupted (Ctrl-C); finished runs of a study are kept: the same command goes on",
@@ -32,6 +32,7 @@ KINDS = {
     "file": (EXIT_BAD_INPUT, "a file of another tool cannot be read"),
     "refused": (EXIT_BAD_INPUT, "the run would outgrow what the core can count"),
     "failed": (EXIT_CANNOT_GO_ON, "the run could not go on, or its results could not be written"),
+    "limit": (EXIT_CANNOT_GO_ON, "the memory or time that is allowed has been taken"),
     "interrupted": (EXIT_INTERRUPTED, "Ctrl-C"),
     "terminated": (EXIT_TERMINATED, "SIGTERM, or SIGHUP with its own exit code"),
     "bug": (EXIT_BUG, "a bug of gradtide"),

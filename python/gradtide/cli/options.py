@@ -6,7 +6,7 @@ group, so that the command line sees them all, and the command gets one value.
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
-from gradtide import inputs
+from gradtide import inputs, signals
 from gradtide.cli.checks import Check, parse_check
 from gradtide.cli.ends import UsageError, as_usage_error, fail_usage
 from gradtide.cli.printing import only_json, talk, widen
 from gradtide.errors import ScenarioError
+from gradtide.watch import watching
 
 if TYPE_CHECKING:
     from gradtide.estimate import Limits
@@ -80,19 +81,33 @@ def option(metavar: str | None, text: str, default: Any = None, *names: str, **l
 
 
 @dataclass(frozen=True, kw_only=True)
-class Common:
+class Limited:
+    """What a command may take."""
+
+    max_memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Stop if this needs more memory. Default: 80 % of free memory."),
+    ] = None
+    max_time: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Stop if this takes longer, as in 10h. Default: 1h."),
+    ] = None
+
+    @cached_property
+    def limits(self) -> "Limits":
+        """The limits of `--max-memory` and `--max-time`."""
+        from gradtide.estimate import limits
+
+        with as_usage_error(ValueError):
+            return limits(self.max_memory, self.max_time)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common(Limited):
     """What a command that runs something is told about its output, its checks and its limits."""
 
     output: OutputOption = None
     as_json: JsonOption = False
-    max_memory: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Refuse runs that need more memory than this. Default: 80 % of free memory."),
-    ] = None
-    max_time: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Refuse runs that take longer than this, as in 10h. Default: 1h."),
-    ] = None
     max_input: MaxInputOption = None
     fail_if: Annotated[
         list[str] | None,
@@ -115,14 +130,6 @@ class Common:
     def checks(self) -> list[Check]:
         """The checks of `--fail-if`."""
         return [parse_check(text) for text in self.fail_if or ()]
-
-    @cached_property
-    def limits(self) -> "Limits":
-        """The limits of `--max-memory` and `--max-time`."""
-        from gradtide.estimate import limits
-
-        with as_usage_error(ValueError):
-            return limits(self.max_memory, self.max_time)
 
     @property
     def names_files(self) -> bool:
@@ -230,11 +237,28 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         with _naming_options(typed):
             for name, (group, fields) in groups.items():
                 given[name] = group(**{field: given.pop(field) for field in fields})
-            command(**given)
+            with _within_limits(given.values()):
+                command(**given)
 
     flat.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
     flat.__annotations__ = {name: option.annotation for name, option in options.items()}
     return flat
+
+
+@contextmanager
+def _within_limits(groups: Iterable[Any]) -> Iterator[None]:
+    """End the block once it has taken what `--max-memory` and `--max-time` allow, whatever part of it is under way."""
+    limits = next((group.limits for group in groups if isinstance(group, Limited)), None)
+    if limits is None:
+        yield
+        return
+    watch = limits.watch()
+    signals.look = watch.look
+    try:
+        with watching(watch):
+            yield
+    finally:
+        signals.look = None
 
 
 @contextmanager

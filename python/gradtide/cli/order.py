@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import JsonOption, MaxInputOption, option
+from gradtide.cli.options import JsonOption, Limited, MaxInputOption, option
 from gradtide.cli.printing import print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ def order(
     rate: str | None = option("RATE", "Built-in DAG: receive parameters at this rate. Default: 10Gbps."),
     max_input: MaxInputOption = None,
     as_json: JsonOption = False,
+    *,
+    limited: Limited,
 ) -> None:
     """In which order should a worker receive its parameters, and how far is that from the best?"""
     from gradtide.studies import graph

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
-from gradtide.cli.options import JsonOption, MaxInputOption, OutputOption, QuietOption, check_target, option
+from gradtide.cli.options import (
+    JsonOption,
+    Limited,
+    MaxInputOption,
+    OutputOption,
+    QuietOption,
+    check_target,
+    option,
+)
 from gradtide.cli.printing import print_json, print_table, put, say, talk, talk_of_files
 
 if TYPE_CHECKING:
@@ -26,6 +34,8 @@ def report(
     max_input: MaxInputOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
+    *,
+    limited: Limited,
 ) -> None:
     """Make the report of a finished run or study again, or show where the time of a trace's step goes."""
     from gradtide import report as room

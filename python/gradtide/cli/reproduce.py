@@ -15,7 +15,10 @@ from gradtide.cli.study import conduct
 def reproduce(
     what: Annotated[
         str | None,
-        typer.Argument(metavar="PAPER/PART[/FIGURE]", help="As in gao2020/ch5/5.12 or caramel/11; leave out to list."),
+        typer.Argument(
+            metavar="PAPER/PART[/FIGURE]",
+            help="As in gao2020/ch5/5.12 or caramel/11. Default: all, counted.",
+        ),
     ] = None,
     *,
     common: Annotated[Common, Without("fail_if", "verbose")],
@@ -23,12 +26,15 @@ def reproduce(
     """Reproduce a paper's tables and figures, with the published value beside ours."""
     from gradtide import papers
 
-    if what is None and common.as_json:
-        rows = [{"name": name, "what": part.title} for name, part in papers.PARTS.items()]
-        print_json({"schema": "gradtide.parts/1", "parts": rows})
-        return
     if what is None:
-        print_table(["name", "what"], [[name, part.title] for name, part in papers.PARTS.items()])
+        counted, none = papers.verdicts(), dict.fromkeys(("statements", "agree", "known", "unknown"))
+        rows = [{"name": name, **counted.get(name, none), "what": part.title} for name, part in papers.PARTS.items()]
+        if common.as_json:
+            print_json({"schema": "gradtide.parts/1", "parts": rows})
+            return
+        columns = ["name", "statements", "agree", "differ, cause known", "differ, cause unknown", "what"]
+        print_table(columns, [[cell(one) for one in row.values()] for row in rows])
+        say("", "Counted when they were last made; gradtide reproduce NAME makes one again and says why it differs.")
         return
     with as_usage_error(ValueError):
         part, figure = papers.named(what)

@@ -34,15 +34,18 @@ def run(
             if given:
                 fail_usage(f"{flag} needs a run, and --estimate runs nothing; leave one of them out")
         from gradtide.estimate import estimate as estimate_of
+        from gradtide.studies.run import what_if_count
 
-        _print_estimate(estimate_of(loaded), common.as_json)
+        _print_estimate(estimate_of(loaded, what_if_count(loaded)), common.as_json)
         return
     check_target(common.output)
     from gradtide.studies import run as study
 
     refuse_unknown(common.checks, lambda: figures_of_job(study.run(study.sample()).job))
     with progress_bar("simulating", common.quiet) as progress:
-        [result] = study.run_all([loaded], progress=progress, limits=common.limits)
+        [result] = study.run_all(
+            [loaded], progress=progress, limits=common.limits, what_ifs=study.what_if_count(loaded)
+        )
         study.add_slowdowns(result, common.limits)
         summary = study.summary(result)
         if common.output is not None:
@@ -77,7 +80,7 @@ def figures_of_job(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_estimate(estimate: "Estimate", as_json: bool) -> None:
-    from gradtide.estimate import memory_words, time_words
+    from gradtide.units import memory_words, time_words
 
     if as_json:
         print_json(estimate.to_dict())

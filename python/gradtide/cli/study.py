@@ -12,7 +12,7 @@ from gradtide.cli.ends import Stopped, as_usage_error
 from gradtide.cli.options import Common, check_target, save
 from gradtide.cli.printing import print_json, talk, talk_of_cost, talk_of_files
 from gradtide.cli.progress import Bar, progress_bar
-from gradtide.errors import GradtideError, Interrupted
+from gradtide.errors import GradtideError, Unfinished
 
 if TYPE_CHECKING:
     from gradtide.studies.keep import Kept
@@ -85,19 +85,23 @@ def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterat
         with progress_bar(what, common.quiet) as progress:
             yield progress, keep
     except BaseException as stop:
-        if not isinstance(stop, KeyboardInterrupt) and not signals.has_raised():
-            if isinstance(stop, GradtideError) and (kept := _words_of_kept(keep)):
+        is_signal = isinstance(stop, KeyboardInterrupt) or signals.has_raised()
+        kept = _words_of_kept(keep)
+        if not is_signal and not isinstance(stop, Unfinished):
+            if isinstance(stop, GradtideError) and kept:
                 talk(kept)
             raise
-        kept = _words_of_kept(keep)
+        said = kept or NOTHING_KEPT[keep is None]
         signals.tidy()
-        talk(f"interrupted: {kept or NOTHING_KEPT[keep is None]}")
-        if isinstance(stop, Interrupted):
+        talk(f"interrupted: {said}" if is_signal else said)
+        if isinstance(stop, Unfinished):
             if keep is not None and keep.count:
                 keep.show_part(stop)
             if stop.study is not None:
                 show(stop.study)
-        raise Stopped from stop
+        if is_signal:
+            raise Stopped from stop
+        raise
 
 
 NOTHING_KEPT = {

@@ -1,22 +1,29 @@
 """`gradtide reproduce`: a paper's tables and figures, with the published value beside ours.
 
 What a paper published, and what it says of each figure, lies in a TOML file beside its module. Ours is computed when
-the command runs. Two modules fit one value each: `caramel2020` the share of the link that programs get, and `pcn` the
-size of a burst. Where a paper leaves something else open, the module says what was taken and why.
+the command runs. Three modules fit one value each: `caramel2020` the share of the link that programs get, `pcn` the
+size of a burst, and `tictac2019` how far orders stray that nobody enforces. Rows that it was fitted on do not count.
+Where a paper leaves something else open, the module says what was taken and why.
 """
 
-from gradtide.estimate import Limits
-from gradtide.papers import caramel2020, gao2020_ch4, gao2020_ch5, pcn, tictac2019, zhang2017
-from gradtide.papers.harness import Part, Reproduction
+from gradtide.estimate import Limits, within_limits
+from gradtide.papers import caramel2020, gao2020_ch3, gao2020_ch4, gao2020_ch5, pcn, tictac2019, zhang2017
+from gradtide.papers.harness import Part, Reproduction, published
 
 PARTS = {
     "caramel": caramel2020.PART,
+    "gao2020/ch3": gao2020_ch3.PART,
     "gao2020/ch4": gao2020_ch4.PART,
     "gao2020/ch5": gao2020_ch5.PART,
     "pcn": pcn.PART,
     "tictac": tictac2019.PART,
     "zhang2017": zhang2017.PART,
 }
+
+
+def verdicts() -> dict[str, dict[str, int]]:
+    """Return how many statements each part had when it was last made, as `harness.tally` counts them."""
+    return published(f"{__name__}.verdicts")
 
 
 def find(what: str) -> tuple[Part, str | None] | None:
@@ -39,6 +46,7 @@ def named(what: str) -> tuple[Part, str | None]:
     return found
 
 
+@within_limits
 def reproduce(what: str, *, jobs: int = 1, limits: Limits | None = None) -> Reproduction:
     """Reproduce tables and figures of a paper.
 
@@ -54,4 +62,4 @@ def reproduce(what: str, *, jobs: int = 1, limits: Limits | None = None) -> Repr
     return part.make(jobs, None, figure, None, limits)
 
 
-__all__ = ["PARTS", "Part", "Reproduction", "find", "named", "reproduce"]
+__all__ = ["PARTS", "Part", "Reproduction", "find", "named", "reproduce", "verdicts"]

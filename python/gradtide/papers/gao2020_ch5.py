@@ -15,7 +15,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradtide.papers.harness import Check, Claim, Drawn, Figure, agreeing, chart, line, of_statements, published, table
+from gradtide.papers.harness import (
+    SHOWN,
+    TOLERANCES,
+    Check,
+    Claim,
+    Drawn,
+    Figure,
+    at_least,
+    chart,
+    line,
+    near,
+    of_statements,
+    published,
+    statements_hold,
+    table,
+)
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.tenants.cases import BANDS, variant
@@ -34,6 +49,7 @@ QUANTITIES = ("small", "large", "iteration")
 THESIS_RECOVERY, DEFAULT_RECOVERY = "ns3.30", "sack"
 
 PAPER = published(__name__)
+NOTES = PAPER["notes"]
 
 Cell = tuple[int, int]
 # Ratio, flow rate, band, seed.
@@ -51,8 +67,6 @@ NS3_37: dict[tuple[int, int, str], tuple[float, ...]] = {
     (row["ratio"], row["rate"], row["band"]): tuple(row["means"]) for row in PAPER["ns3_37"]
 }
 
-# How near an average over three runs must come to a value read off a plot.
-NEAR_PERCENT = 10.0
 # Points of a curve of completion times.
 CDF_POINTS = 40
 
@@ -137,7 +151,7 @@ def _web(result: RunResult) -> dict[str, Any]:
 
 
 def _headline(checks: Sequence[Check], study: Study, _figure: str | None) -> str:
-    held = f"{agreeing(checks)} of {len(checks)} statements and figures of the thesis hold here."
+    held = statements_hold(checks)
     if set(study.means) != set(ALL):
         return held
     colours = [colour(own["iteration"][2]) for own in study.means.values()]
@@ -157,19 +171,19 @@ def _headline(checks: Sequence[Check], study: Study, _figure: str | None) -> str
 
 
 def _near_claims(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Claim]]:
-    """Check how many averages of cells lie within 10 % of the published ones."""
+    """Check how many averages of cells agree with those of the thesis; its plots were read as well as text."""
 
     def claims(study: Study) -> Iterable[Claim]:
         for quantity in QUANTITIES:
             far = []
             for cell, (at, band) in product(cells, enumerate(BANDS)):
-                error = study.means[cell][quantity][at] / PUBLISHED[cell][quantity][at] - 1
-                if abs(error) > NEAR_PERCENT / 100:
-                    far.append(f"{cell[1]}/s, {band}: {100 * error:+.0f} %")
+                ours, theirs = study.means[cell][quantity][at], PUBLISHED[cell][quantity][at]
+                if not near(ours, theirs):
+                    far.append(f"{cell[1]}/s, {band}: {100 * (ours / theirs - 1):+.0f} %")
             name = "iteration time" if quantity == "iteration" else f"mean FCT of {quantity} flows"
             count = 2 * len(cells)
-            near = f"{count - len(far)} of {count} within {NEAR_PERCENT:.0f} %"
-            yield name, f"{count} values", near, not far, f"Ours is farther from the thesis: {'; '.join(far)}."
+            text = f"{count - len(far)} of {count} within {100 * TOLERANCES['text']:.0f} %"
+            yield name, f"{count} values", text, not far, f"{NOTES['spread']} Farther: {'; '.join(far)}."
 
     return claims
 
@@ -194,13 +208,13 @@ def _side_claims(study: Study) -> Iterable[Claim]:
         own = quantities(study.others[(*key, 0)])
         worst = max(abs(a / b - 1) for a, b in zip(own, theirs, strict=True))
         what = f'{_where(key[:2])}, {key[2]} band, run 0, recovery = "{DEFAULT_RECOVERY}"'
-        yield what, "ns-3.37", f"within {100 * worst:.2f} %", worst < 0.05
+        yield what, "ns-3.37", f"within {100 * worst:.2f} %", SHOWN, "ns-3.37 is not the thesis, which ran on 3.30.1."
 
 
 def _gain_claims(cell: Cell, said: str, holds: Callable[[list[float]], bool]) -> Callable[[Study], Iterable[Claim]]:
     def claims(study: Study) -> Iterable[Claim]:
         gains = study.gains_percent(cell)
-        yield "gain of small flows by run", said, " / ".join(f"{g:.0f} %" for g in gains), holds(gains)
+        yield "gain of small flows by run", said, " / ".join(f"{g:.0f} %" for g in gains), holds(gains), NOTES["spread"]
 
     return claims
 
@@ -211,7 +225,13 @@ def _sooner_claims(study: Study) -> Iterable[Claim]:
         same, low = (study.small_ms((16, 23), band, seed) for band in BANDS)
         shares.append(float(100 * np.mean(low < 0.9 * same)))
     text = " / ".join(f"{share:.0f} %" for share in shares)
-    yield "small flows that end at least a tenth sooner", "about 15 %", text, all(10 <= s <= 20 for s in shares)
+    yield (
+        "small flows that end at least a tenth sooner",
+        "about 15 %",
+        text,
+        near(float(np.mean(shares)), 15),
+        NOTES["spread"],
+    )
     yield from _gain_claims((16, 23), "the second most (72.8 %)", lambda g: max(g) == g[1])(study)
 
 
@@ -224,36 +244,43 @@ def _start_claims(study: Study) -> Iterable[Claim]:
         within.append(active[most].mean())
         busy.append(active.mean())
     text = f"{100 * np.mean(within):.0f} % of the 20 that gain most, {100 * np.mean(busy):.0f} % of all"
-    yield "start within an all-reduce", "those that gain", text, bool(np.mean(within) > 2 * np.mean(busy))
+    yield "start within an all-reduce", "those that gain", text, bool(np.mean(within) > np.mean(busy))
 
 
 def _rate_claims(study: Study) -> Iterable[Claim]:
     for quantity, least in (("small", 40), ("large", 10)):
         own = min(study.means[ratio, 23][quantity][2] for ratio in COMPUTE_MS)
-        yield f"least gain of {quantity} flows", f"at least {least} %", f"{own:.0f} %", own >= 0.9 * least
+        yield (
+            f"least gain of {quantity} flows",
+            f"at least {least} %",
+            f"{own:.0f} %",
+            at_least(own, least),
+            NOTES["spread"],
+        )
 
 
-def _cost_claims(cell: Cell, said: str, low: float, high: float) -> Callable[[Study], Iterable[Claim]]:
+def _cost_claims(cell: Cell, theirs: float) -> Callable[[Study], Iterable[Claim]]:
     def claims(study: Study) -> Iterable[Claim]:
         own = study.means[cell]["iteration"][2]
-        yield f"cost to the job, {_where(cell)}", said, f"{own:.1f} %", low <= own <= high
+        what = f"cost to the job, {_where(cell)}"
+        yield what, f"{theirs:g} %", f"{own:.1f} %", near(own, theirs), NOTES["spread"]
 
     return claims
 
 
 def _plateau_claims(study: Study) -> Iterable[Claim]:
     use = study.link_use_percent((2, 92), "low")
-    yield "link use at a ratio of 2, low band", "a plateau of 40 %", f"{use:.0f} %", abs(use - 40) <= 4
+    yield "link use at a ratio of 2, low band", "a plateau of 40 %", f"{use:.0f} %", near(use, 40), NOTES["spread"]
 
 
 def _heavy_claims(study: Study) -> Iterable[Claim]:
     own = [study.means[ratio, 184] for ratio in COMPUTE_MS]
     least = min(means["iteration"][2] for means in own)
-    yield "least cost to the job", "at least 29 %", f"{least:.0f} %", least >= 29 * 0.9
+    yield "least cost to the job", "at least 29 %", f"{least:.0f} %", at_least(least, 29), NOTES["spread"]
     small, large = (max(means[quantity][2] for means in own) for quantity in ("small", "large"))
     text = f"{large:.0f} % and {small:.0f} %"
-    holds = abs(large - 25) <= 5 and abs(small - 10) <= 5
-    yield "most gain of large and of small flows", "25 % and 10 %", text, holds
+    holds = near(large, 25) and near(small, 10)
+    yield "most gain of large and of small flows", "25 % and 10 %", text, holds, NOTES["spread"]
 
 
 def _quarter_claims(study: Study) -> Iterable[Claim]:
@@ -269,13 +296,13 @@ def _quarter_claims(study: Study) -> Iterable[Claim]:
 def _iteration_claims(study: Study) -> Iterable[Claim]:
     counts = [len(result.iterations) for result in study.runs((4, 92), "same")]
     text = " / ".join(map(str, counts))
-    yield "iterations within the run, same band", "18", text, min(counts) <= 18 <= max(counts)
+    yield "iterations within the run, same band", "18", text, near(float(np.mean(counts)), 18)
 
 
 def _ratio_claims(study: Study) -> Iterable[Claim]:
     for ratio, compute_ms in COMPUTE_MS.items():
         own = 100 / _use(study.base, (ratio, 23))[0]
-        yield f"eq. 5.1 at {compute_ms} ms", str(ratio), f"{own:.2f}", abs(own / ratio - 1) < 0.025
+        yield f"eq. 5.1 at {compute_ms} ms", str(ratio), f"{own:.2f}", near(own, ratio)
 
 
 def _use_claims(study: Study) -> Iterable[Claim]:
@@ -570,10 +597,10 @@ FIGURES: dict[str, Figure[Study, Case]] = {
     "5.9": _by_run((8, 23), _gain_claims((8, 23), "66 / 74 / 26 %, the third least", lambda g: min(g) == g[2])),
     "5.11": _by_run((4, 23), _gain_claims((4, 23), "the third least", lambda g: min(g) == g[2])),
     "5.13": _by_rate(23, _rate_claims),
-    "5.14": _by_rate(46, _cost_claims((2, 46), "5 %", 2, 8)),
+    "5.14": _by_rate(46, _cost_claims((2, 46), 5)),
     "5.15": _by_rate(92, _plateau_claims),
     "5.16": _by_rate(184, _heavy_claims),
-    "5.17": _by_traffic(HALF, _cost_claims((4, 92), "15 %", 12, 19)),
+    "5.17": _by_traffic(HALF, _cost_claims((4, 92), 15)),
     "5.18": _by_traffic(QUARTER, _quarter_claims),
     "5.20, 5.21": _progress("5.20, 5.21", claims=_iteration_claims),
     "5.22, 5.23": _progress("5.22, 5.23"),

@@ -2,13 +2,20 @@
 
 What a paper published lies in a TOML file beside its module: what it is called, what it says of each figure, and its
 values. The module computes ours: the runs that a figure needs, and from them its claims, tables and charts.
+
+One rule for all papers decides what agrees:
+
+- a statement of a paper counts once, however many of our readings it has;
+- a value agrees within `TOLERANCES`; signs, orders, counts and arithmetic agree exactly;
+- a variant of our own is shown and not counted, and neither is a value on which something was fitted;
+- what differs has a cause that is known, in a sentence.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from gradtide import _core, report
 from gradtide.estimate import Limits
@@ -25,8 +32,27 @@ Progress = Callable[[float], object] | None
 Check = dict[str, str]
 Drawn = dict[str, Any]
 
-Claim = tuple[str, str, str, bool] | tuple[str, str, str, bool, str]
-"""Quantity, published, ours, whether they agree, and why not."""
+TOLERANCES = {"text": 0.1, "plot": 1 / 3}
+"""Share of a published value within which ours agrees: values that a text or a table prints, and those read off plots.
+A printed value is measured in one run on one machine; of a plot, a reader sees little more than the height."""
+
+SHOWN: Literal["shown"] = "shown"
+FITTED: Literal["fitted"] = "fitted"
+"""Verdicts of what does not count: a variant of our own, and a value on which something was fitted."""
+
+Verdict = bool | Literal["shown", "fitted"]
+Claim = tuple[str, str, str, Verdict] | tuple[str, str, str, Verdict, str]
+"""Quantity, published, ours, whether they agree, and why not; or why it does not count."""
+
+
+def near(ours: float, theirs: float, source: Literal["text", "plot"] = "text") -> bool:
+    """Whether a value agrees with a published one."""
+    return bool(abs(ours - theirs) <= TOLERANCES[source] * abs(theirs))
+
+
+def at_least(ours: float, theirs: float) -> bool:
+    """Whether a value agrees with "at least" a published one of the text."""
+    return bool(ours >= (1 - TOLERANCES["text"]) * theirs)
 
 
 class Reproduction:
@@ -113,14 +139,23 @@ def published(module: str) -> dict[str, Any]:
     return parse_toml(resources.files(__package__).joinpath(file).read_text(encoding="utf-8"), file)
 
 
-def agreeing(checks: Sequence[Check]) -> int:
-    """Return the number of checks that agree."""
-    return sum(one["verdict"] == "agrees" for one in checks)
+def tally(checks: Sequence[Check]) -> dict[str, int]:
+    """Return how many statements there are, how many agree, and how many differ by whether the cause is known."""
+    differ = [one for one in checks if one["verdict"] == "differs"]
+    known = sum(bool(one["note"]) for one in differ)
+    agree = sum(one["verdict"] == "agrees" for one in checks)
+    return {"statements": agree + len(differ), "agree": agree, "known": known, "unknown": len(differ) - known}
 
 
 def statements_hold(checks: Sequence[Check], _study: object = None, _figure: str | None = None) -> str:
     """Return the result of checks in a sentence."""
-    return f"{agreeing(checks)} of {len(checks)} statements hold."
+    counts = tally(checks)
+    return f"{counts['agree']} of {counts['statements']} statements agree{_differing(counts)}."
+
+
+def _differing(counts: Mapping[str, int]) -> str:
+    parts = [f"{counts[key]} differ, cause {key}" for key in ("known", "unknown") if counts[key]]
+    return "".join(f"; {part}" for part in parts)
 
 
 def of_statements(
@@ -204,16 +239,17 @@ def of_statements(
     return Part(paper["title"], make, figures)
 
 
-def check(figure: str, quantity: str, published: str, ours: str, agrees: bool, note: str = "") -> Check:
-    """Return a published value beside ours; `note` says why if they differ."""
+def check(figure: str, quantity: str, published: str, ours: str, agrees: Verdict, note: str = "") -> Check:
+    """Return a published value beside ours; `note` says why they differ, or why they do not count."""
+    verdict = agrees if isinstance(agrees, str) else "agrees" if agrees else "differs"
     return {
         "figure": figure,
         "quantity": quantity,
         "published": published,
         "ours": ours,
         "unit": "",
-        "verdict": "agrees" if agrees else "differs",
-        "note": "" if agrees else note,
+        "verdict": verdict,
+        "note": "" if agrees is True else note,
     }
 
 

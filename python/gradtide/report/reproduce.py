@@ -16,6 +16,9 @@ from gradtide.report.folder import Row, RunFolderError, are_numbers, entry, read
 from gradtide.report.tenants import BANDS, VERDICTS, change
 from gradtide.report.tenants.maps import SHADES, shades
 
+SCORED = ("agrees", "differs")
+"""Verdicts that count. What is shown beside them, or was fitted, does not."""
+
 _BAR_TOKENS = ("s1", "s2", "s3", "s4", "s5", "s6")
 
 
@@ -39,10 +42,11 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         verdict, unit = entry(path, check, "verdict", str), word(check, "unit")
         values = [entry(path, check, whose, (str, int, float, NoneType)) for whose in ("published", "ours")]
         both = [pieces.plain(value) + (f" {unit}" if unit and value is not None else "") for value in values]
-        badge = pieces.cell(verdict, verdict if verdict in ("agrees", "differs") else "")
+        badge = pieces.cell(verdict, verdict if verdict in SCORED else "")
         note = {**pieces.cell(""), "text": word(check, "note")}
         checks.append([word(check, "figure"), word(check, "quantity"), *both, badge, note])
-    agree = sum(row[4]["text"] == "agrees" for row in checks)
+    verdicts = [row[4]["text"] for row in checks]
+    agree, scored = (sum(word in of for word in verdicts) for of in (("agrees",), SCORED))
     figures_named = bool(summary.get("figures"))
     charts = []
     series = _objects(path, summary, "series")
@@ -99,7 +103,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "title": f"gradtide reproduce {name}",
         "what": pieces.clip(entry(path, summary, "title", str), 160),
         "reproduce": f"gradtide reproduce {name}",
-        "tally": f"{agree} of {len(checks)} published values agree with ours.",
+        "tally": f"{agree} of {scored} published values agree with ours.",
         "checks": pieces.table(
             "Published values beside ours",
             ("figure", "quantity", "#published", "#ours", "verdict", "note"),
@@ -120,13 +124,14 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 def _badge(verdicts: Sequence[str]) -> dict[str, str] | None:
     """Return what the checks of a figure say together."""
-    if not verdicts:
+    scored = [verdict for verdict in verdicts if verdict in SCORED]
+    if not scored:
         return None
-    agree = verdicts.count("agrees")
-    if agree == len(verdicts):
+    agree = scored.count("agrees")
+    if agree == len(scored):
         return {"colour": "green", "mark": "✓", "words": "holds"}
     if agree:
-        return {"colour": "yellow", "mark": "!", "words": f"holds in {agree} of {len(verdicts)} points"}
+        return {"colour": "yellow", "mark": "!", "words": f"holds in {agree} of {len(scored)} points"}
     return {"colour": "red", "mark": "✕", "words": "differs"}
 
 

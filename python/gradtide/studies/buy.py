@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gradtide import report, units, words
-from gradtide.errors import Interrupted
-from gradtide.estimate import Limits
+from gradtide.errors import Unfinished
+from gradtide.estimate import Limits, within_limits
 from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1, fit, sold_ports
 from gradtide.results import RunResult, StudyRows, Table, numbers
 from gradtide.scenario import Scenario
@@ -142,6 +142,7 @@ class BuyResult(StudyRows):
         write_study(self, folder, "candidates.csv")
 
 
+@within_limits
 def buy(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
@@ -190,7 +191,7 @@ def buy(
     runs = [scenario for one in candidates for scenario in (one.run, one.exchange, one.delayed)]
     try:
         results = run_all(runs, jobs, progress, keep, limits)
-    except Interrupted as stop:
+    except Unfinished as stop:
         done = [
             (one, (run, exchange, delayed))
             for one, (run, exchange, delayed) in zip(candidates, _in_threes(stop.results), strict=True)

@@ -13,8 +13,8 @@ from typing import Any
 
 from gradtide import words
 from gradtide.counts import NOT_SUMMED
-from gradtide.errors import Interrupted
-from gradtide.estimate import Limits
+from gradtide.errors import Unfinished
+from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import as_scenario
@@ -70,6 +70,7 @@ class CollectivesResult(StudyRows):
         write_study(self, folder, "collectives.csv")
 
 
+@within_limits
 def collectives(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
@@ -123,7 +124,7 @@ def collectives(
             cases[name, size, True] = alone(star, size)
     try:
         results = dict(zip(cases, run_all(list(cases.values()), jobs, progress, keep, limits), strict=True))
-    except Interrupted as stop:
+    except Unfinished as stop:
         known = {key: result for key, result in zip(cases, stop.results, strict=True) if result is not None}
         whole = [name for name in collectives if all((name, s, star) in known for s in (1, *counts) for star in (0, 1))]
         if whole:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import report, units, words
-from gradtide.errors import Interrupted
-from gradtide.estimate import Limits
+from gradtide.errors import Unfinished
+from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import write_versions
@@ -108,6 +108,7 @@ class CompareResult(StudyRows):
         return " ".join(sentences)
 
 
+@within_limits
 def compare(
     scenario: Any,
     *,
@@ -181,7 +182,7 @@ def run_variants(
     """Run every variant; the arguments are those of `compare`."""
     try:
         results = run_all([variant.scenario for variant in variants], jobs, progress, keep, limits)
-    except Interrupted as stop:
+    except Unfinished as stop:
         finished = [pair for pair in zip(variants, stop.results, strict=True) if pair[1] is not None]
         # Without the first schedule of its group a run has nothing to be compared with.
         first = variants[0].schedule

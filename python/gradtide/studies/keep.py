@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from gradtide import _core, files
-from gradtide.errors import Interrupted
+from gradtide.errors import Unfinished
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import FolderError, as_folder_error, refuse_foreign, write_json, write_versions
@@ -61,6 +61,8 @@ class Kept:
             if (about["schema"], about["core"]) != (SCHEMA, _core_digest()):
                 return None
             result = RunResult(scenario, _core.RunOutput.from_json(text), about["cost"])
+        except Unfinished:
+            raise
         except Exception as error:  # whatever a damaged file leads to
             self._set_aside(path, error)
             return None
@@ -94,7 +96,7 @@ class Kept:
             with files.folder_inside(self.folder) as part:
                 write(part)
 
-    def show_part(self, stop: Interrupted) -> None:
+    def show_part(self, stop: Unfinished) -> None:
         """Write what is known of an interrupted study; `summary.json` says that it is not complete."""
         if stop.study is not None:
             self.show(stop.study.write)

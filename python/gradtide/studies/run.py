@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from gradtide import _core, estimate, presets, report, words
-from gradtide.errors import Interrupted, SimulationError
-from gradtide.estimate import Limits
+from gradtide.errors import Interrupted, LimitReached, SimulationError
+from gradtide.estimate import WHAT_IF_ITERATIONS, Limits, within_limits
 from gradtide.files import write_whole
 from gradtide.results import RunResult, Table
 from gradtide.runtime import RUNTIMES, Runtime, level_of, where
@@ -24,14 +24,12 @@ from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.folder import whole_folder, write_json, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.trained import Cluster, trained
+from gradtide.watch import Part, current, watching
 
 # What a run is also tried at, so that its report can say from which rate on the network does not matter: links that are
 # sold and steps between slow ones, from a tenth of the run's own rate on; and half, twice and four times that rate.
 WHAT_IF_RATES_BPS = tuple(int(gbps * 1e9) for gbps in (0.1, 0.2, 0.5, 1, 2, 5, 10, 25, 50, 100, 200, 400, 800))
 SLOWEST_WHAT_IF = 10
-
-# Enough for the mean of random orders; the others repeat from the second iteration on.
-WHAT_IF_ITERATIONS = 20
 
 MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
 
@@ -40,6 +38,7 @@ LOOK_EVERY_S = 0.1
 GRACE_S = 0.3
 
 
+@within_limits
 def run(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
@@ -64,13 +63,14 @@ def run(
 
     Raises:
         ScenarioError: if the scenario is wrong, or would take more than the limits; all faults at once.
-        SimulationError: if the run cannot go on.
+        SimulationError: if the run cannot go on; a `LimitReached` if it has taken all that it may.
     """
     scenario = trained(scenario, cluster)
     if seed is not None:
         scenario = scenario.replace(seed=seed)
     scenario.check_built()
-    estimate.check([scenario], limits or Limits())
+    limits = limits or Limits()
+    estimate.check([scenario], limits)
     result = _run(scenario, progress)
     add_slowdowns(result, limits)
     return result
@@ -132,18 +132,21 @@ def run_all(
     progress: Callable[[float], object] | None = None,
     keep: Kept | None = None,
     limits: Limits | None = None,
+    what_ifs: int = 0,
 ) -> list[RunResult]:
     """Run every scenario; a thread each, because the core does not hold the interpreter's lock.
 
     The results do not depend on how many `jobs` are under way at once. Of the share that is done, runs count by the
-    time that they are likely to take. What is found in `keep` is not run again.
+    time that they are likely to take. What is found in `keep` is not run again. `what_ifs` runs at other rates will
+    follow each of them within the limits.
 
     Raises:
         Interrupted: on Ctrl-C, within a second, with what is finished.
+        LimitReached: when they have taken all that they may, with what is finished.
         ScenarioError: if they would take more than the limits; nothing has run then.
         SimulationError: if one of them cannot go on; the others are not waited for.
     """
-    ended = _run_each(scenarios, jobs, progress, keep, limits, goes_on=False)
+    ended = _run_each(scenarios, jobs, progress, keep, limits, what_ifs, goes_on=False)
     return [result for result in ended if isinstance(result, RunResult)]
 
 
@@ -179,6 +182,7 @@ def _run_each(
     progress: Callable[[float], object] | None,
     keep: Kept | None,
     limits: Limits | None,
+    what_ifs: int = 0,
     *,
     goes_on: bool,
 ) -> "list[RunResult | SimulationError]":
@@ -188,7 +192,9 @@ def _run_each(
     results: list[RunResult | SimulationError | None]
     results = [None if keep is None else keep.find(scenario) for scenario in scenarios]
     missing = [index for index, result in enumerate(results) if result is None]
-    expected = estimate.check([scenarios[index] for index in missing], limits or Limits(), jobs)
+    limits = limits or Limits()
+    expected = estimate.check([scenarios[index] for index in missing], limits, jobs, what_ifs)
+    watch = current() or limits.watch()
     weights = {index: one.cpu_s for index, one in zip(missing, expected, strict=True)}
     shares = dict.fromkeys(missing, 0.0)
     stop = threading.Event()
@@ -196,13 +202,15 @@ def _run_each(
     def run_one(index: int) -> RunResult:
         def on_progress(share: float) -> None:
             shares[index] = share
-            if stop.is_set():
-                raise _Stopped
 
-        result = _run(scenarios[index], on_progress)
+        with watching(Part(watch, stop)):
+            result = _run(scenarios[index], on_progress)
         if keep is not None:
             keep.add(result)
         return result
+
+    def done() -> float:
+        return sum(shares[index] * weights[index] for index in missing) / sum(weights.values())
 
     pool = ThreadPoolExecutor(max_workers=max(1, jobs))
     under_way: dict[Future[RunResult], int] = {}
@@ -212,28 +220,29 @@ def _run_each(
             finished, _ = wait(under_way, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED)
             for future in finished:
                 error = future.exception()
-                if not (goes_on and isinstance(error, SimulationError)):
+                if not goes_on or not isinstance(error, SimulationError) or isinstance(error, LimitReached):
                     error = None
                 results[under_way[future]] = error or future.result()
                 shares[under_way.pop(future)] = 1.0
+            watch.look()
             if progress is not None:
-                progress(sum(shares[index] * weights[index] for index in missing) / sum(weights.values()))
-    except KeyboardInterrupt:
+                progress(done())
+    except (KeyboardInterrupt, LimitReached) as end:
         stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
         for future in wait(under_way, timeout=GRACE_S).done:
             if not future.cancelled() and future.exception() is None:
                 results[under_way[future]] = future.result()
-        raise Interrupted([one if isinstance(one, RunResult) else None for one in results]) from None
+        known = [one if isinstance(one, RunResult) else None for one in results]
+        if isinstance(end, KeyboardInterrupt):
+            raise Interrupted(known) from None
+        end.results, end.share = known, done()
+        raise
     finally:
         # Also where one of them could not go on: the others are not waited for.
         stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
     return [result for result in results if result is not None]
-
-
-class _Stopped(Exception):  # noqa: N818 - it ends a thread, and no one sees it
-    """The study that a run belongs to is over."""
 
 
 def head(kind: str, engine: str) -> dict[str, Any]:
@@ -383,14 +392,7 @@ def bandwidth(scenario: Scenario) -> Table:
     is not for it.
     """
     rows: list[tuple[str, int, str, bool, float, float, float]] = []
-    own = [job.schedule.order for job in scenario.jobs if job.schedule.order not in ("fifo", "priority")]
-    orders = dict.fromkeys(("fifo", *own))
-    orders = orders if len(orders) > 1 else dict.fromkeys(("fifo", "priority"))
-    rates_bps = what_if_rates(scenario.link_rate_bps)
-    senders = [job.name for job in scenario.jobs if job.workers > 1 and job.parameter_bytes]
-    if any(job.is_pulled for job in scenario.jobs):
-        senders = []
-    for rate_bps, order, barrier in product(rates_bps if senders else (), orders, (True, False)):
+    for rate_bps, order, barrier in _what_ifs(scenario):
         spec = what_if(scenario.spec(), rate_bps, order, barrier)
         for job in json.loads(_core.run(json.dumps(spec)).summary_json)["jobs"]:
             times_us = [ps / 1e6 for ps in job["iteration_time_ps"]]
@@ -399,6 +401,23 @@ def bandwidth(scenario: Scenario) -> Table:
             rows.append((job["name"], rate_bps, order, barrier, mean_us, *waits_us))
     names = ("job", "rate_bps", "order", "barrier", "iteration_time_us", "exposed_us", "barrier_us")
     return Table.of({name: [row[index] for row in rows] for index, name in enumerate(names)})
+
+
+def _what_ifs(scenario: Scenario) -> list[tuple[int, str, bool]]:
+    """Return the rates, orders and barriers of `bandwidth`."""
+    own = [job.schedule.order for job in scenario.jobs if job.schedule.order not in ("fifo", "priority")]
+    orders = dict.fromkeys(("fifo", *own))
+    orders = orders if len(orders) > 1 else dict.fromkeys(("fifo", "priority"))
+    rates_bps = what_if_rates(scenario.link_rate_bps)
+    senders = [job.name for job in scenario.jobs if job.workers > 1 and job.parameter_bytes]
+    if any(job.is_pulled for job in scenario.jobs):
+        senders = []
+    return list(product(rates_bps if senders else (), orders, (True, False)))
+
+
+def what_if_count(scenario: Scenario) -> int:
+    """Return how many runs at other rates follow the run of a scenario on the command line."""
+    return len(_what_ifs(scenario)) if has_what_ifs(scenario) else 0
 
 
 def what_if_rates(own_bps: int) -> list[int]:

@@ -19,6 +19,7 @@ from typing import Any
 from gradtide import _core
 from gradtide.scenario import Job
 from gradtide.studies.channels import Channel
+from gradtide.watch import look
 
 MIB = 1 << 20
 
@@ -298,6 +299,7 @@ class Search:
         """Run the choices that have no score yet."""
         new = [choice for choice in dict.fromkeys(choices) if choice not in self.scores]
         for choice in new:
+            look()
             text, times = self._input(choice), []
             for layers in self._layers:
                 output = _core.run(text.replace('"@"', layers, 1))

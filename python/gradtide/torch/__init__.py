@@ -6,7 +6,8 @@
 
 `control` connects the ranks, `guard` tells which is lost, `sender` sums by priority, `parallel` has the levels that DDP
 carries out, `crossiter` the one without a barrier, `deferred` its updates that are put off, `check` compares predicted
-and measured times, `wire` marks the job's packets, `sockets` finds them. Only this package and `profiling` need torch.
+and measured times, `wire` marks the job's packets, `sockets` finds them. `ps` has parameter servers. Only this package
+and `profiling` need torch.
 """
 
 try:
@@ -15,6 +16,7 @@ except ImportError as error:
     raise ImportError(f"gradtide.torch needs PyTorch ({error}): pip install 'gradtide[torch]'") from error
 
 from gradtide.errors import RankLostError, ScenarioError, TrainingError
+from gradtide.torch import ps
 from gradtide.torch.check import Verification, verify
 from gradtide.torch.wire import WirePriority, nccl_options, wire_priority
 from gradtide.torch.wrapped import Wrapped, unwrap, wrap
@@ -27,6 +29,7 @@ __all__ = [
     "WirePriority",
     "Wrapped",
     "nccl_options",
+    "ps",
     "unwrap",
     "verify",
     "wire_priority",

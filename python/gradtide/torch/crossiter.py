@@ -33,6 +33,12 @@ from gradtide.torch.sender import Sender, Transfer
 
 USE_PRIORITY = "use level priority: wrap(..., level='priority')"
 
+IN_FLIGHT = (
+    "at level crossiter gradients are summed while the next forward pass runs. Clipping by norm, GradScaler, "
+    "accumulation over several backward passes and code that reads .grad need level priority: "
+    "wrap(..., level='priority')"
+)
+
 
 class InFlight(torch.Tensor):  # type: ignore[misc]
     """What `.grad` holds while a gradient is being summed: it has shape, dtype and device, but no numbers.
@@ -41,15 +47,15 @@ class InFlight(torch.Tensor):  # type: ignore[misc]
     Otherwise it would read a local gradient and take it for the sum of all ranks.
     """
 
-    __slots__ = ("name",)
+    __slots__ = ("name", "why")
 
     @staticmethod
-    def __new__(cls, parameter: "torch.Tensor", name: str) -> "InFlight":
-        """Stand for the gradient of a parameter."""
+    def __new__(cls, parameter: "torch.Tensor", name: str, why: str) -> "InFlight":
+        """Stand for the gradient of a parameter; `why` says why it cannot be read, and what to do."""
         self = torch.Tensor._make_wrapper_subclass(
             cls, parameter.size(), strides=parameter.stride(), dtype=parameter.dtype, device=parameter.device
         )
-        self.name = name
+        self.name, self.why = name, why
         return self  # type: ignore[no-any-return]
 
     @classmethod
@@ -57,13 +63,8 @@ class InFlight(torch.Tensor):  # type: ignore[misc]
         """Refuse every op."""
         if func is torch.ops.aten.detach.default:
             return args[0]
-        names = (repr(leaf.name) for leaf in tree_leaves(args) if isinstance(leaf, InFlight))
-        raise TrainingError(
-            f"the gradient of {next(names, 'a parameter')} is on its way and cannot be read ({func}): at level "
-            "crossiter gradients are summed while the next forward pass runs. Clipping by norm, GradScaler, "
-            "accumulation over several backward passes and code that reads .grad need level priority: "
-            "wrap(..., level='priority')"
-        )
+        one = next(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, InFlight))
+        raise TrainingError(f"the gradient of {one.name!r} is on its way and cannot be read ({func}): {one.why}")
 
     def __repr__(self) -> str:
         return f"InFlight({self.name!r})"
@@ -89,7 +90,7 @@ class Bucket:
         self.views = [
             part.as_strided(p.shape, order) for part, p, order in zip(parts, self.parameters, orders, strict=True)
         ]
-        self.unread = [InFlight(p, name) for name, p in members]  # what stands in each `.grad` meanwhile
+        self.unread = [InFlight(p, name, IN_FLIGHT) for name, p in members]  # what stands in each `.grad` meanwhile
         self.arrived: set[int] = set()  # gradients of this iteration
         self.transfer: Transfer | None = None  # the sum, once it has begun
         self.due = False  # the optimizer's step has been called for it and is not carried out
@@ -321,6 +322,12 @@ class CrossIteration:
             bucket.closed_by = {id(parameter) for parameter in bucket.opener}
 
 
+def updates_by_element(optimizer: "torch.optim.Optimizer") -> bool:
+    """Whether it is one of torch.optim that updates each parameter by itself."""
+    kind = type(optimizer)
+    return kind.step.__module__.startswith("torch.optim.") and kind.__name__ not in ("LBFGS", "SparseAdam")
+
+
 class _DeferredStep:
     """The user's optimizer, whose `step` and `zero_grad` are put off, bucket by bucket.
 
@@ -330,11 +337,10 @@ class _DeferredStep:
 
     def __init__(self, owner: CrossIteration, optimizer: "torch.optim.Optimizer") -> None:
         self._owner, self._optimizer = owner, optimizer
-        kind = type(optimizer)
-        own_step = kind.step.__module__.startswith("torch.optim.") and kind.__name__ not in ("LBFGS", "SparseAdam")
-        if not own_step:
+        if not updates_by_element(optimizer):
+            name = type(optimizer).__name__
             raise TrainingError(
-                f"level crossiter updates a few parameters at a time, which {kind.__name__} may not bear: it takes the "
+                f"level crossiter updates a few parameters at a time, which {name} may not bear: it takes the "
                 f"optimizers of torch.optim other than LBFGS and SparseAdam; {USE_PRIORITY}"
             )
         self._refuse_hooks()

@@ -42,11 +42,12 @@ class Deferral:
             self._classes[plain] = _watched(plain, self)
         parameter.__class__ = self._classes[plain]
 
-    def end(self, parameter: "torch.nn.Parameter") -> None:
-        """Watch a parameter no more."""
+    def end(self, parameter: "torch.nn.Parameter") -> bool:
+        """Watch a parameter no more; whether it was."""
         plain = self._plain.pop(id(parameter), None)
         if plain is not None:
             parameter.__class__ = plain
+        return plain is not None
 
     def touch(self, values: Any) -> None:
         """Update those of some values that are put off; all, if none is seen among them."""

@@ -9,8 +9,9 @@
 //! So the first byte of a flow takes the delay, and shares are those that the receivers see: as in SimGrid's models.
 //! Rates change when a flow enters or is received, at once and everywhere. Flows of one stream from one host to another
 //! are one connection, on which one begins when the last byte of the one before has left, which is the delay before it
-//! is received. Bands are strict: a band has what the bands before it leave. A message of `bytes / parts` is exactly
-//! that, no whole number of bytes.
+//! is received. Bands are strict: a band has what the bands before it leave. A message of `bytes / parts` takes exactly
+//! the time of that, no whole number of bytes; links count its [whole bytes](Flow::counted) when it is received, and of
+//! one under way what has crossed, rounded down.
 //!
 //! Inside, time is counted in femtoseconds and work in 2^-20 bit/s times 1 fs, so that work is an exact integer
 //! function of rates and instants and nothing drifts. An instant at which a message is received is rounded up to a
@@ -29,8 +30,10 @@ use crate::trace::{Counters, PortCounters};
 use crate::units::{Bytes, Rate, Time};
 use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network, Seed, StreamKey};
 use due::{Due, NEVER};
+use gradtide_watch::look;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::{AddAssign, Mul, Sub};
 
 /// The fluid engine.
 #[derive(Clone, Debug)]
@@ -67,6 +70,53 @@ pub struct Lane {
     ports: Vec<PortId>,
 }
 
+/// What has crossed a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    bytes: Bytes,
+    /// That of the exact shares, which is time at a rate.
+    work: u128,
+}
+
+impl Load {
+    /// Whole bytes.
+    pub fn bytes(self) -> Bytes {
+        self.bytes
+    }
+
+    /// Of so many messages of `bytes / parts`, which are counted as `counted` in all.
+    pub fn of_messages(count: u64, bytes: Bytes, parts: u32, counted: Bytes) -> Self {
+        Self { bytes: counted, work: work(bytes, parts) * u128::from(count) }
+    }
+
+    /// Of a message, when so much of its work is done.
+    fn of(done: u128, work: u128, counted: Bytes) -> Self {
+        let bytes = if done < work { counted.min(Bytes((done / WORK_PER_BYTE) as u64)) } else { counted };
+        Self { bytes, work: done.min(work) }
+    }
+}
+
+impl AddAssign for Load {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.work += other.work;
+    }
+}
+
+impl Sub for Load {
+    type Output = Self;
+    fn sub(self, earlier: Self) -> Self {
+        Self { bytes: self.bytes - earlier.bytes, work: self.work - earlier.work }
+    }
+}
+
+impl Mul<u64> for Load {
+    type Output = Self;
+    fn mul(self, count: u64) -> Self {
+        Self { bytes: self.bytes * count, work: self.work * u128::from(count) }
+    }
+}
+
 impl Lane {
     /// How long `bytes / parts` bytes take to leave, in fs, rounded up as in the engine.
     ///
@@ -81,6 +131,12 @@ impl Lane {
         u128::from(self.delay_ps) * FS_PER_PS
     }
 
+    /// What has crossed a link of `bytes / parts` bytes, counted as `counted`, so many fs after they entered.
+    pub fn load_after(&self, bytes: Bytes, parts: u32, counted: Bytes, fs: u128) -> Load {
+        let work = work(bytes, parts);
+        Load::of(if fs < self.sending_fs(bytes, parts) { u128::from(self.rate) * fs } else { work }, work, counted)
+    }
+
     /// What is crossed.
     pub fn ports(&self) -> &[PortId] {
         &self.ports
@@ -89,6 +145,11 @@ impl Lane {
     /// What the engine's clock shows at an instant in fs.
     pub fn clock(instant_fs: u128) -> Time {
         clock(instant_fs)
+    }
+
+    /// The fs that an instant of the clock stands for.
+    pub fn fs(instant: Time) -> u128 {
+        joined(instant, 0)
     }
 }
 
@@ -112,8 +173,8 @@ pub enum FluidError {
 struct FluidLink {
     rate: Rate,
     delay_ps: u64,
-    /// Work of messages that have been received.
-    work: u128,
+    /// Of messages that have been received.
+    received: Load,
 }
 
 /// Of one band.
@@ -150,6 +211,7 @@ struct FlowState {
     hold: Time,
     /// Of one message.
     work: u128,
+    counted: Bytes,
     rounds_left: u32,
     connection: u32,
     /// The next one on the connection; [`NONE`] if there is none.
@@ -205,7 +267,7 @@ impl Fluid {
         let links = graph.links.iter().enumerate().map(|(port, directed)| {
             let (rate, delay_ps) = (directed.link.rate, directed.link.delay.ps());
             if rate.bps() < CAPACITY_LIMIT {
-                Ok(FluidLink { rate, delay_ps, work: 0 })
+                Ok(FluidLink { rate, delay_ps, received: Load::default() })
             } else {
                 Err(FluidError::TooFast { port: port as u32, bps: rate.bps() })
             }
@@ -236,28 +298,35 @@ impl Fluid {
         Counters { events: self.event_count, ..Counters::default() }
     }
 
-    /// Totals of one port, with what has crossed of the messages under way: its bytes, rounded half up, and the time
-    /// that they take at the link's full rate.
+    /// Totals of one port, with what has crossed of the messages under way: whole bytes, and the time that messages
+    /// take at the link's full rate.
     pub fn port_counters(&self, port: PortId) -> PortCounters {
-        let mut work = self.links[port.0 as usize].work;
+        self.counters_of(port, self.load(port))
+    }
+
+    /// Totals of one port that so much has crossed.
+    pub fn counters_of(&self, port: PortId, load: Load) -> PortCounters {
+        let rate_parts = u128::from(self.links[port.0 as usize].rate.bps()) * u128::from(PARTS);
+        let busy_ps = (load.work + rate_parts * FS_PER_PS / 2) / (rate_parts * FS_PER_PS);
+        PortCounters { bytes: load.bytes.0, busy: Time::from_ps(busy_ps as u64), ..PortCounters::default() }
+    }
+
+    /// What has crossed the link of a port.
+    pub fn load(&self, port: PortId) -> Load {
+        let mut load = self.links[port.0 as usize].received;
         for shares in self.bands.iter().flatten() {
             for id in shares.solver.classes(LinkId(port.0)) {
                 let class = &shares.classes[id.0 as usize];
                 let done = class.work_at(self.now_fs);
                 let later = shares.later.get(id.0 as usize).into_iter().flatten();
                 let flows = later.map(|&Reverse(flow)| flow).chain([class.first()]);
-                work += flows.map(|(target, flow)| self.flows[flow as usize].work + done - target).sum::<u128>();
+                for (target, flow) in flows {
+                    let FlowState { work, counted, .. } = self.flows[flow as usize];
+                    load += Load::of(work + done - target, work, counted);
+                }
             }
         }
-        let rate_parts = u128::from(self.links[port.0 as usize].rate.bps()) * u128::from(PARTS);
-        let busy_ps = (work + rate_parts * FS_PER_PS / 2) / (rate_parts * FS_PER_PS);
-        let bytes = (work + WORK_PER_BYTE / 2) / WORK_PER_BYTE;
-        PortCounters { bytes: bytes as u64, busy: Time::from_ps(busy_ps as u64), ..PortCounters::default() }
-    }
-
-    /// How long `bytes` take at the full rate of the link of a port.
-    pub fn sending_time(&self, port: PortId, bytes: Bytes) -> Time {
-        self.links[port.0 as usize].rate.serialize(bytes, 1, 1).unwrap_or(Time::MAX)
+        load
     }
 
     /// Links, and with them ports.
@@ -529,9 +598,9 @@ impl Fluid {
             if slot == NONE || target > class.work_at(self.now_fs) {
                 return;
             }
-            let FlowState { work, connection, .. } = self.flows[slot as usize];
+            let FlowState { work, counted, connection, .. } = self.flows[slot as usize];
             for link in shares.solver.links(id) {
-                self.links[link.0 as usize].work += work;
+                self.links[link.0 as usize].received += Load { bytes: counted, work };
             }
             shares.remove(id);
             if self.receive(slot) {
@@ -655,6 +724,7 @@ impl Network for Fluid {
             began_fs,
             hold: flow.hold,
             work: work(flow.bytes, flow.parts),
+            counted: flow.counted,
             rounds_left: flow.rounds,
             connection,
             next: NONE,
@@ -687,6 +757,7 @@ impl Network for Fluid {
         }
         // What takes no time is complete when it is started.
         while self.completed.is_empty() {
+            look();
             self.share();
             let next = self.next_at();
             if next > until_fs {

@@ -99,18 +99,8 @@ pub fn band(tos: u32) -> Band {
 pub const BACKGROUND: u32 = u32::MAX;
 
 pub fn background(arrival: &Arrival) -> Flow {
-    Flow {
-        src: HostId(arrival.src),
-        dst: HostId(arrival.dst),
-        bytes: Bytes(arrival.bytes),
-        rounds: 1,
-        parts: 1,
-        hold: Time::ZERO,
-        band: band(arrival.tos),
-        stream: BACKGROUND,
-        connection: Connection::Own,
-        part: None,
-    }
+    let alone = Flow::alone(HostId(arrival.src), HostId(arrival.dst), Bytes(arrival.bytes));
+    Flow { band: band(arrival.tos), stream: BACKGROUND, ..alone }
 }
 
 pub fn fct(arrival: &Arrival, completion: &Completion, now: Time) -> Fct {
@@ -255,19 +245,10 @@ struct Ring<'a> {
 
 impl Ring<'_> {
     fn send(&mut self, engine: &mut PacketEngine, worker: u32, bytes: u64) {
-        let id = engine.start(Flow {
-            src: HostId(worker),
-            dst: HostId((worker + 1) % self.job.worker_count),
-            bytes: Bytes(bytes),
-            rounds: 1,
-            parts: 1,
-            hold: Time::ZERO,
-            band: self.job.band,
-            stream: 0,
-            connection: Connection::Stream,
-            part: None,
-        });
-        self.flows.insert(id, (worker + 1) % self.job.worker_count);
+        let next = (worker + 1) % self.job.worker_count;
+        let alone = Flow::alone(HostId(worker), HostId(next), Bytes(bytes));
+        let id = engine.start(Flow { band: self.job.band, connection: Connection::Stream, ..alone });
+        self.flows.insert(id, next);
     }
 
     fn partition(&self, bucket: usize) -> u64 {

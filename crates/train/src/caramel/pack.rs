@@ -8,6 +8,7 @@
 use super::transfers::{PlannedTransfer, TransferPlan};
 use super::{Boundaries, Boundary, ParameterGroup, timeline};
 use gradtide_net::{Bytes, Time};
+use gradtide_watch::look;
 use std::cmp::Reverse;
 
 /// A plan, and which of it delays nothing.
@@ -78,6 +79,7 @@ struct Circle {
 impl Circle {
     /// The earliest start from `from` on of `length` without interruption, if there is one.
     fn earliest(&self, from: Time, length: Time) -> Option<Time> {
+        look();
         let mut start = from;
         // What takes no time still has a moment of its own, or it would be in the way of what begins there.
         let moment = length.max(Time::from_ps(1));

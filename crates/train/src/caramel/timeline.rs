@@ -8,6 +8,7 @@
 use super::Boundaries;
 use super::transfers::{PlannedTransfer, TransferPlan};
 use gradtide_net::Time;
+use gradtide_watch::look;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -95,6 +96,7 @@ pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
         let start = now;
         let mut stalled = Time::ZERO;
         for &(offset, moment) in &moments {
+            look();
             now = start + stalled + offset;
             match moment {
                 ComputeEvent::Open { in_next: true, .. } if iteration == 0 => {}
@@ -292,6 +294,7 @@ impl<'a> Channel<'a> {
     }
 
     fn send(&mut self, turn: Time) {
+        look();
         let Reverse((_, transfer, iteration)) = self.open.pop().expect("it has its turn");
         let it = &self.plan.transfers[transfer as usize];
         let start = self.sent.last().map_or(turn, |last| last.end.max(turn));

@@ -5,10 +5,11 @@
 //! long, and this result need not be simulated again.
 
 use super::messages::{Addressing, InFlight, MessageSize};
-use super::plan::{CollectivePlan, Message, Passage};
+use super::plan::{CollectivePlan, EvenShare, Message, Passage};
 use super::progress::Progress;
-use gradtide_net::fluid::Lane;
-use gradtide_net::{Bytes, Fluid, HostId, Network, PortId, Time};
+use gradtide_net::fluid::{Lane, Load};
+use gradtide_net::{Fluid, HostId, Network, PortId, Time};
+use gradtide_watch::look;
 
 /// What an exchange took.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,11 +18,12 @@ pub struct Exchange {
     pub duration: Time,
     /// Messages sent.
     pub message_count: u64,
-    /// Bytes that crossed each link, by port, rounded half up.
-    pub link_bytes: Vec<Bytes>,
+    /// What crossed each link, by port.
+    pub loads: Vec<Load>,
 }
 
-/// Carries out `plan` with rank i on `hosts[i]`. Messages are exactly even shares, no whole numbers of bytes.
+/// Carries out `plan` with rank i on `hosts[i]`. Messages take the time of exactly even shares, and links count their
+/// whole bytes.
 ///
 /// In a ring whose ranks never slow one another, which one look at the rates of all of them together tells, the
 /// arrivals are computed rank by rank. Everything else is simulated message by message.
@@ -33,7 +35,7 @@ pub fn run(plan: &CollectivePlan, hosts: &[u32], network: Fluid) -> Exchange {
     assert!(network.counters().events == 0, "the network is fresh");
     match lanes(plan, hosts, 0, &network) {
         Some(lanes) => in_lanes(plan, &lanes, network.link_count()),
-        None => message_by_message(plan, hosts, network),
+        None => message_by_message(plan, hosts, network, Time::MAX),
     }
 }
 
@@ -46,11 +48,11 @@ pub fn lanes(plan: &CollectivePlan, hosts: &[u32], stream: u32, network: &Fluid)
     network.lanes(stream, hosts.iter().zip(next).map(|(&host, &next)| (HostId(host), HostId(next))))
 }
 
-/// As [`run`], and never in another way than message by message.
+/// As [`run`], and never in another way than message by message; cut off at `until`.
 ///
 /// # Panics
 /// As [`run`].
-pub fn message_by_message(plan: &CollectivePlan, hosts: &[u32], mut network: Fluid) -> Exchange {
+pub fn message_by_message(plan: &CollectivePlan, hosts: &[u32], mut network: Fluid, until: Time) -> Exchange {
     let mut under_way: InFlight<Passage> = InFlight::default();
     let addressing = Addressing::new(hosts, MessageSize::Even);
     let start = |message: Message, under_way: &mut InFlight<Passage>, network: &mut Fluid| {
@@ -59,20 +61,20 @@ pub fn message_by_message(plan: &CollectivePlan, hosts: &[u32], mut network: Flu
     };
     let mut progress = Progress::begin(plan.clone(), &mut |message| start(message, &mut under_way, &mut network));
     let mut arrived = Vec::new();
-    while !under_way.is_empty() {
-        network.advance(Time::MAX, &mut arrived);
+    while !under_way.is_empty() && network.now() < until {
+        network.advance(until, &mut arrived);
         for completion in arrived.drain(..) {
             let passage = under_way.remove(completion.flow);
             progress.on_arrival(passage, &mut |message| start(message, &mut under_way, &mut network));
         }
     }
-    assert!(progress.is_complete(), "all messages have arrived");
-    let bytes = |port| Bytes(network.port_counters(PortId(port)).bytes);
-    Exchange {
-        duration: network.now(),
-        message_count: network.started_count(),
-        link_bytes: (0..network.link_count()).map(bytes).collect(),
-    }
+    assert!(progress.is_complete() || until < Time::MAX, "all messages have arrived");
+    Exchange { duration: network.now(), message_count: network.started_count(), loads: loads(&network) }
+}
+
+/// What has crossed each link of a network, by port.
+pub fn loads(network: &Fluid) -> Vec<Load> {
+    (0..network.link_count()).map(|port| network.load(PortId(port))).collect()
 }
 
 /// A ring of which every rank has its way to the next one for itself. A rank sends a step's message when it has sent
@@ -82,14 +84,60 @@ pub fn message_by_message(plan: &CollectivePlan, hosts: &[u32], mut network: Flu
 /// left(i, k) = max(left(i, k - 1), left(i - 1, k - 1) + delay(i - 1)) + message / rate(i)
 /// ```
 pub fn in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32) -> Exchange {
+    let even = share_of_ring(plan);
+    let left = steps_in_lanes(plan, lanes, even, |_, _| true);
+    let last = left.iter().zip(lanes).map(|(left, lane)| left + lane.delay_fs()).max();
+    let mut loads = vec![Load::default(); link_count as usize];
+    for (lane, sent) in lanes.iter().zip(plan.sent_in_ring()) {
+        let load = Load::of_messages(plan.step_count().into(), even.bytes, even.parts, sent);
+        lane.ports().iter().for_each(|port| loads[port.0 as usize] += load);
+    }
+    Exchange {
+        duration: Lane::clock(last.unwrap_or(0)),
+        message_count: lanes.len() as u64 * u64::from(plan.step_count()),
+        loads,
+    }
+}
+
+/// What has crossed each link when a ring in lanes is cut off, so long after it began.
+pub fn loads_in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32, until: Time) -> Vec<Load> {
+    let even = share_of_ring(plan);
+    let mut loads = vec![Load::default(); link_count as usize];
+    steps_in_lanes(plan, lanes, even, |step, left| {
+        let mut has_begun = false;
+        for ((rank, lane), left) in (0..).zip(lanes).zip(left) {
+            let enters = left + lane.delay_fs() - lane.sending_fs(even.bytes, even.parts);
+            let Some(since) = Lane::fs(until).checked_sub(enters) else { continue };
+            has_begun = true;
+            plan.sends(step, rank, &mut |message| {
+                let load = lane.load_after(even.bytes, even.parts, message.bytes, since);
+                lane.ports().iter().for_each(|port| loads[port.0 as usize] += load);
+            });
+        }
+        has_begun
+    });
+    loads
+}
+
+fn share_of_ring(plan: &CollectivePlan) -> EvenShare {
+    let mut share = None;
+    plan.sends(0, 0, &mut |first| share = Some(first.even));
+    share.expect("a ring sends in every step")
+}
+
+/// When each rank's last message has left, in fs; `go_on` is told those of each step, and ends it with `false`.
+fn steps_in_lanes(
+    plan: &CollectivePlan,
+    lanes: &[Lane],
+    even: EvenShare,
+    mut go_on: impl FnMut(u32, &[u128]) -> bool,
+) -> Vec<u128> {
     let ranks = lanes.len();
-    let mut message = None;
-    plan.sends(0, 0, &mut |first| message = Some(first.even));
-    let even = message.expect("a ring sends in every step");
     let sending: Vec<u128> = lanes.iter().map(|lane| lane.sending_fs(even.bytes, even.parts)).collect();
     let delays: Vec<u128> = lanes.iter().map(Lane::delay_fs).collect();
     let mut left = vec![0_u128; ranks];
     for step in 0..plan.step_count() {
+        look();
         // Of the rank before, in the step before; in the first step nothing has to arrive.
         let mut arrival = if step == 0 { 0 } else { left[ranks - 1] + delays[ranks - 1] };
         for ((left, sending), delay) in left.iter_mut().zip(&sending).zip(&delays) {
@@ -97,19 +145,9 @@ pub fn in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32) -> Excha
             *left = before.max(arrival) + sending;
             arrival = if step == 0 { 0 } else { before + delay };
         }
+        if !go_on(step, &left) {
+            break;
+        }
     }
-    let last = left.iter().zip(&delays).map(|(left, delay)| left + delay).max();
-    let mut crossings = vec![0_u64; link_count as usize];
-    for port in lanes.iter().flat_map(Lane::ports) {
-        crossings[port.0 as usize] += u64::from(plan.step_count());
-    }
-    let bytes = |&count: &u64| {
-        let (bytes, parts) = (u128::from(even.bytes.0) * u128::from(count), u128::from(even.parts));
-        Bytes(((2 * bytes + parts) / (2 * parts)) as u64)
-    };
-    Exchange {
-        duration: Lane::clock(last.unwrap_or(0)),
-        message_count: ranks as u64 * u64::from(plan.step_count()),
-        link_bytes: crossings.iter().map(bytes).collect(),
-    }
+    left
 }

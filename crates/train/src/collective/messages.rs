@@ -437,6 +437,7 @@ impl Addressing {
             bytes,
             rounds: 1,
             parts,
+            counted: message.bytes,
             hold: Time::ZERO,
             band,
             stream: self.stream,

@@ -26,7 +26,7 @@ pub(super) struct BufferShare {
 impl BufferShare {
     const WHOLE: Self = Self { origin: 0, first: 0, end: 1, count: 1 };
 
-    fn part(index: u32, count: u32) -> Self {
+    pub fn part(index: u32, count: u32) -> Self {
         Self { origin: 0, first: index, end: index + 1, count }
     }
 }
@@ -95,11 +95,11 @@ impl Pattern {
         }
         let others = move || (1..n).map(move |distance| (i + distance) % n);
         match self {
-            Self::RingReduceScatter { shift } => {
-                send((i + 1) % n, BufferShare::part((i + 2 * n - shift - step) % n, n), Action::Reduce);
+            Self::RingReduceScatter { .. } => {
+                send((i + 1) % n, BufferShare::part(self.ring_part(step, i, n), n), Action::Reduce);
             }
-            Self::RingAllGather { shift } => {
-                send((i + 1) % n, BufferShare::part((i + 1 + 2 * n - shift - step) % n, n), Action::Copy);
+            Self::RingAllGather { .. } => {
+                send((i + 1) % n, BufferShare::part(self.ring_part(step, i, n), n), Action::Copy);
             }
             Self::Fold => {
                 if is_folded(i, n) {
@@ -183,6 +183,19 @@ impl Pattern {
                 }
             }
         }
+    }
+
+    /// The part that rank `i` of a ring of `n` sends in `step`. After the last step comes the one that it does not send.
+    ///
+    /// # Panics
+    /// If it is no ring.
+    pub fn ring_part(&self, step: u32, i: u32, n: u32) -> u32 {
+        let ahead = match self {
+            Self::RingReduceScatter { shift } => 2 * n - shift,
+            Self::RingAllGather { shift } => 2 * n - shift + 1,
+            other => unreachable!("{other:?} is no ring"),
+        };
+        (i + ahead - step) % n
     }
 
     /// Messages that rank `i` of `n` receives in `step`.

@@ -486,6 +486,22 @@ impl CollectivePlan {
         self.phases.iter().all(|phase| phase.teams == Teams::All && is_ring(&phase.pattern))
     }
 
+    /// Whole bytes that each rank of a ring sends: in each phase all parts but one.
+    ///
+    /// # Panics
+    /// If [`is_ring`](Self::is_ring) is false.
+    pub fn sent_in_ring(&self) -> impl Iterator<Item = Bytes> {
+        let part = |index| Bytes(self.buffer.range(BufferShare::part(index, self.ranks)).1);
+        let parts: Vec<Bytes> = (0..self.ranks).map(part).collect();
+        (0..self.ranks).map(move |rank| {
+            let of_phase = |phase: &Phase| {
+                let kept = phase.pattern.ring_part(phase.pattern.step_count(self.ranks), rank, self.ranks);
+                Bytes(self.buffer.bytes) - parts[kept as usize]
+            };
+            self.phases.iter().map(of_phase).sum()
+        })
+    }
+
     fn phase(&self, step: u32) -> &Phase {
         &self.phases[self.phases.partition_point(|phase| phase.steps_before <= step) - 1]
     }

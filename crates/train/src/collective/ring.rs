@@ -16,6 +16,7 @@ pub fn lock_step(hosts: &[u32], bytes: Bytes, band: Band, stream: u32, hold: Tim
         bytes,
         rounds: 2 * (host_count - 1),
         parts: host_count,
+        counted: Bytes(bytes.0 / u64::from(host_count)),
         hold,
         band,
         stream,

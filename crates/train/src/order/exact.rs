@@ -1,6 +1,7 @@
 //! The best order of few transfers, by dynamic programming over their subsets.
 
 use super::needs::{Needs, Recv};
+use gradtide_watch::look;
 
 /// Most transfers that are tried: their subsets take 24 MB.
 pub const MAX_RECVS: usize = 20;
@@ -41,6 +42,7 @@ pub fn optimum(needs: &Needs) -> Option<(u64, Vec<Recv>)> {
         ends.min().expect("the set is not empty")
     };
     for set in 1..set_count {
+        look();
         sent[set] = sent[set & (set - 1)] + needs.recv_ticks[set.trailing_zeros() as usize];
         done[set] = best_last(&done, &sent, set).0;
     }

@@ -1,6 +1,7 @@
 //! How long a worker's iteration takes with its transfers in a given order.
 
 use super::needs::{Needs, Recv};
+use gradtide_watch::look;
 
 /// Scores orders of one DAG; keeps its arrays between calls.
 ///
@@ -39,6 +40,7 @@ impl<'a> Scorer<'a> {
 
     /// The makespan if the transfers arrive in `order`, each at its own time, in ticks.
     pub fn makespan_at(&mut self, order: &[Recv], arrivals: impl IntoIterator<Item = u64>) -> u64 {
+        look();
         let recv_count = order.len();
         for (rank, &recv) in order.iter().enumerate() {
             self.last[recv as usize] = rank as u32;

@@ -1,6 +1,7 @@
 //! What an order of transfers decides: the op DAG with ops that need the same transfers taken as one.
 
 use crate::opdag::{Kind, OpDag, OpDagError};
+use gradtide_watch::look;
 use std::collections::BTreeMap;
 
 /// Index of a transfer, by ascending id of its op.
@@ -73,6 +74,7 @@ impl Needs {
         let mut ends = vec![0_u64; dag.ops.len()];
         let mut known: BTreeMap<Vec<NeedNode>, NeedNode> = BTreeMap::new();
         for &op in &needed {
+            look();
             let it = &dag.ops[op as usize];
             let start = it.inputs.iter().map(|&input| ends[input as usize]).max().unwrap_or(0);
             ends[op as usize] = start + it.time_ticks;
@@ -191,6 +193,7 @@ impl Needs {
             let first_join = firsts.min().map_or(self.join_count(), |&join| join as usize);
             lanes[recv_count..recv_count + first_join].fill(BitLane::default());
             for (join, parents) in self.parents.iter().enumerate().skip(first_join) {
+                look();
                 let mut lane = BitLane::default();
                 parents.iter().for_each(|&parent| lane.add(&lanes[parent as usize]));
                 lanes[recv_count + join] = lane;

@@ -7,6 +7,7 @@ use super::search::{Answer, Search};
 use super::tac::{Ties, tac};
 use super::{by_priority, tic::tic};
 use gradtide_net::Seed;
+use gradtide_watch::look;
 
 /// Steps of the local search: joins and edges that scores look at. A second or so.
 const LOCAL_STEPS: u64 = 200_000_000;
@@ -106,6 +107,7 @@ fn least_loss_ticks(needs: &Needs) -> u64 {
     for first in (0..recv_count).step_by(64) {
         let mut losses = [0_u64; 64];
         for node in 0..reach.len() {
+            look();
             reach[node] = match node.checked_sub(recv_count) {
                 None => u64::from(node / 64 == first / 64) << (node % 64),
                 Some(join) => needs.parents[join].iter().fold(0, |word, &parent| word | reach[parent as usize]),

@@ -13,6 +13,7 @@
 //! What neither rule decides is tried, one transfer after another. Chains, and blocks of branches, seldom need that.
 
 use super::needs::{Needs, Recv, bits};
+use gradtide_watch::look;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -216,6 +217,7 @@ impl<'a> Search<'a> {
             view.back_capital -= if contains(&place.back, recv) { 0 } else { ticks };
         }
         for (set, &ticks) in self.sets.iter().zip(&self.needs.work_ticks) {
+            look();
             if ticks == 0 || set.iter().zip(&place.back).any(|(word, back)| word & back != 0) {
                 continue;
             }
@@ -271,6 +273,7 @@ impl<'a> Search<'a> {
 
     /// Transfers in between that nothing but what is lost with `recv` needs.
     fn freed(&self, view: &View, place: &SearchNode, recv: Recv) -> Vec<Recv> {
+        look();
         let mut still: Set = vec![0; place.front.len()];
         for (set, &ticks) in self.sets.iter().zip(&self.needs.work_ticks) {
             let is_lost = contains(set, recv) || set.iter().zip(&place.back).any(|(word, back)| word & back != 0);
@@ -283,6 +286,7 @@ impl<'a> Search<'a> {
 
     /// Work that a set completes, and its time.
     fn terms(&self, view: &View, set: &Set) -> (u64, u64) {
+        look();
         let inside = |other: &Set| other.iter().zip(set).all(|(word, set)| word & !set == 0);
         let alone: u64 = members(set).map(|recv| view.gains[recv as usize]).sum();
         let joined: u64 = view.joins.iter().filter(|(other, _)| inside(other)).map(|&(_, ticks)| ticks).sum();
@@ -326,6 +330,7 @@ fn minimal(joins: &[(Set, u64)]) -> Vec<Set> {
     sorted.sort_unstable();
     let mut found: Vec<Set> = Vec::new();
     for (_, set) in sorted {
+        look();
         if !found.iter().any(|other| other.iter().zip(set).all(|(word, set)| word & !set == 0)) {
             found.push(set.clone());
         }

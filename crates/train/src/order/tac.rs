@@ -2,6 +2,7 @@
 
 use super::needs::{BitLane, LANE, NeedNode, Needs, Recv, bits};
 use super::timsort;
+use gradtide_watch::look;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -24,11 +25,15 @@ pub fn tac(needs: &Needs, work_ticks: &[u64], ties: Ties) -> Vec<Recv> {
     let mut listed = needs.discovered.clone();
     let mut order = Vec::with_capacity(needs.recv_count());
     while order.len() + 1 < needs.recv_count() {
+        look();
         let next = match ties {
             Ties::Id => state.first_by_id(),
             Ties::Upstream => {
                 let m_plus = state.m_plus();
-                let candidate = |recv: Recv| state.candidate(recv, m_plus[recv as usize]);
+                let candidate = |recv: Recv| {
+                    look();
+                    state.candidate(recv, m_plus[recv as usize])
+                };
                 timsort::sort(&mut listed, |&a, &b| candidate(a).is_before(&candidate(b)));
                 listed.remove(0)
             }
@@ -283,6 +288,7 @@ impl<'a> Outstanding<'a> {
         }
         let mut gains: Vec<(Recv, u64)> = Vec::new();
         while let Some(join) = changed.pop() {
+            look();
             let bucket = &mut self.buckets[join as usize / BUCKET];
             bucket.is_stale = true;
             let bit = 1 << (join as usize % BUCKET);
@@ -339,6 +345,7 @@ impl<'a> Outstanding<'a> {
             self.first_live += 1;
         }
         for index in self.first_live..self.buckets.len() {
+            look();
             if self.buckets[index].is_stale {
                 self.buckets[index].best = self.best_of(index);
                 self.buckets[index].is_stale = false;
@@ -446,6 +453,7 @@ fn below(needs: &Needs) -> Vec<u64> {
     for first in (0..join_count).step_by(LANE) {
         lanes.fill(BitLane::default());
         for join in (0..join_count.min(first + LANE)).rev() {
+            look();
             let mut lane = lanes[recv_count + join];
             if join >= first {
                 lane.add(&BitLane::of(join - first));

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import presets, units
-from gradtide.errors import Interrupted
-from gradtide.estimate import Limits
+from gradtide.errors import Interrupted, Unfinished
+from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, numbers
 from gradtide.runtime import LEVELS, RUNTIMES, Runtime
 from gradtide.scenario import Scenario
@@ -41,6 +41,7 @@ BUDGET = 500
 """Runs of local search, in each mode."""
 
 
+@within_limits
 def plan(
     scenario: Any,
     *,
@@ -134,9 +135,10 @@ def plan(
     found = Found(base, settings, layers, chosen, runs, costs=[result.summary["cost"] for result in results])
     try:
         fill(found, collectives, budget, part, how)
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, Unfinished) as error:
         finished: list[RunResult | None] = [*results, *found.runs.values()]
-        stop = error if isinstance(error, Interrupted) else Interrupted([*finished, None])
+        stop = error if isinstance(error, Unfinished) else Interrupted([])
+        stop.results = stop.results or [*finished, None]
         if found.search is not None:
             stop.tell(PlanResult(found))
         raise stop from None

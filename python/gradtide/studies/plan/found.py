@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gradtide.errors import Interrupted
+from gradtide.errors import Unfinished
 from gradtide.intervals import mean_interval
 from gradtide.measured import saving_errors
 from gradtide.results import RunResult
@@ -207,7 +207,7 @@ def fill(
     finalists = {choice: plan_of(found, choice).on(base) for choice in _finalists(found.search)}
     try:
         results = run_all(list(finalists.values()), progress=part(0.5, 0.7), **how)
-    except Interrupted as stop:
+    except Unfinished as stop:
         found.runs = {one: run for one, run in zip(finalists, stop.results, strict=True) if run is not None}
         raise
     found.runs = dict(zip(finalists, results, strict=True))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import fct
-from gradtide.errors import Interrupted, SimulationError
-from gradtide.estimate import Limits
+from gradtide.errors import SimulationError, Unfinished
+from gradtide.estimate import Limits, within_limits
 from gradtide.results import PS_PER_MS, Flow, RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.alone import alone_ps, flows_of
@@ -63,6 +63,7 @@ class TenantsResult(StudyRows):
         write_study(self, folder, runs={case.folder: result for case, result in self.results.items()})
 
 
+@within_limits
 def tenants(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
@@ -116,7 +117,7 @@ def tenants(
             [(cases[Case(seed, NO_JOB)], flows_of(of_seed[seed])) for seed in seeds],
             lambda scenarios: run_all(scenarios, jobs, told, keep, limits),
         )
-    except Interrupted as stop:
+    except Unfinished as stop:
         if not finished:
             finished = {case: run for case, run in zip(cases, stop.results, strict=True) if run is not None}
         if known_seeds(finished, seeds, sides):

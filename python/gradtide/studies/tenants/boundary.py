@@ -6,8 +6,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from gradtide.errors import Interrupted
-from gradtide.estimate import Limits
+from gradtide.errors import Unfinished
+from gradtide.estimate import Limits, within_limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import as_scenario
@@ -62,6 +62,7 @@ class BoundaryResult(StudyRows):
         write_study(self, folder, "cells.csv")
 
 
+@within_limits
 def boundary(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
@@ -100,7 +101,7 @@ def boundary(
     }
     try:
         finished, failed = run_named(cases, jobs, progress, keep, limits)
-    except Interrupted as stop:
+    except Unfinished as stop:
         known = _cells(points, seeds, {case: run for case, run in zip(cases, stop.results, strict=True) if run})
         if known:
             stop.tell(BoundaryResult(known))

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from gradtide import lp, words
-from gradtide.errors import Interrupted
-from gradtide.estimate import Limits
+from gradtide.errors import Unfinished
+from gradtide.estimate import Limits, within_limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Job, Scenario
 from gradtide.studies.asked import as_scenario
@@ -146,6 +146,7 @@ class LpResult(StudyRows):
         return Comparison(self._base, tuple(self.seeds), self.results, (job.name,), other=policy)
 
 
+@within_limits
 def plan_bands(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
@@ -203,8 +204,9 @@ def plan_bands(
     missing = [one for one in dict.fromkeys(asked.values()) if one not in known]
     try:
         second = run_all(missing, jobs, part_of(progress, 0.6, 1), keep, limits)
-    except Interrupted as stop:
-        raise Interrupted([*first, *stop.results]) from None
+    except Unfinished as stop:
+        stop.results = [*first, *stop.results]
+        raise
     known.update(zip(missing, second, strict=True))
     results = {Case(seed, policy): known[one] for (policy, seed), one in asked.items()}
     return LpResult(base, seeds, bands, quantile, found, list(policies.values()), results)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import fct
-from gradtide.estimate import Limits
+from gradtide.estimate import Limits, within_limits
 from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import as_scenario
@@ -53,6 +53,7 @@ class PoliciesResult(StudyRows):
         write_study(self, folder, "policies.csv", runs)
 
 
+@within_limits
 def policies(
     scenario: "Scenario | str | Path | dict[str, Any]",
     names: Sequence[str] | None = None,

@@ -1,0 +1,127 @@
+"""One deadline and one bound of memory for all that a command or a call does, and who looks at them while it works.
+
+    with watching(limits):      begins; what is called inside and asks for limits of its own has these
+        ...
+        look()                  raises `LimitReached`, or what else ends the work
+
+The core calls `look` every few milliseconds in all its long loops, in every thread. On the command line the thread of
+`gradtide.signals` looks, too, so that no part of a command, in whatever module, can go on for ever.
+
+Memory is what the process has (its resident set), less what it had when the work began. An allocator that counts would
+know what the core alone has taken; but Python's tables and texts count as much for the machine, which runs out of both.
+"""
+
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from gradtide.errors import LimitReached
+
+BASE_BYTES = 60_000_000
+"""Memory of the program itself, before it does anything."""
+
+LEAST_BYTES, LEAST_S = 150_000_000, 1.0
+"""Memory and time below which nothing is ended: modules that are loaded take as much, and estimates refuse the rest."""
+
+
+@dataclass
+class Watch:
+    """What work may take, counted from when it began.
+
+    Attributes:
+        memory_bytes: memory, with that of the program itself.
+        time_s: wall-clock time.
+    """
+
+    memory_bytes: int
+    time_s: float
+    began_s: float = field(default_factory=time.monotonic)
+    before_bytes: int = field(default_factory=lambda: resident_bytes())
+    _once: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Time since the work began."""
+        return time.monotonic() - self.began_s
+
+    @property
+    def taken_bytes(self) -> int:
+        """Memory that the work has now."""
+        return max(0, resident_bytes() - self.before_bytes) + BASE_BYTES
+
+    def look(self) -> None:
+        """Raise `LimitReached` if the work has taken more than it may; once, because what cleans up takes more."""
+        elapsed_s, taken_bytes = self.elapsed_s, self.taken_bytes
+        if elapsed_s > max(self.time_s, LEAST_S):
+            limit = LimitReached("time", self.time_s, elapsed_s)
+        elif taken_bytes > max(self.memory_bytes, LEAST_BYTES):
+            limit = LimitReached("memory", self.memory_bytes, taken_bytes)
+        else:
+            return
+        if self._once.acquire(blocking=False):
+            raise limit
+
+
+@dataclass(frozen=True)
+class Part:
+    """Work of a thread, which is over when all of it is.
+
+    Attributes:
+        whole: what all of it may take; None for no limit.
+        over: set when nobody waits for the thread any more.
+    """
+
+    whole: "Watch | Part | None"
+    over: threading.Event
+
+    def look(self) -> None:
+        """Raise `Abandoned` if the work is over, and what the whole of it raises."""
+        if self.over.is_set():
+            raise Abandoned
+        if self.whole is not None:
+            self.whole.look()
+
+
+class Abandoned(Exception):  # noqa: N818 - it ends a thread, and no one sees it
+    """The work that a thread is part of is over."""
+
+
+_current: ContextVar["Watch | Part | None"] = ContextVar("watch", default=None)
+
+
+def current() -> "Watch | Part | None":
+    """Return whom `look` asks in this thread."""
+    return _current.get()
+
+
+def look() -> None:
+    """Raise what ends the work of this thread, if it is to end; nothing is watched outside of `watching`."""
+    watch = _current.get()
+    if watch is not None:
+        watch.look()
+
+
+@contextmanager
+def watching(watch: "Watch | Part") -> Iterator[None]:
+    """Let `look` ask `watch` in this thread while the block runs."""
+    token = _current.set(watch)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def resident_bytes() -> int:
+    """Return the memory that the process has; where the system does not tell, the most that it has ever had."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else 1024 * most

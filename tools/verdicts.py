@@ -1,0 +1,64 @@
+"""Counts what the reproductions of papers find, for `gradtide reproduce`, and writes the tables of their pages.
+
+    python tools/verdicts.py [PART…]    makes all of them, or those named, as in gao2020/ch4; minutes to an hour
+
+What they count goes to python/gradtide/papers/verdicts.toml, and every statement to the page that has its table.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from gradtide import papers
+from gradtide.papers.harness import tally
+
+ROOT = Path(__file__).parent.parent
+COUNTS = ROOT / "python/gradtide/papers/verdicts.toml"
+COLUMNS = {
+    "where": "figure",
+    "statement": "quantity",
+    "published": "published",
+    "ours": "ours",
+    "verdict": "verdict",
+    "why": "note",
+}
+
+
+def table(summary: dict) -> str:
+    """Return the headline and every statement of a reproduction as Markdown."""
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    lines += [f"| {' | '.join(check[key] for key in COLUMNS.values())} |" for check in summary["checks"]]
+    return f"{summary['headline']}\n\n" + "\n".join(lines) + "\n"
+
+
+def write_page(name: str, text: str) -> None:
+    """Put a table in the place of the one that a page has below its mark, if one has."""
+    for page in sorted((ROOT / "docs/validation").glob("*.md")):
+        old = rf"(<!-- table: {re.escape(name)} -->\n\n)[^\n]*\n\n(?:\|.*\n)+"
+        changed, count = re.subn(old, lambda found: found[1] + text, page.read_text(encoding="utf-8"))
+        if count:
+            page.write_text(changed, encoding="utf-8")
+
+
+def main() -> None:
+    """Make what is named on the command line, or everything."""
+    counts = papers.verdicts()
+    for name in sys.argv[1:] or papers.PARTS:
+        summary = papers.reproduce(name, jobs=2).summary
+        counts[name] = tally(summary["checks"])
+        write_page(name, table(summary))
+        print(f"{name}: {summary['headline']}", flush=True)
+        rows = (f'"{part}" = {inline(counts[part])}' for part in papers.PARTS if part in counts)
+        COUNTS.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
+
+
+HEAD = "# What each reproduction finds; `python tools/verdicts.py` writes it.\n\n"
+
+
+def inline(counts: dict[str, int]) -> str:
+    """Return counts as a table of TOML."""
+    return "{ " + ", ".join(f"{key} = {value}" for key, value in counts.items()) + " }"
+
+
+if __name__ == "__main__":
+    main()

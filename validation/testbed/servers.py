@@ -1,0 +1,165 @@
+"""Parameter servers on torch and a real network of namespaces: pulls in TIC's order and in random order.
+
+    sudo python validation/testbed/servers.py [--rate 1gbit] [--runs 2] [--page]
+
+Workers (1, 2, 4) and servers (1, 2) are network namespaces as in `train.py`, whose emulated model they train. A row has
+the iteration times of both orders, what TIC's order saves, what `gradtide` predicts that it saves, and the share of
+pulls that came out of order. With --page the table is written into docs/validation/testbed-servers.md.
+
+Needs root, iproute2 and torch; on a machine that does something else too, the times mean nothing. It asserts nothing.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from network import network, on_each_host
+from train import DELAY, PAYLOAD, WIDTH, emulated
+
+CASES = [(workers, servers) for servers in (1, 2) for workers in (1, 2, 4)]
+ORDERS = ("random", "tic")
+PAGE = Path(__file__).parents[2] / "docs/validation/testbed-servers.md"
+BEGIN, END = "<!-- servers.py writes from here -->", "<!-- to here -->"
+
+
+def main() -> None:
+    """Run every case on a network of its own, and print the table."""
+    arguments = parsed()
+    if arguments.rank is not None:
+        rank(arguments)
+        return
+    if os.geteuid() != 0:
+        sys.exit("the testbed makes network namespaces: run it as root")
+    rows = []
+    for workers, servers in CASES:
+        with network(workers + servers, arguments.rate), tempfile.TemporaryDirectory() as folder:
+            answer = Path(folder) / "answer.json"
+            command = [sys.executable, __file__, *sys.argv[1:], "--workers", str(workers), "--servers", str(servers)]
+            on_each_host(workers + servers, [*command, "--store", f"{folder}/store", "--answer", str(answer)])
+            measured = json.loads(answer.read_text())
+        said = {order: predicted(order, workers, servers, arguments) for order in ORDERS}
+        rows.append(line(workers, servers, measured, said))
+        print(rows[-1], flush=True)
+    table = "\n".join([*HEAD, *rows])
+    if arguments.page:
+        text = PAGE.read_text()
+        before, after = text.split(BEGIN)[0], text.split(END)[1]
+        PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}")
+
+
+HEAD = (
+    "| workers | servers | random, ms | TIC, ms | saves | predicted | out of order |",
+    "|---:|---:|---:|---:|---:|---:|---:|",
+)
+
+
+def line(workers: int, servers: int, measured: dict[str, Any], said: dict[str, float]) -> str:
+    """Return a row of the table."""
+    ms = {order: measured[order]["ms"] for order in ORDERS}
+    saves, expected = 1 - ms["tic"] / ms["random"], 1 - said["tic"] / said["random"]
+    return (
+        f"| {workers} | {servers} | {ms['random']:.0f} | {ms['tic']:.0f} | {saves:.1%} | {expected:.1%} | "
+        f"{measured['tic']['out_of_order']:.2%} |"
+    )
+
+
+def parsed() -> argparse.Namespace:
+    """Return the arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rate", default="1gbit", help="of every port, as tc has it")
+    parser.add_argument("--layers", type=int, default=10)
+    parser.add_argument("--width", type=int, default=WIDTH)
+    parser.add_argument("--forward", type=float, default=24.0, help="emulated, ms a layer")
+    parser.add_argument("--backward", type=float, default=24.0, help="emulated, ms a layer")
+    parser.add_argument("--iterations", type=int, default=12, help="timed in a run, after 3")
+    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--page", action="store_true", help="write the table into the docs")
+    for name in ("rank", "workers", "servers"):
+        parser.add_argument(f"--{name}", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--store", help=argparse.SUPPRESS)
+    parser.add_argument("--answer", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def predicted(order: str, workers: int, servers: int, arguments: argparse.Namespace) -> float:
+    """Return the simulated iteration time, milliseconds; servers and the scheduler take no time there."""
+    import gradtide
+
+    row = {
+        "forward": f"{1e3 * arguments.forward}us",
+        "backward": f"{1e3 * arguments.backward}us",
+        "parameters": f"{4 * arguments.width**2}B",
+    }
+    job = {
+        "model": {"layers": [{"name": f"layer{place}", **row} for place in range(arguments.layers)]},
+        "workers": workers,
+        "iterations": 40,
+        "collective": {"ps": {"servers": servers, "pull": "start"}},
+        "schedule": {"order": order},
+    }
+    rate = arguments.rate.replace("bit", "bps").replace("g", "G").replace("m", "M")
+    link = {"rate": rate, "delay": DELAY, "efficiency": PAYLOAD}
+    scenario = {"job": {"train": job}, "cluster": {"link": link}, "run": {"engine": "fluid"}}
+    return 1e3 * gradtide.run(scenario).iteration_time
+
+
+def rank(arguments: argparse.Namespace) -> None:
+    """Train or serve with each order in turn; the first rank writes the times down."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{arguments.store}",
+        rank=arguments.rank,
+        world_size=arguments.workers + arguments.servers,
+        timeout=timedelta(seconds=120),
+    )
+    runs = [{order: trained(order, arguments) for order in ORDERS} for _ in range(arguments.runs)]
+    if arguments.rank == 0:
+        found = {
+            order: {
+                "ms": statistics.mean(run[order]["ms"] for run in runs),
+                "out_of_order": statistics.mean(run[order]["out_of_order"] for run in runs),
+            }
+            for order in ORDERS
+        }
+        Path(arguments.answer).write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def trained(order: str, arguments: argparse.Namespace) -> dict[str, float]:
+    """Train with an order; return the mean iteration time in milliseconds and the share of pulls out of order."""
+    import torch
+
+    from gradtide.torch import ps
+
+    model = emulated(arguments)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    inputs = torch.randn(8, arguments.width, generator=torch.Generator().manual_seed(arguments.rank))
+    wrapped = ps.wrap(model, optimizer, servers=arguments.servers, order=order, example=(inputs,))
+    if wrapped.serves:
+        wrapped.serve()
+        return {"ms": 0.0, "out_of_order": 0.0}
+    times = []
+    for _ in range(arguments.iterations + 3):
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        wrapped(inputs).square().mean().backward()
+        optimizer.step()
+        times.append(1e3 * (time.perf_counter() - start))
+    ps.unwrap(wrapped)
+    return {"ms": statistics.mean(times[3:]), "out_of_order": wrapped.pulls.out_of_order / wrapped.pulls.count}
+
+
+if __name__ == "__main__":
+    main()
