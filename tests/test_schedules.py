@@ -173,3 +173,12 @@ def test_schedules_that_plan_run_beside_others(engine: str) -> None:
     for job in result.summary["jobs"].values():
         assert job["iterations"] == 3
         assert job["lower_bound_ms"] <= job["iteration_time_ms"]["mean"] * (1 + 1e-9)
+
+
+def test_jobs_are_tried_in_one_anothers_orders():
+    jobs = {
+        name: {"model": {"layers": LAYERS}, "workers": 2, "schedule": {"order": order}}
+        for name, order in (("a", "arbitrary"), ("b", "random"))
+    }
+    result = run(Scenario.from_dict({"job": jobs}))
+    assert {row["order"] for row in result.bandwidth.to_dicts()} == {"fifo", "arbitrary", "random"}

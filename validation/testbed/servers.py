@@ -37,8 +37,9 @@ def main() -> None:
         return
     if os.geteuid() != 0:
         sys.exit("the testbed makes network namespaces: run it as root")
-    rows = []
+    rows, loads = [], []
     for workers, servers in CASES:
+        loads.append(os.getloadavg()[0])
         with network(workers + servers, arguments.rate), tempfile.TemporaryDirectory() as folder:
             answer = Path(folder) / "answer.json"
             command = [sys.executable, __file__, *sys.argv[1:], "--workers", str(workers), "--servers", str(servers)]
@@ -47,7 +48,12 @@ def main() -> None:
         said = {order: predicted(order, workers, servers, arguments) for order in ORDERS}
         rows.append(line(workers, servers, measured, said))
         print(rows[-1], flush=True)
-    table = "\n".join([*HEAD, *rows])
+    loads.append(os.getloadavg()[0])
+    made = (
+        f"Mean of {arguments.runs * arguments.iterations} iterations with each order. {os.cpu_count()} processors; the "
+        f"load was {min(loads):.1f} to {max(loads):.1f}."
+    )
+    table = "\n".join([*HEAD, *rows, "", made])
     if arguments.page:
         text = PAGE.read_text()
         before, after = text.split(BEGIN)[0], text.split(END)[1]

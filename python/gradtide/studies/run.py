@@ -20,6 +20,7 @@ from gradtide.results import RunResult, Table
 from gradtide.runtime import RUNTIMES, Runtime, level_of, where
 from gradtide.scenario import Scenario
 from gradtide.scenario.defaults import PLANNED
+from gradtide.scenario.servers import ARBITRARY_PPM
 from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.folder import whole_folder, write_json, write_versions
 from gradtide.studies.keep import Kept
@@ -435,7 +436,11 @@ def what_if(spec: dict[str, Any], rate_bps: int, order: str, barrier: bool) -> d
     for job in spec["jobs"]:
         own = job["schedule"]["order"]
         if own["kind"] != order:
-            job["schedule"]["order"] = {"kind": order, **({"queues": None} if order == "priority" else {})}
+            more: dict[str, dict[str, Any]] = {
+                "priority": {"queues": None},
+                "arbitrary": {"disorder_ppm": ARBITRARY_PPM},
+            }
+            job["schedule"]["order"] = {"kind": order, **more.get(order, {})}
         job["schedule"]["barrier"] = barrier
         job["iterations"] = min(job["iterations"] or WHAT_IF_ITERATIONS, WHAT_IF_ITERATIONS)
     return spec

@@ -50,13 +50,13 @@ class Deferral:
         return plain is not None
 
     def touch(self, values: Any) -> None:
-        """Update those of some values that are put off; all, if none is seen among them."""
+        """Update those of some values that are put off; refuse a use in which none can be found."""
         found = [value for value in tree_leaves(values) if id(value) in self._plain]
-        if not found:
-            raise TrainingError("a weight was used in a way that gradtide cannot see; call flush() of the model before")
         for parameter in found:
             if id(parameter) in self._plain:  # not updated with another one
                 self._update(parameter)
+        if not found or any(id(parameter) in self._plain for parameter in found):
+            raise TrainingError("a weight was used in a way that gradtide cannot see; call flush() of the model before")
 
 
 def _watched(plain: type, deferral: Deferral) -> type:
