@@ -1,13 +1,13 @@
-//! What hosts add to a transfer: a fixed time for each message, and stages before and behind the network interface.
+//! What hosts add to a transfer: stages before and behind the network interface, and a fixed time for each message.
 //!
 //! ```text
-//! message ─► copy ─► serialise ─► network ─► receive
+//! copy ─► serialise ─► message ─► network ─► receive
 //! ```
 //!
-//! Every host has one server for each of these but the network. A server takes one message after another, in the order
-//! in which they come to it, whatever their bands; a message leaves it as a whole. So several messages under way are at
-//! several stages at one time, and a single one is at one stage only: k stages of the rate r carry one message at r/k,
-//! and the d parts of a message at r d/(d + k - 1).
+//! Every host has one server for each of these but the network. A server takes what comes to it one after another, in
+//! that order and whatever the bands. A part of a collective leaves the first two as a whole: all messages of the part
+//! that a host starts at one instant ([`Flow::part`]). Then it sends them one after another. So a transfer of one part is at one stage only, and its parts are at several
+//! at one time: k stages of the rate r carry one part at r/k, and d parts at r d/(d + k - 1).
 //!
 //! Any engine is below: [`Hosts`] starts a flow there when the last stage of its sender has done with it, and reports
 //! it as complete when the last stage of its receiver has. Flows on connections of their own pass by. Not here: what a
@@ -32,9 +32,9 @@ pub struct Host {
 impl Host {
     /// What it adds to a flow that waits for no other, or `None` beyond [`Time::MAX`].
     pub fn time(&self, flow: &Flow) -> Option<Time> {
-        self.sender_times(flow)
-            .chain(self.receiver_times(flow))
-            .try_fold(Time::ZERO, |sum, time| sum.checked_add(time?))
+        let message = std::iter::once(self.message_time(flow));
+        let stages = stage_times(&self.sending, flow).chain(stage_times(&self.receiving, flow));
+        message.chain(stages).try_fold(Time::ZERO, |sum, time| sum.checked_add(time?))
     }
 
     /// The rate of its slowest stage.
@@ -42,13 +42,19 @@ impl Host {
         self.sending.iter().chain(&self.receiving).copied().min()
     }
 
-    fn sender_times(&self, flow: &Flow) -> impl Iterator<Item = Option<Time>> {
-        let messages = self.message.ps().checked_mul(flow.rounds.into()).map(Time::from_ps);
-        std::iter::once(messages).chain(stage_times(&self.sending, flow))
+    /// What several flows together take in each stage of their sender.
+    fn times_together(&self, flows: &[Given]) -> Vec<Option<Time>> {
+        let mut sums = vec![Some(Time::ZERO); self.sending.len()];
+        for (_, flow, _) in flows {
+            let add =
+                |(sum, time): (&mut Option<Time>, Option<Time>)| *sum = sum.and_then(|sum| sum.checked_add(time?));
+            sums.iter_mut().zip(stage_times(&self.sending, flow)).for_each(add);
+        }
+        sums
     }
 
-    fn receiver_times(&self, flow: &Flow) -> impl Iterator<Item = Option<Time>> {
-        stage_times(&self.receiving, flow)
+    fn message_time(&self, flow: &Flow) -> Option<Time> {
+        self.message.ps().checked_mul(flow.rounds.into()).map(Time::from_ps)
     }
 }
 
@@ -64,13 +70,19 @@ pub struct Hosts<'a> {
     state: State,
 }
 
+/// A flow that its sender has been given.
+type Given = (FlowId, Flow, Option<Announced>);
+
 /// What hosts are at.
 #[derive(Clone, Debug, Default)]
 struct State {
     /// By host: when each of its stages has done with all that it has been given.
     sending: Vec<Vec<Time>>,
+    messages: Vec<Vec<Time>>,
     receiving: Vec<Vec<Time>>,
     started_count: u64,
+    /// Flows that have been started since time last went on.
+    given: Vec<Given>,
     /// Flows that senders are not done with, by when they will be.
     waiting: BTreeMap<(Time, FlowId), (Flow, Option<Announced>)>,
     /// Flows on the network, by their numbers there.
@@ -88,17 +100,29 @@ impl<'a> Hosts<'a> {
     fn begin(&mut self, flow: Flow, announced: Option<Announced>) -> FlowId {
         let id = FlowId(self.state.started_count);
         self.state.started_count += 1;
-        let now = self.network.now();
-        let done_at = match flow.connection {
-            Connection::Own => now,
-            _ => pass(&mut self.state.sending, flow.src, now, self.host.sender_times(&flow)),
-        };
-        if done_at > now {
-            self.state.waiting.insert((done_at, id), (flow, announced));
-        } else {
-            self.put(id, flow, announced);
+        match flow.connection {
+            Connection::Own => self.put(id, flow, announced),
+            Connection::Stream | Connection::StreamBand { .. } => self.state.given.push((id, flow, announced)),
         }
         id
+    }
+
+    /// Gives senders what has been started at this instant.
+    fn take_up(&mut self) {
+        let now = self.network.now();
+        for flows in together(std::mem::take(&mut self.state.given)) {
+            let times = self.host.times_together(&flows);
+            let ready_at = pass(&mut self.state.sending, flows[0].1.src, now, times.into_iter());
+            for (id, flow, announced) in flows {
+                let cost = std::iter::once(self.host.message_time(&flow));
+                let done_at = pass(&mut self.state.messages, flow.src, ready_at, cost);
+                if done_at > now {
+                    self.state.waiting.insert((done_at, id), (flow, announced));
+                } else {
+                    self.put(id, flow, announced);
+                }
+            }
+        }
     }
 
     /// Puts a flow on the network.
@@ -118,7 +142,7 @@ impl<'a> Hosts<'a> {
             done.push(Completion { flow: id, ..completion });
             return;
         }
-        let received = pass(&mut self.state.receiving, flow.dst, now, self.host.receiver_times(&flow));
+        let received = pass(&mut self.state.receiving, flow.dst, now, stage_times(&self.host.receiving, &flow));
         let completion = Completion { flow: id, received: received.max(completion.received), ..completion };
         if received > now {
             self.state.arrived.push(received, completion);
@@ -126,6 +150,28 @@ impl<'a> Hosts<'a> {
             done.push(completion);
         }
     }
+}
+
+/// Flows in the order in which they were started, those together that go through the stages of their sender as one. The
+/// messages of a part go to different hosts, so another transfer begins when the first of these comes again.
+fn together(given: Vec<Given>) -> Vec<Vec<Given>> {
+    let mut groups: Vec<Vec<Given>> = Vec::new();
+    let mut open: BTreeMap<(HostId, u32), usize> = BTreeMap::new();
+    for one in given {
+        let flow = &one.1;
+        let joins = |group: &&mut Vec<Given>| {
+            let first = &group[0].1;
+            flow.part.is_some() && first.part == flow.part && first.dst != flow.dst
+        };
+        match open.get(&(flow.src, flow.stream)).and_then(|&index| groups.get_mut(index)).filter(joins) {
+            Some(group) => group.push(one),
+            None => {
+                open.insert((flow.src, flow.stream), groups.len());
+                groups.push(vec![one]);
+            }
+        }
+    }
+    groups
 }
 
 /// Sends what comes to a host at `now` through its stages; when it leaves the last.
@@ -159,6 +205,7 @@ impl Network for Hosts<'_> {
     }
 
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
+        self.take_up();
         let (before, mut arrived) = (done.len(), Vec::new());
         loop {
             let leaves_at = self.state.waiting.first_key_value().map(|(&(at, _), _)| at);
@@ -183,8 +230,9 @@ impl Network for Hosts<'_> {
     }
 
     fn set_band(&mut self, stream: u32, band: Band) {
+        let given = self.state.given.iter_mut().map(|(_, flow, _)| flow);
         let waiting = self.state.waiting.values_mut().map(|(flow, _)| flow);
-        waiting.filter(|flow| flow.stream == stream).for_each(|flow| flow.band = band);
+        given.chain(waiting).filter(|flow| flow.stream == stream).for_each(|flow| flow.band = band);
         self.network.set_band(stream, band);
     }
 
@@ -245,6 +293,22 @@ mod tests {
             three.start(flow(0, 1, 1000));
         }
         assert_eq!(run_out(&mut three), [(0, 10), (1, 14), (2, 18)]);
+    }
+
+    #[test]
+    fn messages_of_one_part_leave_their_stages_together() {
+        // 2 us in a stage and 2 us on each pipe, of which a host has one: the parts of one host follow one another.
+        let mut network = Hosts::new(Host { sending: vec![rate(4_000_000_000)], ..Host::default() }, pipe(3));
+        let of = |part, dst| Flow { part: Some(part), ..flow(0, dst, 1000) };
+        for flow in [of(0, 1), of(0, 2), of(1, 1), of(1, 2), of(1, 1)] {
+            network.start(flow);
+        }
+        assert_eq!(run_out(&mut network), [(0, 6), (1, 8), (2, 10), (3, 12), (4, 14)]);
+        // One by one they leave it at 2 us and 4 us.
+        let mut network = Hosts::new(Host { sending: vec![rate(4_000_000_000)], ..Host::default() }, pipe(3));
+        network.start(flow(0, 1, 1000));
+        network.start(flow(0, 2, 1000));
+        assert_eq!(run_out(&mut network), [(0, 4), (1, 6)]);
     }
 
     #[test]

@@ -99,13 +99,16 @@ pub struct Flow {
     pub stream: u32,
     /// What carries it.
     pub connection: Connection,
+    /// Part of a collective that it belongs to. Messages of one part that a host starts at one instant for different
+    /// hosts go through its stages as one: see [`hosts`].
+    pub part: Option<u32>,
 }
 
 impl Flow {
     /// Bytes in one message, at once, in the first band and on a connection of their own.
     pub const fn alone(src: HostId, dst: HostId, bytes: Bytes) -> Self {
         let (hold, band, connection) = (Time::ZERO, Band(0), Connection::Own);
-        Self { src, dst, bytes, rounds: 1, parts: 1, counted: bytes, hold, band, stream: 0, connection }
+        Self { src, dst, bytes, rounds: 1, parts: 1, counted: bytes, hold, band, stream: 0, connection, part: None }
     }
 
     /// What tells connections between two hosts apart: the stream, and a number for each of its bands that has one.

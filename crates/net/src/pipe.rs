@@ -127,6 +127,7 @@ mod tests {
             band: Band::new(band).unwrap(),
             stream: 0,
             connection: Connection::Stream,
+            part: None,
         }
     }
 

@@ -124,6 +124,7 @@ impl<'a> BackgroundFlows<'a> {
                 band: Band::new(self.spec.band[index]).expect("bands are checked when the run is planned"),
                 stream: self.stream,
                 connection: Connection::Own,
+                part: None,
             };
             let id = match self.spec.announced_packets.and_then(Announced::new) {
                 None => network.start(flow),

@@ -394,7 +394,7 @@ impl Adding {
 
 impl Outbox {
     fn send(&mut self, chunk: u32, message: Message, network: &mut dyn Network) {
-        let flow = self.addressing.flow(message);
+        let flow = Flow { part: Some(chunk), ..self.addressing.flow(message) };
         let Flow { bytes, parts, .. } = flow;
         let sent = MessageInFlight { chunk, passage: message.passage(), bytes, parts, action: message.action };
         let id = match self.addressing.announced {
@@ -442,6 +442,7 @@ impl Addressing {
             band,
             stream: self.stream,
             connection,
+            part: None,
         }
     }
 }

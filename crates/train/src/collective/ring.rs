@@ -21,5 +21,6 @@ pub fn lock_step(hosts: &[u32], bytes: Bytes, band: Band, stream: u32, hold: Tim
         band,
         stream,
         connection: Connection::Stream,
+        part: None,
     })
 }

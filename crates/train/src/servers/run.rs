@@ -258,8 +258,8 @@ impl<'a> ServerRunner<'a> {
         let (worker, server) = (HostId(self.plan.workers[worker as usize]), HostId(self.plan.servers[server]));
         let (src, dst) = if is_push { (worker, server) } else { (server, worker) };
         let (hold, band, stream) = (self.plan.hold, self.plan.band, self.stream);
-        let counted = bytes;
-        Flow { src, dst, bytes, rounds: 1, parts: 1, counted, hold, band, stream, connection: Connection::Stream }
+        let (counted, connection) = (bytes, Connection::Stream);
+        Flow { src, dst, bytes, rounds: 1, parts: 1, counted, hold, band, stream, connection, part: None }
     }
 
     /// When the last update of the iteration is over, once all gradients are there.

@@ -184,7 +184,7 @@ class Transport(Table):
 
 
 class Stages(Table):
-    """Stages of a host, in series. Each takes one message after another at its rate, and passes it on as a whole."""
+    """Stages of a host, in series. Each takes one part of a transfer after another, and passes it on as a whole."""
 
     SHORT = "host_{}"
 
@@ -202,11 +202,11 @@ class Host(Table):
     SHORT = "host_{}"
 
     message_ps: Time = key(default="0us", examples=["15us"])
-    """Time that a host spends on each message that it sends, one message after another, before the stages: o of LogP
+    """Time that a host spends on each message that it sends, one message after another, behind its stages: o of LogP
     (Culler et al. 1993)."""
     stages: Stages = key(default={}, examples=[{"copy": "7Gbps", "serialise": "7Gbps", "receive": "7Gbps"}], short="")
-    """Rates of the stages. A message is at one stage at a time. With a `schedule.depth` above 1, the parts of a
-    transfer are at several stages at the same time."""
+    """Rates of the stages. A part of a transfer is at one stage at a time. With a `schedule.depth` above 1, the parts
+    are at several stages at the same time."""
 
 
 class Cluster(Table):
