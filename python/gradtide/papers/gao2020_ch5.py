@@ -200,7 +200,8 @@ def _map_claims(study: Study) -> Iterable[Claim]:
         yield f"sign of the change, {quantity} flows", f"{total} cells", *_right(total, wrong)
     pairs = [(c, colour(study.means[c]["iteration"][2]), colour(PUBLISHED[c]["iteration"][2])) for c in ALL]
     wrong = [f"{_where(c)}: {own} for {theirs}" for c, own, theirs in pairs if own != theirs]
-    yield "colour of the cell", f"{total} cells", *_right(total, wrong)
+    text, holds, which = _right(total, wrong)
+    yield "colour of the cell", f"{total} cells", text, holds, f"{NOTES['spread']} {which}"
 
 
 def _side_claims(study: Study) -> Iterable[Claim]:
