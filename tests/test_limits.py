@@ -34,10 +34,10 @@ def hostile(
 ) -> str:
     """Return a small scenario with something in it blown up."""
     size: dict[str, str | int | None] = {"workers": 2, "iterations": 1, "hosts": 8, "rate": "10Gbps", "delay": "10us"}
-    size |= {"duration": "1s"} | values
+    size |= {"duration": "1s", "model": "{ kind = 'thesis', layers = 10, time = '1ms' }"} | values
     duration = "" if size["duration"] is None else f"duration = '{size['duration']}'"
     return (
-        "[job.train]\nmodel = { kind = 'thesis', layers = 10, time = '1ms' }\n"
+        f"[job.train]\nmodel = {size['model']}\n"
         f"workers = {size['workers']}\niterations = {size['iterations']}\n{job}\n"
         f"[cluster]\ntopology = {{ kind = 'star', hosts = {size['hosts']} }}\n"
         f"link = {{ rate = '{size['rate']}', delay = '{size['delay']}' }}\n{cluster}\n{traffic}\n"
@@ -65,6 +65,13 @@ REFUSED = {
     "10^15 bytes in a flow, to its end": (
         "GT053",
         hostile(traffic="[traffic.web]\nflows=[{start='0s',src='h0',dst='h1',bytes='1000TB'}]", duration="1000000s"),
+    ),
+    "10^18 bytes of parameters": (
+        "GT050",
+        hostile(
+            rate="1000000Gbps",
+            model="{ layers = [{ name = 'a', forward = '1s', backward = '1s', parameters = '1000000TB' }] }",
+        ),
     ),
     "10^9 iterations": ("GT050", hostile(iterations=1_000_000_000)),
     "10^9 seconds": ("GT024", hostile(duration="1000000000s")),

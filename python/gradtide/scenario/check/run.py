@@ -11,6 +11,7 @@ from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys.cluster import Host
 from gradtide.scenario.source import Loc
+from gradtide.traffic import MAX_FLOW_BYTES
 from gradtide.units import PPM
 
 
@@ -86,6 +87,10 @@ def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
         if count is None:
             key, count = "duration", -(-(run.duration_ps or 0) // max(job.compute_ps * least_ppm // PPM, 1))
         at = (*loc, key) if key == "iterations" else ("run", key)
+        if job.parameter_bytes > MAX_FLOW_BYTES:
+            msg = f"{job.parameter_bytes:,} bytes of parameters are too many"
+            ctx.add("GT050", (*loc, "model"), msg, f"at most {MAX_FLOW_BYTES:,}, as of a background flow")
+            continue
         if count > MAX_ITERATIONS:
             msg = f"about {count:,} iterations are too many"
             ctx.add("GT050", at, msg, f"a run has at most {MAX_ITERATIONS:,}; shorten it")
