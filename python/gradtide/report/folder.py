@@ -165,6 +165,10 @@ def read_json(path: Path) -> Row:
         value = json.loads(read_text(path), parse_constant=refuse)
     except json.JSONDecodeError as error:
         raise RunFolderError(f"{path}:{error.lineno}: column {error.colno}: {error.msg}") from error
+    except RunFolderError:
+        raise
+    except ValueError as error:
+        raise RunFolderError(f"{path}: a number is too long: {error}") from error
     except RecursionError as error:
         raise RunFolderError(f"{path}: nested too deeply to be a summary") from error
     if not isinstance(value, dict):
