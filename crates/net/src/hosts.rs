@@ -6,8 +6,9 @@
 //!
 //! Every host has one server for each of these but the network. A server takes what comes to it one after another, in
 //! that order and whatever the bands. A part of a collective leaves the first two as a whole: all messages of the part
-//! that a host starts at one instant ([`Flow::part`]). Then it sends them one after another. So a transfer of one part is at one stage only, and its parts are at several
-//! at one time: k stages of the rate r carry one part at r/k, and d parts at r d/(d + k - 1).
+//! that a host starts at one instant ([`Flow::part`]). Then it sends them one after another. So a transfer of one part is
+//! at one stage only, and its parts are at several at one time: k stages of the rate r carry one part at r/k, and d parts
+//! at r d/(d + k - 1).
 //!
 //! Any engine is below: [`Hosts`] starts a flow there when the last stage of its sender has done with it, and reports
 //! it as complete when the last stage of its receiver has. Flows on connections of their own pass by. Not here: what a
