@@ -24,10 +24,23 @@ COLUMNS = {
 }
 
 
+def rows(checks: list[dict[str, str]]) -> list[str]:
+    """Return one row of Markdown per statement; within a figure a reason is not repeated below itself."""
+    found: list[str] = []
+    above: tuple[str, str] | None = None
+    for check in checks:
+        cells = {key: check[key] for key in COLUMNS.values()}
+        reason = (check["figure"], check["note"])
+        if check["note"] and reason == above:
+            cells["note"] = "as above"
+        above = reason
+        found.append(f"| {' | '.join(cells.values())} |")
+    return found
+
+
 def table(summary: dict) -> str:
     """Return the headline and every statement of a reproduction as Markdown."""
-    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-    lines += [f"| {' | '.join(check[key] for key in COLUMNS.values())} |" for check in summary["checks"]]
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|", *rows(summary["checks"])]
     return f"{summary['headline']}\n\n" + "\n".join(lines) + "\n"
 
 
