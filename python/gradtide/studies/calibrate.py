@@ -281,7 +281,7 @@ def _corner(parts: Sequence[Timing], fixed_s: float, byte_s: float) -> tuple[flo
         if low:
             message = sum(w * z for (_, z, _), w in low) / sum(w for _, w in low)
             message = min(max(0.0, message), fixed_s)
-        if high:
+        if any(u for (u, _, _), _ in high):
             slope = sum(w * u * z for (u, z, _), w in high) / sum(w * u * u for (u, _, _), w in high)
             slope = min(max(0.0, slope), byte_s)
         off = sum(
@@ -371,10 +371,17 @@ def _read(path: Path, collective: str | None, ranks: int | None) -> Timings:
         msg = f"sizes from {sizes[0]} to {sizes[-1]} B cannot tell a fixed time from a rate"
         wrong.add(None, None, "bytes", msg, hint)
     wrong.end()
+    whole = [one for one in found.each() if one.depth == 1]
+    _, byte_s = line([one.size for one in whole], [one.time_s for one in whole])
+    if not 1 <= 8 / max(byte_s, 1e-300) <= units.U64_MAX:
+        msg = "the times do not grow with the sizes as those of transfers do"
+        wrong.add(None, None, "time_us", msg, "measure larger transfers, up to 100 MB")
+    wrong.end()
     return found
 
 
 Rows = list[tuple[int, int, float]]
+BANDWIDTH = re.compile(r"\d{1,15}(?:\.\d*)?", re.ASCII)
 
 
 def _csv(lines: list[str], wrong: Any) -> tuple[dict[str, str], Rows]:
@@ -390,7 +397,10 @@ def _csv(lines: list[str], wrong: Any) -> tuple[dict[str, str], Rows]:
     said: dict[str, str] = {}
     rows: Rows = []
     for number, text in numbered[1:]:
-        (cells,) = csv.reader([text])
+        try:
+            (cells,) = csv.reader([text])
+        except csv.Error:  # a field that is too long
+            cells = []
         values = dict(zip(names, (cell.strip() for cell in cells), strict=False))
         row = _row(values.get("bytes", ""), values.get("depth", "1"), values.get("time_us", ""))
         if row is None or len(cells) != len(names):
@@ -431,7 +441,9 @@ def _nccl_tests(lines: list[str], wrong: Any) -> tuple[dict[str, str], Rows]:
         elif row[0]:
             rows.append(row)
             reduces |= any(word in ("sum", "prod", "max", "min", "avg") for word in words[2 : -4 * blocks])
-            algorithm, bus = (float(word) if re.fullmatch(r"[\d.]+", word) else 0.0 for word in last[1:3])
+            algorithm, bus = (
+                float(word) if re.fullmatch(r"\d{1,15}(?:\.\d*)?", word, re.ASCII) else 0.0 for word in last[1:3]
+            )
             if algorithm > fastest:
                 fastest, ratio = algorithm, bus / algorithm
     if not rows and not wrong.any:
