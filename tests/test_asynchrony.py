@@ -171,3 +171,10 @@ def test_schedules_compare_without_a_barrier_as_in_step() -> None:
         own = gt.run(base.set({"job.train.schedule.order": row["order"]})).job
         assert row["iteration_time_us"] == pytest.approx(1e3 * own["iteration_time_ms"]["mean"])
         assert row["above_bound_percent"] >= -1e-6
+
+
+@pytest.mark.parametrize("study", [gt.buy, gt.plan])
+def test_studies_of_collectives_refuse_servers_from_which_workers_pull(study: Any) -> None:
+    for sync in (None, "async", {"staleness": 2}):
+        with pytest.raises(ValueError, match="not op by op with parameter servers"):
+            study(scenario(sync))

@@ -135,8 +135,8 @@ class AdaptiveTable(Table):
         default="deadline", core=False
     )
     """deadline: low while the predicted end is within the slack, else high. Low chunks go several at a time with small
-    windows. straggler: like deadline, but a worker may be late by the time for which it waits for slower workers anyway,
-    so that what the slowest needs goes high. background: like deadline, but always low. all-low and all-high: the priorities "low" and 0.
+    windows. straggler: like deadline, but a worker may be late by the time for which it waits for slower workers
+    anyway. background: like deadline, but always low. all-low and all-high: the priorities "low" and 0.
     lower-layers-high: the lower half of the layers is high (thesis, section 5.5). oracle: one chunk at a time, low or
     high, whichever is better in a run of both with all future flows known. No real worker knows them: use it for
     comparison."""

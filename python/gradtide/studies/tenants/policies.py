@@ -69,8 +69,8 @@ def policies(
 
     Args:
         scenario: has a job or several, all of which follow the policy, background flows and the packet engine.
-        names: policies out of `POLICIES`. Default: all of them, but the oracle, which can follow one job only, and
-            straggler, which is deadline where all workers are alike, where they can say something. A scenario whose priority is adaptive keeps its own settings of its policy.
+        names: policies out of `POLICIES`. Default: all, but the oracle with one job only, and straggler where workers
+            of a job differ. A scenario whose priority is adaptive keeps its own settings of its policy.
         loads: of the job and of the background flows, which make the cells of a map of one job; None runs the scenario
             as it is.
         seeds: each draws the background flows anew; all policies see the same flows.
