@@ -12,7 +12,6 @@ from gradtide import Scenario
 from gradtide.studies.tenants.policies import POLICIES, default_policies, policies, under
 from run_folders import TINY_LOADS, random_flows, tiny_tenants
 
-
 ALIKE = [policy for policy in POLICIES if policy != "straggler"]
 """Policies that differ where all workers compute alike."""
 
