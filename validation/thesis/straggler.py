@@ -23,8 +23,9 @@ from gradtide.studies.tenants.cases import variant
 
 KEPT = Path(__file__).with_name("straggler.jsonl")
 PAGE = Path(__file__).parents[2] / "docs" / "validation" / "adaptive.md"
-CELLS = ((2, 92), (2, 184))
-"""A job that computes twice as long as it communicates has some tens of iterations: enough to count waits."""
+CELLS = ((1, 46), (1, 92))
+"""A job that computes as long as it communicates has little slack, and enough iterations to count waits."""
+COMPUTE_MS = ch5.COMPUTE_MS[2] // 2
 SLOW: dict[str, dict[str, Any]] = {
     "one, 1.5 times": {"straggler": {"worker": 3, "factor": 1.5}},
     "another each time, 1.5 times": {"straggler": {"factor": 1.5}},
@@ -44,9 +45,10 @@ Figures = dict[str, float]
 
 
 def cases() -> Iterator[Key]:
-    """Yield every run: ratio, rate, who is slow, policy, seed."""
-    for cell, seed, slow, policy in product(CELLS, SEEDS, SLOW, ("same", *POLICIES)):
-        yield (*cell, slow, policy, seed)
+    """Yield every run: ratio, rate, who is slow, policy, seed; first those that show what waits are worth."""
+    for policies, cell in product((("same", "deadline", "straggler"), ("all-low", "straggler, alone")), CELLS):
+        for slow, seed, policy in product(SLOW, SEEDS, policies):
+            yield (*cell, slow, policy, seed)
 
 
 def scenario(key: Key) -> Scenario:
@@ -54,7 +56,7 @@ def scenario(key: Key) -> Scenario:
     ratio, rate, slow, policy, seed = key
     base = Scenario.load("paper/gao2020-ch5")
     job = f"job.{base.jobs[0].name}.compute"
-    changes = {f"{job}.scale_to": f"{ch5.COMPUTE_MS[ratio]}ms", "traffic.web.arrivals.rate": f"{rate}/s"}
+    changes = {f"{job}.scale_to": f"{COMPUTE_MS // ratio}ms", "traffic.web.arrivals.rate": f"{rate}/s"}
     base = base.set(changes | {f"{job}.{name}": value for name, value in SLOW[slow].items()})
     if policy == "same":
         return variant(base, seed, "same")

@@ -451,8 +451,13 @@ impl<'a> ServerRunner<'a> {
     /// Ends a worker's iteration: it may begin the next one.
     fn end(&mut self, index: u32, now: Time) {
         let worker = &mut self.workers[index as usize];
+        let own_end = worker.began + worker.record.own;
         worker.record.time = now - worker.began;
-        worker.record.waited = self.clocks.waited(worker.iteration, worker.began + worker.record.own);
+        worker.record.waited = match self.clocks.may_begin(worker.iteration + 1) {
+            true => self.clocks.waited(worker.iteration, own_end),
+            // The job is over, and it would still have to wait.
+            false => now - own_end,
+        };
         self.trace.workers[index as usize].push(worker.record);
         worker.iteration += 1;
         let first = index as usize * self.per_worker;
