@@ -95,7 +95,11 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
         ("in_turn", schedule.in_turn is not None, "every connection carries one transfer after the other"),
         ("credit", schedule.credit != 1, "every connection carries one transfer after the other"),
         ("depth", schedule.depth != 1, whole),
-        ("barrier", not schedule.barrier, "an iteration begins when the one before has ended; `collective.ps.sync` says on which workers"),
+        (
+            "barrier",
+            not schedule.barrier,
+            "an iteration begins when the one before has ended; `collective.ps.sync` says on which workers",
+        ),
         ("sync", schedule.sync_ps != 0, "no transfer waits for others to be through"),
     ):
         if is_given:
