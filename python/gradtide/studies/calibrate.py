@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from gradtide import units, words
 from gradtide.files import write_whole
 from gradtide.intervals import student_t
-from gradtide.studies.asked import parse_option
 from gradtide.studies.channels import line
 
 SCHEMA = "gradtide.calibration/1"
@@ -197,7 +196,7 @@ def calibrate(
     """
     if collective is not None and collective not in COLLECTIVES:
         raise ValueError(f"--collective: there is no {collective!r}; there are {', '.join(COLLECTIVES)}")
-    wire_s = None if link is None else 8 / parse_option("--link", units.parse_rate, link)
+    wire_s = None if link is None else 8 / units.parse_option("--link", units.parse_rate, link)
     return fit(_read(Path(source), collective, ranks), wire_s)
 
 
