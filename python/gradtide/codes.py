@@ -231,6 +231,15 @@ CODES: dict[str, Code] = {
         'model = "trace.json.gz"  # of one process alone',
         'model = "traces/rank*.json.gz"  # of a job that reduces its gradients',
     ),
+    "GT039": Code(
+        "a configuration of a language model is wrong",
+        "gradtide reads configurations of Hugging Face's transformers (config.json) of these families (model_type): "
+        "llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, deepseek_v3, gpt2 and gpt_neox. For another "
+        "model write a profile of it: gradtide profile.",
+        '{ "model_type": "llama", "hidden_size": 64 }',
+        '{ "model_type": "llama", "hidden_size": 64, "intermediate_size": 172, "num_hidden_layers": 2, '
+        '"num_attention_heads": 4, "vocab_size": 100 }',
+    ),
     "GT040": Code(
         "unknown host",
         "A topology with n hosts names them h0 to h(n-1).",
