@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from pathlib import Path
 
 import pytest
 
@@ -182,7 +183,8 @@ def test_every_parameter_is_that_of_transformers():
     [
         ({"model_type": "lama"}, "did you mean llama"),
         ({"model_type": "bert"}, "known are llama"),
-        ({"model_type": None}, "does not say of which family"),
+        ({"model_type": None}, "`model_type` is missing"),
+        ({"model_type": ["llama"]}, "is no family that is known"),
         ({"hidden_size": None}, "`hidden_size` is missing"),
         ({"hidden_size": -1}, "`hidden_size` is -1"),
         ({"hidden_size": 10**30}, "`hidden_size` is 1000"),
@@ -197,6 +199,12 @@ def test_every_parameter_is_that_of_transformers():
 def test_a_wrong_field_is_named(change, said):
     with pytest.raises(FieldError, match=re.escape(said)):
         Architecture.of({**LLAMA, **change})
+
+
+def test_the_page_lists_every_family():
+    page = (Path(__file__).parent.parent / "docs/own-model.md").read_text(encoding="utf-8")
+    *most, last = FAMILIES
+    assert f"if its `model_type` is {', '.join(most)} or {last}." in page
 
 
 @pytest.fixture

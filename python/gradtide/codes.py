@@ -233,12 +233,10 @@ CODES: dict[str, Code] = {
     ),
     "GT039": Code(
         "a configuration of a language model is wrong",
-        "gradtide reads configurations of Hugging Face's transformers (config.json) of these families (model_type): "
-        "llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, deepseek_v3, gpt2 and gpt_neox. For another "
-        "model write a profile of it: gradtide profile.",
-        '{ "model_type": "llama", "hidden_size": 64 }',
-        '{ "model_type": "llama", "hidden_size": 64, "intermediate_size": 172, "num_hidden_layers": 2, '
-        '"num_attention_heads": 4, "vocab_size": 100 }',
+        "gradtide reads configurations of Hugging Face's transformers (config.json), of the families that "
+        "docs/own-model.md lists. For another model write a profile of it: gradtide profile.",
+        '{ "model_type": "gpt2", "n_embd": 64 }',
+        '{ "model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 512,\n  "vocab_size": 100 }',
     ),
     "GT040": Code(
         "unknown host",
