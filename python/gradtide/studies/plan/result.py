@@ -26,6 +26,7 @@ class PlanResult(StudyRows):
 
     Attributes:
         plan: what plan.json holds.
+        plans: the best of each level, by its name.
         scenario: the scenario with its gradients sent as planned.
         baseline: the run that it is compared with.
         run: the run of the plan; `None` if the search was interrupted before.
@@ -46,18 +47,10 @@ class PlanResult(StudyRows):
         self.run = self.baseline if choice is None else found.runs.get(choice)
         self.candidates = _candidates(found)
         shown = base_plan if choice is None else plan_of(found, choice)
-        runtime = found.settings.runtime
-        self.plan = replace(
-            shown,
-            level=chosen,
-            model=found.layers.job.model,
-            workers=found.layers.job.workers,
-            scenario_sha256=found.base.sha256,
-            version=_core.__version__,
-            runtime={"device": runtime.device, "backend": runtime.backend, "cannot_set": list(runtime.cannot)},
-            predicted=_predicted(found, row),
-            advice=tuple(_advice(found, chosen, best, self.rows)),
-        )
+        advice = tuple(_advice(found, chosen, best, self.rows))
+        self.plan = replace(_completed(found, shown, row), level=chosen, advice=advice)
+        by_name = {row["name"]: row for row in self.rows}
+        self.plans = {level: _completed(found, plan_of(found, one), by_name[level]) for level, one in best.items()}
         self.scenario = self.plan.on(found.base)
         job, settings = found.layers.job, found.settings
         self.summary: dict[str, Any] = {
@@ -232,6 +225,20 @@ def _chosen(rows: Sequence[Mapping[str, Any]], worth: float) -> str:
         return "none"
     most = max(row["saves_percent"] for row in enough)
     return str(next(row["level"] for row in enough if row["saves_percent"] >= most - worth))
+
+
+def _completed(found: Found, plan: Plan, row: Mapping[str, Any]) -> Plan:
+    """Return a plan with what it was made for, and what is predicted of it: its row."""
+    job, runtime = found.layers.job, found.settings.runtime
+    return replace(
+        plan,
+        model=job.model,
+        workers=job.workers,
+        scenario_sha256=found.base.sha256,
+        version=_core.__version__,
+        runtime={"device": runtime.device, "backend": runtime.backend, "cannot_set": list(runtime.cannot)},
+        predicted=_predicted(found, row),
+    )
 
 
 def _predicted(found: Found, row: Mapping[str, Any]) -> dict[str, Any]:
