@@ -1,6 +1,6 @@
 """What `gradtide plan` promises and what `gradtide.torch` then saves, on a real network of namespaces.
 
-    sudo python validation/testbed/plans.py [--model NAME]… [--rate RATE]… [--json FILE]
+    sudo python validation/testbed/plans.py [--model NAME]… [--rate RATE]… [--page]
 
 Four models of ten layers, two workers, as in `train.py`: gloo sends real bytes between two namespaces, and computing is
 emulated by sleeping, beside the real work of gradients and of the optimizer. For each model and rate, in this order:
@@ -10,8 +10,10 @@ emulated by sleeping, beside the real work of gradients and of the optimizer. Fo
 3. `gradtide.plan` predicts DDP and plans each level, from these two alone.
 4. DDP and each plan train in turns.
 
-So nothing is fitted on what is compared: the share of DDP's iteration that each plan saves. Needs root, iproute2 and
-torch, and a machine that does nothing else. It asserts nothing.
+So nothing is fitted on what is compared: the share of DDP's iteration that each plan saves. With --page the cases
+replace their like in data/plans.json, and from it the table of docs/validation/plan.md and the pairs of
+gradtide/measured.csv are written. Needs root, iproute2 and torch, and a machine that does nothing else. It asserts
+nothing.
 """
 
 import argparse
@@ -23,11 +25,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from network import network, on_each_host
 
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "validation" / "plan.md"
+PAIRS = ROOT / "python" / "gradtide" / "measured.csv"
+DATA = Path(__file__).resolve().parent / "data" / "plans.json"
+BEGIN, END = "<!-- table: plans -->\n", "<!-- end of table -->\n"
 KIB, MIB = 2**10, 2**20
 WIDTH = 1024
 """A row of weights has so many; their gradients have 4 KiB."""
@@ -39,9 +47,11 @@ MODELS = {
     "compute-bound": [400 * KIB] * 10,
 }
 """Bytes of each layer's gradient, from the input side."""
-RATES = ("200mbit", "1gbit")
+RATES = {"200mbit": "200 Mbit/s", "1gbit": "1 Gbit/s"}
 LEVELS = ("buckets", "priority", "crossiter")
-SIZES = (256 * KIB, MIB, 4 * MIB, 16 * MIB)
+NAMES = {"ddp": "DDP as it comes", **{level: f"best plan of level {level}" for level in LEVELS}}
+SIZES = (MIB, 4 * MIB, 16 * MIB)
+"""Of all-reduces alone: large beside what a token bucket lets through at once (network.py)."""
 REPEATS = 3
 RUNS = 5
 """Of the profile."""
@@ -59,9 +69,25 @@ def main() -> None:
     for rate in arguments.rate:
         for model in arguments.model:
             found.append(case(model, rate, arguments))
-            print(table(found[-1]), flush=True)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(found, indent=1) + "\n")
+            print(page(found[-1:]), flush=True)
+    if arguments.page:
+        known = {(one["model"], one["rate"]): one for one in [*cases(), *found]}
+        DATA.write_text(json.dumps([known[each] for each in sorted(known)], indent=1) + "\n", encoding="utf-8")
+        write_page()
+
+
+def cases() -> list[dict[str, Any]]:
+    """Return the cases that are kept."""
+    return json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else []
+
+
+def write_page() -> None:
+    """Write the table of the page and the pairs, from the cases that are kept."""
+    text = PAGE.read_text(encoding="utf-8")
+    head, _, rest = text.partition(BEGIN)
+    PAGE.write_text(f"{head}{BEGIN}\n{page(cases())}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    kept = [line for line in PAIRS.read_text(encoding="utf-8").splitlines() if not line.startswith("plan ")]
+    PAIRS.write_text("\n".join([*kept, *pairs(cases()), ""]), encoding="utf-8")
 
 
 def parsed() -> argparse.Namespace:
@@ -71,7 +97,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rate", action="append", choices=RATES, help="of every port; both by default")
     parser.add_argument("--iterations", type=int, default=6, help="timed in a run, after 2")
     parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--json")
+    parser.add_argument("--page", action="store_true", help="keep the cases, and write page and pairs")
     for name in ("store", "answer", "plans", "stage"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
@@ -79,6 +105,10 @@ def parsed() -> argparse.Namespace:
     arguments.model = arguments.model or list(MODELS)
     arguments.rate = arguments.rate or list(RATES)
     return arguments
+
+
+COLUMNS = ("name", "parameter_bytes", "forward_us", "backward_us", "update_us")
+KEPT = ("schema", "level", "order", "barrier", "chunk_bytes", "credit", "depth", "collective", "buckets", "predicted")
 
 
 def case(model: str, rate: str, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -97,8 +127,8 @@ def case(model: str, rate: str, arguments: argparse.Namespace) -> dict[str, Any]
 
         alone = ask("alone")
         times = here / "times.csv"
-        rows = [f"all_reduce,2,{size},1,{time_us}" for size, time_us in alone["times"]]
-        times.write_text("\n".join(["collective,ranks,bytes,time_us".replace("bytes,", "bytes,depth,"), *rows, ""]))
+        lines = [f"all_reduce,2,{size},{time_us}" for size, time_us in alone["times_us"]]
+        times.write_text("\n".join(["collective,ranks,bytes,time_us", *lines, ""]))
         cluster = here / "cluster.toml"
         fit = gradtide.calibrate(times)
         fit.save(cluster, "times.csv")
@@ -108,18 +138,16 @@ def case(model: str, rate: str, arguments: argparse.Namespace) -> dict[str, Any]
         plans = {level: plan.to_dict() for level, plan in result.plans.items() if level in LEVELS}
         (here / "plans").write_text(json.dumps(plans))
         measured = ask("train", "--plans", str(here / "plans"))
-        rows = {row["name"]: row for row in result.rows}
         return {
             "model": model,
             "rate": rate,
-            "fit": fit.cluster,
-            "times": alone["times"],
-            "step_ms": alone["step_ms"],
-            "layers": alone["profile"]["layers"],
-            "verdict": result.plan.level,
-            "rows": rows,
-            "measured": measured,
-            "plans": plans,
+            "times_us": alone["times_us"],
+            "cluster": fit.cluster,
+            "layers": [{key: row[key] for key in COLUMNS if key in row} for row in alone["profile"]["layers"]],
+            "plans": {level: {key: plan[key] for key in KEPT} for level, plan in plans.items()},
+            "advised": result.plan.level,
+            "predicted_ms": {row["name"]: row["iteration_ms"] for row in result.rows},
+            "measured_ms": measured,
         }
 
 
@@ -141,15 +169,15 @@ def worker(arguments: argparse.Namespace) -> None:
     )
     (model,) = arguments.model
     if arguments.stage == "alone":
-        found: Any = {"times": transfer_times(), **profiled(model)}
+        found: Any = {"times_us": transfer_times(), "profile": profiled(model)}
     else:
         plans = json.loads(Path(arguments.plans).read_text())
-        found = []
-        for round_ in range(arguments.runs):
-            for name in ("ddp", *plans):
-                found.append({"name": name, "run": round_, **trained(model, plans.get(name), arguments.iterations)})
+        found = {name: [] for name in ("ddp", *plans)}
+        for _ in range(arguments.runs):
+            for name, times in found.items():
+                times.append(trained(model, plans.get(name), arguments.iterations))
                 if arguments.rank == 0:
-                    print(round_, name, found[-1], file=sys.stderr, flush=True)
+                    print(f"{name}: {times[-1]:.1f} ms, load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
     if arguments.rank == 0:
         Path(arguments.answer).write_text(json.dumps(found))
     dist.barrier()
@@ -167,7 +195,7 @@ def transfer_times() -> list[tuple[int, float]]:
         takes = []
         for _ in range(REPEATS + 1):
             dist.barrier()
-            takes.append(timed(lambda: dist.all_reduce(tensor)))
+            takes.append(timed(partial(dist.all_reduce, tensor)))
         found.append((size, 1e3 * min(takes[1:])))
     return found
 
@@ -188,21 +216,12 @@ def profiled(name: str) -> dict[str, Any]:
     model, optimizer, inputs = made(name)
     dist.barrier()
     found = gradtide.profile(model, inputs, device="measure", optimizer=optimizer, name=name, runs=RUNS)
-    steps = []
-
-    def step() -> None:
-        optimizer.zero_grad()
-        model(inputs).square().mean().backward()
-        optimizer.step()
-
     dist.barrier()
-    steps = [timed(step) for _ in range(RUNS)]
-    dist.barrier()
-    return {"profile": found.to_dict(), "step_ms": steps}
+    return found.to_dict()
 
 
-def trained(name: str, plan: dict[str, Any] | None, iterations: int) -> dict[str, Any]:
-    """Train by a plan, or with stock DDP; return the times of the timed iterations, milliseconds."""
+def trained(name: str, plan: dict[str, Any] | None, iterations: int) -> float:
+    """Train by a plan, or with stock DDP; return the mean time of the timed iterations, milliseconds."""
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
@@ -219,16 +238,10 @@ def trained(name: str, plan: dict[str, Any] | None, iterations: int) -> dict[str
     for _ in range(2):
         step()
     dist.barrier()
-    start = time.perf_counter()
-    times = []
-    for _ in range(iterations):
-        step()
-        times.append(1e3 * (time.perf_counter() - start))
-        start = time.perf_counter()
+    takes_ms = timed(lambda: [step() for _ in range(iterations)])
     if plan is not None:
         gradtide.torch.unwrap(wrapped)
-    digest = sum(float(p.detach().double().sum()) for p in model.parameters())
-    return {"mean_ms": statistics.mean(times), "times": times, "digest": digest, "load": os.getloadavg()[0]}
+    return takes_ms / iterations
 
 
 def made(name: str) -> tuple[Any, Any, Any]:
@@ -264,21 +277,45 @@ def made(name: str) -> tuple[Any, Any, Any]:
 # The answer
 
 
-def table(found: dict[str, Any]) -> str:
-    """Return predictions beside measurements."""
-    measured: dict[str, list[float]] = {}
-    for row in found["measured"]:
-        measured.setdefault(row["name"], []).append(row["mean_ms"])
-    lines = [f"{found['model']} at {found['rate']}: {found['fit']}, advised: {found['verdict']}"]
-    base, said_base = statistics.mean(measured["ddp"]), found["rows"]["ddp"]["iteration_ms"]
-    for name, times in measured.items():
-        mean, said = statistics.mean(times), found["rows"][name]["iteration_ms"]
-        runs = "/".join(f"{one:.0f}" for one in times)
-        lines.append(
-            f"  {name:<10} {runs:<16} {mean:7.1f} ms, predicted {said:7.1f} ({mean / said - 1:+.1%}); "
-            f"saves {1 - mean / base:6.1%}, predicted {1 - said / said_base:6.1%}"
-        )
+def means(case: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """Return predicted and measured milliseconds of DDP and of each level."""
+    return {name: (case["predicted_ms"][name], statistics.mean(case["measured_ms"][name])) for name in NAMES}
+
+
+def page(found: list[dict[str, Any]]) -> str:
+    """Return the table of the page: a row for each case."""
+    lines = [f"| model, network | advised | DDP, ms | {' | '.join(f'{level}, ms | saves, %' for level in LEVELS)} |"]
+    lines.append(f"|---|---|{'---:|' * (1 + 2 * len(LEVELS))}")
+    for one in found:
+        times = means(one)
+        (said, took), cells = times["ddp"], []
+        for level in LEVELS:
+            predicted, measured = times[level]
+            cells.append(f"{predicted:.1f} → {measured:.1f}")
+            cells.append(f"{100 * (1 - predicted / said):.1f} → {100 * (1 - measured / took):.1f}")
+        name = f"{one['model']}, {RATES[one['rate']]}"
+        lines.append(f"| {name} | {one['advised']} | {said:.1f} → {took:.1f} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def pairs(found: list[dict[str, Any]]) -> list[str]:
+    """Return rows of measured.csv."""
+    rows = []
+    for one in found:
+        for name, (predicted, measured) in means(one).items():
+            baseline = "" if name == "ddp" else NAMES["ddp"]
+            runs, where = len(one["measured_ms"][name]), PAGE.relative_to(ROOT)
+            row = [
+                f"plan {one['model']} {one['rate']}",
+                NAMES[name],
+                baseline,
+                "2",
+                "gloo",
+                RATES[one["rate"]],
+                str(runs),
+            ]
+            rows.append(",".join([*row, f"{predicted:.1f}", f"{measured:.1f}", str(where)]))
+    return rows
 
 
 if __name__ == "__main__":

@@ -105,8 +105,8 @@ class ModelProfile:
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the model file, `"schema": "gradtide.model/1"`.
 
-        `forward_us`, `backward_us` and `update_us` (where an optimizer was timed) are exact, and what a scenario reads. `forward_flops` and `activation_bytes` are
-        of one sample, rounded up.
+        `forward_us`, `backward_us` and, where an optimizer was timed, `update_us` are exact, and what a scenario reads.
+        `forward_flops` and `activation_bytes` are of one sample, rounded up.
         """
         how = "roofline" if self.step_ps is None else "measured"
         profile: dict[str, Any] = {

@@ -55,9 +55,9 @@ class Tally:
 class Sender:
     """Sums tensors over a process group that nobody else uses, whose ranks are those of the guard's.
 
-    A piece has `piece_bytes` at most, or is a whole tensor if that is `None`, and is summed in `depth` parts at once. Of
-    the pieces, `credit` are sent at the same time; a more urgent one does not overtake them.
-    The group has come after the connections in `earlier`.
+    A piece has `piece_bytes` at most, or is a whole tensor if that is `None`, and is summed in `depth` parts at once.
+    `credit` pieces are sent at the same time; a more urgent one does not overtake them. The group has come after the
+    connections in `earlier`.
     """
 
     def __init__(
