@@ -71,9 +71,7 @@ def main() -> None:
             found.append(case(model, rate, arguments))
             print(page(found[-1:]), flush=True)
     if arguments.page:
-        known = {(one["model"], one["rate"]): one for one in [*cases(), *found]}
-        DATA.write_text(json.dumps([known[each] for each in sorted(known)], indent=1) + "\n", encoding="utf-8")
-        write_page()
+        write(found)
 
 
 def cases() -> list[dict[str, Any]]:
@@ -81,13 +79,19 @@ def cases() -> list[dict[str, Any]]:
     return json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else []
 
 
-def write_page() -> None:
-    """Write the table of the page and the pairs, from the cases that are kept."""
-    text = PAGE.read_text(encoding="utf-8")
-    head, _, rest = text.partition(BEGIN)
-    PAGE.write_text(f"{head}{BEGIN}\n{page(cases())}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
-    kept = [line for line in PAIRS.read_text(encoding="utf-8").splitlines() if not line.startswith("plan ")]
-    PAIRS.write_text("\n".join([*kept, *pairs(cases()), ""]), encoding="utf-8")
+def write(found: list[dict[str, Any]]) -> None:
+    """Keep cases in the place of their like; write pairs and the table of the page."""
+    from gradtide import measured
+
+    known = {(one["model"], one["rate"]): one for one in [*cases(), *found]}
+    every = [known[each] for each in sorted(known)]
+    others = [line for line in PAIRS.read_text(encoding="utf-8").splitlines() if not line.startswith("plan ")]
+    PAIRS.write_text("\n".join([*others, *pairs(every), ""]), encoding="utf-8")
+    measured.pairs.cache_clear()  # what is advised depends on the errors of all pairs
+    every = [{**one, "advised": planned(one).plan.level} for one in every]
+    DATA.write_text(json.dumps(every) + "\n", encoding="utf-8")
+    head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    PAGE.write_text(f"{head}{BEGIN}\n{page(every)}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
 
 
 def parsed() -> argparse.Namespace:
@@ -108,7 +112,7 @@ def parsed() -> argparse.Namespace:
 
 
 COLUMNS = ("name", "parameter_bytes", "forward_us", "backward_us", "update_us")
-KEPT = ("schema", "level", "order", "barrier", "chunk_bytes", "credit", "depth", "collective", "buckets", "predicted")
+OF_PLAN = ("schema", "level", "order", "barrier", "chunk_bytes", "credit", "depth", "collective", "buckets")
 
 
 def case(model: str, rate: str, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -129,12 +133,9 @@ def case(model: str, rate: str, arguments: argparse.Namespace) -> dict[str, Any]
         times = here / "times.csv"
         lines = [f"all_reduce,2,{size},{time_us}" for size, time_us in alone["times_us"]]
         times.write_text("\n".join(["collective,ranks,bytes,time_us", *lines, ""]))
-        cluster = here / "cluster.toml"
         fit = gradtide.calibrate(times)
-        fit.save(cluster, "times.csv")
-        (here / "model.json").write_text(json.dumps(alone["profile"]))
-        asked: dict[str, Any] = {"cluster": str(cluster), "workers": 2, "device": "cpu", "baseline": "ddp"}
-        result = gradtide.plan(str(here / "model.json"), **asked)
+        layers = [{key: row[key] for key in COLUMNS if key in row} for row in alone["profile"]["layers"]]
+        result = planned({"model": model, "layers": layers, "cluster": fit.cluster})
         plans = {level: plan.to_dict() for level, plan in result.plans.items() if level in LEVELS}
         (here / "plans").write_text(json.dumps(plans))
         measured = ask("train", "--plans", str(here / "plans"))
@@ -143,12 +144,29 @@ def case(model: str, rate: str, arguments: argparse.Namespace) -> dict[str, Any]
             "rate": rate,
             "times_us": alone["times_us"],
             "cluster": fit.cluster,
-            "layers": [{key: row[key] for key in COLUMNS if key in row} for row in alone["profile"]["layers"]],
-            "plans": {level: {key: plan[key] for key in KEPT} for level, plan in plans.items()},
-            "advised": result.plan.level,
+            "layers": layers,
+            "plans": {level: kept(plan) for level, plan in plans.items()},
             "predicted_ms": {row["name"]: row["iteration_ms"] for row in result.rows},
             "measured_ms": measured,
         }
+
+
+def planned(case: dict[str, Any]) -> Any:
+    """Return the plan of a case, from its layers and its network alone."""
+    import gradtide
+
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "model.json"
+        document = {"schema": "gradtide.model/1", "name": case["model"], "layers": case["layers"]}
+        model.write_text(json.dumps(document), encoding="utf-8")
+        job = {"model": str(model), "workers": 2}
+        scenario = {"job": {"train": job}, "cluster": case["cluster"], "run": {"engine": "fluid"}}
+        return gradtide.plan(scenario, device="cpu", baseline="ddp")
+
+
+def kept(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return what `wrap` and a run need of a plan."""
+    return {**{key: plan[key] for key in OF_PLAN}, "predicted": {"overhead_us": plan["predicted"]["overhead_us"]}}
 
 
 # On each worker
