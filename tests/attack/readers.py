@@ -213,16 +213,7 @@ def _converted(path: Path) -> None:
 TIMINGS = (
     b"bytes,time_us,depth\n1000,66,1\n100000,412,1\n10000000,34400,1\n1000,172,8\n100000,210,8\n10000000,14340,8\n"
 )
-NCCL_TESTS = b"""#  Rank  0 Group  0 Pid  4000 on  node00 device  0 [0x07] A100
-#  Rank  1 Group  0 Pid  4001 on  node01 device  0 [0x07] A100
-#                                                              out-of-place                       in-place
-#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
-        1000           250     float     sum      -1    21.00    0.05    0.05      0    21.00    0.05    0.05      0
-      100000         25000     float     sum      -1   120.00    0.83    0.83      0   120.00    0.83    0.83      0
-     1000000        250000     float     sum      -1  1020.00    0.98    0.98      0  1020.00    0.98    0.98      0
-# Avg bus bandwidth    : 0.62
-"""
+NCCL_TESTS = [path.read_bytes() for path in sorted((ROOT / "tests/data/formats").glob("nccl_*.txt"))]
 
 
 def _timings(path: Path) -> object:
@@ -444,7 +435,7 @@ READERS = {
         _cluster,
         share=8,
     ),
-    "timings": Reader("in.txt", lambda: [TIMINGS, NCCL_TESTS], _timings, share=20),
+    "timings": Reader("in.txt", lambda: [TIMINGS, *NCCL_TESTS], _timings, share=20),
     "kineto": Reader("rank0.json", _recorded, _read_trace, "json", 6),
     "kineto-gzip": Reader("rank0.json.gz", _recorded, _read_trace, "gzip", 4),
     "chakra": Reader("trace.0.et", _saved(".et"), _read_trace, "proto", 8),
