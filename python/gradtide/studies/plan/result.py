@@ -421,9 +421,10 @@ def _basis() -> str:
     savings, times = saving_errors(), time_errors()
     ratios, errors = (" to ".join(f"{100 + end:.0f}" for end in one.range_percent) for one in (savings, times))
     return (
-        f"The interval comes from {len(savings.logs)} measured savings in {savings.setups} setups, all of "
-        f"profiled models on calibrated networks with gloo on CPUs. Measured over predicted, the ratio of plan to baseline was {ratios} %, and {len(times.logs)} iteration "
-        f"times were {errors} %. Errors of either sign are assumed possible."
+        f"The interval comes from {len(savings.logs)} measured savings in {savings.setups} setups, all of profiled "
+        "models on calibrated networks with gloo on CPUs. Measured over predicted, the ratio of plan to baseline was "
+        f"{ratios} %, and {len(times.logs)} iteration times were {errors} %. Errors of either sign are assumed "
+        "possible."
     )
 
 
