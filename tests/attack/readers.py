@@ -36,6 +36,17 @@ MODEL = (
     b'{"name": "a", "forward_us": 1.5, "backward_us": 2, "parameter_bytes": 3, "update_us": 1},'
     b'{"name": "b", "forward_us": 1.5, "backward_us": 2, "parameter_bytes": 3}]}'
 )
+CONFIGURATIONS = [
+    b'{"model_type": "mixtral", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 99,'
+    b' "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2,'
+    b' "sliding_window": 32, "rope_theta": 1e6, "tie_word_embeddings": false}',
+    b'{"model_type": "deepseek_v3", "hidden_size": 64, "intermediate_size": 96, "moe_intermediate_size": 24,'
+    b' "num_hidden_layers": 2, "num_attention_heads": 4, "n_routed_experts": 8, "n_shared_experts": 1,'
+    b' "num_experts_per_tok": 2, "first_k_dense_replace": 1, "q_lora_rank": 24, "kv_lora_rank": 16,'
+    b' "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16, "vocab_size": 99}',
+    b'{"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 512, "n_inner": null,'
+    b' "vocab_size": 99}',
+]
 PRICES = b"""\
 currency = "USD"
 [[switch]]
@@ -405,6 +416,9 @@ READERS = {
     "units": Reader("in.txt", lambda: QUANTITIES, _units, share=60, allowed=()),
     "layers": Reader("in.csv", lambda: [LAYERS, *_files("scenarios/twelve-layers.csv")], _in_job(model=None), share=20),
     "model": Reader("in.json", lambda: [MODEL], _in_job(model=None), "json", 20),
+    "configuration": Reader(
+        "in.json", lambda: CONFIGURATIONS, _in_job(model=None, compute={"seq": 512, "batch": 8}), "json", 20
+    ),
     "graph": Reader("in.json", _graphs, _in_job(model=None), "json", 8),
     "ranking": Reader("in.txt", lambda: _files("scenarios/own-order.txt"), _ranking, share=10, prepare=_siblings),
     "sizes": Reader(
