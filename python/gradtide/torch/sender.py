@@ -1,8 +1,8 @@
 """Sums tensors over the ranks, most urgent piece first, for the levels `priority` and `crossiter`.
 
-Collectives must begin in the same order on all ranks, and rank 0 decides the order. Whenever fewer than `IN_FLIGHT`
-pieces or `IN_FLIGHT_BYTES` are being sent, it takes the ready piece of least rank, announces it and begins. The other
-ranks begin it when they have both the announcement and the piece. No thread waits for the network: a piece is
+Collectives must begin in the same order on all ranks, and rank 0 decides the order. Whenever fewer pieces are being
+sent than the plan's `credit`, it takes the ready piece of least rank, announces it and begins. The other ranks begin it
+when they have both the announcement and the piece. No thread waits for the network: a piece is
 begun by the event that makes it sendable (the backward pass, the end of another piece, an announcement).
 """
 
@@ -22,11 +22,6 @@ from gradtide.errors import TrainingError
 from gradtide.torch.control import SEND
 from gradtide.torch.guard import Guard
 from gradtide.torch.sockets import Ends
-
-IN_FLIGHT = 2
-"""Pieces being sent at once: one on the wire, and one that is announced meanwhile. More would delay urgent pieces."""
-IN_FLIGHT_BYTES = 2**20
-"""Up to so many bytes (8 ms at 1 Gbit/s), more than `IN_FLIGHT` pieces may be sent at once: no urgent piece is late."""
 
 
 class Transfer:
@@ -61,20 +56,28 @@ class Sender:
     """Sums tensors over a process group that nobody else uses, whose ranks are those of the guard's.
 
     A piece has `piece_bytes` at most, or is a whole tensor if that is `None`, and is summed in `depth` parts at once.
-    The group has come after the connections in `earlier`.
+    `credit` pieces are sent at the same time; a more urgent one does not overtake them. The group has come after the
+    connections in `earlier`.
     """
 
     def __init__(
-        self, base: Any, group: Any, earlier: "Collection[Ends]", *, piece_bytes: int | None, depth: int = 1
+        self,
+        base: Any,
+        group: Any,
+        earlier: "Collection[Ends]",
+        *,
+        piece_bytes: int | None,
+        credit: int = 1,
+        depth: int = 1,
     ) -> None:
         self.tally = Tally()
         self._group = group
         self._leads = dist.get_rank(group) == 0
-        self._piece_bytes, self._depth = piece_bytes, depth
+        self._piece_bytes, self._credit, self._depth = piece_bytes, credit, depth
         self._ready: list[tuple[int, int, int, int]] = []  # the first rank's heap: rank, submission, key, piece
         self._announced: deque[tuple[int, int]] = deque()  # the others' orders: key, piece
         self._open: dict[int, Transfer] = {}  # with pieces that are not begun
-        self._in_flight = self._bytes_in_flight = 0
+        self._in_flight = 0
         self._submitted = 0
         self._since = 0.0
         self._pumping = False
@@ -131,8 +134,7 @@ class Sender:
         try:
             while self.guard.fault is None:
                 if self._leads:
-                    is_full = self._in_flight >= IN_FLIGHT and self._bytes_in_flight >= IN_FLIGHT_BYTES
-                    if not self._ready or is_full or self.guard.departed is not None:
+                    if not self._ready or self._in_flight >= self._credit or self.guard.departed is not None:
                         break
                     *_, key, piece = heapq.heappop(self._ready)
                     self.guard.tell(SEND, key, piece)
@@ -149,7 +151,6 @@ class Sender:
         if self._in_flight == 0:
             self._since = time.perf_counter()
         self._in_flight += 1
-        self._bytes_in_flight += tensor.nbytes
         transfer.issued += 1
         if transfer.issued == len(transfer.pieces):
             # Its key is free: the next sum of that name can only be announced after this one has ended on the first
@@ -157,16 +158,15 @@ class Sender:
             del self._open[transfer.key]
         self.tally.pieces += 1
         self.tally.bytes += tensor.nbytes
-        ended = functools.partial(self._ended, transfer, tensor.nbytes)
+        ended = functools.partial(self._ended, transfer)
         sum_parts(tensor, self._depth, self._group, self.guard, ended, is_own=True)
 
     # Called from other threads
 
-    def _ended(self, transfer: Transfer, size: int, error: str) -> None:
+    def _ended(self, transfer: Transfer, error: str) -> None:
         """A piece is summed, or has failed."""
         with self.guard.changed:
             self._in_flight -= 1
-            self._bytes_in_flight -= size
             if self._in_flight == 0:
                 self.tally.busy_s += time.perf_counter() - self._since
             transfer.left -= not error

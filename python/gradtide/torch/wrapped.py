@@ -256,7 +256,9 @@ def _sender(wrapped: Wrapped, base: Any, plan: Plan) -> Sender:
     is_part = len(ranks) < dist.get_world_size()
     earlier = all_ends()
     wrapped._group = dist.new_group(ranks, timeout=timeout_of(base), backend="gloo", use_local_synchronization=is_part)
-    wrapped._sender = sender = Sender(base, wrapped._group, earlier, piece_bytes=plan.chunk_bytes, depth=plan.depth)
+    wrapped._sender = sender = Sender(
+        base, wrapped._group, earlier, piece_bytes=plan.chunk_bytes, credit=plan.credit, depth=plan.depth
+    )
     wrapped._guard = sender.guard
     return sender
 
@@ -277,7 +279,7 @@ def _agree(plan: Plan, level: str, model: "torch.nn.Module", base: Any) -> None:
     """Refuse ranks that apply another plan, or to another model, than the first."""
     shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters() if p.requires_grad]
     mine = {
-        "plan": hashlib.sha256(repr((plan.buckets, plan.chunk_bytes, plan.depth)).encode()).hexdigest(),
+        "plan": hashlib.sha256(repr((plan.buckets, plan.chunk_bytes, plan.credit, plan.depth)).encode()).hexdigest(),
         "level": level,
         "model": hashlib.sha256(repr(shapes).encode()).hexdigest(),
     }
