@@ -1,4 +1,5 @@
-# make demo · make test · make test-torch · make check · make attack · make bench · make bench-ns3 · make bench-simgrid · make validate-testbed · make docs:
+# make demo · make test · make test-torch · make check · make attack · make bench · make bench-ns3 · make bench-simgrid · make validate-testbed ·
+# make validate-gpu · make docs:
 # each sets up what it needs, in .venv; the testbed needs root.
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ JOBS ?= 2
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-torch check attack bench bench-ns3 bench-simgrid validate-testbed docs clean
+.PHONY: demo test test-torch check attack bench bench-ns3 bench-simgrid validate-testbed validate-gpu docs clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
@@ -54,6 +55,10 @@ validate-testbed: .venv/.torch
 	python validation/testbed/train.py
 	python validation/testbed/servers.py --page
 	python validation/testbed/neighbours.py --page
+
+# Needs one GPU; DEVICE=cpu runs all but the calls to its streams.
+validate-gpu: .venv/.torch
+	python validation/gpu/train.py --device $(or $(DEVICE),cuda)
 
 docs: .venv/.dev .venv/.built
 	mkdocs build --strict
