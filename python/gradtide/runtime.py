@@ -24,7 +24,8 @@ class Runtime:
         library: that exchanges gradients there; empty if it is not known which.
         levels: those that can be carried out, of `LEVELS`.
         collectives: those that can be chosen, and how; `any_collective` means all, with every depth.
-        cuts: whether a message can be summed in several parts at once (depth). `gradtide plan` does not advise it.
+        cuts: whether a message can be summed in several parts at once (depth). `gradtide plan` uses it where Caramel's
+            schedule is named.
         untested: levels that gradtide.torch has here and that nobody has run. `gradtide plan` does not use them, and
             `wrap` asks for `untested_on_gpu=True`.
     """

@@ -119,7 +119,7 @@ class CrossIteration:
     def __init__(
         self, module: "torch.nn.Module", optimizer: "torch.optim.Optimizer", groups: Sequence[Group], *, size: int
     ) -> None:
-        self.flushes = 0
+        self.flushes = self.gated = 0  # gated: sums that began at their gate, not because somebody waited
         self._module, self._optimizer, self._scale = module, optimizer, 1.0 / size
         self._sender: Sender
         self._buckets = buckets_of(groups)
@@ -195,6 +195,11 @@ class CrossIteration:
                 self._handles.append(bucket.opener.register_forward_pre_hook(call, prepend=True))
         self._watched = True
 
+    @property
+    def tensors(self) -> "list[torch.Tensor]":
+        """What is summed in an iteration."""
+        return [bucket.tensor for bucket in self._buckets]
+
     def flush(self, *, is_asked: bool = False, by_all: bool = False) -> None:
         """Wait for every gradient whose step was called, and update; `is_asked` by the user's code, `by_all` ranks."""
         for bucket in self._buckets:
@@ -237,7 +242,11 @@ class CrossIteration:
 
     def _send_if_open(self, bucket: Bucket) -> None:
         if bucket.is_open and len(bucket.arrived) == len(bucket.parameters):
-            self._sent(bucket)
+            self._at_gate(bucket)
+
+    def _at_gate(self, bucket: Bucket) -> None:
+        self.gated += bool(bucket.opens_in) and bucket.transfer is None
+        self._sent(bucket)
 
     def _sent(self, bucket: Bucket) -> Transfer:
         """Hand a bucket to the sender, if that was not done before."""
@@ -290,7 +299,7 @@ class CrossIteration:
     @torch._disable_dynamo  # type: ignore[untyped-decorator]
     def _called(self, bucket: Bucket, module: "torch.nn.Module", args: Any) -> None:
         if bucket.due and (self._trains() or not self._sender.is_fixed):
-            self._sent(bucket)
+            self._at_gate(bucket)
 
     def _trains(self) -> bool:
         """Whether this forward pass is one that all ranks make."""

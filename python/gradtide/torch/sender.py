@@ -54,12 +54,13 @@ class Tally:
     """Counters of a sender.
 
     Attributes:
-        pieces, bytes: begun so far.
+        pieces, parts, bytes: begun so far; a piece is summed in `depth` parts at once.
         busy_s: time in which at least one was under way.
         waited_s: time in which training waited for a sum.
     """
 
     pieces: int = 0
+    parts: int = 0
     bytes: int = 0
     busy_s: float = 0.0
     waited_s: float = 0.0
@@ -185,7 +186,7 @@ class Sender:
         self.tally.bytes += tensor.nbytes
         ended = functools.partial(self._ended, transfer, tensor.nbytes)
         with self.streams.behind(transfer.ready):
-            sum_parts(tensor, self._depth, self._group, self.guard, ended, is_own=True)
+            self.tally.parts += sum_parts(tensor, self._depth, self._group, self.guard, ended, is_own=True)
 
     # Called from other threads
 
@@ -238,10 +239,11 @@ def sum_parts(
     ended: Callable[[Sequence[Any], str], None],
     *,
     is_own: bool = False,
-) -> None:
+) -> int:
     """Sum a flat tensor over a group in `depth` parts at once; call `ended` when the last has ended, or one fails.
 
-    It is called with what the backend has given for the parts, and with its error or an empty text.
+    Return the number of parts. `ended` is called with what the backend has given for them, and with its error or an
+    empty text.
 
     Source: Caramel (2020), section 4.4: parts of a transfer that are aggregated side by side keep the network busy
     while others are being reduced.
@@ -260,3 +262,4 @@ def sum_parts(
     for part in parts:
         works.append(dist.all_reduce(part, group=group, async_op=True))
         guard.follow(works[-1], one_ended, is_own=is_own)
+    return len(parts)

@@ -40,6 +40,8 @@ class PlanResult(StudyRows):
         self.rows = [_baseline_row(found, name) for name in names]
         self.rows += [_row(found, choice) for choice in best.values()]
         chosen = _chosen(self.rows, 100 * found.settings.worth)
+        if found.settings.schedule is not None and best:
+            chosen = max(best, key=lambda level: found.gain(best[level]).mean)
         row = next(row for row in self.rows if row["name"] == (found.baseline if chosen == "none" else chosen))
         row["chosen"] = True
         choice = best.get(chosen)
@@ -290,7 +292,7 @@ def _candidates(found: Found) -> list[dict[str, Any]]:
 
 def _verdict(row: Mapping[str, Any], worth: float) -> str:
     """Return the verdict on the row that was chosen; a plan has to save `worth` per cent."""
-    if row["level"] == "none":
+    if row["level"] == "none" or row["saves_percent"] < worth:
         return LEAVE
     return WORTH_IT if row["saves_low_percent"] >= worth else TRY
 
@@ -337,6 +339,10 @@ def _advice(found: Found, chosen: str, best: Mapping[str, Choice], rows: Sequenc
         most = _most(rows)
         why = "no plan saves anything" if most is None else f"the best plan found saves {_gain_of(most)}"
         said.append(f"Leave {what} alone: {why}.")
+    elif _verdict(row, worth) == LEAVE:
+        saves = row["saves_percent"]
+        gain = f"{'saves' if saves > 0 else 'loses'} {abs(saves):.1f} %"
+        said.append(f"Leave it alone: {settings.schedule}, which you named, {gain}.")
     elif _verdict(row, worth) == WORTH_IT:
         said.append(f"Worth it: even the low end of the interval saves {row['saves_low_percent']:.1f} %.")
     else:
