@@ -236,6 +236,13 @@ def test_a_bucket_is_sent_from_its_gate_on() -> None:
     assert run(gated(["forward l3"] * 3)).iteration_time >= run(gated([""] * 3)).iteration_time
 
 
+def test_gates_of_a_graph_are_refused() -> None:
+    job = {"model": "tictac_alexnet_v2", "workers": 2, "compute": {"order": "caramel"}}
+    schedule = {"order": "file", "ranking": ["a"], "buckets": [16], "gates": ["forward a"]}
+    with pytest.raises(ScenarioError, match="the model is a graph of ops, which has no passes"):
+        Scenario.from_dict({"job": {"train": {**job, "schedule": schedule}}})
+
+
 @pytest.mark.parametrize(
     ("gates", "more", "says"),
     [

@@ -365,6 +365,9 @@ def _gates(ctx: Context, schedule: Schedule, at: Loc, table: LayerTable | None) 
         ctx.add("GT016", (*at, "in_turn"), "`in_turn` and `gates` contradict each other", "keep one of them")
     if table is None:
         return
+    if table.graph is not None:
+        ctx.add("GT016", (*at, "gates"), "the model is a graph of ops, which has no passes", "leave `gates` out")
+        return
     every = {row.name: row.parameter_bytes for row in table.layers}
     for index, text in enumerate(schedule.gates):
         gate = parse_gate(text)
