@@ -193,6 +193,17 @@ def test_a_port_that_is_taken_is_one_error():
 
 
 @pytest.mark.parametrize(
+    ("host", "port", "error", "said"),
+    [("nowhere.invalid", 7474, announced.BurstError, "is no address"), (LOOPBACK, 99_999, ValueError, "port: 99999")],
+)
+def test_an_address_that_is_none_is_one_error_at_both_ends(host, port, error, said):
+    with pytest.raises(error, match=said):
+        next(gt.bursts_receive(listen=host, port=port))
+    with pytest.raises(error, match=said):
+        gt.bursts(host, port=port, bytes="10kB")
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"bytes": "7B"}, "bytes: '7B' is less than 8 bytes"),

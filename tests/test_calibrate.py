@@ -2,6 +2,7 @@
 
 import json
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ import gradtide as gt
 from gradtide.cli import main
 from gradtide.errors import ScenarioError
 
+DATA = Path(__file__).parent / "data/formats"
 SIZES = [10**power for power in range(3, 9)]
 NCCL = """\
 # nThread 1 nGpus 1 minBytes 1024 maxBytes 67108864 step: 4(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1
@@ -112,6 +114,40 @@ def test_the_name_of_the_test_counts_more_than_its_figures(tmp_path):
     assert gt.calibrate(path).timings.collective == "all_reduce"
     path.write_text("# Collective test starting: sendrecv_perf\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
     assert gt.calibrate(path).timings.collective == "send"
+
+
+# In the files of these names: ranks and the first time.
+PRINTED = {
+    "all_reduce": (72, 1806.7),  # a GB200 NVL72 (coreweave/nccl-tests, pull request 43); the list of devices is cut off
+    "reduce_scatter": (2, 21.0),  # with -J, -T and -C, as version 2.18 prints it
+    "all_gather": (2, 35.21),  # a version without `root`; nothing was run out of place
+}
+
+
+def printed(collective):
+    return (DATA / f"nccl_{collective}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("collective", PRINTED)
+def test_what_versions_of_nccl_tests_print_is_read(tmp_path, collective):
+    ranks, first_us = PRINTED[collective]
+    found = gt.calibrate(DATA / f"nccl_{collective}.txt").timings
+    assert (found.collective, found.ranks) == (collective, ranks)
+    assert found.rows[0][2] == pytest.approx(first_us / 1e6)
+    assert len(found.rows) == printed(collective).count(" float ")
+
+
+def test_ranks_and_a_test_that_nccl_tests_does_not_name_are_asked_for(tmp_path):
+    path = tmp_path / "nccl.txt"
+    unnamed = "\n".join(line for line in printed("all_gather").splitlines() if "starting" not in line)
+    path.write_text(unnamed, encoding="utf-8")
+    with pytest.raises(ScenarioError, match="does not say which test it is of"):
+        gt.calibrate(path)
+    assert gt.calibrate(path, collective="all_gather").timings.rounds == 1
+    path.write_text("\n".join(line for line in unnamed.splitlines() if "Rank" not in line), encoding="utf-8")
+    with pytest.raises(ScenarioError, match="how many ranks were measured"):
+        gt.calibrate(path, collective="all_gather")
+    assert gt.calibrate(path, collective="all_gather", ranks=4).timings.rounds == 3
 
 
 def test_noise_widens_the_intervals_and_a_fixed_time_that_may_be_none_is_told(tmp_path):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import gradtide as gt
-from gradtide import cli, presets
+from gradtide import presets
 from gradtide.presets.graphs import graph_document
 from gradtide.profiling import build, make_inputs, parse_input
 from gradtide.profiling.measure import Clock, clock_of, measure
@@ -717,16 +717,10 @@ SIZE = 3
 
 
 @pytest.fixture
-def gradtide(monkeypatch, capsys, tmp_path):
+def gradtide(gradtide, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net_of_test.py").write_text(FACTORIES)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gradtide", *map(str, arguments)])
-        code = cli._main()
-        return code, *capsys.readouterr()
-
-    return call
+    return gradtide
 
 
 @pytest.mark.parametrize("module", ["net_of_test", "net_of_test.py", "./net_of_test.py"])

@@ -2208,6 +2208,8 @@ FILE_CASES: list[tuple[str, str, bytes, str, int | None, str, str]] = [
     ("no schema", "m.json", b'{"layers": []}', "GT032", None, "", "gradtide.model/1"),
     ("other schema", "m.json", b'{\n"schema": "gradtide.model/9"}', "GT032", 2, "schema", "gradtide.model/1"),
     ("a list", "m.json", b"[]", "GT032", None, "", "gradtide.model/1"),
+    ("no family", "m.json", b'{\n"model_type": "lama"}', "GT039", 2, "model_type", "did you mean llama"),
+    ("a field left out", "m.json", b'{"model_type": "gpt2"}', "GT039", None, "n_embd", "whole configuration"),
     ("a trace of nothing", "m.json", b'{"traceEvents": []}', "GT038", 3, "job.a.model", "data-parallel"),
     ("a trace cut off", "m.json", b'{"schemaVersion": 1, "traceEvents": [{"ph"', "GT038", 3, "job.a.model", "convert"),
     ("a trace of one process", "m.json", b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, '

@@ -21,13 +21,11 @@ TRACES = Path(__file__).parent.parent / "scenarios" / "traces"
 
 
 @pytest.fixture
-def gradtide(monkeypatch, capsys):
+def gradtide(gradtide):
     """Run the command line in this process, look at everything that it prints, and return (exit code, all of it)."""
 
     def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gradtide", *map(str, arguments)])
-        code = cli._main()
-        out, err = capsys.readouterr()
+        code, out, err = gradtide(*arguments)
         for line in (out + err).split("\n"):
             assert line.isprintable(), f"{line!r} of {arguments}"
             assert not line.startswith("forged"), f"a line of its own in {arguments}: {out + err}"

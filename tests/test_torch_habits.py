@@ -450,24 +450,29 @@ def test_weights_are_ddps_bit_for_bit_or_the_habit_is_refused(compared, case, le
             assert reason in outcome.value[case, level]
 
 
-def train_on_mesh(rank, level):
-    """Train on the second dimension of a mesh of 2 x 2 ranks: a group of two."""
-    mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "dp"))["dp"]
-    torch.manual_seed(rank // 2)
-    model = Layers()
-    optimizer = adam(model.parameters())
+def train_module(model, rank, level, optimizer, plan, **options):
+    """Train for a few steps, by DDP or at a level; return the weights and buffers."""
+    optimizer = optimizer(model.parameters())
     if level == "ddp":
-        wrapped = nn.parallel.DistributedDataParallel(model, device_mesh=mesh)
+        wrapped = nn.parallel.DistributedDataParallel(model, **options)
     else:
-        wrapped = wrap(model, optimizer, plan_of(model, level), device_mesh=mesh)
+        wrapped = wrap(model, optimizer, plan, **options)
     generator = torch.Generator().manual_seed(rank)
-    for _ in range(3):
+    for _ in range(4):
         optimizer.zero_grad()
         wrapped(torch.randn(4, 3, 8, 8, generator=generator)).square().mean().backward()
         optimizer.step()
     if level != "ddp":
         unwrap(wrapped)
     return [value.clone() for value in model.state_dict().values()]
+
+
+def train_on_mesh(rank, level):
+    """Train on the second dimension of a mesh of 2 x 2 ranks: a group of two."""
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "dp"))["dp"]
+    torch.manual_seed(rank // 2)
+    model = Layers()
+    return train_module(model, rank, level, adam, plan_of(model, level), device_mesh=mesh)
 
 
 def compare_on_mesh(rank):
@@ -498,19 +503,7 @@ def train_unused(rank, level):
     assert [(row["layers"], row["bytes"]) for row in plan["buckets"][::-1]] == [
         ([layer.name], layer.parameter_bytes) for layer in profile.layers
     ]
-    optimizer = sgd(model.parameters())
-    if level == "ddp":
-        wrapped = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
-    else:
-        wrapped = wrap(model, optimizer, plan, find_unused_parameters=True)
-    generator = torch.Generator().manual_seed(rank)
-    for _ in range(4):
-        optimizer.zero_grad()
-        wrapped(torch.randn(4, 3, 8, 8, generator=generator)).square().mean().backward()
-        optimizer.step()
-    if level != "ddp":
-        unwrap(wrapped)
-    return [value.clone() for value in model.state_dict().values()]
+    return train_module(model, rank, level, sgd, plan, find_unused_parameters=True)
 
 
 def compare_unused(rank):

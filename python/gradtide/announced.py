@@ -27,7 +27,7 @@ from gradtide import units
 from gradtide.errors import SimulationError
 from gradtide.results import Table
 
-PORT = 7474
+PORT, MAX_PORT = 7474, 65_535
 
 START, ACK = 1 << 7, 1 << 6
 """Flags of a control packet's type of service: a burst is announced; this is the answer (fig. 7)."""
@@ -149,15 +149,21 @@ def bursts(
     Source:
         Kang et al. 2021, fig. 6 (sequence) and section 4 (DDLgen: bursts with pauses between them).
     """
-    size_bytes = _read("bytes", units.parse_bytes, bytes)
-    idle_ps, setup_ps = _read("idle", units.parse_time, idle), _read("setup", units.parse_time, setup)
-    timeout_ps, start_ps = _read("timeout", units.parse_time, timeout), _read("start", units.parse_time, start)
-    packets = None if announce is None else _read("announce", units.parse_announced, announce)
+    size_bytes = units.parse_option("bytes", units.parse_bytes, bytes)
+    idle_ps, setup_ps = (
+        units.parse_option("idle", units.parse_time, idle),
+        units.parse_option("setup", units.parse_time, setup),
+    )
+    timeout_ps, start_ps = (
+        units.parse_option("timeout", units.parse_time, timeout),
+        units.parse_option("start", units.parse_time, start),
+    )
+    packets = None if announce is None else units.parse_option("announce", units.parse_announced, announce)
     if size_bytes < _SIZE.size:
         raise ValueError(f"bytes: {bytes!r} is less than {_SIZE.size} bytes, which say how long the burst is")
     if count < 1:
         raise ValueError(f"count: {count} is no number of bursts; send at least one")
-    family, address = _resolve(host, port)
+    family, address = _addresses(host, port)[0]
     rows: list[Burst] = []
     time.sleep(start_ps / units.PS_PER_SECOND)
     begin_s = time.monotonic()
@@ -219,20 +225,15 @@ def bursts_of(scenario: str, tenant: str | None = None) -> dict[str, Any]:
     return found
 
 
-def _read(name: str, parse: Callable[[object], int], text: object) -> int:
+def _addresses(host: str, port: int, flags: int = 0) -> list[tuple[int, tuple[Any, ...]]]:
+    """Return family and address of each way to a host; without a name, of this host."""
+    if not 0 <= port <= MAX_PORT:  # the system would take another port, without a word
+        raise ValueError(f"port: {port} is no port; ports end at {MAX_PORT}")
     try:
-        return parse(text)
-    except units.UnitError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
-def _resolve(host: str, port: int) -> tuple[int, tuple[Any, ...]]:
-    """Return the family and the address of a receiver."""
-    try:
-        (family, _, _, _, address), *_others = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, OverflowError, UnicodeError) as error:
-        raise BurstError(f"{host} port {port} is no address: {error}") from None
-    return family, address
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
+    except (OSError, UnicodeError) as error:
+        raise BurstError(f"{host or 'this host'} port {port} is no address: {error}") from None
+    return [(family, address) for family, _, _, _, address in found]
 
 
 @contextmanager
@@ -340,6 +341,7 @@ def receive(*, listen: str = "", port: int = PORT, together: int = 1, count: int
         count: bursts to receive; without it, for ever.
 
     Raises:
+        ValueError: if the port is none.
         BurstError: if the port is taken, or the address is not one of this host.
     """
     with Receiver(listen, port, together) as receiver:
@@ -359,6 +361,7 @@ class Receiver:
         port: the port.
 
     Raises:
+        ValueError: if the port is none.
         BurstError: if the port is taken or the address is not one of this host.
     """
 
@@ -371,10 +374,10 @@ class Receiver:
         self._tcp: list[socket.socket] = []
         self._udp: list[socket.socket] = []
         self.port = port
-        found = socket.getaddrinfo(listen or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = _addresses(listen, port, socket.AI_PASSIVE)
         failed: OSError | None = None
         # IPv4 first; its port is also that of IPv6.
-        for family, _, _, _, address in sorted(found, key=lambda one: one[0] != socket.AF_INET):
+        for family, address in sorted(found, key=lambda one: one[0] != socket.AF_INET):
             try:
                 self._open(family, address)
             except OSError as error:

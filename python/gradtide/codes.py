@@ -231,6 +231,13 @@ CODES: dict[str, Code] = {
         'model = "trace.json.gz"  # of one process alone',
         'model = "traces/rank*.json.gz"  # of a job that reduces its gradients',
     ),
+    "GT039": Code(
+        "a configuration of a language model is wrong",
+        "gradtide reads configurations of Hugging Face's transformers (config.json), of the families that "
+        "docs/own-model.md lists. For another model write a profile of it: gradtide profile.",
+        '{ "model_type": "gpt2", "n_embd": 64 }',
+        '{ "model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 512,\n  "vocab_size": 100 }',
+    ),
     "GT040": Code(
         "unknown host",
         "A topology with n hosts names them h0 to h(n-1).",

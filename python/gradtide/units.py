@@ -8,9 +8,9 @@ a byte is always a slip.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 PPM = 1_000_000
 """Shares and factors are held in millionths."""
@@ -21,6 +21,8 @@ U64_MAX = 2**64 - 1
 
 ANNOUNCED_STEP, MAX_ANNOUNCED = 5, 75
 """Steps of an announced burst's threshold, for which a packet has four bits (Kang et al. 2021, fig. 7)."""
+
+Quantity = TypeVar("Quantity")
 
 _NUMBER = re.compile(r"\s*([+-]?)(\d+(?:\.\d+)?)\s*(.*?)\s*", re.ASCII | re.DOTALL)
 _MAX_TEXT = 64
@@ -78,6 +80,14 @@ class UnitError(ValueError):
         self.code = code
         self.msg = msg
         self.hint = hint
+
+
+def parse_option(name: str, parse: Callable[[Any], Quantity], text: object) -> Quantity:
+    """Return what an option's text says; an error calls the option `name`."""
+    try:
+        return parse(text)
+    except UnitError as error:
+        raise ValueError(f"{name}: {error.msg}; {error.hint}") from None
 
 
 def parse_time(text: object) -> int:

@@ -36,6 +36,17 @@ MODEL = (
     b'{"name": "a", "forward_us": 1.5, "backward_us": 2, "parameter_bytes": 3, "update_us": 1},'
     b'{"name": "b", "forward_us": 1.5, "backward_us": 2, "parameter_bytes": 3}]}'
 )
+CONFIGURATIONS = [
+    b'{"model_type": "mixtral", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 99,'
+    b' "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2,'
+    b' "sliding_window": 32, "rope_theta": 1e6, "tie_word_embeddings": false}',
+    b'{"model_type": "deepseek_v3", "hidden_size": 64, "intermediate_size": 96, "moe_intermediate_size": 24,'
+    b' "num_hidden_layers": 2, "num_attention_heads": 4, "n_routed_experts": 8, "n_shared_experts": 1,'
+    b' "num_experts_per_tok": 2, "first_k_dense_replace": 1, "q_lora_rank": 24, "kv_lora_rank": 16,'
+    b' "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16, "vocab_size": 99}',
+    b'{"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 512, "n_inner": null,'
+    b' "vocab_size": 99}',
+]
 PRICES = b"""\
 currency = "USD"
 [[switch]]
@@ -213,16 +224,7 @@ def _converted(path: Path) -> None:
 TIMINGS = (
     b"bytes,time_us,depth\n1000,66,1\n100000,412,1\n10000000,34400,1\n1000,172,8\n100000,210,8\n10000000,14340,8\n"
 )
-NCCL_TESTS = b"""#  Rank  0 Group  0 Pid  4000 on  node00 device  0 [0x07] A100
-#  Rank  1 Group  0 Pid  4001 on  node01 device  0 [0x07] A100
-#                                                              out-of-place                       in-place
-#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
-        1000           250     float     sum      -1    21.00    0.05    0.05      0    21.00    0.05    0.05      0
-      100000         25000     float     sum      -1   120.00    0.83    0.83      0   120.00    0.83    0.83      0
-     1000000        250000     float     sum      -1  1020.00    0.98    0.98      0  1020.00    0.98    0.98      0
-# Avg bus bandwidth    : 0.62
-"""
+NCCL_TESTS = [path.read_bytes() for path in sorted((ROOT / "tests/data/formats").glob("nccl_*.txt"))]
 
 
 def _timings(path: Path) -> object:
@@ -414,6 +416,9 @@ READERS = {
     "units": Reader("in.txt", lambda: QUANTITIES, _units, share=60, allowed=()),
     "layers": Reader("in.csv", lambda: [LAYERS, *_files("scenarios/twelve-layers.csv")], _in_job(model=None), share=20),
     "model": Reader("in.json", lambda: [MODEL], _in_job(model=None), "json", 20),
+    "configuration": Reader(
+        "in.json", lambda: CONFIGURATIONS, _in_job(model=None, compute={"seq": 512, "batch": 8}), "json", 20
+    ),
     "graph": Reader("in.json", _graphs, _in_job(model=None), "json", 8),
     "ranking": Reader("in.txt", lambda: _files("scenarios/own-order.txt"), _ranking, share=10, prepare=_siblings),
     "sizes": Reader(
@@ -444,7 +449,7 @@ READERS = {
         _cluster,
         share=8,
     ),
-    "timings": Reader("in.txt", lambda: [TIMINGS, NCCL_TESTS], _timings, share=20),
+    "timings": Reader("in.txt", lambda: [TIMINGS, *NCCL_TESTS], _timings, share=20),
     "kineto": Reader("rank0.json", _recorded, _read_trace, "json", 6),
     "kineto-gzip": Reader("rank0.json.gz", _recorded, _read_trace, "gzip", 4),
     "chakra": Reader("trace.0.et", _saved(".et"), _read_trace, "proto", 8),

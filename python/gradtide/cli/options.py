@@ -156,11 +156,11 @@ class Changes:
 
         return self.of(Scenario.load(name))
 
-    def trained(self, name: str, cluster: str | None) -> "Scenario":
+    def trained(self, name: str, cluster: str | None, seq: int | None = None) -> "Scenario":
         """Read a scenario, or a model with the cluster that it is trained on, and change it."""
         from gradtide.studies.trained import trained
 
-        return self.of(trained(name, cluster))
+        return self.of(trained(name, cluster, seq=seq))
 
     def of(self, scenario: "Scenario") -> "Scenario":
         """Return the changed scenario; it can be run."""

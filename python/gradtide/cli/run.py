@@ -17,13 +17,14 @@ def run(
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,
+    seq: int | None = option("N", "Tokens of a sequence, for a Hugging Face configuration (config.json).", min=1),
     plan: Path | None = option("FILE", "Send gradients as this plan.json of gradtide plan says."),
     estimate: bool = option(None, "Print what the run will take, and do not run.", False, "--estimate"),
     changes: Changes,
     common: Annotated[Common, Without("jobs")],
 ) -> None:
     """Simulate one scenario: how long is an iteration, and what does it wait for?"""
-    loaded = changes.trained(scenario, cluster)
+    loaded = changes.trained(scenario, cluster, seq)
     if plan is not None:
         from gradtide.scenario.plan import read_plan
 

@@ -256,8 +256,7 @@ class _Reader:
             self.fail("GT011", (*loc, "updates"), "`updates` must be a list of ids", hint, updates)
         if len(self.faults) > before or number is None or time is None or kind is None or inputs is None:
             return None
-        waits, made = (tuple(int(one) for one in ids) for ids in (inputs, updates))
-        return Op(number, kind, waits, time, str(name), param_only, size, made)
+        return Op(number, kind, tuple(map(int, inputs)), time, str(name), param_only, size, tuple(map(int, updates)))
 
     def needed(self, table: Mapping[str, Any], loc: Loc, key: str, example: str) -> Any:
         value = table.get(key)
@@ -351,7 +350,11 @@ def _with_param_only(dag: OpDag, topological: Sequence[Op]) -> tuple[Op, ...]:
         sources = {parameter[other] for other in op.inputs}
         alone = sources.pop() if len(sources) == 1 else several
         parameter[op.id] = op.id if op.kind == "recv" else alone
-    return tuple(replace(op, param_only=op.kind == "comp" and parameter[op.id] != several) for op in dag.ops)
+
+    def marked(op: Op) -> Op:
+        return replace(op, param_only=True) if op.kind == "comp" and parameter[op.id] != several else op
+
+    return tuple(map(marked, dag.ops))
 
 
 def _some(ids: Sequence[int]) -> str:

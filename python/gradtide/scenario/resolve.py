@@ -28,7 +28,7 @@ from gradtide.scenario.defaults import (
 from gradtide.scenario.fabric import Fabric, star
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import ScenarioFile
-from gradtide.scenario.keys.job import Adaptive, Collective, JobTable, Ps, Schedule
+from gradtide.scenario.keys.job import OF_ROOFLINE, Adaptive, Collective, JobTable, Ps, Schedule
 from gradtide.scenario.keys.table import Table
 from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.origins import Origin
@@ -167,6 +167,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         compute=job.compute.with_values(
             device=None if table.is_timed else job.compute.device,
             batch=None if table.is_timed else table.batch or job.compute.batch,
+            seq=table.seq,
             order=(job.compute.order or "listed") if graph is not None and not task else None,
         ),
         collective=collective.with_values(
@@ -222,7 +223,7 @@ def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabr
         table["model"] = ctx.tables[name].written
         if not isinstance(table["model"], str):
             # Its times are written out.
-            for key in ("device", "efficiency", "batch"):
+            for key in OF_ROOFLINE:
                 table["compute"].pop(key, None)
         if job.collective.kind in GROUPED:
             # "leaf" stays: the same scenario on another network has groups of another size.

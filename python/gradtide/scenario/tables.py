@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gradtide import inputs, units
+from gradtide.architecture import FAMILY, Architecture, FieldError
 from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean, nearest
 from gradtide.layers import Layer
 from gradtide.scenario.keys.job import Compute, GraphModel, InlineModel, ThesisModel
@@ -76,6 +77,7 @@ class LayerTable:
         graph: the ops, times in picoseconds, where the model is a graph; `layers` are what it receives then.
         place: where the graph stands, for faults.
         batch: mini-batch of a built-in graph: the one asked for, or its paper's.
+        seq: tokens of a sample, where the model is a configuration.
         bucketed: whether layers are buckets already.
         left_out: what the model's file holds and its layers do not, a sentence each.
     """
@@ -87,6 +89,7 @@ class LayerTable:
     graph: OpDag | None = None
     place: Source | Under | None = None
     batch: int | None = None
+    seq: int | None = None
     bucketed: bool = False
     left_out: tuple[str, ...] = ()
 
@@ -351,6 +354,8 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, compute: Com
     file = Source(name, text)
     if isinstance(data, dict) and "ops" in data:
         return _graph_file(text, name, file)
+    if isinstance(data, dict) and FAMILY in data and "schema" not in data:
+        return _configuration(data, name, file, source, loc, compute)
     if not isinstance(data, dict) or data.get("schema") != "gradtide.model/1":
         found = data.get("schema") if isinstance(data, dict) else data
         where: Loc = ("schema",) if isinstance(data, dict) and "schema" in data else ()
@@ -394,6 +399,35 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, compute: Com
     if faults:
         raise ScenarioError(faults)
     return LayerTable(label, tuple(timed), layers_table(label, timed), is_timed)
+
+
+def _configuration(
+    data: dict[str, Any], name: str, file: Source, source: Source, loc: Loc, compute: Compute
+) -> LayerTable:
+    """Return the modules of a Hugging Face configuration as layers; a sample is a sequence of `compute.seq` tokens."""
+    from gradtide.presets import LayerPreset
+    from gradtide.roofline import STORED_BYTES_PER_ELEMENT as ELEMENT
+
+    try:
+        model = Architecture.of(data)
+    except FieldError as error:
+        value = data.get(error.field)
+        raise ScenarioError([file.fault("GT039", (error.field,), error.msg, error.hint, value)]) from None
+    where = (*loc[:-1], "compute", "seq")
+    if compute.seq is None:
+        hint = "write compute = { seq = 2048 }, the tokens of a sequence that you train with"
+        raise ScenarioError([source.fault("GT010", where, f"`seq` is missing: {name} does not say it", hint)])
+    if model.longest is not None and compute.seq > model.longest:
+        msg = f"the model has learned {model.longest} positions, and a sequence has {compute.seq} tokens"
+        raise ScenarioError([source.fault("GT014", where, msg, f"write at most {model.longest}", compute.seq)])
+    counted = [
+        LayerPreset(work.name, ELEMENT * work.parameters, work.flops, ELEMENT * work.elements)
+        for work in model.works(compute.seq)
+    ]
+    # Hugging Face names every configuration alike.
+    label = model.family if Path(name).stem == "config" else Path(name).stem
+    layers = _roofline(SimpleNamespace(name=label, layers=counted), source, loc, compute)
+    return LayerTable(label, tuple(layers), layers_table(label, layers), False, seq=compute.seq)
 
 
 def _graph_file(text: str, name: str, file: Source) -> LayerTable:

@@ -14,7 +14,6 @@ from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1,
 from gradtide.results import RunResult, StudyRows, Table, numbers
 from gradtide.scenario import Scenario
 from gradtide.scenario.prices import Prices, read_prices
-from gradtide.studies.asked import parse_option
 from gradtide.studies.exchange import (
     COLLECTIVES,
     alone,
@@ -251,9 +250,10 @@ def offers(
         if kind not in KINDS:
             raise ValueError(f"there is no fabric {name!r}; there are {', '.join(KINDS)}")
     ratios = [
-        one if isinstance(one, Fraction) else parse_option("bisection", units.parse_ratio, one) for one in bisection
+        one if isinstance(one, Fraction) else units.parse_option("bisection", units.parse_ratio, one)
+        for one in bisection
     ]
-    asked_bps = [] if rates is None else [parse_option("rates", units.parse_rate, text) for text in rates]
+    asked_bps = [] if rates is None else [units.parse_option("rates", units.parse_rate, text) for text in rates]
     if 0 in asked_bps:
         raise ValueError("rates: nothing would ever arrive at a rate of 0")
     rates_bps = [base.link_rate_bps] if rates is None else asked_bps

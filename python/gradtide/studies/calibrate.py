@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from gradtide import units, words
 from gradtide.files import write_whole
 from gradtide.intervals import student_t
-from gradtide.studies.asked import parse_option
 from gradtide.studies.channels import line
 
 SCHEMA = "gradtide.calibration/1"
@@ -197,7 +196,7 @@ def calibrate(
     """
     if collective is not None and collective not in COLLECTIVES:
         raise ValueError(f"--collective: there is no {collective!r}; there are {', '.join(COLLECTIVES)}")
-    wire_s = None if link is None else 8 / parse_option("--link", units.parse_rate, link)
+    wire_s = None if link is None else 8 / units.parse_option("--link", units.parse_rate, link)
     return fit(_read(Path(source), collective, ranks), wire_s)
 
 
@@ -349,7 +348,7 @@ def _read(path: Path, collective: str | None, ranks: int | None) -> Timings:
     wrong = Complaints(str(path), "GT066")
     lines = text.splitlines()
     is_csv = next((not cells.startswith("#") and "," in cells for cells in map(str.strip, lines) if cells), False)
-    said, rows = (_csv if is_csv else _nccl_tests)(lines, wrong)
+    said, rows = _csv(lines, wrong) if is_csv else _nccl_tests(lines, wrong, collective, ranks)
     wrong.end()
     found = Timings(collective or said.get("collective", "send"), ranks or int(said.get("ranks", 2)), tuple(rows))
     if found.collective not in COLLECTIVES:
@@ -381,6 +380,8 @@ def _read(path: Path, collective: str | None, ranks: int | None) -> Timings:
 
 
 Rows = list[tuple[int, int, float]]
+BANDWIDTHS = ("algbw", "busbw")
+"""Columns of nccl-tests: bytes of the transfer by its time, and of the busiest link."""
 BANDWIDTH = re.compile(r"\d{1,15}(?:\.\d*)?", re.ASCII)
 
 
@@ -420,47 +421,55 @@ def _csv(lines: list[str], wrong: Any) -> tuple[dict[str, str], Rows]:
     return {key: value for key, value in said.items() if value}, rows
 
 
-def _nccl_tests(lines: list[str], wrong: Any) -> tuple[dict[str, str], Rows]:
-    """Read the output of nccl-tests: times out of place, and what the ratio of its two bandwidths says."""
+def _nccl_tests(lines: list[str], wrong: Any, collective: str | None, ranks: int | None) -> tuple[dict[str, str], Rows]:
+    """Read the output of nccl-tests: the first time of each row, and what the ratio of its two bandwidths says.
+
+    Columns are found by the header, which all versions print: there may be no `redop` or `root`, statistics of single
+    iterations, time stamps, and blanks for what was not measured out of place.
+    """
     said: dict[str, str] = {}
     rows: Rows = []
-    blocks, reduces, fastest, ratio = 0, False, 0.0, 0.0
-    listed = sum(1 for text in lines if re.match(r"#\s+Rank\s+\d+", text))
+    columns: list[str] = []
+    reduces, fastest, ratio = False, 0.0, 0.0
+    # Long lists of devices are cut off, so the last number counts.
+    listed = [int(found[1]) for text in lines if (found := re.match(r"#\s+Rank\s+(\d{1,6})\b", text, re.ASCII))]
+    if ranks is None and listed:
+        ranks = 1 + max(listed)
+        said["ranks"] = str(ranks)
     for number, text in enumerate(lines, 1):
         words = text.split()
         if started := re.search(r"Collective test starting: (\w+)_perf", text):
             said["collective"] = started[1]
-        if words[:1] == ["#"] and "size" in words and "time" in words:
-            blocks = words.count("time")
-        if not words or words[0].startswith("#") or not words[0].isdigit() or not blocks:
+        if words[:1] == ["#"] and {"size", *BANDWIDTHS} <= set(words):
+            columns = words[1:]
+        if not words or words[0].startswith("#") or not words[0].isdigit() or not columns:
             continue
-        last = words[-4 * blocks :]
-        row = _row(words[0], "1", last[0]) if len(words) > 4 * blocks + 1 else None
+        # Of columns with the same name the first counts.
+        cells = dict(reversed([*zip(columns, words, strict=False)]))
+        is_whole = all(name in cells for name in BANDWIDTHS)
+        row = _row(words[0], "1", cells.get("time") or cells.get("cputime", "")) if is_whole else None
         if row is None:
             wrong.add(number, text, "time", "this is no row of nccl-tests", "paste its output unchanged")
         elif row[0]:
             rows.append(row)
-            reduces |= any(word in ("sum", "prod", "max", "min", "avg") for word in words[2 : -4 * blocks])
-            algorithm, bus = (
-                float(word) if re.fullmatch(r"\d{1,15}(?:\.\d*)?", word, re.ASCII) else 0.0 for word in last[1:3]
-            )
+            reduces |= cells.get("redop", "none") != "none"
+            algorithm, bus = (float(cells[name]) if BANDWIDTH.fullmatch(cells[name]) else 0.0 for name in BANDWIDTHS)
             if algorithm > fastest:
                 fastest, ratio = algorithm, bus / algorithm
     if not rows and not wrong.any:
         hint = "give the output of nccl-tests as it is, or a CSV file with the header bytes,time_us[,depth]"
         wrong.add(None, None, "", "the file has no table of transfer times", hint)
-    if listed > 1:
-        said["ranks"] = str(listed)
-    if "collective" not in said and listed > 1:
-        around = {"all_reduce": 2 * (listed - 1) / listed, "all_gather": (listed - 1) / listed, "send": 1.0}
-        if not ratio:
-            hint = "say which it is: --collective all_reduce"
-            wrong.add(
-                None, None, "collective", "the bandwidths of the file are all 0, so its collective is unknown", hint
-            )
-        if reduces:
-            around = {"all_reduce": around["all_reduce"], "reduce_scatter": around["all_gather"]}
-        said["collective"] = min(around, key=lambda name: abs(around[name] - ratio))
+    if ranks is None:
+        hint = "paste its lines that begin with `#  Rank`, too, or give --ranks"
+        wrong.add(None, None, "ranks", "the file does not say how many ranks were measured", hint)
+    elif collective is None and "collective" not in said and ranks > 1:
+        around = {"all_reduce": 2 * (ranks - 1) / ranks, "reduce_scatter": (ranks - 1) / ranks}
+        if not (ratio and reduces):
+            # An all_gather and an all_to_all have the same bandwidths, a send and a broadcast too.
+            hint = "say which it is: --collective all_gather"
+            wrong.add(None, None, "collective", "the file does not say which test it is of", hint)
+        else:
+            said["collective"] = min(around, key=lambda name: abs(around[name] - ratio))
     if said.get("collective") == "sendrecv":
         said["collective"] = "send"
     return said, rows

@@ -9,7 +9,7 @@ from gradtide import _core, units
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import as_scenario, parse_option
+from gradtide.studies.asked import as_scenario
 
 COLLECTIVES = ("ring", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 
@@ -183,4 +183,4 @@ def messages(scenario: "Scenario | str | Path | dict[str, Any]", size: int | str
 
 def parse_size(size: int | str, name: str = "size") -> int:
     """Return bytes; an error calls them `name`."""
-    return parse_option(name, units.parse_bytes, size) if isinstance(size, str) else int(size)
+    return units.parse_option(name, units.parse_bytes, size) if isinstance(size, str) else int(size)

@@ -7,7 +7,6 @@ from gradtide import presets, units
 from gradtide.errors import nearest
 from gradtide.presets.graphs import TASKS, graph_document, graph_names
 from gradtide.scenario.opdag import OpDag, load_op_dag, op_dag
-from gradtide.studies.asked import parse_option
 
 DEVICE, TASK, RATE = "K80", "train", "10Gbps"
 """Of TicTac's evaluation: a K80, and the 10 Gbit/s of its cloud."""
@@ -42,7 +41,7 @@ def preset_graph(
         raise ValueError(f"no task is called {task!r}; {_near(task, TASKS)}")
     if batch is not None and batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
-    rate_bps = parse_option("rate", units.parse_rate, rate)
+    rate_bps = units.parse_option("rate", units.parse_rate, rate)
     if rate_bps == 0:
         raise ValueError("rate: at 0 bit/s nothing is ever received")
     try:

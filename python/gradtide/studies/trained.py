@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import presets
+from gradtide.architecture import FAMILY
 from gradtide.errors import Fault, ScenarioError, TraceError, nearest
 from gradtide.scenario import Scenario
 from gradtide.scenario.opdag import OpDag, op_dag
@@ -18,7 +19,7 @@ DEFAULT_WORKERS = 8
 Cluster = Scenario | str | Path | Mapping[str, Any] | None
 
 
-def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None) -> Scenario:
+def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, seq: int | None = None) -> Scenario:
     """Return the scenario that a study is asked about.
 
     Args:
@@ -29,15 +30,17 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None) 
             an op graph's a fifth servers; a file or dict with a cluster alone; or a scenario, in which the model takes
             the place of the job's. None for all defaults.
         workers: number of workers; None keeps the scenario's.
+        seq: tokens of a sequence, for a Hugging Face configuration; None keeps the scenario's.
 
     Raises:
         ScenarioError: if there is no such scenario, model or cluster, or one of them is wrong.
     """
     model = _model(scenario)
-    if cluster is None and model is None:
+    if cluster is None and model is None and not _is_configuration(scenario):
         base = as_scenario(scenario)
         is_own = workers is None or (bool(base.jobs) and workers == base.jobs[0].workers)
-        return base if is_own else base.replace(workers=workers)
+        changes = {} if is_own else {"workers": workers}
+        return base.replace(**changes, **_given(seq=seq))
     if model is None:
         is_text = isinstance(scenario, (str, Path))
         if is_text and Path(scenario).suffix != ".toml" and not str(scenario).startswith("paper/"):
@@ -66,7 +69,11 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None) 
         base = as_scenario(dict(cluster) if isinstance(cluster, Mapping) else cluster)
     # By a change of its own, so that an error names the option that asks for it.
     changes = {} if workers in (None, base.jobs[0].workers) else {"workers": workers}
-    return base.replace(model=model, **changes)
+    return base.replace(model=model, **changes, **_given(seq=seq))
+
+
+def _given(**values: int | None) -> dict[str, int]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _model(given: Any) -> Any:
@@ -84,6 +91,14 @@ def _model(given: Any) -> Any:
                 raise error from None
     is_scenario = isinstance(given, (Scenario, Path, dict, str)) and given not in presets.model_names()
     return None if is_scenario else given
+
+
+def _is_configuration(given: Any) -> bool:
+    """Whether it is the file of a Hugging Face configuration, which is a model and no scenario."""
+    if not isinstance(given, (str, Path)) or Path(given).suffix != ".json" or not os.path.isfile(given):
+        return False
+    data = parse_json(read_text(Path(given), str(given), of_command_line(str(given))), str(given))
+    return isinstance(data, dict) and FAMILY in data
 
 
 def _cluster_alone(cluster: Cluster) -> tuple[dict[str, Any] | None, Path]:

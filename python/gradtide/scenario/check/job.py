@@ -24,6 +24,7 @@ from gradtide.scenario.defaults import (
 from gradtide.scenario.fabric import Fabric, dealt_out, host_number, star
 from gradtide.scenario.gates import parse_gate
 from gradtide.scenario.keys.job import (
+    OF_ROOFLINE,
     Adaptive,
     AdaptiveTable,
     Collective,
@@ -203,9 +204,12 @@ def read_table(ctx: Context, name: str, job: JobTable, loc: Loc) -> LayerTable |
         ctx.faults += error.faults
         return None
     if table.is_timed:
-        for key in ("device", "efficiency", "batch"):
+        for key in OF_ROOFLINE:
             if compute.is_given(key):
                 ctx.no_effect((*loc, "compute", key), "for a model with times of its own", "leave it out")
+    elif compute.seq is not None and table.seq is None:
+        why = "for a model that is no Hugging Face configuration"
+        ctx.no_effect((*loc, "compute", "seq"), why, "leave it out")
     if sum(r.parameter_bytes for r in table.layers) > units.U64_MAX:
         ctx.add("GT024", (*loc, "model"), "the parameters are too large", "sizes end at 2^64 B in all")
     ctx.tables[name] = table

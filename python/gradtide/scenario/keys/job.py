@@ -199,6 +199,10 @@ class Straggler(Table):
     """Probability that the worker is slow in an iteration. It is drawn again in every iteration."""
 
 
+OF_ROOFLINE = ("device", "efficiency", "batch", "seq")
+"""Keys of `compute` that turn counts into times, and so are nothing for a model with times of its own."""
+
+
 class Compute(Table):
     """Device, batch and scale of a job's compute times."""
 
@@ -212,6 +216,9 @@ class Compute(Table):
     batch: int = key(default=32, ge=1, le=1_000_000, core=False)
     """Mini-batch of one worker. It is only for models without their own times. Default of a built-in graph: the batch
     of its paper (gradtide presets graph)."""
+    seq: int | None = key(default=None, ge=1, le=100_000_000, examples=[8192], core=False)
+    """Tokens of a sequence, which is one sample. It is only for a Hugging Face configuration (config.json), which needs
+    it."""
     scale_to_ps: Duration | None = key(default=None, examples=["900ms"], core=False)
     """Scales all compute times so that one iteration computes for exactly this long. Default: times are not scaled."""
     order: Literal["listed", "random", "caramel"] | None = key(

@@ -16,7 +16,6 @@ from gradtide.results import RunResult, numbers
 from gradtide.runtime import LEVELS, RUNTIMES, Runtime
 from gradtide.scenario import Scenario
 from gradtide.scenario.plan import Plan
-from gradtide.studies.asked import parse_option
 from gradtide.studies.channels import own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.keep import Kept
@@ -211,7 +210,7 @@ def _settings(
     if seeds is not None and noise == 0 and not base.jobs[0].is_uneven:
         raise ValueError("seeds: has no effect with noise = 0, since all runs would be equal; leave it out")
     noise, seeds = NOISE if noise is None else noise, SEEDS if seeds is None else seeds
-    overhead_ps = parse_option("overhead", units.parse_time, OVERHEAD if overhead is None else overhead)
+    overhead_ps = units.parse_option("overhead", units.parse_time, OVERHEAD if overhead is None else overhead)
     if not 0 <= worth < 100:
         raise ValueError(f"worth: {worth} is no percentage of an iteration; write 1 for 1 %")
     if seeds < 1:

@@ -1,0 +1,586 @@
+"""Language models as Hugging Face's configurations describe them: every parameter, and the work of a sequence.
+
+    Architecture.of({"model_type": "llama", "hidden_size": 4096, …}).parameters
+
+A configuration names a family (`model_type`); what a family builds is one function of this page. Names and shapes are
+those of the transformers library, so that a parameter here is a parameter there.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal, NamedTuple
+
+from gradtide.errors import nearest
+
+Split = Literal["columns", "rows", "vocabulary", ""]
+
+
+FAMILY = "model_type"
+"""The field that names the family; what has it is a configuration."""
+
+
+class FieldError(ValueError):
+    """A field of a configuration that is missing or wrong.
+
+    Attributes:
+        field: its name.
+        hint: what to write.
+    """
+
+    def __init__(self, field: str, msg: str, hint: str) -> None:
+        super().__init__(f"{msg}; {hint}")
+        self.field, self.msg, self.hint = field, msg, hint
+
+
+class Module(NamedTuple):
+    """A module that owns parameters.
+
+    Attributes:
+        name: as transformers names it.
+        shapes: of its parameters; of one expert, where there are several.
+        inputs: elements of a token that it reads: the width of what comes in.
+        outputs: elements of a token that it writes.
+        split: how tensor parallelism divides it (Shoeybi et al. 2019, section 3): by its outputs (`columns`), by its
+            inputs (`rows`), by `vocabulary`, or not at all.
+        experts: copies of the module, one for each expert.
+        active: copies that a token passes through.
+        is_table: whether its matrix is a table of vectors: nothing is multiplied.
+    """
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+    inputs: int
+    outputs: int
+    split: Split = ""
+    experts: int = 1
+    active: int = 1
+    is_table: bool = False
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of all copies."""
+        return self.experts * sum(map(prod, self.shapes))
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that a token passes through."""
+        return self.active * sum(map(prod, self.shapes))
+
+    @property
+    def flops_per_token(self) -> int:
+        """FLOPs of the forward pass: a product and a sum for each weight of a matrix."""
+        if self.is_table:
+            return 0
+        return 2 * self.active * sum(prod(shape) for shape in self.shapes if len(shape) > 1)
+
+
+class Attention(NamedTuple):
+    """What attention computes besides the products with its weights.
+
+    Attributes:
+        heads: of queries.
+        kv_heads: of keys and values.
+        key_size: elements of a query's or key's head.
+        value_size: elements of a value's head.
+        window: tokens that a token sees at most; `None` for all.
+    """
+
+    heads: int
+    kv_heads: int
+    key_size: int
+    value_size: int
+    window: int | None = None
+
+    def flops(self, tokens: int) -> int:
+        """FLOPs of the forward pass of a sequence: scores and sums over all pairs, those of a mask included.
+
+        So do FlopCounterMode and the formulas of Megatron count. A kernel that leaves out what a causal mask hides does
+        half of it.
+        """
+        seen = tokens if self.window is None else min(tokens, self.window)
+        return 2 * tokens * seen * self.heads * (self.key_size + self.value_size)
+
+
+class Block(NamedTuple):
+    """A transformer block.
+
+    Attributes:
+        modules: in the order in which they run.
+        attention: of it.
+        output: name of the module that takes what attention gives.
+    """
+
+    modules: tuple[Module, ...]
+    attention: Attention
+    output: str
+
+
+class Work(NamedTuple):
+    """What a module does in the forward pass of a sequence.
+
+    Attributes:
+        name: of the module.
+        parameters: that it owns.
+        flops: of the forward pass.
+        elements: that it reads and writes besides parameters.
+    """
+
+    name: str
+    parameters: int
+    flops: int
+    elements: int
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A language model.
+
+    Attributes:
+        family: `model_type` of its configuration.
+        hidden: elements of a token between blocks.
+        vocabulary: number of tokens.
+        longest: tokens of the longest sequence, where positions are learned; `None` where they are computed.
+        before: modules before the first block.
+        blocks: in order.
+        after: modules after the last block.
+        tied: whether the head's matrix is that of the embedding, and so no parameter of its own.
+    """
+
+    family: str
+    hidden: int
+    vocabulary: int
+    longest: int | None
+    before: tuple[Module, ...]
+    blocks: tuple[Block, ...]
+    after: tuple[Module, ...]
+    tied: bool
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Architecture":
+        """Return what a configuration describes.
+
+        Raises:
+            FieldError: if the family is none that is known, or a field is missing or wrong.
+        """
+        family = config.get(FAMILY)
+        if family is None:
+            raise FieldError(FAMILY, f"`{FAMILY}` is missing", f"write one of {', '.join(FAMILIES)}")
+        if not isinstance(family, str) or family not in FAMILIES:
+            near = nearest(family, FAMILIES) if isinstance(family, str) else None
+            hint = f"did you mean {near}?" if near else f"known are {', '.join(FAMILIES)}"
+            raise FieldError(FAMILY, f"{family!r:.60} is no family that is known", hint)
+        return FAMILIES[family](Fields(config))
+
+    def modules(self) -> Iterator[Module]:
+        """Yield every module that owns parameters, input side first."""
+        yield from self.before
+        for block in self.blocks:
+            yield from block.modules
+        yield from self.after
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        return sum(module.parameters for module in self.modules())
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that a token passes through: fewer with experts."""
+        return sum(module.active_parameters for module in self.modules())
+
+    def works(self, tokens: int) -> Iterator[Work]:
+        """Yield what each module does in the forward pass of one sequence of so many tokens, input side first.
+
+        Attention has no parameters: its FLOPs count for the module that takes what it gives, those of a tied head for
+        the last module.
+        """
+        attends = {block.output: block.attention.flops(tokens) for block in self.blocks}
+        last = self.after[-1].name
+        head = {last: 2 * tokens * self.hidden * self.vocabulary} if self.tied else {}
+        for module in self.modules():
+            flops = tokens * module.flops_per_token + attends.get(module.name, 0) + head.get(module.name, 0)
+            moved = tokens * module.active * (module.inputs + module.outputs)
+            yield Work(module.name, module.parameters, flops, moved)
+
+    def forward_flops(self, tokens: int) -> int:
+        """FLOPs of the forward pass of one sequence of so many tokens."""
+        return sum(work.flops for work in self.works(tokens))
+
+
+MOST = 10**9
+"""Of any field: far beyond every model, and short enough for exact times."""
+MOST_BLOCKS = 5_000
+
+
+class Fields:
+    """The fields of a configuration; a field that is missing or wrong is an error that names it."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a field, and it is not `null`."""
+        return self._config.get(name) is not None
+
+    def text(self, name: str) -> str:
+        """Return a text, or "" if there is none."""
+        value = self._config.get(name)
+        return value if isinstance(value, str) else ""
+
+    def count(self, name: str, default: int | None = None, *, least: int = 1, most: int = MOST) -> int:
+        """Return a whole number; `null` is as if it were not there."""
+        value = self._config.get(name)
+        if value is None:
+            if default is None:
+                raise FieldError(name, f"`{name}` is missing", "copy the whole configuration of the model")
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise FieldError(name, f"`{name}` is {value!r:.60}", f"write a whole number from {least} to {most:,}")
+        return value
+
+    def maybe(self, name: str) -> int | None:
+        """Return a whole number, or `None` if there is none."""
+        return self.count(name) if self.has(name) else None
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return true or false."""
+        value = self._config.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise FieldError(name, f"`{name}` is {value!r:.60}", "write true or false")
+        return default if value is None else value
+
+    def counts(self, name: str) -> Sequence[int]:
+        """Return a list of whole numbers from 0 on; empty if there is none."""
+        value = self._config.get(name) or []
+        if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):
+            raise FieldError(name, f"`{name}` is {value!r:.60}", "write a list of whole numbers")
+        return value
+
+    def heads(self, name: str, of: str, size: int) -> int:
+        """Return how many heads share `size` elements equally."""
+        heads = self.count(name)
+        if size % heads:
+            raise FieldError(name, f"{heads} heads do not divide `{of}` = {size}", f"let `{name}` divide `{of}`")
+        return heads
+
+
+def _linear(name: str, inputs: int, outputs: int, split: Split, *, bias: bool = False) -> Module:
+    return Module(name, ((outputs, inputs), *(((outputs,),) if bias else ())), inputs, outputs, split)
+
+
+def _table(name: str, rows: int, size: int, split: Split = "") -> Module:
+    return Module(name, ((rows, size),), size, size, split, is_table=True)
+
+
+def _norm(name: str, size: int, *, bias: bool = False) -> Module:
+    return Module(name, ((size,),) * (2 if bias else 1), size, size)
+
+
+def _gated(name: str, hidden: int, inner: int, *, bias: bool = False) -> list[Module]:
+    """The feed-forward part of Llama (Shazeer 2020, SwiGLU): two products up, one down."""
+    return [
+        _linear(f"{name}.gate_proj", hidden, inner, "columns", bias=bias),
+        _linear(f"{name}.up_proj", hidden, inner, "columns", bias=bias),
+        _linear(f"{name}.down_proj", inner, hidden, "rows", bias=bias),
+    ]
+
+
+def _experts(name: str, hidden: int, inner: int, experts: int, active: int) -> list[Module]:
+    """The router, and as many gated parts as there are experts."""
+    return [
+        Module(f"{name}.gate", ((experts, hidden),), hidden, experts),
+        Module(f"{name}.experts.gate_up_proj", ((2 * inner, hidden),), hidden, 2 * inner, "columns", experts, active),
+        Module(f"{name}.experts.down_proj", ((hidden, inner),), inner, hidden, "rows", experts, active),
+    ]
+
+
+def _grouped(name: str, hidden: int, attention: Attention, *, bias: bool, out_bias: bool, norms: bool) -> list[Module]:
+    """Attention whose heads of queries share heads of keys and values (Ainslie et al. 2023)."""
+    queries, values = attention.heads * attention.key_size, attention.kv_heads * attention.value_size
+    norm_names = ("q_norm", "k_norm") if norms else ()
+    return [
+        _linear(f"{name}.q_proj", hidden, queries, "columns", bias=bias),
+        _linear(f"{name}.k_proj", hidden, values, "columns", bias=bias),
+        _linear(f"{name}.v_proj", hidden, values, "columns", bias=bias),
+        *(_norm(f"{name}.{one}", attention.key_size) for one in norm_names),
+        _linear(f"{name}.o_proj", queries, hidden, "rows", bias=out_bias),
+    ]
+
+
+def _latent(name: str, hidden: int, fields: Fields) -> tuple[list[Module], Attention]:
+    """Attention over compressed keys and values (DeepSeek-V2, section 2.1)."""
+    heads = fields.count("num_attention_heads")
+    rotary, plain = fields.count("qk_rope_head_dim"), fields.count("qk_nope_head_dim")
+    values, rank, query_rank = fields.count("v_head_dim"), fields.count("kv_lora_rank"), fields.maybe("q_lora_rank")
+    bias = fields.flag("attention_bias")
+    attention = Attention(heads, heads, rotary + plain, values)
+    queries = heads * attention.key_size
+    if query_rank is None:
+        first = [_linear(f"{name}.q_proj", hidden, queries, "columns")]
+    else:
+        first = [
+            _linear(f"{name}.q_a_proj", hidden, query_rank, "", bias=bias),
+            _norm(f"{name}.q_a_layernorm", query_rank),
+            _linear(f"{name}.q_b_proj", query_rank, queries, "columns"),
+        ]
+    return [
+        *first,
+        _linear(f"{name}.kv_a_proj_with_mqa", hidden, rank + rotary, "", bias=bias),
+        _norm(f"{name}.kv_a_layernorm", rank),
+        _linear(f"{name}.kv_b_proj", rank, heads * (plain + values), "columns"),
+        _linear(f"{name}.o_proj", heads * values, hidden, "rows", bias=bias),
+    ], attention
+
+
+def _attention(fields: Fields) -> Attention:
+    hidden = fields.count("hidden_size")
+    size = fields.maybe("head_dim")
+    heads = fields.count("num_attention_heads")
+    if size is None:
+        size = hidden // fields.heads("num_attention_heads", "hidden_size", hidden)
+    kv_heads = fields.count("num_key_value_heads", heads)
+    if heads % kv_heads:
+        msg = f"{kv_heads} heads of keys do not divide the {heads} heads of queries"
+        raise FieldError("num_key_value_heads", msg, "let it divide `num_attention_heads`")
+    return Attention(heads, kv_heads, size, size)
+
+
+Part = Callable[[int, str], tuple[list[Module], Attention]]
+"""The attention of block i, and its modules, under a name."""
+
+
+def _decoder(
+    fields: Fields, attention: Part, feed_forward: Callable[[int, str], list[Module]], *, tied: bool = False
+) -> Architecture:
+    """A decoder as Llama's: a norm before each part, a norm before the head."""
+    hidden, vocabulary = fields.count("hidden_size"), fields.count("vocab_size")
+    blocks = []
+    for index in range(fields.count("num_hidden_layers", most=MOST_BLOCKS)):
+        name = f"model.layers.{index}"
+        modules, core = attention(index, f"{name}.self_attn")
+        blocks.append(
+            Block(
+                (
+                    _norm(f"{name}.input_layernorm", hidden),
+                    *modules,
+                    _norm(f"{name}.post_attention_layernorm", hidden),
+                    *feed_forward(index, f"{name}.mlp"),
+                ),
+                core,
+                f"{name}.self_attn.o_proj",
+            )
+        )
+    tied = fields.flag("tie_word_embeddings", tied)
+    head = () if tied else (_linear("lm_head", hidden, vocabulary, "vocabulary"),)
+    return Architecture(
+        fields.text(FAMILY),
+        hidden,
+        vocabulary,
+        None,
+        (_table("model.embed_tokens", vocabulary, hidden, "vocabulary"),),
+        tuple(blocks),
+        (_norm("model.norm", hidden), *head),
+        tied,
+    )
+
+
+def _llama(fields: Fields) -> Architecture:
+    hidden, inner, core = fields.count("hidden_size"), fields.count("intermediate_size"), _attention(fields)
+    bias, mlp_bias = fields.flag("attention_bias"), fields.flag("mlp_bias")
+    return _decoder(
+        fields,
+        lambda index, name: (_grouped(name, hidden, core, bias=bias, out_bias=bias, norms=False), core),
+        lambda index, name: _gated(name, hidden, inner, bias=mlp_bias),
+    )
+
+
+def _mistral(fields: Fields) -> Architecture:
+    hidden, inner = fields.count("hidden_size"), fields.count("intermediate_size")
+    core = _attention(fields)._replace(window=fields.maybe("sliding_window"))
+    return _decoder(
+        fields,
+        lambda index, name: (_grouped(name, hidden, core, bias=False, out_bias=False, norms=False), core),
+        lambda index, name: _gated(name, hidden, inner),
+    )
+
+
+def _mixtral(fields: Fields) -> Architecture:
+    hidden, inner = fields.count("hidden_size"), fields.count("intermediate_size")
+    core = _attention(fields)._replace(window=fields.maybe("sliding_window"))
+    experts, active = _routing(fields, "num_local_experts")
+    return _decoder(
+        fields,
+        lambda index, name: (_grouped(name, hidden, core, bias=False, out_bias=False, norms=False), core),
+        lambda index, name: _experts(name, hidden, inner, experts, active),
+    )
+
+
+def _qwen2(fields: Fields) -> Architecture:
+    hidden, inner, core = fields.count("hidden_size"), fields.count("intermediate_size"), _attention(fields)
+    return _decoder(
+        fields,
+        lambda index, name: (_grouped(name, hidden, core, bias=True, out_bias=False, norms=False), core),
+        lambda index, name: _gated(name, hidden, inner),
+    )
+
+
+def _qwen3(fields: Fields) -> Architecture:
+    hidden, inner, core = fields.count("hidden_size"), fields.count("intermediate_size"), _attention(fields)
+    bias = fields.flag("attention_bias")
+    return _decoder(
+        fields,
+        lambda index, name: (_grouped(name, hidden, core, bias=bias, out_bias=bias, norms=True), core),
+        lambda index, name: _gated(name, hidden, inner),
+    )
+
+
+def _qwen2_moe(fields: Fields) -> Architecture:
+    hidden, core = fields.count("hidden_size"), _attention(fields)
+    shared = fields.count("shared_expert_intermediate_size")
+    sparse = _sparse(fields)
+
+    def feed_forward(index: int, name: str) -> list[Module]:
+        found = sparse(index, name)
+        if found is None:
+            return _gated(name, hidden, fields.count("intermediate_size"))
+        gate = Module(f"{name}.shared_expert_gate", ((1, hidden),), hidden, 1)
+        return [*found, *_gated(f"{name}.shared_expert", hidden, shared), gate]
+
+    bias = fields.flag("qkv_bias", True)
+    return _decoder(
+        fields,
+        lambda index, name: (_grouped(name, hidden, core, bias=bias, out_bias=False, norms=False), core),
+        feed_forward,
+    )
+
+
+def _qwen3_moe(fields: Fields) -> Architecture:
+    hidden, core = fields.count("hidden_size"), _attention(fields)
+    bias, sparse = fields.flag("attention_bias"), _sparse(fields)
+
+    def feed_forward(index: int, name: str) -> list[Module]:
+        found = sparse(index, name)
+        return _gated(name, hidden, fields.count("intermediate_size")) if found is None else found
+
+    return _decoder(
+        fields,
+        lambda index, name: (_grouped(name, hidden, core, bias=bias, out_bias=bias, norms=True), core),
+        feed_forward,
+    )
+
+
+def _sparse(fields: Fields) -> Callable[[int, str], list[Module] | None]:
+    """Return what makes the experts of a block of Qwen's; `None` for a block without."""
+    hidden, inner = fields.count("hidden_size"), fields.count("moe_intermediate_size")
+    experts, active = _routing(fields, "num_experts")
+    every, dense = fields.count("decoder_sparse_step", 1), fields.counts("mlp_only_layers")
+
+    def of(index: int, name: str) -> list[Module] | None:
+        if index in dense or (index + 1) % every:
+            return None
+        return _experts(name, hidden, inner, experts, active)
+
+    return of
+
+
+def _routing(fields: Fields, name: str) -> tuple[int, int]:
+    """Return how many experts there are, and how many a token passes through.
+
+    From version 5 on transformers writes `num_local_experts` for every family.
+    """
+    name = "num_local_experts" if fields.has("num_local_experts") else name
+    experts, active = fields.count(name), fields.count("num_experts_per_tok")
+    if active > experts:
+        raise FieldError(
+            "num_experts_per_tok", f"a token passes {active} of {experts} experts", f"write at most `{name}`"
+        )
+    return experts, active
+
+
+def _deepseek(fields: Fields) -> Architecture:
+    hidden, inner = fields.count("hidden_size"), fields.count("moe_intermediate_size")
+    experts, active = _routing(fields, "n_routed_experts")
+    shared = fields.count("n_shared_experts", 0, least=0)
+    dense = fields.count("first_k_dense_replace", 0, least=0)
+
+    def feed_forward(index: int, name: str) -> list[Module]:
+        if index < dense:
+            return _gated(name, hidden, fields.count("intermediate_size"))
+        beside = _gated(f"{name}.shared_experts", hidden, inner * shared) if shared else []
+        return [*_experts(name, hidden, inner, experts, active), *beside]
+
+    return _decoder(fields, lambda index, name: _latent(name, hidden, fields), feed_forward)
+
+
+def _gpt2(fields: Fields) -> Architecture:
+    hidden, vocabulary, longest = fields.count("n_embd"), fields.count("vocab_size"), fields.count("n_positions")
+    inner = fields.count("n_inner", 4 * hidden)
+    heads = fields.heads("n_head", "n_embd", hidden)
+    core = Attention(heads, heads, hidden // heads, hidden // heads)
+    blocks = []
+    for index in range(fields.count("n_layer", most=MOST_BLOCKS)):
+        name = f"transformer.h.{index}"
+        modules = (
+            _norm(f"{name}.ln_1", hidden, bias=True),
+            _linear(f"{name}.attn.c_attn", hidden, 3 * hidden, "columns", bias=True),
+            _linear(f"{name}.attn.c_proj", hidden, hidden, "rows", bias=True),
+            _norm(f"{name}.ln_2", hidden, bias=True),
+            _linear(f"{name}.mlp.c_fc", hidden, inner, "columns", bias=True),
+            _linear(f"{name}.mlp.c_proj", inner, hidden, "rows", bias=True),
+        )
+        blocks.append(Block(modules, core, f"{name}.attn.c_proj"))
+    tied = fields.flag("tie_word_embeddings", True)
+    head = () if tied else (_linear("lm_head", hidden, vocabulary, "vocabulary"),)
+    before = (
+        _table("transformer.wte", vocabulary, hidden, "vocabulary"),
+        _table("transformer.wpe", longest, hidden),
+    )
+    after = (_norm("transformer.ln_f", hidden, bias=True), *head)
+    return Architecture(fields.text(FAMILY), hidden, vocabulary, longest, before, tuple(blocks), after, tied)
+
+
+def _gpt_neox(fields: Fields) -> Architecture:
+    hidden, vocabulary = fields.count("hidden_size"), fields.count("vocab_size")
+    inner, bias = fields.count("intermediate_size"), fields.flag("attention_bias", True)
+    heads = fields.heads("num_attention_heads", "hidden_size", hidden)
+    core = Attention(heads, heads, hidden // heads, hidden // heads)
+    blocks = []
+    for index in range(fields.count("num_hidden_layers", most=MOST_BLOCKS)):
+        name = f"gpt_neox.layers.{index}"
+        modules = (
+            _norm(f"{name}.input_layernorm", hidden, bias=True),
+            _linear(f"{name}.attention.query_key_value", hidden, 3 * hidden, "columns", bias=bias),
+            _linear(f"{name}.attention.dense", hidden, hidden, "rows", bias=bias),
+            _norm(f"{name}.post_attention_layernorm", hidden, bias=True),
+            _linear(f"{name}.mlp.dense_h_to_4h", hidden, inner, "columns", bias=True),
+            _linear(f"{name}.mlp.dense_4h_to_h", inner, hidden, "rows", bias=True),
+        )
+        blocks.append(Block(modules, core, f"{name}.attention.dense"))
+    tied = fields.flag("tie_word_embeddings")
+    head = () if tied else (_linear("lm_head", hidden, vocabulary, "vocabulary"),)
+    return Architecture(
+        fields.text(FAMILY),
+        hidden,
+        vocabulary,
+        None,
+        (_table("gpt_neox.embed_in", vocabulary, hidden, "vocabulary"),),
+        tuple(blocks),
+        (_norm("gpt_neox.final_layer_norm", hidden, bias=True), *head),
+        tied,
+    )
+
+
+FAMILIES: dict[str, Callable[[Fields], Architecture]] = {
+    "llama": _llama,
+    "mistral": _mistral,
+    "mixtral": _mixtral,
+    "qwen2": _qwen2,
+    "qwen2_moe": _qwen2_moe,
+    "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
+    "deepseek_v3": _deepseek,
+    "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
+}
+"""What builds each family that is known, by `model_type`."""
