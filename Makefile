@@ -52,7 +52,7 @@ bench-simgrid: .venv/.built
 	python bench/simgrid.py
 
 validate-testbed: .venv/.torch
-	python validation/testbed/train.py
+	python validation/testbed/plans.py --page
 	python validation/testbed/servers.py --page
 	python validation/testbed/neighbours.py --page
 

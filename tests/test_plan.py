@@ -5,6 +5,8 @@ import json
 import os
 import random
 import re
+import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import gradtide as gt
 from gradtide import _core, report
 from gradtide.counts import ALL_REDUCES
 from gradtide.errors import Interrupted
+from gradtide.intervals import student_t
 from gradtide.measured import pairs, saving_errors
 from gradtide.report import RunFolderError
 from gradtide.runtime import LEVELS, RUNTIMES, of_torch
@@ -29,9 +32,14 @@ from gradtide.studies.channels import Channel, fit
 from gradtide.studies.folder import FolderError
 from gradtide.studies.keep import Kept
 from gradtide.studies.plan import found
+from gradtide.studies.plan.result import _chosen as chosen
 
 MIB = 1 << 20
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "validation" / "testbed"))
+import plans as testbed_plans  # noqa: E402 - a script of the repository, not of a package
+
+CASES = testbed_plans.cases()
 TEN_LAYERS = ROOT / "scenarios" / "ten-layers.toml"
 
 
@@ -118,7 +126,8 @@ def test_the_plan_is_within_two_percent_of_exhaustive_search(seed: int) -> None:
     scenario = Scenario.from_dict(small_scenario(seed))
     result = gt.plan(scenario, device="ideal", smallest=0, noise=0, worth=0, overhead="1ms")
     best_ms = exhaustive_ms(scenario, 10**9)
-    found_ms = result.plan.predicted["iteration_time_ms"]
+    # The best of all levels is what was searched; which level pays is another question.
+    found_ms = min(row["iteration_ms"] for row in result.rows)
     assert found_ms <= 1.02 * best_ms, (found_ms, best_ms)
     # The bound holds for what nobody searched, too: half a picosecond a rounding.
     assert result.summary["lower_bound_ms"] <= best_ms * (1 + 1e-9)
@@ -369,6 +378,8 @@ BUCKET = {"layers": ["l5"], "bytes": 4 * MIB, "rank": 0}
         ({"workers": True}, "GT080", "workers"),
         ({"chunk_bytes": -1}, "GT080", "chunk_bytes"),
         ({"chunk_bytes": "1MB"}, "GT080", "chunk_bytes"),
+        ({"credit": 0}, "GT080", "credit"),
+        ({"credit": 1.5}, "GT080", "credit"),
         ({"advice": [1]}, "GT080", "advice"),
         ({"predicted": {"overhead_us": "1ms"}}, "GT080", "predicted.overhead_us"),
         ({"predicted": {"overhead_us": float("1e300")}}, "GT080", "predicted.overhead_us"),
@@ -454,7 +465,7 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, Any], words: s
 def test_a_plan_asks_for_nothing_that_its_device_cannot_carry_out(device: str | None) -> None:
     """Of eight workers with long cables halving-doubling has fewer steps than a ring, and without the barrier more is
     saved: without the table of runtimes both are searched and the level is chosen."""
-    base = job([(20, 40, 4)] * 6, workers=8)
+    base = job([(20, 40, 6)] * 6, workers=8)
     base["run"], base["cluster"]["link"]["delay"] = {"engine": "fluid"}, "1ms"
     ideal = gt.plan(base, device="ideal", seeds=2)
     assert ideal.plan.level == "crossiter"
@@ -522,20 +533,21 @@ def test_the_interval_comes_from_measured_errors_not_from_noise() -> None:
     assert 1 - high / 100 == pytest.approx((1 - predicted["gain_percent"] / 100) * np.exp(-errors.half))
     jitter_low, jitter_high = predicted["jitter_interval_percent"]
     assert low < jitter_low < predicted["gain_percent"] < jitter_high < high
-    # docs/training.md: what was measured with another buckets, 405 ms where DDP took 635.
-    assert low < 100 * (1 - 405 / 635) < high
     quiet = on_cpus(TEN_LAYERS, noise=0).plan.predicted["gain_interval_percent"]
     assert quiet == pytest.approx([low, high], abs=1)
 
 
-def test_savings_of_each_setup_lie_in_the_interval_that_the_others_give() -> None:
-    """Nothing is fitted to the figures that the interval then covers: each setup is predicted from the others."""
-    setups = {pair.setup for pair in pairs() if pair.baseline}
-    assert len(setups) == 2
-    for setup in setups:
+def test_savings_of_a_setup_lie_in_the_interval_that_the_others_give() -> None:
+    """Nothing is fitted to the figures that the interval then covers: each setup is predicted from the others.
+
+    Of n savings 95 % are expected within it. Fewer than n - 5 of 24 would be seen in one of 1,000 cases (binomial).
+    """
+    outside = 0
+    for setup in {pair.setup for pair in pairs() if pair.baseline}:
         others = saving_errors([pair for pair in pairs() if pair.setup != setup])
         own = saving_errors([pair for pair in pairs() if pair.setup == setup])
-        assert max(map(abs, own.logs)) < others.half
+        outside += sum(abs(log) > others.half for log in own.logs)
+    assert outside <= 5 * len(saving_errors().logs) / 24
 
 
 def test_the_page_has_the_table_of_runtimes() -> None:
@@ -566,56 +578,83 @@ def test_the_documentation_holds_every_measured_pair() -> None:
         assert any(f"{pair.predicted_ms:.{digits}f}" in text for digits in (0, 1, 2)), pair
 
 
-def test_the_page_on_validation_has_every_pair_and_saving() -> None:
-    text = (ROOT / "docs" / "validation" / "plan.md").read_text().replace("−", "-")
-    by_name = {(pair.setup, pair.configuration): pair for pair in pairs()}
-    digits = {"eight-layers-tenants": 2}
-    for pair in pairs():
-        error = round(100 * (pair.measured_ms / pair.predicted_ms - 1))
-        measured = f"{pair.measured_ms:.{digits.get(pair.setup, 1)}f}".removesuffix(".0")
-        row = (
-            f"| {pair.predicted_ms:.{digits.get(pair.setup, 1)}f} | {measured} | {f'{error:+d}' if error else '0'} % |"
-        )
-        assert row in text or row.replace(measured, f"{measured}.0") in text, row
-        if pair.baseline:
-            base = by_name[pair.setup, pair.baseline]
-            shares = [1 - pair.predicted_ms / base.predicted_ms, 1 - pair.measured_ms / base.measured_ms]
-            assert f"| {100 * shares[0]:.1f} % | {100 * shares[1]:.1f} % |" in text, (pair, shares)
-    half = saving_errors().half
-    assert f"within ±{half:.3f}" in text
-    assert "eleven of thirteen" in text
-    assert sum(pair.measured_ms > pair.predicted_ms for pair in pairs()) == 11
+def test_page_and_pairs_are_written_from_the_cases_of_the_testbed() -> None:
+    text = (ROOT / "docs" / "validation" / "plan.md").read_text()
+    now = text.partition(testbed_plans.BEGIN)[2].partition(testbed_plans.END)[0].strip()
+    assert now == testbed_plans.page(CASES)
+    rows = (ROOT / "python" / "gradtide" / "measured.csv").read_text().splitlines()
+    assert [row for row in rows if row.startswith("plan ")] == testbed_plans.pairs(CASES)
+    errors = saving_errors()
+    assert f"for the {len(errors.logs)} savings" in text
+    assert f"Its root mean square is {errors.half / student_t(len(errors.logs)):.3f}." in text
+    assert text.count(f"±{errors.half:.3f}") == 2
+    low, high = errors.around(0.75)
+    assert f"predicted to save 25 % is expected to save {100 - 100 * high:.0f} to {100 - 100 * low:.0f} %" in text
 
 
-@pytest.mark.parametrize("pair", [pair for pair in pairs() if pair.setup != "eight-layers-tenants"], ids=str)
-def test_predicted_times_of_the_pairs_are_what_gradtide_predicts(pair: Any) -> None:
-    schedules = {
-        "DDP as it comes": {"fusion": "25MiB", "first_fusion": "1MiB", "barrier": True},
-        "buckets: one per layer": {"fusion": "4MiB", "barrier": True},
-        "priority: pieces of 1 MiB": {"order": "priority", "fusion": "4MiB", "chunk": "1MiB", "barrier": True},
-        "crossiter: pieces of 1 MiB in the order of readiness": {"fusion": "4MiB", "chunk": "1MiB", "barrier": False},
-        "crossiter: pieces of 1 MiB": {"order": "priority", "fusion": "4MiB", "chunk": "1MiB", "barrier": False},
-        "DDP with one bucket per layer": {"fusion": "4MiB", "barrier": True},
-        "priority with the barrier": {"order": "priority", "fusion": "4MiB", "chunk": "1MiB", "barrier": True},
-        "FIFO without the barrier": {"fusion": "4MiB", "chunk": "1MiB", "barrier": False},
-        "priority without the barrier": {"order": "priority", "fusion": "4MiB", "chunk": "1MiB", "barrier": False},
-    }
-    schedule: dict[str, Any] = dict(schedules[pair.configuration])
-    if pair.setup == "ten-layers-cable" and "chunk" in schedule:
-        schedule["overhead"] = "1ms"
-    one = Scenario.from_toml(TEN_LAYERS.read_text()).set({"job.train.schedule": schedule})
-    assert 1e3 * gt.run(one).iteration_time == pytest.approx(pair.predicted_ms, rel=2e-3)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['model']} {case['rate']}")
+def test_predicted_times_of_the_pairs_are_what_gradtide_predicts(case: dict[str, Any]) -> None:
+    """From layers and network alone, as they were measured without any of what is predicted."""
+    result = testbed_plans.planned(case)
+    assert result.plan.level == case["advised"]
+    (ddp,) = [row for row in result.rows if row["name"] == "ddp"]
+    assert ddp["iteration_ms"] == pytest.approx(case["predicted_ms"]["ddp"], rel=1e-9)
+    for level, plan in result.plans.items():
+        assert testbed_plans.kept(plan.to_dict()) == case["plans"][level]
+        assert plan.predicted["iteration_time_ms"] == pytest.approx(case["predicted_ms"][level], rel=1e-9)
+
+
+def test_gains_are_predicted_within_three_points_and_what_is_advised_pays() -> None:
+    """The bar that was set before anything was measured; one gain misses it, as docs/validation/plan.md says."""
+    missed = set()
+    for case in CASES:
+        times = testbed_plans.means(case)
+        said, took = times.pop("ddp")
+        for level, (predicted, measured) in times.items():
+            if abs(predicted / said - measured / took) >= 0.03:
+                missed.add((case["model"], case["rate"], level))
+        assert case["advised"] == "none" or times[case["advised"]][1] < took
+    assert missed == {("head", "1gbit", "buckets")}
+
+
+def row_that_saves(level: str, percent: float, jitter_low: float | None = None) -> dict[str, Any]:
+    low, _ = (100 - 100 * end for end in reversed(saving_errors().around(1 - percent / 100)))
+    return {"level": level, "saves_percent": percent, "saves_low_percent": low, "jitter_low_percent": jitter_low}
+
+
+def test_a_level_is_advised_if_it_pays_after_the_error_and_no_other_clearly_beats_it() -> None:
+    """With h the interval's half, a saving s pays if 1 - (1 - s) exp(h) is enough; t clearly beats it beyond that."""
+    h = saving_errors().half
+    pays = 100 - 99 * np.exp(-h)  # its low end is the 1 % that it has to save
+    assert chosen([row_that_saves("buckets", pays - 0.01)], 1) == "none"
+    assert chosen([row_that_saves("buckets", pays + 0.01)], 1) == "buckets"
+    assert chosen([row_that_saves("buckets", pays + 0.01, jitter_low=0.9)], 1) == "none"
+    more = 100 - (100 - pays) * np.exp(-h)  # what is left of it is less by the error
+    for beyond, level in ((0.9, "buckets"), (1.1, "crossiter")):
+        rows = [row_that_saves("buckets", pays + 0.01), row_that_saves("crossiter", more + 0.01 + beyond)]
+        assert chosen(rows, 1) == level
+    assert chosen([], 1) == chosen([row_that_saves("crossiter", -3.0)], 0) == "none"
 
 
 def test_the_verdict_follows_the_interval() -> None:
-    """Ten layers: 25 % is worth it at its low end; what buckets save may be nothing, so it has to be measured."""
+    """Ten layers: 25 % is worth it at its low end. Between the low end and the prediction, nothing is sure."""
     sure = on_cpus(TEN_LAYERS).plan
     assert sure.predicted["verdict"] == "worth it"
     assert sure.advice[0].startswith("Worth it: even the low end")
-    try_it = on_cpus(TEN_LAYERS, level="buckets").plan
-    assert try_it.predicted["verdict"] == "worth a try"
-    assert "measure it" in try_it.advice[0]
-    assert on_cpus(SIX, worth=60).plan.predicted["verdict"] == "leave alone"
+    (row,) = [row for row in on_cpus(SIX, level="buckets").rows if row["level"] == "buckets"]
+    result = on_cpus(SIX, level="buckets", worth=(row["saves_percent"] + row["saves_low_percent"]) / 2)
+    assert result.plan.predicted["verdict"] == "leave alone"
+    assert "measured savings differed so much from predictions" in result.plan.advice[0]
+
+
+def test_the_best_plan_of_each_level_is_there_though_one_is_chosen() -> None:
+    result = on_cpus(TEN_LAYERS, noise=0)
+    assert list(result.plans) == ["buckets", "priority", "crossiter"]
+    for level, plan in result.plans.items():
+        assert plan.level == level
+        alone = gt.run(plan.on(Scenario.from_toml(TEN_LAYERS.read_text())))
+        assert alone.job["iteration_time_ms"]["mean"] == plan.predicted["iteration_time_ms"]
+    assert replace(result.plans["crossiter"], advice=result.plan.advice) == result.plan
 
 
 def test_noise_beside_the_scenarios_own_is_refused() -> None:

@@ -468,6 +468,36 @@ def test_a_measured_profile_says_where_and_what_it_explains():
     assert [layer.name for layer in found.layers] == [layer.name for layer in gt.profile(model, x).layers]
 
 
+def test_the_optimizers_step_is_timed_on_a_copy_and_divided_by_bytes():
+    model, x = small_cnn()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    before = copy.deepcopy(model.state_dict())
+    found = gt.profile(model, x, device="measure", runs=2, optimizer=optimizer)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert not optimizer.state
+    whole = sum(layer.update_ps for layer in found.layers)
+    assert whole > 0
+    for layer in found.layers:  # rounded down, and what is left in the last
+        share = whole * layer.parameter_bytes / found.parameter_bytes
+        assert layer.update_ps == pytest.approx(share, abs=len(found.layers))
+    rows = found.to_dict()["layers"]
+    assert [row["update_us"] for row in rows] == [layer.update_ps / 1e6 for layer in found.layers]
+
+
+def test_an_optimizer_is_timed_where_it_runs_or_refused():
+    model, x = small_cnn()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(gt.ProfileError, match="an optimizer is timed where it runs"):
+        gt.profile(model, x, optimizer=optimizer)
+
+    class Broken(torch.optim.SGD):
+        def step(self, closure=None):
+            raise ValueError("no step today")
+
+    with pytest.raises(gt.ProfileError, match=r"cannot be timed on a copy: .*no step today"):
+        gt.profile(model, x, device="measure", optimizer=Broken(model.parameters(), lr=0.1))
+
+
 def test_a_model_on_no_device_that_has_a_clock_is_refused():
     with pytest.raises(gt.ProfileError, match="on meta cannot be measured"):
         clock_of(nn.Linear(2, 2, device="meta"))

@@ -939,30 +939,29 @@ def lone_sender(monkeypatch):
     return one, begun
 
 
-def test_the_most_urgent_piece_goes_next_and_two_are_under_way(lone_sender, monkeypatch):
-    monkeypatch.setattr(sender, "IN_FLIGHT_BYTES", 0)
+@pytest.mark.parametrize(
+    ("credit", "told"),
+    [
+        # What is under way when the more urgent transfers are ready is of the first; then by rank, in pieces' order.
+        (1, [(7, 0), (9, 0), (8, 0), (8, 1), (7, 1), (7, 2)]),
+        (2, [(7, 0), (7, 1), (9, 0), (8, 0), (8, 1), (7, 2)]),
+    ],
+)
+def test_the_most_urgent_piece_goes_next_and_as_many_as_planned_are_under_way(lone_sender, credit, told):
     one, begun = lone_sender
+    one._credit = credit
     one.submit(7, 2, torch.zeros(12))  # three pieces of 16 bytes
     one.submit(8, 1, torch.zeros(5))  # two
     one.submit(9, 0, torch.zeros(1))
     place = 0
     while place < len(begun):
-        assert len(begun) - place <= sender.IN_FLIGHT
+        assert len(begun) - place == min(credit, 6 - place)
         begun[place][1].set_result(None)
         place += 1
-    # Two pieces of the first transfer were under way before anything else was ready; then by rank, in pieces' order.
-    assert one.guard.told == [(7, 0), (7, 1), (9, 0), (8, 0), (8, 1), (7, 2)]
-    assert [tensor.numel() for tensor, _ in begun] == [4, 4, 1, 4, 1, 4]
+    assert one.guard.told == told
+    assert sorted(tensor.numel() for tensor, _ in begun) == [1, 1, 4, 4, 4, 4]
     assert one.tally.pieces == 6
     assert one.tally.bytes == 18 * 4
-
-
-def test_small_pieces_do_not_wait_for_each_other(lone_sender, monkeypatch):
-    monkeypatch.setattr(sender, "IN_FLIGHT_BYTES", 60)
-    one, begun = lone_sender
-    for key in range(10):
-        one.submit(key, 0, torch.zeros(4))
-    assert len(begun) == 4  # of 16 bytes: with three, 48, there is room for one more
 
 
 def test_a_failed_sum_is_an_error_for_who_waits_and_for_who_submits(lone_sender, monkeypatch):

@@ -105,8 +105,8 @@ class ModelProfile:
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the model file, `"schema": "gradtide.model/1"`.
 
-        `forward_us` and `backward_us` are exact, and what a scenario reads. `forward_flops` and `activation_bytes` are
-        of one sample, rounded up.
+        `forward_us`, `backward_us` and, where an optimizer was timed, `update_us` are exact, and what a scenario reads.
+        `forward_flops` and `activation_bytes` are of one sample, rounded up.
         """
         how = "roofline" if self.step_ps is None else "measured"
         profile: dict[str, Any] = {
@@ -135,6 +135,7 @@ class ModelProfile:
                     "parameter_bytes": layer.parameter_bytes,
                     "forward_us": layer.forward_ps / PICOSECONDS_PER_MICROSECOND,
                     "backward_us": layer.backward_ps / PICOSECONDS_PER_MICROSECOND,
+                    **({"update_us": layer.update_ps / PICOSECONDS_PER_MICROSECOND} if layer.update_ps else {}),
                     "forward_flops": -(-count.forward_flops // self.batch),
                     "activation_bytes": -(-count.activation_bytes // self.batch),
                 }
@@ -171,6 +172,7 @@ def profile(
     device: str = "V100",
     name: str | None = None,
     runs: int = RUNS,
+    optimizer: "torch.optim.Optimizer | None" = None,
 ) -> ModelProfile:
     """Turn a torch module into layers with bytes and times.
 
@@ -184,6 +186,8 @@ def profile(
         device: a device preset, or `measure`.
         name: what results call it; the class of the module by default.
         runs: when measuring, how many to take the quickest of.
+        optimizer: when measuring, the one that trains the module: its step is timed too, on a copy, and divided among
+            the layers by bytes. Default: an update takes no time.
 
     Raises:
         ProfileError: if torch is missing, the device unknown, the model fails, branches on values, has no parameters,
@@ -195,22 +199,26 @@ def profile(
     require_torch()
     import torch
 
-    from gradtide.profiling.measure import clock_of, measure
+    from gradtide.profiling.measure import clock_of, measure, measure_updates
     from gradtide.profiling.walk import count
 
     machine = _device(device)
     if runs < 1:
         raise ProfileError(f"runs must be at least 1, got {runs}")
+    if optimizer is not None and machine is not None:
+        raise ProfileError(f"an optimizer is timed where it runs: leave it out, or take device {MEASURE!r}")
     model, kwargs = _unwrapped(model), dict(kwargs or {})
     specs = _specs(inputs, kwargs)
     batch = next((spec.shape[0] for spec in specs if spec.shape), 1)
-    step_ps = None
+    step_ps, updates_ps = None, None
     if machine is None:
         clock = clock_of(model)
         counts = count(model, inputs, kwargs, fake=False)
         times = measure(model, inputs, kwargs, counts.layers, runs=runs, clock=clock)
         pairs = list(zip(times.forward_ps, times.backward_ps, strict=True))
         step_ps = times.step_ps
+        if optimizer is not None:
+            updates_ps = measure_updates(model, optimizer, inputs, kwargs, counts.layers, runs=runs, clock=clock)
     else:
         counts = count(model, inputs, kwargs, fake=True)
         pairs = [
@@ -225,7 +233,8 @@ def profile(
         batch=batch,
         torch_version=str(torch.__version__),
         layers=tuple(
-            Layer(layer.name, *pair, layer.gradient_bytes) for layer, pair in zip(counts.layers, pairs, strict=True)
+            Layer(layer.name, *pair, layer.gradient_bytes, update_ps)
+            for layer, pair, update_ps in zip(counts.layers, pairs, updates_ps or [0] * len(pairs), strict=True)
         ),
         counts=tuple(layer.forward_counts() for layer in counts.layers),
         tensors=counts.tensors,

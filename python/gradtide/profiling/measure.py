@@ -10,6 +10,7 @@ Layers that begin in one module call (a module that uses its children's paramete
 marks: they share its time by their FLOPs.
 """
 
+import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
@@ -115,6 +116,34 @@ def measure(
             raise
     quickest = min(marked, key=lambda times: sum(times[0]) + sum(times[1]))
     return Measured(*quickest, max(1, min(steps_ps)))
+
+
+def measure_updates(
+    model: "torch.nn.Module",
+    optimizer: "torch.optim.Optimizer",
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    layers: Sequence[Counted],
+    *,
+    runs: int,
+    clock: Clock,
+) -> list[int]:
+    """Time the optimizer's step on copies, the quickest run, and divide it among the layers by bytes of gradient."""
+    try:
+        model, optimizer = copy.deepcopy((model, optimizer))
+        times = []
+        with _restored(model):
+            for _ in range(WARM_UP_RUNS + runs):
+                _step(model, args, kwargs, clock)
+                start = clock.mark()
+                optimizer.step()
+                end = clock.mark()
+                clock.wait()
+                times.append(clock.seconds(start, end))
+    except Exception as error:
+        raise ProfileError(f"the optimizer's step cannot be timed on a copy: {words_of(error)}") from error
+    step_ps = round(min(times[WARM_UP_RUNS:]) * PICOSECONDS_PER_SECOND)
+    return _shares(step_ps, [layer.gradient_bytes for layer in layers])
 
 
 def together(layers: Sequence[Counted]) -> list[list[Counted]]:

@@ -56,6 +56,7 @@ class Plan:
         order: order of the transmission queue, as `schedule.order` has it.
         barrier: whether the next forward pass waits for all transfers.
         chunk_bytes: largest part of a bucket that is sent at once; `None` sends it whole.
+        credit: such parts that may be on the network at the same time, at the levels priority and crossiter.
         depth: parts into which what is sent at once is cut for the collective.
         collective: keys of `job.NAME.collective`; none for the scenario's own.
         model: name in results of the model that it was made for; `None` if it does not say.
@@ -72,6 +73,7 @@ class Plan:
     order: str
     barrier: bool
     chunk_bytes: int | None = None
+    credit: int = 1
     depth: int = 1
     collective: Mapping[str, Any] = field(default_factory=dict)
     model: str | None = None
@@ -94,6 +96,7 @@ class Plan:
             "order": self.order,
             "barrier": self.barrier,
             "chunk_bytes": self.chunk_bytes,
+            "credit": self.credit,
             "depth": self.depth,
             "collective": dict(self.collective),
             "buckets": [one.to_dict() for one in self.buckets],
@@ -149,6 +152,7 @@ class Plan:
         schedule: dict[str, Any] = {
             "order": self.order,
             "barrier": self.barrier,
+            "credit": self.credit,
             "depth": self.depth,
             "overhead": units.format_time(overhead_ps),
             "sync": written["schedule"]["sync"],
@@ -244,6 +248,7 @@ _OPTIONAL: dict[str, tuple[type, str]] = {
     "order": (str, "a text"),
     "barrier": (bool, "true or false"),
     "chunk_bytes": (int, "a whole number above 0"),
+    "credit": (int, "a whole number above 0"),
     "depth": (int, "a whole number above 0"),
     "collective": (dict, "a table"),
     "model": (str, "a text"),

@@ -1,8 +1,8 @@
 """Sums tensors over the ranks, most urgent piece first, for the levels `priority` and `crossiter`.
 
-Collectives must begin in the same order on all ranks, and rank 0 decides the order. Whenever fewer than `IN_FLIGHT`
-pieces or `IN_FLIGHT_BYTES` are being sent, it takes the ready piece of least rank, announces it and begins. The other
-ranks begin it when they have both the announcement and the piece. No thread waits for the network: a piece is
+Collectives must begin in the same order on all ranks, and rank 0 decides the order. Whenever fewer pieces are being
+sent than the plan's `credit`, it takes the ready piece of least rank, announces it and begins. The other ranks begin it
+when they have both the announcement and the piece. No thread waits for the network: a piece is
 begun by the event that makes it sendable (the backward pass, the end of another piece, an announcement).
 
 Where the order must be fixed before, as for NCCL, nothing is announced: each rank begins a tensor where its program
@@ -26,11 +26,6 @@ from gradtide.torch.control import SEND
 from gradtide.torch.guard import Guard
 from gradtide.torch.sockets import Ends
 from gradtide.torch.streams import Streams
-
-IN_FLIGHT = 2
-"""Pieces being sent at once: one on the wire, and one that is announced meanwhile. More would delay urgent pieces."""
-IN_FLIGHT_BYTES = 2**20
-"""Up to so many bytes (8 ms at 1 Gbit/s), more than `IN_FLIGHT` pieces may be sent at once: no urgent piece is late."""
 
 
 class Transfer:
@@ -70,7 +65,8 @@ class Sender:
     """Sums tensors over a process group that nobody else uses, whose ranks are those of the guard's.
 
     A piece has `piece_bytes` at most, or is a whole tensor if that is `None`, and is summed in `depth` parts at once.
-    The group has come after the connections in `earlier`. With `is_fixed`, pieces begin where they are submitted.
+    `credit` pieces are sent at the same time; a more urgent one does not overtake them. The group has come after the
+    connections in `earlier`. With `is_fixed`, pieces begin where they are submitted, and queue in the backend.
     """
 
     def __init__(
@@ -80,6 +76,7 @@ class Sender:
         earlier: "Collection[Ends]",
         *,
         piece_bytes: int | None,
+        credit: int = 1,
         depth: int = 1,
         streams: Streams | None = None,
         is_fixed: bool = False,
@@ -89,11 +86,11 @@ class Sender:
         self._group = group
         self.is_fixed = is_fixed
         self._leads = is_fixed or dist.get_rank(group) == 0
-        self._piece_bytes, self._depth = piece_bytes, depth
+        self._piece_bytes, self._credit, self._depth = piece_bytes, credit, depth
         self._ready: list[tuple[int, int, int, int]] = []  # the first rank's heap: rank, submission, key, piece
         self._announced: deque[tuple[int, int]] = deque()  # the others' orders: key, piece
         self._open: dict[int, Transfer] = {}  # with pieces that are not begun
-        self._in_flight = self._bytes_in_flight = 0
+        self._in_flight = 0
         self._submitted = 0
         self._since = 0.0
         self._pumping = False
@@ -157,8 +154,8 @@ class Sender:
         try:
             while self.guard.fault is None:
                 if self._leads:
-                    is_full = self._in_flight >= IN_FLIGHT and self._bytes_in_flight >= IN_FLIGHT_BYTES
-                    if not self._ready or (is_full and not self.is_fixed) or self.guard.departed is not None:
+                    is_full = self._in_flight >= self._credit and not self.is_fixed
+                    if not self._ready or is_full or self.guard.departed is not None:
                         break
                     *_, key, piece = heapq.heappop(self._ready)
                     if not self.is_fixed:
@@ -176,7 +173,6 @@ class Sender:
         if self._in_flight == 0:
             self._since = time.perf_counter()
         self._in_flight += 1
-        self._bytes_in_flight += tensor.nbytes
         transfer.issued += 1
         if transfer.issued == len(transfer.pieces):
             # Its key is free: the next sum of that name can only be announced after this one has ended on the first
@@ -184,21 +180,19 @@ class Sender:
             del self._open[transfer.key]
         self.tally.pieces += 1
         self.tally.bytes += tensor.nbytes
-        ended = functools.partial(self._ended, transfer, tensor.nbytes)
+        ended = functools.partial(self._ended, transfer)
         with self.streams.behind(transfer.ready):
             self.tally.parts += sum_parts(tensor, self._depth, self._group, self.guard, ended, is_own=True)
 
     # Called from other threads
 
-    def _ended(self, transfer: Transfer, size: int, works: Sequence[Any], error: str) -> None:
+    def _ended(self, transfer: Transfer, works: Sequence[Any], error: str) -> None:
         """A piece is summed, or has failed; on a GPU, the device may still have to carry it out."""
         if error:
-            self._left_the_network(size)
+            self._left_the_network()
             self.guard.fail_by(f"the sum of gradients failed: {error}")
             return
-        self.streams.end(
-            works, functools.partial(self._summed, transfer), functools.partial(self._left_the_network, size)
-        )
+        self.streams.end(works, functools.partial(self._summed, transfer), self._left_the_network)
 
     def _summed(self, transfer: Transfer, mark: Any) -> None:
         with self.guard.changed:
@@ -208,10 +202,9 @@ class Sender:
         if is_last:
             self.guard.met(transfer.step)
 
-    def _left_the_network(self, size: int) -> None:
+    def _left_the_network(self) -> None:
         with self.guard.changed:
             self._in_flight -= 1
-            self._bytes_in_flight -= size
             if self._in_flight == 0:
                 self.tally.busy_s += time.perf_counter() - self._since
             if not self.is_fixed:

@@ -276,6 +276,7 @@ def _sender(wrapped: Wrapped, base: Any, plan: Plan, device: "torch.device") -> 
         wrapped._group,
         earlier,
         piece_bytes=plan.chunk_bytes,
+        credit=plan.credit,
         depth=plan.depth,
         streams=streams_of(device),
         is_fixed=backend != "gloo",
@@ -326,7 +327,7 @@ def _agree(plan: Plan, level: str, model: "torch.nn.Module", base: Any) -> None:
     """Refuse ranks that apply another plan, or to another model, than the first."""
     shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters() if p.requires_grad]
     mine = {
-        "plan": hashlib.sha256(repr((plan.buckets, plan.chunk_bytes, plan.depth)).encode()).hexdigest(),
+        "plan": hashlib.sha256(repr((plan.buckets, plan.chunk_bytes, plan.credit, plan.depth)).encode()).hexdigest(),
         "level": level,
         "model": hashlib.sha256(repr(shapes).encode()).hexdigest(),
     }

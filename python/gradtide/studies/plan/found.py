@@ -177,8 +177,8 @@ def plan_of(found: Found, choice: Choice) -> Plan:
         choice.mode.order,
         choice.mode.barrier,
         choice.chunk_bytes,
-        channel.depth,
-        channel.collective,
+        depth=channel.depth,
+        collective=channel.collective,
         predicted={"overhead_us": found.search.space.extra_ps(choice) / 1e6},
     )
 

@@ -17,8 +17,8 @@ from gradtide.studies.plan.found import Found, Gain, mean_ms, plan_of
 from gradtide.studies.run import head, total_cost, write_runs, write_summary
 from gradtide.studies.search import MIB, Choice
 
-WORTH_IT, TRY, LEAVE = "worth it", "worth a try", "leave alone"
-"""Verdicts: surely enough is saved; enough is predicted, and the interval reaches below; not enough is predicted."""
+WORTH_IT, LEAVE = "worth it", "leave alone"
+"""Verdicts: even the low end of the interval saves enough, or it does not."""
 
 
 class PlanResult(StudyRows):
@@ -26,6 +26,7 @@ class PlanResult(StudyRows):
 
     Attributes:
         plan: what plan.json holds.
+        plans: the best of each level, by its name.
         scenario: the scenario with its gradients sent as planned.
         baseline: the run that it is compared with.
         run: the run of the plan; `None` if the search was interrupted before.
@@ -48,18 +49,10 @@ class PlanResult(StudyRows):
         self.run = self.baseline if choice is None else found.runs.get(choice)
         self.candidates = _candidates(found)
         shown = base_plan if choice is None else plan_of(found, choice)
-        runtime = found.settings.runtime
-        self.plan = replace(
-            shown,
-            level=chosen,
-            model=found.layers.job.model,
-            workers=found.layers.job.workers,
-            scenario_sha256=found.base.sha256,
-            version=_core.__version__,
-            runtime={"device": runtime.device, "backend": runtime.backend, "cannot_set": list(runtime.cannot)},
-            predicted=_predicted(found, row),
-            advice=tuple(_advice(found, chosen, best, self.rows)),
-        )
+        advice = tuple(_advice(found, chosen, best, self.rows))
+        self.plan = replace(_completed(found, shown, row), level=chosen, advice=advice)
+        by_name = {row["name"]: row for row in self.rows}
+        self.plans = {level: _completed(found, plan_of(found, one), by_name[level]) for level, one in best.items()}
         self.scenario = self.plan.on(found.base)
         job, settings = found.layers.job, found.settings
         self.summary: dict[str, Any] = {
@@ -219,21 +212,37 @@ def _line(
 
 
 def _chosen(rows: Sequence[Mapping[str, Any]], worth: float) -> str:
-    """Return the lowest level that saves about as much as any, of those that are predicted to save enough.
+    """Return the lowest level that pays and that no other clearly beats; `none` if no level pays.
 
-    Noise must not decide: with it, the low end of the mean over paired runs has to be enough.
+    A level pays if it saves `worth` per cent even at the low end of its interval, and of the mean over paired runs with
+    noise. Another clearly beats it if it saves `worth` more even after the error that predictions had.
     """
-    enough = [
-        row
-        for row in rows
-        if row["level"] != "none"
-        and row["saves_percent"] > 0
-        and (row["saves_percent"] if row["jitter_low_percent"] is None else row["jitter_low_percent"]) >= worth
-    ]
-    if not enough:
+    paying = [row for row in rows if _pays(row, worth)]
+    if not paying:
         return "none"
-    most = max(row["saves_percent"] for row in enough)
-    return str(next(row["level"] for row in enough if row["saves_percent"] >= most - worth))
+    left = {str(row["level"]): 1 - row["saves_percent"] / 100 for row in paying}
+    least = min(left.values()) + worth / 100
+    return next(level for level, one in left.items() if saving_errors().around(one)[0] <= least)
+
+
+def _pays(row: Mapping[str, Any], worth: float) -> bool:
+    lows = row["saves_low_percent"], row["jitter_low_percent"]
+    saves = row["level"] != "none" and row["saves_percent"] > 0
+    return saves and all(low is None or low >= worth for low in lows)
+
+
+def _completed(found: Found, plan: Plan, row: Mapping[str, Any]) -> Plan:
+    """Return a plan with what it was made for, and what is predicted of it: its row."""
+    job, runtime = found.layers.job, found.settings.runtime
+    return replace(
+        plan,
+        model=job.model,
+        workers=job.workers,
+        scenario_sha256=found.base.sha256,
+        version=_core.__version__,
+        runtime={"device": runtime.device, "backend": runtime.backend, "cannot_set": list(runtime.cannot)},
+        predicted=_predicted(found, row),
+    )
 
 
 def _predicted(found: Found, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,7 +260,7 @@ def _predicted(found: Found, row: Mapping[str, Any]) -> dict[str, Any]:
         "iteration_time_ms": row["iteration_ms"],
         "gain_percent": row["saves_percent"],
         "gain_interval_percent": interval("saves"),
-        "verdict": _verdict(row, 100 * found.settings.worth),
+        "verdict": WORTH_IT if _pays(row, 100 * found.settings.worth) else LEAVE,
         "measured_errors": {"savings": errors(saving_errors()), "iteration_times": errors(time_errors())},
         "jitter_interval_percent": interval("jitter"),
         "lower_bound_ms": found.bound_ms,
@@ -288,13 +297,6 @@ def _candidates(found: Found) -> list[dict[str, Any]]:
 
 
 # Sentences
-
-
-def _verdict(row: Mapping[str, Any], worth: float) -> str:
-    """Return the verdict on the row that was chosen; a plan has to save `worth` per cent."""
-    if row["level"] == "none" or row["saves_percent"] < worth:
-        return LEAVE
-    return WORTH_IT if row["saves_low_percent"] >= worth else TRY
 
 
 def caps(plan: Plan) -> str:
@@ -338,17 +340,17 @@ def _advice(found: Found, chosen: str, best: Mapping[str, Choice], rows: Sequenc
         what = "DDP" if found.baseline == "ddp" else "the schedule"
         most = _most(rows)
         why = "no plan saves anything" if most is None else f"the best plan found saves {_gain_of(most)}"
+        if most is not None and most["saves_percent"] >= worth:
+            low = most["saves_low_percent"]
+            reach = f"a loss of {-low:.1f} %" if low < 0 else f"{low:.1f} %"
+            why += f", and measured savings differed so much from predictions that it may be {reach}"
         said.append(f"Leave {what} alone: {why}.")
-    elif _verdict(row, worth) == LEAVE:
+    elif not _pays(row, worth):
         saves = row["saves_percent"]
         gain = f"{'saves' if saves > 0 else 'loses'} {abs(saves):.1f} %"
         said.append(f"Leave it alone: {settings.schedule}, which you named, {gain}.")
-    elif _verdict(row, worth) == WORTH_IT:
-        said.append(f"Worth it: even the low end of the interval saves {row['saves_low_percent']:.1f} %.")
     else:
-        low = row["saves_low_percent"]
-        reach = f"a loss of {-low:.1f} %" if low < 0 else f"{low:.1f} %"
-        said.append(f"Worth a try, but measure it: the interval reaches down to {reach}.")
+        said.append(f"Worth it: even the low end of the interval saves {row['saves_low_percent']:.1f} %.")
     if chosen in ("priority", "crossiter") and not runtime.any_collective:
         what = "sends in the plan's order" + (
             "" if chosen == "priority" else " and lets each layer begin when its own gradients are there"
@@ -425,9 +427,10 @@ def _basis() -> str:
     savings, times = saving_errors(), time_errors()
     ratios, errors = (" to ".join(f"{100 + end:.0f}" for end in one.range_percent) for one in (savings, times))
     return (
-        f"The interval comes from {len(savings.logs)} measured savings in {savings.setups} setups, all with gloo on "
-        f"CPUs. Measured over predicted, the ratio of plan to baseline was {ratios} %, and {len(times.logs)} iteration "
-        f"times were {errors} %. Errors of either sign are assumed possible."
+        f"The interval comes from {len(savings.logs)} measured savings in {savings.setups} setups, all of profiled "
+        "models on calibrated networks with gloo on CPUs. Measured over predicted, the ratio of plan to baseline was "
+        f"{ratios} %, and {len(times.logs)} iteration times were {errors} %. Errors of either sign are assumed "
+        "possible."
     )
 
 
