@@ -9,8 +9,11 @@ import pytest
 
 import gradtide as gt
 from gradtide import Scenario
-from gradtide.studies.tenants.policies import POLICIES, policies, under
+from gradtide.studies.tenants.policies import POLICIES, default_policies, policies, under
 from run_folders import TINY_LOADS, random_flows, tiny_tenants
+
+ALIKE = [policy for policy in POLICIES if policy != "straggler"]
+"""Policies that differ where all workers compute alike."""
 
 
 def scenario(priority: object, *, layers: list[dict[str, Any]] | None = None, neighbours: bool = True) -> Scenario:
@@ -112,6 +115,31 @@ def test_with_marks_one_transfer_at_a_time_is_low_with_the_whole_window() -> Non
     assert 'policy = "background", credit = 4, window = "32MiB"' in settings("background")
 
 
+def straggler(**settings: object) -> dict[str, Any]:
+    return {"adaptive": {"policy": "straggler", **settings}}
+
+
+def test_among_workers_that_are_alike_nobody_waits_for_a_straggler() -> None:
+    for settings in ({}, {"exchange": False, "tolerance": 0.05}):
+        runs = [gt.run(scenario(policy(**settings)).replace(scale_to="5ms")) for policy in (deadline, straggler)]
+        assert runs[0].transfers.to_csv() == runs[1].transfers.to_csv()
+        assert runs[0].flows.to_csv() == runs[1].flows.to_csv()
+    assert "straggler" not in default_policies(scenario("high"))
+    slow = scenario("high").set({"job.train.compute.straggler": {"worker": 1, "factor": 2.0}})
+    assert default_policies(slow) == list(POLICIES)
+
+
+def test_who_waits_for_a_straggler_sends_more_low() -> None:
+    # Little slack, but that three of four workers wait for the fourth in every iteration.
+    slow = {"job.train.compute.straggler": {"worker": 1, "factor": 2.0}, "run.duration": "1s"}
+    runs = [gt.run(scenario(policy(tolerance=0)).replace(scale_to="5ms").set(slow)) for policy in (deadline, straggler)]
+    high = [run.transfers["high_percent"] for run in runs]
+    # The first eight waits teach; until then the policies are one.
+    first = 8 * 4
+    assert high[0][:first].tolist() == high[1][:first].tolist()
+    assert high[1].mean() < high[0].mean()
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("engine", ["packet", "fluid"])
 def test_what_an_oracle_foresees_comes_to_pass(engine: str, seed: int) -> None:
@@ -204,7 +232,7 @@ def test_a_fixed_policy_is_the_priority_that_it_stands_for(policy: str, plain: o
     assert scenario({"adaptive": {"policy": policy}}).spec() == scenario(plain).spec()
 
 
-@pytest.mark.parametrize("priority", [deadline(), oracle()], ids=["deadline", "oracle"])
+@pytest.mark.parametrize("priority", [deadline(), straggler(), oracle()], ids=["deadline", "straggler", "oracle"])
 @pytest.mark.parametrize("change", [{"credit": 2}, {"depth": 2}, {"collective": {"kind": "tree"}}])
 def test_what_the_policy_does_not_know_is_refused(change: dict[str, Any], priority: dict[str, Any]) -> None:
     with pytest.raises(gt.ScenarioError) as caught:
@@ -214,20 +242,20 @@ def test_what_the_policy_does_not_know_is_refused(change: dict[str, Any], priori
 
 def test_policies_are_compared_on_the_same_flows(tmp_path: Path) -> None:
     study = policies(tiny_tenants(), seeds=(0, 1), jobs=2)
-    assert [row["policy"] for row in study.rows] == list(POLICIES)
+    assert [row["policy"] for row in study.rows] == ALIKE
     flows = {
         (case.seed, case.side): [
             (row["start_us"], row["src"], row["dst"], row["bytes"]) for row in run.flows.to_dicts()
         ]
         for case, run in study.runs.items()
     }
-    assert len(flows) == 2 * (1 + len(POLICIES))
+    assert len(flows) == 2 * (1 + len(ALIKE))
     for seed in (0, 1):
-        assert all(flows[seed, policy] == flows[seed, "same"] for policy in POLICIES)
+        assert all(flows[seed, policy] == flows[seed, "same"] for policy in ALIKE)
     folder = study.save(tmp_path / "study")
     page = (folder / "report.html").read_text()
-    assert all(policy in page for policy in POLICIES)
-    assert page.count('class="row point"') == len(POLICIES)
+    assert all(policy in page for policy in ALIKE)
+    assert page.count('class="row point"') == len(ALIKE)
 
 
 def test_several_jobs_follow_a_policy_together_and_the_one_that_pays_most_is_named(tmp_path: Path) -> None:
@@ -253,7 +281,7 @@ def test_several_jobs_follow_a_policy_together_and_the_one_that_pays_most_is_nam
         policies(keys, ["all-low"], loads=((0.1,), (0.1,)))
     with pytest.raises(gt.ScenarioError, match="oracle"):
         policies(keys, ["oracle"])
-    assert [row["policy"] for row in policies(keys, jobs=2).rows] == [name for name in POLICIES if name != "oracle"]
+    assert [row["policy"] for row in policies(keys, jobs=2).rows] == [name for name in ALIKE if name != "oracle"]
 
 
 def test_the_headline_names_the_best_that_a_worker_can_do() -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gradtide import report
@@ -88,3 +89,14 @@ def test_a_figure_runs_what_it_needs_alone() -> None:
     alone = PARTS["caramel"].make(1, None, "11", None, None)
     assert {one["figure"] for one in alone.summary["checks"]} == {"11"}
     assert alone.summary["part"] == "11"
+
+
+def test_a_change_of_every_run_is_what_a_cause_is_tested_by() -> None:
+    """Without stages all collectives send equally many bytes over the links alone: 100 MB takes all as long."""
+    make = PARTS["caramel"].make
+    free = dict.fromkeys(("host_copy", "host_serialise", "host_receive"))
+    made = make(1, None, "14", change=lambda _case, whole: whole.replace(**free))
+    (large,) = (series for series in made.summary["series"] if series["title"] == paper.LARGE)
+    times = np.array([one["values"] for one in large["lines"]])
+    assert np.ptp(times, axis=0) / times.mean(axis=0) == pytest.approx(0, abs=0.01)
+    assert make(1, None, "14").summary["series"] != made.summary["series"]

@@ -1,5 +1,6 @@
 """`gradtide reproduce tictac`: what is shown, and what holds; on few runs where that is enough."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,11 @@ from gradtide.papers import tictac2019 as paper
 from gradtide.presets import graphs
 from gradtide.scenario import Scenario
 from gradtide.studies.run import run_all
+
+
+def _seen(base: Scenario, cases: Sequence[paper.Case]) -> dict[paper.Case, paper.Seen]:
+    results = run_all([paper.scenario(base, case) for case in cases])
+    return {case: paper.Seen(case, result) for case, result in zip(cases, results, strict=True)}
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +94,7 @@ def test_an_order_costs_nothing_and_saves_at_most_what_can_overlap() -> None:
         for model in ("AlexNet v2", "Inception v1", "ResNet-50 v1")
         for which in (paper.RANDOM, paper.TIC)
     ]
-    results = run_all([paper.scenario(base, case) for case in cases])
-    study = paper.Study(dict(zip(cases, results, strict=True)), paper.RANDOM)
+    study = paper.Study(_seen(base, cases), paper.RANDOM)
     for case in cases[1::2]:
         rho = study.rho(case)
         assert 0 < study.gain(case) <= min(rho, 1) / max(rho, 1) + 1e-3
@@ -99,7 +104,7 @@ def test_iterations_that_count_are_those_after_the_first_two() -> None:
     base = Scenario.load("paper/tictac2019")
     case = paper.Case("AlexNet v2", "inference", paper.RANDOM, 2, 1)
     (result,) = run_all([paper.scenario(base, case)])
-    study = paper.Study({case: result})
+    study = paper.Study({case: paper.Seen(case, result)})
     times = result.job["iteration_time_ms"]["all"]
     assert len(times) == 12
     assert study.time_ms(case) == pytest.approx(np.mean(times[2:]))
@@ -108,10 +113,22 @@ def test_iterations_that_count_are_those_after_the_first_two() -> None:
     assert study.straggler(case) == pytest.approx(max(waits[2:].max(axis=1) / 1e3 / times[2:]))
 
 
+def test_a_gain_is_of_a_test_of_ten_iterations() -> None:
+    base = Scenario.load("paper/tictac2019")
+    case = paper.Case("Inception v1", "inference", paper.TIC, 2, 1, iterations=32)
+    plain = replace(case, order=paper.ARBITRARY)
+    study = paper.Study(_seen(base, [plain, replace(case, disorder=0.005)]))
+    (gains,) = study.tested([case])
+    slow, fast = (study.column(one, "time_us") for one in (study.without(case), study.kept(case)))
+    assert gains == pytest.approx([slow[i : i + 10].mean() / fast[i : i + 10].mean() - 1 for i in (0, 10, 20)])
+    waits = study.results[plain].straggler_us[2:] / slow
+    assert study.straggler(plain) == pytest.approx(np.mean([max(waits[i : i + 10]) for i in (0, 10, 20)]))
+
+
 def test_orders_are_counted_once_each() -> None:
     base = Scenario.load("paper/tictac2019")
     cases = [paper.Case("VGG-16", "inference", which, 1, 1, iterations=20) for which in (paper.RANDOM, paper.TIC)]
-    study = paper.Study(dict(zip(cases, run_all([paper.scenario(base, case) for case in cases]), strict=True)))
+    study = paper.Study(_seen(base, cases))
     assert [study.orders(case) for case in cases] == [20, 1]
 
 

@@ -40,6 +40,7 @@ _PATHS = {
     "Straggler": "job.NAME.compute.straggler",
     "Collective": "job.NAME.collective",
     "Ps": "job.NAME.collective.ps",
+    "Bounded": "job.NAME.collective.ps.sync",
     "Schedule": "job.NAME.schedule",
     "Adaptive": "job.NAME.priority",
     "AdaptiveTable": "job.NAME.priority.adaptive",

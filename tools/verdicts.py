@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from gradtide import papers
-from gradtide.papers.harness import tally
+from gradtide.papers.harness import SHOWN, tally
 
 ROOT = Path(__file__).parent.parent
 COUNTS = ROOT / "python/gradtide/papers/verdicts.toml"
@@ -25,10 +25,17 @@ COLUMNS = {
 
 
 def rows(checks: list[dict[str, str]]) -> list[str]:
-    """Return one row of Markdown per statement; within a figure a reason is not repeated below itself."""
+    """Return one row of Markdown per statement; within a figure a reason is not repeated below itself.
+
+    Not of a statement in another reading, as in "..., random orders": the command shows those.
+    """
+    said = [(check["figure"], check["quantity"]) for check in checks if check["verdict"] != SHOWN]
     found: list[str] = []
     above: tuple[str, str] | None = None
     for check in checks:
+        is_variant = any(of == check["figure"] and check["quantity"].startswith(f"{what}, ") for of, what in said)
+        if check["verdict"] == SHOWN and is_variant:
+            continue
         cells = {key: check[key] for key in COLUMNS.values()}
         reason = (check["figure"], check["note"])
         if check["note"] and reason == above:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
 
 PS_PER_MS = 1e9
+PS_PER_S = 1e12
 
 Flow = tuple[str, int, int, int]
 """What makes a background flow: tenant, sender, receiver, bytes."""
@@ -169,7 +170,7 @@ class RunResult:
         output: what the core gave, from which all the others are made.
         summary: the figures of `summary.json`; measured costs are filled in.
         iterations: one row per measured iteration of each job, as its slowest worker sees it.
-        workers: one row per worker and measured iteration of each job whose workers differ.
+        workers: one row per worker and measured iteration of each job whose workers differ or are not in step.
         transfers: one row per bucket of each measured iteration.
         operations: one row per operation of the first measured iterations.
         links: one row per link.
@@ -414,7 +415,46 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         "buckets": core["bucket_count"],
         "parameter_bytes": core["parameter_bytes"],
         "bytes_per_worker": int(sent) if float(sent).is_integer() else sent,
+        **({} if core["asynchrony"] is None else {"asynchrony": _asynchrony(core["asynchrony"])}),
     }
+
+
+def _asynchrony(core: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of workers that are not in step: of all together, and of each under its number."""
+    workers = {
+        str(number): {
+            "iterations": worker["iteration_count"],
+            "iterations_per_s": PS_PER_S / worker["time_ps"],
+            "iteration_time_ms": worker["time_ps"] / PS_PER_MS,
+            "bound_wait_ms": worker["bound_wait_ps"] / PS_PER_MS,
+            "staleness_iterations": _mean_and_max(worker["staleness_iterations"]),
+            "staleness_updates": _mean_and_max(worker["staleness_updates"]),
+        }
+        for number, worker in enumerate(core["workers"])
+    }
+    counts = [worker["iteration_count"] for worker in core["workers"]]
+
+    def all_of(name: str) -> dict[str, Any] | None:
+        parts = [worker[name] for worker in core["workers"]]
+        if parts[0] is None:
+            return None
+        mean = sum(count * mean for count, (mean, _) in zip(counts, parts, strict=True)) / sum(counts)
+        return _mean_and_max((mean, max(most for _, most in parts)))
+
+    return {
+        "bound": core["bound"],
+        "iterations_per_s": sum(worker["iterations_per_s"] for worker in workers.values()),
+        "bound_wait_percent": 100
+        * sum(count * worker["bound_wait_ps"] for count, worker in zip(counts, core["workers"], strict=True))
+        / sum(count * worker["time_ps"] for count, worker in zip(counts, core["workers"], strict=True)),
+        "staleness_iterations": all_of("staleness_iterations"),
+        "staleness_updates": all_of("staleness_updates"),
+        "workers": workers,
+    }
+
+
+def _mean_and_max(figures: Sequence[float] | None) -> dict[str, float] | None:
+    return None if figures is None else {"mean": figures[0], "max": figures[1]}
 
 
 def _spread_ms(spread_ps: list[float] | None) -> dict[str, float | None]:

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 # Two schedules whose iteration times differ by less than this share are called the same.
@@ -141,7 +141,8 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
     who = f"{job['model']} on {workers(job['workers'])}{at}: {milliseconds(mean_ms)} per iteration"
     if wait_ms < SAME * mean_ms:
         return f"{who}, and no time is lost waiting for the network."
-    why = "at the barrier" if waterfall["barrier"] > waterfall["exposed"] else "for gradients"
+    own = "for its own gradients to be applied" if "asynchrony" in job else "at the barrier"
+    why = own if waterfall["barrier"] > waterfall["exposed"] else "for gradients"
     return f"{who}, {percent(wait_ms / mean_ms)} of it waiting {why}."
 
 
@@ -198,6 +199,11 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         add("  slowed by overlap", part("slowdown"))
     if any("slowest_worker" in job for job in jobs.values()):
         add("slowest worker", _slowest)
+    if any("asynchrony" in job for job in jobs.values()):
+        add("iterations of workers", lambda job: _asynchronous(job, _rates))
+        add("  staleness, iterations", lambda job: _asynchronous(job, _stale("staleness_iterations")))
+        add("  staleness, updates", lambda job: _asynchronous(job, _stale("staleness_updates")))
+        add("  waits for slower workers", lambda job: _asynchronous(job, _bound_wait))
     add("speed-up", lambda job: f"{job['speed_up']:.3g} times one worker without a network")
     add("scaling efficiency", lambda job: f"{percent(job['scaling_efficiency'])} of {workers(job['workers'])}")
     if any(job["samples_per_s"] for job in jobs.values()):
@@ -217,6 +223,28 @@ def _slowest(job: Mapping[str, Any]) -> str:
         return "all alike"
     waits = percent(job["straggler_percent"] / 100)
     return f"number {job['slowest_worker']}; others wait up to {waits} of an iteration for it"
+
+
+def _asynchronous(job: Mapping[str, Any], of: Callable[[Mapping[str, Any]], str]) -> str:
+    return of(job["asynchrony"]) if "asynchrony" in job else "–"
+
+
+def _rates(figures: Mapping[str, Any]) -> str:
+    rates = [worker["iterations_per_s"] for worker in figures["workers"].values()]
+    return f"{number(figures['iterations_per_s'])} per s, of a worker {number(min(rates))} to {number(max(rates))}"
+
+
+def _stale(name: str) -> Callable[[Mapping[str, Any]], str]:
+    def words(figures: Mapping[str, Any]) -> str:
+        of = figures[name]
+        return "–" if of is None else f"{of['mean']:.2f} on average, {of['max']} at most"
+
+    return words
+
+
+def _bound_wait(figures: Mapping[str, Any]) -> str:
+    bound = figures["bound"]
+    return "no bound" if bound is None else f"{percent(figures['bound_wait_percent'] / 100)}, at most {bound} ahead"
 
 
 def flow_rows(name: str, classes: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:

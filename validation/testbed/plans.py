@@ -146,6 +146,7 @@ def case(model: str, rate: str, arguments: argparse.Namespace) -> dict[str, Any]
             "cluster": fit.cluster,
             "layers": layers,
             "plans": {level: kept(plan) for level, plan in plans.items()},
+            "advised": result.plan.level,
             "predicted_ms": {row["name"]: row["iteration_ms"] for row in result.rows},
             "measured_ms": measured,
         }

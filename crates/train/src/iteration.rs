@@ -22,7 +22,7 @@
 use crate::collective::Aggregation;
 use crate::collective::messages::Bands;
 use crate::collective::plan::Passage;
-use crate::dag::{DagOp, Edge, Edges, OpId, OpKind, Program};
+use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program};
 use crate::foresight::foresee;
 use crate::job::{AggregationForm, AnyJob, Job, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
@@ -261,7 +261,7 @@ impl Did {
     fn iteration_count(&self) -> usize {
         match self {
             Self::Buckets(trace) => trace.iterations().len(),
-            Self::Servers(trace) => trace.workers[0].len(),
+            Self::Servers(trace) => trace.iterations().len(),
         }
     }
 }
@@ -399,6 +399,8 @@ struct JobRunner<'a> {
     ranks: Vec<u32>,
     /// Where bands change: what compute passes.
     milestones: Vec<Milestone>,
+    /// The bucket whose gradients are the last of an iteration.
+    last_bucket: Option<u32>,
     /// Where workers change them.
     adaptive: Option<Box<Adaptive>>,
     /// Who chooses them in their place, and when the present chunk is to be through.
@@ -428,8 +430,9 @@ struct Worker {
     /// The op at which an iteration is measured to begin.
     first_op: OpId,
     next_op: OpId,
-    /// When compute came to `next_op`.
+    /// When compute came to `next_op`, and when it last completed its part of a bucket.
     reached_at: Time,
+    gave_at: Time,
     running: Option<Running>,
     /// The iteration being measured, from one start of forward to the next.
     current: IterationRecord,
@@ -455,6 +458,7 @@ impl Worker {
             slot: 0,
             next_op,
             reached_at,
+            gave_at: Time::ZERO,
             running: None,
             current: IterationRecord::default(),
             measured: Vec::new(),
@@ -575,6 +579,7 @@ impl<'a> JobRunner<'a> {
             free_at: Time::ZERO,
             ranks,
             opening_count: None,
+            last_bucket: last_bucket(&job.dag),
             milestones: if has_bands { Milestone::all(&job.boundaries) } else { Vec::new() },
             adaptive: job.rule.filter(|_| has_bands).map(|rule| {
                 Box::new(Adaptive { workers: Workers::new(rule, job.collective.hosts().len()), is_waiting: false })
@@ -961,6 +966,7 @@ impl<'a> JobRunner<'a> {
         let compute_count = self.job.dag.compute_count;
         for edge in 0..self.job.dag.within.from(op).len() {
             let target = self.job.dag.within.from(op)[edge];
+            self.workers[index as usize].gave_at = now;
             let missing = &mut self.missing[slot][target as usize];
             *missing -= 1;
             if *missing == 0 {
@@ -1009,6 +1015,10 @@ impl<'a> JobRunner<'a> {
         let record = &mut self.trace.transfers[block + bucket as usize];
         record.ready = now;
         record.rank = rank;
+        if let Some(adaptive) = self.adaptive.as_mut().filter(|_| self.last_bucket == Some(bucket)) {
+            // One worker that stands for all waits for none.
+            adaptive.workers.on_computed(self.workers.iter().map(|worker| now - worker.gave_at));
+        }
         if self.has_gates {
             // All of them, so that what opens at one instant is in the plan's order.
             let gate = self.job.gates[bucket as usize].max(self.job.boundaries.windows[bucket as usize].update);
@@ -1160,6 +1170,12 @@ impl<'a> JobRunner<'a> {
         let of_duration = self.limits.duration.map(|duration| now.ps() as f64 / duration.ps() as f64);
         of_limit.into_iter().chain(of_duration).fold(0.0, f64::max).min(1.0)
     }
+}
+
+/// The bucket that the last op of the backward pass with a gradient completes.
+fn last_bucket(dag: &Dag) -> Option<u32> {
+    let targets = (0..dag.compute_count).rev().find_map(|op| dag.within.from(op).iter().max().copied());
+    targets.map(|target| target - dag.compute_count)
 }
 
 /// How long work takes beside transfers, or without them.

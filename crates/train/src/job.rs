@@ -437,6 +437,7 @@ fn rule(spec: DeadlineSpec) -> Result<Rule, JobError> {
         tolerance_ppm: spec.tolerance_ppm,
         margin_ppm: spec.margin_ppm,
         exchange: spec.exchange,
+        counts_waits: spec.counts_waits,
     })
 }
 

@@ -13,7 +13,7 @@
 use crate::caramel::Boundaries;
 use gradtide_net::{Band, Bytes, Rate, Time};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// How the workers of a job decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub struct Rule {
     pub margin_ppm: u64,
     /// Whether the least slack of all workers decides in which band a chunk begins.
     pub exchange: bool,
+    /// Whether a worker may be late by as long as it waits for slower ones anyway.
+    pub counts_waits: bool,
 }
 
 /// Rounds that an average looks back on: an iteration of some twenty buckets on eight workers. Calibration.
@@ -52,6 +54,9 @@ const SPREAD_MEMORY: u64 = 16;
 
 /// Iterations whose budgets are kept for later.
 const SAVED: u64 = 8;
+
+/// Iterations in which a worker must have waited for slower ones, to count on it in the next. Not calibrated.
+const WAITED: usize = 8;
 
 /// Chunks that the oracle's average looks back on.
 const ORACLE_MEMORY: u64 = 256;
@@ -107,8 +112,35 @@ pub struct Workers {
     rule: Rule,
     /// One of each, or one of all if they tell one another.
     own: Vec<Own>,
+    /// Of each worker.
+    waits: Vec<Waits>,
     count: usize,
     iteration: Option<u32>,
+}
+
+/// How long a worker waits in an iteration, when it has computed its gradients, for those of slower ones. By so much it
+/// may be late, because the job waits for the slower ones. Who is the slowest never waits.
+#[derive(Clone, Debug, Default)]
+struct Waits {
+    /// Those of the last iterations, the latest behind.
+    last: VecDeque<Time>,
+    /// What is left of the least of them in the present one.
+    left: Time,
+}
+
+impl Waits {
+    fn add(&mut self, wait: Time) {
+        self.last.push_back(wait);
+        if self.last.len() > WAITED {
+            self.last.pop_front();
+        }
+    }
+
+    /// What a worker can count on: the least, once there are enough.
+    fn least(&self) -> Time {
+        let least = self.last.iter().min().filter(|_| self.last.len() == WAITED);
+        least.copied().unwrap_or(Time::ZERO)
+    }
 }
 
 /// What one worker has seen, or all of them together.
@@ -252,7 +284,7 @@ impl Workers {
     /// `count` workers that have seen nothing.
     pub fn new(rule: Rule, count: usize) -> Self {
         let own = if rule.exchange { vec![Own::new(count as u64)] } else { vec![Own::new(1); count] };
-        Self { rule, own, count, iteration: None }
+        Self { rule, own, waits: vec![Waits::default(); count], count, iteration: None }
     }
 
     /// The band of what is late, or of what has time.
@@ -284,6 +316,7 @@ impl Workers {
         let message = link.serialize(bytes, 1, self.count as u32).unwrap_or(Time::MAX);
         let idle = pace_of(after(message, round_trip), chunk.round);
         let mut costs = vec![Time::ZERO; self.own.len()];
+        let mut lateness = vec![Time::ZERO; self.count];
         for (rank, receiving) in chunk.ranks.iter_mut().enumerate() {
             let outlook = outlook(rank);
             let index = if exchange { 0 } else { rank };
@@ -301,7 +334,12 @@ impl Workers {
             let (begins, rest) = (after(now, takes(outlook.ahead, low)), longer(high, margin_ppm));
             let ends = [low, high].map(|pace| after(begins, takes(bytes, pace)));
             let [if_low, best] = [0, 1].map(|way| outlook.passes_about(ends[way], own.spreads[way].mean, rest));
-            let cost = if_low.saturating_since(best);
+            let waits = &mut self.waits[rank];
+            if is_first {
+                waits.left = waits.least();
+            }
+            lateness[rank] = if_low.saturating_since(best);
+            let cost = lateness[rank].saturating_since(waits.left);
             if is_first && rank == index {
                 own.save(share(best - now, tolerance_ppm));
             }
@@ -312,7 +350,7 @@ impl Workers {
             }
             // One low chunk alone among high ones is slow, so that the next few are to follow it.
             let few = if own.is_high { credit as u64 } else { 1 };
-            receiving.deadline = outlook.deadline(after(best, own.budget), rest);
+            receiving.deadline = outlook.deadline(after(after(best, own.budget), waits.left), rest);
             receiving.is_high = cost.ps().saturating_mul(few) > own.budget.ps();
             receiving.expected = (is_known && credit == 1).then_some(Expected { begun: now, ends, began_high: false });
             costs[index] = costs[index].max(cost);
@@ -329,6 +367,11 @@ impl Workers {
         for receiving in &mut chunk.ranks {
             receiving.expected.iter_mut().for_each(|expected| expected.began_high = receiving.is_high);
         }
+        for ((waits, receiving), late) in self.waits.iter_mut().zip(&chunk.ranks).zip(lateness) {
+            if !receiving.is_high {
+                waits.left = waits.left.saturating_since(late);
+            }
+        }
         for ((own, receiving), cost) in self.own.iter_mut().zip(&chunk.ranks).zip(costs) {
             own.is_high = receiving.is_high;
             if !receiving.is_high {
@@ -337,6 +380,13 @@ impl Workers {
             }
         }
         Some(chunk)
+    }
+
+    /// The last gradient of an iteration is there on all workers; each waited so long for it when it had its own.
+    pub fn on_computed(&mut self, waits: impl Iterator<Item = Time>) {
+        if self.rule.counts_waits {
+            self.waits.iter_mut().zip(waits).for_each(|(own, wait)| own.add(wait));
+        }
     }
 
     /// A worker has received a message of a chunk, and sends the next; `beside` chunks are under way in its band, it
@@ -354,7 +404,8 @@ impl Workers {
             let left = Bytes(chunk.round.0 * u64::from(chunk.rounds - receiving.received) * u64::from(beside));
             if let (Some(high), Some(low)) = own.paces() {
                 let [high, low] = [high, low].map(|pace| takes(left, pace));
-                receiving.is_high = after(now, low) > receiving.deadline && low - high > own.budget;
+                let spare = after(own.budget, self.waits[rank].left);
+                receiving.is_high = after(now, low) > receiving.deadline && low - high > spare;
                 chunk.high_count += usize::from(receiving.is_high);
             }
         }
@@ -690,6 +741,7 @@ mod tests {
             tolerance_ppm: 0,
             margin_ppm: 0,
             exchange: true,
+            counts_waits: false,
         }
     }
 
@@ -747,6 +799,35 @@ mod tests {
                 assert!(own.high.mean.abs_diff(mean) < 10, "{} {mean}", own.high.mean);
             }
         }
+    }
+
+    #[test]
+    fn who_waits_for_slower_workers_may_be_late_by_as_long() {
+        // Of two workers the second has computed 90 of 100 ms, behind which it needs what takes 4 ms in the high band
+        // and 80 in the low one: 70 ms too long. The first has computed nothing and has time.
+        let boundaries = boundaries(100, &[(1024, 0, 0)]);
+        let milestones = Milestone::all(&boundaries);
+        let begins = |counts_waits, waits: &[u64], exchange| {
+            let mut workers = knowing(Rule { counts_waits, exchange, ..rule() }, 2, Some(1), Some(20));
+            waits.iter().for_each(|&wait| workers.on_computed([Time::ZERO, ms(wait)].into_iter()));
+            let mut outlook = |rank: usize| {
+                let position = ms([0, 90][rank]);
+                Outlook { position, ..outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0) }
+            };
+            [0, 0, 1].map(|iteration| {
+                let chunk = workers.begin(Time::ZERO, (iteration, Bytes(4096), 1), true, &mut outlook).unwrap();
+                [chunk.is_high(0), chunk.is_high(1)]
+            })
+        };
+        let (all, last, none) = ([true; 2], [false, true], [false; 2]);
+        for (exchange, high) in [(true, all), (false, last)] {
+            assert_eq!(begins(true, &[70; WAITED], exchange), [none, high, none], "once in an iteration");
+            assert_eq!(begins(true, &[69; WAITED], exchange), [high; 3]);
+            assert_eq!(begins(true, &[70; WAITED - 1], exchange), [high; 3], "too few iterations tell nothing");
+            assert_eq!(begins(true, &[500, 500, 500, 0, 500, 500, 500, 500], exchange), [high; 3]);
+            assert_eq!(begins(false, &[500; WAITED], exchange), [high; 3]);
+        }
+        assert_eq!(begins(true, &[140; WAITED], true), [none; 3]);
     }
 
     #[test]

@@ -133,6 +133,33 @@ pub struct JobSummary {
     pub parameter_bytes: u64,
     /// Bytes that the rank sends in one iteration that sends most.
     pub bytes_per_worker: f64,
+    /// Workers of parameter servers that are not in step; absent for all other jobs.
+    pub asynchrony: Option<Asynchrony>,
+}
+
+/// Workers that are not in step.
+#[derive(Debug, Serialize)]
+pub struct Asynchrony {
+    /// Iterations by which one may be ahead of the slowest; absent without a bound.
+    pub bound: Option<u32>,
+    /// Each of them.
+    pub workers: Vec<WorkerAsynchrony>,
+}
+
+/// Iterations of one worker, all that are complete; times in picoseconds, means.
+#[derive(Debug, Serialize)]
+pub struct WorkerAsynchrony {
+    /// How many.
+    pub iteration_count: u64,
+    /// From the start of one to the start of the next.
+    pub time_ps: f64,
+    /// A part of that, spent in waiting for slower workers.
+    pub bound_wait_ps: f64,
+    /// Iterations by which the slowest worker was behind when this one began to pull: mean and maximum.
+    pub staleness_iterations: (f64, u64),
+    /// Gradients of others that were applied to a parameter between the worker's pull and its own gradient, likewise;
+    /// absent if none are pushed.
+    pub staleness_updates: Option<(f64, u64)>,
 }
 
 impl RunResult {
@@ -328,6 +355,7 @@ impl<'a> Part<'a> {
             lower_bound_ps: self.lower_bound_ps(),
             parameter_bytes: self.spec.layers.iter().map(|layer| layer.parameter_bytes).sum(),
             bytes_per_worker: self.job.sent_by_busiest(self.bucket_bytes.iter().map(|bytes| u128::from(bytes.0)).sum()),
+            asynchrony: None,
         }
     }
 }
@@ -365,8 +393,9 @@ fn spread(mut values: Vec<i64>) -> Option<[f64; 3]> {
 /// Job, iteration, what it was for the slowest worker, and N.
 type IterationRow = (Arc<str>, u64, IterationRecord, Time);
 
-/// Job; iteration, worker and host; what the iteration was for the worker.
-type WorkerRow = (Arc<str>, [u64; 3], IterationRecord);
+/// Job; iteration, worker and host; what the iteration was for the worker; how old its parameters were, in iterations
+/// and in updates, if workers are not in step.
+type WorkerRow = (Arc<str>, [u64; 3], IterationRecord, Option<(u32, Option<f64>)>);
 
 fn iteration_table(rows: &[IterationRow]) -> Table {
     let times = |of: fn(&IterationRow) -> Time| Column::Time(rows.iter().map(|row| signed(of(row))).collect());
@@ -388,12 +417,12 @@ fn iteration_table(rows: &[IterationRow]) -> Table {
 }
 
 fn worker_table(rows: &[WorkerRow]) -> Table {
-    let counts = |index: usize| Column::Count(rows.iter().map(|(_, numbers, _)| numbers[index]).collect());
+    let counts = |index: usize| Column::Count(rows.iter().map(|(_, numbers, ..)| numbers[index]).collect());
     let times = |of: fn(&IterationRecord) -> Time| {
         look_now();
-        Column::Time(rows.iter().map(|(.., record)| signed(of(record))).collect())
+        Column::Time(rows.iter().map(|(_, _, record, _)| signed(of(record))).collect())
     };
-    Table::new(vec![
+    let mut table = Table::new(vec![
         ("job", Column::Text(rows.iter().map(|(job, ..)| job.clone()).collect())),
         ("iteration", counts(0)),
         ("worker", counts(1)),
@@ -405,7 +434,15 @@ fn worker_table(rows: &[WorkerRow]) -> Table {
         ("barrier_us", times(|record| record.barrier)),
         ("slowdown_us", times(|record| record.slowdown)),
         ("straggler_us", times(|record| record.straggler)),
-    ])
+    ]);
+    if rows.iter().any(|(.., staleness)| staleness.is_some()) {
+        let iterations =
+            rows.iter().map(|(.., staleness)| staleness.map(|(iterations, _)| iterations.into())).collect();
+        let updates = rows.iter().map(|(.., staleness)| staleness.and_then(|(_, updates)| updates)).collect();
+        table.columns.push(("staleness_iterations".into(), Column::Signed(iterations)));
+        table.columns.push(("staleness_updates".into(), Column::Ratio(updates)));
+    }
+    table
 }
 
 fn iterations<'a>(parts: &'a [Part<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
@@ -422,7 +459,7 @@ fn workers<'a>(parts: &'a [Part<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
             part.trace.workers.iter().zip(part.job.collective.worker_hosts()).enumerate().map(
                 move |(worker, (records, host))| {
                     let numbers = [iteration as u64, worker as u64, host.into()];
-                    (part.name.clone(), numbers, records[iteration])
+                    (part.name.clone(), numbers, records[iteration], None)
                 },
             )
         })

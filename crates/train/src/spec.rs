@@ -111,6 +111,8 @@ pub struct DeadlineSpec {
     pub margin_ppm: u64,
     /// Whether the least slack of all workers decides in which band a chunk begins.
     pub exchange: bool,
+    /// Whether a worker may be late by as long as it waits for slower ones anyway.
+    pub counts_waits: bool,
 }
 
 /// Computation of an op graph, one op after the other.
@@ -147,6 +149,8 @@ pub struct ServersSpec {
     pub shards: ShardSpec,
     /// What an iteration is.
     pub task: TaskSpec,
+    /// Whom a worker waits for before it begins the next one.
+    pub sync: SyncSpec,
     /// Share of the pulls that change places with one behind them, in millionths.
     pub disorder_ppm: u64,
     /// What a worker computes; `None` is the chain of the layers.
@@ -161,6 +165,32 @@ pub enum ShardSpec {
     Bytes,
     /// In turn, in the order of the model.
     RoundRobin,
+}
+
+/// Whom a worker waits for before it begins its next iteration.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum SyncSpec {
+    /// All workers.
+    Sync,
+    /// Nobody.
+    Async,
+    /// Those that would fall too far behind (stale synchronous parallel, Ho et al. 2013).
+    Bounded {
+        /// Iterations by which a worker may be ahead of the slowest; 0 waits for all.
+        staleness: u32,
+    },
+}
+
+impl SyncSpec {
+    /// Iterations by which a worker may be ahead of the slowest; `None` without a bound.
+    pub const fn bound(self) -> Option<u32> {
+        match self {
+            Self::Sync => Some(0),
+            Self::Async => None,
+            Self::Bounded { staleness } => Some(staleness),
+        }
+    }
 }
 
 /// What an iteration is.

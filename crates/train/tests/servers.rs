@@ -75,7 +75,7 @@ fn spec(rows: &[Row], change: impl FnOnce(&mut Value)) -> Value {
             "bands": [0], "start_ps": 0,
             "compute": {"overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": null},
             "servers": {"count": 1, "placement": "separate", "shards": "bytes", "disorder_ppm": 0,
-                        "task": if is_trained { "train" } else { "inference" },
+                        "sync": {"kind": "sync"}, "task": if is_trained { "train" } else { "inference" },
                         "graph": {"ops": ops, "target": rows.len().saturating_sub(1), "inference_target": null}}
         }],
         "cluster": star(2, RATE_BPS, 0),

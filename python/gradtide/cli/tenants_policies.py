@@ -17,8 +17,8 @@ def tenants_policies(
     *,
     policy: list[str] | None = option(
         "NAME",
-        "Compare this policy: all-low, lower-layers-high, background, deadline or oracle. Repeatable. Default: all of "
-        "them; of several jobs all but oracle.",
+        "Compare this policy: all-low, lower-layers-high, background, deadline, straggler or oracle. Repeatable. "
+        "Default: all, but oracle with one job only, and straggler where workers differ.",
     ),
     seeds: SeedsOption = 1,
     changes: Changes,

@@ -3,11 +3,12 @@
 The figures have no numbers in print, so what is compared is what the text says of them. `paper/caramel2020` has the
 choices that the paper leaves open, with their reasons. Everything runs on links of 10 Gbit/s between hosts that copy,
 serialise and receive (section 3.3.2 C), all systems on the same. Two values of the host are fitted, each to one
-sentence, which is not compared then.
+sentence, which is not compared then. `validation/causes.py` tests why the others differ.
 
 Models are op graphs. Caramel computes them in its order; what it is compared with, and what its other parts do without
 it, in random orders, another one on each worker (section 3.3.2 A). Parameter servers are TensorFlow's: workers pull
-whole tensors in random orders as an iteration begins, and push gradients as they are computed.
+whole tensors as an iteration begins, and push gradients as they are computed. Pulls are in arbitrary orders, as TicTac
+(section 2.2), by the same first author, counted them in TensorFlow.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -94,7 +95,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
     changes |= {"model": model, "batch": batch, "seed": seed}
     if system in (SERVERS, HALF):
         ps = {"servers": workers if system == SERVERS else workers // 2, "pull": "start"}
-        return base.replace(**changes, schedule={"order": "random"}, collective={"ps": ps, "reduction_rate": rate})
+        return base.replace(**changes, schedule={"order": "arbitrary"}, collective={"ps": ps, "reduction_rate": rate})
     changes["compute_order"] = order
     if system == HOROVOD:
         return base.replace(**changes, collective={"kind": "ring", "reduction_rate": rate}, **parse_schedule("horovod"))

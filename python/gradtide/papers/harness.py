@@ -191,6 +191,7 @@ def of_statements(
         *,
         shown: Mapping[str, Figure[S, C]] | None = None,
         base: Scenario | None = None,
+        change: Callable[[C, Scenario], Scenario] = lambda _case, whole: whole,
     ) -> Reproduction:
         shown = shown or (figures if figure is None else {figure: figures[figure]})
         base = base or Scenario.load(paper["preset"])
@@ -200,7 +201,7 @@ def of_statements(
         for first in range(0, len(cases), batch or max(1, len(cases))):
             now = cases[first : first + batch] if batch else cases
             told = part_of(progress, first / len(cases), (first + len(now)) / len(cases))
-            results = run_all([scenario(base, case) for case in now], jobs, told, keep, limits)
+            results = run_all([change(case, scenario(base, case)) for case in now], jobs, told, keep, limits)
             kept |= {case: seen(case, result) for case, result in zip(now, results, strict=True)}
             summaries += [result.summary for result in results]
         done = study(base, kept)

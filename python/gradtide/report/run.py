@@ -1,6 +1,6 @@
 """The report of one run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,8 +167,33 @@ def _job(
         "slack": slack_chart(tables["transfers"], caps),
         "bandwidth": _bandwidth_chart(tables["bandwidth"], rate, mean, compute_ms, caps),
         "iterations": _iteration_chart(tables["iterations"], caps) if varies else None,
+        "asynchrony": _asynchrony(path, facts, key, caps) if "asynchrony" in facts else None,
         "all": pieces.table(all_of, ("key", "#value"), every, cap=caps.rows, where="summary.json"),
     }
+
+
+def _asynchrony(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Caps) -> dict[str, Any]:
+    """Return the table of workers that are not in step."""
+    workers: Mapping[str, Any] = entry(path, facts, "asynchrony.workers", dict)
+
+    def cell(worker: str, figure: str, show: Callable[[float], str]) -> dict[str, str]:
+        where = f"asynchrony.workers.{worker}"
+        is_absent = entry(path, facts, f"{where}.{figure.partition('.')[0]}", object) is None
+        text = "–" if is_absent else show(number(path, facts, f"{where}.{figure}"))
+        return pieces.cell(text, key=f"{key}.{where}.{figure}")
+
+    figures: dict[str, tuple[str, Callable[[float], str]]] = {
+        "#iterations": ("iterations", "{:.0f}".format),
+        "#iterations/s": ("iterations_per_s", words.number),
+        "#iteration, ms": ("iteration_time_ms", pieces.ms),
+        "#wait for slower workers, ms": ("bound_wait_ms", pieces.ms),
+        "#staleness, iterations, mean": ("staleness_iterations.mean", words.number),
+        "#max": ("staleness_iterations.max", "{:.0f}".format),
+        "#staleness, updates, mean": ("staleness_updates.mean", words.number),
+        "#max ": ("staleness_updates.max", "{:.0f}".format),
+    }
+    rows = [[worker, *(cell(worker, *figure) for figure in figures.values())] for worker in workers]
+    return pieces.table("Workers that are not in step", ("worker", *figures), rows, cap=caps.rows, where="summary.json")
 
 
 def _flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:

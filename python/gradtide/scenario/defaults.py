@@ -17,10 +17,14 @@ PLANNED = ("caramel", "edf", "optimal")
 
 SETTINGS = {
     "deadline": ("credit", "window", "tolerance", "margin", "exchange"),
+    "straggler": ("credit", "window", "tolerance", "margin", "exchange"),
     "background": ("credit", "window"),
     "oracle": ("price",),
 }
 """Keys that a policy has beside its name."""
+
+WITH_DEADLINES = ("deadline", "straggler")
+"""Policies that send high what would be late."""
 
 # Differences of times need a sign, so times use half the range of 64 bits.
 MAX_RUN_PS = units.U64_MAX // 2
@@ -70,7 +74,7 @@ def adaptive_of(given: AdaptiveTable, fabric: Fabric, transport: Transport) -> A
         return None
     if given.policy == "oracle":
         return given.with_values(price_ppm=DEFAULT_PRICE_PPM if given.price_ppm is None else given.price_ppm)
-    has_deadlines = given.policy == "deadline"
+    has_deadlines = given.policy in WITH_DEADLINES
     credit = 1 if has_deadlines and transport.ecn else DEFAULT_LOW_CREDIT
     window_bytes = transport.window_bytes if transport.ecn else low_window(fabric, transport.segment_bytes)
     low = given.with_values(credit=given.credit or credit, window_bytes=given.window_bytes or window_bytes)

@@ -75,6 +75,11 @@ class Job:
         return self.collective.is_pulled
 
     @property
+    def is_in_step(self) -> bool:
+        """Whether all workers are in the same iteration at any time."""
+        return self.collective.bound == 0
+
+    @property
     def is_uneven(self) -> bool:
         """Whether workers compute at different times or in different orders."""
         compute = self.compute

@@ -175,7 +175,11 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
             group=group if kind in GROUPED else None,
             inside=(collective.inside or "ring") if kind == "hierarchical" else None,
             ps=ps.with_values(
-                servers=servers, placement=op_by_op.placement_of(ps), shards=(ps.shards or "bytes") if task else None
+                servers=servers,
+                placement=op_by_op.placement_of(ps),
+                shards=(ps.shards or "bytes") if task else None,
+                # In step is written in one way: not at all.
+                sync=None if collective.bound == 0 else ps.sync,
             )
             if kind == "ps"
             else None,

@@ -67,6 +67,9 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
         why = 'without collective = { ps = { pull = "start" } }'
         if ps is not None and ps.shards is not None:
             found.append((("collective", "ps", "shards"), 'with pull = "update"', "every buffer is cut in equal parts"))
+        if ps is not None and ps.sync is not None:
+            hint = 'all workers exchange each bucket together; write pull = "start"'
+            found.append((("collective", "ps", "sync"), 'with pull = "update"', hint))
         if job.task == "inference":
             found.append((("task",), why, "leave it out"))
         if schedule.disorder_ppm is not None:
@@ -93,7 +96,11 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
         ("in_turn", schedule.in_turn is not None, "every connection carries one transfer after the other"),
         ("credit", schedule.credit != 1, "every connection carries one transfer after the other"),
         ("depth", schedule.depth != 1, whole),
-        ("barrier", not schedule.barrier, "an iteration begins when the one before has ended on all workers"),
+        (
+            "barrier",
+            not schedule.barrier,
+            "an iteration begins when the one before has ended; `collective.ps.sync` says on which workers",
+        ),
         ("sync", schedule.sync_ps != 0, "no transfer waits for others to be through"),
     ):
         if is_given:

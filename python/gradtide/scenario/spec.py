@@ -6,7 +6,7 @@ What the core has as the file declares it comes from `Table.core`; what it has i
 from collections.abc import Sequence
 from typing import Any
 
-from gradtide.scenario.defaults import DEFAULT_TOLERANCE_PPM, announced_packets
+from gradtide.scenario.defaults import DEFAULT_TOLERANCE_PPM, WITH_DEADLINES, announced_packets
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.gates import Gates, parse_gate
 from gradtide.scenario.job import Job
@@ -148,7 +148,7 @@ def _adaptive_spec(job: Job, fabric: Fabric) -> dict[str, Any] | None:
 
         return {"policy": "oracle", **bands, "price_ppm": keys.price_ppm, "small_bytes": SMALL_BYTES}
     rate_bps, delay_ps = fabric.worst_link
-    has_deadlines = keys.policy == "deadline"
+    has_deadlines = keys.policy in WITH_DEADLINES
     return {
         "policy": "deadline",
         **bands,
@@ -160,6 +160,7 @@ def _adaptive_spec(job: Job, fabric: Fabric) -> dict[str, Any] | None:
         "tolerance_ppm": keys.tolerance_ppm if has_deadlines else DEFAULT_TOLERANCE_PPM,
         "margin_ppm": keys.margin_ppm or 0,
         "exchange": keys.exchange is not False,
+        "counts_waits": keys.policy == "straggler",
     }
 
 
@@ -172,9 +173,16 @@ def _servers_spec(job: Job) -> dict[str, Any] | None:
         "placement": ps.placement,
         "shards": ps.shards,
         "task": job.task,
+        "sync": _sync_spec(job.collective.bound),
         "disorder_ppm": job.schedule.disorder_ppm,
         "graph": None if job.graph is None else graph_spec(job.graph),
     }
+
+
+def _sync_spec(bound: int | None) -> dict[str, Any]:
+    if bound is None:
+        return {"kind": "async"}
+    return {"kind": "bounded", "staleness": bound} if bound else {"kind": "sync"}
 
 
 def _fusion_spec(schedule: Schedule) -> dict[str, Any]:

@@ -184,6 +184,8 @@ def buy(
     base = trained(scenario)
     check_one_job(base, "buy", trains=True)
     _check_no_network(base)
+    if base.jobs[0].is_pulled:
+        raise ValueError("buy takes a job that exchanges gradients in buckets, not op by op with parameter servers")
     nodes = base.jobs[0].workers if nodes is None else nodes
     known = None if prices is None else read_prices(prices)
     candidates, skipped = offers(base, nodes, fabrics, bisection, collectives, rates, known, engine)

@@ -289,7 +289,7 @@ def write_core(result: RunResult, folder: Path) -> None:
     """Write into the existing `folder` what the run itself gave."""
     (folder / "scenario.resolved.toml").write_text(result.scenario.to_toml(), encoding="utf-8")
     optional = {
-        "workers": any(job.is_uneven for job in result.scenario.jobs),
+        "workers": any(job.is_uneven or not job.is_in_step for job in result.scenario.jobs),
         "flows": bool(result.scenario.traffic),
         "queues": len(result.queues) > 0,
         "cwnd": len(result.cwnd) > 0,

@@ -1,9 +1,9 @@
 //! Tables and figures of jobs with parameter servers, in the columns of all others. A bucket is a parameter here.
 
-use super::{Column, IterationRow, JobSummary, Table, WorkerRow, signed, spread};
+use super::{Asynchrony, Column, IterationRow, JobSummary, Table, WorkerAsynchrony, WorkerRow, signed, spread};
 use crate::iteration::IterationRecord;
 use crate::servers::{
-    ServerJob, ServerJobRecord, ServerOperation, ServerOperationRecord, ServerTransferRecord, WorkerRecord,
+    ServerJob, ServerJobRecord, ServerOperation, ServerOperationRecord, ServerTransferRecord, Staleness, WorkerRecord,
 };
 use crate::spec::JobSpec;
 use gradtide_net::Time;
@@ -18,21 +18,55 @@ pub struct Served<'a> {
 }
 
 impl Served<'_> {
-    /// Iterations of the worker that the others wait for.
     fn iterations(&self) -> &[WorkerRecord] {
-        &self.trace.workers[self.trace.slowest()]
+        self.trace.iterations()
     }
 
-    /// Figures of the job, as its slowest worker sees it; slack and margin are of all workers' pulls.
+    /// What no order can beat. Of workers that are not in step, one may be in an iteration that is shorter than its
+    /// mean when the job ends, so that the bound is at most what was measured.
+    fn lower_bound_ps(&self, compute_ps: f64, time_ps: f64) -> f64 {
+        let in_model = self.plan.graph.compute_time().ps() as f64;
+        if self.trace.shared.is_none() {
+            return self.plan.lower_bound_ps(&[compute_ps / in_model]);
+        }
+        let factor = |records: &Vec<WorkerRecord>| mean_ps(records, |record| record.compute) / in_model;
+        let factors: Vec<f64> = self.trace.workers.iter().map(factor).collect();
+        self.plan.lower_bound_ps(&factors).min(time_ps)
+    }
+
+    /// Iterations of workers that are not in step.
+    fn asynchrony(&self) -> Option<Asynchrony> {
+        self.trace.shared.as_ref()?;
+        let pushed = self.plan.transfer_count() - self.plan.graph.parameters.len();
+        let of_worker = |records: &Vec<WorkerRecord>| {
+            let staleness = || records.iter().map(|record| record.staleness);
+            let count = records.len() as f64;
+            let sum = |of: fn(Staleness) -> u64| staleness().map(of).map(u128::from).sum::<u128>() as f64;
+            let mean_iterations = sum(|it| it.iterations.into()) / count;
+            let most_iterations = staleness().map(|it| it.iterations).max().unwrap_or(0);
+            let updates = (pushed > 0).then(|| {
+                let most = staleness().map(|it| it.most_updates).max().unwrap_or(0);
+                (sum(|it| it.updates) / (count * pushed as f64), most)
+            });
+            WorkerAsynchrony {
+                iteration_count: records.len() as u64,
+                time_ps: mean_ps(records, |record| record.time),
+                bound_wait_ps: mean_ps(records, |record| record.waited),
+                staleness_iterations: (mean_iterations, most_iterations.into()),
+                staleness_updates: updates,
+            }
+        };
+        Some(Asynchrony { bound: self.plan.bound, workers: self.trace.workers.iter().map(of_worker).collect() })
+    }
+
+    /// Figures of the job, as its slowest worker sees it, or of all if they are not in step; slack and margin are of
+    /// all workers' pulls.
     pub fn summary(&self) -> JobSummary {
         let records = self.iterations();
-        let count = records.len() as f64;
-        let mean = |of: fn(&WorkerRecord) -> Time| {
-            records.iter().map(|record| of(record).ps()).map(u128::from).sum::<u128>() as f64 / count
-        };
+        let mean = |of| mean_ps(records, of);
         let compute_ps = mean(|record| record.compute);
         let all = self.trace.workers.iter().flatten();
-        let share = |record: &WorkerRecord| waits(record).ps() as f64 / record.time.ps() as f64;
+        let share = |record: &WorkerRecord| record.waited.ps() as f64 / record.time.ps() as f64;
         let pulls = || self.trace.transfers.iter().filter(|transfer| !transfer.is_push);
         let graph = &self.plan.graph;
         JobSummary {
@@ -50,9 +84,10 @@ impl Served<'_> {
             slowest_worker: (self.plan.workers.len() > 1).then(|| self.trace.slowest() as u64),
             slack_ps: spread(pulls().map(slack).collect()),
             margin_ps: spread(pulls().map(margin).collect()),
-            lower_bound_ps: self.plan.lower_bound_ps(compute_ps / graph.compute_time().ps() as f64),
+            lower_bound_ps: self.lower_bound_ps(compute_ps, mean(|record| record.time)),
             parameter_bytes: graph.parameters.iter().map(|parameter| parameter.bytes.0).sum(),
             bytes_per_worker: self.plan.sent_by_busiest() as f64,
+            asynchrony: self.asynchrony(),
         }
     }
 }
@@ -67,9 +102,8 @@ fn barrier(record: &WorkerRecord) -> Time {
     record.time - record.computed
 }
 
-/// The worker's own part was done, and another's was not.
-fn waits(record: &WorkerRecord) -> Time {
-    record.longest - record.own
+fn mean_ps(records: &[WorkerRecord], of: fn(&WorkerRecord) -> Time) -> f64 {
+    records.iter().map(|record| of(record).ps()).map(u128::from).sum::<u128>() as f64 / records.len() as f64
 }
 
 fn slack(transfer: &ServerTransferRecord) -> i64 {
@@ -86,14 +120,14 @@ fn record(record: &WorkerRecord) -> IterationRecord {
         start: record.start,
         time: record.time,
         compute: record.compute,
-        straggler: waits(record),
+        straggler: record.waited,
         exposed: exposed(record),
         barrier: barrier(record),
         slowdown: Time::ZERO,
     }
 }
 
-/// One row per iteration, as the slowest worker sees it.
+/// One row per iteration of the job.
 pub fn iterations<'a>(jobs: &'a [Served<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
     jobs.iter().flat_map(|job| {
         let rows = job.iterations().iter().enumerate();
@@ -104,10 +138,16 @@ pub fn iterations<'a>(jobs: &'a [Served<'_>]) -> impl Iterator<Item = IterationR
 /// One row per iteration and worker.
 pub fn workers<'a>(jobs: &'a [Served<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
     jobs.iter().flat_map(|job| {
-        (0..job.iterations().len()).flat_map(move |iteration| {
-            job.trace.workers.iter().zip(&job.plan.workers).enumerate().map(move |(worker, (records, &host))| {
+        let most = job.trace.workers.iter().map(Vec::len).max().unwrap_or(0);
+        let pushed = job.plan.transfer_count() - job.plan.graph.parameters.len();
+        (0..most).flat_map(move |iteration| {
+            let workers = job.trace.workers.iter().zip(&job.plan.workers).enumerate();
+            workers.filter_map(move |(worker, (records, &host))| {
                 let numbers = [iteration as u64, worker as u64, host.into()];
-                (job.name.clone(), numbers, record(&records[iteration]))
+                let row = records.get(iteration)?;
+                let updates = (pushed > 0).then(|| row.staleness.updates as f64 / pushed as f64);
+                let staleness = job.trace.shared.is_some().then_some((row.staleness.iterations, updates));
+                Some((job.name.clone(), numbers, record(row), staleness))
             })
         })
     })

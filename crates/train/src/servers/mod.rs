@@ -5,8 +5,9 @@
 //! server:                                     update a parameter when all workers' gradients of it are there
 //! ```
 //!
-//! An iteration begins on all workers when the one before has ended, and ends with the last update; inference has no
-//! pushes and ends when all workers have computed the forward pass. Every worker has one compute resource, which is
+//! Workers in step begin an iteration when the one before has ended on all of them: with the last update, or without
+//! pushes, in inference, with the last forward pass. Otherwise a worker begins when servers have applied its own
+//! gradients, each as it comes, and the slowest worker is not too far behind ([`ServerJob::bound`]). Every worker has one compute resource, which is
 //! never idle while an op is ready and takes the ready op that comes first in topological order. Between a worker and a
 //! server there is one channel in each direction, the network's connection, which carries one transfer after the other.
 //! Pulls are handed to it in the worker's order, at most: a server holds one back until the counter of what it has
@@ -16,10 +17,12 @@
 //! (docs/models/servers.md, docs/decisions/17-op-dags-and-servers.md).
 
 mod channels;
+mod clocks;
 pub mod graph;
 mod plan;
 mod run;
 mod shard;
+mod share;
 
 pub use graph::{ServedParameter, WorkerGraph, WorkerOp};
 pub use plan::ServerJob;
@@ -33,8 +36,10 @@ use thiserror::Error;
 /// What a job did.
 #[derive(Debug, Default)]
 pub struct ServerJobRecord {
-    /// Complete iterations of every worker, in order, as many of one as of another.
+    /// Complete iterations of every worker, in order; where they are in step, as many of one as of another.
     pub workers: Vec<Vec<WorkerRecord>>,
+    /// Iterations of the job, where its workers are not in step: see [`share`].
+    pub shared: Option<Vec<WorkerRecord>>,
     /// Transfers of complete iterations: by iteration and worker, pulls by parameter, then pushes as they became ready.
     pub transfers: Vec<ServerTransferRecord>,
     /// Ops and transfers of the first iterations, as they ended.
@@ -44,30 +49,52 @@ pub struct ServerJobRecord {
 }
 
 impl ServerJobRecord {
-    /// The worker whose own part of the iterations takes longest in all, the first of several: what others wait for.
+    /// The worker whose own part of an iteration takes longest on average, the first of several: what others wait for.
     pub fn slowest(&self) -> usize {
-        let own = |&worker: &usize| self.workers[worker].iter().map(|record| record.own).sum::<Time>();
-        (0..self.workers.len()).rev().max_by_key(own).unwrap_or(0)
+        let own =
+            |worker: usize| -> u128 { self.workers[worker].iter().map(|record| u128::from(record.own.ps())).sum() };
+        let count = |worker: usize| self.workers[worker].len() as u128;
+        let longer = |&a: &usize, &b: &usize| (own(a) * count(b)).cmp(&(own(b) * count(a)));
+        (0..self.workers.len()).rev().max_by(longer).unwrap_or(0)
+    }
+
+    /// Iterations of the job: as its slowest worker sees them, or shares of all workers' that are not in step.
+    pub fn iterations(&self) -> &[WorkerRecord] {
+        self.shared.as_deref().unwrap_or_else(|| &self.workers[self.slowest()])
     }
 }
 
 /// One iteration of a worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WorkerRecord {
-    /// Start, the same on all workers.
+    /// Start; the same on all workers in step.
     pub start: Time,
-    /// To the end of the last update, or of the last worker; the same on all workers.
+    /// To when the worker may begin the next one.
     pub time: Time,
     /// To the end of the worker's own part: its last push has arrived, or its last op is done.
     pub own: Time,
-    /// To the end of the longest own part.
-    pub longest: Time,
+    /// From there to the end of the longest own part that it has to wait for.
+    pub waited: Time,
     /// To the end of its last op.
     pub computed: Time,
     /// What its ops take.
     pub compute: Time,
     /// Time for which a transfer of its own was under way.
     pub comm: Time,
+    /// How old what it pulled was; zero in step.
+    pub staleness: Staleness,
+}
+
+/// How old the parameters are that a worker computes an iteration with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Staleness {
+    /// Iterations by which the worker was ahead of the slowest when it began.
+    pub iterations: u32,
+    /// Gradients of others that were applied to a parameter between the start of the iteration and its own gradient:
+    /// the sum over all parameters that it pushed.
+    pub updates: u64,
+    /// The most of any of them.
+    pub most_updates: u64,
 }
 
 /// One pull or push of one iteration.

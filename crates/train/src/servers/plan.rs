@@ -26,6 +26,8 @@ pub struct ServerJob {
     pub server_of: Vec<u32>,
     /// Whether gradients are pushed.
     pub is_training: bool,
+    /// Iterations by which a worker may be ahead of the slowest; `None` without a bound. With 0 all are in step.
+    pub bound: Option<u32>,
     /// When the first iteration begins.
     pub start: Time,
     /// Iterations; `None` if the duration of the run decides.
@@ -42,12 +44,13 @@ pub struct ServerJob {
     pub paces: Option<Vec<Pace>>,
     /// In which order each worker pulls.
     pub(super) pulls: Pulls,
-    /// What a transfer of the slowest worker takes when nobody else sends: by parameter, without delays.
+    /// What a transfer takes when nobody else sends: by parameter, without delays. It is one of the slowest worker, or
+    /// of the fastest if they are not in step.
     pull_times: Vec<Time>,
     /// What schedulers are told of a pull, by parameter.
     expected: Vec<Time>,
-    /// What passes through the busiest link, alone.
-    wire: Time,
+    /// What passes through the busiest link of a server, alone, and through that of such a worker.
+    wires: [Time; 2],
     /// Least delay from a server to a worker.
     delay: Time,
 }
@@ -138,7 +141,10 @@ impl ServerJob {
         let server_of = shards(&sizes, servers.count, servers.shards);
 
         let link_of = |host: &u32| links[*host as usize];
-        let slowest = |hosts: &[u32]| hosts.iter().map(|host| link_of(host).rate.bps()).min().unwrap_or(1);
+        let rates = || workers.iter().map(|host| link_of(host).rate.bps());
+        let slowest = rates().min().unwrap_or(1);
+        let bound = servers.sync.bound();
+        let measured = if bound == Some(0) { slowest } else { rates().max().unwrap_or(1) };
         let sending = |bytes: u128, bps: u64| (bytes * 8 * 1_000_000_000_000).div_ceil(u128::from(bps));
         let total: u128 = sizes.iter().map(|size| u128::from(size.0)).sum();
         if total > u128::from(u64::MAX) {
@@ -148,10 +154,9 @@ impl ServerJob {
         server_of.iter().zip(&sizes).for_each(|(&server, size)| loads[server as usize] += u128::from(size.0));
         let of_server = |(&load, host): (&u128, &u32)| sending(load * workers.len() as u128, link_of(host).rate.bps());
         let busiest = loads.iter().zip(&server_hosts).map(of_server).max().unwrap_or(0);
-        let own = sending(total, slowest(&workers));
-        let wire = busiest.max(own).min(u128::from(u64::MAX));
+        let wire = busiest.max(sending(total, slowest)).min(u128::from(u64::MAX));
         let time = |ps: u128| Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX));
-        let rate_to = |server: u32| slowest(&workers).min(link_of(&server_hosts[server as usize]).rate.bps());
+        let rate_to = |server: u32| measured.min(link_of(&server_hosts[server as usize]).rate.bps());
         let pull_time = |(size, &server): (&Bytes, &u32)| time(sending(u128::from(size.0), rate_to(server)));
         let pull_times: Vec<Time> = sizes.iter().zip(&server_of).map(pull_time).collect();
         // A time oracle has seen the share of a link that a worker has while all pull (TicTac section 5).
@@ -167,7 +172,7 @@ impl ServerJob {
             server_of: &server_of,
             sizes: &sizes,
             shares_bps: server_hosts.iter().map(|host| link_of(host).rate.bps() as f64 / count).collect(),
-            worker_bps: slowest(&workers) as f64,
+            worker_bps: slowest as f64,
             delay,
         };
         let order = ranked(spec, &graph, &expected, &channels, seed)?;
@@ -191,7 +196,8 @@ impl ServerJob {
             opens,
             paces: Pace::of_workers(&spec.compute, workers.len() as u32, &spec.name, seed),
             delay,
-            wire: time(wire),
+            wires: [time(busiest), time(sending(total, measured))],
+            bound,
             workers,
             servers: server_hosts,
             server_of,
@@ -211,9 +217,22 @@ impl ServerJob {
         times
     }
 
-    /// What no order can beat, if ops take `factor` times as long as in the model: the critical path, all computation
-    /// of a worker, or all transfers over the busiest link of a host; without delays in switches.
-    pub fn lower_bound_ps(&self, factor: f64) -> f64 {
+    /// What no order can beat, if ops of each worker take `factors` times as long as in the model: all transfers over
+    /// the busiest link of a server, or what a worker takes alone; without delays in switches. Workers that are in step
+    /// are as slow as the one that is given. Those that are not are `factors.len()` in number, and an iteration of the
+    /// job is as many of theirs, whoever completes them.
+    pub fn lower_bound_ps(&self, factors: &[f64]) -> f64 {
+        let [servers, own] = self.wires.map(|wire| wire.ps() as f64);
+        let alone = |&factor: &f64| self.alone_ps(factor).max(own);
+        let together = match factors {
+            [one] => alone(one),
+            _ => factors.len() as f64 / factors.iter().map(|factor| 1.0 / alone(factor)).sum::<f64>(),
+        };
+        servers.max(together)
+    }
+
+    /// What an iteration of one worker takes at least: the critical path, or all computation.
+    fn alone_ps(&self, factor: f64) -> f64 {
         let graph = &self.graph;
         let compute = graph.compute_time().ps() as f64 * factor;
         let transfer = |parameter: u32| (self.pull_times[parameter as usize] + self.delay + self.hold).ps() as f64;
@@ -236,7 +255,12 @@ impl ServerJob {
                 starts[reader as usize] = starts[reader as usize].max(end);
             }
         }
-        path.max(compute).max(self.wire.ps() as f64)
+        path.max(compute)
+    }
+
+    /// Whether a parameter is updated once in an iteration, with the sum of all workers' gradients.
+    pub(super) fn is_in_step(&self) -> bool {
+        self.bound == Some(0)
     }
 
     /// Time in which a server adds one gradient of a parameter.

@@ -1,10 +1,14 @@
 //! The job under way: what happens at each instant.
 
-use super::{ServerJob, ServerJobRecord, ServerOperation, ServerOperationRecord, ServerTransferRecord, WorkerRecord};
+use super::clocks::Clocks;
+use super::{
+    ServerJob, ServerJobRecord, ServerOperation, ServerOperationRecord, ServerTransferRecord, Staleness, WorkerRecord,
+    share,
+};
 use crate::pace::{ONE_PPM, Pace, stretched};
 use gradtide_net::{Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Time};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 /// The duration of the run ended before the first iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,25 +22,30 @@ pub struct ServerRunner<'a> {
     timeline_iterations: u32,
     paces: Option<Vec<Pace>>,
     phase: JobPhase,
-    /// Iterations begun before the present one.
-    iteration: u32,
-    began: Time,
+    clocks: Clocks,
     workers: Vec<ServedWorker>,
     /// When each server has added and applied all that it has: one after another, as they come.
     server_free_at: Vec<Time>,
     /// When the op under way on a worker ends.
     ends: BinaryHeap<Reverse<(Time, u32)>>,
+    /// When servers will have applied all gradients of a worker's iteration.
+    applied: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Workers of whose iteration all is computed and has arrived, if they are in step.
+    arrived_count: usize,
+    /// Workers that have completed an iteration and may not begin the next, and how many have not ended their last.
+    held: Vec<u32>,
+    active_count: usize,
     /// Workers that may have something to begin.
     woken: Vec<u32>,
     /// Place in the block of every transfer under way.
     under_way: BTreeMap<FlowId, usize>,
-    /// Transfers of the iteration: of each worker its pulls, by parameter, then its pushes, as they become ready.
+    /// Transfers of each worker's iteration: its pulls, by parameter, then its pushes, as they become ready.
     block: Vec<ServerTransferRecord>,
     per_worker: usize,
-    /// Of each parameter, gradients that its server does not have.
+    /// Of each parameter, gradients of the iteration that its server does not have; of workers in step.
     missing_pushes: Vec<u32>,
-    /// Ops and transfers of the iteration that are not done.
-    left_count: usize,
+    /// Of each parameter, the gradients that have come; of workers that are not in step.
+    versions: Vec<Version>,
     trace: ServerJobRecord,
 }
 
@@ -50,8 +59,26 @@ enum JobPhase {
     Finished,
 }
 
-/// What a worker does in the present iteration.
+/// Gradients of a parameter that are applied one by one.
+#[derive(Default)]
+struct Version {
+    arrived_count: u64,
+    applied_count: u64,
+    /// When those that have arrived will have been applied.
+    pending: VecDeque<Time>,
+}
+
+/// What a worker does in its present iteration.
 struct ServedWorker {
+    /// Iterations begun before the present one.
+    iteration: u32,
+    began: Time,
+    /// Ops and transfers of the iteration that are not done.
+    left_count: usize,
+    /// When the last of its gradients so far will have been applied.
+    applied_at: Time,
+    /// Gradients that each parameter had when it was pulled, if they are applied one by one.
+    pulled: Vec<u64>,
     factor_ppm: u64,
     /// Nodes that each op still waits for.
     missing: Vec<u32>,
@@ -76,12 +103,28 @@ struct RunningOp {
     cost: Time,
 }
 
+impl Version {
+    /// Gradients that have been applied.
+    fn at(&mut self, now: Time) -> u64 {
+        while self.pending.front().is_some_and(|&at| at <= now) {
+            self.pending.pop_front();
+            self.applied_count += 1;
+        }
+        self.applied_count
+    }
+}
+
 impl<'a> ServerRunner<'a> {
     /// A job whose flows are to carry `stream`. No iteration begins at or after `duration`, and the ops and transfers
     /// of the first iterations are kept one by one.
     pub fn new(plan: &'a mut ServerJob, stream: u32, duration: Option<Time>, timeline_iterations: u32) -> Self {
         let op_count = plan.graph.ops.len();
         let worker = |_| ServedWorker {
+            iteration: 0,
+            began: plan.start,
+            left_count: 0,
+            applied_at: Time::ZERO,
+            pulled: Vec::new(),
             factor_ppm: ONE_PPM,
             missing: Vec::with_capacity(op_count),
             computed_at: Vec::with_capacity(op_count),
@@ -93,30 +136,40 @@ impl<'a> ServerRunner<'a> {
             free_at: vec![[Time::ZERO; 2]; plan.servers.len()],
             record: WorkerRecord::default(),
         };
+        let (worker_count, pull_count) = (plan.workers.len(), plan.graph.parameters.len());
+        let per_worker = plan.transfer_count();
+        let versions = if plan.is_in_step() { 0 } else { pull_count };
         Self {
-            workers: (0..plan.workers.len()).map(worker).collect(),
+            workers: (0..worker_count).map(worker).collect(),
             server_free_at: vec![Time::ZERO; plan.servers.len()],
-            per_worker: plan.transfer_count(),
-            trace: ServerJobRecord { workers: vec![Vec::new(); plan.workers.len()], ..ServerJobRecord::default() },
+            per_worker,
+            trace: ServerJobRecord { workers: vec![Vec::new(); worker_count], ..ServerJobRecord::default() },
             stream,
             duration,
             timeline_iterations,
             paces: plan.paces.take(),
             phase: JobPhase::Waiting,
-            iteration: 0,
-            began: plan.start,
+            clocks: Clocks::new(worker_count, plan.bound),
             ends: BinaryHeap::new(),
+            applied: BinaryHeap::new(),
+            arrived_count: 0,
+            held: Vec::new(),
+            active_count: worker_count,
             woken: Vec::new(),
             under_way: BTreeMap::new(),
-            block: Vec::new(),
-            missing_pushes: Vec::new(),
-            left_count: 0,
+            block: vec![ServerTransferRecord::default(); per_worker * worker_count],
+            missing_pushes: vec![worker_count as u32; pull_count],
+            versions: (0..versions).map(|_| Version::default()).collect(),
             plan,
         }
     }
 
     /// What it did.
-    pub fn into_trace(self) -> ServerJobRecord {
+    pub fn into_trace(mut self) -> ServerJobRecord {
+        if !self.plan.is_in_step() {
+            self.trace.transfers.sort_by_key(|transfer| (transfer.iteration, transfer.worker));
+            self.trace.shared = Some(share::iterations(&self.trace.workers, self.plan.iteration_limit));
+        }
         self.trace
     }
 
@@ -132,12 +185,12 @@ impl<'a> ServerRunner<'a> {
 
     /// Ops and transfers that are not done.
     pub fn waiting_ops(&self) -> usize {
-        self.left_count
+        self.workers.iter().map(|worker| worker.left_count).sum()
     }
 
     /// Share of the iterations that is over.
     pub fn progress(&self, now: Time) -> f64 {
-        let of_limit = self.plan.iteration_limit.map(|limit| f64::from(self.iteration) / f64::from(limit));
+        let of_limit = self.wanted_count().map(|wanted| self.clocks.completed_count() as f64 / wanted as f64);
         let of_duration = self.duration.map(|duration| now.ps() as f64 / duration.ps() as f64);
         of_limit.into_iter().chain(of_duration).fold(0.0, f64::max).min(1.0)
     }
@@ -147,8 +200,9 @@ impl<'a> ServerRunner<'a> {
         match self.phase {
             JobPhase::Waiting => Some(self.plan.start),
             JobPhase::Opening(_) | JobPhase::Finished => None,
-            JobPhase::RunningOp if self.left_count == 0 => Some(self.updated_at()),
-            JobPhase::RunningOp => self.ends.peek().map(|&Reverse((end, _))| end),
+            JobPhase::RunningOp => {
+                self.ends.peek().into_iter().chain(self.applied.peek()).map(|&Reverse((at, _))| at).min()
+            }
         }
     }
 
@@ -161,16 +215,18 @@ impl<'a> ServerRunner<'a> {
             self.phase = JobPhase::Opening(self.open(network));
         }
         if self.phase == JobPhase::Opening(0) {
+            if self.duration.is_some_and(|duration| now >= duration) || self.wanted_count() == Some(0) {
+                return Err(TooShort);
+            }
             self.phase = JobPhase::RunningOp;
-            self.begin(now, network)?;
+            (0..self.workers.len() as u32).for_each(|worker| self.begin(worker, now, network));
         }
         while self.phase == JobPhase::RunningOp {
             self.compute(now, network);
-            if self.left_count > 0 || self.updated_at() > now {
+            if !self.complete(now) {
                 break;
             }
-            self.end(now);
-            self.begin(now, network)?;
+            self.go_on(now, network);
         }
         Ok(())
     }
@@ -183,7 +239,6 @@ impl<'a> ServerRunner<'a> {
         }
         let place = self.under_way.remove(&completion.flow).expect("the transfer is under way");
         self.trace.event_count += 1;
-        self.left_count -= 1;
         let record = &mut self.block[place];
         let ServerTransferRecord { worker: index, parameter, is_push, .. } = *record;
         let server = self.plan.server_of[parameter as usize] as usize;
@@ -196,24 +251,60 @@ impl<'a> ServerRunner<'a> {
             worker.record.comm += now - worker.busy_since;
         }
         if is_push {
-            worker.record.own = now - self.began;
-            self.on_pushed(now, server, parameter);
+            worker.record.own = now - worker.began;
+            self.on_pushed(index, now, server, parameter);
             self.keep(index, ServerOperation::Push(parameter), start, now);
         } else {
             self.on_done(index, parameter);
             self.keep(index, ServerOperation::Pull(parameter), start, now);
         }
+        self.on_less_left(index);
     }
 
-    /// A server adds gradients as they come, one after another, and applies a sum when it is complete.
-    fn on_pushed(&mut self, now: Time, server: usize, parameter: u32) {
+    /// An op or a transfer of a worker's iteration is done. After the last, servers have yet to apply its gradients.
+    fn on_less_left(&mut self, index: u32) {
+        let worker = &mut self.workers[index as usize];
+        worker.left_count -= 1;
+        if worker.left_count > 0 {
+            return;
+        }
+        if !self.plan.is_in_step() {
+            self.applied.push(Reverse((worker.applied_at, index)));
+            return;
+        }
+        self.arrived_count += 1;
+        if self.arrived_count == self.workers.len() {
+            let at = self.server_free_at.iter().copied().max().unwrap_or(Time::ZERO);
+            self.applied.extend((0..self.workers.len() as u32).map(|worker| Reverse((at, worker))));
+            self.arrived_count = 0;
+        }
+    }
+
+    /// A server adds gradients as they come, one after another, and applies a sum when it is complete: that of all
+    /// workers in step, else each gradient alone.
+    fn on_pushed(&mut self, index: u32, now: Time, server: usize, parameter: u32) {
         let free_at = &mut self.server_free_at[server];
         *free_at = (*free_at).max(now) + self.plan.adding_time(parameter);
-        let missing = &mut self.missing_pushes[parameter as usize];
-        *missing -= 1;
-        if *missing == 0 {
-            *free_at += self.plan.graph.parameters[parameter as usize].update;
+        let update = self.plan.graph.parameters[parameter as usize].update;
+        if self.plan.is_in_step() {
+            let missing = &mut self.missing_pushes[parameter as usize];
+            *missing -= 1;
+            if *missing == 0 {
+                *free_at += update;
+                *missing = self.workers.len() as u32;
+            }
+            return;
         }
+        *free_at += update;
+        let worker = &mut self.workers[index as usize];
+        let version = &mut self.versions[parameter as usize];
+        let Staleness { updates, most_updates, .. } = &mut worker.record.staleness;
+        let missed = version.arrived_count - worker.pulled[parameter as usize];
+        *updates += missed;
+        *most_updates = missed.max(*most_updates);
+        version.arrived_count += 1;
+        version.pending.push_back(*free_at);
+        worker.applied_at = worker.applied_at.max(*free_at);
     }
 
     /// Ends what ends now and begins what can, until nothing more happens at this instant.
@@ -262,60 +353,86 @@ impl<'a> ServerRunner<'a> {
         Flow { src, dst, bytes, rounds: 1, parts: 1, counted, hold, band, stream, connection, part: None }
     }
 
-    /// When the last update of the iteration is over, once all gradients are there.
-    fn updated_at(&self) -> Time {
-        self.server_free_at.iter().copied().max().unwrap_or(Time::ZERO)
+    /// Iterations that workers are to complete, all together; `None` if the duration of the run decides.
+    fn wanted_count(&self) -> Option<u64> {
+        self.plan.iteration_limit.map(|limit| u64::from(limit) * self.workers.len() as u64)
     }
 
-    /// Begins an iteration, or finishes the job.
-    fn begin(&mut self, now: Time, network: &mut dyn Network) -> Result<(), TooShort> {
-        let is_over = self.duration.is_some_and(|duration| now >= duration);
-        if is_over && self.iteration == 0 {
-            return Err(TooShort);
+    /// Completes the iterations whose gradients have been applied; whether there are any.
+    fn complete(&mut self, now: Time) -> bool {
+        let before = self.held.len();
+        while let Some(&Reverse((at, index))) = self.applied.peek()
+            && at <= now
+        {
+            self.applied.pop();
+            let worker = &self.workers[index as usize];
+            self.clocks.complete(worker.iteration, worker.began + worker.record.own);
+            self.held.push(index);
         }
-        if is_over || self.plan.iteration_limit.is_some_and(|limit| self.iteration >= limit) {
+        self.held.len() > before
+    }
+
+    /// Workers that may go on begin their next iteration. When enough is done none does, but what has begun is done.
+    fn go_on(&mut self, now: Time, network: &mut dyn Network) {
+        let is_over = self.duration.is_some_and(|duration| now >= duration)
+            || self.wanted_count().is_some_and(|wanted| self.clocks.completed_count() >= wanted);
+        self.held.sort_unstable();
+        let may_go_on = |&worker: &u32| is_over || self.clocks.may_begin(self.workers[worker as usize].iteration + 1);
+        let (released, held): (Vec<u32>, Vec<u32>) = std::mem::take(&mut self.held).into_iter().partition(may_go_on);
+        self.held = held;
+        for worker in released {
+            self.end(worker, now);
+            if is_over {
+                self.active_count -= 1;
+            } else {
+                self.begin(worker, now, network);
+            }
+        }
+        if self.active_count == 0 {
             self.phase = JobPhase::Finished;
-            return Ok(());
         }
-        self.began = now;
-        let per_worker = self.per_worker;
+    }
+
+    /// Begins the next iteration of a worker.
+    fn begin(&mut self, index: u32, now: Time, network: &mut dyn Network) {
+        let first = index as usize * self.per_worker;
         let pull_count = self.plan.graph.parameters.len();
-        let (iteration, worker_count) = (self.iteration, self.workers.len());
-        self.block.clear();
-        self.block.resize(per_worker * worker_count, ServerTransferRecord::default());
-        self.missing_pushes.clear();
-        self.missing_pushes.resize(pull_count, worker_count as u32);
-        self.left_count = worker_count * (self.plan.graph.ops.len() + per_worker);
-        for index in 0..worker_count {
-            let factor_ppm = self.paces.as_mut().map_or(ONE_PPM, |paces| paces[index].next_ppm());
-            let worker = &mut self.workers[index];
-            worker.factor_ppm = factor_ppm;
-            worker.record = WorkerRecord { start: now, ..WorkerRecord::default() };
-            worker.push_count = 0;
-            worker.missing.clone_from(&self.plan.graph.indegrees);
-            worker.computed_at.clear();
-            worker.computed_at.resize(self.plan.graph.ops.len(), now);
-            let roots = (0..).zip(&self.plan.graph.indegrees).filter(|(_, count)| **count == 0);
-            worker.ready.extend(roots.map(|(op, _)| Reverse(op)));
-            let (order, handed) = self.plan.pulls.next(index, &self.plan.server_of);
-            for (rank, &parameter) in (0..).zip(&order) {
-                let record = &mut self.block[index * per_worker + parameter as usize];
-                *record = ServerTransferRecord {
-                    iteration,
-                    worker: index as u32,
-                    parameter,
-                    rank,
-                    ready: now,
-                    needed: Time::MAX,
-                    ..ServerTransferRecord::default()
-                };
-            }
-            for parameter in handed {
-                self.hand_over(index as u32, parameter, index * per_worker + parameter as usize, now, network);
-            }
+        let factor_ppm = self.paces.as_mut().map_or(ONE_PPM, |paces| paces[index as usize].next_ppm());
+        let worker = &mut self.workers[index as usize];
+        let iteration = worker.iteration;
+        worker.began = now;
+        worker.left_count = self.plan.graph.ops.len() + self.per_worker;
+        worker.applied_at = Time::ZERO;
+        worker.factor_ppm = factor_ppm;
+        worker.record = WorkerRecord { start: now, ..WorkerRecord::default() };
+        if !self.plan.is_in_step() {
+            worker.record.staleness.iterations = self.clocks.lead(iteration);
+            worker.pulled.clear();
+            worker.pulled.extend(self.versions.iter_mut().map(|version| version.at(now)));
         }
-        self.woken.extend(0..worker_count as u32);
-        Ok(())
+        worker.push_count = 0;
+        worker.missing.clone_from(&self.plan.graph.indegrees);
+        worker.computed_at.clear();
+        worker.computed_at.resize(self.plan.graph.ops.len(), now);
+        let roots = (0..).zip(&self.plan.graph.indegrees).filter(|(_, count)| **count == 0);
+        worker.ready.extend(roots.map(|(op, _)| Reverse(op)));
+        let (order, handed) = self.plan.pulls.next(index as usize, &self.plan.server_of);
+        self.block[first + pull_count..first + self.per_worker].fill(ServerTransferRecord::default());
+        for (rank, &parameter) in (0..).zip(&order) {
+            self.block[first + parameter as usize] = ServerTransferRecord {
+                iteration,
+                worker: index,
+                parameter,
+                rank,
+                ready: now,
+                needed: Time::MAX,
+                ..ServerTransferRecord::default()
+            };
+        }
+        for parameter in handed {
+            self.hand_over(index, parameter, first + parameter as usize, now, network);
+        }
+        self.woken.push(index);
     }
 
     /// Puts a transfer on its channel.
@@ -331,19 +448,24 @@ impl<'a> ServerRunner<'a> {
         worker.transfer_count += 1;
     }
 
-    /// Ends an iteration: all is computed, pushed and updated.
-    fn end(&mut self, now: Time) {
-        let longest = self.workers.iter().map(|worker| worker.record.own).max().unwrap_or(Time::ZERO);
-        for (worker, records) in self.workers.iter_mut().zip(&mut self.trace.workers) {
-            worker.record.time = now - self.began;
-            worker.record.longest = longest;
-            records.push(worker.record);
-        }
-        for record in &mut self.block {
+    /// Ends a worker's iteration: it may begin the next one.
+    fn end(&mut self, index: u32, now: Time) {
+        let worker = &mut self.workers[index as usize];
+        let own_end = worker.began + worker.record.own;
+        worker.record.time = now - worker.began;
+        worker.record.waited = match self.clocks.may_begin(worker.iteration + 1) {
+            true => self.clocks.waited(worker.iteration, own_end),
+            // The job is over, and it would still have to wait.
+            false => now - own_end,
+        };
+        self.trace.workers[index as usize].push(worker.record);
+        worker.iteration += 1;
+        let first = index as usize * self.per_worker;
+        let block = &mut self.block[first..first + self.per_worker];
+        for record in &mut *block {
             record.needed = record.needed.min(now);
         }
-        self.trace.transfers.extend_from_slice(&self.block);
-        self.iteration += 1;
+        self.trace.transfers.extend_from_slice(block);
     }
 
     /// Starts the next op of a worker if it is idle and an op is ready.
@@ -364,10 +486,10 @@ impl<'a> ServerRunner<'a> {
         let worker = &mut self.workers[index as usize];
         let RunningOp { op, started, cost } = worker.running.take().expect("an op is under way");
         worker.record.compute += cost;
-        worker.record.computed = now - self.began;
+        worker.record.computed = now - worker.began;
         worker.record.own = worker.record.own.max(worker.record.computed);
+        let iteration = worker.iteration;
         self.trace.event_count += 1;
-        self.left_count -= 1;
         self.keep(index, ServerOperation::Op(op), started, now);
         let pull_count = self.plan.graph.parameters.len();
         let node = (pull_count + op as usize) as u32;
@@ -389,7 +511,7 @@ impl<'a> ServerRunner<'a> {
             self.workers[index as usize].push_count += 1;
             let place = index as usize * self.per_worker + pull_count + rank as usize;
             self.block[place] = ServerTransferRecord {
-                iteration: self.iteration,
+                iteration,
                 worker: index,
                 parameter,
                 is_push: true,
@@ -400,6 +522,7 @@ impl<'a> ServerRunner<'a> {
             };
             self.hand_over(index, parameter, place, now, network);
         }
+        self.on_less_left(index);
     }
 
     /// A node is done: ops that waited for it alone are ready.
@@ -418,8 +541,9 @@ impl<'a> ServerRunner<'a> {
 
     /// Keeps an op or a transfer for the timeline; what takes no time is not to be seen there.
     fn keep(&mut self, worker: u32, what: ServerOperation, start: Time, end: Time) {
-        if self.iteration < self.timeline_iterations && start < end {
-            self.trace.operations.push(ServerOperationRecord { iteration: self.iteration, worker, what, start, end });
+        let iteration = self.workers[worker as usize].iteration;
+        if iteration < self.timeline_iterations && start < end {
+            self.trace.operations.push(ServerOperationRecord { iteration, worker, what, start, end });
         }
     }
 }

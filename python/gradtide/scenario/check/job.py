@@ -422,6 +422,7 @@ def _ranks_of(ctx: Context, name: str, table: LayerTable, entries: list[Any], wh
 
 POLICY_BANDS: dict[str, JobPriority] = {
     "deadline": "low",
+    "straggler": "low",
     "background": "low",
     "oracle": "low",
     "all-low": "low",

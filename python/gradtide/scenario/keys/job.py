@@ -131,11 +131,12 @@ Model = Annotated[
 class AdaptiveTable(Table):
     """How each worker chooses the band of its next chunk (docs/models/adaptive.md)."""
 
-    policy: Literal["deadline", "background", "oracle", "all-low", "lower-layers-high", "all-high"] = key(
+    policy: Literal["deadline", "straggler", "background", "oracle", "all-low", "lower-layers-high", "all-high"] = key(
         default="deadline", core=False
     )
     """deadline: low while the predicted end is within the slack, else high. Low chunks go several at a time with small
-    windows. background: like deadline, but always low. all-low and all-high: the priorities "low" and 0.
+    windows. straggler: like deadline, but a worker may be late by the time for which it waits for slower workers
+    anyway. background: like deadline, but always low. all-low and all-high: the priorities "low" and 0.
     lower-layers-high: the lower half of the layers is high (thesis, section 5.5). oracle: one chunk at a time, low or
     high, whichever is better in a run of both with all future flows known. No real worker knows them: use it for
     comparison."""
@@ -237,6 +238,24 @@ class Compute(Table):
     """A slow worker. Default: no worker is slow."""
 
 
+class Bounded(Table):
+    """Workers that wait for those that would fall too far behind."""
+
+    staleness: int = key(ge=0, le=1_000_000, examples=[3])
+    """Iterations by which a worker may be ahead of the slowest. 0: all workers are in step."""
+
+
+def _sync_tag(value: object) -> str | None:
+    if isinstance(value, str):
+        return "<word>"
+    return "<bound>" if isinstance(value, (dict, Bounded)) else None
+
+
+Sync = Annotated[
+    Annotated[Literal["sync", "async"], Tag("<word>")] | Annotated[Bounded, Tag("<bound>")], Discriminator(_sync_tag)
+]
+
+
 class Ps(Table):
     """Parameter servers."""
 
@@ -257,6 +276,10 @@ class Ps(Table):
     shards: Literal["bytes", "round_robin"] | None = key(default=None, examples=["round_robin"], core=False)
     """How parameters are assigned to servers (pull = "start"). bytes: the largest first, each to the server with the
     fewest bytes. round_robin: to each server in turn, in the order of the model. Default: bytes."""
+    sync: Sync | None = key(default=None, examples=["async", {"staleness": 3}], core=False)
+    """Whom a worker waits for before it begins its next iteration (pull = "start"). sync: all workers. async: nobody;
+    servers apply each gradient when it arrives. { staleness = 3 }: like async, but a worker waits where it would be
+    more than 3 iterations ahead of the slowest. Default: sync."""
 
 
 _HINT_OF_GROUP = 'write group = 8, or group = "leaf" for the hosts of one edge switch'
@@ -295,6 +318,14 @@ class Collective(Table):
     def is_pulled(self) -> bool:
         """Whether every iteration begins with a pull from parameter servers."""
         return self.ps is not None and self.ps.pull == "start"
+
+    @property
+    def bound(self) -> int | None:
+        """Iterations by which a worker may be ahead of the slowest; `None` without a bound."""
+        sync = None if self.ps is None else self.ps.sync
+        if isinstance(sync, Bounded):
+            return sync.staleness
+        return None if sync == "async" else 0
 
 
 _HINT_OF_DEPTH = 'write depth = 4, or depth = "adaptive"; at most 1024'

@@ -18,7 +18,7 @@ from gradtide.studies.tenants.boundary import points_of
 from gradtide.studies.tenants.cases import SAME, Case, Cell, check, head, moved_jobs, prioritised, variant
 from gradtide.studies.tenants.comparison import HINT, Comparison, Effect, averaged, sentence
 
-POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "oracle")
+POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "straggler", "oracle")
 """Alternatives to the band of the background flows, which is all-high. The oracle knows every future flow, which no
 real job can."""
 
@@ -69,8 +69,8 @@ def policies(
 
     Args:
         scenario: has a job or several, all of which follow the policy, background flows and the packet engine.
-        names: policies out of `POLICIES`. Default: all of them; of several jobs all but the oracle, which can follow
-            one job only. A scenario whose priority is adaptive keeps its own settings of its policy.
+        names: policies out of `POLICIES`. Default: all, but the oracle with one job only, and straggler where workers
+            of a job differ. A scenario whose priority is adaptive keeps its own settings of its policy.
         loads: of the job and of the background flows, which make the cells of a map of one job; None runs the scenario
             as it is.
         seeds: each draws the background flows anew; all policies see the same flows.
@@ -112,7 +112,8 @@ def policies(
 
 def default_policies(base: Scenario) -> list[str]:
     """Return the policies that a scenario is compared under if none is named."""
-    return [name for name in POLICIES if name != "oracle" or len(base.jobs) == 1]
+    has_sense = {"oracle": len(base.jobs) == 1, "straggler": any(job.is_uneven for job in base.jobs)}
+    return [name for name in POLICIES if has_sense.get(name, True)]
 
 
 def under(base: Scenario, seed: int, policy: str) -> Scenario:

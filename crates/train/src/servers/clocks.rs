@@ -1,0 +1,65 @@
+//! How many iterations each worker has completed, and how far one may be ahead of the slowest.
+//!
+//! These are the clocks of stale synchronous parallel (Ho et al., NIPS 2013): a worker that has completed c iterations
+//! may begin the next one as long as the slowest has completed c - bound.
+
+use gradtide_net::Time;
+use std::collections::VecDeque;
+
+/// The clocks of all workers.
+pub struct Clocks {
+    worker_count: u32,
+    bound: Option<u32>,
+    /// Iterations that all workers have completed, and in how many cases one has completed one.
+    floor: u32,
+    completed_count: u64,
+    /// Workers that have completed each iteration from `floor` on.
+    counts: VecDeque<u32>,
+    /// When the last own part of each iteration so far ended.
+    own_ends: Vec<Time>,
+}
+
+impl Clocks {
+    /// Clocks of workers that have completed nothing.
+    pub fn new(worker_count: usize, bound: Option<u32>) -> Self {
+        let (counts, own_ends) = (VecDeque::new(), Vec::new());
+        Self { worker_count: worker_count as u32, bound, floor: 0, completed_count: 0, counts, own_ends }
+    }
+
+    /// A worker has completed an iteration, the one behind its last; its own part ended at `own_end`.
+    pub fn complete(&mut self, iteration: u32, own_end: Time) {
+        self.completed_count += 1;
+        let ahead = (iteration - self.floor) as usize;
+        self.counts.resize(self.counts.len().max(ahead + 1), 0);
+        self.counts[ahead] += 1;
+        while self.counts.front() == Some(&self.worker_count) {
+            self.counts.pop_front();
+            self.floor += 1;
+        }
+        let index = iteration as usize;
+        self.own_ends.resize(self.own_ends.len().max(index + 1), Time::ZERO);
+        self.own_ends[index] = self.own_ends[index].max(own_end);
+    }
+
+    /// Whether a worker may begin an iteration.
+    pub fn may_begin(&self, iteration: u32) -> bool {
+        self.bound.is_none_or(|bound| iteration <= self.floor.saturating_add(bound))
+    }
+
+    /// Iterations by which a worker that begins an iteration is ahead of the slowest.
+    pub fn lead(&self, iteration: u32) -> u32 {
+        iteration - self.floor
+    }
+
+    /// From the end of a worker's own part of an iteration to that of the last one that it waits for.
+    pub fn waited(&self, iteration: u32, own_end: Time) -> Time {
+        let awaited = self.bound.and_then(|bound| iteration.checked_sub(bound));
+        let last = awaited.and_then(|awaited| self.own_ends.get(awaited as usize));
+        last.map_or(Time::ZERO, |last| last.saturating_since(own_end))
+    }
+
+    /// Iterations that workers have completed, all together.
+    pub fn completed_count(&self) -> u64 {
+        self.completed_count
+    }
+}

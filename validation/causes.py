@@ -1,0 +1,111 @@
+"""Tests causes: changes one thing in the set-up of a paper, and prints what its statements become.
+
+Usage: python validation/causes.py [PAPER...]   a row of Markdown for each statement that a change moves
+
+A change shows what a difference depends on. It is not said that the authors had it so, and nothing is fitted.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gradtide import papers
+from gradtide.papers import caramel2020 as caramel
+from gradtide.papers import pcn
+from gradtide.papers import tictac2019 as tictac
+from gradtide.scenario import Scenario
+
+Case = Any
+"""Of the paper at hand."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is changed, in words and in the scenario of a case, for the statements of one figure."""
+
+    figure: str
+    words: str
+    made: Callable[[Case, Scenario], Scenario]
+
+
+def everywhere(**keys: Any) -> Callable[[Case, Scenario], Scenario]:
+    """Change keys of every run, by their short names."""
+    return lambda _case, whole: whole.replace(**keys)
+
+
+def of_systems(*systems: str, **keys: Any) -> Callable[[Case, Scenario], Scenario]:
+    """Change keys of what Caramel is compared with, or of itself."""
+    return lambda case, whole: whole.replace(**keys) if case[0][0] in systems else whole
+
+
+def of_orders(*orders: str, **keys: Any) -> Callable[[Case, Scenario], Scenario]:
+    """Change keys of runs whose pulls are in one of these orders."""
+    return lambda case, whole: whole.replace(**keys) if case.order in orders else whole
+
+
+def with_setup(rounds: int) -> Callable[[Case, Scenario], Scenario]:
+    """Give bursts another number of round trips before their first byte."""
+    base = Scenario.load(pcn.PAPER["preset"])
+    return lambda case, _whole: pcn.scenario(base, replace(case, setup_rounds=rounds))
+
+
+SERVERS = caramel.SERVERS, caramel.HALF
+STEPS = caramel.ADAPTIVE, caramel.BATCHED
+IN_GRAPH = *STEPS, caramel.CARAMEL
+ENFORCED = tictac.TIC, tictac.TAC, tictac.REVERSED
+
+
+def stages(rate: str | None) -> dict[str, str | None]:
+    """Return keys that give every stage of a host a rate."""
+    return dict.fromkeys(("host_copy", "host_serialise", "host_receive"), rate)
+
+
+CHANGES: dict[str, list[Change]] = {
+    "caramel": [
+        Change("10", "pulls in TAC's order", of_systems(*SERVERS, order="tac")),
+        Change("10", "Caramel's transfers wait 4 ms, a message costs 60 us",
+               of_systems(caramel.CARAMEL, overhead="4ms", host_message="60us")),
+        Change("11", "no transfer before the last gradient", of_systems(*STEPS, fusion="1GB", credit=1)),
+        Change("11", "Caramel's stages at 2.3 Gbit/s", of_systems(*IN_GRAPH, **stages("2.3Gbps"))),
+        Change("11", "Caramel's messages cost 200 us", of_systems(*IN_GRAPH, host_message="200us")),
+        Change("13", "a link of 1 Tbit/s", everywhere(link_rate="1Tbps")),
+        Change("13", "a transfer waits 0.7 ms", everywhere(overhead="700us")),
+        Change("14", "no stages", everywhere(**stages(None))),
+        Change("14", "each message waits 2 ms, not each transfer", everywhere(overhead="0s", host_latency="1ms")),
+        Change("14", "depth 1", everywhere(depth=1)),
+    ],
+    "tictac": [
+        Change("9", "links of 80 Gbit/s", everywhere(link_rate="80Gbps")),
+        Change("9", "links of 2.5 Gbit/s", everywhere(link_rate="2.5Gbps")),
+        Change("14", "orders are kept to the letter", of_orders(*ENFORCED, disorder=0.0)),
+        Change("14", "a tenth as many pulls out of order", of_orders(tictac.TIC, disorder=0.0005)),
+    ],
+    "gao2020/ch5": [
+        Change(figure, f"links of {delay_ns} ns", everywhere(link_delay=f"{delay_ns}ns"))
+        for figure in ("5.6", "5.16")
+        for delay_ns in (9998, 9999, 10001, 10002)
+    ],
+    "pcn": [
+        Change("9a", f"{rounds} round trips until the first byte", with_setup(rounds)) for rounds in (3, 4, 6)
+    ],
+}  # fmt: skip
+
+
+def show(paper: str, jobs: int = 2) -> None:
+    """Print the statements of a paper that its changes move."""
+    part, _ = papers.named(paper)
+    found: dict[str, list[dict[str, str]]] = {}
+    for one in CHANGES[paper]:
+        if one.figure not in found:
+            found[one.figure] = part.make(jobs, None, one.figure).summary["checks"]
+        after = part.make(jobs, None, one.figure, change=one.made).summary["checks"]
+        for old, new in zip(found[one.figure], after, strict=True):
+            if old["ours"] != new["ours"] and old["verdict"] != "shown":
+                cells = [one.figure, old["quantity"], old["published"], old["ours"], one.words, new["ours"]]
+                print(f"| {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or CHANGES:
+        show(name)

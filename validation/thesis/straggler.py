@@ -1,0 +1,142 @@
+"""Priority policies of a job with stragglers, in configurations of Gao (2020), chapter 5: what each costs and saves.
+
+Usage: python validation/thesis/straggler.py [JOBS]. Finished runs are kept in straggler.jsonl beside this file, one
+line each, and not made again. Then straggler-cells.csv (every change, with its interval) and the table of
+docs/validation/adaptive.md are written from them.
+
+All policies of a configuration see the same flows and the same slow workers, seed by seed: every change is a mean of
+paired changes, with its 95 % interval. Nothing was calibrated on these runs.
+"""
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from gradtide.intervals import mean_interval
+from gradtide.papers import gao2020_ch5 as ch5
+from gradtide.scenario import Scenario
+from gradtide.studies.run import run_all
+from gradtide.studies.tenants.cases import variant
+
+KEPT = Path(__file__).with_name("straggler.jsonl")
+CELLS_FILE = Path(__file__).with_name("straggler-cells.csv")
+PAGE = Path(__file__).parents[2] / "docs" / "validation" / "adaptive.md"
+CELLS = ((1, 46), (1, 92))
+"""A job that computes as long as it communicates has little slack, and enough iterations to count waits."""
+COMPUTE_MS = ch5.COMPUTE_MS[2] // 2
+TENTH = {
+    "cluster.link.rate": "1Gbps",
+    "job.train.model.size": "10MB",
+    "job.train.schedule.fusion": "533332B",
+}
+"""A tenth of the thesis's rates and bytes: so many runs would take hours otherwise. Flows keep their sizes."""
+SLOW: dict[str, dict[str, Any]] = {
+    "one, 1.5 times": {"straggler": {"worker": 3, "factor": 1.5}},
+    "another each time, 1.5 times": {"straggler": {"factor": 1.5}},
+    "now and then, 2 times": {"straggler": {"factor": 2.0, "probability": 0.2}},
+    "noise of 0.1": {"noise": 0.1},
+}
+POLICIES = ("same", "deadline", "straggler")
+SEEDS = (20, 21, 22, 23, 24)
+"""Runs of which no other page has any."""
+Key = tuple[int, int, str, str, int]
+Figures = dict[str, float]
+
+
+def cases() -> Iterator[Key]:
+    """Yield every run: ratio, rate, who is slow, policy, seed."""
+    for cell, slow, seed, policy in product(CELLS, SLOW, SEEDS, POLICIES):
+        yield (*cell, slow, policy, seed)
+
+
+def scenario(key: Key) -> Scenario:
+    """Return the scenario of a run."""
+    ratio, rate, slow, policy, seed = key
+    base = Scenario.load("paper/gao2020-ch5").set(TENTH)
+    job = f"job.{base.jobs[0].name}.compute"
+    changes = {f"{job}.scale_to": f"{COMPUTE_MS // ratio}ms", "traffic.web.arrivals.rate": f"{rate / 10:g}/s"}
+    base = base.set(changes | {f"{job}.{name}": value for name, value in SLOW[slow].items()})
+    if policy == "same":
+        return variant(base, seed, "same")
+    return base.replace(seed=seed, priority={"adaptive": {"policy": policy}})
+
+
+def known() -> dict[Key, Figures]:
+    """Return the runs that are kept."""
+    lines = KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []
+    rows = [json.loads(line) for line in lines]
+    return {(r["ratio"], r["rate"], r["slow"], r["policy"], r["seed"]): r["figures"] for r in rows}
+
+
+def run(jobs: int) -> None:
+    """Make the runs that are missing."""
+    done = known()
+    missing = [key for key in cases() if key not in done]
+    for first in range(0, len(missing), jobs):
+        part = missing[first : first + jobs]
+        results = run_all([scenario(key) for key in part], jobs, None)
+        with KEPT.open("a", encoding="utf-8") as file:
+            for key, result in zip(part, results, strict=True):
+                names = dict(zip(("ratio", "rate", "slow", "policy", "seed"), key, strict=True))
+                web = next(iter(result.summary["traffic"].values()))
+                figures = {
+                    "iteration_s": round(result.iteration_time, 6),
+                    "small_ms": round(web["small"]["mean_fct_ms"], 6),
+                }
+                file.write(json.dumps({**names, "figures": figures}) + "\n")
+
+
+def change(done: dict[Key, Figures], key: tuple[int, int, str], policy: str, other: str, figure: str) -> str | None:
+    """Write by how many percent a figure differs between two policies, with its interval; None unless all have run."""
+    pairs = [(done.get((*key, policy, seed)), done.get((*key, other, seed))) for seed in SEEDS]
+    changes = [100 * (own[figure] / base[figure] - 1) for own, base in pairs if own and base]
+    ends = mean_interval(changes)
+    if len(changes) < len(SEEDS) or ends is None:
+        return None
+    low, high = (f"{round(end, 1) + 0.0:+.1f}" for end in ends)
+    return f"{round(sum(changes) / len(changes), 1) + 0.0:+.1f} ({low}…{high})"
+
+
+def table(done: dict[Key, Figures]) -> Iterator[str]:
+    """Yield the table of what `straggler` changes against `deadline`: iterations and small flows."""
+    figures = {"iterations": "iteration_s", "small flows": "small_ms"}
+    yield "| slow | " + " | ".join(f"{name}, {rate}/s" for name in figures for _, rate in CELLS) + " |"
+    yield "|---|" + "---:|" * len(figures) * len(CELLS)
+    for slow in SLOW:
+        pairs = product(figures.values(), CELLS)
+        if "probability" in SLOW[slow].get("straggler", {}):
+            # One of eight waits is always none, so nothing changes: the text says so.
+            continue
+        cells = [change(done, (*cell, slow), "straggler", "deadline", figure) for figure, cell in pairs]
+        yield f"| {slow} | {' | '.join(cell or '' for cell in cells)} |"
+
+
+def write_cells(done: dict[Key, Figures]) -> None:
+    """Write every change of every configuration, with its interval."""
+    with CELLS_FILE.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("ratio", "flows_per_s", "slow", "policy", "against", "iteration_percent", "small_percent"))
+        for cell, slow in product(CELLS, SLOW):
+            for policy, other in (("deadline", "same"), ("straggler", "same"), ("straggler", "deadline")):
+                changes = [change(done, (*cell, slow), policy, other, name) for name in ("iteration_s", "small_ms")]
+                writer.writerow((*cell, slow, policy, other, *changes))
+
+
+def write_page(done: dict[Key, Figures]) -> None:
+    """Write the table of the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    mark = "<!-- table: stragglers -->\n\n"
+    lines = "".join(f"{line}\n" for line in table(done)) + "\n"
+    text = re.sub(rf"({re.escape(mark)})(?:\|.*\n)*\n?", lambda found: found[1] + lines, text)
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    run(int(sys.argv[1]) if len(sys.argv) > 1 else 2)
+    write_cells(known())
+    write_page(known())
