@@ -1,5 +1,6 @@
-# make demo · make test · make check · make attack · make bench · make bench-ns3 · make bench-simgrid · make validate-testbed · make docs:
-# each sets up what it needs, in .venv; the testbed needs root and torch.
+# make demo · make test · make test-torch · make check · make attack · make bench · make bench-ns3 · make bench-simgrid · make validate-testbed ·
+# make validate-gpu · make docs:
+# each sets up what it needs, in .venv; the testbed needs root.
 
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
@@ -9,7 +10,7 @@ JOBS ?= 2
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test check attack bench bench-ns3 bench-simgrid validate-testbed docs clean
+.PHONY: demo test test-torch check attack bench bench-ns3 bench-simgrid validate-testbed validate-gpu docs clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
@@ -18,7 +19,11 @@ test: .venv/.dev .venv/.built .venv/.browser
 	cargo test --workspace --exclude gradtide-py
 	cargo test --release -p gradtide-net --test packet_ns3
 	cargo test --release -p gradtide-train --test simgrid
-	python -m pytest
+	python -m pytest -m "not torch"
+
+# A few cases of every kind; FULL=1 runs all of them.
+test-torch: .venv/.dev .venv/.torch
+	GRADTIDE_REQUIRE_TORCH=1 python -m pytest -m "torch$(if $(FULL),, and not full)"
 
 check: .venv/.dev .venv/.built
 	cargo fmt --check
@@ -46,10 +51,14 @@ bench-ns3: .venv/.built
 bench-simgrid: .venv/.built
 	python bench/simgrid.py
 
-validate-testbed: .venv/.built
+validate-testbed: .venv/.torch
 	python validation/testbed/plans.py --page
 	python validation/testbed/servers.py --page
 	python validation/testbed/neighbours.py --page
+
+# Needs one GPU; DEVICE=cpu runs all but the calls to its streams.
+validate-gpu: .venv/.torch
+	python validation/gpu/train.py --device $(or $(DEVICE),cuda)
 
 docs: .venv/.dev .venv/.built
 	mkdocs build --strict
@@ -74,6 +83,11 @@ clean:
 
 .venv/.built: pyproject.toml $(RUST_SOURCES) | .venv/.python .venv/.cargo
 	pip install --quiet --no-build-isolation --editable .
+	@touch $@
+
+# The package index has PyTorch with CUDA alone: 5 GB.
+.venv/.torch: pyproject.toml | .venv/.built
+	pip install --quiet --no-build-isolation --editable '.[torch]'
 	@touch $@
 
 .venv/.dev: pyproject.toml | .venv/.python

@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -10,6 +11,17 @@ from gradtide import cli
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would the commands that they interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config):
+    """Let no test that needs PyTorch be skipped where GRADTIDE_REQUIRE_TORCH is set, as in CI."""
+    if os.environ.get("GRADTIDE_REQUIRE_TORCH"):
+        try:
+            import torch.distributed
+        except ImportError as error:
+            raise pytest.UsageError(f"GRADTIDE_REQUIRE_TORCH is set, and PyTorch is missing: {error}") from None
+        if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+            raise pytest.UsageError("GRADTIDE_REQUIRE_TORCH is set, and this PyTorch has no gloo")
 
 
 @pytest.fixture(autouse=True)

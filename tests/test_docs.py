@@ -130,7 +130,9 @@ def try_toml(block, page, folder):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.torch) if page in NEEDS_TORCH else page for page in PAGES]
+)
 def test_every_command_and_example_of_the_page_prints_what_it_shows(page, tmp_path):
     if page in NEEDS_TORCH:
         pytest.importorskip("torch", reason="needs torch, which is optional: pip install 'gradtide[torch]'")

@@ -210,6 +210,7 @@ def test_a_result_that_cannot_be_saved_is_one_document(failure, monkeypatch, tmp
     assert failure(*command, "-o", tmp_path / "out")["kind"] in ("failed", "bug")
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("where", ["sys.exit(0)", "def make():\n    sys.exit(0)"])
 def test_a_module_of_the_user_that_exits_is_one_document(failure, tmp_path, where):
     pytest.importorskip("torch")
@@ -217,6 +218,7 @@ def test_a_module_of_the_user_that_exits_is_one_document(failure, tmp_path, wher
     assert "SystemExit" in failure("profile", f"{tmp_path}/leaves.py:make", "--input", "1x2")["message"]
 
 
+@pytest.mark.torch
 def test_what_a_module_of_the_user_prints_goes_to_stderr(gradtide, tmp_path):
     pytest.importorskip("torch")
     (tmp_path / "loud.py").write_text("import torch\nprint('loud')\ndef make():\n    return torch.nn.Linear(2, 2)\n")

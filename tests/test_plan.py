@@ -743,3 +743,57 @@ def test_an_exchange_that_the_device_cannot_carry_out_is_not_planned_for(keys, d
     scenario = {"job": {"train": {"model": {"layers": layers}, "workers": 2, **keys}}, "run": {"engine": "fluid"}}
     with pytest.raises(ValueError, match=said):
         gt.plan(scenario, device=device)
+
+
+# ── Caramel's schedule ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_named_schedule_is_planned_whatever_it_saves_and_caramel_only_if_named() -> None:
+    assert {row["order"] for row in on_cpus(SIX).candidates} == {"fifo", "priority"}
+    for schedule in ("fifo", "priority", "caramel"):
+        result = on_cpus(SIX, schedule=schedule, worth=99.0)
+        assert result.plan.level != "none"
+        assert result.plan.order == schedule
+        assert {row["order"] for row in result.candidates} == {schedule}
+        assert result.plan.predicted["verdict"] == "leave alone"
+        assert result.plan.advice[0].startswith(f"Leave it alone: {schedule}, which you named, saves ")
+
+
+@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+def test_a_plan_with_gates_runs_in_the_time_that_it_predicts(engine: str, tmp_path: Path) -> None:
+    data = {**job([(1, 2, 0.06)] * 6), "run": {"engine": engine}}
+    data["cluster"]["link"]["rate"] = "60Mbps"
+    result = on_cpus(data, schedule="caramel", overhead="0us", smallest=0, seeds=2)
+    gates = [bucket.gate for bucket in result.plan.buckets if bucket.gate]
+    assert {where for where, _ in gates} == {"backward", "forward"}
+    plan = read_plan(result.save(tmp_path / "plan.json"))
+    assert [bucket.gate for bucket in plan.buckets if bucket.gate] == gates
+    again = gt.run(plan.on(Scenario.from_dict(data)))
+    assert again.iteration_time * 1e3 == pytest.approx(plan.predicted["iteration_time_ms"], rel=1e-12)
+    # With later gates the channel idles: they are kept.
+    late = plan.on(Scenario.from_dict(data)).replace(gates=["forward l5"] * len(plan.buckets))
+    assert gt.run(late).iteration_time > again.iteration_time
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"schedule": "edf"}, "schedule: there is no 'edf'; there are fifo, priority, caramel"),
+        ({"schedule": "caramel", "level": "priority"}, "schedule: caramel needs level crossiter"),
+        ({"schedule": "caramel", "device": "gpu"}, "schedule: caramel needs level crossiter"),
+        ({"schedule": "priority", "level": "buckets"}, "schedule: priority needs level priority"),
+    ],
+)
+def test_a_schedule_that_cannot_be_planned_is_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        gt.plan(SIX, **{"device": "cpu", **options})
+
+
+def test_a_gate_of_another_model_is_refused() -> None:
+    bucket = {"layers": [f"l{index}" for index in reversed(range(6))], "bytes": 6 * 4 * MIB, "rank": 0}
+    plan = {"schema": "gradtide.plan/1", "level": "crossiter", "buckets": [{**bucket, "gate": GATE}]}
+    with pytest.raises(gt.ScenarioError, match=r"GT081.*has no layer `fc`"):
+        read_plan(plan).on(Scenario.from_dict(SIX))
+
+
+GATE = {"pass": "forward", "layer": "fc"}

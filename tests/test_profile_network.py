@@ -15,6 +15,7 @@ def environment(rank, port):
     return {**os.environ, **{name: str(value) for name, value in named.items()}}
 
 
+@pytest.mark.torch
 def test_two_ranks_measure_a_table_that_can_be_fitted(tmp_path):
     pytest.importorskip("torch")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -31,8 +32,15 @@ def test_two_ranks_measure_a_table_that_can_be_fitted(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "settings", "says"),
     [
-        (["--network"], {}, "RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT is not set"),
-        (["--network"], {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "h", "MASTER_PORT": "1"}, "2 ranks, not 3"),
+        pytest.param(
+            ["--network"], {}, "RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT is not set", marks=pytest.mark.torch
+        ),
+        pytest.param(
+            ["--network"],
+            {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "h", "MASTER_PORT": "1"},
+            "2 ranks, not 3",
+            marks=pytest.mark.torch,
+        ),
         (["--network", "--device", "A100"], {}, "--network measures no module"),
         ([], {}, "MODULE:FACTORY is missing"),
     ],

@@ -1,10 +1,12 @@
 """Schedules that plan: keys and defaults, systems by name, and figures against closed forms."""
 
 import json
+import random
+import re
 
 import pytest
 
-from gradtide import Scenario, compare, run
+from gradtide import Scenario, _core, compare, run
 from gradtide.errors import ScenarioError
 from gradtide.studies.schedules import SYSTEMS, parse_schedule
 
@@ -182,3 +184,76 @@ def test_jobs_are_tried_in_one_anothers_orders():
     }
     result = run(Scenario.from_dict({"job": jobs}))
     assert {row["order"] for row in result.bandwidth.to_dicts()} == {"fifo", "arbitrary", "random"}
+
+
+# ── buckets and gates of a plan ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+@pytest.mark.parametrize("seed", range(6))
+def test_what_caramel_plans_takes_the_same_times_when_it_is_given(engine: str, seed: int) -> None:
+    draw = random.Random(seed)
+    layers = [
+        {"name": f"l{i}", "forward": f"{draw.randint(1, 9)}ms", "backward": f"{draw.randint(1, 9)}ms"}
+        | {"parameters": f"{draw.choice((0, 20, 400, 3000))}kB" if i else "1MB"}
+        for i in range(12)
+    ]
+    data = {
+        "job": {"train": {"model": {"layers": layers}, "workers": 2, "schedule": {"order": "caramel", "depth": 1}}},
+        "run": {"engine": engine},
+        "cluster": {"link": {"rate": "500Mbps"}},
+    }
+    spec = Scenario.from_dict(data).spec()
+    buckets = [
+        {"layers": members, "gate_ps": gate_ps}
+        for members, gate_ps in _core.planned(json.dumps({**spec, "traffic": []}), 0)
+    ]
+    assert any(bucket["gate_ps"] for bucket in buckets)
+    (job,) = spec["jobs"]
+    job["schedule"] = {**job["schedule"], "order": {"kind": "planned", "buckets": buckets}}
+    given = _core.run(json.dumps({**spec, "traffic": []}))
+    own = _core.run(json.dumps({**Scenario.from_dict(data).spec(), "traffic": []}))
+    assert given.transfers.to_csv() == own.transfers.to_csv()
+    assert given.iterations.to_csv() == own.iterations.to_csv()
+
+
+def gated(gates: list[str], **more: object) -> Scenario:
+    schedule = {"order": "file", "ranking": ["l3", "l1", "l2", "l0"], "buckets": [1, 2, 1], "barrier": False, **more}
+    return scenario(gates=gates, **{key: value for key, value in schedule.items() if value is not None})
+
+
+def test_a_bucket_is_sent_from_its_gate_on() -> None:
+    # Forward calls l0 to l3 at 0 to 3 ms; the gradients of l3 to l0 are there at 5 to 8 ms, compute takes 8 ms. A
+    # gate beyond the bucket's own read is opened by the compute that waits.
+    made = gated(["", "backward l0", "forward l2"])
+    rows = {row["layer"]: row for row in run(made).transfers.to_dicts() if row["iteration"] == 1}
+    first = min(row["ready_us"] for row in rows.values())
+    ready = {name: row["ready_us"] - first for name, row in rows.items()}
+    assert sorted(ready.values()) == [0, 2000, 3000]
+    held = next(row for row in rows.values() if row["ready_us"] == first)
+    assert held["start_us"] - held["ready_us"] >= 3000 + 2000  # until l2 is called in the next iteration
+    assert Scenario.from_toml(made.to_toml()).spec() == made.spec()
+    assert run(gated(["forward l3"] * 3)).iteration_time >= run(gated([""] * 3)).iteration_time
+
+
+def test_gates_of_a_graph_are_refused() -> None:
+    job = {"model": "tictac_alexnet_v2", "workers": 2, "compute": {"order": "caramel"}}
+    schedule = {"order": "file", "ranking": ["a"], "buckets": [16], "gates": ["forward a"]}
+    with pytest.raises(ScenarioError, match="the model is a graph of ops, which has no passes"):
+        Scenario.from_dict({"job": {"train": {**job, "schedule": schedule}}})
+
+
+@pytest.mark.parametrize(
+    ("gates", "more", "says"),
+    [
+        ([""], {}, "1 gates for 3 buckets"),
+        (["", "", "sideways l1"], {}, "`sideways` is no pass"),
+        (["", "", "forward l9"], {}, 'the model has no layer "l9"'),
+        (["", "", "forward"], {}, 'the model has no layer ""'),
+        (["", "", "backward l1"], {"in_turn": True}, "`in_turn` and `gates` contradict"),
+        (["", "", ""], {"order": "fifo", "ranking": None}, 'has no effect with order = "fifo"'),
+    ],
+)
+def test_gates_that_mean_nothing_are_refused(gates: list[str], more: dict[str, object], says: str) -> None:
+    with pytest.raises(ScenarioError, match=re.escape(says)):
+        gated(gates, **more)

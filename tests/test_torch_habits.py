@@ -21,7 +21,7 @@ if not dist.is_available() or not dist.is_gloo_available():
 from gradtide.torch import unwrap, wrap  # noqa: E402
 
 functional = nn.functional
-pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(300)]
 
 LEVELS = ("buckets", "priority", "crossiter")
 STEPS = 6
@@ -356,6 +356,7 @@ CASES = {
         )
     },
 }
+SMALL = ("plain", "transposed, fused", "encoder", "sparse", "averages", "saves and loads", "clips")
 REFUSED = {
     ("clips", "crossiter"): "on its way and cannot be read",
     ("sparse", "crossiter"): "is sparse",
@@ -429,12 +430,15 @@ def compare(rank, cases):
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory):
-    return torch_ranks.run(2, compare, tmp_path_factory.mktemp("ranks"), list(CASES), start="spawn")
+def compared(request, tmp_path_factory):
+    cases = torch_ranks.wanted(request, "case")
+    return torch_ranks.run(2, compare, tmp_path_factory.mktemp("ranks"), cases, start="spawn")
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [case if case in SMALL else pytest.param(case, marks=pytest.mark.full) for case in CASES]
+)
 def test_weights_are_ddps_bit_for_bit_or_the_habit_is_refused(compared, case, level):
     reason = REFUSED.get((case, level))
     for outcome in compared:

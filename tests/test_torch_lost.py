@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
+import torch_ranks
 from gradtide.errors import RankLostError
 
 torch = pytest.importorskip("torch", reason="needs torch, which is optional: pip install 'gradtide[torch]'")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(600)]
 
 LEVELS = ("none", "buckets", "priority", "crossiter")
 TIMEOUT_S, LONG_S = 5, 60
@@ -48,8 +49,22 @@ CASES["crossiter, rank 1 killed with a child"] = "crossiter", False, 1, "killed 
 CASES["priority, rank 0 killed with a child"] = "priority", False, 0, "killed with a child"
 
 
+SMALL = (
+    *((level, 0, "killed") for level in LEVELS),
+    *(("crossiter", 1, how) for how in HOW),
+    ("priority", 1, "raises"),
+)
+
+
+def marked(name):
+    """A case as a parameter: all but a few of each kind run at full size alone."""
+    level, _, victim, how = CASES[name]
+    return name if (level, victim, how) in SMALL else pytest.param(name, marks=pytest.mark.full)
+
+
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
+def outcomes(request, tmp_path_factory):
+    wanted = torch_ranks.wanted(request, "name")
     cases = {
         name: {
             "level": level,
@@ -60,6 +75,7 @@ def outcomes(tmp_path_factory):
             "timeout_s": TIMEOUT_S if how in HANGS else LONG_S,
         }
         for name, (level, has_buffers, victim, how) in CASES.items()
+        if name in wanted
     }
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("torch_programs.py")), str(tmp_path_factory.mktemp("programs"))],
@@ -80,7 +96,7 @@ def noted(outcome, key):
     return found[0]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [marked(name) for name in CASES])
 def test_all_others_name_the_lost_rank_in_time_and_every_process_ends_cleanly(outcomes, name):
     *_, victim, how = CASES[name]
     said, code = HOW[how.removesuffix(" with a child")]
@@ -104,7 +120,7 @@ def test_all_others_name_the_lost_rank_in_time_and_every_process_ends_cleanly(ou
         assert noted(outcomes[name][-1], "threads")["threads"] == ["MainThread"]
 
 
-@pytest.mark.parametrize("name", [name for name, (*_, how) in CASES.items() if how == "raises"])
+@pytest.mark.parametrize("name", [marked(name) for name, (*_, how) in CASES.items() if how == "raises"])
 def test_the_error_of_the_rank_that_fails_is_not_hidden(outcomes, name):
     output = outcomes[name][CASES[name][2]]["output"]
     assert output.count("ZeroDivisionError: the user's own error\n") == 1

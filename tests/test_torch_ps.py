@@ -3,8 +3,6 @@
 Needs torch: `pip install 'gradtide[torch]'`. Ranks are processes on this machine.
 """
 
-import functools
-
 import pytest
 
 import torch_ranks
@@ -17,7 +15,7 @@ if not dist.is_available() or not dist.is_gloo_available():
 
 from gradtide.torch import ps  # noqa: E402
 
-pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(300)]
 
 STEPS = 50
 
@@ -75,7 +73,10 @@ def train(rank, servers, order):
     return equal, wrapped.pulls, wrapped.order
 
 
-@pytest.mark.parametrize(("workers", "servers"), [(1, 1), (2, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("workers", "servers"),
+    [pytest.param(1, 1, marks=pytest.mark.full), (2, 1), pytest.param(2, 2, marks=pytest.mark.full)],
+)
 def test_after_50_steps_weights_are_those_of_one_process(tmp_path, workers, servers):
     outcomes = torch_ranks.run(workers + servers, train, tmp_path, servers, "tic")
     assert [outcome.error for outcome in outcomes] == [""] * (workers + servers)
@@ -129,27 +130,33 @@ REFUSED = {
 }
 
 
-def refuse(rank, case):
-    model = network()
-    optimizer, _ = optimizer_of(model)
-    wrapped = ps.wrap(model, optimizer, order="random")
-    if wrapped.serves:
-        wrapped.serve()
-        return ""
-    try:
-        case(wrapped, optimizer)
-    except TrainingError as error:
-        return str(error)
-    finally:
-        ps.unwrap(wrapped)
-    return "nothing"
+def refuse_all(rank):
+    said = {}
+    for case in REFUSED:
+        model = network()
+        optimizer, _ = optimizer_of(model)
+        wrapped = ps.wrap(model, optimizer, order="random")
+        if wrapped.serves:
+            wrapped.serve()
+            continue
+        try:
+            case(wrapped, optimizer)
+        except TrainingError as error:
+            said[case.__name__] = str(error)
+        finally:
+            ps.unwrap(wrapped)
+    return said
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_servers_cannot_take_is_refused(tmp_path, case):
-    outcomes = torch_ranks.run(2, functools.partial(refuse, case=case), tmp_path)
-    assert [outcome.error for outcome in outcomes] == ["", ""]
-    assert REFUSED[case] in outcomes[0].value
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory):
+    return torch_ranks.run(2, refuse_all, tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.__name__)
+def test_what_servers_cannot_take_is_refused(refused, case):
+    assert [outcome.error for outcome in refused] == ["", ""]
+    assert REFUSED[case] in refused[0].value[case.__name__]
 
 
 def test_wrap_needs_a_worker_and_a_server():

@@ -29,7 +29,7 @@ from gradtide.torch.groups import groups_of  # noqa: E402
 cross_entropy, linear = nn.functional.cross_entropy, nn.functional.linear
 DistributedDataParallel = nn.parallel.DistributedDataParallel
 
-pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(300)]
 
 LEVELS = ("none", "buckets", "priority", "crossiter")
 SCHEDULED = ("priority", "crossiter")
@@ -712,7 +712,8 @@ def train_gated(rank, level):
             submit = cross._sender.submit
             cross._sender.submit = lambda key, *rest: sent.append(names[key]) or submit(key, *rest)
             model[0].weight.register_post_accumulate_grad_hook(lambda _: sent.append("gradient of 0"))
-            model[1].register_forward_pre_hook(lambda *_: sent.append("call of 1"), prepend=True)
+            for layer in (0, 1):
+                model[layer].register_forward_hook(lambda *_, layer=layer: sent.append(f"call of {layer}"))
     for inputs, labels in batches(rank, 4):
         optimizer.zero_grad()
         cross_entropy(wrapped(inputs), labels).backward()
@@ -736,16 +737,113 @@ def test_gates_and_depth_of_a_plan_are_carried_out_with_ddps_weights(tmp_path):
         assert outcome.error == ""
         assert [outcome.value[level][0] for level in LEVELS[1:]] == [True] * 3
         *_, sent = outcome.value["crossiter"]
-        second = sent.index("call of 1", sent.index("gradient of 0"))
+        second = sent.index("call of 0", sent.index("gradient of 0"))
         after = sent[sent.index("gradient of 0") :]
         assert "6" not in sent[: sent.index("gradient of 0")]
         assert after[1:3] == ["6", "0"] or after[1:3] == ["0", "6"]
         assert "4" not in sent[:second]
-        assert sent[second - 1 : second + 2] in (
-            ["0", "call of 1", "4"],
-            ["6", "call of 1", "4"],
-            ["0", "4", "call of 1"],
-        )
+        assert sent[second + 1 : second + 3] == ["4", "call of 1"]
+
+
+def in_line():
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Linear(64, 64) for _ in range(8)))
+
+
+def caramel_plan(folder):
+    """What `gradtide plan` writes for Caramel's schedule, at a depth of 2; the model is planned for slow links."""
+    layers = [{"name": str(i), "forward": "1ms", "backward": "2ms", "parameters": f"{4 * 65 * 64}B"} for i in range(8)]
+    train = {"model": {"layers": layers}, "workers": 2, "schedule": {"depth": 2}}
+    scenario = {"job": {"train": train}, "cluster": {"link": {"rate": "30Mbps"}}, "run": {"engine": "fluid"}}
+    options = {"overhead": "0us", "smallest": 0, "seeds": 2, "worth": 50.0}
+    return gt.plan(scenario, device="cpu", schedule="caramel", **options).save(folder / "plan.json")
+
+
+def logged(model, wrapped, log):
+    """Log gradients, the end of each layer's call, and what is handed to the sender."""
+    for name, module in model.named_children():
+        for parameter in module.parameters():
+            parameter.register_hook(lambda _, name=name: log.append(("backward", name)))
+        module.register_forward_hook(lambda *_, name=name: log.append(("called", name)))
+    names = [bucket.names[0].partition(".")[0] for bucket in wrapped._cross._buckets]
+    submit = wrapped._cross._sender.submit
+    wrapped._cross._sender.submit = lambda key, *rest: log.append(("sent", names[key])) or submit(key, *rest)
+
+
+def drop_gates(model, wrapped, log):
+    for bucket in wrapped._cross._buckets:
+        bucket.opens_in, bucket.is_open = "", True
+
+
+def drop_depth(model, wrapped, log):
+    wrapped._sender._depth = 1
+
+
+CARAMEL_STEPS = 7
+
+
+def train_caramel(rank, path, change):
+    """Train by a plan, or by DDP; return the weights, what was sent behind which event, and what verify says."""
+    model, log, out = in_line(), [], io.StringIO()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    wrapped = DistributedDataParallel(model) if change is None else wrap(model, optimizer, path)
+    inputs = torch.randn(4, 64, generator=torch.Generator().manual_seed(rank))
+
+    def step():
+        optimizer.zero_grad()
+        wrapped(inputs).square().sum().backward()
+        optimizer.step()
+        log.append(("step", ""))
+
+    if change is None:
+        for _ in range(CARAMEL_STEPS):
+            step()
+        return list(model.state_dict().values()), log, ""
+    change(model, wrapped, log)
+    ticks, each_s = iter(range(100)), read_plan(path).predicted["iteration_time_ms"] / 1e3
+    options = {"steps": CARAMEL_STEPS - 1, "warm_up": 1, "file": out, "clock": lambda: next(ticks) * each_s}
+    error = said_by(lambda: verify(wrapped, step, **options))
+    unwrap(wrapped)
+    return list(model.state_dict().values()), log, f"{error}: {out.getvalue()}"
+
+
+def compare_caramel(rank, path):
+    expected, *_ = train_caramel(rank, path, None)
+    weights, log, said = train_caramel(rank, path, logged)
+    missed = [train_caramel(rank, path, change)[2] for change in (drop_gates, drop_depth)]
+    return all(map(torch.equal, expected, weights)), log, said, missed
+
+
+def test_gates_and_depth_that_gradtide_plan_wrote_are_carried_out_and_verify_tells(tmp_path):
+    path = caramel_plan(tmp_path)
+    plan = read_plan(path)
+    gates = {bucket.layers[0]: bucket.gate for bucket in plan.buckets if bucket.gate}
+    assert (plan.order, plan.depth) == ("caramel", 2)
+    assert {where for where, _ in gates.values()} == {"backward", "forward"}
+    for outcome in torch_ranks.run(2, compare_caramel, tmp_path, str(path)):
+        assert outcome.error == ""
+        is_equal, log, said, missed = outcome.value
+        assert is_equal
+        assert said.startswith("nothing: ")
+        assert "Measured and predicted agree within 0.0%" in said
+        assert f"an iteration opened 0 gates instead of {len(gates)}" in missed[0]
+        # How many exactly depends on what is under way at either end.
+        assert f" parts of pieces (depth) instead of {2 * len(plan.buckets)}. " in missed[1]
+        places = {}
+        for place, event in enumerate(log):
+            places.setdefault(event, []).append(place)
+        for layer, (where, opener) in gates.items():
+            sent = places["sent", layer]
+            assert len(sent) == CARAMEL_STEPS
+            if where == "backward":  # of two parameters
+                assert all(place > both for place, both in zip(sent, places["backward", opener][1::2], strict=True))
+                continue
+            # Behind the step and the calls in front of the opener, before the opener's call has ended.
+            calls = [*places["called", opener][1:], len(log)]
+            assert all(a < b < c for a, b, c in zip(places["step", ""], sent, calls, strict=True))
+            if opener != "0":
+                before = places["called", str(int(opener) - 1)][1:]
+                assert all(place > call for place, call in zip(sent, before, strict=False))
 
 
 def refuse_plans(rank):

@@ -46,6 +46,7 @@ def test_the_recorded_step_has_its_transfers_bytes_and_groups():
 
 
 @pytest.mark.slow
+@pytest.mark.torch
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_a_step_recorded_now_has_its_transfers_bytes_and_groups(tmp_path):
     script = Path(__file__).parent / "record_trace.py"

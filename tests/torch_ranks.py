@@ -73,3 +73,9 @@ def run(size, task, folder, *arguments, timeout_s=60, start="forkserver"):
         for process, _ in ranks:
             process.kill()
     return outcomes
+
+
+def wanted(request, parameter):
+    """Return the values of a parameter in those tests of this module that are to run, so that ranks do no more."""
+    tests = [item for item in request.session.items if item.module is request.module and hasattr(item, "callspec")]
+    return list(dict.fromkeys(item.callspec.params[parameter] for item in tests if parameter in item.callspec.params))

@@ -24,7 +24,10 @@ class Runtime:
         library: that exchanges gradients there; empty if it is not known which.
         levels: those that can be carried out, of `LEVELS`.
         collectives: those that can be chosen, and how; `any_collective` means all, with every depth.
-        cuts: whether a message can be summed in several parts at once (depth). `gradtide plan` does not advise it.
+        cuts: whether a message can be summed in several parts at once (depth). `gradtide plan` uses it where Caramel's
+            schedule is named.
+        untested: levels that gradtide.torch has here and that nobody has run. `gradtide plan` does not use them, and
+            `wrap` asks for `untested_on_gpu=True`.
     """
 
     device: str
@@ -34,6 +37,7 @@ class Runtime:
     collectives: Mapping[str, str] = field(default_factory=dict)
     any_collective: bool = False
     cuts: bool = False
+    untested: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -70,6 +74,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             "NCCL",
             LEVELS[:2],
             {"ring": "set NCCL_ALGO=Ring", "tree": "set NCCL_ALGO=Tree"},
+            untested=LEVELS[2:],
         ),
         Runtime("unknown", "any device", "", LEVELS[:2], {"ring": "gloo and NCCL both have a ring"}),
         Runtime("ideal", "an ideal runtime", "", LEVELS, any_collective=True),

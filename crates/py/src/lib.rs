@@ -164,6 +164,16 @@ fn transfer_times(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<u
     Ok(times.into_iter().map(gradtide_net::Time::ps).collect())
 }
 
+/// What job `job` of a resolved scenario sends in an iteration, first what goes first: the layers of each bucket, and
+/// the picoseconds of compute from which on it may be sent.
+#[pyfunction]
+fn planned(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<(Vec<u32>, u64)>> {
+    let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
+    let sent = watched(py, || gradtide_train::planned(&spec, job))?;
+    let sent = sent.map_err(|error| errors::from_run(py, &error.into()))?;
+    Ok(sent.into_iter().map(|(layers, gate)| (layers, gate.ps())).collect())
+}
+
 /// Orders the transfers of an op DAG that `gradtide.order` has read: one JSON document in, one out.
 #[pyfunction]
 fn order(py: Python<'_>, spec_json: &str) -> PyResult<String> {
@@ -196,6 +206,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(messages, module)?)?;
     module.add_function(wrap_pyfunction!(network_shape, module)?)?;
     module.add_function(wrap_pyfunction!(order, module)?)?;
+    module.add_function(wrap_pyfunction!(planned, module)?)?;
     module.add_function(wrap_pyfunction!(transfer_times, module)?)?;
     module.add_function(wrap_pyfunction!(run, module)?)
 }

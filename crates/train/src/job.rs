@@ -15,7 +15,8 @@ use crate::program::{self, ProgramError};
 use crate::schedule::Scheduler;
 use crate::servers::{self, ServersError};
 use crate::spec::{
-    AdaptiveSpec, AlgorithmSpec, DeadlineSpec, FusionSpec, InsideSpec, JobSpec, OracleSpec, OrderSpec, ServerSpec,
+    AdaptiveSpec, AlgorithmSpec, DeadlineSpec, FusionSpec, InsideSpec, JobSpec, LayerSpec, OracleSpec, OrderSpec,
+    PlannedBucketSpec, ServerSpec,
 };
 use gradtide_net::{Announced, Band, Bytes, Flow, Network, Rate, Seed, Time};
 use thiserror::Error;
@@ -200,6 +201,9 @@ pub enum JobError {
         /// Layers of the model.
         layers: usize,
     },
+    /// A plan for another model.
+    #[error("the planned buckets do not hold every layer with parameters once")]
+    Planned,
     /// An iteration that takes no time would be repeated for ever at one instant.
     #[error("no layer takes any time")]
     NoTime,
@@ -302,6 +306,16 @@ impl Job {
         // Among equal ranks, the first that may be sent is first.
         plan.transfers.sort_by_key(|transfer| (transfer.rank, transfer.gate));
         plan
+    }
+
+    /// The layers of each bucket, and from which offset of compute time on it may be sent; what is sent first comes
+    /// first.
+    pub fn sends(&mut self) -> Vec<(Vec<u32>, Time)> {
+        let mut ranks = Vec::new();
+        self.scheduler.ranks(&self.dag, &mut ranks);
+        let mut order: Vec<usize> = (0..self.buckets.len()).collect();
+        order.sort_by_key(|&bucket| (ranks[bucket], bucket));
+        order.into_iter().map(|bucket| (self.buckets[bucket].layers.clone(), self.gates[bucket])).collect()
     }
 
     /// Number of chunks of a bucket.
@@ -516,6 +530,14 @@ fn bands_of(bucket: &Bucket, sizes: &[Bytes], bands: &[Band]) -> Vec<(Bytes, Ban
     steps
 }
 
+/// Whether buckets hold every layer with parameters once, and nothing else.
+fn holds_all(buckets: &[PlannedBucketSpec], layers: &[LayerSpec]) -> bool {
+    let mut listed: Vec<u32> = buckets.iter().flat_map(|bucket| bucket.layers.iter().copied()).collect();
+    listed.sort_unstable();
+    let with_parameters = (0..).zip(layers).filter(|(_, layer)| layer.parameter_bytes > 0).map(|(index, _)| index);
+    with_parameters.eq(listed) && buckets.iter().all(|bucket| !bucket.layers.is_empty())
+}
+
 fn check(spec: &JobSpec) -> Result<(), JobError> {
     if spec.layers.is_empty() {
         return Err(JobError::NoLayers);
@@ -547,6 +569,9 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
         OrderSpec::TacFolded => return Err(JobError::OrderOfServers),
         OrderSpec::File { ranks, .. } if ranks.len() != spec.layers.len() => {
             return Err(JobError::Ranks { ranks: ranks.len(), layers: spec.layers.len() });
+        }
+        OrderSpec::Planned { buckets } if spec.ops.is_some() || !holds_all(buckets, &spec.layers) => {
+            return Err(JobError::Planned);
         }
         _ => {}
     }

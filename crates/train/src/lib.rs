@@ -110,6 +110,20 @@ pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     Ok(job.layers.iter().map(|layer| costs.time(Bytes(layer.parameter_bytes))).collect())
 }
 
+/// What job `job` sends in an iteration, first what goes first: the layers of each bucket, and from which offset of
+/// compute time on it may be sent. Nothing is run.
+///
+/// # Errors
+/// [`SpecError`] if there is no such job, it pulls op by op, or it means nothing.
+pub fn planned(spec: &Spec, job: usize) -> Result<Vec<(Vec<u32>, Time)>, SpecError> {
+    let fabric = Fabric::new(&spec.cluster)?;
+    let (mut jobs, _) = plan(spec, &fabric)?;
+    match jobs.get_mut(job) {
+        Some(AnyJob::Buckets(job)) => Ok(job.sends()),
+        _ => Err(SpecError::NoSuchJob),
+    }
+}
+
 /// Why a run gave no result.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RunError {

@@ -11,7 +11,7 @@ use crate::caramel::transfers::{self, PlannedTransfer, TransferPlan};
 use crate::caramel::{Boundaries, ParameterGroup, timeline};
 use crate::model::{self, ComputeSteps};
 use crate::schedule::{Arbitrary, Fifo, Given, LayerPriority, Random, Scheduler};
-use crate::spec::{FusionSpec, JobSpec, OrderSpec};
+use crate::spec::{FusionSpec, JobSpec, OrderSpec, PlannedBucketSpec};
 use gradtide_net::{Bytes, Seed, Time};
 use std::cmp::Reverse;
 
@@ -88,6 +88,7 @@ impl Planned {
             OrderSpec::Caramel => return iteration.packed(),
             OrderSpec::Edf => return iteration.by_deadline(),
             OrderSpec::Optimal => return iteration.best(),
+            OrderSpec::Planned { buckets } => return iteration.as_listed(buckets),
         };
         iteration.in_order(iteration.sends(), scheduler)
     }
@@ -236,6 +237,23 @@ impl Iteration<'_> {
     fn packed(&self) -> Planned {
         let plan = pack(&self.boundaries, &self.groups(), &self.time()).plan;
         self.as_planned(&plan, self.spec.schedule.chunk_bytes.map(Bytes))
+    }
+
+    /// The buckets of a list, the first of it first. Compute that waits for a bucket opens its gate.
+    fn as_listed(&self, buckets: &[PlannedBucketSpec]) -> Planned {
+        let listed = |it: &PlannedBucketSpec| {
+            let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;
+            let parameters: Vec<u32> = it.layers.iter().map(parameter_of).collect();
+            let bucket = self.bucket(&parameters);
+            let window = self.boundaries.group(parameters).window;
+            let gate = Time::from_ps(it.gate_ps).min(self.boundaries.compute + window.read);
+            (window.update, GatedBucket { bucket, gate })
+        };
+        let mut ranked: Vec<((Time, GatedBucket), u32)> = buckets.iter().map(listed).zip(0..).collect();
+        ranked.sort_by_key(|&((update, _), rank)| (update, rank));
+        let bucket_ranks = ranked.iter().map(|&(_, rank)| rank).collect();
+        let sends = ranked.into_iter().map(|((_, sent), _)| sent).collect();
+        self.in_order(sends, Box::new(Given { bucket_ranks }))
     }
 
     fn by_deadline(&self) -> Planned {

@@ -474,6 +474,21 @@ pub enum OrderSpec {
         /// Whether nothing is sent before all of smaller rank; of buckets alone.
         in_turn: bool,
     },
+    /// The buckets of a plan, in place of those of `fusion`.
+    Planned {
+        /// The first of those that may be sent goes first; every layer that has parameters is in one.
+        buckets: Vec<PlannedBucketSpec>,
+    },
+}
+
+/// A bucket of a plan.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedBucketSpec {
+    /// Layers that have parameters.
+    pub layers: Vec<u32>,
+    /// From which offset of compute time on it may be sent; beyond that of an iteration, in the next.
+    pub gate_ps: u64,
 }
 
 /// Background flows of one tenant, drawn or read in Python; columns of one length, in order of start.

@@ -28,6 +28,10 @@ def plan(
         "Allow the runtime this much at most: buckets, priority or crossiter. Default: the most that the device can "
         "do.",
     ),
+    schedule: str | None = option(
+        "NAME",
+        "Plan this order, even if another one saves more: fifo, priority or caramel. Default: the search chooses.",
+    ),
     collectives: str | None = option(
         "LIST",
         "Consider these collectives, each KIND[+KEY=VALUE], as in ring,tree. Default: those that the device's library "
@@ -76,6 +80,7 @@ def plan(
             base,
             device=device,
             level=level,
+            schedule=schedule,
             collectives=split("--collectives", collectives),
             overhead=overhead,
             worth=least,

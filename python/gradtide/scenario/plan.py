@@ -135,8 +135,10 @@ class Plan:
             msg = f"the plan is for {self.workers} workers, and [job.{job.name}] has {job.workers}"
             add("GT082", "workers", msg, hint, self.workers)
         faults += self.faults_of_layers({row.name: row.parameter_bytes for row in job.layers}, job.model)
-        if any(one.gate for one in self.buckets):
-            add("GT082", "buckets", "a plan with gates cannot be simulated", 'write order = "caramel" in the scenario')
+        for number, one in enumerate(self.buckets):
+            if one.gate is not None and one.gate[1] not in {row.name for row in job.layers}:
+                msg = f"{job.model} has no layer `{one.gate[1]}`"
+                faults.append(Fault("GT081", f"buckets.{number}.gate", msg, one.gate[1], _AGAIN, "plan"))
         if self.level == "none" and not self.buckets and not faults:
             return scenario
         counts = () if faults else self._stretches(job.layers)
@@ -157,6 +159,11 @@ class Plan:
         }
         if counts:
             schedule["buckets"] = list(counts)
+        if self.order == "caramel" or any(one.gate for one in self.buckets):
+            by_rank = sorted(self.buckets, key=lambda one: one.rank)
+            schedule["order"] = "file"
+            schedule["ranking"] = [name for one in by_rank for name in one.layers]
+            schedule["gates"] = [" ".join(one.gate or ()) for one in reversed(self.buckets)]
         if self.chunk_bytes is not None:
             schedule["chunk"] = units.format_bytes(self.chunk_bytes)
         home = f"job.{job.name}"

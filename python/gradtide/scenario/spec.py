@@ -8,6 +8,7 @@ from typing import Any
 
 from gradtide.scenario.defaults import DEFAULT_TOLERANCE_PPM, WITH_DEADLINES, announced_packets
 from gradtide.scenario.fabric import Fabric
+from gradtide.scenario.gates import Gates, parse_gate
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import Probe
 from gradtide.scenario.keys.cluster import Queue, Transport
@@ -117,9 +118,24 @@ def _order_spec(job: Job) -> dict[str, Any]:
         order["queues"] = schedule.queues
     if schedule.order == "arbitrary":
         order["disorder_ppm"] = ARBITRARY_PPM
+    if schedule.order == "file" and schedule.gates is not None:
+        return {"kind": "planned", "buckets": _gated(job)}
     if schedule.order == "file":
         order |= {"ranks": list(job.ranks or ()), "in_turn": bool(schedule.in_turn)}
     return order
+
+
+def _gated(job: Job) -> list[dict[str, Any]]:
+    """Return the buckets that have gates, first what is sent first."""
+    gates = Gates([layer._asdict() for layer in job.layers])
+    ranks, first, found = job.ranks or (), 0, []
+    for count, gate in zip(job.schedule.buckets or (), job.schedule.gates or (), strict=True):
+        members = [place for place in range(first, first + count) if job.layers[place].parameter_bytes]
+        first += count
+        if members:
+            opens = {"layers": members, "gate_ps": gates.opens_ps(parse_gate(gate))}
+            found.append((min(ranks[member] for member in members), opens))
+    return [opens for _, opens in sorted(found, key=lambda one: one[0])]
 
 
 def _adaptive_spec(job: Job, fabric: Fabric) -> dict[str, Any] | None:

@@ -437,7 +437,8 @@ def what_if(spec: dict[str, Any], rate_bps: int, order: str, barrier: bool) -> d
     spec["run"].update(duration_ps=None, timeline_iterations=0)
     for job in spec["jobs"]:
         own = job["schedule"]["order"]
-        if own["kind"] != order:
+        # What a plan gives is an order of the user's own.
+        if own["kind"] != order and (own["kind"], order) != ("planned", "file"):
             more: dict[str, dict[str, Any]] = {
                 "priority": {"queues": None},
                 "arbitrary": {"disorder_ppm": ARBITRARY_PPM},

@@ -18,6 +18,7 @@ from typing import Any
 
 from gradtide import _core
 from gradtide.scenario import Job
+from gradtide.scenario.gates import Gate, Gates
 from gradtide.studies.channels import Channel
 from gradtide.watch import look
 
@@ -81,7 +82,11 @@ MODES = (
     Mode("priority", "priority", True),
     Mode("crossiter", "fifo", False),
     Mode("crossiter", "priority", False),
+    Mode("crossiter", "caramel", False),
 )
+
+MOST_PACKED = 64
+"""Buckets that Caramel's packing is tried with at most: its effort grows with their square."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +218,8 @@ class Space:
     def allows(self, choice: Choice) -> bool:
         """Whether a runtime of that level can do it: DDP by itself cuts nothing."""
         own = self.channels[0].depth
+        if choice.mode.order == "caramel" and len(choice.cuts) >= MOST_PACKED:
+            return False
         return choice.mode.level != "buckets" or self.channels[choice.channel].depth == own
 
     def bound_ps(self, choice: Choice) -> float:
@@ -261,10 +268,14 @@ class Search:
         spec = json.loads(json.dumps({**self.space.spec, "traffic": []}))
         (job,) = spec["jobs"]
         times = ("forward_ps", "backward_ps", "update_ps")
-        self._layers = [
-            json.dumps([{**row, **{key: round(pace * row[key]) for key in times}} for row in job["layers"]])
+        paced = [
+            [{**row, **{key: round(pace * row[key]) for key in times}} for row in job["layers"]]
             for pace in self.space.paces
         ]
+        self._layers = [json.dumps(rows) for rows in paced]
+        self._gates = [Gates(rows) for rows in paced]
+        self._plain = json.dumps(job["layers"]), Gates(job["layers"])
+        self._packed: dict[Choice, list[tuple[int, Gate | None]]] = {}
         job.update(
             layers="@",
             hosts=[0, 1],
@@ -277,11 +288,39 @@ class Search:
         spec["run"].update(engine="pipe", duration_ps=None, timeline_iterations=0, probe=None)
         self._spec = spec
 
-    def _input(self, choice: Choice) -> str:
+    def packed(self, choice: Choice) -> list[tuple[int, Gate | None]]:
+        """Return the buckets of a choice in Caramel's order, each with its gate: the last event before its place.
+
+        A bucket is a number of `Layers.stretches`. An event before its place does not send it too early: the bucket
+        waits for those before it in the order.
+        """
+        if choice not in self._packed:
+            rows, gates = self._plain
+            number_of = {}
+            for number, (first, last) in enumerate(self.space.layers.stretches(choice.cuts)):
+                number_of.update(dict.fromkeys(self.space.layers.places[first:last], number))
+            sent = _core.planned(self._input(choice, {"kind": "caramel"}).replace('"@"', rows, 1), 0)
+            self._packed[choice] = [
+                (number_of[members[0]], gates.before(offset_ps, members)) for members, offset_ps in sent
+            ]
+        return self._packed[choice]
+
+    def _order(self, choice: Choice, gates: Gates) -> dict[str, Any]:
+        """Return the order of a choice as the core takes it, for layers with these events."""
+        order = choice.mode.order
+        if order != "caramel":
+            return {"kind": order, **({"queues": None} if order == "priority" else {})}
+        layers, buckets = self.space.layers, []
+        stretches = layers.stretches(choice.cuts)
+        for number, gate in self.packed(choice):
+            members = layers.places[slice(*stretches[number])]
+            buckets.append({"layers": members, "gate_ps": gates.opens_ps(gate)})
+        return {"kind": "planned", "buckets": buckets}
+
+    def _input(self, choice: Choice, order: dict[str, Any]) -> str:
         """Return a run of two hosts whose ring takes as long as the channel: 2 · (d/2) at the rate 1/b."""
         (job,) = self._spec["jobs"]
         channel = self.space.channels[choice.channel]
-        order = {"kind": choice.mode.order, **({"queues": None} if choice.mode.order == "priority" else {})}
         schedule = {
             **job["schedule"],
             "order": order,
@@ -300,8 +339,9 @@ class Search:
         new = [choice for choice in dict.fromkeys(choices) if choice not in self.scores]
         for choice in new:
             look()
-            text, times = self._input(choice), []
-            for layers in self._layers:
+            times: list[int] = []
+            for layers, gates in zip(self._layers, self._gates, strict=True):
+                text = self._input(choice, self._order(choice, gates))
                 output = _core.run(text.replace('"@"', layers, 1))
                 times += json.loads(output.summary_json)["jobs"][0]["iteration_time_ps"]
             self.scores[choice] = float(sum(times) / len(times))
@@ -366,8 +406,8 @@ def grid(space: Space, mode: Mode) -> list[Choice]:
     # DDP's own buckets are tried unchanged, however small the last one is.
     partitions = dict.fromkeys([cuts[0], *(layers.not_below(each, space.smallest_bytes) for each in cuts)])
     chunks: list[int | None] = [None]
-    if mode.order != "fifo":
-        # First in, first out gains nothing from chunks.
+    if mode.order == "priority":
+        # First in, first out gains nothing from chunks; Caramel sends its batches whole.
         chunks.append(space.smallest_chunk)
         while 2 * (chunks[-1] or 0) < layers.bytes_below[-1]:
             chunks.append(2 * (chunks[-1] or 0))
@@ -394,7 +434,7 @@ def _neighbours(space: Space, choice: Choice) -> Iterator[Choice]:
     layers, cuts = space.layers, choice.cuts
     for channel in range(len(space.channels)):
         yield replace(choice, channel=channel)
-    if choice.mode.order != "fifo":
+    if choice.mode.order == "priority":
         largest, chunk = max(layers.sizes_of(cuts)), choice.chunk_bytes
         # Equal parts of the largest bucket, and a little more or less.
         sizes = [None, *(-(-largest // parts) for parts in EQUAL_PARTS)]

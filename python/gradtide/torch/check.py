@@ -86,7 +86,7 @@ def verify(
         raise TrainingError(f"verify needs at least 2 steps, got {steps}")
     for _ in range(warm_up):
         step()
-    before, pieces, instants = _counts(model), model.tally.pieces, [clock()]
+    before, sent, instants = _counts(model), _sent(model), [clock()]
     for _ in range(steps):
         step()
         instants.append(clock())
@@ -105,7 +105,7 @@ def verify(
         predicted=said / 1e3 if isinstance(said, (int, float)) and said > 0 else None,
         reason="",
     )
-    missed = _missed(model, model.tally.pieces - pieces, steps)
+    missed = _missed(model, [now - then for now, then in zip(_sent(model), sent, strict=True)], steps)
     result = replace(result, reason=_reason(model, result, flushes / steps), missed=missed)
     if file is None and (not dist.is_initialized() or dist.get_rank() == 0):
         file = sys.stdout
@@ -116,8 +116,8 @@ def verify(
     return result
 
 
-def _missed(model: Wrapped, pieces: int, steps: int) -> str:
-    """Return which buckets or pieces of the plan were not sent, empty if all were."""
+def _missed(model: Wrapped, sent: list[int], steps: int) -> str:
+    """Return which buckets, pieces, parts or gates of the plan were not carried out, empty if all were."""
     plan = model.plan
     sizes = [bucket.bytes for bucket in plan.buckets if bucket.bytes]
     if model.level in ("buckets", "priority") and model._hook is not None and model._hook.sizes:
@@ -128,16 +128,39 @@ def _missed(model: Wrapped, pieces: int, steps: int) -> str:
                 "DDP fills buckets in the order in which gradients come: make the plan again from a profile of this "
                 "model, with torch 2.13 or newer."
             )
-    if model.level == "crossiter":
-        chunk = plan.chunk_bytes
-        expected = sum(1 if chunk is None else -(-size // chunk) for size in sizes)
-        # At either end, pieces of one iteration may be under way.
-        if abs(pieces - steps * expected) > expected:
+    if model._cross is None:
+        return ""
+    chunk, parts = plan.chunk_bytes, 0
+    for tensor in model._cross.tensors:
+        pieces = [tensor] if chunk is None else tensor.split(max(1, chunk // tensor.element_size()))
+        parts += sum(len(piece.chunk(plan.depth)) for piece in pieces)
+    expected = (
+        sum(1 if chunk is None else -(-size // chunk) for size in sizes),
+        parts,
+        sum(one.gate is not None for one in plan.buckets),
+    )
+    said = (
+        ("sent", "pieces", "Gradients of several dtypes in one bucket are sent apart."),
+        ("sent", "parts of pieces (depth)", "Pieces of fewer elements than the plan's depth have fewer parts."),
+        (
+            "opened",
+            "gates",
+            "Something reads or holds weights before the gates open, or layers are called in another order than in the "
+            "profile.",
+        ),
+    )
+    for count, planned, (did, what, why) in zip(sent, expected, said, strict=True):
+        # At either end, those of one iteration may be under way.
+        if abs(count - steps * planned) > planned:
             return (
-                f"The plan was not carried out: an iteration sent {pieces / steps:g} pieces instead of {expected}. "
-                "Gradients of several dtypes in one bucket are sent apart."
+                f"The plan was not carried out: an iteration {did} {count / steps:g} {what} instead of {planned}. {why}"
             )
     return ""
+
+
+def _sent(model: Wrapped) -> list[int]:
+    """Return how many pieces, parts of pieces and buckets behind a gate were sent so far."""
+    return [model.tally.pieces, model.tally.parts, 0 if model._cross is None else model._cross.gated]
 
 
 def _listed(sizes: list[int]) -> str:

@@ -92,6 +92,7 @@ class Bucket:
         ]
         self.unread = [InFlight(p, name, IN_FLIGHT) for name, p in members]  # what stands in each `.grad` meanwhile
         self.arrived: set[int] = set()  # gradients of this iteration
+        self.ready: list[Any] = []  # the marks that their device has of them
         self.transfer: Transfer | None = None  # the sum, once it has begun
         self.due = False  # the optimizer's step has been called for it and is not carried out
         self.optimizer: Any = None  # the user's, for these parameters alone
@@ -118,7 +119,7 @@ class CrossIteration:
     def __init__(
         self, module: "torch.nn.Module", optimizer: "torch.optim.Optimizer", groups: Sequence[Group], *, size: int
     ) -> None:
-        self.flushes = 0
+        self.flushes = self.gated = 0  # gated: sums that began at their gate, not because somebody waited
         self._module, self._optimizer, self._scale = module, optimizer, 1.0 / size
         self._sender: Sender
         self._buckets = buckets_of(groups)
@@ -139,10 +140,7 @@ class CrossIteration:
             for place, parameter in enumerate(bucket.parameters):
                 hook = functools.partial(self._arrived, bucket, place)
                 self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
-            if bucket.opens_in == "forward":
-                call = functools.partial(self._called, bucket)
-                self._handles.append(bucket.opener.register_forward_pre_hook(call, prepend=True))
-            elif bucket.opens_in == "backward":
+            if bucket.opens_in == "backward":
                 for parameter in bucket.opener:
                     self._opened_by.setdefault(id(parameter), []).append(bucket)
             self._empty(bucket)
@@ -191,14 +189,23 @@ class CrossIteration:
         for module, buckets in waits.items():
             hook = functools.partial(self._before_use, tuple(buckets))
             self._handles.append(module.register_forward_pre_hook(hook, prepend=True))
+        for bucket in self._buckets:  # a call opens gates, and then waits
+            if bucket.opens_in == "forward":
+                call = functools.partial(self._called, bucket)
+                self._handles.append(bucket.opener.register_forward_pre_hook(call, prepend=True))
         self._watched = True
 
-    def flush(self, *, is_asked: bool = False) -> None:
-        """Wait for every gradient whose step was called, and update; `is_asked` by the user's code."""
+    @property
+    def tensors(self) -> "list[torch.Tensor]":
+        """What is summed in an iteration."""
+        return [bucket.tensor for bucket in self._buckets]
+
+    def flush(self, *, is_asked: bool = False, by_all: bool = False) -> None:
+        """Wait for every gradient whose step was called, and update; `is_asked` by the user's code, `by_all` ranks."""
         for bucket in self._buckets:
             if bucket.due and is_asked:
                 self._note_asked()
-            self._update(bucket)
+            self._update(bucket, by_all=by_all)
 
     def __deepcopy__(self, memo: Any) -> Any:
         """Refuse: a copy would have the hooks of the original."""
@@ -226,6 +233,7 @@ class CrossIteration:
             torch.mul(gradient, self._scale, out=bucket.views[place])
         parameter.grad = bucket.unread[place]
         bucket.arrived.add(place)
+        bucket.ready.append(self._sender.streams.ready())
         for gated in self._opened_by.get(id(parameter), ()):
             gated.closed_by.discard(id(parameter))
             gated.is_open = not gated.closed_by
@@ -234,12 +242,16 @@ class CrossIteration:
 
     def _send_if_open(self, bucket: Bucket) -> None:
         if bucket.is_open and len(bucket.arrived) == len(bucket.parameters):
-            self._sent(bucket)
+            self._at_gate(bucket)
+
+    def _at_gate(self, bucket: Bucket) -> None:
+        self.gated += bool(bucket.opens_in) and bucket.transfer is None
+        self._sent(bucket)
 
     def _sent(self, bucket: Bucket) -> Transfer:
         """Hand a bucket to the sender, if that was not done before."""
         if bucket.transfer is None:
-            bucket.transfer = self._sender.submit(bucket.key, bucket.rank, bucket.tensor)
+            bucket.transfer = self._sender.submit(bucket.key, bucket.rank, bucket.tensor, bucket.ready)
         return bucket.transfer
 
     # In the optimizer
@@ -282,12 +294,16 @@ class CrossIteration:
     @torch._disable_dynamo  # type: ignore[untyped-decorator]
     def _before_use(self, buckets: tuple[Bucket, ...], module: "torch.nn.Module", args: Any) -> None:
         for bucket in buckets:
-            self._update(bucket)
+            self._update(bucket, by_all=self._trains())
 
     @torch._disable_dynamo  # type: ignore[untyped-decorator]
     def _called(self, bucket: Bucket, module: "torch.nn.Module", args: Any) -> None:
-        if bucket.due:
-            self._sent(bucket)
+        if bucket.due and (self._trains() or not self._sender.is_fixed):
+            self._at_gate(bucket)
+
+    def _trains(self) -> bool:
+        """Whether this forward pass is one that all ranks make."""
+        return bool(self._module.training and torch.is_grad_enabled())
 
     def _touched(self, parameter: "torch.nn.Parameter") -> None:
         self._note_asked()
@@ -297,11 +313,16 @@ class CrossIteration:
         self.flushes += not self._was_asked
         self._was_asked = True
 
-    def _update(self, bucket: Bucket) -> None:
-        """Carry out the step of a bucket, if it is due."""
+    def _update(self, bucket: Bucket, *, by_all: bool = False) -> None:
+        """Carry out the step of a bucket, if it is due; `by_all` ranks, as far as can be known."""
         with self._updating:
             if not bucket.due:  # another thread was first
                 return
+            if bucket.transfer is None and self._sender.is_fixed and not by_all:
+                raise TrainingError(
+                    f"{several(list(bucket.names))} is read while the plan holds its gradient back, and the order of "
+                    "sums is fixed here: call flush() of the model on every rank before"
+                )
             self._sender.wait(self._sent(bucket))  # whoever waits opens the gate
             for parameter in bucket.parameters:
                 self._deferral.end(parameter)
@@ -318,6 +339,7 @@ class CrossIteration:
     def _empty(self, bucket: Bucket) -> None:
         bucket.transfer, bucket.due, bucket.is_open = None, False, not bucket.opens_in
         bucket.arrived.clear()
+        bucket.ready = []
         if bucket.opens_in == "backward":
             bucket.closed_by = {id(parameter) for parameter in bucket.opener}
 

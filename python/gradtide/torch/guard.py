@@ -171,6 +171,8 @@ class Guard:
         elif ended[0]:
             self.fail_by(f"a collective failed: {ended[0]}")
             self.check()
+        else:
+            work.wait()  # on a GPU, what is issued from now on
 
     def explain(self, action: Callable[[], Any]) -> Any:
         """Run an action; raise `RankLostError` in place of the backend's error, if a rank's end is the reason."""
@@ -298,11 +300,14 @@ class Guard:
 
 
 def timeout_of(group: Any) -> timedelta:
-    """Return the timeout of a process group on the CPU."""
+    """Return the timeout of a process group: of its backend for the CPU, if it has one."""
     import torch
 
-    options = getattr(group._get_backend(torch.device("cpu")), "options", None)
-    timeout: timedelta = getattr(options, "_timeout", dist.default_pg_timeout)
+    try:
+        backend = group._get_backend(torch.device("cpu"))
+    except RuntimeError:  # NCCL alone
+        backend = group._get_backend(torch.device("cuda"))
+    timeout: timedelta = getattr(getattr(backend, "options", None), "_timeout", dist.default_pg_timeout)
     return timeout
 
 

@@ -14,6 +14,7 @@ from gradtide.scenario.plan import Plan
 from gradtide.torch.groups import Group
 from gradtide.torch.guard import Guard
 from gradtide.torch.sender import Sender, sum_parts
+from gradtide.torch.streams import Streams
 
 BYTES_PER_MIB = 2**20
 
@@ -52,6 +53,7 @@ class Hook:
     def __init__(
         self, ddp: DistributedDataParallel, optimizer: "torch.optim.Optimizer", guard: Guard, *, depth: int = 1
     ) -> None:
+        self._streams = Streams()
         self.sizes: dict[int, int] = {}  # bytes of DDP's buckets, by their index, in the last backward pass
         self._group, self._guard, self._depth = ddp.process_group, guard, depth
         self._scale = 1.0 / dist.get_world_size(ddp.process_group)
@@ -63,7 +65,7 @@ class Hook:
         tensor = bucket.buffer()
         number = self._guard.expect(lambda: future.set_result(tensor))
 
-        def ended(error: str) -> None:
+        def ended(works: Sequence[Any], error: str) -> None:
             if error:
                 self._guard.fail_by(f"the sum of gradients failed: {error}")
             self._guard.met(number)
@@ -75,7 +77,7 @@ class Hook:
         self._handle.remove()
 
     def _submit(self, bucket: Any) -> Any:
-        future: Any = torch.futures.Future()
+        future = self._streams.future()
         tensor = bucket.buffer().mul_(self._scale)
         if bucket.index() == 0:
             self.sizes.clear()
@@ -101,12 +103,18 @@ class PriorityHook(Hook):
         self._least = max(self._ranks.values(), default=0)
         self._sender = sender
         super().__init__(ddp, optimizer, sender.guard)
+        self._streams = sender.streams
 
     def sum(self, bucket: Any, future: Any) -> None:
         """Hand a bucket to the sender."""
         rank = min(self._ranks.get(id(parameter), self._least) for parameter in bucket.parameters())
         tensor = bucket.buffer()
-        self._sender.submit(bucket.index(), rank, tensor, lambda: future.set_result(tensor))
+
+        def hand_over() -> None:
+            with self._streams.handing_over():
+                future.set_result(tensor)
+
+        self._sender.submit(bucket.index(), rank, tensor, [self._streams.ready()], hand_over)
 
 
 # DDP reads the annotations, and insists on the name `bucket`.

@@ -25,6 +25,9 @@ from gradtide.torch.guard import Guard, timeout_of
 from gradtide.torch.parallel import Hook, PriorityHook, bucket_options
 from gradtide.torch.sender import Sender, Tally
 from gradtide.torch.sockets import all_ends
+from gradtide.torch.streams import streams_of
+
+UNTESTED = "it has never run on a GPU: compare the weights with DDP's first, as make validate-gpu does"
 
 
 class Wrapped(torch.nn.Module):  # type: ignore[misc]
@@ -71,11 +74,13 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
     def flush(self) -> None:
         """Wait for all gradients whose step was called, and update; afterwards weights are those of DDP.
 
+        Called on every rank: with NCCL, what the plan still holds back is summed now.
+
         Raises:
             TrainingError: if training cannot go on.
         """
         if self._cross is not None:
-            self._cross.flush(is_asked=True)
+            self._cross.flush(is_asked=True, by_all=True)
 
     @property
     def tally(self) -> Tally:
@@ -96,8 +101,8 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
 
     def train(self, mode: bool = True) -> "Wrapped":
         """Set the mode; weights are up to date before evaluation."""
-        if not mode:
-            self.flush()
+        if not mode and self._cross is not None:
+            self._cross.flush(is_asked=True)
         super().train(mode)
         return self
 
@@ -138,19 +143,21 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         atexit.unregister(self._at_exit)
         if self._made_in != os.getpid():
             return
-        cross, hook, guard, group = self._cross, self._hook, self._guard, self._group
+        cross, hook, sender, guard, group = self._cross, self._hook, self._sender, self._guard, self._group
         self.__dict__.update(_ddp=None, _cross=None, _hook=None, _sender=None, _guard=None, _group=None)
         self.level = "unwrapped"
         failed = at_exit and getattr(sys, "last_value", None) is not None  # the error that has ended the script
         try:
             if cross is not None and guard is not None and guard.fault is None and not failed:
-                cross.flush()
+                cross.flush(by_all=True)
                 if not at_exit:
                     cross.give_back()
         finally:
             for part in (cross, hook):
                 if part is not None:
                     part.close()
+            if sender is not None:
+                sender.streams.close()
             if guard is not None:
                 guard.close(at_exit=at_exit, failed=failed)
             if group is not None and dist.is_initialized():
@@ -166,6 +173,7 @@ def wrap(
     *,
     level: str | None = None,
     process_group: Any = None,
+    untested_on_gpu: bool = False,
     **ddp_options: Any,
 ) -> Wrapped:
     """Apply a plan to data-parallel training, in place of `DistributedDataParallel(model)`. Called on every rank.
@@ -176,6 +184,7 @@ def wrap(
         plan: path of plan.json, its content, or what `gt.plan` has returned.
         level: `none`, `buckets`, `priority` or `crossiter`, if not the plan's.
         process_group: the ranks of the job; all, by default.
+        untested_on_gpu: allow levels priority and crossiter on a GPU, where nobody has run them yet.
         ddp_options: further arguments of DistributedDataParallel. Level crossiter has no DDP and takes
             `broadcast_buffers` alone.
 
@@ -209,24 +218,25 @@ def wrap(
             f"the plan was made for {plan.workers} workers and is applied to {size}: its gain is not the predicted one",
             stacklevel=2,
         )
-    _refuse_devices(model, level)
+    _refuse_devices(model, level, untested_on_gpu)
     _refuse_plan(plan, model, level)
     wrapped = Wrapped(model, plan, level)
     base = dist.group.WORLD if base is None else base
+    device = _device_of(model, base, plan) if level in ("priority", "crossiter") else torch.device("cpu")
     cross = CrossIteration(model, optimizer, groups, size=size) if level == "crossiter" else None
     _agree(plan, level, model, base)
     if ddp_options.get("broadcast_buffers", True) and any(True for _ in model.buffers()):
         wrapped._shares_buffers = base
     if cross is not None:
         share_state(model, base)
-        cross.start(_sender(wrapped, base, plan))
+        cross.start(_sender(wrapped, base, plan, device))
         wrapped._cross = cross
     else:
         planned = {} if level == "none" else bucket_options(plan, ddp_options)
         ddp = DistributedDataParallel(model, process_group=process_group, **ddp_options, **planned)
         wrapped.__dict__["_ddp"] = ddp
         if level == "priority":
-            wrapped._hook = PriorityHook(ddp, optimizer, groups, _sender(wrapped, base, plan))
+            wrapped._hook = PriorityHook(ddp, optimizer, groups, _sender(wrapped, base, plan, device))
         elif _is_on_gloo(model, base):
             wrapped._guard = guard = Guard(base)
             guard.start()
@@ -250,17 +260,55 @@ def unwrap(model: Wrapped) -> "torch.nn.Module":
     return model.module
 
 
-def _sender(wrapped: Wrapped, base: Any, plan: Plan) -> Sender:
-    """Return a sender with a process group of its own, so that its sums never mix with the user's collectives."""
+def _sender(wrapped: Wrapped, base: Any, plan: Plan, device: "torch.device") -> Sender:
+    """Return a sender with a process group of its own, so that its sums never mix with the user's collectives.
+
+    The group has the backend that the user's has for the device. NCCL has no CPU thread that could begin a sum in an
+    order that is decided late, while the user's other communicators are busy: there, the order is fixed.
+    """
     ranks = dist.get_process_group_ranks(base)
     is_part = len(ranks) < dist.get_world_size()
     earlier = all_ends()
-    wrapped._group = dist.new_group(ranks, timeout=timeout_of(base), backend="gloo", use_local_synchronization=is_part)
+    backend = _backend(base, device)
+    wrapped._group = dist.new_group(ranks, timeout=timeout_of(base), backend=backend, use_local_synchronization=is_part)
     wrapped._sender = sender = Sender(
-        base, wrapped._group, earlier, piece_bytes=plan.chunk_bytes, credit=plan.credit, depth=plan.depth
+        base,
+        wrapped._group,
+        earlier,
+        piece_bytes=plan.chunk_bytes,
+        credit=plan.credit,
+        depth=plan.depth,
+        streams=streams_of(device),
+        is_fixed=backend != "gloo",
     )
     wrapped._guard = sender.guard
     return sender
+
+
+def _backend(base: Any, device: "torch.device") -> str:
+    """Return the backend that sums what is on a device: on the CPU gloo, whatever else the user's group has."""
+    if device.type == "cpu" or isinstance(base._get_backend(device), dist.ProcessGroupGloo):
+        return "gloo"
+    return "nccl"
+
+
+def _device_of(model: "torch.nn.Module", base: Any, plan: Plan) -> "torch.device":
+    """Return the device of what is trained, for levels with a sender."""
+    devices = {parameter.device for parameter in model.parameters() if parameter.requires_grad}
+    if len(devices) > 1:
+        raise TrainingError(
+            f"the model is on {' and '.join(sorted(map(str, devices)))}: levels priority and crossiter take one device"
+        )
+    device = devices.pop()
+    backend = _backend(base, device)
+    if backend == "gloo" and plan.collective.get("kind", "ring") != "ring":
+        raise TrainingError(f"the plan exchanges by {plan.collective['kind']}, and gloo always uses a ring")
+    if backend != "gloo" and plan.order == "priority":
+        raise TrainingError(
+            "the plan sends in order 'priority', which is decided while sending; NCCL needs an order that is fixed "
+            "before: a plan in order fifo or caramel (gradtide plan --schedule caramel)"
+        )
+    return device
 
 
 def is_compiled(module: "torch.nn.Module") -> bool:
@@ -291,14 +339,21 @@ def _agree(plan: Plan, level: str, model: "torch.nn.Module", base: Any) -> None:
                 raise TrainingError(f"rank {rank} has another {what} than rank 0: wrap the same on every rank")
 
 
-def _refuse_devices(model: "torch.nn.Module", level: str) -> None:
-    for kind in sorted({parameter.device.type for parameter in model.parameters()}):
+def _refuse_devices(model: "torch.nn.Module", level: str, untested_on_gpu: bool) -> None:
+    kinds = sorted({parameter.device.type for parameter in model.parameters()})
+    if untested_on_gpu and not any(level in of_torch(kind).untested for kind in kinds):
+        raise TrainingError(
+            f"untested_on_gpu=True has no effect at level {level} on {' and '.join(kinds)}: leave it out"
+        )
+    for kind in kinds:
         runtime = of_torch(kind)
-        if level not in runtime.levels:
-            raise TrainingError(
-                f"level {level} cannot be carried out on {kind}: gradtide.torch has {' and '.join(runtime.levels)} on "
-                f"{runtime.name}. Name the device to gradtide plan, or take level={runtime.levels[-1]!r}"
-            )
+        if level in runtime.levels or (untested_on_gpu and level in runtime.untested):
+            continue
+        untested = f", or try it with untested_on_gpu=True ({UNTESTED})" if level in runtime.untested else ""
+        raise TrainingError(
+            f"level {level} cannot be carried out on {kind}: gradtide.torch has {' and '.join(runtime.levels)} on "
+            f"{runtime.name}. Name the device to gradtide plan, or take level={runtime.levels[-1]!r}{untested}"
+        )
 
 
 def _refuse_plan(plan: Plan, model: "torch.nn.Module", level: str) -> None:

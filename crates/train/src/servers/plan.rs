@@ -317,7 +317,9 @@ fn ranked(
             order.sort_by_key(|&parameter| ranks[graph.parameters[parameter as usize].layer as usize]);
             return Ok(PullOrder::Fixed(order));
         }
-        OrderSpec::Caramel | OrderSpec::Edf => return Err(ServersError::NoMeaning("it is an order of all-reduce")),
+        OrderSpec::Caramel | OrderSpec::Edf | OrderSpec::Planned { .. } => {
+            return Err(ServersError::NoMeaning("it is an order of all-reduce"));
+        }
         OrderSpec::Tic => OrderMethod::Tic,
         OrderSpec::Tac => OrderMethod::Tac,
         OrderSpec::TacFolded => OrderMethod::TacFolded,

@@ -22,6 +22,7 @@ from gradtide.scenario.defaults import (
     transport_of,
 )
 from gradtide.scenario.fabric import Fabric, dealt_out, host_number, star
+from gradtide.scenario.gates import parse_gate
 from gradtide.scenario.keys.job import (
     OF_ROOFLINE,
     Adaptive,
@@ -326,10 +327,11 @@ def ranks(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTab
     if order != "file":
         # `op_by_op` checks the order of pulls.
         of_buckets = () if ctx.file.job[name].collective.is_pulled else ("in_turn",)
-        for key in ("file", "ranking", *of_buckets):
+        for key in ("file", "ranking", "gates", *of_buckets):
             if schedule.value(key) is not None:
                 ctx.no_effect((*at, key), f'with order = "{order}"', 'write order = "file"')
         return None
+    _gates(ctx, schedule, at, table)
     if schedule.file is not None and schedule.ranking is not None:
         ctx.add("GT016", (*at, "ranking"), "`file` and `ranking` contradict each other", "keep one of them")
         return None
@@ -353,6 +355,39 @@ def ranks(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTab
     if table is None:
         return None
     return _ranks_of(ctx, name, table, entries, whole)
+
+
+def _gates(ctx: Context, schedule: Schedule, at: Loc, table: LayerTable | None) -> None:
+    """Check that every bucket has a gate of the model, or none."""
+    if schedule.gates is None:
+        return
+    if schedule.buckets is None or len(schedule.gates) != len(schedule.buckets):
+        msg = f"{len(schedule.gates)} gates for {len(schedule.buckets or ())} buckets"
+        ctx.add("GT016", (*at, "gates"), msg, 'write `buckets`, and a gate or "" for each')
+        return
+    if schedule.in_turn:
+        ctx.add("GT016", (*at, "in_turn"), "`in_turn` and `gates` contradict each other", "keep one of them")
+    if table is None:
+        return
+    if table.graph is not None:
+        ctx.add("GT016", (*at, "gates"), "the model is a graph of ops, which has no passes", "leave `gates` out")
+        return
+    every = {row.name: row.parameter_bytes for row in table.layers}
+    for index, text in enumerate(schedule.gates):
+        gate = parse_gate(text)
+        if gate is None:
+            continue
+        where, layer = gate
+        loc = (*at, "gates", index)
+        if where not in ("backward", "forward"):
+            ctx.add("GT016", loc, f"`{where}` is no pass", 'write "backward LAYER", "forward LAYER" or ""', text)
+        elif layer not in every:
+            ctx.add(
+                "GT037", loc, f'the model has no layer "{layer[:80]}"', did_you_mean(layer, every, "", '"{}"'), text
+            )
+        elif where == "backward" and not every[layer]:
+            msg = f'the layer "{layer}" has no parameters, so no gradient'
+            ctx.add("GT037", loc, msg, f'write "forward {layer}", or another layer', text)
 
 
 def _fault(ctx: Context, loc: Loc, layer: str) -> Any:

@@ -19,10 +19,10 @@ from gradtide.scenario.plan import Plan
 from gradtide.studies.channels import own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.keep import Kept
-from gradtide.studies.plan.found import Found, Settings, ddp, fill
+from gradtide.studies.plan.found import Found, Settings, ddp, fill, modes_of
 from gradtide.studies.plan.result import PlanResult, caps, check_target
 from gradtide.studies.run import part_of, run_all, runtime_named
-from gradtide.studies.search import Layers
+from gradtide.studies.search import MODES, Layers
 from gradtide.studies.trained import trained
 
 OVERHEAD = "1ms"
@@ -48,6 +48,7 @@ def plan(
     workers: int | None = None,
     device: str | None = None,
     level: str | None = None,
+    schedule: str | None = None,
     collectives: Sequence[str] | None = None,
     overhead: str | None = None,
     worth: float = WORTH_PERCENT,
@@ -75,6 +76,8 @@ def plan(
             if it names none, what every device can carry out.
         level: the most that the runtime may be asked to do: buckets, priority or crossiter. Default: the most that it
             can do on the device.
+        schedule: fifo, priority or caramel: plan this order even if another one, or none, would save more. Default: the
+            search chooses.
         collectives: each `KIND[+KEY=VALUE]`. Default: the scenario's own and those that the device's library has.
         overhead: what a message costs beyond the scenario's own overhead at the levels priority and crossiter. Default:
             1 ms.
@@ -107,7 +110,7 @@ def plan(
     known = runtime_of(base, scenario, device)
     if known is not None:
         _refuse_collective(base, known)
-    settings = _settings(base, known, level, overhead, worth, smallest, noise, seeds)
+    settings = _settings(base, known, level, schedule, overhead, worth, smallest, noise, seeds)
     if base.jobs[0].workers < 2:
         raise ValueError("a single worker exchanges nothing, so there is nothing to plan")
     if base.engine == "packet":
@@ -176,6 +179,7 @@ def _settings(
     base: Scenario,
     known: Runtime | None,
     level: str | None,
+    schedule: str | None,
     overhead: str | None,
     worth: float,
     smallest: int | str,
@@ -191,6 +195,13 @@ def _settings(
         where = f"--device {' or --device '.join(others)} can"
         why = f"{runtime.name} cannot" if known else "the scenario names no device, and not every device can"
         raise ValueError(f"level: {why} carry out {level}; {where}; write level {' or '.join(runtime.levels[1:])}")
+    orders = list(dict.fromkeys(mode.order for mode in MODES))
+    if schedule not in (None, *orders):
+        raise ValueError(f"schedule: there is no {schedule!r}; there are {', '.join(orders)}")
+    if not modes_of(level, schedule):
+        least = next(mode.level for mode in MODES if mode.order == schedule)
+        there = f"the level is at most {level} on {runtime.name}"
+        raise ValueError(f"schedule: {schedule} needs level {least}, and {there}; name another device or schedule")
     own = base.jobs[0].compute.noise_ppm / 1e6
     if overhead is not None and level == "buckets":
         raise ValueError("overhead: has no effect at level buckets, which needs no scheduler; leave it out")
@@ -208,7 +219,16 @@ def _settings(
         raise ValueError(f"noise: {noise} is no coefficient of variation; write 0.03 for 3 %")
     smallest_bytes = parse_size(smallest, "smallest")
     return Settings(
-        runtime, known is not None, level, overhead_ps, worth / 100, smallest_bytes, seeds, own or noise, own == 0
+        runtime,
+        known is not None,
+        level,
+        overhead_ps,
+        worth / 100,
+        smallest_bytes,
+        seeds,
+        own or noise,
+        own == 0,
+        schedule,
     )
 
 

@@ -13,7 +13,7 @@ from gradtide.scenario import Scenario
 from gradtide.scenario.plan import Plan, PlannedBucket
 from gradtide.studies.channels import Channel, fit, own_collective
 from gradtide.studies.run import run_all
-from gradtide.studies.search import DDP_CAP, DDP_FIRST_CAP, MODES, Choice, Layers, Search, Space, explore, paces
+from gradtide.studies.search import DDP_CAP, DDP_FIRST_CAP, MODES, Choice, Layers, Mode, Search, Space, explore, paces
 
 TRIALS = 2
 """Seeds by which the best of a level is chosen, before it is run with all."""
@@ -26,7 +26,10 @@ Part = Callable[[float, float], Callable[[float], object] | None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for, as `plan` describes it; `noise_is_assumed` where the scenario gives none."""
+    """What was asked for, as `plan` describes it; `noise_is_assumed` where the scenario gives none.
+
+    `schedule` is the order that was named, `None` if the search chooses it.
+    """
 
     runtime: Runtime
     runtime_is_known: bool
@@ -37,6 +40,7 @@ class Settings:
     seeds: int
     noise: float
     noise_is_assumed: bool
+    schedule: str | None = None
 
 
 @dataclass(frozen=True)
@@ -159,9 +163,17 @@ def plan_of(found: Found, choice: Choice) -> Plan:
     """Return a choice as a plan, with what its messages cost."""
     assert found.search is not None
     channel = found.channels[choice.channel]
+    buckets = _buckets(found.layers, choice.cuts, choice.mode.order)
+    if choice.mode.order == "caramel":
+        place = {number: (rank, gate) for rank, (number, gate) in enumerate(found.search.packed(choice))}
+        numbers = reversed(range(len(buckets)))
+        buckets = tuple(
+            replace(one, rank=place[number][0], gate=place[number][1])
+            for one, number in zip(buckets, numbers, strict=True)
+        )
     return Plan(
         choice.mode.level,
-        _buckets(found.layers, choice.cuts, choice.mode.order),
+        buckets,
         choice.mode.order,
         choice.mode.barrier,
         choice.chunk_bytes,
@@ -186,7 +198,7 @@ def fill(
     `how` is the `jobs`, `keep` and `limits` of `run_all`.
     """
     base, settings = found.base, found.settings
-    modes = [mode for mode in MODES if LEVELS.index(mode.level) <= LEVELS.index(settings.level)]
+    modes = modes_of(settings.level, settings.schedule)
     found.channels = fit(
         base,
         names,
@@ -195,7 +207,7 @@ def fill(
         how["jobs"],
         part(0.05, 0.2),
         how["limits"],
-        is_deep=settings.runtime.any_collective and settings.level != "buckets",
+        is_deep=settings.level != "buckets" and (settings.runtime.any_collective or settings.schedule == "caramel"),
     )
     steps = paces(settings.noise, base.jobs[0].workers)
     plain = found.baselines["ddp"][0].on(base)
@@ -221,6 +233,12 @@ def fill(
     best = [found.best(level) for level in LEVELS]
     compared = {choice: scenarios[choice] for choice in (None, *best)}
     run_noisy(found, compared, range(len(trials), settings.seeds), part(0.85, 1), how)
+
+
+def modes_of(level: str, schedule: str | None) -> list[Mode]:
+    """Return the modes up to a level: of the schedule that is named, else not Caramel's, which nobody has measured."""
+    orders = {mode.order for mode in MODES} - {"caramel"} if schedule is None else {schedule}
+    return [mode for mode in MODES if mode.order in orders and LEVELS.index(mode.level) <= LEVELS.index(level)]
 
 
 def run_noisy(

@@ -41,6 +41,8 @@ class PlanResult(StudyRows):
         self.rows = [_baseline_row(found, name) for name in names]
         self.rows += [_row(found, choice) for choice in best.values()]
         chosen = _chosen(self.rows, 100 * found.settings.worth)
+        if found.settings.schedule is not None and best:
+            chosen = max(best, key=lambda level: found.gain(best[level]).mean)
         row = next(row for row in self.rows if row["name"] == (found.baseline if chosen == "none" else chosen))
         row["chosen"] = True
         choice = best.get(chosen)
@@ -215,18 +217,18 @@ def _chosen(rows: Sequence[Mapping[str, Any]], worth: float) -> str:
     A level pays if it saves `worth` per cent even at the low end of its interval, and of the mean over paired runs with
     noise. Another clearly beats it if it saves `worth` more even after the error that predictions had.
     """
-    paying = [
-        row
-        for row in rows
-        if row["level"] != "none"
-        and row["saves_percent"] > 0
-        and all(low is None or low >= worth for low in (row["saves_low_percent"], row["jitter_low_percent"]))
-    ]
+    paying = [row for row in rows if _pays(row, worth)]
     if not paying:
         return "none"
     left = {str(row["level"]): 1 - row["saves_percent"] / 100 for row in paying}
     least = min(left.values()) + worth / 100
     return next(level for level, one in left.items() if saving_errors().around(one)[0] <= least)
+
+
+def _pays(row: Mapping[str, Any], worth: float) -> bool:
+    lows = row["saves_low_percent"], row["jitter_low_percent"]
+    saves = row["level"] != "none" and row["saves_percent"] > 0
+    return saves and all(low is None or low >= worth for low in lows)
 
 
 def _completed(found: Found, plan: Plan, row: Mapping[str, Any]) -> Plan:
@@ -258,7 +260,7 @@ def _predicted(found: Found, row: Mapping[str, Any]) -> dict[str, Any]:
         "iteration_time_ms": row["iteration_ms"],
         "gain_percent": row["saves_percent"],
         "gain_interval_percent": interval("saves"),
-        "verdict": LEAVE if row["level"] == "none" else WORTH_IT,
+        "verdict": WORTH_IT if _pays(row, 100 * found.settings.worth) else LEAVE,
         "measured_errors": {"savings": errors(saving_errors()), "iteration_times": errors(time_errors())},
         "jitter_interval_percent": interval("jitter"),
         "lower_bound_ms": found.bound_ms,
@@ -343,6 +345,10 @@ def _advice(found: Found, chosen: str, best: Mapping[str, Choice], rows: Sequenc
             reach = f"a loss of {-low:.1f} %" if low < 0 else f"{low:.1f} %"
             why += f", and measured savings differed so much from predictions that it may be {reach}"
         said.append(f"Leave {what} alone: {why}.")
+    elif not _pays(row, worth):
+        saves = row["saves_percent"]
+        gain = f"{'saves' if saves > 0 else 'loses'} {abs(saves):.1f} %"
+        said.append(f"Leave it alone: {settings.schedule}, which you named, {gain}.")
     else:
         said.append(f"Worth it: even the low end of the interval saves {row['saves_low_percent']:.1f} %.")
     if chosen in ("priority", "crossiter") and not runtime.any_collective:

@@ -1,0 +1,61 @@
+"""Gates of a plan: the events of training at which a bucket that was held back may be sent.
+
+A gate names a pass and a layer. `backward` opens when backward has the layer's gradient; `forward`, when the next
+forward pass calls the layer. Both are offsets of the compute time of an iteration that never waits.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+
+Gate = tuple[str, str]
+"""Pass, `backward` or `forward`, and layer."""
+
+
+def parse_gate(text: str) -> Gate | None:
+    """Return the gate that a scenario writes as a text; `None` for an empty one."""
+    where, _, layer = text.partition(" ")
+    return (where, layer) if text else None
+
+
+class Gates:
+    """Offsets of the events of an iteration, picoseconds.
+
+    Attributes:
+        compute_ps: all compute time of an iteration.
+        ready_ps: when each layer's gradient is there.
+        called_ps: when each layer is called, and reads its parameters.
+    """
+
+    def __init__(self, layers: Sequence[Mapping[str, int | str]]) -> None:
+        self._names = [str(row["name"]) for row in layers]
+        self.called_ps: list[int] = []
+        now = 0
+        for row in layers:
+            self.called_ps.append(now)
+            now += int(row["update_ps"]) + int(row["forward_ps"])
+        self.ready_ps = [0] * len(layers)
+        for index in reversed(range(len(layers))):
+            now += int(layers[index]["backward_ps"])
+            self.ready_ps[index] = now
+        self.compute_ps = now
+        self._places = {name: index for index, name in enumerate(self._names)}
+        # Only of layers with parameters: other layers may have names that no module has.
+        owners = [index for index, row in enumerate(layers) if row["parameter_bytes"]]
+        backward = [(self.ready_ps[index], "backward", index) for index in reversed(owners)]
+        self._events = backward + [(now + self.called_ps[index], "forward", index) for index in owners]
+
+    def opens_ps(self, gate: Gate | None) -> int:
+        """Return when a bucket may be sent; from an iteration's compute time on, in the next."""
+        if gate is None:
+            return 0
+        where, layer = gate
+        place = self._places[layer]
+        return self.ready_ps[place] if where == "backward" else self.compute_ps + self.called_ps[place]
+
+    def before(self, offset_ps: int, members: Sequence[int]) -> Gate | None:
+        """Return the last event up to an offset; `None` if a bucket of some layers is not ready before it."""
+        place = bisect_right(self._events, offset_ps, key=lambda event: event[0]) - 1
+        if place < 0 or self._events[place][0] <= max(self.ready_ps[member] for member in members):
+            return None
+        _, where, index = self._events[place]
+        return where, self._names[index]
