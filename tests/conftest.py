@@ -9,8 +9,10 @@ import pytest
 
 from gradtide import cli
 
-# A shell that starts the tests in the background has them ignore Ctrl-C, and so would the commands that they interrupt.
+# A shell that starts the tests in the background has them ignore Ctrl-C, and nohup the end of a terminal; so would the
+# commands that they interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_configure(config):

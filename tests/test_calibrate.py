@@ -10,7 +10,7 @@ import gradtide as gt
 from gradtide.cli import main
 from gradtide.errors import ScenarioError
 
-DATA = Path(__file__).parent / "data/formats"
+DATA = Path(__file__).parent / "data/timings"
 SIZES = [10**power for power in range(3, 9)]
 NCCL = """\
 # nThread 1 nGpus 1 minBytes 1024 maxBytes 67108864 step: 4(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1

@@ -224,7 +224,7 @@ def _converted(path: Path) -> None:
 TIMINGS = (
     b"bytes,time_us,depth\n1000,66,1\n100000,412,1\n10000000,34400,1\n1000,172,8\n100000,210,8\n10000000,14340,8\n"
 )
-NCCL_TESTS = [path.read_bytes() for path in sorted((ROOT / "tests/data/formats").glob("nccl_*.txt"))]
+NCCL_TESTS = [path.read_bytes() for path in sorted((ROOT / "tests/data/timings").glob("*.txt"))]
 
 
 def _timings(path: Path) -> object:
