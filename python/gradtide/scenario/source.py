@@ -350,7 +350,7 @@ def parse_json(text: str, name: str, parse_float: Callable[[str], Any] = float) 
     def constant(word: str) -> Any:
         raise ScenarioError([fault(f"{word} is not a JSON number", "write a plain number")])
 
-    # A plain float has no error to turn into a fault, and is read twice as fast without a function of ours.
+    # Reading a plain float has no error to turn into a fault.
     part = float if parse_float is float else broken
     try:
         return json.loads(text, object_pairs_hook=unique, parse_constant=constant, parse_int=whole, parse_float=part)
