@@ -567,10 +567,11 @@ def leave(rank):
         bare = unwrap(wrapped)
         assert bare is model
         del wrapped, step
-        gc.collect()
         hooks = sum(len(m._forward_pre_hooks) + len(m._state_dict_pre_hooks) for m in model.modules())
         hooks += sum(len(p._post_accumulate_grad_hooks or ()) for p in model.parameters())
-        for _ in range(1000):  # a thread that has ended is listed for a moment
+        # A thread that has ended is listed for a moment, and holds what it used until then.
+        for _ in range(1000):
+            gc.collect()
             after = tasks(), threading.active_count(), set(vars(optimizer))
             if after == before:
                 break
