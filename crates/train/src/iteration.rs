@@ -399,8 +399,6 @@ struct JobRunner<'a> {
     ranks: Vec<u32>,
     /// Where bands change: what compute passes.
     milestones: Vec<Milestone>,
-    /// The bucket whose gradients are the last of an iteration.
-    last_bucket: Option<u32>,
     /// Where workers change them.
     adaptive: Option<Box<Adaptive>>,
     /// Who chooses them in their place, and when the present chunk is to be through.
@@ -415,6 +413,10 @@ struct Adaptive {
     workers: Workers,
     /// The next chunk waits for the end of one that goes high.
     is_waiting: bool,
+    /// When each worker last completed its part of a bucket.
+    gave_at: Vec<Time>,
+    /// The bucket whose gradients are the last of an iteration.
+    last_bucket: Option<u32>,
 }
 
 /// One compute stream.
@@ -430,9 +432,8 @@ struct Worker {
     /// The op at which an iteration is measured to begin.
     first_op: OpId,
     next_op: OpId,
-    /// When compute came to `next_op`, and when it last completed its part of a bucket.
+    /// When compute came to `next_op`.
     reached_at: Time,
-    gave_at: Time,
     running: Option<Running>,
     /// The iteration being measured, from one start of forward to the next.
     current: IterationRecord,
@@ -458,7 +459,6 @@ impl Worker {
             slot: 0,
             next_op,
             reached_at,
-            gave_at: Time::ZERO,
             running: None,
             current: IterationRecord::default(),
             measured: Vec::new(),
@@ -579,10 +579,14 @@ impl<'a> JobRunner<'a> {
             free_at: Time::ZERO,
             ranks,
             opening_count: None,
-            last_bucket: last_bucket(&job.dag),
             milestones: if has_bands { Milestone::all(&job.boundaries) } else { Vec::new() },
             adaptive: job.rule.filter(|_| has_bands).map(|rule| {
-                Box::new(Adaptive { workers: Workers::new(rule, job.collective.hosts().len()), is_waiting: false })
+                Box::new(Adaptive {
+                    workers: Workers::new(rule, job.collective.hosts().len()),
+                    is_waiting: false,
+                    gave_at: vec![Time::ZERO; worker_count],
+                    last_bucket: last_bucket(&job.dag),
+                })
             }),
             oracle: job.oracle.clone().filter(|_| has_bands).map(|oracle| Box::new((oracle, None))),
             trace: JobRecord {
@@ -964,9 +968,11 @@ impl<'a> JobRunner<'a> {
             self.record(index, kind, started, now);
         }
         let compute_count = self.job.dag.compute_count;
+        if let Some(adaptive) = self.adaptive.as_mut().filter(|_| !self.job.dag.within.from(op).is_empty()) {
+            adaptive.gave_at[index as usize] = now;
+        }
         for edge in 0..self.job.dag.within.from(op).len() {
             let target = self.job.dag.within.from(op)[edge];
-            self.workers[index as usize].gave_at = now;
             let missing = &mut self.missing[slot][target as usize];
             *missing -= 1;
             if *missing == 0 {
@@ -1015,9 +1021,9 @@ impl<'a> JobRunner<'a> {
         let record = &mut self.trace.transfers[block + bucket as usize];
         record.ready = now;
         record.rank = rank;
-        if let Some(adaptive) = self.adaptive.as_mut().filter(|_| self.last_bucket == Some(bucket)) {
+        if let Some(adaptive) = self.adaptive.as_mut().filter(|adaptive| adaptive.last_bucket == Some(bucket)) {
             // One worker that stands for all waits for none.
-            adaptive.workers.on_computed(self.workers.iter().map(|worker| now - worker.gave_at));
+            adaptive.workers.on_computed(adaptive.gave_at.iter().map(|&gave_at| now - gave_at));
         }
         if self.has_gates {
             // All of them, so that what opens at one instant is in the plan's order.
