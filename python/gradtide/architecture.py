@@ -346,6 +346,11 @@ def _attention(fields: Fields) -> Attention:
     return Attention(heads, kv_heads, size, size)
 
 
+def _head(hidden: int, vocabulary: int, tied: bool) -> tuple[Module, ...]:
+    """The product that gives a score to every token; a tied one has no parameters of its own."""
+    return () if tied else (_linear("lm_head", hidden, vocabulary, "vocabulary"),)
+
+
 Part = Callable[[int, str], tuple[list[Module], Attention]]
 """The attention of block i, and its modules, under a name."""
 
@@ -372,7 +377,6 @@ def _decoder(
             )
         )
     tied = fields.flag("tie_word_embeddings", tied)
-    head = () if tied else (_linear("lm_head", hidden, vocabulary, "vocabulary"),)
     return Architecture(
         fields.text(FAMILY),
         hidden,
@@ -380,7 +384,7 @@ def _decoder(
         None,
         (_table("model.embed_tokens", vocabulary, hidden, "vocabulary"),),
         tuple(blocks),
-        (_norm("model.norm", hidden), *head),
+        (_norm("model.norm", hidden), *_head(hidden, vocabulary, tied)),
         tied,
     )
 
@@ -531,12 +535,11 @@ def _gpt2(fields: Fields) -> Architecture:
         )
         blocks.append(Block(modules, core, f"{name}.attn.c_proj"))
     tied = fields.flag("tie_word_embeddings", True)
-    head = () if tied else (_linear("lm_head", hidden, vocabulary, "vocabulary"),)
     before = (
         _table("transformer.wte", vocabulary, hidden, "vocabulary"),
         _table("transformer.wpe", longest, hidden),
     )
-    after = (_norm("transformer.ln_f", hidden, bias=True), *head)
+    after = (_norm("transformer.ln_f", hidden, bias=True), *_head(hidden, vocabulary, tied))
     return Architecture(fields.text(FAMILY), hidden, vocabulary, longest, before, tuple(blocks), after, tied)
 
 
@@ -558,7 +561,6 @@ def _gpt_neox(fields: Fields) -> Architecture:
         )
         blocks.append(Block(modules, core, f"{name}.attention.dense"))
     tied = fields.flag("tie_word_embeddings")
-    head = () if tied else (_linear("lm_head", hidden, vocabulary, "vocabulary"),)
     return Architecture(
         fields.text(FAMILY),
         hidden,
@@ -566,7 +568,7 @@ def _gpt_neox(fields: Fields) -> Architecture:
         None,
         (_table("gpt_neox.embed_in", vocabulary, hidden, "vocabulary"),),
         tuple(blocks),
-        (_norm("gpt_neox.final_layer_norm", hidden, bias=True), *head),
+        (_norm("gpt_neox.final_layer_norm", hidden, bias=True), *_head(hidden, vocabulary, tied)),
         tied,
     )
 
