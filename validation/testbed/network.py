@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 SWITCH, HOST = "gradtide-switch", "gradtide-host"
@@ -40,6 +41,16 @@ def on_each_host(hosts: int, command: Sequence[str]) -> None:
             process.kill()
     if any(codes):
         raise SystemExit(f"workers ended with {codes}")
+
+
+def join(rank: int, ranks: int, store: str) -> None:
+    """Be one of the ranks that `on_each_host` started: a group over gloo, with one thread of computing."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    timeout = timedelta(seconds=120)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=timeout)
 
 
 def address(host: int, *, routed: bool) -> str:

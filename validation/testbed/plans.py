@@ -24,12 +24,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from network import network, on_each_host
+from network import join, network, on_each_host
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "validation" / "plan.md"
@@ -175,17 +174,9 @@ def kept(plan: dict[str, Any]) -> dict[str, Any]:
 
 def worker(arguments: argparse.Namespace) -> None:
     """Do what is asked; the first rank writes it down."""
-    import torch
     import torch.distributed as dist
 
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{arguments.store}",
-        rank=arguments.rank,
-        world_size=2,
-        timeout=timedelta(seconds=120),
-    )
+    join(arguments.rank, 2, arguments.store)
     (model,) = arguments.model
     if arguments.stage == "alone":
         found: Any = {"times_us": transfer_times(), "profile": profiled(model)}

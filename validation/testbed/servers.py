@@ -16,12 +16,11 @@ import statistics
 import sys
 import tempfile
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import plans
-from network import network, on_each_host
+from network import join, network, on_each_host
 from train import DELAY, PAYLOAD, WIDTH, emulated
 
 CASES = [(workers, servers) for servers in (1, 2) for workers in (1, 2, 4)]
@@ -133,17 +132,9 @@ def predicted(order: str, workers: int, servers: int, arguments: argparse.Namesp
 
 def rank(arguments: argparse.Namespace) -> None:
     """Train or serve with each order in turn; the first rank writes the times down."""
-    import torch
     import torch.distributed as dist
 
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{arguments.store}",
-        rank=arguments.rank,
-        world_size=arguments.workers + arguments.servers,
-        timeout=timedelta(seconds=120),
-    )
+    join(arguments.rank, arguments.workers + arguments.servers, arguments.store)
     runs = [{order: trained(order, arguments) for order in ORDERS} for _ in range(arguments.runs)]
     if arguments.rank == 0:
         found = {

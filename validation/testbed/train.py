@@ -18,11 +18,10 @@ import statistics
 import sys
 import tempfile
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from network import network, on_each_host
+from network import join, network, on_each_host
 
 MODES = ("ddp", "none", "buckets", "priority", "crossiter-fifo", "crossiter")
 DEFAULT_MODES = ("ddp", "buckets", "priority", "crossiter-fifo", "crossiter")
@@ -121,17 +120,9 @@ def ddp_buckets(layers: int, size: int) -> list[int]:
 
 def worker(arguments: argparse.Namespace) -> None:
     """Train at each mode in turn; the first rank writes the times down."""
-    import torch
     import torch.distributed as dist
 
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{arguments.store}",
-        rank=arguments.rank,
-        world_size=arguments.workers,
-        timeout=timedelta(seconds=120),
-    )
+    join(arguments.rank, arguments.workers, arguments.store)
     rows = []
     for round_ in range(arguments.runs):
         for mode in arguments.mode:
