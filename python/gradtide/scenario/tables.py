@@ -529,10 +529,13 @@ def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any
 def _preset(name: str, source: Source, loc: Loc, compute: Compute) -> LayerTable:
     from gradtide import presets
 
+    if name in presets.language_names():
+        table = _configuration(presets.configuration(name), name, Under(source, loc), source, loc, compute)
+        return replace(table, written=name)
     try:
         model = presets.model(name)
     except KeyError:
-        names = list(presets.model_names())
+        names = [*presets.model_names(), *presets.language_names()]
         hint = did_you_mean(name.lower(), names, "gradtide presets models lists the names", '"{}"')
         if Path(name).suffix or "/" in name:
             hint += "; a file ends in .csv or .json"

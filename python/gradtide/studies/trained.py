@@ -89,7 +89,10 @@ def _model(given: Any) -> Any:
                 return given.to_dag()
             except ScenarioError:
                 raise error from None
-    is_scenario = isinstance(given, (Scenario, Path, dict, str)) and given not in presets.model_names()
+    is_scenario = isinstance(given, (Scenario, Path, dict, str)) and given not in (
+        *presets.model_names(),
+        *presets.language_names(),
+    )
     return None if is_scenario else given
 
 
