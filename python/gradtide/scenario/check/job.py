@@ -62,6 +62,8 @@ def hosts(ctx: Context, fabric: Fabric | None) -> dict[str, tuple[int, ...]]:
                 named[name] = _ranked(ctx, name, found, fabric)
         elif job.workers is not None:
             wanted[name] = job.workers + op_by_op.beside(job)
+        elif job.parallel is not None:
+            wanted[name] = job.parallel.ranks
         elif not ctx.misspelt(loc, "workers", "hosts"):
             ctx.add("GT010", (*loc, "workers"), "`workers` is missing", 'write workers = 8, or hosts = ["h0", "h1"]')
     if len(ctx.faults) > faults_before or not is_known:
@@ -199,7 +201,8 @@ def read_table(ctx: Context, name: str, job: JobTable, loc: Loc) -> LayerTable |
         if is_remade(model) and compute.scale_to_ps is not None:
             model = model.with_values(time_ps=compute.scale_to_ps)
         by_op = job.collective.is_pulled or compute.order is not None
-        table = read_model(model, ctx.source, at, ctx.base_dir, compute, by_op=by_op)
+        is_divided = job.parallel is not None
+        table = read_model(model, ctx.source, at, ctx.base_dir, compute, by_op=by_op, is_divided=is_divided)
     except ScenarioError as error:
         ctx.faults += error.faults
         return None
