@@ -220,9 +220,9 @@ class Training:
         str | None,
         typer.Option(metavar="MESH", help="Divide a language model over ranks, as in fsdp=16,tp=8."),
     ] = None
-    seq: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Tokens of a sequence, for a language model.")
-    ] = None
+    seq: Annotated[int | None, typer.Option(min=1, metavar="N", help="Tokens of a sequence, for a language model.")] = (
+        None
+    )
     micro_batch: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Sequences that a rank computes at once. Default: 1.")
     ] = None

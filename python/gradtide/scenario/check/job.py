@@ -24,6 +24,7 @@ from gradtide.scenario.defaults import (
 from gradtide.scenario.fabric import Fabric, dealt_out, host_number, star
 from gradtide.scenario.gates import parse_gate
 from gradtide.scenario.keys.job import (
+    OF_PARALLEL,
     OF_ROOFLINE,
     Adaptive,
     AdaptiveTable,
@@ -213,6 +214,13 @@ def read_table(ctx: Context, name: str, job: JobTable, loc: Loc) -> LayerTable |
     elif compute.seq is not None and table.seq is None:
         why = "for a model that is no Hugging Face configuration"
         ctx.no_effect((*loc, "compute", "seq"), why, "leave it out")
+    if job.parallel is not None:
+        ctx.add("GT090", (*loc, "parallel"), "`parallel` is not built yet", "leave it out: data parallel is available")
+    for key in OF_PARALLEL:
+        if compute.is_given(key) and job.parallel is None:
+            ctx.no_effect(
+                (*loc, "compute", key), "without `parallel`", "write parallel = { fsdp = 8 }, or leave it out"
+            )
     if sum(r.parameter_bytes for r in table.layers) > units.U64_MAX:
         ctx.add("GT024", (*loc, "model"), "the parameters are too large", "sizes end at 2^64 B in all")
     ctx.tables[name] = table

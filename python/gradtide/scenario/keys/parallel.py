@@ -8,8 +8,11 @@ MOST = 1_000_000
 
 
 class Parallel(Table):
-    """How a model is divided over ranks. The product of tp, cp, fsdp, dp and pp is the number of ranks. Ranks are
-    numbered in this order, tensor groups first, so that they stay inside a node."""
+    """How a model is divided over ranks.
+
+    The product of tp, cp, fsdp, dp and pp is the number of ranks. Ranks are numbered in this order, tensor groups
+    first, so that they stay inside a node.
+    """
 
     tp: int = key(default=1, ge=1, le=MOST, examples=[8], core=False)
     """Ranks of a tensor-parallel group: each has a part of every matrix (Shoeybi et al. 2019)."""
