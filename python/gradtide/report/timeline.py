@@ -41,13 +41,13 @@ class Drawing:
         self.plot = WIDTH - left - right
         self._ident = ident
         self._start = start
-        self._span = span
+        self.span = span
         self._clips = clips
         self._out: list[str] = []
 
     def x(self, us: float) -> float:
         """Return the place of a time."""
-        share = (us - self._start) / self._span
+        share = (us - self._start) / self.span
         if self._clips:
             share = min(max(share, 0.0), 1.0)
         return self.left + share * self.plot
@@ -79,7 +79,7 @@ class Drawing:
 
     def axis(self, count: int, top: float, bottom: float, words_y: float) -> None:
         """Add about `count` lines at round milliseconds since the start, from `top` to `bottom`."""
-        for tick in ticks(self._span / 1e3, count):
+        for tick in ticks(self.span / 1e3, count):
             at = self.x(self._start + tick * 1e3)
             self.path("grid", f"M{at:.1f} {top}V{bottom:.1f}")
             self.text("tick", at, words_y, f"{tick:g}", "middle")

@@ -1,0 +1,137 @@
+"""The timeline of a divided model as SVG: for each rank class, a lane per stream.
+
+Top to bottom: a time axis; for each class its compute stream, then the stream of each of its process groups. The colour
+of a block says which group it is of, a line on top of it that it is on the critical path, a mark below it that compute
+waited for it. Ranks of a class do the same at the same time, so a class is drawn once, however many ranks it has.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from gradtide.report.folder import Row, grouped
+from gradtide.report.timeline import Drawing, evenly, merged, milliseconds
+
+AXES = ("tp", "cp", "ep", "fsdp", "dp", "pp")
+"""Groups with a colour of their own; the others share one."""
+
+MAX_LANES = 42
+"""Lanes that a screen can show. With more, only some classes have the lanes of their groups."""
+
+PASSES = {"forward": "forward", "recompute": "recompute", "backward": "backward", "optimizer": "update"}
+"""Kind of compute op to how it is drawn."""
+
+_LEFT, _RIGHT = 122.0, 20.0
+_LANE, _THIN, _GAP = 20.0, 13.0, 9.0
+
+
+@dataclass(frozen=True)
+class View:
+    """One iteration of a divided model, times in microseconds.
+
+    Attributes:
+        start: of the iteration.
+        end: of the iteration.
+        classes: operations of each rank class.
+        names: of the classes.
+    """
+
+    start: float
+    end: float
+    classes: Mapping[int, Sequence[Row]]
+    names: Mapping[int, str]
+
+    @property
+    def groups(self) -> list[str]:
+        """Process groups that send anything, in the order of the mesh."""
+        found = {row["group"] for rows in self.classes.values() for row in rows if row["group"]}
+        return sorted(found, key=_place)
+
+
+def _place(group: str) -> tuple[int, str]:
+    return (AXES.index(group) if group in AXES else len(AXES), group)
+
+
+def view(operations: Iterable[Row], names: Mapping[int, str]) -> View | None:
+    """Return the first iteration that was recorded; None if there is none."""
+    rows = [row for row in operations if row["iteration"] == 0]
+    if not rows:
+        return None
+    start, end = min(row["start_us"] for row in rows), max(row["end_us"] for row in rows)
+    return View(start, end, dict(sorted(grouped(rows, lambda row: row["class"]).items())), names) if end > start else None
+
+
+def detailed(view: View) -> tuple[list[int], set[int]]:
+    """Return the classes that are drawn, and those of them whose groups have lanes.
+
+    All, if they fit. Else the first, the last and the class that waits longest have them, and the others as fit.
+    """
+    lanes = {number: 1 + len({row["group"] for row in rows if row["group"]}) for number, rows in view.classes.items()}
+    numbers = list(view.classes)
+    if sum(lanes.values()) <= MAX_LANES:
+        return numbers, set(numbers)
+    waits = {number: sum(row["exposed_us"] or 0 for row in rows) for number, rows in view.classes.items()}
+    chosen: list[int] = []
+    for number in (numbers[0], max(numbers, key=lambda number: waits[number]), numbers[-1]):
+        if number not in chosen:
+            chosen.append(number)
+    room = MAX_LANES - sum(lanes[number] for number in chosen)
+    rest = [number for number in numbers if number not in chosen]
+    return sorted([*chosen, *(rest if len(rest) <= room else evenly(rest, max(room, 1)))]), set(chosen)
+
+
+def draw(view: View, *, label: str, ident: str) -> Markup:
+    """Draw an iteration."""
+    numbers, with_groups = detailed(view)
+    groups = {
+        number: sorted({row["group"] for row in view.classes[number] if row["group"]}, key=_place)
+        if number in with_groups
+        else []
+        for number in numbers
+    }
+    top = 40.0
+    height = top + sum(_LANE + _THIN * len(groups[number]) + _GAP for number in numbers)
+    drawing = Drawing(ident, view.start, view.end - view.start, _LEFT, _RIGHT)
+    drawing.axis(8, top - 8, height - 4, top - 12)
+    y = top
+    for number in numbers:
+        streams = grouped(view.classes[number], lambda row: row["group"] or "")
+        with drawing.row(_says(view, number), y - 2, _LANE + _THIN * len(groups[number]) + 2):
+            drawing.lane(view.names.get(number, f"class {number}"), y, _LANE, y + 14)
+            for kind, shown in PASSES.items():
+                _blocks(drawing, shown, [row for row in streams.get("", []) if row["kind"] == kind], y, _LANE)
+            _critical(drawing, streams.get("", []), y)
+            y += _LANE
+            for group in groups[number]:
+                drawing.text("muted small", _LEFT - 10, y + 10, group, "end")
+                token = group if group in AXES else "other"
+                _blocks(drawing, f"axis-{token}", streams[group], y + 2, _THIN - 4)
+                late = [row for row in streams[group] if row["exposed_us"]]
+                _blocks(drawing, "overdue", late, y + _THIN - 2, 2)
+                _critical(drawing, streams[group], y)
+                y += _THIN
+        y += _GAP
+    return drawing.svg(label, height, hatchings=())
+
+
+def _blocks(drawing: Drawing, kind: str, rows: Sequence[Row], y: float, height: float) -> None:
+    gap = 0.75 / drawing.plot * drawing.span
+    for a, b in merged(rows, gap):
+        drawing.block(kind, a, b, y + 1, height - 1)
+
+
+def _critical(drawing: Drawing, rows: Sequence[Row], y: float) -> None:
+    """Mark what is on the critical path."""
+    _blocks(drawing, "critical", [row for row in rows if row["critical"]], y - 1, 3)
+
+
+def _says(view: View, number: int) -> str:
+    """Say what a class does in the iteration."""
+    rows = view.classes[number]
+    busy = sum(row["end_us"] - row["start_us"] for row in rows if not row["group"])
+    waits = grouped([row for row in rows if row["exposed_us"]], lambda row: row["group"])
+    parts = [f"{group} {milliseconds(sum(row['exposed_us'] for row in own))} ms" for group, own in waits.items()]
+    waited = f"waits for {', '.join(parts)}" if parts else "waits for no transfer"
+    name = view.names.get(number, f"class {number}")
+    return f"{name} · computes {milliseconds(busy)} of {milliseconds(view.end - view.start)} ms · {waited}"
