@@ -137,6 +137,8 @@ def run_headline(summary: Mapping[str, Any], link_rate_bps: float | None = None)
 def _job_sentence(job: Mapping[str, Any], at: str) -> str:
     mean_ms = job["iteration_time_ms"]["mean"]
     waterfall = job["waterfall_ms"]
+    if "parallel" in job:
+        return _divided_sentence(job)
     wait_ms = waterfall["exposed"] + waterfall["barrier"]
     who = f"{job['model']} on {workers(job['workers'])}{at}: {milliseconds(mean_ms)} per iteration"
     if wait_ms < SAME * mean_ms:
@@ -144,6 +146,22 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
     own = "for its own gradients to be applied" if "asynchrony" in job else "at the barrier"
     why = own if waterfall["barrier"] > waterfall["exposed"] else "for gradients"
     return f"{who}, {percent(wait_ms / mean_ms)} of it waiting {why}."
+
+
+def _divided_sentence(job: Mapping[str, Any]) -> str:
+    facts, time_ms = job["parallel"], job["iteration_time_ms"]["mean"]
+    sentence = (
+        f"{job['model']} on {ranks(facts['ranks'])} ({mesh(facts['mesh'])}): {milliseconds(time_ms)} per iteration, "
+        f"{number(facts['tokens_per_s_per_gpu'])} tokens/s per GPU"
+    )
+    if facts["mfu"] is not None:
+        sentence += f", {percent(facts['mfu'])} of the peak"
+    group, figures = max(facts["groups"].items(), key=lambda one: one[1]["exposed_ms"], default=("", {"exposed_ms": 0}))
+    if figures["exposed_ms"] >= SAME * time_ms:
+        sentence += f"; compute waits {percent(figures['exposed_ms'] / time_ms)} of the time for {group}"
+    if facts["memory"]["device"] is not None and facts["memory"]["total"] > facts["memory"]["device"]:
+        sentence += f". It does not fit: a rank needs {memory(facts['memory'])}"
+    return f"{sentence}."
 
 
 def saving_headline(points: Sequence[tuple[float, float, float]], baseline: str, best: str) -> str:
@@ -216,6 +234,64 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     add("network slack", lambda job: " … ".join(_ms(job["slack_ms"][key]) for key in ("min", "p50", "max")))
     add("sent by a worker", lambda job: f"{number(job['bytes_per_worker'] / 1e6)} MB in {job['buckets']} buckets")
     return ["", *jobs], rows
+
+
+def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the table that a run of a divided model prints: one row per figure."""
+    facts, time_ms = job["parallel"], job["iteration_time_ms"]["mean"]
+
+    def part(value_ms: float) -> str:
+        return f"{_ms(value_ms)}  ({percent(value_ms / time_ms)})"
+
+    rows = [
+        ["model", f"{job['model']} on {ranks(facts['ranks'])}: {mesh(facts['mesh'])}"],
+        ["iteration time", _ms(time_ms)],
+        ["  compute", part(job["compute_ms"])],
+    ]
+    if job["waterfall_ms"]["slowdown"]:
+        rows.append(["  slowed by overlap", part(job["waterfall_ms"]["slowdown"])])
+    waits = sorted(facts["groups"].items(), key=lambda one: -one[1]["exposed_ms"])
+    rows += [[f"  waits for {group}", part(figures["exposed_ms"])] for group, figures in waits if figures["exposed_ms"]]
+    rows += [
+        [
+            "critical path",
+            ", ".join(f"{kind} {percent(ms / time_ms)}" for kind, ms in facts["critical_path_ms"].items()),
+        ],
+        ["tokens", f"{facts['tokens']:,} in {facts['global_batch']:,} sequences"],
+        ["throughput", f"{number(facts['tokens_per_s_per_gpu'])} tokens/s per GPU"],
+        ["model FLOPs utilisation", "–" if facts["mfu"] is None else percent(facts["mfu"])],
+        ["memory of a rank", memory(facts["memory"])],
+    ]
+    return ["", name], rows
+
+
+def group_rows(job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the process groups of a divided model."""
+    header = ["group", "ranks", "transfers", "sent by a rank", "busy", "exposed", "slack: least", "median", "most"]
+    rows = []
+    for name, figures in job["parallel"]["groups"].items():
+        slack = (_ms(figures["slack_ms"][key]) for key in ("min", "p50", "max"))
+        counts = [str(figures["ranks"]), f"{figures['transfers']:,}", size(figures["bytes_per_rank"])]
+        rows.append([name, *counts, _ms(figures["busy_ms"]), _ms(figures["exposed_ms"]), *slack])
+    return header, rows
+
+
+def ranks(count: int) -> str:
+    """Write a number of ranks."""
+    return "1 rank" if count == 1 else f"{count:,} ranks"
+
+
+def mesh(axes: Mapping[str, int]) -> str:
+    """Write a mesh, as in `fsdp 16, tp 8`; axes of one rank are left out."""
+    return ", ".join(f"{axis} {count}" for axis, count in axes.items() if count > 1) or "one rank"
+
+
+def memory(parts: Mapping[str, Any]) -> str:
+    """Say how much memory a rank needs, and whether its device has it."""
+    needed, has = size(parts["total"], 3), parts["device"]
+    if has is None:
+        return needed
+    return f"{needed} of {size(has, 3)}" if parts["total"] <= has else f"{needed}, and the device has {size(has, 3)}"
 
 
 def _slowest(job: Mapping[str, Any]) -> str:

@@ -3,13 +3,25 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, check_target, counts, option, split
+from gradtide.cli.ends import as_usage_error, fail_usage
+from gradtide.cli.options import (
+    Changes,
+    ClusterOption,
+    Common,
+    ModelArgument,
+    Training,
+    check_target,
+    counts,
+    mesh,
+    option,
+    split,
+)
 from gradtide.cli.printing import print_table, say, signed_percent
 from gradtide.cli.study import conduct
 
 if TYPE_CHECKING:
     from gradtide.studies.compare import CompareResult, Variant
+    from gradtide.studies.meshes import MeshesResult
 
 
 def compare(
@@ -27,15 +39,26 @@ def compare(
     batch: str | None = option("LIST", "Vary the samples in a worker's mini-batch, as in 32,64."),
     task: str | None = option("LIST", "Vary the task of a job with parameter servers: train,inference."),
     model: str | None = option("LIST", "Vary the model, as in resnet50,vgg16."),
+    parallel: list[str] | None = option(
+        "MESH", "Compare this way to divide a language model over ranks: fsdp=16,tp=8,prefetch=2. Repeatable."
+    ),
+    training: Training,
     changes: Changes,
     common: Common,
 ) -> None:
-    """Compare schedules, over link rates, workers, servers, mini-batches, tasks and models."""
+    """Compare schedules, over link rates, workers, servers, mini-batches, tasks and models; or meshes of ranks."""
     from gradtide.scenario.source import as_options
     from gradtide.studies import compare as study
     from gradtide.studies.schedules import SCHEDULE_KEYS
 
-    loaded = changes.trained(scenario, cluster)
+    lists = {"schedule": schedule, "rate": rate, "workers": workers, "servers": servers, "batch": batch}
+    given = next((name for name, value in {**lists, "task": task, "model": model}.items() if value), None)
+    if parallel is not None:
+        if given is not None:
+            fail_usage(f"--{given} and --parallel cannot be compared at once; leave one of them out")
+        _compare_meshes(scenario, cluster, parallel, training, changes, common)
+        return
+    loaded = changes.trained(scenario, cluster, **training.keys)
     check_target(common.output)
     flags = {"link_rate": "--rate"} | {name: f"--{name}" for name in ("model", "workers", "servers", "batch", "task")}
     flags |= dict.fromkeys(SCHEDULE_KEYS, "--schedule")
@@ -50,6 +73,46 @@ def compare(
         )
         variants = study.grid(loaded, schedule or None, axes)
     run_comparison(variants, common)
+
+
+def _compare_meshes(
+    scenario: str, cluster: str | None, parallel: list[str], training: Training, changes: Changes, common: Common
+) -> None:
+    from gradtide.studies import meshes as study
+
+    check_target(common.output)
+    tables = [table for text in parallel if (table := mesh(text)) is not None]
+    with as_usage_error(ValueError):
+        scenarios = study.variants(
+            lambda table: changes.trained(scenario, cluster, **{**training.keys, "parallel": table}), tables
+        )
+    conduct(
+        f"{len(scenarios)} meshes",
+        common,
+        make=lambda how: study.run_meshes(scenarios, **how),
+        show=_print_meshes,
+        figures=lambda result: {row["run"]: row for row in result.rows},
+        usage_errors=(),
+    )
+
+
+def _print_meshes(result: "MeshesResult") -> None:
+    from gradtide import words
+
+    table = [
+        [
+            row["mesh"],
+            words.milliseconds(row["iteration_time_us"] / 1e3),
+            words.number(row["tokens_per_s_per_gpu"]),
+            "–" if row["mfu"] is None else words.percent(row["mfu"]),
+            words.percent(row["exposed_us"] / row["iteration_time_us"]),
+            row["waits_most_for"] or "–",
+            words.size(row["memory_bytes"], 3) + ("" if row["fits"] else ", too much"),
+        ]
+        for row in result.rows
+    ]
+    print_table(["mesh", "iteration", "tokens/s per GPU", "MFU", "waits", "most for", "memory of a rank"], table)
+    say("", result.summary["headline"])
 
 
 def run_comparison(variants: "Sequence[Variant]", common: Common) -> None:

@@ -156,11 +156,11 @@ class Changes:
 
         return self.of(Scenario.load(name))
 
-    def trained(self, name: str, cluster: str | None, training: "Training | None" = None) -> "Scenario":
-        """Read a scenario, or a model with the cluster that it is trained on, and change it."""
+    def trained(self, name: str, cluster: str | None, **keys: Any) -> "Scenario":
+        """Read a scenario, or a model with the cluster that it is trained on, and change it; `keys` as in `trained`."""
         from gradtide.studies.trained import trained
 
-        return self.of(trained(name, cluster, **({} if training is None else training.keys)))
+        return self.of(trained(name, cluster, **keys))
 
     def of(self, scenario: "Scenario") -> "Scenario":
         """Return the changed scenario; it can be run."""

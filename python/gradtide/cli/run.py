@@ -34,7 +34,7 @@ def run(
     common: Annotated[Common, Without("jobs")],
 ) -> None:
     """Simulate one scenario: how long is an iteration, and what does it wait for?"""
-    loaded = changes.trained(scenario, cluster, training)
+    loaded = changes.trained(scenario, cluster, **training.keys)
     if plan is not None:
         from gradtide.scenario.plan import read_plan
 
@@ -68,7 +68,12 @@ def run(
     else:
         from gradtide import words
 
-        if summary["jobs"]:
+        divided = [(name, job) for name, job in summary["jobs"].items() if "parallel" in job]
+        for name, job in divided:
+            print_table(*words.divided_rows(name, job))
+            say("")
+            print_table(*words.group_rows(job))
+        if summary["jobs"] and not divided:
             print_table(*words.run_rows(summary))
         for index, (name, classes) in enumerate(summary["traffic"].items()):
             if summary["jobs"] or index:

@@ -59,7 +59,9 @@ def view(operations: Iterable[Row], names: Mapping[int, str]) -> View | None:
     if not rows:
         return None
     start, end = min(row["start_us"] for row in rows), max(row["end_us"] for row in rows)
-    return View(start, end, dict(sorted(grouped(rows, lambda row: row["class"]).items())), names) if end > start else None
+    return (
+        View(start, end, dict(sorted(grouped(rows, lambda row: row["class"]).items())), names) if end > start else None
+    )
 
 
 def detailed(view: View) -> tuple[list[int], set[int]]:

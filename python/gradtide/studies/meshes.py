@@ -1,0 +1,174 @@
+"""`gradtide compare --parallel A --parallel B`: over which mesh is a language model trained fastest, and does it fit?"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradtide import words
+from gradtide.errors import Unfinished
+from gradtide.estimate import Limits, within_limits
+from gradtide.results import RunResult, StudyRows
+from gradtide.scenario import Scenario
+from gradtide.studies.keep import Kept
+from gradtide.studies.run import head, run_all, total_cost, write_study
+from gradtide.studies.trained import Cluster, trained
+
+
+class MeshesResult(StudyRows):
+    """Meshes side by side.
+
+    Attributes:
+        rows: one dict per mesh; the columns of `rows.csv`.
+        results: the runs by name.
+    """
+
+    def __init__(self, results: Mapping[str, tuple[Scenario, RunResult]]) -> None:
+        self.results = {name: result for name, (_, result) in results.items()}
+        self.rows = [_row(name, scenario, result) for name, (scenario, result) in results.items()]
+        best = max(row["tokens_per_s_per_gpu"] for row in self.rows)
+        for row in self.rows:
+            row["behind_percent"] = 100 * (1 - row["tokens_per_s_per_gpu"] / best)
+        first = next(iter(self.results.values())).summary
+        self.summary: dict[str, Any] = {
+            **head("meshes", first["engine"]),
+            "seed": first["seed"],
+            "headline": self.headline,
+            "rows": self.rows,
+            "cost": total_cost(result.summary for result in self.results.values()),
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write everything into the existing `folder`."""
+        write_study(self, folder, runs=self.results)
+
+    @property
+    def headline(self) -> str:
+        """Which mesh is fastest, and which of those that fit."""
+        ranked = sorted(self.rows, key=lambda row: -row["tokens_per_s_per_gpu"])
+        fitting = [row for row in ranked if row["fits"] is not False]
+        who = f"{ranked[0]['model']} on {words.ranks(ranked[0]['ranks'])}"
+        if not fitting:
+            least = min(self.rows, key=lambda row: row["memory_bytes"])
+            return (
+                f"{who}: no mesh fits in memory; {least['mesh']} needs least, {words.size(least['memory_bytes'], 3)}."
+            )
+        best, *others = fitting
+        sentence = f"{who}: {best['mesh']} is fastest, {words.number(best['tokens_per_s_per_gpu'])} tokens/s per GPU"
+        if others:
+            ahead = best["tokens_per_s_per_gpu"] / others[0]["tokens_per_s_per_gpu"] - 1
+            sentence += (
+                f", {words.percent(ahead)} ahead of {others[0]['mesh']}"
+                if ahead >= words.SAME
+                else (f", and {others[0]['mesh']} is as fast")
+            )
+        if best is not ranked[0]:
+            sentence += f"; {ranked[0]['mesh']} would be faster and does not fit in memory"
+        return f"{sentence}. Each figure is of one simulation, which is exact for its model and no measurement."
+
+
+@within_limits
+def meshes(
+    scenario: Any,
+    parallel: Sequence[Mapping[str, Any]],
+    *,
+    cluster: Cluster = None,
+    jobs: int = 1,
+    progress: Callable[[float], object] | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+    **keys: Any,
+) -> MeshesResult:
+    """Train a language model over several meshes.
+
+    Args:
+        scenario: a model, or a scenario that trains one, as in `run`.
+        parallel: tables `parallel` of a scenario, as in `{"fsdp": 16, "tp": 8}`; at least one, each once. Whatever else
+            is to be compared may stand in them, too: sharding, prefetch, the order of the pipeline.
+        cluster: what the model is trained on, as in `run`.
+        jobs: runs under way at once; the result does not depend on it.
+        progress: called now and then with the share that is done.
+        keep: where finished runs are kept until the study is whole.
+        limits: memory and time that the study may take.
+        keys: keys that replace the scenario's, by short name, as in `seq=8192`.
+
+    Raises:
+        Interrupted: on Ctrl-C, with the meshes that are finished.
+        ScenarioError: if a mesh is wrong, or the study would take more than the limits; nothing has run then.
+        ValueError: if there is no mesh, or one is given twice.
+    """
+    scenarios = variants(lambda table: trained(scenario, cluster, parallel=table, **keys), parallel)
+    return run_meshes(scenarios, jobs=jobs, progress=progress, keep=keep, limits=limits)
+
+
+def variants(make: Callable[[dict[str, Any]], Scenario], parallel: Sequence[Mapping[str, Any]]) -> dict[str, Scenario]:
+    """Return the scenario of each mesh by its name.
+
+    Raises:
+        ValueError: as `meshes`.
+    """
+    if not parallel:
+        raise ValueError("parallel is empty; name at least one mesh")
+    found: dict[str, Scenario] = {}
+    for table in parallel:
+        name = shown(table)
+        if name in found:
+            raise ValueError(f"parallel: {name} is given twice; delete one of them")
+        found[name] = make(dict(table))
+    return found
+
+
+def run_meshes(
+    scenarios: Mapping[str, Scenario],
+    *,
+    jobs: int = 1,
+    progress: Callable[[float], object] | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+) -> MeshesResult:
+    """Run the scenarios of `variants`; the arguments are those of `meshes`."""
+    try:
+        results = run_all(list(scenarios.values()), jobs, progress, keep, limits)
+    except Unfinished as stop:
+        pairs = zip(scenarios.items(), stop.results, strict=True)
+        known = {_run(name): (scenario, result) for (name, scenario), result in pairs if result is not None}
+        if known:
+            stop.tell(MeshesResult(known))
+        raise
+    pairs = zip(scenarios.items(), results, strict=True)
+    return MeshesResult({_run(name): (scenario, result) for (name, scenario), result in pairs})
+
+
+def shown(table: Mapping[str, Any]) -> str:
+    """Write a table `parallel` as it is given for an option, as in `fsdp=16,tp=8`."""
+    return ",".join(
+        f"{key}={value}".lower() if isinstance(value, bool) else f"{key}={value}" for key, value in table.items()
+    )
+
+
+def _run(name: str) -> str:
+    """Return the name of a run's folder."""
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")
+
+
+def _row(run: str, scenario: Scenario, result: RunResult) -> dict[str, Any]:
+    job, facts = result.job, result.job["parallel"]
+    waits = {name: group["exposed_ms"] for name, group in facts["groups"].items()}
+    most = max(waits, key=lambda name: waits[name], default="")
+    needed, has = facts["memory"]["total"], facts["memory"]["device"]
+    return {
+        "run": run,
+        "model": job["model"],
+        "mesh": facts["asked"],
+        "ranks": facts["ranks"],
+        "global_batch": facts["global_batch"],
+        "iteration_time_us": 1e3 * job["iteration_time_ms"]["mean"],
+        "compute_us": 1e3 * job["compute_ms"],
+        "exposed_us": 1e3 * sum(waits.values()),
+        "waits_most_for": most if waits and waits[most] else "",
+        "tokens_per_s_per_gpu": facts["tokens_per_s_per_gpu"],
+        "mfu": facts["mfu"],
+        "memory_bytes": needed,
+        "device_bytes": has or 0,
+        "fits": has is None or needed <= has,
+    }
