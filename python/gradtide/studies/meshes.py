@@ -1,4 +1,4 @@
-"""`gradtide compare --parallel A --parallel B`: over which mesh is a language model trained fastest, and does it fit?"""
+"""`gradtide compare --parallel A --parallel B`: over which mesh does a language model train fastest, and does it fit?"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -130,8 +130,10 @@ def run_meshes(
     try:
         results = run_all(list(scenarios.values()), jobs, progress, keep, limits)
     except Unfinished as stop:
-        pairs = zip(scenarios.items(), stop.results, strict=True)
-        known = {_run(name): (scenario, result) for (name, scenario), result in pairs if result is not None}
+        known: dict[str, tuple[Scenario, RunResult]] = {}
+        for (name, scenario), result in zip(scenarios.items(), stop.results, strict=True):
+            if result is not None:
+                known[_run(name)] = scenario, result
         if known:
             stop.tell(MeshesResult(known))
         raise
