@@ -159,20 +159,21 @@ proptest! {
         expect(Axis::Context, Send, cp, 3 * u64::from(cp - 1) * block_times * KEYS_AND_VALUES);
         expect(Axis::Norm, AllReduce, tp * cp * fsdp * dp * pp, 4);
         // Rajbhandari et al. (2020), section 7: gradients are reduced, parameters gathered; with ZeRO-3 twice.
-        let each = if pp == 1 && sharding >= ShardingSpec::Zero2 { times } else { 1 };
+        let each = |is_each: bool| if is_each && pp == 1 && sharding >= ShardingSpec::Zero2 { times } else { 1 };
+        let (gathered, reduced) = (each(true), each(overlap_gradients));
         let gathers = |bytes: u64| match sharding {
             ShardingSpec::None => 0,
             ShardingSpec::Zero1 => blocks * bytes,
-            ShardingSpec::Zero2 => each * blocks * bytes,
-            ShardingSpec::Zero3 => each * (2 * blocks - 1) * bytes,
+            ShardingSpec::Zero2 => gathered * blocks * bytes,
+            ShardingSpec::Zero3 => gathered * (2 * blocks - 1) * bytes,
         };
         let mut data = |[sharded, replicated]: [Axis; 2], shards: u32, replicas: u32, parameters: u64, gradients: u64| {
             // With a pipeline, what ZeRO-3 gathers again depends on the order of the turns.
             if pp == 1 || sharding != ShardingSpec::Zero3 {
                 expect(sharded, AllGather, shards, gathers(parameters));
             }
-            expect(sharded, ReduceScatter, shards, each * blocks * gradients);
-            expect(replicated, AllReduce, replicas, each * blocks * gradients / u64::from(shards));
+            expect(sharded, ReduceScatter, shards, reduced * blocks * gradients);
+            expect(replicated, AllReduce, replicas, reduced * blocks * gradients / u64::from(shards));
         };
         let is_sharded = sharding != ShardingSpec::None;
         let shards = if is_sharded { cp * fsdp } else { 1 };
@@ -293,7 +294,7 @@ proptest! {
         let expert_shards = if sharding == ShardingSpec::None || ep > sharded { 1 } else { sharded / ep };
         // Which group each rank is in: the same key, the same group.
         let all = |key: &dyn Fn(u32, u32, u32) -> (u32, u32, u32)| {
-            let mut groups: BTreeMap<(u32, (u32, u32, u32)), Vec<u32>> = BTreeMap::new();
+            let mut groups: BTreeMap<_, Vec<u32>> = BTreeMap::new();
             for rank in 0..tp * data * pp {
                 let (in_tensor, in_data, stage) = (rank % tp, rank / tp % data, rank / tp / data);
                 groups.entry((stage, key(in_tensor, in_data, rank))).or_default().push(rank);
@@ -381,7 +382,7 @@ fn what_means_nothing_is_refused() {
     assert_eq!(refused(&|spec| spec.mesh.ep = 3), Error::Experts { ep: 3, sharded: 4, data: 4 });
     assert_eq!(refused(&|spec| spec.mesh.tp = 3), Error::Uneven { axis: "tp", gpus: 8 });
     assert_eq!(refused(&|spec| spec.blocks[0].kind = 7), Error::NoSuchKind("layers.0".into()));
-    assert_eq!(refused(&|spec| drop(spec.stages.pop())), Error::StageCount { stages: 3, wanted: 4 });
+    assert_eq!(refused(&|spec| spec.stages.truncate(3)), Error::StageCount { stages: 3, wanted: 4 });
     assert_eq!(refused(&|spec| spec.pipeline = PipelineSpec::Gpipe), Error::StageCount { stages: 4, wanted: 2 });
     assert_eq!(refused(&|spec| spec.stages[0] = 3), Error::Stages { counted: 9, blocks: 8 });
     assert_eq!(refused(&|spec| spec.stages[0] = u32::MAX), Error::Stages { counted: 4294967301, blocks: 8 });
@@ -391,7 +392,7 @@ fn what_means_nothing_is_refused() {
         spec.stages = vec![4, 4];
     };
     assert_eq!(refused(&alone), Error::InterleavedAlone);
-    assert_eq!(refused(&|spec| drop(spec.optimizer_ps.pop())), Error::OptimizerTimes { given: 1, pp: 2 });
+    assert_eq!(refused(&|spec| spec.optimizer_ps.truncate(1)), Error::OptimizerTimes { given: 1, pp: 2 });
     let idle = |spec: &mut ParallelSpec| {
         for op in &mut spec.kinds[0].ops {
             (op.forward_ps, op.backward_ps) = (0, 0);
