@@ -1,4 +1,4 @@
-"""`gradtide compare --parallel A --parallel B`: over which mesh does a language model train fastest, and does it fit?"""
+"""`gradtide compare --parallel A --parallel B`: over which mesh a language model trains fastest, and what fits."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
