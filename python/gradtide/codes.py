@@ -345,6 +345,14 @@ CODES: dict[str, Code] = {
         "gradtide compare s.toml -o out --max-time 1h",
         "gradtide compare s.toml -o out --max-time 3h",
     ),
+    "GT055": Code(
+        "a model cannot be divided so",
+        "The ranks of a mesh are tp x cp x fsdp x dp x pp, and there must be as many workers. tp divides the heads of "
+        "attention, pp the layers, and ep divides cp x fsdp x dp and the experts. A model with experts needs `ep`. The "
+        "message names the key that does not fit, and what would.",
+        'model = "llama3-8b"\nparallel = { fsdp = 4, tp = 12 }',
+        'model = "llama3-8b"\nparallel = { fsdp = 4, tp = 8 }',
+    ),
     "GT060": Code(
         "unknown flow sizes",
         "Flow sizes are a preset, or the path of a CDF file with a suffix or a slash. `gradtide presets flow` "

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradtide import _core, fct, words
+from gradtide.parallel.mesh import AXES
 
 if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
+    from gradtide.scenario.job import Division
 
 PS_PER_MS = 1e9
 PS_PER_S = 1e12
@@ -416,6 +419,42 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         "parameter_bytes": core["parameter_bytes"],
         "bytes_per_worker": int(sent) if float(sent).is_integer() else sent,
         **({} if core["asynchrony"] is None else {"asynchrony": _asynchrony(core["asynchrony"])}),
+        **({} if job.division is None else {"parallel": _divided(core["step"], job.division, mean_ms)}),
+    }
+
+
+def _divided(core: dict[str, Any], division: "Division", mean_ms: float) -> dict[str, Any]:
+    """Return the figures of a model that is divided over ranks."""
+    described, mesh = division.described, division.described.spec["mesh"]
+    peak = division.accelerator.peaks[division.training.precision]
+    groups = {
+        group["name"]: {
+            "ranks": group["ranks"],
+            "ranks_per_node": group["per_node"],
+            "transfers": group["transfer_count"],
+            "bytes_per_rank": group["bytes_per_rank"],
+            "busy_ms": group["busy_ps"] / PS_PER_MS,
+            "exposed_ms": group["exposed_ps"] / PS_PER_MS,
+            "slack_ms": _spread_ms(group["slack_ps"]),
+        }
+        for group in core["groups"]
+    }
+    return {
+        "mesh": {axis: mesh[axis] for axis in AXES},
+        "ranks": described.ranks,
+        "device": division.accelerator.name,
+        "micro_batches": described.spec["micro_batches"],
+        "global_batch": division.global_batch,
+        "tokens": described.tokens,
+        "tokens_per_s_per_gpu": described.tokens_per_s(mean_ms / 1e3),
+        "mfu": described.utilisation(mean_ms / 1e3, peak),
+        "memory": {**asdict(described.memory), "total": described.memory.total},
+        "groups": groups,
+        "critical_path_ms": {name: time_ps / PS_PER_MS for name, time_ps in core["critical_ps"]},
+        "classes": [
+            {"ranks": one["ranks"], "compute_ms": one["compute_ps"] / PS_PER_MS, "waits_ms": one["exposed_ps"] / PS_PER_MS}
+            for one in core["classes"]
+        ],
     }
 
 

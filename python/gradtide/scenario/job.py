@@ -4,9 +4,60 @@ from dataclasses import dataclass
 
 from gradtide import counts
 from gradtide.layers import Layer
+from gradtide.parallel.costs import Accelerator, Training
+from gradtide.parallel.spec import Described, Layout
 from gradtide.scenario.keys.job import AdaptiveTable, Collective, Compute, Schedule
+from gradtide.scenario.keys.parallel import Parallel
 from gradtide.scenario.opdag import OpDag
 from gradtide.units import PPM
+
+
+@dataclass(frozen=True)
+class Division:
+    """How a model is divided over ranks, with every default.
+
+    Attributes:
+        keys: the table `parallel` of the file.
+        accelerator: what ranks compute on.
+        training: what they compute.
+        layout: how they work together.
+        described: what the core must know, and the memory of a rank.
+    """
+
+    keys: Parallel
+    accelerator: Accelerator
+    training: Training
+    layout: Layout
+    described: Described
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences of an iteration."""
+        return self.described.tokens // self.training.seq
+
+    @property
+    def compute_ps(self) -> int:
+        """Compute time of an iteration of the rank that computes longest."""
+        spec = self.described.spec
+        kinds = [
+            sum(op["forward_ps"] + op["backward_ps"] + op["recompute_ps"] for op in kind["ops"])
+            for kind in spec["kinds"]
+        ]
+        stages: list[int] = [0] * spec["mesh"]["pp"]
+        first = 0
+        for index, count in enumerate(spec["stages"]):
+            own = spec["blocks"][first : first + count]
+            stages[index % len(stages)] += sum(kinds[block["kind"]] for block in own)
+            first += count
+        micro = spec["micro_batches"]
+        return max(micro * stage + update for stage, update in zip(stages, spec["optimizer_ps"], strict=True))
+
+    @property
+    def op_count(self) -> int:
+        """Compute ops and transfers of an iteration, of all stages, about."""
+        spec = self.described.spec
+        ops = sum(len(spec["kinds"][block["kind"]]["ops"]) for block in spec["blocks"])
+        return 8 * ops * int(spec["micro_batches"])
 
 
 @dataclass(frozen=True)
@@ -33,6 +84,7 @@ class Job:
         adaptive: how its workers change their bands; `None` if they do not.
         start_ps: simulated time at which the job starts.
         announced_packets: threshold that its messages announce to switches; `None` if they announce nothing.
+        division: how its model is divided over ranks; `None` if every worker has the whole model.
     """
 
     name: str
@@ -51,6 +103,7 @@ class Job:
     adaptive: AdaptiveTable | None
     start_ps: int
     announced_packets: int | None
+    division: Division | None
 
     @property
     def servers(self) -> int:
@@ -98,6 +151,8 @@ class Job:
     @property
     def compute_ps(self) -> int:
         """Compute time of one iteration, without noise or straggler."""
+        if self.division is not None:
+            return self.division.compute_ps
         if self.graph is not None:
             return sum(op.time for op in self.graph.ops if op.kind == "comp")
         return sum(r.forward_ps + r.backward_ps + r.update_ps for r in self.layers)
@@ -112,6 +167,8 @@ class Job:
     @property
     def op_count(self) -> int:
         """Ops that a worker computes in an iteration."""
+        if self.division is not None:
+            return self.division.op_count
         return 2 * len(self.layers) if self.graph is None else sum(op.kind == "comp" for op in self.graph.ops)
 
     @property

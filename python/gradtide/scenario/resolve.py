@@ -128,6 +128,7 @@ def _without_jobs(ctx: Context) -> None:
 def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Job | None:
     loc: Loc = ("job", name)
     table = check.job.read_table(ctx, name, job, loc)
+    division = check.parallel.division(ctx, name, job, loc, table)
     if job.iterations is not None and job.iterations > check.run.MAX_ITERATIONS:
         ctx.too_many((*loc, "iterations"), job.iterations, check.run.MAX_ITERATIONS, "iterations")
     collective = job.collective
@@ -153,7 +154,8 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         layers = op_by_op.trained_layers(graph, layers)
     iterations = job.iterations
     if iterations is None and ctx.file.run.duration_ps is None:
-        iterations = DEFAULT_ITERATIONS
+        # All iterations of a divided model are alike.
+        iterations = DEFAULT_ITERATIONS if division is None else 1
     ps = collective.ps or Ps()
     return Job(
         name=name,
@@ -164,7 +166,9 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         iterations=iterations,
         placement=job.placement if isinstance(job.placement, str) else "packed",
         task=task or ("exchange" if job.task == "exchange" else None),
-        compute=job.compute.with_values(
+        compute=check.parallel.completed(job.compute, division)
+        if division is not None
+        else job.compute.with_values(
             device=None if table.is_timed else job.compute.device,
             batch=None if table.is_timed else table.batch or job.compute.batch,
             seq=table.seq,
@@ -196,6 +200,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         adaptive=adaptive,
         start_ps=job.start_ps,
         announced_packets=announced_packets(job.announce, ctx.file.cluster.queue),
+        division=division,
     )
 
 
@@ -212,6 +217,7 @@ def _completed(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> ScenarioF
             collective=job.collective,
             schedule=job.schedule,
             priority=priority,
+            parallel=None if job.division is None else job.division.keys,
         )
     cluster = ctx.file.cluster
     queue, transport = queue_of(ctx.file, fabric), transport_of(cluster, fabric)
@@ -225,7 +231,7 @@ def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabr
         table, given = data["job"][name], ctx.file.job[name]
         collective, schedule = table["collective"], table["schedule"]
         table["model"] = ctx.tables[name].written
-        if not isinstance(table["model"], str):
+        if not isinstance(table["model"], str) and job.parallel is None:
             # Its times are written out.
             for key in OF_ROOFLINE:
                 table["compute"].pop(key, None)

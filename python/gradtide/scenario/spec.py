@@ -108,6 +108,7 @@ def _job_spec(job: Job, fabric: Fabric) -> dict[str, Any]:
         "ops": None if graph is None else {"order": job.compute.order, "graph": graph_spec(graph)},
         "announced_packets": job.announced_packets,
         "adaptive": _adaptive_spec(job, fabric),
+        "parallel": None if job.division is None else job.division.described.spec,
     }
 
 

@@ -72,6 +72,7 @@ FEATURES = {
     "depth": Feature("pipelined parts of a chunk", "job.NAME.schedule.depth", NOT_BUILT, YES, YES, "depth = 1"),
     "schedule": Feature("order, buckets, chunks, credit, barrier", "job.NAME.schedule", YES, YES, YES),
     "compute": Feature("workers that differ: noise, straggler", "job.NAME.compute", YES, YES, YES),
+    "parallel": Feature("a model that is divided over ranks", "job.NAME.parallel", YES, YES, NOT_BUILT),
     "overhead": Feature(
         'a time before each transfer, with pull = "start"',
         "job.NAME.schedule.overhead",
@@ -180,6 +181,9 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
 
 def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool) -> Iterator[tuple[str, Loc, str]]:
     collective, schedule = job.collective, job.schedule
+    if job.division is not None:
+        yield "parallel", (*loc, "parallel"), "a model that is divided over ranks"
+        return
     if collective.kind != "ring":
         yield "collective", (*loc, "collective", "kind"), f'kind = "{collective.kind}"'
     if collective.reduction_rate_bps is not None:

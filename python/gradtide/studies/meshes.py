@@ -23,9 +23,9 @@ class MeshesResult(StudyRows):
         results: the runs by name.
     """
 
-    def __init__(self, results: Mapping[str, tuple[Scenario, RunResult]]) -> None:
-        self.results = {name: result for name, (_, result) in results.items()}
-        self.rows = [_row(name, scenario, result) for name, (scenario, result) in results.items()]
+    def __init__(self, results: Mapping[str, RunResult]) -> None:
+        self.results = {_run(mesh): result for mesh, result in results.items()}
+        self.rows = [_row(mesh, result) for mesh, result in results.items()]
         best = max(row["tokens_per_s_per_gpu"] for row in self.rows)
         for row in self.rows:
             row["behind_percent"] = 100 * (1 - row["tokens_per_s_per_gpu"] / best)
@@ -130,15 +130,11 @@ def run_meshes(
     try:
         results = run_all(list(scenarios.values()), jobs, progress, keep, limits)
     except Unfinished as stop:
-        known: dict[str, tuple[Scenario, RunResult]] = {}
-        for (name, scenario), result in zip(scenarios.items(), stop.results, strict=True):
-            if result is not None:
-                known[_run(name)] = scenario, result
+        known = {mesh: one for mesh, one in zip(scenarios, stop.results, strict=True) if one is not None}
         if known:
             stop.tell(MeshesResult(known))
         raise
-    pairs = zip(scenarios.items(), results, strict=True)
-    return MeshesResult({_run(name): (scenario, result) for (name, scenario), result in pairs})
+    return MeshesResult(dict(zip(scenarios, results, strict=True)))
 
 
 def shown(table: Mapping[str, Any]) -> str:
@@ -153,15 +149,15 @@ def _run(name: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")
 
 
-def _row(run: str, scenario: Scenario, result: RunResult) -> dict[str, Any]:
+def _row(mesh: str, result: RunResult) -> dict[str, Any]:
     job, facts = result.job, result.job["parallel"]
     waits = {name: group["exposed_ms"] for name, group in facts["groups"].items()}
     most = max(waits, key=lambda name: waits[name], default="")
     needed, has = facts["memory"]["total"], facts["memory"]["device"]
     return {
-        "run": run,
+        "run": _run(mesh),
         "model": job["model"],
-        "mesh": facts["asked"],
+        "mesh": mesh,
         "ranks": facts["ranks"],
         "global_batch": facts["global_batch"],
         "iteration_time_us": 1e3 * job["iteration_time_ms"]["mean"],

@@ -214,8 +214,6 @@ def read_table(ctx: Context, name: str, job: JobTable, loc: Loc) -> LayerTable |
     elif compute.seq is not None and table.seq is None:
         why = "for a model that is no Hugging Face configuration"
         ctx.no_effect((*loc, "compute", "seq"), why, "leave it out")
-    if job.parallel is not None:
-        ctx.add("GT090", (*loc, "parallel"), "`parallel` is not built yet", "leave it out: data parallel is available")
     for key in OF_PARALLEL:
         if compute.is_given(key) and job.parallel is None:
             ctx.no_effect(

@@ -68,8 +68,23 @@ MAX_ITERATIONS = 100_000
 MAX_OPERATIONS = 1_000_000_000
 """Layers and chunks times iterations that one run may have; calibration, about a minute of work."""
 
+MAX_DIVIDED_OPERATIONS = 50_000_000
+"""Ops and transfers of a divided model in all iterations: each is a row of transfers.csv or of the timeline."""
+
 MAX_WORKER_RECORDS = 20_000_000
 """Limit of workers that differ times iterations. Each is a row of `workers.csv`, and the core keeps no more."""
+
+
+def _check_divided(ctx: Context, job: Job, loc: Loc) -> None:
+    """Refuse a divided model that would fill the memory or pass the end of the simulated clock."""
+    assert job.division is not None
+    count = job.iterations or 1
+    if count * job.op_count > MAX_DIVIDED_OPERATIONS:
+        msg = f"{count:,} iterations of about {job.op_count:,} ops and transfers are too many"
+        ctx.add("GT050", (*loc, "parallel"), msg, f"at most {MAX_DIVIDED_OPERATIONS:,}; use a smaller `global_batch`")
+    elif count * job.compute_ps > MAX_RUN_PS // 100:
+        days = count * job.compute_ps // (86_400 * units.PS_PER_SECOND)
+        ctx.add("GT051", loc, f"ranks would compute for {days:,} days", "a run ends within a day; is the model right?")
 
 
 def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
@@ -78,6 +93,9 @@ def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
     slowest_bps, delay_ps = fabric.worst_link
     for job in jobs:
         loc: Loc = ("job", job.name)
+        if job.division is not None:
+            _check_divided(ctx, job, loc)
+            continue
         parts = sum(
             1 if job.schedule.chunk_bytes is None else -(-r.parameter_bytes // job.schedule.chunk_bytes)
             for r in job.layers

@@ -216,7 +216,7 @@ class Straggler(Table):
 OF_ROOFLINE = ("device", "efficiency", "batch", "seq")
 """Keys of `compute` that turn counts into times, and so are nothing for a model with times of its own."""
 
-OF_PARALLEL = ("micro_batch", "global_batch", "recompute", "precision")
+OF_PARALLEL = ("micro_batch", "global_batch", "recompute", "precision", "attention", "compile")
 """Keys of `compute` that only a job with `parallel` has."""
 
 
@@ -247,6 +247,11 @@ class Compute(Table):
     al. 2022). full: every layer. Default: none."""
     precision: Literal["bf16", "fp16", "float8", "fp32"] | None = key(default=None, examples=["bf16"], core=False)
     """Number format of products, parameters and activations (`parallel`). Default: bf16."""
+    attention: Literal["flash", "unfused"] | None = key(default=None, examples=["unfused"], core=False)
+    """Kernels that compute attention (`parallel`). flash: one, which leaves out what a causal mask hides. unfused:
+    products and element-wise kernels over all scores, as in Megatron-LM before 2023. Default: flash."""
+    compile: bool | None = key(default=None, examples=[False], core=False)
+    """Whether element-wise operations are fused, as by torch.compile (`parallel`). Default: true."""
     scale_to_ps: Duration | None = key(default=None, examples=["900ms"], core=False)
     """Scales all compute times so that one iteration computes for exactly this long. Default: times are not scaled."""
     order: Literal["listed", "random", "caramel"] | None = key(

@@ -1,0 +1,120 @@
+"""A model that is divided over ranks: its mesh against the model, the cluster and what else the job says."""
+
+from typing import get_args
+
+from gradtide.architecture import FieldError
+from gradtide.errors import did_you_mean
+from gradtide.parallel.costs import Costs, Kernel, Precision, Recompute, Training
+from gradtide.parallel.mesh import AXES, Mesh
+from gradtide.parallel.spec import Layout, describe, micro_batches
+from gradtide.scenario.check.context import Context
+from gradtide.scenario.job import Division
+from gradtide.scenario.keys.job import Collective, Compute, JobTable, Schedule
+from gradtide.scenario.keys.parallel import Parallel
+from gradtide.scenario.source import Loc
+from gradtide.scenario.tables import LayerTable
+
+DEFAULT_DEVICE = "H100"
+
+WITHOUT_EFFECT = {
+    "compute": ("efficiency", "batch", "scale_to", "order", "noise", "straggler"),
+    "collective": tuple(Collective.declared()),
+    "schedule": tuple(Schedule.declared()),
+}
+"""Keys of a job that say nothing about a divided model, by their table."""
+
+
+def division(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> Division | None:
+    """Divide a model over ranks; None if the job divides none, or cannot."""
+    keys = job.parallel
+    if keys is None:
+        return None
+    _without_effect(ctx, job, loc)
+    if table is None or not ctx.ok("job", name, "parallel") or not ctx.ok("job", name, "compute"):
+        return None
+    if table.architecture is None:
+        msg = f"{table.label} cannot be divided over ranks: it is no Hugging Face configuration"
+        ctx.add("GT055", (*loc, "parallel"), msg, 'write model = "config.json", or leave `parallel` out')
+        return None
+    if len(ctx.file.job) > 1:
+        ctx.add("GT090", (*loc, "parallel"), "a divided model beside another job is not built yet", "one job alone")
+        return None
+    try:
+        return _divided(ctx, job, keys, table)
+    except FieldError as error:
+        ctx.add("GT055", _place(loc, error.field), error.msg, error.hint)
+        return None
+
+
+def _place(loc: Loc, field: str) -> Loc:
+    """Return where a field stands that `gradtide.parallel` refuses."""
+    if field == "parallel":
+        return (*loc, "parallel")
+    return (*loc, "parallel" if field in Parallel.declared() else "compute", field)
+
+
+def _without_effect(ctx: Context, job: JobTable, loc: Loc) -> None:
+    tables = {"compute": job.compute, "collective": job.collective, "schedule": job.schedule}
+    for name, keys in WITHOUT_EFFECT.items():
+        for key in keys:
+            if tables[name].is_given(key):
+                ctx.no_effect((*loc, name, key), "for a model that is divided over ranks", "leave it out")
+    for key in ("task", "priority", "announce", "start", "placement"):
+        if job.is_given(key):
+            ctx.no_effect((*loc, key), "for a model that is divided over ranks", "leave it out")
+
+
+def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable) -> Division:
+    from gradtide import presets
+
+    compute, node, model = job.compute, ctx.file.cluster.node, table.architecture
+    assert model is not None and compute.seq is not None  # a configuration is refused without
+    name = compute.device if compute.is_given("device") else DEFAULT_DEVICE
+    try:
+        accelerator = presets.accelerator(name)
+    except KeyError:
+        known = presets.accelerator_names()
+        hint = did_you_mean(name, known, f"there are {', '.join(known)}")
+        raise FieldError("device", f"there is no accelerator {name!r:.60}", hint) from None
+    mesh = Mesh(**{axis: getattr(keys, axis) for axis in AXES})
+    if job.workers is not None and job.workers != mesh.ranks:
+        msg = f"the mesh has {mesh.ranks:,} ranks, and there are {job.workers:,} workers"
+        raise FieldError("parallel", msg, "change one of the two")
+    chunks = keys.chunks or 1
+    if keys.pipeline == "interleaved" and keys.chunks is None:
+        raise FieldError("pipeline", "`chunks` is missing: stages of each rank", "write chunks = 2")
+    training = Training(
+        seq=compute.seq,
+        micro_batch=compute.micro_batch or 1,
+        precision=compute.precision or get_args(Precision)[0],
+        recompute=compute.recompute or get_args(Recompute)[0],
+        attention=compute.attention or get_args(Kernel)[0],
+        compiled=compute.compile is not False,
+        sequence_parallel=mesh.tp > 1 if keys.sequence is None else keys.sequence,
+    )
+    layout = Layout(
+        gpus_per_node=1 if node is None else node.gpus,
+        micro_batches=micro_batches(compute.global_batch, training.micro_batch, mesh.data, mesh.pp),
+        zero=(2 if mesh.pp > 1 else 3) if keys.zero is None else keys.zero,
+        pipeline=keys.pipeline,
+        chunks=chunks,
+        prefetch=keys.prefetch,
+    )
+    described = describe(Costs(model, accelerator, mesh, training), layout)
+    complete = keys.with_values(zero=layout.zero, sequence=training.sequence_parallel)
+    return Division(complete, accelerator, training, layout, described)
+
+
+def completed(compute: Compute, division: Division) -> Compute:
+    """Return the keys with the defaults of a divided model."""
+    training = division.training
+    return compute.with_values(
+        device=division.accelerator.name,
+        batch=None,
+        micro_batch=training.micro_batch,
+        global_batch=division.global_batch,
+        recompute=training.recompute,
+        precision=training.precision,
+        attention=training.attention,
+        compile=training.compiled,
+    )
